@@ -1,0 +1,48 @@
+# Each target sets up what it needs: a fresh machine has Python and pip, nothing more.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.current
+
+.PHONY: demo test test-system lint types bench docs format clean
+.DEFAULT_GOAL := test
+
+# The environment is made anew only when what it is made from has changed.
+$(STAMP): pyproject.toml
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable . --group dev
+	@touch $@
+
+$(VENV)/.bench: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group bench
+	@touch $@
+
+demo: $(STAMP)  ## Record a small simulation sweep and show its report.
+	@$(BIN)/flightlog demo
+
+test: lint types  ## Lint, types and the whole test suite.
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not system"
+
+test-system: $(STAMP)  ## Tests against real components, started by the suite.
+	@$(BIN)/python -m pytest -m system || test $$? -eq 5
+
+lint: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	@$(BIN)/mypy
+
+bench: $(VENV)/.bench  ## The budgets, each a ratio measured in one run.
+	@$(BIN)/python -m bench
+
+docs: $(STAMP)  ## The generated event and command references.
+	@$(BIN)/python -m flightlog.cli.reference docs
+
+format: $(STAMP)
+	@$(BIN)/ruff check --fix-only --quiet .
+	@$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

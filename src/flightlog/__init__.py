@@ -1,0 +1,3 @@
+"""Flightlog: the flight recorder for Python compute."""
+
+__version__ = "0.1.0"

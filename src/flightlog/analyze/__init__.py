@@ -1,0 +1,1 @@
+"""Pure analysis: a run in, a frozen result out."""

@@ -1,0 +1,1 @@
+"""A small real job to record: a stochastic SIR epidemic sweep."""

@@ -1,0 +1,54 @@
+"""Every event, declared once: encoder, decoder, columns, JSON Schema and reference page follow from it."""
+
+from flightlog.events.base import SCHEMA_VERSION, Event, kind_of, kinds, streams
+from flightlog.events.devices import DeviceMemory
+from flightlog.events.records import ArtifactRecorded, CacheLookup, CostEstimate, Failure
+from flightlog.events.resources import ResourceRequest, ResourceSample
+from flightlog.events.spans import SpanEvent, SpanOpened
+from flightlog.events.tasks import (
+    TaskCancelled,
+    TaskCompleted,
+    TaskEnded,
+    TaskEvent,
+    TaskFailed,
+    TaskQueued,
+    TaskRetried,
+    TaskStarted,
+    TaskSubmitted,
+)
+from flightlog.events.user import Metric, UserEvent, define_event
+from flightlog.events.workers import WorkerEvent, WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "ArtifactRecorded",
+    "CacheLookup",
+    "CostEstimate",
+    "DeviceMemory",
+    "Event",
+    "Failure",
+    "Metric",
+    "ResourceRequest",
+    "ResourceSample",
+    "SpanEvent",
+    "SpanOpened",
+    "TaskCancelled",
+    "TaskCompleted",
+    "TaskEnded",
+    "TaskEvent",
+    "TaskFailed",
+    "TaskQueued",
+    "TaskRetried",
+    "TaskStarted",
+    "TaskSubmitted",
+    "UserEvent",
+    "WorkerEvent",
+    "WorkerLaunched",
+    "WorkerLost",
+    "WorkerReady",
+    "WorkerRemoved",
+    "define_event",
+    "kind_of",
+    "kinds",
+    "streams",
+]

@@ -1,0 +1,78 @@
+"""What every event has in common, and the one register of event classes by kind and stream."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from msgspec import Meta, Struct
+
+SCHEMA_VERSION = 1
+"""Version of the run directory's events. A reader takes newer ones too: what it does not know it keeps aside."""
+
+
+def doc(text: str) -> Meta:
+    """A field's documentation, which the JSON Schema and the reference page show."""
+    return Meta(description=text)
+
+
+def unit(symbol: str) -> Meta:
+    """A field's unit, which the reference page shows."""
+    return Meta(extra={"unit": symbol})
+
+
+Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time"}, extra={"sql": "TIMESTAMP"})]
+"""ISO 8601, UTC, microseconds, `Z`."""
+Seconds = Annotated[float, unit("s")]
+Bytes = Annotated[int, unit("bytes")]
+Percent = Annotated[float, unit("percent")]
+BytesPerSecond = Annotated[float, unit("bytes/s")]
+Json = dict[str, Any]
+"""A flat mapping of JSON values; the recorder has bounded and redacted it."""
+
+
+class Event(Struct, tag_field="event", omit_defaults=True):
+    """One line of a stream: a flat JSON object with its kind, its time and its number.
+
+    Fields without a default are always written, as `null` where unknown. Fields with a default are left out
+    of the line while they hold it. `writer` and `seq` number the lines of each writer in each stream, so that
+    lost and doubled lines can be counted.
+    """
+
+    stream: ClassVar[str] = ""
+
+    timestamp: Annotated[Timestamp, doc("when it happened, at its source")] = ""
+    writer: Annotated[str, doc("which process wrote the line")] = ""
+    seq: Annotated[int, doc("number of the line within its writer and stream, from 0")] = -1
+
+
+_KINDS: dict[str, type[Event]] = {}
+_STREAMS: dict[str, list[type[Event]]] = {}
+
+E = TypeVar("E", bound=type[Event])
+
+
+def register(cls: E) -> E:
+    """Add an event class to the register under its kind and its stream; the decorator of every event."""
+    name = kind_of(cls)
+    if name in _KINDS:
+        raise ValueError(
+            f"event kind {name!r} is declared twice: {_KINDS[name].__qualname__} and {cls.__qualname__}"
+        )
+    _KINDS[name] = cls
+    _STREAMS.setdefault(cls.stream, []).append(cls)
+    return cls
+
+
+def kind_of(event: Event | type[Event]) -> str:
+    """The value of the line's `event` field."""
+    return str(event.__struct_config__.tag)
+
+
+def kinds() -> dict[str, type[Event]]:
+    """Every declared event class by kind."""
+    return dict(_KINDS)
+
+
+def streams() -> dict[str, tuple[type[Event], ...]]:
+    """Every declared stream with its event classes, in order of declaration."""
+    return {name: tuple(classes) for name, classes in _STREAMS.items()}

@@ -1,0 +1,78 @@
+"""Cache lookups, failures, artifacts and cost."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from flightlog.events.base import Bytes, Event, Json, Seconds, doc, register
+
+
+@register
+class CacheLookup(Event, kw_only=True, tag="cache_lookup"):
+    """A cache was asked for a result."""
+
+    stream: ClassVar[str] = "cache"
+
+    task: Annotated[str, doc("function whose result was looked up")]
+    result: Annotated[Literal["hit", "miss", "bypass"], doc("`bypass` is a cache that was switched off")]
+    key: Annotated[str | None, doc("key that was looked up")]
+    reason: Annotated[str | None, doc("why a miss was a miss, or a bypass a bypass")] = None
+    duration_s: Annotated[Seconds | None, doc("time the lookup took")] = None
+    saved_s: Annotated[Seconds | None, doc("time the computation took when the result was made")] = None
+    size_bytes: Annotated[Bytes | None, doc("size of the cached result")] = None
+    task_id: Annotated[str | None, doc("task that asked")] = None
+    span_id: Annotated[str | None, doc("span that asked")] = None
+
+
+@register
+class Failure(Event, kw_only=True, tag="failure"):
+    """Something failed: a task, a worker, a command or the run itself."""
+
+    stream: ClassVar[str] = "failures"
+
+    scope: Annotated[Literal["run", "task", "worker", "command"], doc("what failed")]
+    error_type: Annotated[str | None, doc("class of the exception, or of the exit")]
+    message: Annotated[str | None, doc("its text, bounded and redacted")]
+    traceback: Annotated[str | None, doc("where it came from, causes included, bounded and redacted")]
+    fingerprint: Annotated[str | None, doc("the same for failures with the same cause")]
+    task: Annotated[str | None, doc("name of the task")] = None
+    task_id: Annotated[str | None, doc("the submission that failed")] = None
+    attempt: Annotated[int | None, doc("the attempt that failed")] = None
+    worker: Annotated[str | None, doc("where it ran")] = None
+    span_id: Annotated[str | None, doc("innermost span it came through")] = None
+    exit_code: Annotated[int | None, doc("exit code of a process")] = None
+    signal: Annotated[str | None, doc("signal that ended a process")] = None
+    output_tail: Annotated[str | None, doc("last lines a command printed")] = None
+
+
+@register
+class ArtifactRecorded(Event, kw_only=True, tag="artifact_recorded"):
+    """An output was registered: a file, a folder or an address."""
+
+    stream: ClassVar[str] = "artifacts"
+
+    name: Annotated[str, doc("what the user calls it")]
+    uri: Annotated[str, doc("absolute path, or the address given")]
+    kind: Annotated[str | None, doc("what it is: result, figure, model, log, …")]
+    size_bytes: Annotated[Bytes | None, doc("size; null where it cannot be seen from here")]
+    sha256: Annotated[str | None, doc("checksum of a file's content")]
+    files: Annotated[int | None, doc("number of files, for a folder")] = None
+    task_id: Annotated[str | None, doc("task that made it")] = None
+    span_id: Annotated[str | None, doc("span that made it")] = None
+    error: Annotated[str | None, doc("why size or checksum are missing")] = None
+    metadata: Annotated[Json, doc("what the user said of it")] = {}
+
+
+@register
+class CostEstimate(Event, kw_only=True, tag="cost_estimate"):
+    """What an item of the run has cost so far. A later estimate of the same item replaces the earlier one."""
+
+    stream: ClassVar[str] = "cost"
+
+    item: Annotated[str, doc("what it is for: a worker, a component, storage, …")]
+    amount: Annotated[float | None, doc("cost so far; null where no rate is known")]
+    currency: Annotated[str, doc("ISO 4217 code")]
+    provider: Annotated[str | None, doc("who bills it")] = None
+    rate: Annotated[float | None, doc("price of one unit")] = None
+    quantity: Annotated[float | None, doc("units so far")] = None
+    quantity_unit: Annotated[str | None, doc("the unit, such as `worker-hour`")] = None

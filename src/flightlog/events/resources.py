@@ -1,0 +1,78 @@
+"""What was used and what was asked for."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from flightlog.events.base import Bytes, BytesPerSecond, Event, Percent, Seconds, doc, register
+
+
+@register
+class ResourceSample(Event, kw_only=True, tag="resource_sample"):
+    """A measurement of a node, a cgroup, a worker's process tree, a task or a GPU, at one moment.
+
+    Rates cover `interval_s`, the time since the sampler's previous sample; the first sample has none.
+    """
+
+    stream: ClassVar[str] = "resources"
+
+    scope: Annotated[Literal["node", "cgroup", "worker", "task", "gpu"], doc("what was measured")]
+    host: Annotated[str | None, doc("where")]
+    cpu_percent: Annotated[
+        Percent | None, doc("node: of all its cores, 0 to 100; worker, task, cgroup: 100 is one core")
+    ]
+    worker: Annotated[str | None, doc("worker, in scope `worker`")] = None
+    pid: Annotated[int | None, doc("root of the process tree, in scope `worker` and `task`")] = None
+    task_id: Annotated[str | None, doc("task, in scope `task`")] = None
+    interval_s: Annotated[Seconds | None, doc("time the rates cover; null in a first sample")] = None
+    final: Annotated[bool, doc("the last sample of this sampler")] = False
+    cpu_s: Annotated[Seconds | None, doc("CPU time so far, exited children included")] = None
+    cpus: Annotated[float | None, doc("cores of the node, or the quota of the cgroup, in cores")] = None
+    load_1m: Annotated[float | None, doc("load average over one minute")] = None
+    memory_used_bytes: Annotated[Bytes | None, doc("memory in use, reclaimable cache not counted")] = None
+    memory_total_bytes: Annotated[Bytes | None, doc("memory there is, or the cgroup's limit")] = None
+    memory_peak_bytes: Annotated[
+        Bytes | None, doc("the kernel's own high-water mark, where it keeps one")
+    ] = None
+    swap_used_bytes: Annotated[Bytes | None, doc("swap in use")] = None
+    rss_bytes: Annotated[Bytes | None, doc("resident memory, summed over the process tree")] = None
+    peak_rss_bytes: Annotated[Bytes | None, doc("largest rss_bytes seen by this sampler")] = None
+    processes: Annotated[int | None, doc("processes in the tree")] = None
+    threads: Annotated[int | None, doc("threads in the tree")] = None
+    disk_read_bytes_per_s: Annotated[BytesPerSecond | None, doc("read from storage")] = None
+    disk_write_bytes_per_s: Annotated[BytesPerSecond | None, doc("written to storage")] = None
+    read_bytes: Annotated[Bytes | None, doc("read from storage so far")] = None
+    write_bytes: Annotated[Bytes | None, doc("written to storage so far")] = None
+    net_recv_bytes_per_s: Annotated[BytesPerSecond | None, doc("received, loopback not counted")] = None
+    net_sent_bytes_per_s: Annotated[BytesPerSecond | None, doc("sent, loopback not counted")] = None
+    throttled_s: Annotated[Seconds | None, doc("time the cgroup was held back by its CPU quota, so far")] = (
+        None
+    )
+    throttled_percent: Annotated[Percent | None, doc("share of CPU periods throttled in the interval")] = None
+    oom_events: Annotated[int | None, doc("times the cgroup hit its memory limit, so far")] = None
+    oom_kills: Annotated[int | None, doc("processes of the cgroup killed for memory, so far")] = None
+    gpu_index: Annotated[int | None, doc("index of the GPU on its host")] = None
+    gpu_uuid: Annotated[str | None, doc("UUID of the GPU")] = None
+    gpu_percent: Annotated[Percent | None, doc("share of time a kernel ran")] = None
+    gpu_memory_used_bytes: Annotated[Bytes | None, doc("device memory in use by everyone")] = None
+    gpu_memory_total_bytes: Annotated[Bytes | None, doc("device memory there is")] = None
+    gpu_memory_bus_percent: Annotated[
+        Percent | None, doc("share of time the memory bus was busy; not fill")
+    ] = None
+    gpu_power_w: Annotated[float | None, doc("power drawn, in watts")] = None
+    gpu_temperature_c: Annotated[float | None, doc("temperature, in degrees Celsius")] = None
+
+
+@register
+class ResourceRequest(Event, kw_only=True, tag="resource_request"):
+    """What a task or component asked for."""
+
+    stream: ClassVar[str] = "resources"
+
+    task: Annotated[str | None, doc("task name the request is for")]
+    cpus: Annotated[float | None, doc("CPUs")]
+    memory_bytes: Annotated[Bytes | None, doc("memory")]
+    component: Annotated[str | None, doc("component the request is for")] = None
+    gpus: Annotated[float | None, doc("GPUs")] = None
+    walltime_s: Annotated[Seconds | None, doc("wall time")] = None
+    task_id: Annotated[str | None, doc("the one submission it is for; null means all of that name")] = None

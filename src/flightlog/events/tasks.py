@@ -1,0 +1,99 @@
+"""The life of a task: submitted, queued, started, and one of completed, failed, retried, cancelled."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from flightlog.events.base import Bytes, Event, Json, Percent, Seconds, doc, register
+
+
+class TaskEvent(Event, kw_only=True):
+    """Something happened to one attempt of one task."""
+
+    stream: ClassVar[str] = "tasks"
+
+    task: Annotated[str, doc("name of the task: the function or command")]
+    task_id: Annotated[str, doc("one submission of it; unique within the run")]
+    attempt: Annotated[int, doc("which try this is, from 1")] = 1
+    component: Annotated[str | None, doc("component of the manifest it runs on")] = None
+    trace_id: Annotated[str | None, doc("W3C trace id")] = None
+    span_id: Annotated[str | None, doc("W3C span id of the task; spans inside it have it as parent")] = None
+    parent_id: Annotated[str | None, doc("span id of what submitted it")] = None
+
+
+@register
+class TaskSubmitted(TaskEvent, kw_only=True, tag="task_submitted"):
+    """A task was handed over for execution."""
+
+    args: Annotated[Json, doc("arguments by name, bounded and redacted")]
+    depends_on: Annotated[list[str], doc("task ids it waits for, where the engine knows them")] = []
+
+
+@register
+class TaskQueued(TaskEvent, kw_only=True, tag="task_queued"):
+    """The engine accepted the task and holds it until a worker is free."""
+
+
+@register
+class TaskStarted(TaskEvent, kw_only=True, tag="task_started"):
+    """A worker began to execute the task."""
+
+    worker: Annotated[str | None, doc("worker that executes it")]
+    queue_s: Annotated[Seconds | None, doc("from submission to start; null where the engine hides it")]
+
+
+class TaskEnded(TaskEvent, kw_only=True):
+    """An attempt is over, with what it used."""
+
+    args: Annotated[Json, doc("arguments by name, bounded and redacted")]
+    worker: Annotated[str | None, doc("worker that executed it; null if it never started")]
+    duration_s: Annotated[Seconds | None, doc("execution alone, on the worker's monotonic clock")]
+    queue_s: Annotated[Seconds | None, doc("from submission to start; null where the engine hides it")] = None
+    cpu_s: Annotated[Seconds | None, doc("CPU time, user and system, of what `cpu_scope` says")] = None
+    cpu_percent: Annotated[Percent | None, doc("cpu_s over duration_s; 100 is one core")] = None
+    cpu_scope: Annotated[
+        Literal["thread", "process", "tree"] | None,
+        doc("what cpu_s covers: the executing thread, its process, or the process tree"),
+    ] = None
+    peak_rss_bytes: Annotated[Bytes | None, doc("largest resident memory seen while it ran")] = None
+    rss_scope: Annotated[
+        Literal["process", "process_at_least", "tree"] | None,
+        doc("whose memory; `process_at_least` is a lower bound: the process had peaked higher before"),
+    ] = None
+    read_bytes: Annotated[Bytes | None, doc("read from storage")] = None
+    write_bytes: Annotated[Bytes | None, doc("written to storage")] = None
+    tags: Annotated[Json, doc("what the code inside tagged the task with")] = {}
+    metrics: Annotated[Json, doc("what the code inside measured")] = {}
+    nonfinite: Annotated[dict[str, str], doc("values that were NaN or infinite, and stand as null")] = {}
+
+
+@register
+class TaskCompleted(TaskEnded, kw_only=True, tag="task_completed"):
+    """A task ran to its end and returned."""
+
+    result_bytes: Annotated[Bytes | None, doc("size of the serialized result")] = None
+
+
+@register
+class TaskFailed(TaskEnded, kw_only=True, tag="task_failed"):
+    """A task ended with an error. The traceback stands in `failures`, under the same task_id."""
+
+    error_type: Annotated[str | None, doc("class of the exception")]
+    error_message: Annotated[str | None, doc("its text, bounded and redacted")]
+    exit_code: Annotated[int | None, doc("exit code of a command")] = None
+    fingerprint: Annotated[str | None, doc("the same for failures with the same cause")] = None
+
+
+@register
+class TaskCancelled(TaskEnded, kw_only=True, tag="task_cancelled"):
+    """A task was given up before it ended by itself."""
+
+    reason: Annotated[str | None, doc("who or what cancelled it")] = None
+
+
+@register
+class TaskRetried(TaskEvent, kw_only=True, tag="task_retried"):
+    """An attempt failed and the task will be tried again; `attempt` is the one that failed."""
+
+    reason: Annotated[str | None, doc("the error of the failed attempt")]
+    delay_s: Annotated[Seconds | None, doc("wait before the next attempt")] = None

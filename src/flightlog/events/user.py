@@ -1,0 +1,72 @@
+"""What users record themselves: metrics, free events, and events they define."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, ClassVar
+
+import msgspec
+
+from flightlog.errors import UsageError
+from flightlog.events.base import Event, Json, doc, kinds, register
+
+_NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)+$")
+
+
+@register
+class Metric(Event, kw_only=True, tag="metric"):
+    """One value of a series, such as the loss at a step."""
+
+    stream: ClassVar[str] = "metrics"
+
+    name: Annotated[str, doc("the series")]
+    value: Annotated[float | None, doc("its value; null where it was NaN or infinite")]
+    step: Annotated[int | None, doc("position in the series")] = None
+    span_id: Annotated[str | None, doc("span it was measured in")] = None
+    nonfinite: Annotated[str | None, doc("`nan`, `inf` or `-inf` where value is null for that reason")] = None
+
+
+@register
+class UserEvent(Event, kw_only=True, tag="user_event"):
+    """Something the user's code wants to remember."""
+
+    stream: ClassVar[str] = "events"
+
+    name: Annotated[str, doc("what happened")]
+    fields: Annotated[Json, doc("what there is to say of it, bounded and redacted")]
+    span_id: Annotated[str | None, doc("span it happened in")] = None
+
+
+def define_event(name: str, /, **fields: Any) -> type[Event]:
+    """A new event class of the user's own, `"ns.Name"`, recorded in the stream `user.ns`.
+
+    Each field is a type (`loss=float`: required) or a pair of type and default (`step=(int, -1)`). Defining
+    the same event twice with the same fields gives the same class; with other fields it is a `UsageError`.
+    """
+    if not _NAME.match(name):
+        raise UsageError(
+            f"event name {name!r} is not of the form 'namespace.Name', letters, digits and '_' only"
+        )
+    reserved = sorted(fields.keys() & {*Event.__struct_fields__, "event"})
+    if reserved:
+        raise UsageError(
+            f"event {name!r} may not define {', '.join(reserved)}: every event has these already"
+        )
+    declared = [
+        (key, spec[0], spec[1]) if isinstance(spec, tuple) else (key, spec) for key, spec in fields.items()
+    ]
+    namespace, _, title = name.rpartition(".")
+    known = kinds().get(name)
+    if known is not None:
+        if getattr(known, "declared", None) == declared:
+            return known
+        raise UsageError(f"event {name!r} is already defined with other fields")
+    try:
+        made = msgspec.defstruct(
+            title, declared, bases=(Event,), namespace={"stream": f"user.{namespace}", "declared": declared},
+            tag=name, kw_only=True,
+        )  # fmt: skip
+        msgspec.json.schema(made)
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"event {name!r} cannot be defined: {error}") from error
+    return register(made)

@@ -1,0 +1,1 @@
+"""While the run lives."""

@@ -1,0 +1,1 @@
+"""Results to text; no files, no printing."""

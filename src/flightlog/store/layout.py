@@ -1,0 +1,139 @@
+"""Where everything stands in a run directory, and what its documents hold.
+
+    run-20260520T035200Z-demo-a1b2c3d4/
+      run.json  environment.json  recorder.json  summary.json  checksums.json
+      tasks.jsonl  spans.jsonl  …             the process that made the run writes these
+      segments/<writer>/                       one folder a writing process, its own included
+        writer.json                            who writes, since when, what was lost
+        tasks.jsonl  spans-000001.jsonl        lines of a child process; rotated files
+        tasks.tail-a  tasks.tail-b             memory-mapped tails: lines not yet in the files
+
+When a run closes, segments are folded into the top-level files and the folder goes away.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, field
+
+from flightlog.events import SCHEMA_VERSION
+
+RUN = "run.json"
+ENVIRONMENT = "environment.json"
+RECORDER = "recorder.json"
+SUMMARY = "summary.json"
+CHECKSUMS = "checksums.json"
+WRITER = "writer.json"
+SEGMENTS = "segments"
+PARQUET = "parquet"
+
+ENDED = frozenset({"completed", "failed", "interrupted", "crashed"})
+"""Statuses of a run that is over."""
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.]+")
+_RUN_ID = re.compile(r"^run-(\d{8}T\d{6}Z)-.+-[0-9a-f]{8}$")
+
+
+class WriterInfo(Struct, kw_only=True):
+    """One process that writes, or wrote, into a run."""
+
+    writer: str
+    pid: int
+    host: str
+    pid_start: float | None = None
+    """Start of the process as the kernel counts it: a later process of the same number is another one."""
+    started: str = ""
+    heartbeat: str = ""
+    closed: bool = False
+    owner: bool = False
+    wall_anchor_ns: int = 0
+    """Unix time at the writer's monotonic zero: every timestamp of the writer is this plus monotonic time."""
+    lines: dict[str, int] = field(default_factory=dict)
+    """Numbers given out so far, by stream."""
+    lost: dict[str, int] = field(default_factory=dict)
+    """Lines that could not be written, by stream."""
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Why, with counts."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Other things worth counting: values cleaned, late events, subscriber drops."""
+    drain_s: float = 0.0
+    background_cpu_s: float = 0.0
+    bytes: int = 0
+
+
+class RunInfo(Struct, kw_only=True):
+    """`run.json`: who, what, when."""
+
+    run_id: str
+    project: str
+    status: str
+    start_time: str
+    target: str | None = None
+    provider: str | None = None
+    end_time: str | None = None
+    duration_s: float | None = None
+    """Wall time; of a run that lives, up to its last heartbeat."""
+    tasks_submitted: int = 0
+    tasks_completed: int = 0
+    tasks_failed: int = 0
+    manifest_hash: str | None = None
+    command: list[str] = field(default_factory=list)
+    cwd: str | None = None
+    host: str = ""
+    pid: int = 0
+    pid_start: float | None = None
+    heartbeat: str | None = None
+    python: str | None = None
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+    tags: dict[str, Any] = field(default_factory=dict)
+    trace_id: str = ""
+    span_id: str = ""
+    """The run itself as a span: the parent of its outermost spans."""
+    parent_id: str | None = None
+    """The span this run happened in, where its environment named one."""
+    writer: str = ""
+    error: str | None = None
+    """Why it failed or was interrupted, in a line."""
+    exit_code: int | None = None
+    signal: str | None = None
+    sample_interval_s: float | None = None
+    schema_version: int = SCHEMA_VERSION
+    flightlog_version: str | None = None
+    overhead: dict[str, Any] | None = None
+    """What recording cost, in this process; the other processes' figures stand in `recorder.json`."""
+
+
+def stream_file(folder: Path, stream: str) -> Path:
+    """The file of a stream: of the whole run, or in a writer's folder."""
+    return folder / f"{stream}.jsonl"
+
+
+def rotated_file(folder: Path, stream: str, number: int) -> Path:
+    """A file of a stream that grew to its full size and was put aside."""
+    return folder / f"{stream}-{number:06d}.jsonl"
+
+
+def tail_file(folder: Path, stream: str, side: str) -> Path:
+    """One of the two memory-mapped tails of a stream, `a` or `b`."""
+    return folder / f"{stream}.tail-{side}"
+
+
+def writer_folder(run: Path, writer: str) -> Path:
+    """Where one process keeps its segments."""
+    return run / SEGMENTS / writer
+
+
+def make_run_id(project: str, started: datetime, token: str) -> str:
+    """A run's name: when, what, and eight hex digits; safe as a folder's name whatever the project is called."""
+    label = _UNSAFE.sub("-", project).strip("-.")[:64] or "run"
+    return f"run-{started.astimezone(UTC):%Y%m%dT%H%M%SZ}-{label}-{token[:8]}"
+
+
+def is_run_id(name: str) -> bool:
+    """Whether a folder's name is that of a run."""
+    return _RUN_ID.match(name) is not None

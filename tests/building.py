@@ -1,0 +1,55 @@
+"""Small run directories built in code, for tests of everything that reads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flightlog.events import Event
+from flightlog.store import layout
+
+START = "2026-05-20T03:52:00.000000Z"
+
+
+def at(seconds: float) -> str:
+    """A timestamp so many seconds after the start of the built run (less than an hour)."""
+    us = round(seconds * 1_000_000)
+    minutes, us = divmod(us, 60_000_000)
+    return f"2026-05-20T03:{52 + minutes:02d}:{us // 1_000_000:02d}.{us % 1_000_000:06d}Z"
+
+
+def make_run(
+    runs_dir: Path,
+    events: Iterable[Event] = (),
+    *,
+    project: str = "demo",
+    token: str = "a1b2c3d4",
+    writer: str = "w0000001",
+    numbered: bool = True,
+    **info: Any,
+) -> Path:
+    """Write a closed run directory that holds these events, numbered in order; gives its path."""
+    run_id = f"run-20260520T035200Z-{project}-{token}"
+    path = runs_dir / run_id
+    path.mkdir(parents=True)
+    fields: dict[str, Any] = {
+        "status": "completed",
+        "start_time": START,
+        "end_time": at(10),
+        "duration_s": 10.0,
+    }
+    document = layout.RunInfo(run_id=run_id, project=project, host="node-1", pid=1, **{**fields, **info})
+    (path / layout.RUN).write_bytes(msgspec.json.encode(document))
+    numbers: dict[str, int] = {}
+    for event in events:
+        stream = type(event).stream
+        if numbered:
+            event.writer, event.seq = writer, numbers.get(stream, 0)
+            numbers[stream] = event.seq + 1
+        event.timestamp = event.timestamp or START
+        with layout.stream_file(path, stream).open("ab") as out:
+            out.write(msgspec.json.encode(event) + b"\n")
+    return path
