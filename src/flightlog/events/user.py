@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
 
@@ -69,4 +69,4 @@ def define_event(name: str, /, **fields: Any) -> type[Event]:
         msgspec.json.schema(made)
     except (TypeError, ValueError) as error:
         raise UsageError(f"event {name!r} cannot be defined: {error}") from error
-    return register(made)
+    return register(cast(type[Event], made))
