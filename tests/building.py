@@ -18,7 +18,8 @@ def at(seconds: float) -> str:
     """A timestamp so many seconds after the start of the built run (less than an hour)."""
     us = round(seconds * 1_000_000)
     minutes, us = divmod(us, 60_000_000)
-    return f"2026-05-20T03:{52 + minutes:02d}:{us // 1_000_000:02d}.{us % 1_000_000:06d}Z"
+    hours, minutes = divmod(52 + minutes, 60)
+    return f"2026-05-20T{3 + hours:02d}:{minutes:02d}:{us // 1_000_000:02d}.{us % 1_000_000:06d}Z"
 
 
 def make_run(
@@ -29,9 +30,13 @@ def make_run(
     token: str = "a1b2c3d4",
     writer: str = "w0000001",
     numbered: bool = True,
+    recorder: bool = True,
     **info: Any,
 ) -> Path:
-    """Write a closed run directory that holds these events, numbered in order; gives its path."""
+    """Write a closed run directory that holds these events, numbered in order; gives its path.
+
+    Without `recorder` there is no `recorder.json`, as in a run that was half-copied.
+    """
     run_id = f"run-20260520T035200Z-{project}-{token}"
     path = runs_dir / run_id
     path.mkdir(parents=True)
@@ -52,4 +57,7 @@ def make_run(
         event.timestamp = event.timestamp or START
         with layout.stream_file(path, stream).open("ab") as out:
             out.write(msgspec.json.encode(event) + b"\n")
+    if numbers and recorder:
+        wrote = layout.WriterInfo(writer=writer, pid=1, host="node-1", closed=True, owner=True, lines=numbers)
+        (path / layout.RECORDER).write_bytes(msgspec.json.encode({"writers": [wrote]}))
     return path

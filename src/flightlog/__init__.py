@@ -1,3 +1,51 @@
-"""Flightlog: the flight recorder for Python compute."""
+"""Flightlog: the flight recorder for Python compute.
 
-__version__ = "0.1.0"
+`record` starts a run, `span` says what code does inside it, `open_run` reads one back.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flightlog.events import define_event
+from flightlog.record.active import current_run
+from flightlog.record.carrier import attached, carrier
+from flightlog.record.recording import record
+from flightlog.record.span import current_span, span
+from flightlog.version import __version__
+
+if TYPE_CHECKING:
+    from flightlog.record.collector import Collector
+    from flightlog.store.run import Run, open_run
+
+_LAZY = {
+    "Collector": "flightlog.record.collector",
+    "Run": "flightlog.store.run",
+    "open_run": "flightlog.store.run",
+}
+
+__all__ = [
+    "Collector",
+    "Run",
+    "__version__",
+    "attached",
+    "carrier",
+    "current_run",
+    "current_span",
+    "define_event",
+    "open_run",
+    "record",
+    "span",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LAZY:
+        from importlib import import_module
+
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'flightlog' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -6,6 +6,8 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from msgspec import Meta, Struct
 
+from flightlog.errors import UsageError
+
 SCHEMA_VERSION = 1
 """Version of the run directory's events. A reader takes newer ones too: what it does not know it keeps aside."""
 
@@ -16,8 +18,8 @@ def doc(text: str) -> Meta:
 
 
 def unit(symbol: str) -> Meta:
-    """A field's unit, which the reference page shows."""
-    return Meta(extra={"unit": symbol})
+    """A field's unit, which the JSON Schema and the reference page show."""
+    return Meta(extra_json_schema={"unit": symbol})
 
 
 Timestamp = Annotated[str, Meta(extra_json_schema={"format": "date-time"}, extra={"sql": "TIMESTAMP"})]
@@ -26,6 +28,10 @@ Seconds = Annotated[float, unit("s")]
 Bytes = Annotated[int, unit("bytes")]
 Percent = Annotated[float, unit("percent")]
 BytesPerSecond = Annotated[float, unit("bytes/s")]
+Watts = Annotated[float, unit("W")]
+Celsius = Annotated[float, unit("°C")]
+Milliseconds = Annotated[int, unit("ms")]
+Nanoseconds = Annotated[int, unit("ns")]
 Json = dict[str, Any]
 """A flat mapping of JSON values; the recorder has bounded and redacted it."""
 
@@ -76,3 +82,14 @@ def kinds() -> dict[str, type[Event]]:
 def streams() -> dict[str, tuple[type[Event], ...]]:
     """Every declared stream with its event classes, in order of declaration."""
     return {name: tuple(classes) for name, classes in _STREAMS.items()}
+
+
+def events_of(stream: str) -> tuple[type[Event], ...]:
+    """The event classes of a stream, in order of declaration; a `UsageError` where none is declared."""
+    if stream in _STREAMS:
+        return tuple(_STREAMS[stream])
+    from difflib import get_close_matches
+
+    near = get_close_matches(stream, _STREAMS, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise UsageError(f"there is no stream {stream!r}.{hint} The streams are {', '.join(_STREAMS)}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from flightlog.events.base import Bytes, Event, Json, doc, register
+from flightlog.events.base import Bytes, Event, Json, Milliseconds, Nanoseconds, doc, register
 
 
 @register
@@ -15,10 +15,10 @@ class DeviceMemory(Event, kw_only=True, tag="device_memory"):
 
     schema_version: Annotated[int, doc("version of the device schema: 3")]
     session_id: Annotated[str, doc("one collector's life in one process")]
-    timestamp_ns: Annotated[int, doc("Unix time in nanoseconds")]
+    timestamp_ns: Annotated[Nanoseconds, doc("Unix time")]
     event_type: Annotated[str, doc("what led to the record: sample, allocation, start, stop, …")]
     collector: Annotated[str, doc("what counted, such as `flightlog.cuda`")]
-    sampling_interval_ms: Annotated[int, doc("interval between samples, in milliseconds")]
+    sampling_interval_ms: Annotated[Milliseconds, doc("interval between samples")]
     pid: Annotated[int, doc("process; -1 if unknown")]
     host: Annotated[str, doc("host")]
     device_id: Annotated[int, doc("device index; -1 if unknown")]

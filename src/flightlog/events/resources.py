@@ -4,7 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from flightlog.events.base import Bytes, BytesPerSecond, Event, Percent, Seconds, doc, register
+from flightlog.events.base import (
+    Bytes,
+    BytesPerSecond,
+    Celsius,
+    Event,
+    Percent,
+    Seconds,
+    Watts,
+    doc,
+    register,
+)
 
 
 @register
@@ -59,8 +69,8 @@ class ResourceSample(Event, kw_only=True, tag="resource_sample"):
     gpu_memory_bus_percent: Annotated[
         Percent | None, doc("share of time the memory bus was busy; not fill")
     ] = None
-    gpu_power_w: Annotated[float | None, doc("power drawn, in watts")] = None
-    gpu_temperature_c: Annotated[float | None, doc("temperature, in degrees Celsius")] = None
+    gpu_power_w: Annotated[Watts | None, doc("power drawn")] = None
+    gpu_temperature_c: Annotated[Celsius | None, doc("temperature")] = None
 
 
 @register

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from flightlog.events.base import Event, Json, Seconds, doc, register
 
@@ -16,12 +16,12 @@ class SpanEvent(Event, tag="span"):
     name: Annotated[str, doc("what was done, such as `simulation.execute`")] = ""
     tags: Annotated[Json, doc("what it was done to, bounded and redacted")] = {}
     metrics: Annotated[Json, doc("what was measured inside")] = {}
+    status: Annotated[Literal["ok", "error"] | None, doc("how it ended")] = None
     duration_s: Annotated[Seconds | None, doc("from enter to exit, on the monotonic clock")] = None
     trace_id: Annotated[str, doc("W3C trace id, one a run")] = ""
     span_id: Annotated[str, doc("W3C span id")] = ""
     parent_id: Annotated[str | None, doc("span, task or run it happened in")] = None
     thread: Annotated[int | None, doc("thread it ended on, as the interpreter numbers them")] = None
-    status: Annotated[str, doc("`ok` or `error`")] = "ok"
     error_type: Annotated[str | None, doc("class of the exception it ended with")] = None
     error_message: Annotated[str | None, doc("its text, bounded and redacted")] = None
     nonfinite: Annotated[dict[str, str], doc("values that were NaN or infinite, and stand as null")] = {}

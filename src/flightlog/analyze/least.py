@@ -1,0 +1,39 @@
+"""The few of many: what comes first by a key, in bounded memory and whatever the order of arrival."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Least(Generic[T]):
+    """Keeps the `limit` items with the smallest keys, and counts all. Keys must order completely."""
+
+    __slots__ = ("_bar", "_kept", "_limit", "count")
+
+    def __init__(self, limit: int) -> None:
+        self.count = 0
+        self._limit = limit
+        self._kept: list[tuple[Any, T]] = []
+        self._bar: Any = None
+
+    def add(self, key: Any, item: T) -> None:
+        """Take an item, or leave it where enough smaller ones are known."""
+        self.count += 1
+        if self._bar is not None and key >= self._bar:
+            return
+        self._kept.append((key, item))
+        if len(self._kept) >= 4 * self._limit:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        self._kept.sort(key=lambda pair: pair[0])
+        if len(self._kept) >= self._limit:
+            del self._kept[self._limit :]
+            self._bar = self._kept[-1][0]
+
+    def items(self) -> list[T]:
+        """The kept items, smallest key first."""
+        self._shrink()
+        return [item for _, item in self._kept]

@@ -1,0 +1,81 @@
+"""Series of numbers that code measured: in spans, in tasks, or on their own."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from flightlog.analyze.distribution import exact_sum
+from flightlog.events import Metric
+
+_LARGEST = 1.7e308
+"""Whole numbers in JSON have no end; floats have."""
+
+
+class MetricStats(Struct, frozen=True, kw_only=True):
+    """One metric over all its values; `last` is the latest by time."""
+
+    count: int
+    sum: float
+    mean: float
+    min: float
+    max: float
+    last: float
+
+
+class Series:
+    """The values of one metric, 8 bytes each."""
+
+    __slots__ = ("_last", "_order", "_values")
+
+    def __init__(self) -> None:
+        self._values = array("d")
+        self._order: tuple[str, str, int, int] = ("", "", -2, 0)
+        self._last = 0.0
+
+    def add(self, value: float, order: tuple[str, str, int, int]) -> None:
+        """Take a value; `order` is when and by whom it was measured, and its place in that line."""
+        self._values.append(value)
+        # Lines without a number may share their order: the larger value then counts as the later one.
+        self._order, self._last = max((self._order, self._last), (order, value))
+
+    def stats(self) -> MetricStats:
+        """What there is to say of the values, of which there must be one."""
+        total = exact_sum(self._values)
+        low, high = min(self._values), max(self._values)
+        mean = min(max(total / len(self._values), low), high)
+        return MetricStats(
+            count=len(self._values), sum=total, mean=mean, min=low, max=high, last=self._last
+        )  # fmt: skip
+
+
+class MetricTally:
+    """Metrics by name; values that are no numbers a float can hold are passed over."""
+
+    __slots__ = ("_series",)
+
+    def __init__(self) -> None:
+        self._series: dict[str, Series] = {}
+
+    def add(self, event: Metric) -> None:
+        """Take one value of a series recorded on its own."""
+        if event.value is not None:
+            self.take({event.name: event.value}, (event.timestamp, event.writer, event.seq))
+
+    def take(self, metrics: Mapping[str, Any], order: tuple[str, str, int]) -> None:
+        """Take what one span or task measured; a list holds several values of one metric, in order."""
+        for name, found in metrics.items():
+            for place, value in enumerate(found if isinstance(found, list) else (found,)):
+                if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > _LARGEST:
+                    continue
+                series = self._series.get(name)
+                if series is None:
+                    series = self._series[name] = Series()
+                series.add(float(value), (*order, place))
+
+    def stats(self) -> dict[str, MetricStats]:
+        """The metrics by name, in order."""
+        return {name: self._series[name].stats() for name in sorted(self._series)}

@@ -1,0 +1,41 @@
+"""What the recorder itself cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from flightlog.analyze.distribution import exact_sum
+from flightlog.store.layout import WriterInfo
+
+
+class OverheadSummary(Struct, frozen=True, kw_only=True):
+    """The recorder's own work, all recording processes together, as their notes tell; null without notes."""
+
+    writers: int
+    lines: int | None
+    bytes: int | None
+    drain_s: float | None
+    """Time spent moving lines into files."""
+    background_cpu_s: float | None
+    """CPU time of the recorder's own threads: draining, sampling, heartbeats, subscribers."""
+    percent: float | None
+    """background_cpu_s over the run's wall time; 100 would be one core."""
+
+
+def overhead(writers: Sequence[WriterInfo], duration_s: float | None) -> OverheadSummary:
+    """The summary of what writers noted of themselves."""
+    if not writers:
+        return OverheadSummary(
+            writers=0, lines=None, bytes=None, drain_s=None, background_cpu_s=None, percent=None
+        )
+    cpu_s = exact_sum(info.background_cpu_s for info in writers)
+    return OverheadSummary(
+        writers=len(writers),
+        lines=sum(sum(info.lines.values()) for info in writers),
+        bytes=sum(info.bytes for info in writers),
+        drain_s=exact_sum(info.drain_s for info in writers),
+        background_cpu_s=cpu_s,
+        percent=100 * cpu_s / duration_s if duration_s else None,
+    )

@@ -1,0 +1,157 @@
+"""The summary of a run: a pure function of its event files and of the final facts in its documents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.analyze.artifacts import ArtifactSummary, ArtifactTally
+from flightlog.analyze.cache import CacheSummary, CacheTally
+from flightlog.analyze.cost import CostSummary, CostTally
+from flightlog.analyze.failures import FailureSummary, FailureTally
+from flightlog.analyze.metrics import MetricStats, MetricTally
+from flightlog.analyze.moments import moment
+from flightlog.analyze.overhead import OverheadSummary, overhead
+from flightlog.analyze.resources import ResourceSummary, ResourceTally
+from flightlog.analyze.spans import SpanSummary, SpanTally
+from flightlog.analyze.tasks import TaskSummary, TaskTally, args_of
+from flightlog.analyze.workers import WorkerSummary, WorkerTally
+from flightlog.events import Event, Metric, TaskFailed
+from flightlog.store.liveness import latest
+from flightlog.store.reading import Completeness
+
+if TYPE_CHECKING:
+    from flightlog.store.reading import Reading
+    from flightlog.store.run import Run
+
+
+class RunFacts(Struct, frozen=True, kw_only=True):
+    """Who, what, when. `last_seen` is there where no end was recorded: the last event or heartbeat."""
+
+    run_id: str
+    project: str
+    target: str | None
+    provider: str | None
+    status: str
+    start_time: str
+    end_time: str | None
+    last_seen: str | None
+    duration_s: float | None
+    host: str
+    command: list[str]
+    cwd: str | None
+    python: str | None
+    git_commit: str | None
+    git_dirty: bool | None
+    tags: dict[str, Any]
+    manifest_hash: str | None
+    error: str | None
+    exit_code: int | None
+    signal: str | None
+    schema_version: int
+    flightlog_version: str | None
+    metrics: dict[str, MetricStats]
+    """Series the code recorded on their own, by name."""
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """Everything there is to say of a run in numbers: `summary.json`, and the report's JSON."""
+
+    run: RunFacts
+    tasks: TaskSummary
+    workers: WorkerSummary
+    resources: ResourceSummary
+    cache: CacheSummary
+    spans: SpanSummary
+    failures: FailureSummary
+    artifacts: ArtifactSummary
+    cost: CostSummary
+    completeness: Completeness
+    overhead: OverheadSummary
+
+
+def summarize(run: Run) -> Summary:
+    """The summary of a run in any state. The same files give the same summary, in whatever order lines stand.
+
+    Goes through each stream once, through `tasks` and `spans` a second time where something was in flight, and
+    keeps a few numbers of every event in memory.
+    """
+    reading = run.read()
+    tasks, failures, spans = TaskTally(), FailureTally(), SpanTally(root=run.info.span_id)
+    workers, resources, cache = WorkerTally(), ResourceTally(), CacheTally()
+    artifacts, cost, metrics = ArtifactTally(), CostTally(), MetricTally()
+    for event in _events(reading, "tasks"):
+        tasks.add(event)
+        if isinstance(event, TaskFailed):
+            failures.add(event)
+    for stream, tally in (
+        ("spans", spans), ("workers", workers), ("resources", resources), ("cache", cache),
+        ("failures", failures), ("artifacts", artifacts), ("cost", cost),
+    ):  # fmt: skip
+        for event in _events(reading, stream):
+            tally.add(event)
+    for event in _events(reading, "metrics"):
+        if isinstance(event, Metric):
+            metrics.add(event)
+    if spans.needs_settling():
+        spans.settle(_again(run, "spans"))
+    wanted = {start.task_id for start in tasks.in_flight()}
+    args = args_of(_again(run, "tasks"), wanted) if wanted else {}
+
+    completeness = run.completeness(reading)
+    facts = _facts(run, reading, metrics.stats())
+    until = moment(facts.end_time or facts.last_seen)
+    done = tasks.summary(until, args)
+    return Summary(
+        run=facts,
+        tasks=done,
+        workers=workers.summary(tasks.attempts.occupied, tasks.by_worker, until),
+        resources=resources.summary(),
+        cache=cache.summary(),
+        spans=spans.summary(until),
+        failures=failures.summary(),
+        artifacts=artifacts.summary(),
+        cost=cost.summary(),
+        completeness=completeness,
+        overhead=overhead(run.writers(), facts.duration_s),
+    )
+
+
+def summary_bytes(summary: Summary) -> bytes:
+    """The summary as it stands in `summary.json`: UTF-8, indented, names in order; NaN and infinities as null."""
+    return msgspec.json.format(msgspec.json.encode(summary, order="deterministic"), indent=2) + b"\n"
+
+
+def summary_schema() -> dict[str, Any]:
+    """The JSON Schema of the summary, and so of the report's JSON."""
+    schema = msgspec.json.schema(Summary)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Flightlog report", **schema}
+
+
+def _events(reading: Reading, stream: str) -> Iterator[Event]:
+    return (event for event in reading.events(stream) if isinstance(event, Event))
+
+
+def _again(run: Run, stream: str) -> Iterator[Event]:
+    """A second look, which counts nothing."""
+    return (event for event in run.events(stream) if isinstance(event, Event))
+
+
+def _facts(run: Run, reading: Reading, metrics: dict[str, MetricStats]) -> RunFacts:
+    info = run.info
+    ending = run.ending(reading)
+    last_seen = None
+    if info.end_time is None:
+        _, last = reading.span()
+        last_seen = latest(last, info.heartbeat, *(writer.heartbeat for writer in run.writers()))
+    return RunFacts(
+        run_id=run.run_id, project=info.project, target=info.target, provider=info.provider,
+        status=run.status, start_time=info.start_time, end_time=info.end_time, last_seen=last_seen,
+        duration_s=ending.duration_s, host=info.host, command=info.command, cwd=info.cwd,
+        python=info.python, git_commit=info.git_commit, git_dirty=info.git_dirty, tags=info.tags,
+        manifest_hash=info.manifest_hash, error=info.error, exit_code=info.exit_code, signal=info.signal,
+        schema_version=info.schema_version, flightlog_version=info.flightlog_version, metrics=metrics,
+    )  # fmt: skip

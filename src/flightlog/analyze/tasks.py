@@ -1,0 +1,274 @@
+"""What became of the tasks: how many, how long, how long they waited, which were slow, which never ended."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from itertools import chain
+
+from msgspec import Struct
+
+from flightlog.analyze.attempts import Attempts
+from flightlog.analyze.distribution import Distribution, distribution, exact_sum
+from flightlog.analyze.least import Least
+from flightlog.analyze.metrics import MetricStats, MetricTally
+from flightlog.analyze.moments import moment, seconds
+from flightlog.events import (
+    Event,
+    TaskCancelled,
+    TaskCompleted,
+    TaskEnded,
+    TaskRetried,
+    TaskStarted,
+    TaskSubmitted,
+)
+from flightlog.events.base import Json
+
+SLOWEST = 10
+IN_FLIGHT = 100
+NAMES = 1000
+"""How many of each a summary lists; counts beside the lists are of all."""
+
+
+class TaskRow(Struct, frozen=True, kw_only=True):
+    """One completed task."""
+
+    task: str
+    task_id: str
+    args: Json
+    duration_s: float
+    worker: str | None
+
+
+class TaskInFlight(Struct, frozen=True, kw_only=True):
+    """An attempt that started, and whose end was not recorded."""
+
+    task: str
+    task_id: str
+    attempt: int
+    args: Json | None
+    worker: str | None
+    since: str
+    elapsed_s: float | None
+    """Up to the run's end or last sign of life."""
+
+
+class TaskName(Struct, frozen=True, kw_only=True):
+    """All tasks of one name."""
+
+    submitted: int
+    completed: int
+    failed: int
+    cancelled: int
+    retried: int
+    running: int
+    duration_s: Distribution
+    """Of completed tasks."""
+    failed_s: float
+    """Time spent in attempts that failed or were cancelled."""
+    cpu_s: float | None
+    """CPU time of all ended attempts that know it."""
+    cpu_scopes: list[str]
+    """What their CPU time covers; that of a whole process counts other threads in."""
+    peak_rss_bytes: int | None
+    rss_scopes: list[str]
+    """Whose memory; with `process_at_least` the peak is a lower bound of what the tasks themselves need."""
+    read_bytes: int | None
+    write_bytes: int | None
+    metrics: dict[str, MetricStats]
+
+
+class TaskSummary(Struct, frozen=True, kw_only=True):
+    """All tasks. `failed` counts tasks that failed for good: a retried attempt counts in `retried` alone."""
+
+    submitted: int
+    completed: int
+    failed: int
+    cancelled: int
+    retried: int
+    running: int
+    """Attempts started without an end."""
+    pending: int
+    """Submitted, and never seen to start."""
+    duration_s: Distribution
+    """Execution alone, of completed tasks."""
+    queue_s: Distribution
+    """From submission to start, of all attempts that know it."""
+    failed_s: float
+    names: int
+    by_name: dict[str, TaskName]
+    slowest: list[TaskRow]
+    in_flight: list[TaskInFlight]
+
+
+class TaskTally:
+    """Takes the events of the stream `tasks` in any order; 16 to 24 bytes stay of a task that ended."""
+
+    def __init__(self) -> None:
+        self.attempts = Attempts()
+        self.by_worker: dict[str, WorkerTasks] = {}
+        self._names: dict[str, _Name] = {}
+        self._queued = array("d")
+        self._slowest: Least[TaskCompleted] = Least(SLOWEST)
+
+    def add(self, event: Event) -> None:
+        """Take one event; kinds of no concern are passed over."""
+        if isinstance(event, TaskEnded):
+            self._ended(event)
+        elif isinstance(event, TaskStarted):
+            self._queue(self.attempts.started(event))
+        elif isinstance(event, TaskSubmitted):
+            self._name(event.task).submitted += 1
+            self.attempts.submitted(event)
+        elif isinstance(event, TaskRetried):
+            self._name(event.task).retried += 1
+            self.attempts.retried(event)
+
+    def _ended(self, event: TaskEnded) -> None:
+        self._queue(self.attempts.ended(event))
+        name = self._name(event.task)
+        name.use(event)
+        worker = self._worker(event.worker)
+        if isinstance(event, TaskCompleted):
+            name.completed += 1
+            if event.duration_s is not None:
+                name.durations.append(event.duration_s)
+                worker.completed.append(event.duration_s)
+                self._slowest.add((-event.duration_s, event.task, event.task_id, event.attempt), event)
+        else:
+            name.cancelled += isinstance(event, TaskCancelled)
+            if event.duration_s is not None:
+                name.lost.append(event.duration_s)
+        worker.attempts += 1
+
+    def _queue(self, queue_s: float | None) -> None:
+        if queue_s is not None:
+            self._queued.append(queue_s)
+
+    def _name(self, task: str) -> _Name:
+        found = self._names.get(task)
+        if found is None:
+            found = self._names[task] = _Name()
+        return found
+
+    def _worker(self, worker: str | None) -> WorkerTasks:
+        if worker is None:
+            return WorkerTasks()
+        found = self.by_worker.get(worker)
+        if found is None:
+            found = self.by_worker[worker] = WorkerTasks()
+        return found
+
+    def in_flight(self) -> list[TaskStarted]:
+        """The oldest attempts without an end, `IN_FLIGHT` at most."""
+        oldest: Least[TaskStarted] = Least(IN_FLIGHT)
+        for start in self.attempts.in_flight():
+            oldest.add((start.timestamp, start.task, start.task_id, start.attempt), start)
+        return oldest.items()
+
+    def summary(self, until: int | None, args: dict[str, Json]) -> TaskSummary:
+        """The result, once, after all events; `args` are the arguments of tasks in flight, by task id."""
+        self._queued.extend(self.attempts.close(until))
+        for start in self.attempts.in_flight():
+            self._name(start.task).running += 1
+            self._worker(start.worker).attempts += 1
+        for task in self.attempts.failures():
+            self._name(task).failed += 1
+        names = self._names.values()
+        listed = sorted(self._names, key=lambda name: (-self._names[name].size(), name))[:NAMES]
+        return TaskSummary(
+            submitted=sum(name.submitted for name in names),
+            completed=sum(name.completed for name in names),
+            failed=sum(name.failed for name in names),
+            cancelled=sum(name.cancelled for name in names),
+            retried=sum(name.retried for name in names),
+            running=sum(name.running for name in names),
+            pending=self.attempts.pending(),
+            duration_s=distribution(chain.from_iterable(name.durations for name in names)),
+            queue_s=distribution(self._queued),
+            failed_s=exact_sum(chain.from_iterable(name.lost for name in names)),
+            names=len(self._names),
+            by_name={name: self._names[name].summary() for name in sorted(listed)},
+            slowest=[_row(event) for event in self._slowest.items()],
+            in_flight=[_in_flight(start, until, args.get(start.task_id)) for start in self.in_flight()],
+        )
+
+
+class WorkerTasks:
+    """What one worker had to do."""
+
+    __slots__ = ("attempts", "completed")
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.completed = array("d")
+
+
+class _Name:
+    """The tally of one task name."""
+
+    def __init__(self) -> None:
+        self.submitted = self.completed = self.failed = self.cancelled = self.retried = self.running = 0
+        self.durations, self.lost, self._cpu = array("d"), array("d"), array("d")
+        self._cpu_scopes: set[str] = set()
+        self._rss_scopes: set[str] = set()
+        self._peak: int | None = None
+        self._read: int | None = None
+        self._write: int | None = None
+        self._metrics = MetricTally()
+
+    def use(self, event: TaskEnded) -> None:
+        """Take what an attempt used and measured."""
+        if event.cpu_s is not None:
+            self._cpu.append(event.cpu_s)
+            self._cpu_scopes.add(event.cpu_scope or "unknown")
+        if event.peak_rss_bytes is not None:
+            self._peak = max(self._peak or 0, event.peak_rss_bytes)
+            self._rss_scopes.add(event.rss_scope or "unknown")
+        if event.read_bytes is not None:
+            self._read = (self._read or 0) + event.read_bytes
+        if event.write_bytes is not None:
+            self._write = (self._write or 0) + event.write_bytes
+        if event.metrics:
+            self._metrics.take(event.metrics, (event.timestamp, event.writer, event.seq))
+
+    def size(self) -> int:
+        """How much there is of it."""
+        return max(self.submitted, self.completed + self.failed + self.cancelled + self.running)
+
+    def summary(self) -> TaskName:
+        """The result."""
+        return TaskName(
+            submitted=self.submitted, completed=self.completed, failed=self.failed,
+            cancelled=self.cancelled, retried=self.retried, running=self.running,
+            duration_s=distribution(self.durations), failed_s=exact_sum(self.lost),
+            cpu_s=exact_sum(self._cpu) if self._cpu else None, cpu_scopes=sorted(self._cpu_scopes),
+            peak_rss_bytes=self._peak, rss_scopes=sorted(self._rss_scopes),
+            read_bytes=self._read, write_bytes=self._write, metrics=self._metrics.stats(),
+        )  # fmt: skip
+
+
+def _row(event: TaskCompleted) -> TaskRow:
+    assert event.duration_s is not None
+    return TaskRow(
+        task=event.task, task_id=event.task_id, args=event.args, duration_s=event.duration_s,
+        worker=event.worker,
+    )  # fmt: skip
+
+
+def _in_flight(start: TaskStarted, until: int | None, args: Json | None) -> TaskInFlight:
+    began = moment(start.timestamp)
+    elapsed = None if began is None or until is None else seconds(max(0, until - began))
+    return TaskInFlight(
+        task=start.task, task_id=start.task_id, attempt=start.attempt, args=args, worker=start.worker,
+        since=start.timestamp, elapsed_s=elapsed,
+    )  # fmt: skip
+
+
+def args_of(events: Iterable[Event], wanted: set[str]) -> dict[str, Json]:
+    """The arguments of these tasks, by task id, from their submissions."""
+    return {
+        event.task_id: event.args
+        for event in events
+        if isinstance(event, TaskSubmitted) and event.task_id in wanted
+    }

@@ -1,0 +1,104 @@
+"""Whether a run is as it was recorded: its files, its summary, its lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.analyze.summary import Summary, summarize, summary_bytes
+from flightlog.store import layout
+from flightlog.store.integrity import verify_files
+from flightlog.version import __version__
+
+if TYPE_CHECKING:
+    from flightlog.store.run import Run
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One thing that was checked. `ok` is null where there was nothing to check yet."""
+
+    name: str
+    ok: bool | None
+    detail: str
+    findings: tuple[str, ...] = ()
+
+
+class Verification(Struct, frozen=True, kw_only=True):
+    """All checks of one run."""
+
+    run_id: str
+    status: str
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return all(check.ok is not False for check in self.checks)
+
+
+def verify(run: Run) -> Verification:
+    """Compare checksums, compute the summary again, and look for lost lines.
+
+    A run that is running has neither checksums nor a summary yet, which is no fault; lines lost so far are.
+    """
+    summary = summarize(run)
+    return Verification(
+        run_id=run.run_id,
+        status=run.status,
+        checks=(_files(run), _summary(run, summary), _lines(run, summary)),
+    )
+
+
+def _files(run: Run) -> Check:
+    if run.status == "running":
+        return Check(name="files", ok=None, detail="no checksums yet: the run is still running")
+    findings = verify_files(run.path)
+    if not findings:
+        return Check(name="files", ok=True, detail="as they were when the run closed")
+    return Check(
+        name="files", ok=False, detail="not as they were when the run closed",
+        findings=tuple(f"{found.file} {found.kind}: {found.detail}" for found in findings),
+    )  # fmt: skip
+
+
+def _summary(run: Run, summary: Summary) -> Check:
+    name = layout.SUMMARY
+    try:
+        stored = (run.path / name).read_bytes()
+    except FileNotFoundError:
+        return Check(name=name, ok=None, detail="not written; a report computes it")
+    except OSError as error:
+        return Check(name=name, ok=False, detail=f"cannot be read: {error.strerror or error}")
+    computed = summary_bytes(summary)
+    if stored == computed:
+        return Check(name=name, ok=True, detail="computed again, byte for byte the same")
+    by = run.info.flightlog_version
+    version = (
+        f"; it was written by Flightlog {by}, this is {__version__}" if by not in {None, __version__} else ""
+    )
+    return Check(
+        name=name, ok=False, detail=f"computed again, not the same{version}", findings=_differences(stored, computed)
+    )  # fmt: skip
+
+
+def _differences(stored: bytes, computed: bytes) -> tuple[str, ...]:
+    try:
+        before = msgspec.json.decode(stored)
+    except msgspec.DecodeError as error:
+        return (f"not JSON: {error}",)
+    after = msgspec.json.decode(computed)
+    if not isinstance(before, dict):
+        return ("holds no JSON object",)
+    names = [key for key in sorted({*before, *after}) if before.get(key) != after.get(key)]
+    return (f"different: {', '.join(names)}",) if names else ("the same values, written differently",)
+
+
+def _lines(run: Run, summary: Summary) -> Check:
+    found = summary.completeness
+    lost, whole = found.lost_lines, found.lines + found.lost_lines
+    detail = f"{found.lines:,} of {whole:,} read, " + (f"{lost:,} lost" if lost else "none lost")
+    if run.status == "running":
+        return Check(name="lines", ok=not lost, detail=f"{detail} so far", findings=found.problems)
+    return Check(name="lines", ok=not found.problems, detail=detail, findings=found.problems)

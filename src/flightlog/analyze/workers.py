@@ -1,0 +1,146 @@
+"""How many workers there were, how long they were up, and how much of that they were put to use."""
+
+from __future__ import annotations
+
+from itertools import chain
+
+from msgspec import Struct
+
+from flightlog.analyze.distribution import exact_sum
+from flightlog.analyze.intervals import Intervals, length, overlap, peak, union
+from flightlog.analyze.moments import moment, nanoseconds, seconds
+from flightlog.analyze.tasks import WorkerTasks
+from flightlog.events import Event, WorkerEvent, WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
+
+LISTED = 1000
+"""How many workers a summary lists; `count` is of all."""
+
+_NOTHING: list[tuple[int, int]] = []
+
+
+class Worker(Struct, frozen=True, kw_only=True):
+    """One worker."""
+
+    host: str | None
+    tasks: int
+    """Attempts it executed, the one in flight included."""
+    busy_s: float
+    uptime_s: float
+    utilization: float | None
+    lost: str | None
+    """Why it was lost, where it was."""
+
+
+class WorkerSummary(Struct, frozen=True, kw_only=True):
+    """All workers.
+
+    A worker is up from `worker_ready` (or `worker_launched`) to `worker_lost` or `worker_removed`, else to the
+    end of the run. One that only task events name is up from its first start to its last end. `utilization` is
+    the time workers were held by attempts, failed ones included, over their time up: 1 at most. `efficiency` is
+    the execution time of completed tasks over the workers' time up; workers that execute several tasks at once
+    may pass 1. Both are null where no worker is known.
+    """
+
+    count: int
+    peak: int
+    """Most workers up at once."""
+    peak_busy: int
+    """Most workers busy at once."""
+    lost: int
+    uptime_s: float
+    busy_s: float
+    utilization: float | None
+    efficiency: float | None
+    by_worker: dict[str, Worker]
+
+
+class WorkerTally:
+    """Takes the events of the stream `workers`, in any order."""
+
+    def __init__(self) -> None:
+        self._lives: dict[str, list[tuple[int, int, WorkerEvent]]] = {}
+
+    def add(self, event: Event) -> None:
+        """Take one event; those without a time are passed over."""
+        if isinstance(event, WorkerEvent) and (at := moment(event.timestamp)) is not None:
+            self._lives.setdefault(event.worker, []).append((at, _rank(event), event))
+
+    def summary(
+        self, occupied: dict[str, Intervals], tasks: dict[str, WorkerTasks], until: int | None
+    ) -> WorkerSummary:
+        """The result, from the lives of workers and from what tasks say of them."""
+        ups: dict[str, list[tuple[int, int]]] = {}
+        busies: dict[str, list[tuple[int, int]]] = {}
+        for name in sorted({*self._lives, *occupied, *tasks}):
+            held = occupied.get(name)
+            life = sorted(self._lives.get(name, ()), key=lambda step: (step[0], step[1], step[2].seq))
+            bounds = held.bounds() if held is not None else None
+            ups[name] = _uptime(life, bounds, until) if life else [bounds] if bounds else []
+            busies[name] = overlap(held.union(), ups[name]) if held is not None else _NOTHING
+        up = sum(length(spans) for spans in ups.values())
+        busy = sum(length(spans) for spans in busies.values())
+        done = exact_sum(chain.from_iterable(work.completed for work in tasks.values()))
+        return WorkerSummary(
+            count=len(ups),
+            peak=peak(chain.from_iterable(ups.values())),
+            peak_busy=peak(chain.from_iterable(busies.values())),
+            lost=sum(self._lost(name) is not None for name in self._lives),
+            uptime_s=seconds(up),
+            busy_s=seconds(busy),
+            utilization=busy / up if up else None,
+            efficiency=done / seconds(up) if up else None,
+            by_worker={
+                name: Worker(
+                    host=self._host(name), tasks=tasks[name].attempts if name in tasks else 0,
+                    busy_s=seconds(length(busies[name])), uptime_s=seconds(length(ups[name])),
+                    utilization=_share(length(busies[name]), length(ups[name])), lost=self._lost(name),
+                )
+                for name in list(ups)[:LISTED]
+            },
+        )  # fmt: skip
+
+    def _host(self, name: str) -> str | None:
+        hosts = {event.host for _, _, event in self._lives.get(name, ()) if event.host is not None}
+        return min(hosts) if hosts else None
+
+    def _lost(self, name: str) -> str | None:
+        reasons = [
+            (at, event.reason or event.signal or "unknown")
+            for at, _, event in self._lives[name]
+            if isinstance(event, WorkerLost)
+        ] if name in self._lives else []  # fmt: skip
+        return max(reasons)[1] if reasons else None
+
+
+def _rank(event: WorkerEvent) -> int:
+    """The order of steps within one microsecond."""
+    return (WorkerLaunched, WorkerReady, WorkerLost, WorkerRemoved).index(type(event))
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+def _uptime(
+    life: list[tuple[int, int, WorkerEvent]], worked: tuple[int, int] | None, until: int | None
+) -> list[tuple[int, int]]:
+    """The times one worker was up, from its steps in order: it may have come back under its old name."""
+    spans: list[tuple[int, int]] = []
+    since: int | None = None
+    for at, _, event in life:
+        if isinstance(event, (WorkerLaunched, WorkerReady)):
+            if since is None or isinstance(event, WorkerReady):
+                since = at
+        else:
+            if since is None and not spans:  # its beginning was not recorded
+                told = event.uptime_s if isinstance(event, WorkerRemoved) else None
+                if told is not None:
+                    since = at - nanoseconds(told)
+                elif worked is not None:
+                    since = worked[0]
+            if since is not None:
+                spans.append((since, max(since, at)))
+            since = None
+    if since is not None and until is not None:
+        spans.append((since, max(since, until)))
+    return union(spans)

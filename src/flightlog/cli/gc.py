@@ -1,0 +1,74 @@
+"""Removes old runs, by age, by size or both; never one that is running.
+
+    flightlog gc --older-than 30d --dry-run
+    flightlog gc --older-than 30d --max-bytes 10GB
+
+First go all runs that ended longer ago than `--older-than` says, then the oldest ones until the rest takes no more
+than `--max-bytes`. Ages are written as `45s`, `90m`, `12h`, `30d` or `1w`; sizes as bytes, or with a unit: `10GB`
+counts in 1000s, `10GiB` and `10G` in 1024s.
+
+`--dry-run` says what would go and removes nothing. A run that could not be removed is named on standard error, and
+the exit code is 1 then.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+from flightlog.cli.options import RunsDir, runs_folder
+from flightlog.cli.output import note, put
+from flightlog.errors import FlightlogError, UsageError
+
+
+def gc(
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Remove runs that ended longer ago, such as 30d.")
+    ] = None,
+    max_bytes: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Remove the oldest until the rest fits, such as 10GB.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    runs_dir: RunsDir = None,
+) -> None:
+    """Remove old runs; never one that is running.
+
+    Example: flightlog gc --older-than 30d --max-bytes 10GB --dry-run
+    """
+    from flightlog.show.phrases import count_text
+    from flightlog.show.terminal import clean
+    from flightlog.store.catalogue import finish_removals, list_runs, plan_gc, remove_run
+    from flightlog.units import format_bytes, parse_age, parse_size
+
+    if older_than is None and max_bytes is None:
+        raise UsageError("say what may go: --older-than AGE, --max-bytes SIZE, or both")
+    age_s = None if older_than is None else parse_age(older_than)
+    limit = None if max_bytes is None else parse_size(max_bytes)
+    folder = runs_folder(runs_dir)
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}")
+    if not dry_run:
+        finish_removals(folder)
+    entries = list_runs(folder, sizes=True)
+    gone = 0
+    freed = 0
+    failed = False
+    for entry in plan_gc(entries, age_s, limit, time.time()):
+        if not dry_run:
+            try:
+                remove_run(entry)
+            except (FlightlogError, OSError) as error:
+                note(str(error))
+                failed = True
+                continue
+        gone += 1
+        freed += entry.size_bytes or 0
+        put(f"{clean(entry.run_id)}  {format_bytes(entry.size_bytes)}\n")
+    left = sum(entry.size_bytes or 0 for entry in entries) - freed
+    removed = "Would remove" if dry_run else "Removed"
+    rest = f"{count_text(len(entries) - gone, 'run')}, {format_bytes(left)} left"
+    put(f"{removed} {count_text(gone, 'run')}, {format_bytes(freed)}; {rest}.\n")
+    if failed:
+        raise typer.Exit(1)

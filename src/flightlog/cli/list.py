@@ -1,0 +1,75 @@
+"""Lists the runs of a folder, the newest first.
+
+    flightlog list
+    flightlog list --project demo --status failed
+    flightlog list --format json
+
+A run that claims to be running, and whose process is gone, is listed as `crashed`. The JSON is a list of objects
+with `run_id`, `project`, `status`, `start_time`, `end_time`, `duration_s`, `tasks_submitted`, `tasks_completed`,
+`tasks_failed`, `path` and `problem`; unknown values are null.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flightlog.cli.options import AnyFormat, Format, RunsDir, runs_folder
+from flightlog.cli.output import note, put, wants_color, width
+from flightlog.errors import UsageError
+
+SHOWN = 20
+
+
+def list_runs(
+    runs_dir: RunsDir = None,
+    project: Annotated[str | None, typer.Option(metavar="P", help="Only runs of this project.")] = None,
+    status: Annotated[
+        str | None,
+        typer.Option(metavar="S", help="Only running, completed, failed, interrupted or crashed runs."),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help=f"The newest N. Default: {SHOWN} in text, all in JSON"),
+    ] = None,
+    format_: AnyFormat = Format.text,
+) -> None:
+    """List runs, the newest first.
+
+    Example: flightlog list --project demo --limit 5
+    """
+    import msgspec
+
+    from flightlog.show.runs import runs_text
+    from flightlog.store import catalogue, layout
+
+    statuses = {"running", "unknown", *layout.ENDED}
+    if status is not None and status not in statuses:
+        raise UsageError(f"status {status!r} is none of {', '.join(sorted(statuses))}")
+    folder = runs_folder(runs_dir)
+    if runs_dir is not None and not folder.is_dir():
+        raise UsageError(f"there is no folder {folder}")
+    entries = [
+        entry
+        for entry in catalogue.list_runs(folder)
+        if project in {None, entry.project} and status in {None, entry.status}
+    ]
+    if format_ is Format.json:
+        rows = [_object(entry) for entry in entries[:limit]]
+        put(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode() + "\n")
+        return
+    shown = entries[: SHOWN if limit is None else limit]
+    put(runs_text(shown, width=width(), color=wants_color()))
+    if not entries:
+        note(f"no runs in {folder}" if project is status is None else f"no such runs in {folder}")
+    elif limit is None and len(entries) > len(shown):
+        note(f"{len(entries) - len(shown)} older runs are not shown; see --limit")
+
+
+def _object(entry: object) -> dict[str, object]:
+    import msgspec
+
+    found: dict[str, object] = msgspec.to_builtins(entry, enc_hook=str)
+    found.pop("size_bytes")
+    return found

@@ -1,0 +1,107 @@
+"""The command line: one command a file, and only the file that is asked for is loaded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from flightlog.errors import FlightlogError
+from flightlog.version import __version__
+
+if TYPE_CHECKING:
+    import typer
+
+PROGRAM = "flightlog"
+COMMANDS = {
+    "report": "flightlog.cli.report:report",
+    "list": "flightlog.cli.list:list_runs",
+    "verify": "flightlog.cli.verify:verify",
+    "gc": "flightlog.cli.gc:gc",
+    "schema": "flightlog.cli.schema:schema",
+}
+"""Every command, as `module:function`, in the order of `--help`.
+
+The function takes its options as Typer reads them from annotations, and its docstring is the help. The module's
+docstring opens the command's page; its `CONTEXT_SETTINGS`, where there are any, change how arguments are read.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command and give its exit code: 0, 1 for a finding or a failure, 2 for misuse or a missing run."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    if args == ["--version"]:  # loading Typer would take longer than all the rest
+        print(f"{PROGRAM} {__version__}")
+        return 0
+    from flightlog.cli.output import BROKEN_PIPE, hush, note
+
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # a terminal without UTF-8 shows escapes, not a crash
+    try:
+        return _run(args)
+    except FlightlogError as error:
+        note(str(error))
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        hush()
+        return BROKEN_PIPE
+    except OSError as error:
+        note(str(error))
+        return 1
+
+
+def _run(args: list[str]) -> int:
+    from typer.main import get_command
+
+    completing = f"_{PROGRAM.upper()}_COMPLETE" in os.environ
+    one = bool(args) and args[0] in COMMANDS and not completing
+    command = get_command(make_app(args[:1] if one else COMMANDS))
+    try:
+        command.main(args, prog_name=PROGRAM)
+    except SystemExit as exit_:
+        return exit_.code if isinstance(exit_.code, int) else int(exit_.code is not None)
+    return 0
+
+
+def make_app(names: Iterable[str]) -> typer.Typer:
+    """The application with these commands."""
+    import typer
+
+    app = typer.Typer(
+        name=PROGRAM,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    )
+
+    def show_version(wanted: bool) -> None:
+        if wanted:
+            print(f"{PROGRAM} {__version__}")
+            raise typer.Exit
+
+    @app.callback()
+    def flightlog(
+        version: bool = typer.Option(
+            False, "--version", callback=show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ) -> None:
+        """The flight recorder for Python compute: what happened in a run, and why."""
+
+    for name in names:
+        module_name, _, function = COMMANDS[name].partition(":")
+        module = import_module(module_name)
+        settings = getattr(module, "CONTEXT_SETTINGS", None)
+        app.command(name, context_settings=settings)(getattr(module, function))
+    return app
+
+
+if __name__ == "__main__":
+    sys.exit(main())

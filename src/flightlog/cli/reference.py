@@ -1,0 +1,50 @@
+"""Writes the generated pages of the documentation: `python -m flightlog.cli.reference docs`."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from flightlog.cli.main import COMMANDS, PROGRAM, make_app
+from flightlog.events.reference import reference_page
+
+WIDTH = 90
+
+
+def pages() -> dict[str, str]:
+    """Every generated page by its path under `docs`."""
+    commands = {f"commands/{name}.md": command_page(name) for name in COMMANDS}
+    return {"events.md": reference_page(), **commands}
+
+
+def command_page(name: str) -> str:
+    """The page of one command: what its module says, then its help."""
+    module = import_module(COMMANDS[name].partition(":")[0])
+    return f"# {PROGRAM} {name}\n\n{inspect.getdoc(module)}\n\n## Help\n\n```text\n{help_text(name)}\n```\n"
+
+
+def help_text(name: str) -> str:
+    """What `flightlog NAME --help` prints, at a fixed width."""
+    import typer
+    from typer.main import get_command
+
+    group = get_command(make_app([name]))
+    settings = {**group.context_settings, "terminal_width": WIDTH}
+    with typer.Context(group, info_name=PROGRAM, **settings) as outer:
+        command = group.get_command(outer, name)  # type: ignore[attr-defined]
+        with typer.Context(command, info_name=name, parent=outer) as inner:
+            return str(command.get_help(inner)).rstrip()
+
+
+def write_pages(folder: Path) -> None:
+    """Write every page, and the folders they stand in."""
+    for name, text in pages().items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_pages(Path(sys.argv[1] if len(sys.argv) > 1 else "docs"))

@@ -1,0 +1,99 @@
+"""Records any command, in any language, as a run.
+
+    flightlog run -- ./model --steps 100
+    flightlog run --project climate --tag member=3 -- python simulate.py
+
+The run holds the command as one task with its exit code or signal, its CPU time and peak memory, samples of its whole
+process tree and of the machine, and the last 8 KB of its output. Python code inside the command that uses
+`flightlog.span` or `flightlog.record` records into the same run.
+
+**Nothing changes for the command.** It reads standard input itself. Its output goes where it would have gone, byte for
+byte and at once; in a terminal it finds a terminal; with `2>&1` the order of both streams is kept; when the reader goes
+away (`| head`) it gets its SIGPIPE. Signals are passed on: SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, while Ctrl-C and Ctrl-Z
+reach it from the terminal as they do without Flightlog. Flightlog itself prints nothing unless standard error is a
+terminal or something could not be recorded, and then only after the command has ended.
+
+**Its exit code is the exit code**: 128 and the signal's number if a signal ended it, 127 if it is not found, 126 if it
+cannot be executed. The status of the run is `completed` for exit code 0, `interrupted` if SIGTERM or SIGHUP was passed
+on to it or if it did not end well after Ctrl-C, and `failed` otherwise.
+
+Processes that the command leaves behind do not keep it from ending. Their later output still arrives, passed on by a
+`cat` that lives as long as they do; it is no longer part of the run.
+
+With `FLIGHTLOG_TELEMETRY=0` the command is executed in Flightlog's place and nothing is recorded. The variables
+`FLIGHTLOG_RUN` and `TRACEPARENT` in the command's environment are what lets code inside find the run.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Annotated
+
+import typer
+
+from flightlog.cli.options import RunsDir, runs_folder
+from flightlog.cli.output import note
+from flightlog.errors import UsageError
+
+CONTEXT_SETTINGS = {"allow_interspersed_args": False}
+"""Options after the command's name are the command's own, with `--` or without."""
+
+
+def run(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="The command.", show_default=False)
+    ],
+    project: Annotated[
+        str | None, typer.Option(metavar="P", help="Name of the project. Default: the command's name")
+    ] = None,
+    runs_dir: RunsDir = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(metavar="K=V", help="Tag the run; may be given several times.")
+    ] = None,
+    sample_interval: Annotated[
+        float, typer.Option(metavar="S", min=0.1, help="Seconds between two samples of the machine.")
+    ] = 1.0,
+) -> None:
+    """Record any command, in any language.
+
+    Its output and its exit code are as they are without recording.
+
+    Example: flightlog run --project climate -- ./model --steps 100
+    """
+    tags = dict(_tag(text) for text in tag or ())
+    from flightlog.record.command import run_command
+
+    log = logging.getLogger("flightlog")
+    kept = _Kept()
+    log.addHandler(kept)
+    log.propagate = False  # a warning in the middle of the command's output would be part of it
+    result = run_command(
+        command, project=project, runs_dir=runs_folder(runs_dir), tags=tags, sample_interval_s=sample_interval
+    )
+    if result.message is not None:
+        note(result.message)
+    for message in kept.messages:
+        note(message)
+    if result.run_id is not None and sys.stderr is not None and sys.stderr.isatty():
+        note(f"recorded as {result.run_id}")
+    raise typer.Exit(result.code)
+
+
+def _tag(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise UsageError(f"tag {text!r} is not of the form KEY=VALUE")
+    return key, value
+
+
+class _Kept(logging.Handler):
+    """Warnings, kept until the command has ended."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a message."""
+        self.messages.append(record.getMessage())

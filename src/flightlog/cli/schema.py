@@ -1,0 +1,50 @@
+"""Prints the JSON Schema of what Flightlog writes.
+
+    flightlog schema tasks        # a line of tasks.jsonl
+    flightlog schema              # a line of any stream
+    flightlog schema report       # the report's JSON, which is also summary.json
+
+The schemas are made from the declarations that the recorder writes by, in the dialect 2020-12. Fields beyond the
+declared ones are valid: newer versions may add some.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flightlog.cli.output import put
+
+REPORT = "report"
+
+
+def complete_stream(incomplete: str) -> list[str]:
+    """Names that the command takes, for the shell."""
+    from flightlog.events import streams
+
+    return [name for name in (REPORT, *streams()) if name.startswith(incomplete)]
+
+
+def schema(
+    stream: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STREAM",
+            help="A stream, such as tasks, or 'report'. Default: any stream",
+            autocompletion=complete_stream,
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Print the JSON Schema of a stream's lines, or of the report.
+
+    Example: flightlog schema tasks
+    """
+    import msgspec
+
+    from flightlog.analyze.summary import summary_schema
+    from flightlog.events.schema import json_schema
+
+    found = summary_schema() if stream == REPORT else json_schema(stream)
+    put(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")

@@ -1,0 +1,147 @@
+"""The event bus: subscribers see events as they are recorded, off the user's threads and loops."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Iterable
+from queue import SimpleQueue
+from typing import Any
+
+from flightlog.events import Event, kind_of
+
+log = logging.getLogger("flightlog")
+
+CAPACITY = 10_000
+Callback = Callable[[Event], Awaitable[None] | None]
+
+
+class Subscription:
+    """One subscriber: a thread of its own, a bounded queue, and counts of what it missed.
+
+    Events arrive in the order they were recorded in. A callback that raises misses that event alone; one that is
+    too slow misses the events that did not fit into its queue. Neither touches the files or the user's time.
+    """
+
+    def __init__(self, callback: Callback, kinds: frozenset[str] | None, capacity: int) -> None:
+        self.delivered = self.dropped = self.errors = 0
+        self._callback = callback
+        self._kinds = kinds
+        self._capacity = capacity
+        self._queue: SimpleQueue[Event | None] = SimpleQueue()
+        self._ended = False
+        name = getattr(callback, "__name__", type(callback).__name__)
+        self._thread = threading.Thread(
+            target=self._deliver, name=f"flightlog-subscriber-{name}", daemon=True
+        )
+        self._thread.start()
+
+    def offer(self, event: Event) -> None:
+        """Queue an event; never waits."""
+        if self._kinds is not None and kind_of(event) not in self._kinds:
+            return
+        if self._ended or self._queue.qsize() >= self._capacity:
+            self.dropped += 1
+            if self.dropped == 1:
+                log.warning("a subscriber is too slow: events it has no room for are dropped and counted")
+            return
+        self._queue.put(event)
+
+    def close(self, timeout_s: float) -> None:
+        """Deliver what is queued, for so long; the rest is counted as dropped."""
+        self._queue.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+        self._ended = True
+        if self._thread.is_alive():
+            self.dropped += max(self._queue.qsize() - 1, 0)
+
+    def _deliver(self) -> None:
+        call = getattr(self._callback, "__call__", None)  # noqa: B004 - the method itself is inspected
+        if inspect.iscoroutinefunction(self._callback) or inspect.iscoroutinefunction(call):
+            import asyncio
+
+            asyncio.run(self._deliver_async())
+            return
+        while (event := self._queue.get()) is not None and not self._ended:
+            try:
+                self._callback(event)
+                self.delivered += 1
+            except Exception:  # noqa: BLE001 - a subscriber may raise anything; it must not end its delivery
+                self._note_error()
+
+    async def _deliver_async(self) -> None:
+        import asyncio
+
+        loop = asyncio.get_running_loop()
+        while (event := await loop.run_in_executor(None, self._queue.get)) is not None and not self._ended:
+            try:
+                result: Any = self._callback(event)
+                await result
+                self.delivered += 1
+            except Exception:  # noqa: BLE001 - a subscriber may raise anything; it must not end its delivery
+                self._note_error()
+
+    def _note_error(self) -> None:
+        self.errors += 1
+        if self.errors == 1:
+            log.warning("a subscriber raised; its later errors are only counted", exc_info=True)
+
+
+class Bus:
+    """The subscribers of one run in this process; while `subscriptions` is empty there is nobody to publish to."""
+
+    def __init__(self) -> None:
+        self.subscriptions: tuple[Subscription, ...] = ()
+        self._ended: list[Subscription] = []
+        self._lock = threading.Lock()
+
+    def subscribe(
+        self,
+        callback: Callback,
+        events: Iterable[str | type[Event]] | str | type[Event] | None,
+        capacity: int,
+    ) -> Callable[[], None]:
+        """Deliver events of these kinds, or all, to a function or coroutine function; gives the unsubscribe."""
+        if isinstance(events, str) or not isinstance(events, Iterable):
+            events = None if events is None else [events]
+        kinds = None if events is None else frozenset(e if isinstance(e, str) else kind_of(e) for e in events)
+        subscription = Subscription(callback, kinds, capacity)
+        with self._lock:
+            self.subscriptions = (*self.subscriptions, subscription)
+
+        def unsubscribe() -> None:
+            with self._lock:
+                if subscription not in self.subscriptions:
+                    return
+                self.subscriptions = tuple(s for s in self.subscriptions if s is not subscription)
+                self._ended.append(subscription)
+            subscription.close(timeout_s=2.0)
+
+        return unsubscribe
+
+    def publish(self, event: Event) -> None:
+        """Offer an event to every subscriber; never waits, never raises."""
+        for subscription in self.subscriptions:
+            subscription.offer(event)
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Deliver what is queued and end every subscription."""
+        with self._lock:
+            closing, self.subscriptions = self.subscriptions, ()
+            self._ended.extend(closing)
+        for subscription in closing:
+            subscription.close(timeout_s)
+
+    def counts(self) -> dict[str, int]:
+        """What subscribers got and missed, over the life of the run."""
+        every = [*self.subscriptions, *self._ended]
+        if not every:
+            return {}
+        return {
+            "subscribers": len(every),
+            "subscriber_delivered": sum(s.delivered for s in every),
+            "subscriber_dropped": sum(s.dropped for s in every),
+            "subscriber_errors": sum(s.errors for s in every),
+        }

@@ -1,0 +1,82 @@
+"""Context that travels: which run and which span, as a small mapping of strings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from msgspec import UNSET
+
+from flightlog.record.active import active_runs, current_run
+from flightlog.record.span import Span, current, find_parent, root_span
+
+RUN = "flightlog_run"
+TRACEPARENT = "traceparent"
+_TRACEPARENT = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?$")
+
+
+def format_traceparent(trace_id: str, span_id: str) -> str:
+    """W3C trace context, version 00, sampled."""
+    return f"00-{trace_id}-{span_id}-01"
+
+
+def parse_traceparent(text: str | None) -> tuple[str, str] | None:
+    """Trace id and span id of a W3C `traceparent`, or None for anything else."""
+    match = _TRACEPARENT.match((text or "").strip().lower())
+    if match is None or set(match[1]) == {"0"} or set(match[2]) == {"0"} or (text or "").startswith("ff"):
+        return None
+    return match[1], match[2]
+
+
+def carrier() -> dict[str, str]:
+    """Where code is now: hand it to `attached` in another thread, process or host. Empty outside any run."""
+    run = current_run()
+    here = current.get()
+    if here is None or here._sink is UNSET:
+        here = find_parent(here)
+    if run is None or here is None:
+        return {}
+    return {TRACEPARENT: format_traceparent(here.trace_id, here.span_id), RUN: str(run.path)}
+
+
+@contextmanager
+def attached(context: Mapping[str, str] | None) -> Iterator[None]:
+    """Record what happens inside as part of the place a carrier came from.
+
+    In a process that does not record that run yet, it joins it as a writer of its own. A carrier that is empty
+    or says nothing useful changes nothing.
+    """
+    place = _place(context or {})
+    if place is None:
+        yield
+        return
+    before = current.get()
+    current.set(place)
+    try:
+        yield
+    finally:
+        current.set(before)
+
+
+def attach(context: Mapping[str, str]) -> None:
+    """Attach this context for good: what a new process does first."""
+    place = _place(context)
+    if place is not None:
+        current.set(place)
+
+
+def _place(context: Mapping[str, str]) -> Span | None:
+    ids = parse_traceparent(context.get(TRACEPARENT))
+    path = context.get(RUN)
+    if ids is None or path is None:
+        return None
+    run = next((run for run in active_runs() if str(run.path) == path), None)
+    if run is None:
+        from flightlog.record.joining import join
+
+        run = join(path)
+    if run is None:
+        return None
+    here = run.recorder.open.get(ids[1])
+    return here if here is not None else root_span(run.recorder, ids[0], ids[1], parent=run.root)

@@ -1,0 +1,246 @@
+"""What a run is told of the command it records: its start, its process tree, its output, its end."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from flightlog.events import (
+    Failure,
+    ResourceSample,
+    TaskCancelled,
+    TaskCompleted,
+    TaskFailed,
+    TaskStarted,
+    TaskSubmitted,
+    UserEvent,
+    WorkerLaunched,
+    WorkerRemoved,
+)
+from flightlog.record.carrier import RUN, TRACEPARENT, format_traceparent
+from flightlog.record.child import NOT_FOUND, Child, Ended, NotStarted
+from flightlog.record.clock import monotonic_ns
+from flightlog.record.noop import NoopRun
+from flightlog.record.passing import Tail
+from flightlog.record.propagation import ENVIRONMENT
+from flightlog.record.redaction import redact_command
+from flightlog.record.run import LiveRun
+from flightlog.record.task import lane_name
+from flightlog.record.values import clean
+from flightlog.samplers.process import ProcessSampler
+from flightlog.samplers.usage import max_rss_bytes
+
+OUTPUT = "command_output"
+"""Name of the event that holds the end of a command's output."""
+_MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+class TreeSampler:
+    """Samples a command's process tree once it runs; from any thread. Remembers what it has seen at most and last."""
+
+    def __init__(self) -> None:
+        self.peak_rss_bytes: int | None = None
+        self.most_processes = 0
+        self.last: ResourceSample | None = None
+        self._sampler: ProcessSampler | None = None
+        self._lock = threading.Lock()
+
+    def follow(self, sampler: ProcessSampler) -> None:
+        """Sample this tree from now on."""
+        self._sampler = sampler
+
+    def sample(self) -> Sequence[ResourceSample]:
+        """The tree now; nothing before there is one."""
+        with self._lock:
+            samples = self._sampler.sample() if self._sampler else ()
+            for sample in samples:
+                self.last = sample
+                self.most_processes = max(self.most_processes, sample.processes or 0)
+                if sample.rss_bytes or self.peak_rss_bytes:
+                    self.peak_rss_bytes = max(self.peak_rss_bytes or 0, sample.peak_rss_bytes or 0) or None
+            return samples
+
+    def close(self) -> None:
+        """Let descriptors go."""
+        if self._sampler is not None:
+            self._sampler.close()
+
+
+def _never_hurting(method: Callable[..., None]) -> Callable[..., None]:
+    """The method, doing nothing where nothing is recorded, and its own mistakes noted in the run."""
+
+    def guarded(self: CommandRecord, *args: Any) -> None:
+        if self.run is None:
+            return
+        try:
+            method(self, *args)
+        except Exception as error:  # noqa: BLE001 - the command goes on, whatever recording it meets
+            self.run.recorder.trouble(f"the command could not be recorded in full: {error!r}")
+
+    return guarded
+
+
+class CommandRecord:
+    """What a run is told of its command, step by step; none of it raises."""
+
+    def __init__(self, run: LiveRun, name: str, argv: Sequence[str], tree: TreeSampler) -> None:
+        self.run = None if isinstance(run, NoopRun) else run
+        self._name, self._argv, self._tree = name, argv, tree
+        self._ids: dict[str, Any] = {}
+        self._args: dict[str, Any] = {}
+        self._submitted_ns = self._started_ns = monotonic_ns()
+        self._ended_ns = 0
+        self._worker: dict[str, Any] = {}
+        self._floor_bytes = 0
+
+    def place(self) -> dict[str, str]:
+        """The variables that let Python code inside the command record into the run, as part of the task."""
+        if self.run is None or not self._ids:
+            return {}
+        here = format_traceparent(self._ids["trace_id"], self._ids["span_id"])
+        return {ENVIRONMENT[RUN]: str(self.run.path), ENVIRONMENT[TRACEPARENT]: here}
+
+    @_never_hurting
+    def submitted(self) -> None:
+        """The command is about to be started."""
+        assert self.run is not None
+        run, task_id = self.run, self.run.recorder.next_id()
+        command = redact_command(self._argv)
+        self._args, _ = clean({"command": command})
+        if run.info.pid == os.getpid():
+            run.info.command = self._args["command"]
+        self._ids = {
+            "task": self._name, "task_id": task_id, "span_id": task_id,
+            "trace_id": run.root.trace_id, "parent_id": run.root.span_id,
+        }  # fmt: skip
+        self._submitted_ns = monotonic_ns()
+        run.emit(TaskSubmitted(timestamp=self._at(self._submitted_ns), args=self._args, **self._ids))
+
+    @_never_hurting
+    def not_started(self, problem: NotStarted) -> None:
+        """The command could not be started."""
+        missing = "CommandNotFound" if problem.code == NOT_FOUND else "CommandNotExecutable"
+        self._failed(missing, str(problem), problem.code, None, None, {"worker": None, "duration_s": None})
+
+    @_never_hurting
+    def started(self, child: Child) -> None:
+        """The command runs."""
+        assert self.run is not None
+        run, self._started_ns = self.run, monotonic_ns()
+        host = run.recorder.host
+        self._worker = {"worker": lane_name(host, child.pid, main=True), "host": host, "pid": child.pid}
+        self._floor_bytes = max_rss_bytes()
+        at = self._at(self._started_ns)
+        run.emit(WorkerLaunched(timestamp=at, **self._worker))
+        queue_s = (self._started_ns - self._submitted_ns) / 1e9
+        run.emit(TaskStarted(timestamp=at, worker=self._worker["worker"], queue_s=queue_s, **self._ids))
+        self._tree.follow(ProcessSampler(child.pid, worker=self._worker["worker"], host=host))
+        self._sample()
+
+    @_never_hurting
+    def look(self) -> None:
+        """The command has ended, and the kernel still knows what it used."""
+        self._ended_ns = monotonic_ns()
+        self._sample()
+
+    @_never_hurting
+    def ended(self, ended: Ended, tails: Mapping[str, Tail]) -> None:
+        """The command is over."""
+        assert self.run is not None
+        run, info = self.run, self.run.info
+        if info.pid == os.getpid():
+            info.exit_code, info.signal = ended.exit_code, ended.signal
+        how = ended.signal or f"exit code {ended.status}"
+        texts = {stream: tail.text() for stream, tail in tails.items()}
+        sizes = {f"{stream}_bytes": tail.total_bytes for stream, tail in tails.items()}
+        run.emit(UserEvent(name=OUTPUT, fields={**texts, **sizes}, span_id=self._ids["span_id"]))
+        used = self._used(ended)
+        if ended.interrupted_by is not None:
+            run.emit(TaskCancelled(reason=ended.interrupted_by, args=self._args, **used, **self._ids))
+        elif ended.status == 0:
+            run.emit(TaskCompleted(args=self._args, **used, **self._ids))
+        else:
+            message = (
+                f"{self._name} ended with {how}" if ended.exit_code else f"{self._name} was ended by {how}"
+            )
+            last = next(
+                (texts[stream] for stream in ("stderr", "output", "stdout") if texts.get(stream)), None
+            )
+            self._failed(ended.signal or "ExitCode", message, ended.exit_code, ended.signal, last, used)
+        uptime_s = (self._ended_ns - self._started_ns) / 1e9
+        run.emit(
+            WorkerRemoved(timestamp=self._at(self._ended_ns), reason=how, uptime_s=uptime_s, **self._worker)
+        )
+
+    def _failed(
+        self,
+        kind: str,
+        message: str,
+        exit_code: int | None,
+        signal: str | None,
+        output: str | None,
+        used: dict[str, Any],
+    ) -> None:
+        assert self.run is not None
+        if self.run.info.pid == os.getpid():
+            self.run.info.exit_code = exit_code
+        same = "\n".join([self._name, kind, str(exit_code)]).encode("utf-8", "surrogateescape")
+        cause: dict[str, Any] = {
+            "error_type": kind,
+            "exit_code": exit_code,
+            "fingerprint": hashlib.sha256(same).hexdigest()[:16],
+        }
+        self.run.emit(TaskFailed(error_message=message, args=self._args, **cause, **used, **self._ids))
+        self.run.emit(
+            Failure(
+                scope="command", message=message, traceback=None, signal=signal, output_tail=output,
+                task=self._name, task_id=self._ids["task_id"], attempt=1, worker=used["worker"],
+                span_id=self._ids["span_id"], **cause,
+            )
+        )  # fmt: skip
+
+    def _used(self, ended: Ended) -> dict[str, Any]:
+        """What the command used, by the kernel's account of it and of the children it waited for."""
+        seconds = (self._ended_ns - self._started_ns) / 1e9
+        cpu_s = ended.usage.ru_utime + ended.usage.ru_stime
+        peak, scope = _peak(ended.usage.ru_maxrss * _MAX_RSS_UNIT, self._floor_bytes, self._tree)
+        last = self._tree.last
+        return {
+            "timestamp": self._at(self._ended_ns),
+            "worker": self._worker["worker"],
+            "duration_s": seconds,
+            "queue_s": (self._started_ns - self._submitted_ns) / 1e9,
+            "cpu_s": cpu_s,
+            "cpu_percent": 100 * cpu_s / seconds if seconds > 0 else None,
+            "cpu_scope": "tree",
+            "peak_rss_bytes": peak,
+            "rss_scope": scope,
+            "read_bytes": last.read_bytes if last else None,
+            "write_bytes": last.write_bytes if last else None,
+        }
+
+    def _sample(self) -> None:
+        assert self.run is not None
+        for sample in self._tree.sample():
+            self.run.emit(sample)
+
+    def _at(self, ns: int) -> str:
+        assert self.run is not None
+        return self.run.recorder.clock.iso(ns)
+
+
+def _peak(largest: int, floor: int, tree: TreeSampler) -> tuple[int | None, str | None]:
+    """The peak of resident memory, and whose it is.
+
+    The kernel's mark of the largest process counts from before the command took the place of the process that
+    started it, so it says something only above that one's own size, `floor`. The tree's peak is from samples.
+    """
+    exact = largest if largest > floor else None
+    sampled = tree.peak_rss_bytes
+    if sampled is not None and sampled > (exact or 0):
+        return sampled, "tree" if tree.most_processes > 1 else "process_at_least"
+    return exact, "process" if exact is not None else None

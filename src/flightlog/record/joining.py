@@ -1,0 +1,124 @@
+"""Processes that did not make a run and record into it: forked, spawned, launched, or attached by a carrier."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+from pathlib import Path
+
+from msgspec import UNSET
+
+from flightlog.record import span as spans
+from flightlog.record.active import activate, active_runs
+from flightlog.record.carrier import parse_traceparent
+from flightlog.record.propagation import install
+from flightlog.record.pulse import BEAT_S, Ticker
+from flightlog.record.recorder import Recorder
+from flightlog.record.run import LiveRun
+from flightlog.record.span import current, root_span
+from flightlog.record.upkeep import save_heartbeat
+from flightlog.settings import Settings, read_settings
+from flightlog.store import layout
+from flightlog.store.documents import read_document
+from flightlog.store.liveness import this_host
+
+log = logging.getLogger("flightlog")
+
+COMMAND = "command"
+"""The provider of runs made by `flightlog run`: a Python program inside one records into it."""
+
+
+def join(path: str | os.PathLike[str]) -> LiveRun | None:
+    """Record into a run that another process made; None, with a word in the log, where there is none."""
+    folder = Path(path)
+    for run in active_runs():
+        if run.path == folder:
+            return run
+    found = read_document(folder / layout.RUN, layout.RunInfo)
+    if found.value is None:
+        log.warning("no run can be joined at %s: %s", folder, found.problem)
+        return None
+    run = LiveRun(folder, found.value, Recorder(folder, this_host(), owner=False))
+    activate(run)
+    install()
+    follow(run)
+    run.on_fork(lambda: follow(run))
+    return run
+
+
+def join_from_environment() -> LiveRun | None:
+    """Join the run that `FLIGHTLOG_RUN` names, at the span that `TRACEPARENT` names."""
+    settings = read_settings()
+    if not settings.enabled:
+        spans.set_mode(spans.OFF)
+        return None
+    if settings.run is None:
+        return None
+    run = join(settings.run)
+    ids = parse_traceparent(settings.traceparent)
+    if run is not None and ids is not None and ids[0] == run.info.trace_id:
+        run.root = root_span(run.recorder, ids[0], ids[1])
+    return run
+
+
+def wrapping_run(settings: Settings) -> LiveRun | None:
+    """The run of the `flightlog run` that this program was started by, joined; None without one."""
+    if settings.run is None:
+        return None
+    found = read_document(Path(settings.run) / layout.RUN, layout.RunInfo)
+    if found.value is None or found.value.provider != COMMAND or found.value.pid == os.getpid():
+        return None
+    return join_from_environment()
+
+
+class Joined:
+    """`flightlog.record` inside `flightlog run`: the same run; its end is the command's, its failure is noted."""
+
+    def __init__(self, run: LiveRun) -> None:
+        self.run = run
+        self._before = current.get()
+        current.set(run.root)
+
+    def end(self, error: BaseException | None) -> None:
+        """Go back to where the context was."""
+        current.set(self._before)
+        if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
+            self.run.note_failure(error, "run")
+
+
+def follow(run: LiveRun) -> None:
+    """Keep a joined run's files fresh from this process, once it has recorded anything."""
+    pulses: list[Ticker] = []
+    pid = os.getpid()
+
+    def beat() -> None:
+        run.recorder.announce_open()
+        run.recorder.files.flush()
+        save_heartbeat(run, pulses[0].cpu_s if pulses else 0.0)
+
+    def leave() -> None:
+        if os.getpid() != pid or run.recorder.closed:
+            return
+        run.end_lanes()
+        run.root._sink = UNSET
+        for pulse in pulses:
+            pulse.stop(timeout_s=1.0)
+        run.recorder.bus.close(timeout_s=1.0)
+        run.recorder.files.close()
+        run.recorder.closed = run.recorder.files.info.closed = True
+        save_heartbeat(run, pulses[0].cpu_s if pulses else 0.0)
+
+    def started() -> None:
+        run.recorder.on_open = lambda: None
+        run.recorder.files.save()  # from its first line on, a killed process is known to have been here
+        pulses.append(Ticker("flightlog-pulse", BEAT_S, beat))
+        atexit.register(leave)
+        if "multiprocessing.util" in sys.modules:  # its children end without atexit
+            from multiprocessing.util import Finalize
+
+            Finalize(None, leave, exitpriority=-100)
+
+    run.recorder.closed = False
+    run.recorder.on_open = started

@@ -1,0 +1,113 @@
+"""Context follows work into threads, executors and processes by itself while a run is recorded.
+
+Four entry points of the standard library are wrapped when the first run starts: starting a thread, handing work to
+an executor, starting a multiprocessing process and starting a subprocess. Each does exactly what it did, and outside
+a run nothing else. Only the place in the run travels, never the user's own context variables.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from flightlog.record.active import active_runs, remember_parent
+from flightlog.record.carrier import RUN, TRACEPARENT, attach, attached, carrier
+
+ENVIRONMENT = {RUN: "FLIGHTLOG_RUN", TRACEPARENT: "TRACEPARENT"}
+"""The variables that carry a place in a run into child processes."""
+
+_installed: set[str] = set()
+
+
+def install() -> None:
+    """Wrap what is imported by now; called at each run's start, so that a later import is found by the next run."""
+    _wrap("thread", threading.Thread, "start", _start_thread)
+    for module, name in (
+        ("concurrent.futures.thread", "ThreadPoolExecutor"),
+        ("concurrent.futures.process", "ProcessPoolExecutor"),
+    ):
+        if module in sys.modules:
+            _wrap(name, getattr(sys.modules[module], name), "submit", _submit)
+    if "multiprocessing.process" in sys.modules:
+        _wrap("process", sys.modules["multiprocessing.process"].BaseProcess, "start", _start_process)
+    if "subprocess" in sys.modules:
+        _wrap("subprocess", sys.modules["subprocess"].Popen, "__init__", _open_process)
+
+
+def _wrap(key: str, owner: type, method: str, around: Callable[..., Any]) -> None:
+    if key in _installed:
+        return
+    _installed.add(key)
+    original = getattr(owner, method)
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not active_runs():
+            return original(*args, **kwargs)
+        return around(original, *args, **kwargs)
+
+    setattr(owner, method, wrapper)
+
+
+def _start_thread(original: Callable[..., Any], thread: threading.Thread, *args: Any, **kwargs: Any) -> Any:
+    remember_parent(thread)
+    return original(thread, *args, **kwargs)
+
+
+def _submit(original: Callable[..., Any], executor: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+    place = carrier()
+    if not place:
+        return original(executor, fn, *args, **kwargs)
+    return original(executor, Attached(place, fn), *args, **kwargs)
+
+
+class Attached:
+    """A callable that runs where it was handed over: the place travels with it, in this process or another."""
+
+    def __init__(self, place: dict[str, str], function: Callable[..., Any]) -> None:
+        self.place, self.function = place, function
+        functools.update_wrapper(self, function, updated=())
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function, attached."""
+        with attached(self.place):
+            return self.function(*args, **kwargs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Attached, (self.place, self.function)
+
+
+def _start_process(original: Callable[..., Any], process: Any, *args: Any, **kwargs: Any) -> Any:
+    place = carrier()
+    if place:
+        process._flightlog_place = Arrival(place)
+    return original(process, *args, **kwargs)
+
+
+class Arrival:
+    """A place that attaches itself where it is unpickled: in a spawned child, before its work begins."""
+
+    def __init__(self, place: dict[str, str]) -> None:
+        self.place = place
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return arrive, (self.place,)
+
+
+def arrive(place: dict[str, str]) -> Arrival:
+    """Attach a new process to the place it was started from."""
+    attach(place)
+    return Arrival(place)
+
+
+def _open_process(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    if len(args) <= 11 and kwargs.get("env") is None:  # an environment that was given is left as it is
+        place = carrier()
+        if place:
+            import os
+
+            kwargs["env"] = {**os.environ, **{ENVIRONMENT[key]: value for key, value in place.items()}}
+    return original(*args, **kwargs)

@@ -1,0 +1,90 @@
+"""The recorder's two background threads: the pulse that keeps the files fresh, and the sampler."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from flightlog.events import ResourceSample
+from flightlog.samplers import Sampler
+
+log = logging.getLogger("flightlog")
+
+BEAT_S = 0.4
+"""Interval of the pulse: open spans and the heartbeat reach the disk within a second."""
+
+
+class Ticker:
+    """Calls a function at once and then at an interval, on a daemon thread, until stopped; counts its CPU time."""
+
+    def __init__(self, name: str, interval_s: float, tick: Callable[[], None]) -> None:
+        self.cpu_s = 0.0
+        self._interval_s, self._tick = interval_s, tick
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Let the tick in progress end, and no other begin."""
+        self._stop.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while True:
+            try:
+                self._tick()
+            except Exception:
+                log.debug("a background tick failed", exc_info=True)
+            self.cpu_s = time.thread_time()
+            due = max(due + self._interval_s, time.monotonic())
+            if self._stop.wait(max(due - time.monotonic(), self._interval_s / 10)):
+                return
+
+
+class Sampling:
+    """Samples the machine at an interval, from a first sample at once to a final one at the end."""
+
+    def __init__(
+        self,
+        samplers: Callable[[], Sequence[Sampler]],
+        interval_s: float,
+        emit: Callable[[ResourceSample], None],
+        trouble: Callable[[str], None],
+    ) -> None:
+        self._make, self._samplers = samplers, list[Sampler]()
+        self._emit, self._trouble = emit, trouble
+        self._made = False
+        self._lock = threading.Lock()
+        self._ticker = Ticker("flightlog-sampler", interval_s, self._sample)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time the sampling thread has used."""
+        return self._ticker.cpu_s
+
+    def stop(self) -> None:
+        """Take the final sample and end."""
+        self._ticker.stop()
+        self._sample(final=True)
+        for sampler in self._samplers:
+            close = getattr(sampler, "close", None)
+            if close is not None:
+                close()
+
+    def _sample(self, final: bool = False) -> None:
+        with self._lock:
+            if not self._made:
+                self._made = True
+                self._samplers.extend(self._make())
+            for sampler in list(self._samplers):
+                try:
+                    for sample in sampler.sample():
+                        sample.final = final
+                        self._emit(sample)
+                except Exception as error:  # noqa: BLE001 - a sampler that fails is left out, the others go on
+                    self._samplers.remove(sampler)
+                    self._trouble(f"sampler {type(sampler).__name__} failed and is left out: {error!r}")

@@ -1,0 +1,175 @@
+"""A run while it lives: what `flightlog.record` gives, in the process that made it or in one that joined."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import UNSET
+
+from flightlog.events import Event, Failure, Metric, UserEvent, WorkerReady, WorkerRemoved
+from flightlog.record.artifacts import describe_artifact
+from flightlog.record.bus import CAPACITY, Callback
+from flightlog.record.clock import monotonic_ns
+from flightlog.record.failure import FailureText, describe
+from flightlog.record.recorder import Recorder
+from flightlog.record.span import Span, current, root_span
+from flightlog.record.task import TaskSpan, lane_name
+from flightlog.record.values import clean, nonfinite_name
+from flightlog.store.layout import RunInfo
+
+
+class LiveRun:
+    """A run that is being recorded. Every method may be called from any thread at any time; none of them raises."""
+
+    def __init__(self, path: Path, info: RunInfo, recorder: Recorder) -> None:
+        self.path = path
+        self.info = info
+        self.recorder = recorder
+        self.root = root_span(recorder, info.trace_id, info.span_id)
+        self.started_ns = monotonic_ns()
+        self._lanes: dict[str, int] = {}
+        self._lanes_lock = threading.Lock()
+        self._on_fork: list[Callable[[], None]] = []
+
+    @property
+    def run_id(self) -> str:
+        """The run's name, which is its folder's."""
+        return self.info.run_id
+
+    def task(self, name: str, /, **args: Any) -> TaskSpan:
+        """A task to use with `with`: submitted and started now, completed or failed when the block ends."""
+        task = TaskSpan("", "", -1, name, {}, {}, "ok")
+        task._run, task._args = self, args
+        return task
+
+    def emit(self, event: Event) -> None:
+        """Record an event as it is."""
+        self.recorder.emit(event)
+
+    def event(self, name: str | Event, /, **fields: Any) -> None:
+        """Record something worth remembering: a name with fields, or an event defined with `define_event`."""
+        if isinstance(name, Event):
+            self.emit(name)
+            return
+        cleaned, marks = clean(fields)
+        if marks:
+            cleaned["nonfinite"] = marks
+        self.emit(UserEvent(name=str(name), fields=cleaned, span_id=self._here()))
+
+    def metric(self, name: str, value: float, step: int | None = None) -> None:
+        """Record one value of a series."""
+        number = value if value.__class__ is float else self._number(name, value)
+        mark = None
+        if number is not None and number - number != 0:  # NaN and infinities
+            mark, number = nonfinite_name(number), None
+        self.recorder.emit(Metric(name=name, value=number, step=step, span_id=self._here(), nonfinite=mark))
+
+    def record_artifact(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        kind: str | None = None,
+        name: str | None = None,
+        **metadata: Any,
+    ) -> None:
+        """Register an output, with its size and SHA-256 as they are now: a path, or an address as it is."""
+        try:
+            artifact = describe_artifact(target, kind, name)
+            artifact.metadata, _ = clean(metadata)
+            artifact.span_id = self._here()
+            self.emit(artifact)
+        except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
+            self.recorder.count("events_failed")
+            self.recorder.trouble(f"an artifact could not be recorded: {error!r}")
+
+    def note_failure(self, error: BaseException, scope: Literal["run", "task"], **facts: Any) -> FailureText:
+        """Record an exception with its traceback; gives its description."""
+        text = describe(error)
+        self.emit(
+            Failure(
+                scope=scope,
+                error_type=text.error_type,
+                message=text.message,
+                traceback=text.traceback,
+                fingerprint=text.fingerprint,
+                **facts,
+            )
+        )
+        return text
+
+    def subscribe(
+        self,
+        callback: Callback,
+        events: Iterable[str | type[Event]] | str | type[Event] | None = None,
+        *,
+        capacity: int = CAPACITY,
+    ) -> Callable[[], None]:
+        """Deliver events recorded in this process to a function or coroutine function, on a thread of its own.
+
+        In order, at most `capacity` waiting; what does not fit is dropped for this subscriber and counted. Gives
+        the function that unsubscribes, which delivers what is waiting first.
+        """
+        return self.recorder.bus.subscribe(callback, events, capacity)
+
+    def lane(self) -> str:
+        """The worker this thread is; known to the run from its first task on."""
+        name = lane_name(self.recorder.host, os.getpid())
+        if name not in self._lanes:
+            with self._lanes_lock:
+                if name not in self._lanes:
+                    main = (
+                        self.info.pid == os.getpid() and threading.current_thread() is threading.main_thread()
+                    )
+                    since = self.started_ns if main else monotonic_ns()
+                    self._lanes[name] = since
+                    self.recorder.emit(
+                        WorkerReady(
+                            timestamp=self.recorder.clock.iso(since),
+                            worker=name,
+                            host=self.recorder.host,
+                            pid=os.getpid(),
+                        )
+                    )
+        return name
+
+    def end_lanes(self) -> None:
+        """Say that the workers of this process are done."""
+        with self._lanes_lock:
+            lanes, self._lanes = self._lanes, {}
+        for name, since in lanes.items():
+            self.recorder.emit(
+                WorkerRemoved(
+                    worker=name,
+                    host=self.recorder.host,
+                    pid=os.getpid(),
+                    reason="recording ended",
+                    uptime_s=(monotonic_ns() - since) / 1e9,
+                )
+            )
+
+    def on_fork(self, action: Callable[[], None]) -> None:
+        """Do something more in a forked child."""
+        self._on_fork.append(action)
+
+    def after_fork(self) -> None:
+        """Go on as a writer of its own in a forked child."""
+        self._lanes, self._lanes_lock = {}, threading.Lock()
+        self.recorder.after_fork()
+        for action in self._on_fork:
+            action()
+
+    def _number(self, name: str, value: Any) -> float | None:
+        try:
+            return float(value)
+        except Exception:  # noqa: BLE001 - whatever was given is no number; it is counted, and said
+            self.recorder.count("metrics_not_numbers")
+            self.recorder.trouble(f"metric {name!r} was given no number: {type(value).__name__}")
+            return None
+
+    def _here(self) -> str | None:
+        here: Span | None = current.get()
+        return here.span_id if here is not None and here._sink is not UNSET else None

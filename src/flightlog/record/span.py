@@ -1,0 +1,291 @@
+"""Spans: the context manager that is its own event, and the no-op that stands in when recording is off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from msgspec import UNSET, Struct, UnsetType
+
+from flightlog.events import SpanEvent
+from flightlog.record.clock import monotonic_ns
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_VALUES = 1000
+"""How many values of one metric a span keeps; `<key>.dropped` counts the others."""
+
+
+class Sink(Protocol):
+    """Where spans go when they end: the recorder of a run in this process."""
+
+    open: dict[str, Span]
+
+    def next_id(self) -> str:
+        """A span id that no other span has."""
+        ...
+
+    def describe_error(self, span: Span, kind: type[BaseException], error: BaseException | None) -> None:
+        """Write an exception into a span; never raises."""
+        ...
+
+    def finish(self, span: Span, start_ns: int, end_ns: int) -> None:
+        """Record a span that ended; never raises."""
+        ...
+
+
+current: ContextVar[Span | None] = ContextVar("flightlog_span", default=None)
+"""The innermost span of this context; a run's root stands for the run itself."""
+
+_get, _set = current.get, current.set
+
+
+class Span(SpanEvent, tag="span", gc=False):
+    """One thing that code does, from `__enter__` to `__exit__`.
+
+    Set `metrics[...]` and `tags[...]` while it is open. It never changes what the code does: exceptions pass
+    through untouched, values that JSON cannot hold are represented, and whatever goes wrong is counted.
+    """
+
+    shown_open: ClassVar[bool] = True
+
+    _sink: Any = UNSET  # a Sink while the span is open
+    _parent: Any = UNSET  # a Span; kept afterwards, so that a stale context finds its way up
+    _start: int | UnsetType = UNSET
+
+    def __enter__(self) -> Span:
+        parent = _get()
+        if parent is None or parent._sink is UNSET:
+            parent = find_parent(parent)
+            if parent is None:
+                return self
+        sink = parent._sink
+        if sink is UNSET:  # ended by another thread just now
+            return self
+        self._sink = sink
+        self._parent = parent
+        self.trace_id = parent.trace_id
+        self.parent_id = parent.span_id
+        self.span_id = key = sink.next_id()
+        sink.open[key] = self
+        _set(self)
+        self._start = monotonic_ns()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        end = monotonic_ns()
+        start, parent, sink = self._start, self._parent, self._sink
+        if _get() is self:
+            _set(parent)
+        if (
+            start is UNSET
+        ):  # never entered, ended already, or it belongs to the process this one was forked from
+            return
+        sink.open.pop(self.span_id, None)
+        if kind is not None:
+            self.status = "error"
+            sink.describe_error(self, kind, error)
+        self._start = self._parent = self._sink = UNSET
+        sink.finish(self, start, end)
+        self._parent = parent
+
+    async def __aenter__(self) -> Span:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def __call__(self, function: F) -> F:
+        """The span as a decorator: each call is a span of its own."""
+        return traced(self.name, self.tags, function)
+
+    def add_metric(self, key: str, value: float) -> None:
+        """Add a value; a second one of the same key makes a list, nothing is overwritten."""
+        add_metric(self.metrics, key, value)
+
+    def set_status(self, status: str, message: str | None = None) -> None:
+        """Say how it ended, for errors that are returned and not raised: `"error"`, or `"ok"`."""
+        self.status = "error" if status == "error" else "ok"
+        self.error_message = message if message is None or isinstance(message, str) else repr(message)
+
+    def duration(self) -> float | None:
+        """Seconds: so far while it is open, in all when it has ended, None if it was never recorded."""
+        if self._start is UNSET:
+            return self.duration_s
+        return (monotonic_ns() - self._start) / 1e9
+
+
+def add_metric(metrics: dict[str, Any], key: str, value: float) -> None:
+    """Add a value to a mapping of metrics, beside the values that are there."""
+    if key not in metrics:
+        metrics[key] = value
+        return
+    there = metrics[key]
+    if not isinstance(there, list):
+        there = metrics[key] = [there]
+    if len(there) < MAX_VALUES:
+        there.append(value)
+    else:
+        metrics[f"{key}.dropped"] = metrics.get(f"{key}.dropped", 0) + 1
+
+
+def root_span(sink: Sink, trace_id: str, span_id: str, parent: Span | None = None) -> Span:
+    """A span that is never recorded itself: a run, or the place in another process that work came from."""
+    span = Span("", "", -1, "", {}, {}, None, None, trace_id, span_id)
+    span._sink = sink
+    span._parent = parent
+    return span
+
+
+class _NothingKept(dict[str, Any]):
+    """A mapping that stays empty: what a no-op span has for tags and metrics."""
+
+    __slots__ = ()
+
+    def __setitem__(self, _key: str, _value: object) -> None:
+        return None
+
+    def __ior__(self, _other: object) -> _NothingKept:  # type: ignore[override,misc]
+        return self
+
+    def update(self, *_args: object, **_values: object) -> None:
+        return None
+
+    def setdefault(self, _key: str, default: Any = None) -> Any:
+        return default
+
+
+class NoopSpan:
+    """The span of a program that is not recorded: one for all, immutable, same interface, keeps nothing."""
+
+    __slots__ = ()
+
+    name = ""
+    metrics: dict[str, Any] = _NothingKept()
+    tags: dict[str, Any] = _NothingKept()
+    trace_id = span_id = ""
+    parent_id = status = duration_s = error_type = error_message = None
+
+    def __enter__(self) -> NoopSpan:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        return None
+
+    async def __aenter__(self) -> NoopSpan:
+        return self
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        return None
+
+    def __call__(self, function: F) -> F:
+        """The function as it is."""
+        return function
+
+    def __setattr__(self, name: str, value: object) -> None:
+        return None
+
+    def add_metric(self, key: str, value: float) -> None:
+        """Nothing."""
+
+    def set_status(self, status: str, message: str | None = None) -> None:
+        """Nothing."""
+
+    def duration(self) -> None:
+        """None: nothing was measured."""
+
+
+NOOP = NoopSpan()
+
+
+class IdleSpan(Struct, gc=False):
+    """A span asked for while no run is active: a no-op inside `with`, a working decorator for later."""
+
+    name: str
+    tags: dict[str, Any]
+
+    metrics = property(lambda _self: NOOP.metrics)
+
+    def __enter__(self) -> NoopSpan:
+        return NOOP
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        return None
+
+    async def __aenter__(self) -> NoopSpan:
+        return NOOP
+
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        return None
+
+    def __call__(self, function: F) -> F:
+        """The function, each call of it a span of the run that is active then."""
+        return traced(self.name, self.tags, function)
+
+    def add_metric(self, key: str, value: float) -> None:
+        """Nothing."""
+
+    def set_status(self, status: str, message: str | None = None) -> None:
+        """Nothing."""
+
+    def duration(self) -> None:
+        """None: nothing was measured."""
+
+
+OFF, IDLE, UNSURE, ACTIVE = 0, 1, 2, 3
+_mode = IDLE
+_find_run: Callable[[], bool] = lambda: False  # noqa: E731 - replaced by the recorder
+_find_parent: Callable[[], Span | None] = lambda: None  # noqa: E731 - replaced by the recorder
+
+
+def set_mode(mode: int) -> None:
+    """Say whether spans are recorded (ACTIVE), may be later (IDLE), never are (OFF), or if that is to be found out."""
+    global _mode
+    _mode = mode
+
+
+def connect(find_run: Callable[[], bool], find_parent: Callable[[], Span | None]) -> None:
+    """Let the recorder answer what a span cannot know: which run this process or thread belongs to."""
+    global _find_run, _find_parent
+    _find_run, _find_parent = find_run, find_parent
+
+
+def span(name: str, /, **tags: Any) -> Span:
+    """A span to use with `with`, `async with` or as a decorator; tags may be called anything."""
+    if _mode == ACTIVE:
+        return Span("", "", -1, name, tags, {}, "ok")
+    if _mode == UNSURE and _find_run():
+        return Span("", "", -1, name, tags, {}, "ok")
+    if _mode == OFF:
+        return NOOP  # type: ignore[return-value] # the same interface
+    return IdleSpan(name, tags)  # type: ignore[return-value] # the same interface
+
+
+def find_parent(stale: Span | None) -> Span | None:
+    """The span to be inside of when the context names none that is open."""
+    while isinstance(stale, Span):
+        if stale._sink is not UNSET:
+            return stale
+        stale = stale._parent
+    return _find_parent()
+
+
+def traced(name: str, tags: dict[str, Any], function: F) -> F:
+    """The function, each call of it a span."""
+    from flightlog.record.traced import wrap
+
+    return wrap(name, tags, function)
+
+
+def current_span() -> Span:
+    """The innermost open span of this context, or the no-op."""
+    here = _get()
+    if here is None or here._sink is UNSET or not here.name:
+        return NOOP  # type: ignore[return-value] # the same interface
+    return here

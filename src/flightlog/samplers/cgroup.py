@@ -1,0 +1,215 @@
+"""The control group this process runs in: what its container or batch job may use, and does use."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from flightlog.events.resources import ResourceSample
+from flightlog.samplers.counters import growth, percent, rate
+from flightlog.samplers.procfs import PROC, keyed_value, read_once
+
+CGROUPS = Path("/sys/fs/cgroup")
+LIMITS_EVERY_S = 10.0
+"""Limits hardly ever change, and finding them means reading every ancestor."""
+
+_CPU_COUNTERS = (b"usage_usec", b"nr_periods", b"nr_throttled", b"throttled_usec")
+_NO_LIMIT_BYTES = 1 << 60
+"""Version 1 says "no limit" with a number near 2⁶³."""
+
+
+class CgroupLimits(Struct, frozen=True):
+    """What this process may use at most: the smallest limit of its cgroup and all ancestors. None is no limit."""
+
+    cpus: float | None = None
+    """CPU quota, in cores."""
+    memory_bytes: int | None = None
+
+
+def cgroup_limits(root: Path = CGROUPS, proc: Path = PROC) -> CgroupLimits:
+    """The limits of the calling process, of version 2, version 1 and both at once; never raises."""
+    memberships = _memberships(proc)
+    cpus: list[float] = []
+    memory: list[int] = []
+    for folder in _unified_folders(root, memberships.get("")):
+        cpus += _quota(_text(folder / "cpu.max"))
+        memory += _bounded(_text(folder / "memory.max"))
+    for folder in _v1_folders(root, memberships, "cpu"):
+        period = _text(folder / "cpu.cfs_period_us")
+        cpus += _quota(f"{_text(folder / 'cpu.cfs_quota_us')} {period}")
+    for folder in _v1_folders(root, memberships, "memory"):
+        memory += _bounded(_text(folder / "memory.limit_in_bytes"))
+    return CgroupLimits(min(cpus, default=None), min(memory, default=None))
+
+
+class CgroupSampler:
+    """Samples the cgroup (version 2) of the calling process, in scope `cgroup`.
+
+    One sample a call; none where the process is in no version 2 cgroup of its own: version 1, or the root,
+    which is the whole node. `memory_used_bytes` is without file cache that the kernel would drop first. Peak,
+    throttling and OOM counts are the kernel's own since the cgroup was made, descendants included, so nothing
+    between two samples is missed. `cpus` and `memory_total_bytes` are limits, None where there is none. What
+    this kernel or the enabled controllers do not offer is None. One thread at a time; after a fork the child
+    starts afresh.
+    """
+
+    def __init__(
+        self,
+        root: Path = CGROUPS,
+        proc: Path = PROC,
+        clock: Callable[[], float] = time.monotonic,
+        host: str | None = None,
+    ) -> None:
+        self._root = root
+        self._proc = proc
+        self._clock = clock
+        self._host = host if host is not None else os.uname().nodename
+        self._pid = os.getpid()
+        self._start_afresh(None)
+
+    def _start_afresh(self, folder: Path | None) -> None:
+        self._pid = os.getpid()
+        self._folder = folder
+        self._before: dict[bytes, int | None] = {}
+        self._at: float | None = None
+        self._limits = CgroupLimits()
+        self._limits_at: float | None = None
+
+    def sample(self) -> Sequence[ResourceSample]:
+        """The cgroup since the previous call."""
+        folder = next(_unified_folders(self._root, _memberships(self._proc).get("")), None)
+        if folder is None or not _is_own(folder):
+            return []
+        if folder != self._folder or self._pid != os.getpid():
+            self._start_afresh(folder)
+        cpu = _keyed(folder / "cpu.stat", *_CPU_COUNTERS)
+        memory = _keyed(folder / "memory.stat", b"inactive_file")
+        events = _keyed(folder / "memory.events", b"oom", b"oom_kill")
+        current = _number(folder / "memory.current")
+        cached = memory.get(b"inactive_file")
+        at = self._clock()
+        if self._limits_at is None or at - self._limits_at >= LIMITS_EVERY_S:
+            self._limits, self._limits_at = cgroup_limits(self._root, self._proc), at
+        before, interval = self._before, None if self._at is None else at - self._at
+        self._before, self._at = cpu, at
+        cores = rate(cpu.get(b"usage_usec"), before.get(b"usage_usec"), interval)
+        return [
+            ResourceSample(
+                scope="cgroup",
+                host=self._host,
+                interval_s=interval,
+                cpu_percent=None if cores is None else cores / 10_000,
+                cpu_s=_seconds(cpu.get(b"usage_usec")),
+                cpus=self._limits.cpus,
+                memory_used_bytes=None if current is None or cached is None else max(0, current - cached),
+                memory_total_bytes=self._limits.memory_bytes,
+                memory_peak_bytes=_number(folder / "memory.peak"),
+                swap_used_bytes=_number(folder / "memory.swap.current"),
+                throttled_s=_seconds(cpu.get(b"throttled_usec")),
+                throttled_percent=percent(
+                    growth(cpu.get(b"nr_throttled"), before.get(b"nr_throttled")),
+                    growth(cpu.get(b"nr_periods"), before.get(b"nr_periods")),
+                ),
+                oom_events=events.get(b"oom"),
+                oom_kills=events.get(b"oom_kill"),
+            )
+        ]
+
+
+def _memberships(proc: Path) -> dict[str, str]:
+    """The process's path in each hierarchy, by controller list (`cpu,cpuacct`); version 2 is the empty one."""
+    paths: dict[str, str] = {}
+    for line in (_text(proc / "self" / "cgroup") or "").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, colon, path = rest.partition(":")
+        if colon and path.startswith("/") and (controllers or number == "0"):
+            paths[controllers] = path
+    return paths
+
+
+def _unified_folders(root: Path, path: str | None) -> Iterator[Path]:
+    """The version 2 cgroup at `path` and its ancestors, innermost first; in a hybrid set-up under `unified`."""
+    for mount in (root, root / "unified"):
+        if (mount / "cgroup.controllers").exists():
+            yield from _up_from(mount, path)
+            return
+
+
+def _v1_folders(root: Path, memberships: dict[str, str], controller: str) -> Iterator[Path]:
+    for controllers, path in memberships.items():
+        if controller in controllers.split(","):
+            for mount in (root / controller, root / controllers):
+                if mount.is_dir():
+                    yield from _up_from(mount, path)
+                    return
+
+
+def _up_from(mount: Path, path: str | None) -> Iterator[Path]:
+    """The folder of a cgroup, and its ancestors up to the mount.
+
+    A container may see its own cgroup as the mount although its path is still told as the host has it: then as
+    many leading parts of the path are left out as it takes to find a folder. A path that leads out of the
+    namespace (`/../…`) cannot be seen from here.
+    """
+    parts = (path or "").strip("/").split("/") if path is not None else [".."]
+    if ".." in parts:
+        return
+    for first in range(len(parts)):
+        folder = mount.joinpath(*parts[first:])
+        if folder.is_dir():
+            break
+    else:
+        folder = mount
+    while folder != mount:
+        yield folder
+        folder = folder.parent
+    yield mount
+
+
+def _is_own(folder: Path) -> bool:
+    # The root cgroup has neither file: it is the node, and the host sampler's.
+    return (folder / "memory.current").exists() or (folder / "cgroup.events").exists()
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return read_once(str(path), records=True).decode("utf-8", "replace")
+    except OSError:
+        return None
+
+
+def _keyed(path: Path, *names: bytes) -> dict[bytes, int | None]:
+    try:
+        data = read_once(str(path), 8192)
+    except OSError:
+        return {}
+    return {name: keyed_value(data, name) for name in names}
+
+
+def _number(path: Path) -> int | None:
+    words = (_text(path) or "").split()
+    return int(words[0]) if words and words[0].isdecimal() and words[0].isascii() else None
+
+
+def _seconds(microseconds: int | None) -> float | None:
+    return None if microseconds is None else microseconds / 1e6
+
+
+def _quota(text: str | None) -> list[float]:
+    """`quota period` in cores: one number, or none where there is no quota (`max`, or -1)."""
+    words = (text or "").split()
+    if len(words) != 2 or not all(word.isdecimal() and word.isascii() for word in words):
+        return []
+    quota, period = map(int, words)
+    return [quota / period] if quota > 0 and period > 0 else []
+
+
+def _bounded(text: str | None) -> list[int]:
+    words = (text or "").split()
+    if len(words) != 1 or not (words[0].isdecimal() and words[0].isascii()):
+        return []
+    return [int(words[0])] if int(words[0]) < _NO_LIMIT_BYTES else []

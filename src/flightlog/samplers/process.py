@@ -1,0 +1,187 @@
+"""A worker: one process and everything it started, children that have exited included."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from flightlog.events.resources import ResourceSample
+from flightlog.samplers.counters import rate
+from flightlog.samplers.departed import Departed
+from flightlog.samplers.process_table import ProcessReading, ProcessTable, ProcTable
+from flightlog.samplers.procfs import PROC
+
+Members = dict[int, ProcessReading]
+
+
+class ProcessSampler:
+    """Samples the process tree of `pid`, in scope `worker`; by default of the process that calls `sample`.
+
+    `cpu_percent` counts 100 for one core. `cpu_s` is the CPU time of every process of the tree so far: of
+    those that live, of those they waited for, and of those that left unwaited for (see `departed`). A
+    descendant whose parent died stays in the tree as long as it lives. `rss_bytes` sums resident memory, in
+    which pages that processes share count in each. `peak_rss_bytes` is the largest sum seen, or the kernel's
+    own mark where the tree is one process. Bytes are what reached storage; they are None while any process of
+    the tree hides its counters. A tree that is gone altogether is sampled as 0 processes with its totals; a
+    pid that was never there gives no sample.
+
+    At most `max_descriptors` are kept open, and never more than an eighth of the process's limit. Where there
+    is no `/proc`, psutil is asked. One thread at a time; after a fork the child starts afresh.
+    """
+
+    def __init__(
+        self,
+        pid: int | None = None,
+        *,
+        worker: str | None = None,
+        proc: Path = PROC,
+        clock: Callable[[], float] = time.monotonic,
+        host: str | None = None,
+        max_descriptors: int = 128,
+    ) -> None:
+        self._given_pid = pid
+        self._worker = worker
+        self._proc = proc
+        self._clock = clock
+        self._host = host if host is not None else os.uname().nodename
+        self._max_descriptors = max_descriptors
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
+        self._own_pid = os.getpid()
+        self._root = self._own_pid if self._given_pid is None else self._given_pid
+        self._table: ProcessTable | None = None
+        self._members: Members = {}
+        self._departed = (Departed(), Departed(), Departed())
+        self._peak_rss_bytes = 0
+        self._before: tuple[int, int | None, int | None] | None = None
+        self._at: float | None = None
+
+    def sample(self) -> Sequence[ResourceSample]:
+        """The tree since the previous call."""
+        if self._own_pid != os.getpid():
+            self._start_afresh()
+        if self._table is None:
+            self._table = self._open()
+        table = self._table
+        self._look(table)
+        if self._before is None and not self._members:
+            return []
+        at = self._clock()
+        members = self._members.values()
+        cpu = self._departed[0].total + sum(one.own_cpu + one.waited_cpu for one in members)
+        read = _sum([one.read_bytes for one in members], self._departed[1].total)
+        written = _sum([one.write_bytes for one in members], self._departed[2].total)
+        rss = sum(one.rss_bytes for one in members)
+        self._peak_rss_bytes = max(self._peak_rss_bytes, rss, self._peak_of_one(table))
+        cpu_before, read_before, written_before = self._before or (None, None, None)
+        interval = None if self._at is None else at - self._at
+        self._before, self._at = (cpu, read, written), at
+        cores = rate(cpu, cpu_before, interval)
+        return [
+            ResourceSample(
+                scope="worker",
+                host=self._host,
+                worker=self._worker,
+                pid=self._root,
+                interval_s=interval,
+                cpu_percent=None if cores is None else 100 * cores / table.cpu_units_per_s,
+                cpu_s=cpu / table.cpu_units_per_s,
+                rss_bytes=rss,
+                peak_rss_bytes=self._peak_rss_bytes,
+                processes=sum(one.threads > 0 for one in members),
+                threads=sum(one.threads for one in members),
+                read_bytes=read,
+                write_bytes=written,
+                disk_read_bytes_per_s=rate(read, read_before, interval),
+                disk_write_bytes_per_s=rate(written, written_before, interval),
+            )
+        ]
+
+    def _open(self) -> ProcessTable:
+        if (self._proc / "stat").exists() or (self._proc / str(self._root)).exists():
+            return ProcTable(self._proc, self._max_descriptors)
+        from flightlog.samplers.without_proc import PsutilTable
+
+        return PsutilTable(self._root)
+
+    def _look(self, table: ProcessTable) -> None:
+        """Bring the members up to date, parents before children; the ledgers rely on this order."""
+        before = self._members
+        if not before and self._before is None:
+            first = _read(table, self._root, None)
+            before = {} if first is None else {self._root: first}
+        now: Members = {}
+        for pid, last in before.items():
+            reading = _read(table, pid, last)
+            if reading is not None:
+                now[pid] = reading
+        if len(now) < len(before) or self._departed_open():
+            self._settle(before, now)
+        if now:
+            now.update(list(table.newcomers(now)))
+        self._members = now
+
+    def _departed_open(self) -> bool:
+        return any(ledger.has_open for ledger in self._departed)
+
+    def _settle(self, before: Members, now: Members) -> None:
+        heirs = {pid: _heir(pid, before, now) for pid in before if pid not in now}
+        used = (
+            {pid: before[pid].own_cpu + before[pid].waited_cpu for pid in heirs},
+            {pid: before[pid].read_bytes or 0 for pid in heirs},
+            {pid: before[pid].write_bytes or 0 for pid in heirs},
+        )
+        fresh = [(pid, one, before[pid]) for pid, one in now.items() if one is not before[pid]]
+        gains: tuple[dict[int, int | None], ...] = (
+            {pid: one.waited_cpu - last.waited_cpu for pid, one, last in fresh},
+            {pid: _gain(one.read_bytes, last.read_bytes) for pid, one, last in fresh},
+            {pid: _gain(one.write_bytes, last.write_bytes) for pid, one, last in fresh},
+        )
+        for ledger, amounts, gained in zip(self._departed, used, gains, strict=True):
+            claims: dict[int | None, int] = {}
+            for pid, heir in heirs.items():
+                claims[heir] = claims.get(heir, 0) + amounts[pid]
+            ledger.look(heirs, claims, gained)
+
+    def _peak_of_one(self, table: ProcessTable) -> int:
+        if len(self._members) != 1 or self._root not in self._members:
+            return 0
+        return table.peak_rss_bytes(self._root) or 0
+
+    def close(self) -> None:
+        """Let descriptors go; the next sample opens them again."""
+        if self._table is not None:
+            self._table.close()
+
+
+def _read(table: ProcessTable, pid: int, last: ProcessReading | None) -> ProcessReading | None:
+    """The process now; its last reading where it cannot be told now; None where it is gone or another's."""
+    try:
+        reading = table.read(pid)
+    except (OSError, ValueError):
+        return last  # out of descriptors, say: taking it for gone would count it again when it comes back
+    if reading is not None and last is not None and reading.start != last.start:
+        table.forget(pid)
+        return None
+    return reading
+
+
+def _heir(pid: int, before: Members, now: Members) -> int | None:
+    """The nearest ancestor that is still there; None where the chain leaves the tree."""
+    for _ in before:  # as many steps as there are members: stale readings might go round in a circle
+        if pid in now or pid not in before:
+            break
+        pid = before[pid].ppid
+    return pid if pid in now else None
+
+
+def _gain(now: int | None, before: int | None) -> int | None:
+    return None if now is None or before is None else now - before
+
+
+def _sum(values: Sequence[int | None], departed: int) -> int | None:
+    known = [value for value in values if value is not None]
+    return sum(known) + departed if len(known) == len(values) else None

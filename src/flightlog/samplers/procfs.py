@@ -1,0 +1,297 @@
+"""The kernel's small text files: kept open, read whole, parsed strictly.
+
+Every parser takes the file's bytes and raises `ValueError` on anything it cannot understand; whoever reads
+decides what an unknown value means.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+PROC = Path("/proc")
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+"""Units of CPU time in a second, in `/proc`."""
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+SECTOR_BYTES = 512
+"""Unit of `/proc/diskstats`, whatever the disk's own sectors are."""
+
+_LARGEST = 1 << 24
+"""A kernel text file never comes near it; anything longer is not one, and is cut."""
+
+
+def read_whole(fd: int, size: int, *, records: bool = False) -> bytes:
+    """Everything behind a descriptor, from its start; `size` is more than it mostly says.
+
+    `records` is for files the kernel writes record by record (a line for each disk, a word for each child): it
+    hands them out a page at a time, so that only an empty read tells the end.
+    """
+    data = os.pread(fd, size, 0)
+    if data and (records or len(data) >= size):
+        while len(data) < _LARGEST and (more := os.pread(fd, 65536, len(data))):
+            data += more
+    return data
+
+
+def read_once(path: str, size: int = 4096, *, records: bool = False) -> bytes:
+    """The content of a file, without keeping it open; raises `OSError`."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        return read_whole(fd, size, records=records)
+    finally:
+        os.close(fd)
+
+
+class Descriptor:
+    """One open descriptor, closed when let go. Threads may share it, for reading leaves no position behind.
+
+    A program that closes descriptors it does not
+    own (a daemon's `closerange`) may get the same number again for a file of its own: closing therefore looks
+    first whether the number still means this file.
+    """
+
+    __slots__ = ("_identity", "fd")
+
+    def __init__(self, path: str | Path) -> None:
+        self.fd = -1
+        self.fd = os.open(path, os.O_RDONLY)
+        status = os.fstat(self.fd)
+        self._identity = (status.st_dev, status.st_ino)
+
+    def close(self) -> None:
+        """Let the descriptor go; closing twice is fine."""
+        fd, self.fd = self.fd, -1
+        if fd < 0:
+            return
+        try:
+            status = os.fstat(fd)
+            if (status.st_dev, status.st_ino) == self._identity:
+                os.close(fd)
+        except OSError:
+            return  # somebody closed it before us
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class DescriptorBudget:
+    """How many descriptors a sampler may keep: never so many that the user's program runs out of its own."""
+
+    __slots__ = ("_left",)
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit
+
+    @classmethod
+    def for_this_process(cls, limit: int) -> DescriptorBudget:
+        """At most `limit`, and at most an eighth of what the process may open."""
+        import resource
+
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return cls(limit if soft == resource.RLIM_INFINITY else min(limit, soft // 8))
+
+    def take(self) -> bool:
+        """Whether one more may be kept."""
+        if self._left <= 0:
+            return False
+        self._left -= 1
+        return True
+
+    def give_back(self) -> None:
+        """One that was kept is closed."""
+        self._left += 1
+
+
+class KeptFile:
+    """A file the kernel makes up at each read, kept open between reads while the budget allows.
+
+    `read` gives the whole content or raises `OSError`: `FileNotFoundError` or `ProcessLookupError` where what
+    the file told of is gone, anything else where it cannot be read now. Not thread-safe.
+    """
+
+    __slots__ = ("_budget", "_descriptor", "_path", "_records", "_size")
+
+    def __init__(
+        self,
+        path: str | Path,
+        budget: DescriptorBudget | None = None,
+        *,
+        size: int = 4096,
+        records: bool = False,
+    ) -> None:
+        self._path = str(path)
+        self._budget = budget
+        self._size = size
+        self._records = records
+        self._descriptor: Descriptor | None = None
+
+    def read(self) -> bytes:
+        """What the file says now."""
+        kept = self._descriptor
+        if kept is not None:
+            try:
+                return read_whole(kept.fd, self._size, records=self._records)
+            except ProcessLookupError:
+                self.close()
+                raise
+            except OSError:
+                self.close()  # closed behind our back, perhaps: open it again
+        if self._budget is not None and not self._budget.take():
+            return read_once(self._path, self._size, records=self._records)
+        try:
+            kept = Descriptor(self._path)
+            data = read_whole(kept.fd, self._size, records=self._records)
+        except OSError:
+            if self._budget is not None:
+                self._budget.give_back()
+            raise
+        self._descriptor = kept
+        return data
+
+    def close(self) -> None:
+        """Let the descriptor go; the next `read` opens the file again."""
+        if self._descriptor is not None:
+            self._descriptor.close()
+            self._descriptor = None
+            if self._budget is not None:
+                self._budget.give_back()
+
+
+class ProcessStat(NamedTuple):
+    """`/proc/<pid>/stat`, as far as we need it. CPU times are in clock ticks."""
+
+    pid: int
+    state: bytes
+    ppid: int
+    own_ticks: int
+    """User and system time of all its threads, ended ones included."""
+    waited_ticks: int
+    """The same of the children it has waited for, and of those they had waited for."""
+    threads: int
+    start_ticks: int
+    """When it started, since boot: with the pid, its identity."""
+
+
+def parse_process_stat(data: bytes) -> ProcessStat:
+    """The fields of a stat line. The program's name may hold spaces and parentheses: the last one ends it."""
+    name_end = data.rfind(b")")
+    fields = data[name_end + 1 :].split(None, 20)
+    if name_end < 0 or len(fields) < 20:
+        raise ValueError(f"no process stat line: {data[:80]!r}")
+    return ProcessStat(
+        int(data.split(None, 1)[0]),
+        fields[0],
+        int(fields[1]),
+        int(fields[11]) + int(fields[12]),
+        int(fields[13]) + int(fields[14]),
+        int(fields[17]),
+        int(fields[19]),
+    )
+
+
+def parse_statm_rss(data: bytes) -> int:
+    """Resident memory in bytes, from `/proc/<pid>/statm`."""
+    fields = data.split(None, 2)
+    if len(fields) < 2:
+        raise ValueError(f"no statm line: {data[:80]!r}")
+    return int(fields[1]) * PAGE_BYTES
+
+
+def parse_process_io(data: bytes) -> tuple[int, int]:
+    """Bytes read from and written to storage so far, from `/proc/<pid>/io`."""
+    read = data.find(b"\nread_bytes:")
+    write = data.find(b"\nwrite_bytes:")
+    if read < 0 or write < 0:
+        raise ValueError(f"no process I/O counters: {data[:80]!r}")
+    return int(data[read + 12 :].split(None, 1)[0]), int(data[write + 13 :].split(None, 1)[0])
+
+
+def keyed_value(data: bytes, name: bytes) -> int | None:
+    """The whole number after a name at the start of a line (`MemFree:  12 kB`, `nr_periods 7`); `kB` is 1024.
+
+    None where there is no such line, or no number on it. The line is sought and the others, of which some
+    files have very many, are not looked at.
+    """
+    at = 0 if data.startswith(name) else data.find(b"\n" + name) + 1
+    while at or data.startswith(name):
+        end = data.find(b"\n", at)
+        words = data[at + len(name) : end if end >= 0 else len(data)]
+        if words[:1] in (b":", b" ", b"\t"):
+            number, *unit = words.lstrip(b":").split() or [b""]
+            return int(number) * (1024 if unit == [b"kB"] else 1) if number.isdigit() else None
+        at = data.find(b"\n" + name, at) + 1
+    return None
+
+
+class CpuTimes(NamedTuple):
+    """The node's CPU time so far, over all cores, in clock ticks."""
+
+    busy: int
+    """Everything but idle and waiting for I/O; time stolen by the hypervisor was not there to use either."""
+    total: int
+    cpus: int
+
+
+def parse_node_stat(data: bytes) -> CpuTimes:
+    """The CPU lines of `/proc/stat`. Guest time is part of user time already."""
+    if not data.startswith(b"cpu "):
+        raise ValueError(f"no node stat: {data[:80]!r}")
+    ticks = [int(field) for field in data.split(b"\n", 1)[0].split()[1:9]]
+    if len(ticks) < 4:
+        raise ValueError(f"no node CPU times: {data[:80]!r}")
+    total = sum(ticks)
+    return CpuTimes(total - ticks[3] - sum(ticks[4:5]), total, data.count(b"\ncpu"))
+
+
+# Devices that stand on other disks of the list, or on none: counting them counts bytes twice, or memory as disk.
+_STACKED_DISK = re.compile(
+    r"loop\d|ram\d|zram\d|dm-\d|md\d|md_|sr\d|fd\d|bcache\d|drbd\d|zd\d|nvme\d+c\d+n\d"
+)
+
+
+def parse_diskstats(data: bytes) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes read and written so far by each whole disk; partitions and stacked devices left out."""
+    read: dict[str, int] = {}
+    written: dict[str, int] = {}
+    for line in data.decode("utf-8", "replace").splitlines():
+        fields = line.split()
+        if len(fields) < 10 or _STACKED_DISK.match(fields[2]):
+            continue
+        read[fields[2]] = int(fields[5]) * SECTOR_BYTES
+        written[fields[2]] = int(fields[9]) * SECTOR_BYTES
+    for name in [name for name in read if _partition_of(name) in read]:
+        del read[name], written[name]
+    return read, written
+
+
+def _partition_of(name: str) -> str | None:
+    # The kernel puts a `p` before the number where the disk's own name ends in a digit.
+    disk = name.rstrip("0123456789")
+    if disk == name:
+        return None
+    return disk[:-1] if disk.endswith("p") and disk[-2:-1].isdigit() else disk
+
+
+# Interfaces whose traffic passes through another of the list as well, or stays on this node.
+_STACKED_INTERFACE = re.compile(
+    r"lo$|ifb\d|veth|docker\d|br-|virbr|cni|flannel|cali|bond\d|team\d|dummy\d|tun\d|tap\d|wg\d|.+\.\d+$"
+)
+
+
+def parse_net_dev(data: bytes) -> tuple[dict[str, int], dict[str, int]]:
+    """Bytes received and sent so far by each interface, loopback and stacked ones left out.
+
+    Where nothing but stacked interfaces is there, as in some containers, they are the way out and count.
+    """
+    received: dict[str, int] = {}
+    sent: dict[str, int] = {}
+    for line in data.decode("utf-8", "replace").splitlines():
+        name, colon, rest = line.rpartition(":")
+        fields = rest.split()
+        name = name.strip()
+        if colon and len(fields) >= 9 and name != "lo":
+            received[name], sent[name] = int(fields[0]), int(fields[8])
+    outer = [name for name in received if not _STACKED_INTERFACE.match(name)] or list(received)
+    return {name: received[name] for name in outer}, {name: sent[name] for name in outer}

@@ -1,0 +1,203 @@
+"""What one task used, measured around its execution in this process."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Literal
+from weakref import ref
+
+from msgspec import Struct
+
+from flightlog.samplers.procfs import PROC, Descriptor, parse_process_io, parse_statm_rss
+
+_MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+class Usage(Struct, frozen=True):
+    """What a task used; the fields of `TaskEnded` of the same names say what each means. None is unknown."""
+
+    cpu_s: float | None = None
+    cpu_scope: Literal["thread", "process", "tree"] | None = None
+    peak_rss_bytes: int | None = None
+    rss_scope: Literal["process", "process_at_least"] | None = None
+    read_bytes: int | None = None
+    write_bytes: int | None = None
+
+
+UNKNOWN = Usage()
+
+
+class UsageMeter:
+    """Measures one task, from `start()` to `stop()`, once; never raises, and costs some 20 µs.
+
+    A process counts for all its threads together, so its CPU time and bytes are a task's only while no other
+    meter runs in it. Then `cpu_s` is the process's, with the children waited for meanwhile (`tree`, if they
+    used any). If another meter ran at any moment, `cpu_s` is the executing thread's, or None where the task
+    ended on another thread than it began on, and bytes are None.
+
+    The peak is exact (`process`) if the process's high-water mark rose meanwhile; else the larger of the
+    resident sizes at both ends (`process_at_least`).
+
+    Any number of meters may run at once in any threads. A meter stopped in a forked child, twice, or without a
+    start gives all None.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_children_s",
+        "_io",
+        "_max_rss",
+        "_pid",
+        "_proc",
+        "_process_s",
+        "_rss",
+        "_shared",
+        "_thread",
+        "_thread_s",
+    )
+
+    def __init__(self, proc: Path = PROC) -> None:
+        self._proc = proc
+        self._pid = -1
+
+    def start(self) -> None:
+        """The task begins, on this thread."""
+        with _lock:
+            # Of two or more running meters each knows already that it is not alone.
+            self._shared = bool(_running)
+            if len(_running) == 1:
+                for other in tuple(_running.values()):
+                    meter = other()
+                    if meter is not None:
+                        meter._shared = True
+            _running[id(self)] = ref(self)
+        self._pid = os.getpid()
+        files = _own_files(self._proc)
+        self._rss = files.rss_bytes()
+        self._io = None if self._shared else files.io()
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self._children_s = children.ru_utime + children.ru_stime
+        process = resource.getrusage(resource.RUSAGE_SELF)
+        self._max_rss = process.ru_maxrss
+        self._process_s = process.ru_utime + process.ru_stime
+        self._thread = threading.get_ident()
+        self._thread_s = time.thread_time()
+
+    def stop(self) -> Usage:
+        """The task is over: what it used."""
+        thread_s = time.thread_time()
+        pid, self._pid = self._pid, -1
+        if pid != os.getpid():
+            return UNKNOWN
+        process = resource.getrusage(resource.RUSAGE_SELF)
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        files = _own_files(self._proc)
+        io = None if self._io is None else files.io()
+        with _lock:  # after the readings: a meter that starts during them still makes this one share
+            _running.pop(id(self), None)
+            shared = self._shared
+        cpu_s: float | None
+        cpu_scope: Literal["thread", "process", "tree"] | None
+        read = written = None
+        if not shared:
+            children_s = children.ru_utime + children.ru_stime - self._children_s
+            cpu_s = process.ru_utime + process.ru_stime - self._process_s + children_s
+            cpu_scope = "tree" if children_s > 0 else "process"
+            if io is not None and self._io is not None:
+                read, written = io[0] - self._io[0], io[1] - self._io[1]
+        elif self._thread == threading.get_ident():
+            cpu_s, cpu_scope = thread_s - self._thread_s, "thread"
+        else:
+            cpu_s, cpu_scope = None, None
+        peak: int | None
+        rss_scope: Literal["process", "process_at_least"] | None
+        if process.ru_maxrss > self._max_rss:
+            peak, rss_scope = process.ru_maxrss * _MAX_RSS_UNIT, "process"
+        else:
+            sizes = [size for size in (self._rss, files.rss_bytes()) if size is not None]
+            peak, rss_scope = (max(sizes), "process_at_least") if sizes else (None, None)
+        return Usage(cpu_s, cpu_scope, peak, rss_scope, read, written)
+
+    def __del__(self) -> None:
+        # A meter dropped without a stop must not make every later one share.
+        _running.pop(id(self), None)
+
+
+def max_rss_bytes() -> int:
+    """The largest resident memory this process ever had."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAX_RSS_UNIT
+
+
+class _OwnFiles:
+    """Counters of this process under `/proc`, kept open; threads may share it until it is found broken."""
+
+    __slots__ = ("_io", "_statm", "broken")
+
+    def __init__(self, proc: Path) -> None:
+        self.broken = False
+        folder = proc / str(os.getpid())
+        self._statm = _opened(folder / "statm")
+        self._io = _opened(folder / "io")
+
+    def rss_bytes(self) -> int | None:
+        if self._statm is None:
+            return None
+        try:
+            return parse_statm_rss(os.pread(self._statm.fd, 256, 0))
+        except (OSError, ValueError):
+            self.broken = True
+            return None
+
+    def io(self) -> tuple[int, int] | None:
+        if self._io is None:
+            return None
+        try:
+            return parse_process_io(os.pread(self._io.fd, 512, 0))
+        except (OSError, ValueError):
+            self.broken = True
+            return None
+
+    def close(self) -> None:
+        for descriptor in (self._statm, self._io):
+            if descriptor is not None:
+                descriptor.close()
+
+
+def _opened(path: Path) -> Descriptor | None:
+    try:
+        return Descriptor(path)
+    except OSError:
+        return None
+
+
+_lock = threading.Lock()
+_running: dict[int, ref[UsageMeter]] = {}
+_files: dict[Path, _OwnFiles] = {}
+
+
+def _own_files(proc: Path) -> _OwnFiles:
+    """The kept files; made anew after a fork, or where somebody closed them behind our back."""
+    files = _files.get(proc)
+    if files is not None and files.broken:
+        files.close()  # before their numbers can be given out again
+        files = None
+    if files is None:
+        # Two threads may both make one: the one that loses is closed when its last user lets it go.
+        files = _files[proc] = _OwnFiles(proc)
+    return files
+
+
+def _start_afresh() -> None:
+    """In a forked child: nothing that ran or was open in the parent counts here."""
+    global _lock
+    _lock = threading.Lock()
+    _running.clear()
+    _files.clear()
+
+
+os.register_at_fork(after_in_child=_start_afresh)

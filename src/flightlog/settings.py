@@ -1,0 +1,129 @@
+"""The one place that reads Flightlog's environment variables.
+
+A bad value is a message in `Settings.problems` and the default instead: it never stops the user's program.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+DEFAULT_RUNS_DIR = Path(".flightlog/runs")
+
+DOCUMENTED: dict[str, str] = {
+    "FLIGHTLOG_RUNS_DIR": "Folder that holds the run directories; `.flightlog/runs` if unset.",
+    "FLIGHTLOG_TELEMETRY": "Whether to record at all: 0, 1, true, false, on or off; on if unset.",
+    "FLIGHTLOG_TELEMETRY_PARQUET": "Whether a closed run gets Parquet copies of its streams; off if unset.",
+    "FLIGHTLOG_RUNS_DIR_REMOTE": "Address that closed runs are copied to, such as `s3://bucket/runs`.",
+    "FLIGHTLOG_RUN": "Absolute path of the run directory a child process joins; set by Flightlog itself.",
+    "TRACEPARENT": "W3C trace context of the span that started this process; set by Flightlog and other tracers.",
+}
+"""Every variable that is read, with its meaning in a line."""
+
+_ON = frozenset({"1", "true", "on", "yes"})
+_OFF = frozenset({"0", "false", "off", "no"})
+_TRACEPARENT = r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?"
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What the environment asks for."""
+
+    runs_dir: Path = DEFAULT_RUNS_DIR
+    """As given, `~` expanded; a relative path counts from the working directory of whoever uses it."""
+    enabled: bool = True
+    parquet: bool = False
+    remote: str | None = None
+    run: str | None = None
+    """The run directory that this process joins."""
+    traceparent: str | None = None
+    """`version-trace-span-flags`, valid; what a future version adds after the flags is left out."""
+    problems: tuple[str, ...] = ()
+    """One message for each value that was not understood, saying what holds instead."""
+
+
+def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
+    """The settings in these variables. Never raises; an empty variable counts as unset."""
+    problems: list[str] = []
+    return Settings(
+        runs_dir=_folder(environ, problems),
+        enabled=_switch(environ, "FLIGHTLOG_TELEMETRY", True, "recording stays on", problems),
+        parquet=_switch(
+            environ, "FLIGHTLOG_TELEMETRY_PARQUET", False, "no Parquet copies are made", problems
+        ),
+        remote=_text(environ, "FLIGHTLOG_RUNS_DIR_REMOTE"),
+        run=_run(environ, problems),
+        traceparent=_traceparent(environ, problems),
+        problems=tuple(problems),
+    )
+
+
+def _text(environ: Mapping[str, str], name: str) -> str | None:
+    value = environ.get(name)
+    return value if value and not value.isspace() else None
+
+
+def _shown(value: str) -> str:
+    return repr(value if len(value) <= 80 else value[:80] + "…")
+
+
+def _switch(environ: Mapping[str, str], name: str, default: bool, kept: str, problems: list[str]) -> bool:
+    value = _text(environ, name)
+    if value is None:
+        return default
+    word = value.strip().lower()
+    if word in _ON or word in _OFF:
+        return word in _ON
+    problems.append(
+        f"{name}={_shown(value)} is neither on nor off (use 0, 1, true, false, on or off); {kept}"
+    )
+    return default
+
+
+def _folder(environ: Mapping[str, str], problems: list[str]) -> Path:
+    value = _text(environ, "FLIGHTLOG_RUNS_DIR")
+    if value is None:
+        return DEFAULT_RUNS_DIR
+    if "\0" in value:
+        problems.append(
+            f"FLIGHTLOG_RUNS_DIR={_shown(value)} holds a NUL, which no path may; runs go to {DEFAULT_RUNS_DIR}"
+        )
+        return DEFAULT_RUNS_DIR
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:  # `~name` of a user that does not exist
+        problems.append(
+            f"FLIGHTLOG_RUNS_DIR={_shown(value)} names a home folder that does not exist; "
+            f"runs go to {DEFAULT_RUNS_DIR}"
+        )
+        return DEFAULT_RUNS_DIR
+
+
+def _run(environ: Mapping[str, str], problems: list[str]) -> str | None:
+    value = _text(environ, "FLIGHTLOG_RUN")
+    if value is None or (value.startswith(os.sep) and "\0" not in value):
+        return value
+    problems.append(
+        f"FLIGHTLOG_RUN={_shown(value)} is not the absolute path of a run directory; no run is joined"
+    )
+    return None
+
+
+def _traceparent(environ: Mapping[str, str], problems: list[str]) -> str | None:
+    value = _text(environ, "TRACEPARENT")
+    if value is None:
+        return None
+    found = re.fullmatch(_TRACEPARENT, value.strip())
+    if found is not None:
+        version, trace, span, more = found.groups()
+        known = version != "ff" and not (version == "00" and more)
+        if known and trace.strip("0") and span.strip("0"):
+            return value.strip()[:55]
+    problems.append(
+        f"TRACEPARENT={_shown(value)} is not a W3C trace context (00-<32 hex>-<16 hex>-<2 hex>); "
+        "this process starts a trace of its own"
+    )
+    return None

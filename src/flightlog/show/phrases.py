@@ -1,0 +1,70 @@
+"""Values of a run in words: arguments, moments, money. Everything a run recorded comes out clean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from flightlog.show.terminal import clean, fit
+
+_SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
+
+
+def args_text(args: Mapping[str, Any] | None, width: int = 60) -> str:
+    """`scenario_id=47, name=base`, cut to so many columns; nothing for no arguments."""
+    if not args:
+        return ""
+    return fit(clean(", ".join(f"{name}={_value(value)}" for name, value in args.items())), width)
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def call_text(task: str, args: Mapping[str, Any] | None, width: int = 60) -> str:
+    """`run_simulation(scenario_id=47)`; the name alone where the arguments are unknown."""
+    if args is None:
+        return fit(clean(task), width)
+    return fit(f"{clean(task)}({args_text(args, width)})", width)
+
+
+def moment_text(timestamp: str | None) -> str:
+    """`2026-05-20 03:52:00 UTC` of a timestamp as Flightlog writes it; others as they are."""
+    if not timestamp:
+        return "unknown"
+    if len(timestamp) == 27 and timestamp[10] == "T" and timestamp.endswith("Z"):
+        return clean(f"{timestamp[:10]} {timestamp[11:19]} UTC")
+    return clean(timestamp)
+
+
+def money_text(amount: float | None, currency: str | None) -> str:
+    """`$12.30`, `4.00 CHF`; small amounts keep their digits, an unknown one is "unknown"."""
+    if amount is None:
+        return "unknown"
+    text = f"{amount:,.2f}" if amount == 0 or abs(amount) >= 0.01 else f"{amount:.2g}"
+    sign = _SIGNS.get(currency or "")
+    return f"{sign}{text}" if sign else f"{text} {clean(currency or '')}".rstrip()
+
+
+def count_text(number: int, one: str, many: str | None = None) -> str:
+    """`1 task`, `2,000 tasks`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def first_line(text: str | None) -> str:
+    """The first line that says anything; nothing where there is none."""
+    return next((line.strip() for line in (text or "").splitlines() if line.strip()), "")
+
+
+def last_line(text: str | None) -> str:
+    """The last line that says anything; nothing where there is none."""
+    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def innermost(traceback: str | None) -> str:
+    """Where a Python traceback ends, `File "model.py", line 7, in step`; its last line where it has no such line."""
+    places = [line.strip() for line in (traceback or "").splitlines() if line.strip().startswith("File ")]
+    return places[-1] if places else last_line(traceback)

@@ -1,0 +1,71 @@
+"""Text that is safe in a terminal: nothing that a run recorded can move the cursor, hide or paint."""
+
+from __future__ import annotations
+
+import unicodedata
+
+STYLES = {
+    "title": "1", "head": "1", "label": "2", "good": "32", "bad": "31", "warn": "33", "quiet": "2", "name": "36",
+}  # fmt: skip
+"""What the styles are in the codes of ECMA-48: bold, faint, and three colours every palette has."""
+
+_SHOWN = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
+"""Controls, formats (writing direction, zero width), surrogates, unassigned, line and paragraph separators."""
+
+
+def clean(text: str) -> str:
+    """The text on one line, with every control and invisible character spelled out, as Python would."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_SHOWN.get(c) or (_spelled(c) if unicodedata.category(c) in _UNSEEN else c) for c in text)
+
+
+def _spelled(character: str) -> str:
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def width_of(text: str) -> int:
+    """How many columns clean text takes: wide characters two, combining ones none."""
+    if text.isascii():
+        return len(text)
+    return sum(_columns(character) for character in text)
+
+
+def _columns(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) in {"Mn", "Me"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+
+
+def fit(text: str, width: int) -> str:
+    """Clean text cut to so many columns, with an ellipsis where something was cut."""
+    if width_of(text) <= width:
+        return text
+    kept, used = [], 0
+    for character in text:
+        used += _columns(character)
+        if used > width - 1:
+            break
+        kept.append(character)
+    return "".join(kept) + "…"
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """Clean text filled up with blanks to so many columns, on its left if it shall stand right."""
+    blanks = " " * (width - width_of(text))
+    return blanks + text if right else text + blanks
+
+
+class Ink:
+    """Paints, or leaves text as it is."""
+
+    def __init__(self, color: bool) -> None:
+        self._color = color
+
+    def __call__(self, style: str, text: str) -> str:
+        """The text in a style of `STYLES`; blank text and plain ink stay without codes."""
+        if not self._color or not text.strip():
+            return text
+        return f"\x1b[{STYLES[style]}m{text}\x1b[0m"

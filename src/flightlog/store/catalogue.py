@@ -1,0 +1,189 @@
+"""The runs there are: listed newest first, found by name, and removed when they are old or too many."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from flightlog.errors import UsageError
+from flightlog.store import layout
+from flightlog.store.documents import read_document
+from flightlog.store.layout import RunInfo, WriterInfo
+from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, here, unix_time
+from flightlog.store.parts import writer_folders
+
+_REMOVED = ".removed-"
+
+
+@dataclass(frozen=True)
+class RunEntry:
+    """One run in a list, from its `run.json` alone."""
+
+    path: Path
+    run_id: str
+    project: str
+    status: str
+    """As of now: a run that claims to be running, and is not, has `crashed`; `unknown` without `run.json`."""
+    start_time: str | None
+    end_time: str | None
+    duration_s: float | None
+    tasks_submitted: int | None
+    tasks_completed: int | None
+    tasks_failed: int | None
+    size_bytes: int | None
+    """None unless asked for."""
+    problem: str | None = None
+    """What is wrong with `run.json`."""
+
+
+def list_runs(runs_dir: Path, *, sizes: bool = False, observer: Observer | None = None) -> list[RunEntry]:
+    """The runs of a folder, the newest first by their start time; none where the folder is missing.
+
+    One small read a run; `sizes` adds a walk through each. A run whose `run.json` cannot be read is listed
+    with what its name says, and the problem.
+    """
+    observer = observer or here()
+    entries = [_entry(path, sizes, observer) for path in run_paths(runs_dir)]
+    return sorted(entries, key=lambda entry: (unix_time(entry.start_time) or 0.0, entry.run_id), reverse=True)
+
+
+def run_paths(runs_dir: Path) -> list[Path]:
+    """The run directories of a folder, in no order. A link to a run beside it counts once, as the run."""
+    try:
+        with os.scandir(runs_dir) as found:
+            entries = [entry for entry in found if not entry.name.startswith(".") and entry.is_dir()]
+    except OSError:
+        return []
+    paths = [runs_dir / entry.name for entry in entries if not entry.is_symlink()]
+    linked = [runs_dir / entry.name for entry in entries if entry.is_symlink()]
+    runs = [path for path in paths if is_run(path)]
+    known = {path.resolve() for path in runs} if linked else set()
+    return runs + [path for path in linked if path.resolve() not in known and is_run(path)]
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is a run directory: by its name, or because it holds `run.json`."""
+    return layout.is_run_id(path.name) or (path / layout.RUN).is_file()
+
+
+def start_of(run_id: str) -> str | None:
+    """The start time that a run's name tells, to the second; None if the name is no run id."""
+    if not layout.is_run_id(run_id):
+        return None
+    try:
+        return f"{datetime.strptime(run_id[4:20], '%Y%m%dT%H%M%SZ'):%Y-%m-%dT%H:%M:%S.%fZ}"
+    except ValueError:
+        return None
+
+
+def project_of(run_id: str) -> str:
+    """The project that a run's name tells; the whole name if it is no run id."""
+    return run_id[21:-9] if layout.is_run_id(run_id) else run_id
+
+
+def size_of(path: Path) -> int:
+    """Bytes of all files in a run directory, links not followed; what vanishes meanwhile counts as nothing."""
+    total = 0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(folder, name)).st_size  # noqa: PTH118 - a path a file is slow
+            except OSError:
+                continue
+    return total
+
+
+def plan_gc(
+    entries: Iterable[RunEntry], older_than_s: float | None, max_bytes: int | None, now: float
+) -> list[RunEntry]:
+    """Which runs to remove, the oldest first; never one that runs.
+
+    All that ended longer than `older_than_s` ago (or, where the end is unknown, started), then the oldest until
+    the rest takes `max_bytes` at most. Runs that live count in that total. A run whose time is unknown is kept
+    by age, and goes first for its size. `now` is Unix seconds.
+    """
+    ordered = sorted(entries, key=lambda entry: (unix_time(entry.start_time) or 0.0, entry.run_id))
+    if max_bytes is not None and any(entry.size_bytes is None for entry in ordered):
+        raise ValueError("a limit in bytes needs the runs' sizes: list_runs(…, sizes=True)")
+    ended = [entry for entry in ordered if entry.status != "running"]
+    chosen = {entry.path for entry in ended if older_than_s is not None and _age_s(entry, now) > older_than_s}
+    if max_bytes is not None:
+        total = sum(entry.size_bytes or 0 for entry in ordered if entry.path not in chosen)
+        for entry in ended:
+            if total > max_bytes and entry.path not in chosen:
+                chosen.add(entry.path)
+                total -= entry.size_bytes or 0
+    return [entry for entry in ended if entry.path in chosen]
+
+
+def _age_s(entry: RunEntry, now: float) -> float:
+    moment = unix_time(entry.end_time) or unix_time(entry.start_time)
+    return -1.0 if moment is None else now - moment
+
+
+def remove_run(entry: RunEntry, *, observer: Observer | None = None) -> None:
+    """Delete a run's directory, after a last look: a run that lives, a link, or another folder is a `UsageError`.
+
+    The directory first gets a hidden name, so that nobody sees half a run; see `finish_removals`.
+    """
+    path, observer = entry.path, observer or here()
+    if path.is_symlink():
+        raise UsageError(f"{path} is a link and was not removed; remove the run it points to")
+    if not path.is_dir() or not is_run(path):
+        raise UsageError(f"{path} is not a run directory and was not removed")
+    alive = _alive(path, observer)
+    if alive is not None:
+        raise UsageError(f"{path} was not removed: {alive}")
+    hidden = path.with_name(f"{_REMOVED}{path.name}")
+    path.rename(hidden)
+    _delete(hidden)
+
+
+def finish_removals(runs_dir: Path) -> int:
+    """Delete what interrupted removals left behind; gives how many there were."""
+    left = [path for path in runs_dir.glob(f"{_REMOVED}run-*") if path.is_dir() and not path.is_symlink()]
+    for path in left:
+        _delete(path)
+    return len(left)
+
+
+def _delete(folder: Path) -> None:
+    from shutil import rmtree  # brings every compression module along
+
+    rmtree(folder)
+
+
+def _alive(path: Path, observer: Observer) -> str | None:
+    info = read_document(path / layout.RUN, RunInfo).value
+    if info is not None and observer.status(info) == "running":
+        return f"it is running (process {info.pid} on {info.host})"
+    for folder, _ in writer_folders(path):
+        writer = read_document(folder / layout.WRITER, WriterInfo).value
+        if writer is not None and observer.writer_alive(writer):
+            return f"process {writer.pid} on {writer.host} still writes into it"
+    if info is None and observer.now - path.stat().st_mtime < HEARTBEAT_LIMIT_S:
+        return "it may be starting: it has no run.json, and was changed within the last minute"
+    return None
+
+
+def _entry(path: Path, sizes: bool, observer: Observer) -> RunEntry:
+    read = read_document(path / layout.RUN, RunInfo)
+    size = size_of(path) if sizes else None
+    info = read.value
+    if info is None:
+        return RunEntry(
+            path, path.name, project_of(path.name), "unknown", start_of(path.name),
+            None, None, None, None, None, size, read.problem,
+        )  # fmt: skip
+    return RunEntry(
+        path, info.run_id, info.project, observer.status(info), _start(info),
+        info.end_time, info.duration_s, info.tasks_submitted, info.tasks_completed, info.tasks_failed, size,
+        read.problem,
+    )  # fmt: skip
+
+
+def _start(info: RunInfo) -> str | None:
+    return info.start_time if unix_time(info.start_time) is not None else start_of(info.run_id)

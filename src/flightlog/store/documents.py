@@ -1,0 +1,113 @@
+"""The small JSON documents of a run: read with tolerance, written in one step."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar, get_origin
+
+import msgspec
+
+from flightlog.store.layout import WriterInfo
+
+T = TypeVar("T")
+
+
+class RecorderInfo(msgspec.Struct, kw_only=True):
+    """`recorder.json`: every process that wrote into the run, and what it could not write."""
+
+    writers: list[WriterInfo] = msgspec.field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Document(Generic[T]):
+    """What a document says, and what is wrong with it; one of the two at least is there."""
+
+    value: T | None
+    problem: str | None = None
+
+
+def read_document(path: Path, kind: type[T]) -> Document[T]:
+    """A document as the given struct, or as any other type that msgspec decodes.
+
+    Unknown fields are ignored. A field of another type than declared is left at its default and named in
+    `problem`. A document that is missing, torn, or lacks a field it must have gives None and the reason.
+    Never raises for what stands on the disk.
+    """
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        return Document(None, f"{path.name}: {error.strerror or error}")
+    return decode_document(data, kind, path.name)
+
+
+def decode_document(data: bytes, kind: type[T], name: str) -> Document[T]:
+    """As `read_document`, of bytes that were read before; `name` is used in the messages."""
+    try:
+        return Document(msgspec.json.decode(data, type=kind))
+    except msgspec.ValidationError as error:
+        if not issubclass(get_origin(kind) or kind, msgspec.Struct):
+            return Document(None, f"{name}: {error}")
+        return _decode_by_field(msgspec.json.decode(data), kind, name)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Document(None, f"{name}: not a whole JSON document ({error})")
+
+
+def _decode_by_field(found: Any, kind: type[T], name: str) -> Document[T]:
+    """Keep the fields that are as declared, so that one odd value does not hide the others."""
+    if not isinstance(found, dict):
+        return Document(None, f"{name}: holds no JSON object")
+    kept: dict[str, Any] = {}
+    odd: list[str] = []
+    for field in msgspec.structs.fields(kind):  # type: ignore[arg-type]
+        if field.encode_name in found:
+            try:
+                kept[field.name] = msgspec.convert(found[field.encode_name], field.type)
+            except msgspec.ValidationError as error:
+                odd.append(f"{field.encode_name} ({error})")
+    problem = f"{name}: left out {', '.join(odd)}" if odd else None
+    try:
+        return Document(kind(**kept), problem)
+    except TypeError as error:
+        return Document(None, f"{name}: {error}" + (f"; left out {', '.join(odd)}" if odd else ""))
+
+
+def write_document(path: Path, value: Any, *, durable: bool = False) -> None:
+    """Replace the document by this value, pretty-printed; a reader sees the old one or the new one, whole.
+
+    `durable` waits until the disk has it. NaN and infinities are written as null. An OSError leaves the old
+    document as it was.
+    """
+    replace_bytes(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n", durable=durable)
+
+
+def replace_bytes(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Replace a file's content in one step; as `write_document`, of bytes."""
+    fresh = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    try:
+        with fresh.open("wb") as out:
+            out.write(data)
+            if durable:
+                out.flush()
+                os.fsync(out.fileno())
+        fresh.replace(path)
+    except OSError:
+        fresh.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk knows the folder's names."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def is_leftover(name: str) -> bool:
+    """Whether a file is a document whose writing was cut short."""
+    return name.startswith(".") and name.endswith(".tmp")

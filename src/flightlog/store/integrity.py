@@ -1,0 +1,95 @@
+"""Checksums of a closed run, and what has changed since."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from flightlog.store import layout
+from flightlog.store.documents import is_leftover, read_document, write_document
+
+
+class FileSum(Struct, frozen=True):
+    """What a file held when the run closed."""
+
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One file that is not as it was when the run closed."""
+
+    kind: Literal["changed", "missing", "added", "unreadable"]
+    file: str
+    """Its path within the run, with `/`."""
+    detail: str
+
+
+def write_checksums(path: Path) -> dict[str, FileSum]:
+    """Write `checksums.json` over all files of a run that has closed, and give what it says.
+
+    It leaves out itself, the snapshots in `parquet/`, which can be made again, and links. Raises OSError.
+    """
+    sums = {name: _sum(path / name) for name in sorted(_files(path))}
+    write_document(path / layout.CHECKSUMS, sums, durable=True)
+    return sums
+
+
+def verify_files(path: Path) -> list[Finding]:
+    """The files that were changed, removed or added since the run closed, by name; none if all is as it was.
+
+    A run that was not closed in good order has no checksums, which is the one finding then.
+    """
+    file = path / layout.CHECKSUMS
+    if not file.exists():
+        return [
+            Finding("missing", layout.CHECKSUMS, "the run was not closed, there is nothing to compare with")
+        ]
+    read = read_document(file, dict[str, FileSum])
+    if read.value is None:
+        return [Finding("unreadable", layout.CHECKSUMS, read.problem or "")]
+    noted, there = read.value, _files(path)
+    findings = [_compare(path, name, expected) for name, expected in noted.items() if name in there]
+    findings += [
+        Finding("missing", name, f"held {expected.size_bytes} bytes")
+        for name, expected in noted.items()
+        if name not in there
+    ]
+    findings += [Finding("added", name, "not there when the run closed") for name in there - noted.keys()]
+    return sorted((finding for finding in findings if finding), key=lambda finding: finding.file)
+
+
+def _compare(path: Path, name: str, expected: FileSum) -> Finding | None:
+    try:
+        found = _sum(path / name)
+    except OSError as error:
+        return Finding("unreadable", name, error.strerror or str(error))
+    if found.size_bytes != expected.size_bytes:
+        return Finding("changed", name, f"held {expected.size_bytes} bytes, holds {found.size_bytes}")
+    if found.sha256 != expected.sha256:
+        return Finding("changed", name, f"SHA-256 was {expected.sha256}, is {found.sha256}")
+    return None
+
+
+def _sum(file: Path) -> FileSum:
+    with file.open("rb") as source:
+        digest = hashlib.file_digest(source, "sha256").hexdigest()
+        return FileSum(digest, source.tell())
+
+
+def _files(path: Path) -> set[str]:
+    names: set[str] = set()
+    for folder, folders, files in os.walk(path):
+        if Path(folder) == path and layout.PARQUET in folders:
+            folders.remove(layout.PARQUET)
+        for name in files:
+            file = Path(folder, name)
+            if not file.is_symlink() and not is_leftover(name):
+                names.add(file.relative_to(path).as_posix())
+    return names - {layout.CHECKSUMS}

@@ -1,0 +1,265 @@
+"""Lines out of files, tolerantly, in bounded memory; and one pass over a stream that takes each event once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+from flightlog.events import Event
+from flightlog.events.codec import Decoded, NotAnEvent, StreamDecoder, UnknownEvent, decode_line
+from flightlog.store.coverage import Coverage
+from flightlog.store.parts import Part, find_parts
+
+MAX_LINE_BYTES = 16 << 20
+_CHUNK_BYTES = 1 << 20
+_PASSES = 5
+_PADDING = b"\0 \t\r\xef\xbb\xbf"  # blanks, what a power cut leaves, and a byte-order mark
+
+AnyEvent = Event | UnknownEvent
+_FileId = tuple[int, int]
+T = TypeVar("T")
+
+
+class FileLines:
+    """The lines of one file, in batches; may be asked again later, and then goes on where it stopped.
+
+    `offset` is where the first byte stands that was not given out yet. A line of more than `MAX_LINE_BYTES` is
+    left out and counted in `oversized`.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offset = 0
+        self.oversized = 0
+        self.rest = b""
+        """What stands behind the last newline, as of the last call."""
+        self._skipping = False
+
+    def batches(self) -> Iterator[list[bytes]]:
+        """Whole lines, without their newlines, from `offset` on. Raises OSError."""
+        with self.path.open("rb", buffering=0) as source:
+            source.seek(self.offset)
+            rest = b""
+            while chunk := source.read(_CHUNK_BYTES):
+                first, newline, later = chunk.partition(b"\n")
+                if not newline:
+                    rest = self._keep(rest + chunk)
+                    continue
+                lines = later.split(b"\n")
+                head, rest = rest + first, lines.pop()
+                self.offset = source.tell() - len(rest)
+                if self._skipping:
+                    self._skipping = False
+                else:
+                    lines.insert(0, head)
+                yield lines
+            self.rest = rest
+
+    def _keep(self, rest: bytes) -> bytes:
+        if self._skipping or len(rest) > MAX_LINE_BYTES:
+            self.oversized += not self._skipping
+            self._skipping = True
+            self.offset += len(rest)
+            return b""
+        return rest
+
+
+def read_tail(path: Path) -> bytes:
+    """What stands in a memory-mapped tail: everything up to the first NUL. Raises OSError."""
+    with path.open("rb") as source:
+        return source.read(MAX_LINE_BYTES).partition(b"\0")[0]
+
+
+def read_lines(path: Path, *, tail: bool = False) -> Iterator[bytes]:
+    """The lines of a file, or of a memory-mapped tail, without their newlines; a last one without newline too.
+
+    Empty lines and lines of more than `MAX_LINE_BYTES` are left out. Raises OSError.
+    """
+    if tail:
+        yield from (line for line in read_tail(path).split(b"\n") if line)
+        return
+    lines = FileLines(path)
+    for batch in lines.batches():
+        yield from (line for line in batch if line)
+    if lines.rest:
+        yield lines.rest
+
+
+class Scan:
+    """One pass over one stream of a run, wherever its lines stand, taking each numbered line once.
+
+    Iterate over `events()` or `records()` once; the counts are right when the iteration has ended.
+    Events come file by file, of each writer its older ones first; threads and writers mix, so whoever needs an
+    order sorts. A run that is written or closed meanwhile is read whole up to the moment the pass began, and
+    perhaps further.
+
+    `read` counts the events given out, `unnumbered` those of them without writer or number, `unknown` those of
+    a kind this version does not know. `doubled` lines were there before; `torn` are last lines that end in the
+    middle; `foreign` lines hold no event; `oversized` lines are too long to be one. `problems` are files that
+    could not be read. `first` and `last` are the earliest and latest timestamps.
+    """
+
+    def __init__(self, run: Path, stream: str) -> None:
+        self.stream = stream
+        self.unnumbered = self.unknown = 0
+        self.doubled = self.torn = self.foreign = self.oversized = 0
+        self.problems: list[str] = []
+        self.first = self.last = ""
+        self.coverage: dict[str, Coverage] = {}
+        self._run = run
+
+    @property
+    def read(self) -> int:
+        """How many events were given out."""
+        return sum(map(len, self.coverage.values())) + self.unnumbered
+
+    def events(self) -> Iterator[AnyEvent]:
+        """Every event once."""
+        decode = StreamDecoder(self.stream).decode
+        for batch, whole in self._batches():
+            for line in batch:
+                try:
+                    event = decode(line)
+                except NotAnEvent:
+                    mended = self._mend(line, whole, decode)
+                    if mended is None:
+                        continue
+                    event = mended
+                if self._take(event):
+                    yield event
+
+    def records(self) -> Iterator[Decoded]:
+        """Every event once, with the fields its declaration does not know."""
+        for batch, whole in self._batches():
+            for line in batch:
+                try:
+                    record = decode_line(line)
+                except NotAnEvent:
+                    mended = self._mend(line, whole, decode_line)
+                    if mended is None:
+                        continue
+                    record = mended
+                if self._take(record.event):
+                    yield record
+
+    def _take(self, event: AnyEvent) -> bool:
+        """Count an event; False if its number was there before."""
+        writer, number = event.writer, event.seq
+        if writer and number >= 0:
+            seen = self.coverage.get(writer)
+            if seen is None:
+                seen = self.coverage[writer] = Coverage()
+            if not seen.add(number):
+                self.doubled += 1
+                return False
+        else:
+            self.unnumbered += 1
+        if type(event) is UnknownEvent:
+            self.unknown += 1
+        moment = event.timestamp
+        if moment > self.last and len(moment) == 27:  # as Flightlog writes them, which sorts as text
+            self.last = moment
+        if (moment < self.first or not self.first) and len(moment) == 27:
+            self.first = moment
+        return True
+
+    def _mend(self, line: bytes, whole: bool, decode: Callable[[bytes], T]) -> T | None:
+        """Read what did not decode without the padding around it, or count it."""
+        bare = line.strip(_PADDING)
+        if not bare:
+            self.foreign += b"\0" in line
+            return None
+        if bare != line:
+            try:
+                return decode(bare)
+            except NotAnEvent:
+                pass
+        if whole:
+            self.foreign += 1
+        else:
+            self.torn += 1
+        return None
+
+    def _batches(self) -> Iterator[tuple[list[bytes], bool]]:
+        """All lines; those that end without newline come last, apart and marked False.
+
+        Lines move while they are read: from tail to file, with the file to another name when it is full, and
+        into the top-level file when the run closes. So tails are read first. Then the files that grow are
+        noted before the full ones are listed, and found again by what they are: whatever was full by then is
+        read, and nothing after a file that was not, so that no gap opens. Where a file has gone, its lines
+        stand in another, and the files are gone through again.
+        """
+        parts = find_parts(self._run).get(self.stream, [])
+        tails = [self._read_tail(part) for part in parts if part.kind == "tail"]
+        files: dict[_FileId, FileLines] = {}
+        for _ in range(_PASSES):
+            growing = {part.path: _file_id(part.path) for part in parts if part.kind == "active"}
+            parts = find_parts(self._run).get(self.stream, [])
+            gone: list[Path] = []
+            for part in parts:
+                if part.kind == "rotated" or part.path in growing:
+                    for batch in self._read_file(part, growing.get(part.path), files, gone):
+                        yield batch, True
+            if not gone:
+                break
+            parts = find_parts(self._run).get(self.stream, [])
+        for tail in tails:
+            whole, _, rest = tail.rpartition(b"\n")
+            if whole:
+                yield whole.split(b"\n"), True
+            if rest:
+                yield [rest], False
+        for lines in files.values():
+            self.oversized += lines.oversized
+            if lines.rest:
+                yield [lines.rest], False
+
+    def _read_tail(self, part: Part) -> bytes:
+        try:
+            return read_tail(part.path)
+        except FileNotFoundError:
+            return b""  # drained and closed since it was listed: its lines stand in the file
+        except OSError as error:
+            self._note(part.path, error)
+            return b""
+
+    def _read_file(
+        self, part: Part, noted: _FileId | None, files: dict[_FileId, FileLines], gone: list[Path]
+    ) -> Iterator[list[bytes]]:
+        """The lines of a file that were not read before, under this name or another."""
+        found = _file_id(part.path)
+        path: Path | None = part.path
+        if noted is not None and found != noted:
+            found, path = noted, self._renamed(noted)
+        if found is None or path is None:
+            gone.append(part.path)
+            return
+        lines = files.setdefault(found, FileLines(path))
+        lines.path = path
+        try:
+            yield from lines.batches()
+        except FileNotFoundError:
+            gone.append(path)
+        except OSError as error:
+            self._note(path, error)
+
+    def _renamed(self, noted: _FileId) -> Path | None:
+        for part in find_parts(self._run).get(self.stream, []):
+            if part.kind == "rotated" and _file_id(part.path) == noted:
+                return part.path
+        return None
+
+    def _note(self, path: Path, error: OSError) -> None:
+        problem = f"{path.relative_to(self._run)} cannot be read: {error.strerror or error}"
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+def _file_id(path: Path) -> _FileId | None:
+    """What a file is, whatever its name; None if it has gone."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino

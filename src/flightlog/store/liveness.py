@@ -1,0 +1,130 @@
+"""Whether a run still runs: what its documents claim, held against the machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from flightlog.store.layout import RunInfo, WriterInfo
+
+HEARTBEAT_LIMIT_S = 60.0
+"""A process on another host counts as alive while its heartbeat is younger than this."""
+
+ProcessStarted = Callable[[int], float | None]
+
+
+def this_host() -> str:
+    """The name of this host, as it stands in `run.json` and `writer.json`."""
+    if hasattr(os, "uname"):
+        return os.uname().nodename
+    import platform
+
+    return platform.node()
+
+
+def process_start(pid: int, proc: Path = Path("/proc")) -> float | None:
+    """When a process started: clock ticks since boot on Linux, Unix seconds elsewhere; None if it is gone.
+
+    With the process id it names one process for ever: a later one with the same number has another start. A
+    zombie is gone: it records nothing any more.
+    """
+    if pid <= 0:
+        return None
+    if sys.platform == "linux" or proc != Path("/proc"):
+        try:
+            stat = (proc / str(pid) / "stat").read_bytes()
+            state, *fields = stat[stat.rindex(b")") + 1 :].split()  # the name before may hold anything
+            return None if state in {b"Z", b"X", b"x"} else float(fields[18])
+        except (OSError, ValueError, IndexError):
+            return None
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        return None if process.status() == psutil.STATUS_ZOMBIE else float(process.create_time())
+    except psutil.Error:
+        return None
+
+
+def is_alive(
+    pid: int,
+    pid_start: float | None,
+    process_host: str,
+    heartbeat: str | None,
+    *,
+    now: float,
+    host: str,
+    process_started: ProcessStarted,
+) -> bool:
+    """Whether a recording process lives; `now` in Unix seconds.
+
+    On this host the kernel knows. On another, and where the start of the process was not noted, its heartbeat
+    decides.
+    """
+    beat = unix_time(heartbeat)
+    beating = beat is not None and now - beat < HEARTBEAT_LIMIT_S
+    if process_host != host:
+        return beating
+    started = process_started(pid)
+    if started is None:
+        return False
+    if pid_start is None:
+        return beating or beat is None
+    return abs(started - pid_start) <= 0.5  # ticks are whole, and seconds may be rounded
+
+
+def effective_status(info: RunInfo, *, now: float, host: str, process_started: ProcessStarted) -> str:
+    """The status of a run as of now: a run that claims to be running, and is not, has `crashed`."""
+    if info.status != "running":
+        return info.status
+    alive = is_alive(
+        info.pid, info.pid_start, info.host, info.heartbeat or info.start_time,
+        now=now, host=host, process_started=process_started,
+    )  # fmt: skip
+    return "running" if alive else "crashed"
+
+
+@dataclass(frozen=True)
+class Observer:
+    """From where and when runs are looked at: this host, this moment, these processes."""
+
+    now: float
+    host: str
+    process_started: ProcessStarted = process_start
+
+    def status(self, info: RunInfo) -> str:
+        """The status of a run as seen from here."""
+        return effective_status(info, now=self.now, host=self.host, process_started=self.process_started)
+
+    def writer_alive(self, info: WriterInfo) -> bool:
+        """Whether a writer may still write, as seen from here."""
+        return not info.closed and is_alive(
+            info.pid, info.pid_start, info.host, info.heartbeat or info.started,
+            now=self.now, host=self.host, process_started=self.process_started,
+        )  # fmt: skip
+
+
+def here() -> Observer:
+    """An observer on this host, now."""
+    return Observer(now=datetime.now(UTC).timestamp(), host=this_host())
+
+
+def unix_time(timestamp: str | None) -> float | None:
+    """Unix seconds of an ISO 8601 timestamp, UTC where it names no zone; None if it is none."""
+    if not timestamp:
+        return None
+    try:
+        moment = datetime.fromisoformat(timestamp)
+    except ValueError:
+        return None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def latest(*timestamps: str | None) -> str | None:
+    """The latest of the timestamps that can be read, as it was written."""
+    known = [(unix, text) for text in timestamps if text and (unix := unix_time(text)) is not None]
+    return max(known)[1] if known else None

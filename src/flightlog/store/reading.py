@@ -1,0 +1,162 @@
+"""Reading a run once: its events, and how complete they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from flightlog.events.codec import Decoded
+from flightlog.store.coverage import Coverage
+from flightlog.store.layout import WriterInfo
+from flightlog.store.lines import AnyEvent, Scan
+from flightlog.store.parts import find_parts
+
+
+@dataclass(frozen=True)
+class Completeness:
+    """What was read of a run, what was skipped, and what is known to be lost.
+
+    A lost line is a number that its writer gave out and that stands nowhere. Of a writer that is open, because
+    it lives or because it was killed, later lines than those seen cannot be counted: see `writers_open`.
+    """
+
+    lines: int
+    """Events read, each once."""
+    lost: dict[str, int]
+    """Lines lost, by stream; streams that lost none are left out."""
+    torn: int
+    """Last lines that end in the middle. Where the whole line stands elsewhere too, nothing is lost."""
+    foreign: int
+    """Lines that are no JSON object."""
+    oversized: int
+    """Lines too long to be an event."""
+    doubled: int
+    """Lines that stand twice, and were taken once."""
+    unknown: int
+    """Events of a kind this version does not know; they are read, and counted in `lines`."""
+    unnumbered: int
+    """Events without writer or number, whose loss cannot be counted; they are counted in `lines`."""
+    writers: int
+    """Processes that wrote."""
+    writers_open: int
+    """Those of them that did not say they were done."""
+    problems: tuple[str, ...]
+    """All of this in sentences; empty for a run that is whole."""
+
+    @property
+    def lost_lines(self) -> int:
+        """Lines lost in all streams."""
+        return sum(self.lost.values())
+
+
+class Reading:
+    """One reading of a run: each stream is gone through once, and counted on the way.
+
+    `completeness()` covers what has been iterated to its end, and goes through the other streams itself. A
+    stream iterated again is counted anew, not twice. Not thread-safe.
+    """
+
+    def __init__(self, run: Path, writers: Sequence[WriterInfo], problems: Sequence[str] = ()) -> None:
+        self._run = run
+        self._writers = {info.writer: info for info in writers}
+        self._problems = tuple(problems)
+        self._scans: dict[str, Scan] = {}
+
+    def events(self, stream: str) -> Iterator[AnyEvent]:
+        """Every event of a stream once, in the order of `Scan`."""
+        scan = Scan(self._run, stream)
+        yield from scan.events()
+        self._scans[stream] = scan
+
+    def records(self, stream: str) -> Iterator[Decoded]:
+        """Every event of a stream once, with the fields its declaration does not know."""
+        scan = Scan(self._run, stream)
+        yield from scan.records()
+        self._scans[stream] = scan
+
+    def streams(self) -> list[str]:
+        """The streams there are files of, and those that writers say they wrote, by name."""
+        named = {stream for info in self._writers.values() for stream in info.lines | info.lost}
+        return sorted(named | find_parts(self._run).keys())
+
+    def span(self) -> tuple[str | None, str | None]:
+        """The earliest and the latest timestamp of all events; None where there is none."""
+        self._read_the_rest()
+        first = min((scan.first for scan in self._scans.values() if scan.first), default=None)
+        return first, max((scan.last for scan in self._scans.values() if scan.last), default=None)
+
+    def completeness(self) -> Completeness:
+        """How complete the run is, all streams together."""
+        self._read_the_rest()
+        scans = [self._scans[stream] for stream in sorted(self._scans)]
+        lost = {scan.stream: sum(n for _, n, _ in self._lost(scan)) for scan in scans}
+        seen = {writer for scan in scans for writer in scan.coverage} | self._writers.keys()
+        unclosed = sorted(w for w in seen if w not in self._writers or not self._writers[w].closed)
+        return Completeness(
+            lines=sum(scan.read for scan in scans),
+            lost={stream: number for stream, number in lost.items() if number},
+            torn=sum(scan.torn for scan in scans),
+            foreign=sum(scan.foreign for scan in scans),
+            oversized=sum(scan.oversized for scan in scans),
+            doubled=sum(scan.doubled for scan in scans),
+            unknown=sum(scan.unknown for scan in scans),
+            unnumbered=sum(scan.unnumbered for scan in scans),
+            writers=len(seen),
+            writers_open=len(unclosed),
+            problems=(*self._problems, *self._sentences(scans, unclosed)),
+        )
+
+    def _read_the_rest(self) -> None:
+        for stream in self.streams():
+            if stream not in self._scans:
+                for _ in self.events(stream):
+                    pass
+
+    def _lost(self, scan: Scan) -> Iterator[tuple[str, int, list[range]]]:
+        """Each writer that lost lines of a stream, how many, and the numbers that are missing.
+
+        Numbers given out but never written are both missing and in the writer's own count, so the larger of
+        the two is taken and not their sum.
+        """
+        for writer in sorted(scan.coverage.keys() | self._writers.keys()):
+            info = self._writers.get(writer)
+            known = info.lines.get(scan.stream, 0) if info else 0
+            refused = info.lost.get(scan.stream, 0) if info else 0
+            seen = scan.coverage.get(writer, Coverage())
+            number = max(seen.missing(known), refused)
+            if number:
+                yield writer, number, list(seen.gaps(known))
+
+    def _sentences(self, scans: Sequence[Scan], unclosed: Sequence[str]) -> Iterator[str]:
+        for scan in scans:
+            yield from scan.problems
+            for writer, number, gaps in self._lost(scan):
+                where = f": {_numbers(gaps)}" if gaps else ""
+                yield f"{scan.stream}: {_lines(number)} of writer {writer} lost{where}"
+        for info in self._writers.values():
+            for reason, number in sorted(info.reasons.items()):
+                yield f"writer {info.writer} could not write {_lines(number)}: {reason}"
+        for scan in scans:
+            for number, what in (
+                (scan.torn, "cut off in the middle"),
+                (scan.foreign, "without an event"),
+                (scan.oversized, "too long to be an event"),
+                (scan.doubled, "standing twice, taken once"),
+                (scan.unknown, "of a kind this version does not know"),
+            ):
+                if number:
+                    yield f"{scan.stream}: {_lines(number)} {what}"
+        if unclosed:
+            names = ", ".join(unclosed[:3]) + (", …" if len(unclosed) > 3 else "")
+            count = "1 writer has" if len(unclosed) == 1 else f"{len(unclosed)} writers have"
+            yield f"{count} not closed ({names}): lines after the last one seen cannot be counted"
+
+
+def _lines(number: int) -> str:
+    return "1 line" if number == 1 else f"{number} lines"
+
+
+def _numbers(gaps: Sequence[range]) -> str:
+    shown = [f"{gap[0]}" if len(gap) == 1 else f"{gap[0]} to {gap[-1]}" for gap in gaps[:3]]
+    return f"no. {', '.join(shown)}{', …' if len(gaps) > 3 else ''}"

@@ -1,0 +1,250 @@
+"""A run, opened: running, closed, killed or half-copied."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from flightlog.errors import AmbiguousRun, DamagedRun, RunNotFound, UsageError
+from flightlog.events import kind_of
+from flightlog.events.codec import Decoded, UnknownEvent
+from flightlog.store import layout
+from flightlog.store.catalogue import is_run, list_runs, project_of, run_paths, size_of, start_of
+from flightlog.store.documents import RecorderInfo, read_document
+from flightlog.store.layout import RunInfo, WriterInfo
+from flightlog.store.lines import AnyEvent
+from flightlog.store.liveness import Observer, here, latest, unix_time
+from flightlog.store.parts import find_parts, writer_folders
+from flightlog.store.reading import Completeness, Reading
+
+
+@dataclass(frozen=True)
+class Ending:
+    """When a run ended, or was last heard of, and how long it took; None where that is unknown."""
+
+    end_time: str | None
+    duration_s: float | None
+
+
+class Run:
+    """What stands in a run directory. Documents are read when the run is opened, events when they are asked for.
+
+    Never changes the directory. `problems` are sentences on the documents; what is wrong with the events
+    `completeness()` says.
+    """
+
+    def __init__(self, path: Path, *, observer: Observer | None = None) -> None:
+        self.path = path
+        self.observer = observer or here()
+        read = read_document(path / layout.RUN, RunInfo)
+        self._info = read.value
+        self.inferred = read.value is None
+        """Whether `run.json` is missing or unreadable, and `info` made up from name, writers and events."""
+        self._writers, problems = _read_writers(path)
+        if self.inferred:
+            problems.insert(0, f"{read.problem}; the run is described by its folder's name and its events")
+        elif read.problem:
+            problems.insert(0, read.problem)
+        self.problems = tuple(problems)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.path)!r})"
+
+    @property
+    def run_id(self) -> str:
+        """The run's name, which its folder usually bears."""
+        return self._info.run_id if self._info else self.path.resolve().name
+
+    @cached_property
+    def info(self) -> RunInfo:
+        """`run.json` as it stands; its status may be out of date, `status` is not."""
+        return self._info or self._infer()
+
+    @property
+    def status(self) -> str:
+        """`running`, `completed`, `failed`, `interrupted` or `crashed`, as of when the run was opened.
+
+        `unknown` where `run.json` is missing and no writer tells.
+        """
+        return self.observer.status(self.info)
+
+    def streams(self) -> list[str]:
+        """The names of the streams there are files of."""
+        return sorted(find_parts(self.path))
+
+    def events(self, stream: str) -> Iterator[AnyEvent]:
+        """Every event of a stream once, older ones of each writer first; none if there is no such stream."""
+        return self.read().events(stream)
+
+    def records(self, stream: str) -> Iterator[Decoded]:
+        """Every event of a stream once, with the fields its declaration does not know."""
+        return self.read().records(stream)
+
+    def writers(self) -> list[WriterInfo]:
+        """The processes that wrote, the owner first, then in order of their start."""
+        return sorted(self._writers, key=lambda info: (not info.owner, info.started, info.writer))
+
+    def read(self) -> Reading:
+        """A new reading, which counts on the way how complete the streams are that it goes through."""
+        return Reading(self.path, self._writers, self.problems)
+
+    def completeness(self, reading: Reading | None = None) -> Completeness:
+        """How complete the run is. Goes through every stream, less those `reading` has gone through."""
+        return (reading or self.read()).completeness()
+
+    def ending(self, reading: Reading | None = None) -> Ending:
+        """When the run ended and how long it took.
+
+        A run that is running has no end, and its duration goes up to its last heartbeat. A run that was killed
+        ended with its last event or heartbeat; finding that goes through the streams `reading` has not gone
+        through.
+        """
+        info, status = self.info, self.status
+        if info.end_time is not None:
+            known = info.duration_s
+            return Ending(info.end_time, self._since_start(info.end_time) if known is None else known)
+        beats = [info.heartbeat, *(writer.heartbeat for writer in self._writers)]
+        if status == "running":
+            return Ending(None, self._since_start(latest(*beats)))
+        _, last = (reading or self.read()).span()
+        end = latest(last, *beats)
+        return Ending(end, self._since_start(end))
+
+    def size_bytes(self) -> int:
+        """Bytes of all files of the run."""
+        return size_of(self.path)
+
+    def _since_start(self, timestamp: str | None) -> float | None:
+        start, end = unix_time(self.info.start_time), unix_time(timestamp)
+        return None if start is None or end is None else round(max(0.0, end - start), 6)
+
+    def _infer(self) -> RunInfo:
+        """What name, writers and events tell of a run whose `run.json` is missing or unreadable."""
+        reading, counts = self.read(), dict.fromkeys(("task_submitted", "task_completed", "task_failed"), 0)
+        for event in reading.events("tasks"):
+            kind = event.kind if isinstance(event, UnknownEvent) else kind_of(event)
+            if kind in counts:
+                counts[kind] += 1
+        owner = next((writer for writer in self._writers if writer.owner), None)
+        start = start_of(self.run_id) or (owner.started if owner else None) or reading.span()[0]
+        info = RunInfo(
+            run_id=self.run_id,
+            project=project_of(self.run_id),
+            status="unknown",
+            start_time=start or "",
+            tasks_submitted=counts["task_submitted"],
+            tasks_completed=counts["task_completed"],
+            tasks_failed=counts["task_failed"],
+        )
+        if owner is not None:
+            info.host, info.pid, info.pid_start = owner.host, owner.pid, owner.pid_start
+            info.heartbeat, info.writer = owner.heartbeat or None, owner.writer
+            if not owner.closed:
+                info.status = "running"  # for `status` to hold against the machine
+        return info
+
+
+def open_run(
+    ref: str | os.PathLike[str] = "latest",
+    *,
+    runs_dir: str | os.PathLike[str] | None = None,
+    observer: Observer | None = None,
+) -> Run:
+    """Open a run: `latest` or `last`, a run id, a unique prefix of one or of its eight hex digits, or a path.
+
+    `latest` is the run that started last. Ids are looked up in `runs_dir`, by default the configured one.
+    Raises `RunNotFound`, `AmbiguousRun`, and `DamagedRun` where nothing of the run can be read.
+    """
+    path = find_run(ref, runs_dir=runs_dir, observer=observer)
+    run = Run(path, observer=observer)
+    if run.inferred and not run.writers() and not _holds_bytes(path):
+        raise DamagedRun(f"{path} holds nothing that can be read ({'; '.join(run.problems)})")
+    return run
+
+
+def find_run(
+    ref: str | os.PathLike[str] = "latest",
+    *,
+    runs_dir: str | os.PathLike[str] | None = None,
+    observer: Observer | None = None,
+) -> Path:
+    """The directory of the run that `open_run` would open."""
+    if not isinstance(ref, str) or "/" in ref or os.sep in ref:
+        return _run_at(Path(ref).expanduser())
+    if not ref:
+        raise UsageError("an empty name names no run; 'latest' is the run that started last")
+    if runs_dir is None:
+        from flightlog.settings import read_settings
+
+        runs_dir = read_settings().runs_dir
+    folder = Path(runs_dir).expanduser()
+    if ref in {"latest", "last"}:
+        runs = list_runs(folder, observer=observer)
+        if not runs:
+            raise RunNotFound(f"there are no runs in {folder}; record one, or name another folder of runs")
+        return runs[0].path
+    paths = run_paths(folder)
+    for path in paths:
+        if path.name == ref:
+            return path
+    matches = sorted(path for path in paths if path.name.startswith(ref) or path.name[-8:].startswith(ref))
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        shown = ", ".join(path.name for path in matches[:5]) + (", …" if len(matches) > 5 else "")
+        raise AmbiguousRun(f"{len(matches)} runs in {folder} begin with {ref!r}: {shown}")
+    if Path(ref).is_dir():
+        return _run_at(Path(ref))
+    raise RunNotFound(_not_found(ref, folder, [path.name for path in paths]))
+
+
+def _run_at(path: Path) -> Path:
+    if not path.is_dir():
+        raise RunNotFound(f"there is no folder {path}")
+    if not is_run(path) and not find_parts(path):
+        inside = len(run_paths(path))
+        hint = f"; it holds {inside} run{'s' * (inside != 1)}: name one of them" if inside else ""
+        raise RunNotFound(f"{path} is not a run directory: it has neither {layout.RUN} nor events{hint}")
+    return path.absolute()
+
+
+def _not_found(ref: str, folder: Path, names: list[str]) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(ref, names, n=3, cutoff=0.6)
+    hint = f"; close: {', '.join(close)}" if close else ""
+    return f"no run {ref!r} in {folder}, which holds {len(names)} run{'s' * (len(names) != 1)}{hint}"
+
+
+def _holds_bytes(path: Path) -> bool:
+    for parts in find_parts(path).values():
+        for part in parts:
+            try:
+                if part.path.stat().st_size:
+                    return True
+            except OSError:
+                continue
+    return False
+
+
+def _read_writers(run: Path) -> tuple[list[WriterInfo], list[str]]:
+    """Every known writer, and what is wrong with the documents; a folder without one is a writer just begun."""
+    found: dict[str, WriterInfo] = {}
+    problems: list[str] = []
+    for folder, _ in writer_folders(run):  # first: closing a run moves them into `recorder.json`
+        file = folder / layout.WRITER
+        read = read_document(file, WriterInfo)
+        if read.value is not None:
+            found[read.value.writer] = read.value
+        if read.problem and file.exists():
+            problems.append(f"{layout.SEGMENTS}/{folder.name}/{read.problem}")
+    if (run / layout.RECORDER).exists():
+        recorder = read_document(run / layout.RECORDER, RecorderInfo)
+        for info in recorder.value.writers if recorder.value else []:
+            found.setdefault(info.writer, info)
+        if recorder.problem:
+            problems.append(recorder.problem)
+    return list(found.values()), problems

@@ -1,0 +1,83 @@
+"""A small memory-mapped file that lines are written into, one C call a line.
+
+The pages belong to the kernel, so what was written survives `kill -9` without a system call. The blocks are
+reserved before they are mapped: a full disk is an error here, never a SIGBUS later.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from pathlib import Path
+
+SIZE = 1 << 16
+_ZEROS = bytes(SIZE)
+_NO_FALLOCATE = {errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL}
+
+
+class Tail:
+    """Whole lines from offset 0 up to the first NUL.
+
+    `put` takes one line, and is atomic under the interpreter lock; a line that does not fit raises ValueError
+    and changes nothing. Everything else is for the owner's lock.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.unlink(missing_ok=True)  # never truncate: a mapping of the old file may be in use
+        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        try:
+            _reserve(fd)
+            self._map = mmap.mmap(fd, SIZE)
+        finally:
+            os.close(fd)
+        self.put = self._map.write
+        self.path = path
+        self._shut_at: int | None = None
+        self._drained = 0
+
+    def shut(self) -> None:
+        """Make every later `put` raise ValueError until the tail has been drained."""
+        if self._shut_at is None:
+            self._shut_at = self._map.tell()
+            self._map.seek(0, os.SEEK_END)
+
+    def empty(self) -> bool:
+        """Whether nothing stands in it."""
+        return self._map[0] == 0
+
+    def drain(self, fd: int) -> int:
+        """Append the lines to a file and open the tail again; gives the bytes written.
+
+        Shuts it first. An OSError leaves it shut, with what is still to be written: calling again goes on at
+        the very byte, so a line torn by a full disk is completed in place.
+        """
+        self.shut()
+        end = self._map.find(
+            b"\0", self._shut_at or 0
+        )  # a put between the two calls of `shut` lies behind it
+        end = SIZE if end < 0 else end
+        start = self._drained
+        with memoryview(self._map) as view:
+            while self._drained < end:
+                with view[self._drained : end] as rest:
+                    self._drained += os.write(fd, rest)
+        self._map[:end] = _ZEROS[:end]
+        self._drained, self._shut_at = 0, None
+        self._map.seek(0)
+        return end - start
+
+    def close(self) -> None:
+        """Unmap; a later `put` raises ValueError."""
+        self._map.close()
+
+
+def _reserve(fd: int) -> None:
+    try:
+        os.posix_fallocate(fd, 0, SIZE)
+    except AttributeError:  # macOS has none
+        os.write(fd, _ZEROS)
+    except OSError as error:
+        if error.errno not in _NO_FALLOCATE:
+            raise
+        os.write(fd, _ZEROS)

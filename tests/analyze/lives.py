@@ -1,0 +1,33 @@
+"""Events of tasks, shortly."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from building import at
+
+from flightlog.events import Event, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted
+
+
+def submitted(task_id: str, when: float = 0.0, task: str = "sim", **args: Any) -> Event:
+    return TaskSubmitted(timestamp=at(when), task=task, task_id=task_id, args=args)
+
+
+def started(task_id: str, when: float, worker: str | None = "w1", task: str = "sim", **more: Any) -> Event:
+    return TaskStarted(
+        timestamp=at(when), task=task, task_id=task_id, worker=worker, **{"queue_s": None, **more}
+    )
+
+
+def completed(
+    task_id: str, when: float, duration_s: float | None, worker: str | None = "w1", **more: Any
+) -> Event:
+    fields = {"task": "sim", "args": {}, **more}
+    return TaskCompleted(timestamp=at(when), task_id=task_id, duration_s=duration_s, worker=worker, **fields)
+
+
+def failed(
+    task_id: str, when: float, duration_s: float | None, worker: str | None = "w1", **more: Any
+) -> Event:
+    fields = {"task": "sim", "args": {}, "error_type": "ValueError", "error_message": "bad seed", **more}
+    return TaskFailed(timestamp=at(when), task_id=task_id, duration_s=duration_s, worker=worker, **fields)

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from strategies import BUILT_IN_STREAMS
+
+from flightlog.events import define_event, kinds
+from flightlog.events.reference import reference_page, undocumented
+
+PAGE = Path(__file__).parents[2] / "docs" / "events.md"
+
+
+def test_the_page_in_docs_is_what_the_declarations_say():
+    assert PAGE.read_text("utf-8") == reference_page(), "docs/events.md is out of date: run `make docs`"
+
+
+def test_every_stream_event_and_field_is_documented():
+    assert undocumented() == []
+
+
+def test_every_stream_and_event_has_its_section():
+    lines = reference_page().splitlines()
+    assert [stream for stream in BUILT_IN_STREAMS if f"## {stream}" not in lines] == []
+    events = [kind for kind, cls in kinds().items() if cls.stream in BUILT_IN_STREAMS]
+    assert [kind for kind in events if f"### {kind}" not in lines] == []
+
+
+def test_a_row_says_type_unit_presence_and_meaning():
+    lines = reference_page().splitlines()
+    assert (
+        "| `cpu_percent` | number or null | percent | unless `null` | cpu_s over duration_s; 100 is one core |"
+        in lines
+    )
+    assert "| `args` | object |  | yes | arguments by name, bounded and redacted |" in lines
+    assert (
+        "| `depends_on` | list of strings |  | unless `[]` | task ids it waits for, where the engine knows them |"
+        in lines
+    )
+
+
+def test_users_events_do_not_change_the_page():
+    before = reference_page()
+    define_event("reference_tests.Mine", x=int)
+    assert reference_page() == before
+    assert undocumented() == []

@@ -1,0 +1,150 @@
+"""Child processes of every kind record into the run they come from, each as a writer of its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import sys
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+import flightlog
+from flightlog.store.run import Run
+
+
+def work(number: int) -> int:
+    with flightlog.span("child", number=number):
+        run = flightlog.current_run()
+        assert run is not None
+        with run.task("simulate", number=number):
+            pass
+    return os.getpid()
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_a_multiprocessing_child_writes_its_own_segment_of_the_same_run(recorded, method):
+    context = multiprocessing.get_context(method)
+    with recorded() as run:
+        with flightlog.span("parent") as parent:
+            children = [context.Process(target=work, args=(i,)) for i in range(3)]
+            for child in children:
+                child.start()
+            for child in children:
+                child.join()
+        assert [child.exitcode for child in children] == [0, 0, 0]
+    closed = Run(run.path)
+    spans = [e for e in closed.events("spans") if e.name == "child"]
+    assert sorted(e.tags["number"] for e in spans) == [0, 1, 2]
+    assert {e.parent_id for e in spans} == {parent.span_id}
+    assert len({e.writer for e in spans} - {run.info.writer}) == 3
+    assert closed.info.tasks_completed == 3
+    completeness = closed.completeness()
+    assert (sum(completeness.lost.values()), completeness.doubled, completeness.torn) == (0, 0, 0)
+    assert not (run.path / "segments").exists()
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_process_pools_work_is_inside_the_span_that_handed_it_over(recorded, method):
+    with recorded() as run, ProcessPoolExecutor(2, mp_context=multiprocessing.get_context(method)) as pool:
+        with flightlog.span("first") as first:
+            pids = {pool.submit(work, 1).result()}
+        with flightlog.span("second") as second:
+            pids |= set(pool.map(work, [2, 3]))
+    assert os.getpid() not in pids
+    parents = {e.tags["number"]: e.parent_id for e in Run(run.path).events("spans") if e.name == "child"}
+    assert parents == {1: first.span_id, 2: second.span_id, 3: second.span_id}
+
+
+def test_fork_in_the_middle_of_a_span_ends_it_once_in_the_parent_alone(recorded):
+    for _ in range(5):
+        with recorded() as run:
+            with flightlog.span("outer") as outer, run.task("task"):
+                pid = os.fork()
+                if pid == 0:
+                    try:
+                        with flightlog.span("in-child"):
+                            pass
+                    finally:
+                        pass
+                else:
+                    os.waitpid(pid, 0)
+                    with flightlog.span("in-parent"):
+                        pass
+            if pid == 0:
+                os._exit(0)
+        closed = Run(run.path)
+        names = sorted(e.name for e in closed.events("spans"))
+        assert names == ["in-child", "in-parent", "outer"]
+        assert [type(e).__name__ for e in closed.events("tasks")] == [
+            "TaskSubmitted",
+            "TaskStarted",
+            "TaskCompleted",
+        ]
+        by_name = {e.name: e for e in closed.events("spans")}
+        assert by_name["in-child"].trace_id == outer.trace_id
+        assert by_name["in-child"].parent_id == by_name["in-parent"].parent_id
+
+
+def test_a_forked_child_that_only_exits_leaves_no_trace(recorded):
+    with recorded() as run:
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        with flightlog.span("parent"):
+            pass
+    assert [e.writer for e in Run(run.path).events("spans")] == [run.info.writer]
+
+
+def test_a_forked_child_dies_of_sigterm_as_it_would_without_us(recorded):
+    import signal
+    import time
+
+    with recorded() as run:
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(30)
+            os._exit(1)
+        os.kill(pid, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
+    assert Run(run.path).status == "completed"
+
+
+def test_a_subprocess_joins_by_its_environment_inside_the_span_that_started_it(recorded, spans_of):
+    program = "import flightlog\nwith flightlog.span('sub', n=1): pass"
+    with recorded() as run:
+        with flightlog.span("launch"):
+            subprocess.run([sys.executable, "-c", program], check=True)
+    spans = spans_of(run)
+    assert spans["sub"].parent_id == spans["launch"].span_id
+    assert spans["sub"].writer != spans["launch"].writer
+
+
+def test_a_subprocess_given_an_environment_of_its_own_gets_exactly_that(recorded):
+    with recorded():
+        out = subprocess.run(
+            [sys.executable, "-c", "import os; print(sorted(k for k in os.environ if k != 'LC_CTYPE'))"],
+            env={"ONLY": "this"}, check=True, capture_output=True, text=True,
+        ).stdout  # fmt: skip
+    assert out == "['ONLY']\n"
+
+
+def test_a_child_that_outlives_the_run_is_left_alone_and_its_lines_are_read(recorded):
+    program = (
+        "import flightlog, sys\n"
+        "with flightlog.span('early'): pass\n"
+        "print('x', flush=True); sys.stdin.readline()\n"
+        "with flightlog.span('late'): pass\n"
+    )
+    with recorded() as run:
+        child = subprocess.Popen(
+            [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
+        assert child.stdout is not None
+        child.stdout.readline()
+    assert child.stdin is not None
+    child.communicate(b"\n", timeout=30)
+    assert child.returncode == 0
+    assert [e.name for e in Run(run.path).events("spans")] == ["early", "late"]

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from fake_machine import MIB, write
+
+from flightlog.samplers.usage import Usage, UsageMeter
+
+
+def _burn(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        pass
+
+
+def _started(proc: Path = Path("/proc")) -> UsageMeter:
+    meter = UsageMeter(proc)
+    meter.start()
+    return meter
+
+
+def test_a_task_alone_has_the_cpu_of_its_process() -> None:
+    meter = _started()
+    _burn(0.05)
+    usage = meter.stop()
+    assert usage.cpu_scope == "process"
+    assert usage.cpu_s is not None
+    assert 0.05 <= usage.cpu_s < 1
+
+
+def test_the_threads_a_lone_task_starts_are_its_own() -> None:
+    meter = _started()
+    thread = threading.Thread(target=_burn, args=(0.05,))
+    thread.start()
+    thread.join()
+    usage = meter.stop()
+    assert usage.cpu_scope == "process"
+    assert usage.cpu_s is not None
+    assert usage.cpu_s >= 0.05
+
+
+def test_the_children_a_lone_task_waits_for_are_its_own() -> None:
+    meter = _started()
+    burn = "import time\nwhile time.process_time() < 0.1: pass"
+    subprocess.run([sys.executable, "-S", "-c", burn], check=True)
+    usage = meter.stop()
+    assert usage.cpu_scope == "tree"
+    assert usage.cpu_s is not None
+    assert usage.cpu_s >= 0.1
+
+
+def test_tasks_that_run_at_once_have_the_cpu_of_their_threads() -> None:
+    first = _started()
+    usages: list[Usage] = []
+
+    def second() -> None:
+        meter = _started()
+        _burn(0.05)
+        usages.append(meter.stop())
+
+    thread = threading.Thread(target=second)
+    thread.start()
+    thread.join()
+    usages.append(first.stop())
+    (busy, idle) = usages
+    assert (busy.cpu_scope, idle.cpu_scope) == ("thread", "thread")
+    assert (busy.read_bytes, idle.write_bytes) == (None, None)
+    assert busy.cpu_s is not None
+    assert idle.cpu_s is not None
+    assert idle.cpu_s < 0.05 <= busy.cpu_s
+
+
+def test_a_task_that_met_another_at_any_moment_was_not_alone() -> None:
+    outer = _started()
+    _started().stop()
+    assert outer.stop().cpu_scope == "thread"
+    assert _started().stop().cpu_scope == "process"
+
+
+def test_a_shared_task_that_ends_on_another_thread_has_no_cpu() -> None:
+    meter = _started()
+    _started().stop()
+    usages: list[Usage] = []
+    thread = threading.Thread(target=lambda: usages.append(meter.stop()))
+    thread.start()
+    thread.join()
+    assert (usages[0].cpu_s, usages[0].cpu_scope) == (None, None)
+
+
+def test_a_meter_that_was_dropped_does_not_count_as_running() -> None:
+    abandoned = _started()
+    del abandoned
+    assert _started().stop().cpu_scope == "process"
+
+
+def test_a_new_peak_is_exact_and_an_old_one_leaves_a_lower_bound() -> None:
+    code = (
+        "from flightlog.samplers.usage import UsageMeter\n"
+        "for size in (64, 16):\n"
+        "    meter = UsageMeter(); meter.start()\n"
+        f"    x = b'x' * (size * {MIB}); del x\n"
+        "    usage = meter.stop()\n"
+        "    print(usage.rss_scope, usage.peak_rss_bytes)\n"
+    )
+    printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    (first, first_bytes), (second, second_bytes) = (line.split() for line in printed.splitlines())
+    assert (first, second) == ("process", "process_at_least")
+    assert int(first_bytes) > 64 * MIB > int(second_bytes) > MIB
+
+
+def test_bytes_that_reach_storage_are_counted(tmp_path: Path) -> None:
+    own = tmp_path / str(os.getpid())
+    write(own / "statm", "10 5 1\n")
+    write(own / "io", "rchar: 0\nread_bytes: 10\nwrite_bytes: 20\n")
+    meter = _started(tmp_path)
+    write(own / "io", "rchar: 0\nread_bytes: 17\nwrite_bytes: 29\n")
+    usage = meter.stop()
+    assert (usage.read_bytes, usage.write_bytes) == (7, 9)
+
+
+@pytest.mark.parametrize("text", ["", "garbage", "a b c"])
+def test_without_readable_counters_bytes_are_unknown(tmp_path: Path, text: str) -> None:
+    own = tmp_path / str(os.getpid())
+    write(own / "statm", text)
+    write(own / "io", text)
+    for proc in (tmp_path, tmp_path / "absent"):
+        usage = _started(proc).stop()
+        assert (usage.cpu_scope, usage.read_bytes, usage.write_bytes) == ("process", None, None)
+
+
+def test_counters_closed_behind_our_back_are_opened_again(tmp_path: Path) -> None:
+    own = tmp_path / str(os.getpid())
+    write(own / "statm", "10 5 1\n")
+    write(own / "io", "rchar: 0\nread_bytes: 10\nwrite_bytes: 20\n")
+    _started(tmp_path).stop()
+    for number in os.listdir("/proc/self/fd"):
+        link = f"/proc/self/fd/{number}"
+        if os.path.lexists(link) and os.readlink(link).startswith(str(own)):
+            os.close(int(number))
+    usages = [_started(tmp_path).stop() for _ in range(3)]
+    assert (usages[-1].read_bytes, usages[-1].write_bytes) == (0, 0)
+
+
+def test_a_meter_without_a_start_or_stopped_twice_knows_nothing() -> None:
+    meter = _started()
+    meter.stop()
+    assert meter.stop() == UsageMeter().stop() == Usage()
+
+
+def test_many_meters_keep_no_more_descriptors_than_one() -> None:
+    _started().stop()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(200):
+        _started().stop()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_forked_child_measures_itself_and_not_its_parent() -> None:
+    meter = _started()
+    out, into = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        inherited = meter.stop()
+        own = _started()
+        big = b"x" * (8 * MIB)
+        usage = own.stop()
+        os.write(
+            into,
+            f"{inherited == Usage()} {usage.cpu_scope} {usage.read_bytes is not None} {len(big)}".encode(),
+        )
+        os._exit(0)
+    os.waitpid(pid, 0)
+    told = os.read(out, 1000).decode()
+    os.close(out)
+    os.close(into)
+    assert told == f"True process True {8 * MIB}"
+    assert meter.stop().cpu_scope in ("process", "tree")

@@ -1,0 +1,319 @@
+"""Reports as a person reads them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from building import at, make_run
+
+from flightlog.analyze.summary import summarize
+from flightlog.events import (
+    ArtifactRecorded,
+    CacheLookup,
+    CostEstimate,
+    Event,
+    Failure,
+    Metric,
+    ResourceSample,
+    SpanEvent,
+    SpanOpened,
+    TaskCompleted,
+    TaskFailed,
+    TaskStarted,
+    TaskSubmitted,
+    WorkerLost,
+    WorkerReady,
+)
+from flightlog.show.report import report_text
+from flightlog.store.run import open_run
+
+
+def report(path: Path, **options: object) -> str:
+    return report_text(summarize(open_run(path)), **options)  # type: ignore[arg-type]
+
+
+def the_tutorials_run() -> list[Event]:
+    events: list[Event] = []
+    for n in range(8):
+        key, worker, start = f"t{n}", f"worker-{n % 4 + 1}", 0.0 if n < 4 else 5.0
+        args = {"scenario_id": n}
+        lasted = 4.5 if n == 7 else 4.0
+        events += [
+            TaskSubmitted(timestamp=at(0), task="run_simulation", task_id=key, args=args),
+            TaskStarted(timestamp=at(start), task="run_simulation", task_id=key, worker=worker, queue_s=start),
+            TaskCompleted(
+                timestamp=at(start + lasted), task="run_simulation", task_id=key, args=args, worker=worker,
+                duration_s=lasted, queue_s=start, cpu_s=lasted / 2, cpu_scope="thread",
+            ),
+            CacheLookup(
+                timestamp=at(start), task="run_simulation", result="miss", key=key,
+                reason="first run, no prior cache",
+            ),
+        ]  # fmt: skip
+    events += [WorkerReady(timestamp=at(0), worker=f"worker-{n}", host="node-1", pid=n) for n in range(1, 5)]
+    events.append(CostEstimate(timestamp=at(9), item="workers", amount=0.0, currency="USD", provider="local"))
+    return events
+
+
+TUTORIAL = """\
+═══════════════════════════════════════════════
+Run Report: run-20260520T035200Z-demo-a1b2c3d4
+═══════════════════════════════════════════════
+Target:    local (provider: local)
+Started:   2026-05-20 03:52:00 UTC
+Duration:  10.0s
+Status:    completed
+
+Tasks:
+  Submitted:     8
+  Completed:     8
+  Failed:        0
+  Avg duration:  4.1s
+  Max duration:  4.5s (run_simulation, scenario_id=7)
+
+Workers:
+  Peak:             4
+  Avg utilization:  81%
+  Efficiency:       81%
+
+Cache:
+  Lookups:  8
+  Hits:     0 (0%) — first run, no prior cache
+  Misses:   8
+
+Estimated Cost: $0.00 (local provider)
+
+By task:
+  Name            Done  Mean   p50   p95   Max  Total    CPU
+  run_simulation     8  4.1s  4.0s  4.3s  4.5s  32.5s  16.2s
+
+Slowest:
+  Task                           Duration  Worker
+  run_simulation(scenario_id=7)      4.5s  worker-4
+  run_simulation(scenario_id=0)      4.0s  worker-1
+  run_simulation(scenario_id=1)      4.0s  worker-2
+  run_simulation(scenario_id=2)      4.0s  worker-3
+  run_simulation(scenario_id=3)      4.0s  worker-4
+
+Recording:
+  Completeness:  complete: 37 of 37 lines
+  Overhead:      0.0s of CPU (0% of one core), 0 B written
+"""
+
+
+def test_the_report_has_the_tutorials_shape(tmp_path: Path) -> None:
+    path = make_run(tmp_path, the_tutorials_run(), target="local", provider="local")
+    assert report(path) == TUTORIAL
+
+
+EMPTY = """\
+═══════════════════════════════════════════════
+Run Report: run-20260520T035200Z-demo-a1b2c3d4
+═══════════════════════════════════════════════
+Target:    node-1 (host)
+Started:   2026-05-20 03:52:00 UTC
+Duration:  10.0s
+Status:    completed
+
+Tasks: none
+
+Workers: none known
+
+Cache: no lookups
+
+Estimated Cost: unknown
+
+Recording:
+  Completeness:  complete: 0 of 0 lines
+"""
+
+
+def test_an_empty_run_says_so_and_claims_nothing(tmp_path: Path) -> None:
+    assert report(make_run(tmp_path)) == EMPTY
+
+
+def a_crash() -> list[Event]:
+    trace = 'Traceback (most recent call last):\n  File "model.py", line 7, in step\n    raise\nValueError: bad seed'
+    failures: list[Event] = []
+    for n in range(3):
+        ids = {"task": "sim", "task_id": f"f{n}"}
+        failures += [
+            TaskSubmitted(timestamp=at(0), args={"seed": n}, **ids),
+            TaskStarted(timestamp=at(n), worker="w1", queue_s=None, **ids),
+            TaskFailed(
+                timestamp=at(n + 1), args={"seed": n}, worker="w1", duration_s=1.0, error_type="ValueError",
+                error_message="bad seed", fingerprint="f1", **ids,
+            ),
+            Failure(
+                timestamp=at(n + 1), scope="task", error_type="ValueError", message="bad seed", traceback=trace,
+                fingerprint="f1", worker="w1", **ids,
+            ),
+        ]  # fmt: skip
+    return [
+        *failures,
+        TaskSubmitted(timestamp=at(0), task="train", task_id="t", args={"rank": 0}),
+        TaskStarted(timestamp=at(4), task="train", task_id="t", worker="w2", queue_s=4.0),
+        TaskSubmitted(timestamp=at(0), task="train", task_id="u", args={}),
+        WorkerLost(timestamp=at(6), worker="w1", host="node-1", pid=3, reason="killed"),
+        SpanOpened(timestamp=at(5), name="load", tags={"shard": 3}, trace_id="", span_id="s", parent_id=None, elapsed_s=1.0),
+        SpanEvent(timestamp=at(4), name="train.step", span_id="a", duration_s=0.25, status="error"),
+        ResourceSample(timestamp=at(0), scope="node", host="node-1", cpu_percent=None, cpus=8.0),
+        ResourceSample(timestamp=at(0), scope="worker", host="node-1", pid=1, cpu_percent=None, read_bytes=0, write_bytes=0),
+        ResourceSample(
+            timestamp=at(5), scope="node", host="node-1", cpu_percent=42.0, interval_s=5.0,
+            memory_used_bytes=3 << 30, memory_total_bytes=16 << 30,
+        ),
+        ResourceSample(
+            timestamp=at(5), scope="worker", host="node-1", pid=1, cpu_percent=180.0, interval_s=5.0,
+            peak_rss_bytes=512 << 20, read_bytes=1 << 20, write_bytes=1 << 10,
+        ),
+        ResourceSample(timestamp=at(0), scope="cgroup", host="node-1", cpu_percent=None, oom_kills=0, throttled_s=0.0),
+        ResourceSample(timestamp=at(5), scope="cgroup", host="node-1", cpu_percent=None, oom_kills=1, throttled_s=2.0),
+        ArtifactRecorded(timestamp=at(5), name="out.csv", uri="/out.csv", kind="result", size_bytes=2048, sha256=None),
+        Metric(timestamp=at(5), name="loss", value=0.25),
+    ]  # fmt: skip
+
+
+CRASHED = """\
+═══════════════════════════════════════════════
+Run Report: run-20260520T035200Z-demo-a1b2c3d4
+═══════════════════════════════════════════════
+Target:    node-1 (host)
+Started:   2026-05-20 03:52:00 UTC
+Duration:  8.0s
+Status:    crashed (last heard of 2026-05-20 03:52:08 UTC)
+
+Tasks:
+  Submitted:  5
+  Completed:  0
+  Failed:     3
+  Running:    1
+  Waiting:    1
+
+Workers:
+  Peak:             2
+  Avg utilization:  70%
+  Efficiency:       0%
+  Lost:             1
+
+Cache: no lookups
+
+Estimated Cost: unknown
+
+In flight when the run ended:
+  Task or span   Since                     For  Worker
+  train(rank=0)  2026-05-20 03:52:04 UTC  4.0s  w2
+  load(shard=3)  2026-05-20 03:52:05 UTC  3.0s
+
+Failures: 3, 1 cause
+  3x ValueError: bad seed
+      sim(seed=0) on w1, 2026-05-20 03:52:01 UTC
+      File "model.py", line 7, in step
+
+By task:
+  Name   Done  Failed
+  sim       0       3
+  train     0
+
+Spans: 1, 250 ms busy in 250 ms of wall time
+  Name        Count  Errors    Self   Total    Wall     p50     p95
+  train.step      1       1  250 ms  250 ms  250 ms  250 ms  250 ms
+
+Metrics:
+  Name  Last   Min   Max  Values
+  loss  0.25  0.25  0.25       1
+
+Resources:
+  Process CPU:     1.80 cores mean, 1.80 max
+  Process memory:  512.0 MiB peak
+  Storage:         1.0 MiB read, 1.0 KiB written
+  Node CPU:        42% mean, 42% max of 8 cores
+  Node memory:     3.0 GiB peak of 16.0 GiB
+  Throttled:       2.0s by the CPU quota
+  Out of memory:   1 process killed
+
+Artifacts: 1, 2.0 KiB
+  Name     Kind       Size
+  out.csv  result  2.0 KiB
+
+Recording:
+  Completeness:  26 lines, none known to be lost
+  - 1 writer has not closed (w0000001): lines after the last one seen cannot be counted
+"""
+
+
+def test_a_crashed_run_shows_what_was_in_flight_and_why_tasks_failed(tmp_path: Path) -> None:
+    path = make_run(
+        tmp_path, a_crash(), status="crashed", end_time=None, duration_s=None, heartbeat=at(8), recorder=False
+    )
+    assert report(path) == CRASHED
+
+
+def test_colour_adds_codes_and_nothing_else(tmp_path: Path) -> None:
+    path = make_run(tmp_path, a_crash())
+    painted = report(path, color=True)
+    assert "\x1b[" in painted
+    assert re.sub(r"\x1b\[\d*m", "", painted) == report(path)
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_nothing_that_a_run_recorded_reaches_the_terminal_as_a_code(tmp_path: Path, color: bool) -> None:
+    evil = "\x1b]0;owned\x07\x1b[2J[red]x[/red]\u202e\r\n東京"
+    path = make_run(
+        tmp_path,
+        [
+            TaskSubmitted(timestamp=at(0), task=evil, task_id="a", args={evil: evil}),
+            TaskStarted(timestamp=at(0), task=evil, task_id="a", worker=evil, queue_s=0.0),
+            TaskFailed(timestamp=at(1), task=evil, task_id="b", args={evil: evil}, worker=evil, duration_s=1.0,
+                       error_type=evil, error_message=evil),
+            *(TaskCompleted(timestamp=at(1), task=evil, task_id=f"c{n}", args={evil: evil}, worker=evil,
+                            duration_s=1.0) for n in range(7)),
+            SpanEvent(timestamp=at(1), name=evil, span_id=evil, duration_s=1.0),
+            SpanOpened(timestamp=at(1), name=evil, tags={evil: evil}, trace_id="", span_id="s", parent_id=None,
+                       elapsed_s=1.0),
+            CacheLookup(timestamp=at(1), task=evil, result="miss", key=evil, reason=evil),
+            Failure(timestamp=at(1), scope="run", error_type=evil, message=evil, traceback=evil, fingerprint=evil),
+            ArtifactRecorded(timestamp=at(1), name=evil, uri=evil, kind=evil, size_bytes=1, sha256=None),
+            CostEstimate(timestamp=at(1), item=evil, amount=1.0, currency=evil, provider=evil),
+            Metric(timestamp=at(1), name=evil, value=1.0),
+        ],
+        target=evil, provider=evil, error=evil, signal=evil,
+    )  # fmt: skip
+    text = re.sub(r"\x1b\[\d+m", "", report(path, color=color)) if color else report(path)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
+    assert "[red]x[/red]" in text
+
+
+def test_no_line_of_a_table_is_wider_than_asked_where_names_can_be_cut(tmp_path: Path) -> None:
+    path = make_run(tmp_path, [
+        TaskCompleted(timestamp=at(1), task="a" * 200, task_id=str(n), args={"x": "y" * 200}, worker="w1",
+                      duration_s=1.0) for n in range(7)
+    ])  # fmt: skip
+    assert max(map(len, report(path, width=80).splitlines())) <= 80
+
+
+def test_a_lost_line_is_said_in_numbers(tmp_path: Path) -> None:
+    path = make_run(tmp_path, the_tutorials_run())
+    tasks = path / "tasks.jsonl"
+    tasks.write_bytes(b"".join(tasks.read_bytes().splitlines(keepends=True)[1:]))
+    assert "Completeness:  36 of 37 lines, 1 lost\n" in report(path)
+    assert "  - tasks: 1 line of writer w0000001 lost: no. 0\n" in report(path)
+
+
+def test_a_cache_that_was_off_is_no_cache_that_missed(tmp_path: Path) -> None:
+    bypassed = CacheLookup(timestamp=at(1), task="sim", result="bypass", key=None, reason="disabled")
+    assert "\nCache: bypassed 1 (the cache was off)\n" in report(make_run(tmp_path, [bypassed]))
+
+
+def test_misses_for_several_reasons_get_no_remark(tmp_path: Path) -> None:
+    misses = [
+        CacheLookup(timestamp=at(1), task="s", result="miss", key=None, reason=why) for why in ("new", "old")
+    ]
+    assert "  Hits:     0 (0%)\n" in report(make_run(tmp_path, misses))
+
+
+def test_long_lists_say_how_much_they_leave_out(tmp_path: Path) -> None:
+    spans = [SpanEvent(timestamp=at(1), name=f"step-{n}", span_id=str(n), duration_s=1.0) for n in range(12)]
+    assert "  … and 2 more names\n" in report(make_run(tmp_path, spans))

@@ -1,0 +1,122 @@
+"""The folders tell the story: imports go one way, only the command line prints, the package is light to import."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import flightlog
+
+ROOT = Path(flightlog.__file__).parent
+LAYERS = [
+    {"errors", "settings", "units", "version"},
+    {"events"},
+    {"samplers"},
+    {"store"},
+    {"analyze"},
+    {"record"},
+    {"engines"},
+    {"session"},
+    {"show"},
+    {"export"},
+    {"adopt"},
+    {"compat"},
+    {"web", "tui"},
+    {"demo"},
+    {"cli", "__main__"},
+]
+"""From the bottom up. A module imports from its own layer and those before it."""
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+PACKAGE_ROOT_LEVEL = LEVEL["record"]
+"""The names users import from `flightlog` itself come from here or below."""
+MAY_USE_THE_PACKAGE_AS_USERS_DO = {"cli", "demo", "__main__"}
+HEAVY = {"asyncio", "duckdb", "numpy", "pandas", "plotly", "rich", "typer", "yaml"}
+
+MODULES = {
+    path.relative_to(ROOT.parent).with_suffix("").as_posix().removesuffix("/__init__").replace("/", "."): path
+    for path in sorted(ROOT.rglob("*.py"))
+}
+
+
+def part_of(module: str) -> str:
+    """The layer's name in a module's: `store` of `flightlog.store.layout`; empty for the package itself."""
+    return module.removeprefix("flightlog").lstrip(".").partition(".")[0]
+
+
+def imports(module: str) -> Iterator[tuple[int, str, str]]:
+    """Line, module and name (if one is named) of every import of ours, inside functions too.
+
+    Lazy imports name their module in a string: in the package's `__init__` those count as well.
+    """
+    path = MODULES[module]
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, alias.name, ""
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                package = module.split(".") if path.name == "__init__.py" else module.split(".")[:-1]
+                above = package[: len(package) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            for alias in node.names:
+                inner = f"{base}.{alias.name}"
+                yield (node.lineno, inner, "") if inner in MODULES else (node.lineno, base, alias.name)
+        elif module == "flightlog" and isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if re.fullmatch(r"(flightlog)?(\.\w+)+", node.value):
+                yield node.lineno, "flightlog" + node.value.removeprefix("flightlog"), ""
+
+
+def imports_of_ours(module: str) -> Iterator[tuple[int, str, str]]:
+    return (found for found in imports(module) if found[1].partition(".")[0] == "flightlog")
+
+
+def test_every_module_has_its_place_in_the_layers():
+    assert [module for module in MODULES if module != "flightlog" and part_of(module) not in LEVEL] == []
+
+
+def test_a_module_imports_from_its_own_layer_and_those_below():
+    upward = [
+        f"{module}:{line} imports {target}"
+        for module in MODULES
+        for line, target, _ in imports_of_ours(module)
+        if part_of(target)
+        and LEVEL.get(part_of(target), len(LAYERS))
+        > (LEVEL.get(part_of(module), -1) if part_of(module) else PACKAGE_ROOT_LEVEL)
+    ]
+    assert upward == []
+
+
+def test_only_the_command_line_and_the_demo_use_the_package_as_users_do():
+    users = [
+        f"{module}:{line} imports {name or 'flightlog'} from the package itself"
+        for module in MODULES
+        if part_of(module) not in MAY_USE_THE_PACKAGE_AS_USERS_DO
+        for line, target, name in imports_of_ours(module)
+        if target == "flightlog"
+    ]
+    assert users == []
+
+
+def test_only_the_command_line_prints():
+    printing = [
+        f"{module}:{node.lineno}"
+        for module, path in MODULES.items()
+        if part_of(module) not in {"cli", "__main__"}
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call)
+        and ast.unparse(node.func) in {"print", "echo", "typer.echo", "sys.stdout.write"}
+    ]
+    assert printing == []
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    program = "import sys; before = set(sys.modules); import flightlog; print(*(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "flightlog" in loaded
+    assert loaded & HEAVY == set()

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flightlog import settings
+from flightlog.settings import DOCUMENTED, Settings, read_settings
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    assert read_settings({}) == Settings(
+        runs_dir=Path(".flightlog/runs"),
+        enabled=True,
+        parquet=False,
+        remote=None,
+        run=None,
+        traceparent=None,
+        problems=(),
+    )
+
+
+def test_empty_and_blank_variables_count_as_unset() -> None:
+    assert read_settings(dict.fromkeys(DOCUMENTED, "")) == read_settings({})
+    assert read_settings(dict.fromkeys(DOCUMENTED, "  ")) == read_settings({})
+
+
+def test_every_variable_is_taken() -> None:
+    assert read_settings(
+        {
+            "FLIGHTLOG_RUNS_DIR": "/data/runs",
+            "FLIGHTLOG_TELEMETRY": "off",
+            "FLIGHTLOG_TELEMETRY_PARQUET": "1",
+            "FLIGHTLOG_RUNS_DIR_REMOTE": "s3://bucket/runs",
+            "FLIGHTLOG_RUN": "/data/runs/run-1",
+            "TRACEPARENT": TRACE,
+        }
+    ) == Settings(
+        runs_dir=Path("/data/runs"),
+        enabled=False,
+        parquet=True,
+        remote="s3://bucket/runs",
+        run="/data/runs/run-1",
+        traceparent=TRACE,
+    )
+
+
+@pytest.mark.parametrize("word", ["1", "true", "TRUE", "on", "On", "yes", " 1 "])
+def test_a_switch_is_on_in_any_spelling(word: str) -> None:
+    found = read_settings({"FLIGHTLOG_TELEMETRY": word, "FLIGHTLOG_TELEMETRY_PARQUET": word})
+    assert (found.enabled, found.parquet, found.problems) == (True, True, ())
+
+
+@pytest.mark.parametrize("word", ["0", "false", "False", "off", "OFF", "no"])
+def test_a_switch_is_off_in_any_spelling(word: str) -> None:
+    found = read_settings({"FLIGHTLOG_TELEMETRY": word, "FLIGHTLOG_TELEMETRY_PARQUET": word})
+    assert (found.enabled, found.parquet, found.problems) == (False, False, ())
+
+
+def test_a_bad_switch_is_one_message_and_the_default() -> None:
+    found = read_settings({"FLIGHTLOG_TELEMETRY": "maybe", "FLIGHTLOG_TELEMETRY_PARQUET": "2"})
+    assert found == Settings(
+        problems=(
+            "FLIGHTLOG_TELEMETRY='maybe' is neither on nor off (use 0, 1, true, false, on or off); "
+            "recording stays on",
+            "FLIGHTLOG_TELEMETRY_PARQUET='2' is neither on nor off (use 0, 1, true, false, on or off); "
+            "no Parquet copies are made",
+        )
+    )
+
+
+def test_the_home_folder_is_expanded() -> None:
+    assert read_settings({"FLIGHTLOG_RUNS_DIR": "~/runs"}).runs_dir == Path.home() / "runs"
+
+
+def test_a_home_folder_of_nobody_is_a_message_and_the_default() -> None:
+    found = read_settings({"FLIGHTLOG_RUNS_DIR": "~no-such-user-here/runs"})
+    assert found.runs_dir == Path(".flightlog/runs")
+    assert found.problems == (
+        "FLIGHTLOG_RUNS_DIR='~no-such-user-here/runs' names a home folder that does not exist; "
+        "runs go to .flightlog/runs",
+    )
+
+
+def test_a_relative_run_to_join_is_a_message_and_not_joined() -> None:
+    found = read_settings({"FLIGHTLOG_RUN": "runs/run-1"})
+    assert (found.run, len(found.problems)) == (None, 1)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "nonsense",
+        TRACE.upper(),
+        TRACE + "-more",
+        "ff" + TRACE[2:],
+        "00-" + "0" * 32 + TRACE[35:],
+        TRACE[:36] + "0" * 16 + "-01",
+        TRACE[:-1],
+    ],
+)
+def test_a_trace_context_that_is_not_the_standards_is_a_message_and_none(value: str) -> None:
+    found = read_settings({"TRACEPARENT": value})
+    assert (found.traceparent, len(found.problems)) == (None, 1)
+
+
+def test_a_trace_context_of_a_newer_version_is_taken_without_what_it_adds() -> None:
+    assert read_settings({"TRACEPARENT": "01" + TRACE[2:] + "-more"}).traceparent == "01" + TRACE[2:]
+
+
+@given(st.dictionaries(st.sampled_from(sorted(DOCUMENTED)), st.text(max_size=200)))
+def test_no_value_of_any_variable_raises(environ: dict[str, str]) -> None:
+    found = read_settings(environ)
+    assert len(found.problems) <= len(environ)
+    assert all(len(problem) < 1500 for problem in found.problems)
+
+
+def test_every_variable_that_is_read_is_documented() -> None:
+    source = Path(settings.__file__).read_text(encoding="utf-8")
+    assert set(re.findall(r'"(FLIGHTLOG_[A-Z_]+|TRACEPARENT)"', source)) == set(DOCUMENTED)
