@@ -131,6 +131,20 @@ def test_a_failed_task_whose_failure_line_is_missing_still_counts() -> None:
     assert summary.by_cause[0].example.traceback is None
 
 
+def test_an_error_that_ended_a_task_and_then_the_run_is_one_failure() -> None:
+    of_the_run = Failure(
+        timestamp=at(4), scope="run", error_type="ValueError", message="bad", traceback=None, fingerprint="f1"
+    )
+    passed_on = collected(FailureTally(), failure("a", 3), failed("a", 3, 1.0, fingerprint="f1"), of_the_run)
+    assert (passed_on.count, passed_on.by_cause[0].scopes) == (1, ["run", "task"])
+    assert collected(FailureTally(), of_the_run).count == 1
+
+
+def test_a_failed_command_is_one_failure_though_it_is_a_task_too() -> None:
+    events = [failure("a", 3, scope="command"), failed("a", 3, 1.0, fingerprint="f1")]
+    assert collected(FailureTally(), *events).count == 1
+
+
 def test_failures_without_a_fingerprint_group_by_kind_and_first_line() -> None:
     events = [failure(str(n), n, fingerprint=None, message=f"bad seed\ndetail {n}") for n in range(3)]
     assert collected(FailureTally(), *events).groups == 1

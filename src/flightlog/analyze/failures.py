@@ -44,7 +44,8 @@ class FailureSummary(Struct, frozen=True, kw_only=True):
     """All failures, the most frequent cause first.
 
     A failed task stands in `failures` and, without its traceback, in `tasks`. Each counts once, wherever it was
-    found: a group has as many task failures as the longer of its two accounts.
+    found: a group has as many task failures as the longer of its two accounts. An error that ended a task and then
+    the run, too, is one failure.
     """
 
     count: int
@@ -64,8 +65,12 @@ class FailureTally:
             key = _cause(event.fingerprint, event.error_type, event.message)
             group = self._groups.setdefault(key, _Group())
             group.scopes.add(event.scope)
-            group.in_tasks += event.scope == "task"
-            group.elsewhere += event.scope != "task"
+            if event.task_id is not None:
+                group.in_tasks += 1
+            elif event.scope == "run":
+                group.in_run += 1
+            else:
+                group.elsewhere += 1
             group.failures.add(
                 (event.timestamp, event.writer, event.seq, event.task_id or "", event.message or ""), event
             )
@@ -88,14 +93,14 @@ class FailureTally:
 class _Group:
     def __init__(self) -> None:
         self.scopes: set[str] = set()
-        self.in_tasks = self.elsewhere = 0
+        self.in_tasks = self.in_run = self.elsewhere = 0
         self.failures: Least[Failure] = Least(1)
         self.failed_tasks: Least[TaskFailed] = Least(1)
 
     def summary(self, key: tuple[str, ...]) -> FailureGroup:
         failure = next(iter(self.failures.items()), None)
         task = next(iter(self.failed_tasks.items()), None)
-        count = max(self.in_tasks, self.failed_tasks.count) + self.elsewhere
+        count = max(self.in_tasks, self.failed_tasks.count) + self.elsewhere or self.in_run
         fingerprint = key[0] if len(key) == 1 else None
         scopes = sorted(self.scopes)
         if failure is None:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "flightlog"
 COMMANDS = {
+    "run": "flightlog.cli.run:run",
     "report": "flightlog.cli.report:report",
     "list": "flightlog.cli.list:list_runs",
     "verify": "flightlog.cli.verify:verify",

@@ -29,8 +29,8 @@ ANNOUNCE_NS = 400_000_000
 """Spans open for longer than this are written down as open at the next beat."""
 
 _encode_lines = msgspec.json.Encoder().encode_lines
-_PLAIN = frozenset({str, int, bool, type(None)})
-_NUMBERS = frozenset({int, float})
+_PLAIN: frozenset[Any] = frozenset({str, int, bool, type(None)})
+_NUMBERS: frozenset[Any] = frozenset({int, float})
 _MAX_KNOWN = 10_000
 _SHORT = 16
 _known_keys: set[str] = set()

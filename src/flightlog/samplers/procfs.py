@@ -214,14 +214,14 @@ def keyed_value(data: bytes, name: bytes) -> int | None:
     None where there is no such line, or no number on it. The line is sought and the others, of which some
     files have very many, are not looked at.
     """
-    at = 0 if data.startswith(name) else data.find(b"\n" + name) + 1
-    while at or data.startswith(name):
+    at = 0 if data.startswith(name) else data.find(b"\n" + name) + 1 or -1
+    while at >= 0:
         end = data.find(b"\n", at)
         words = data[at + len(name) : end if end >= 0 else len(data)]
         if words[:1] in (b":", b" ", b"\t"):
             number, *unit = words.lstrip(b":").split() or [b""]
             return int(number) * (1024 if unit == [b"kB"] else 1) if number.isdigit() else None
-        at = data.find(b"\n" + name, at) + 1
+        at = data.find(b"\n" + name, at) + 1 or -1
     return None
 
 

@@ -1,0 +1,69 @@
+"""`make bench`: every budget with what was measured, worst news not hidden."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+
+from bench import processes, sampling, spans, starting
+
+LIMIT_SPAN, LIMIT_OFF, LIMIT_IMPORT_S, LIMIT_VERSION_S = 1 / 12, 2.5, 0.050, 0.200
+LIMIT_EVENTS_PER_S, LIMIT_SAMPLING_PERCENT = 1_000_000, 1.0
+
+
+def say(what: str, measured: str, budget: str, holds: bool) -> bool:
+    """One line of the table; whether the budget holds."""
+    print(f"{'ok  ' if holds else 'MISS'}  {what:<58} {measured:<44} budget {budget}", flush=True)
+    return holds
+
+
+def main() -> int:
+    """Measure everything; 1 if a budget is missed."""
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores; medians of interleaved rounds\n")
+    held = []
+
+    found = spans.durable()
+    for peer in [name for name in found if name != "ours"]:
+        ratio = found["ours"] / found[peer]
+        measured = f"{found['ours']:,.0f} ns to {found[peer]:,.0f} ns: 1/{1 / ratio:.1f}"
+        held.append(say(f"durable span to the OpenTelemetry SDK's, {peer}", measured, "1/12", ratio <= LIMIT_SPAN))
+
+    found = spans.disabled()
+    for name, floor in (("off", "nullcontext"), ("idle", "nullcontext beside idle")):
+        ratio = found[name] / found[floor]
+        measured = f"{found[name]:,.0f} ns to {found[floor]:,.0f} ns: {ratio:.2f} x"
+        what = {"off": "span with recording switched off", "idle": "span while no run is active"}[name]
+        held.append(say(f"{what} to a reused nullcontext", measured, "2.5 x", ratio <= LIMIT_OFF))
+
+    runs = [processes.together() for _ in range(5)]
+    best = sorted(runs, key=lambda run: run["events_per_s"])[len(runs) // 2]
+    intact = all(run["found"] == run["recorded"] and not run["lost"] + run["torn"] + run["doubled"] for run in runs)
+    held.append(
+        say(
+            f"{processes.PROCESSES} processes writing one run",
+            f"{best['events_per_s']:,.0f} events/s",
+            f"{LIMIT_EVENTS_PER_S:,}/s",
+            best["events_per_s"] >= LIMIT_EVENTS_PER_S,
+        )
+    )
+    total = sum(run["recorded"] for run in runs)
+    held.append(say(f"  of {total:,.0f} events, lost, torn or doubled", "none" if intact else str(runs), "none", intact))
+
+    found = starting.starting()
+    more = found["import flightlog"] - found["import msgspec, psutil"]
+    held.append(say("import flightlog, beside msgspec and psutil", f"{more * 1e3:.1f} ms", "50 ms", more < LIMIT_IMPORT_S))
+    heavy = starting.heavy_modules()
+    held.append(say("  heavy modules imported with it", ", ".join(heavy) or "none", "none", not heavy))
+    more = found["flightlog --version"] - found["python"]
+    held.append(say("flightlog --version, beside a bare Python", f"{more * 1e3:.1f} ms", "200 ms", more < LIMIT_VERSION_S))
+
+    for what, percent in sampling.measure().items():
+        if what.endswith("percent_of_core"):
+            held.append(say(f"sampling: {what}", f"{percent:.3f} %", "1 % of a core", percent < LIMIT_SAMPLING_PERCENT))
+    print(f"\n{sum(held)} of {len(held)} budgets hold")
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

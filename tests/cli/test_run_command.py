@@ -1,0 +1,408 @@
+"""`flightlog run`: the command behaves as without it, and the run says what it did."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import termios
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flightlog.record.passing import Tail
+from flightlog.store.run import Run
+
+FLIGHTLOG = [sys.executable, "-c", "from flightlog.cli.main import main; raise SystemExit(main())"]
+Flightlog = Callable[..., "subprocess.CompletedProcess[bytes]"]
+
+
+@pytest.fixture
+def environ(tmp_path: Path) -> dict[str, str]:
+    return {**os.environ, "FLIGHTLOG_RUNS_DIR": str(tmp_path / "runs")}
+
+
+@pytest.fixture
+def flightlog(environ: dict[str, str]) -> Flightlog:
+    """Run the command line and capture what it prints."""
+
+    def call(*args: str | Path, **options: Any) -> subprocess.CompletedProcess[bytes]:
+        given = {"env": environ, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
+        return subprocess.run([*FLIGHTLOG, *map(str, args)], check=False, **given)
+
+    return call
+
+
+@pytest.fixture
+def the_run(tmp_path: Path) -> Callable[[], Run]:
+    """The only run there is."""
+
+    def find() -> Run:
+        [path] = (tmp_path / "runs").iterdir()
+        return Run(path)
+
+    return find
+
+
+def events(run: Run, stream: str) -> dict[str, Any]:
+    """The events of a stream by kind, the last of each."""
+    return {type(event).__name__: event for event in run.events(stream)}
+
+
+def outcome(run: Run) -> tuple[str, int | None, str | None]:
+    return run.info.status, run.info.exit_code, run.info.signal
+
+
+@pytest.mark.parametrize(("code", "status"), [(0, "completed"), (3, "failed")])
+def test_the_commands_exit_code_is_returned_and_recorded(flightlog, the_run, code, status):
+    assert flightlog("run", "--", "sh", "-c", f"exit {code}").returncode == code
+    run = the_run()
+    assert outcome(run) == (status, code, None)
+    assert run.info.command == ["sh", "-c", f"exit {code}"]
+    assert (run.info.project, run.info.provider, run.info.target) == ("sh", "command", "local")
+
+
+def test_a_failed_command_leaves_a_failure_with_the_end_of_its_output(flightlog, the_run):
+    flightlog("run", "--", "sh", "-c", "echo out; echo it broke >&2; exit 4")
+    failure = events(the_run(), "failures")["Failure"]
+    task = events(the_run(), "tasks")["TaskFailed"]
+    assert (failure.scope, failure.error_type, failure.exit_code) == ("command", "ExitCode", 4)
+    assert (failure.message, failure.output_tail) == ("sh ended with exit code 4", "it broke\n")
+    assert (task.task, task.exit_code, task.fingerprint) == ("sh", 4, failure.fingerprint)
+    assert failure.task_id == task.task_id
+
+
+def test_a_signal_that_ends_the_command_is_recorded_and_returned_as_a_shell_does(flightlog, the_run):
+    assert flightlog("run", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
+    assert outcome(the_run()) == ("failed", None, "SIGKILL")
+    failure = events(the_run(), "failures")["Failure"]
+    assert (failure.error_type, failure.signal, failure.exit_code) == ("SIGKILL", "SIGKILL", None)
+
+
+def test_five_megabytes_of_binary_output_arrive_byte_for_byte(flightlog, the_run):
+    program = "import random, sys; sys.stdout.buffer.write(random.Random(1).randbytes(5_000_001))"
+    written = hashlib.sha256(__import__("random").Random(1).randbytes(5_000_001)).hexdigest()
+    done = flightlog("run", "--", sys.executable, "-c", program)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert hashlib.sha256(done.stdout).hexdigest() == written
+    output = events(the_run(), "events")["UserEvent"]
+    assert (output.name, output.fields["stdout_bytes"], output.fields["stderr_bytes"]) == (
+        "command_output", 5_000_001, 0,
+    )  # fmt: skip
+
+
+def test_both_streams_go_where_they_went_and_nothing_is_added(flightlog, the_run):
+    done = flightlog("run", "--", "sh", "-c", "cat; printf 'no newline' >&2", input=b"from\0stdin\xff")
+    assert (done.stdout, done.stderr, done.returncode) == (b"from\0stdin\xff", b"no newline", 0)
+    fields = events(the_run(), "events")["UserEvent"].fields
+    assert (fields["stdout"], fields["stderr"]) == ("from\0stdin\ufffd", "no newline")
+
+
+def test_the_order_of_both_streams_is_kept_where_they_are_one_file(flightlog, the_run):
+    script = "i=0; while [ $i -lt 500 ]; do echo out $i; echo err $i >&2; i=$((i+1)); done"
+    done = flightlog("run", "--", "sh", "-c", script, stderr=subprocess.STDOUT)
+    assert done.stdout.decode() == "".join(f"out {i}\nerr {i}\n" for i in range(500))
+    assert events(the_run(), "events")["UserEvent"].fields["output_bytes"] == len(done.stdout)
+
+
+def test_options_after_the_command_are_the_commands_own(flightlog, the_run):
+    done = flightlog("run", "--tag", "member=3", "--project", "ours", "echo", "--project", "theirs", "--tag")
+    assert done.stdout == b"--project theirs --tag\n"
+    assert (the_run().info.project, the_run().info.tags) == ("ours", {"member": "3"})
+
+
+def test_a_tag_without_a_value_is_misuse(flightlog):
+    done = flightlog("run", "--tag", "member", "--", "true")
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr == b"flightlog: tag 'member' is not of the form KEY=VALUE\n"
+
+
+def test_a_command_that_does_not_exist_is_127_and_the_run_says_so(flightlog, the_run):
+    done = flightlog("run", "--", "no-such-command-here", "x")
+    assert (done.returncode, done.stderr) == (127, b"flightlog: no-such-command-here: command not found\n")
+    assert outcome(the_run()) == ("failed", 127, None)
+    assert the_run().info.error == "no-such-command-here: command not found"
+    assert events(the_run(), "failures")["Failure"].error_type == "CommandNotFound"
+    task = events(the_run(), "tasks")["TaskFailed"]
+    assert (task.worker, task.duration_s, task.exit_code) == (None, None, 127)
+
+
+def test_a_file_that_cannot_be_executed_is_126(flightlog, the_run, tmp_path):
+    (tmp_path / "data.txt").write_text("no program")
+    done = flightlog("run", "--", tmp_path / "data.txt")
+    assert done.returncode == 126
+    assert outcome(the_run()) == ("failed", 126, None)
+    assert events(the_run(), "failures")["Failure"].error_type == "CommandNotExecutable"
+
+
+def test_python_code_inside_records_into_the_same_run_as_part_of_the_command(flightlog, the_run, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import flightlog\n"
+        "with flightlog.span('outside'): pass\n"
+        "with flightlog.record('mine') as run:\n"
+        "    with flightlog.span('inside', seed=1): pass\n"
+        "    with run.task('simulate', scenario_id=7): pass\n"
+    )
+    assert flightlog("run", "--project", "ours", "--", sys.executable, program).returncode == 0
+    run = the_run()  # one run, not two
+    assert (run.info.project, run.info.tasks_completed) == ("ours", 2)
+    tasks = {e.task: e for e in run.events("tasks") if type(e).__name__ == "TaskCompleted"}
+    command = tasks.pop(os.path.basename(sys.executable))
+    assert {name: task.parent_id for name, task in tasks.items()} == {"simulate": command.span_id}
+    parents = {e.name: e.parent_id for e in run.events("spans")}
+    assert parents == {"outside": command.span_id, "inside": command.span_id}
+    assert run.completeness().lost == {}
+
+
+def test_a_command_inside_a_command_is_a_task_of_the_same_run(flightlog, the_run):
+    assert flightlog("run", "--", *FLIGHTLOG, "run", "--", "sh", "-c", "exit 5").returncode == 5
+    run = the_run()
+    assert outcome(run) == ("failed", 5, None)
+    failed = {e.task for e in run.events("tasks") if type(e).__name__ == "TaskFailed"}
+    assert failed == {"sh", os.path.basename(sys.executable)}
+
+
+def test_what_a_command_leaves_running_neither_holds_it_up_nor_loses_output(environ, tmp_path):
+    os.mkfifo(tmp_path / "go")
+    script = f"(read line < {tmp_path}/go; echo late $line) & echo early"
+    with subprocess.Popen(
+        [*FLIGHTLOG, "run", "--", "sh", "-c", script], stdout=subprocess.PIPE, env=environ
+    ) as process:
+        assert process.stdout is not None
+        assert process.wait() == 0  # while the child left behind still waits
+        (tmp_path / "go").write_text("but here\n")
+        assert process.stdout.read() == b"early\nlate but here\n"
+
+
+def test_secrets_on_the_command_line_and_in_the_output_are_not_recorded(flightlog, the_run):
+    done = flightlog("run", "--", "sh", "-c", "echo password=hunter2hunter2; exit 1", "x", "--api-key", "s3cr3ts3cr3t")
+    assert done.stdout == b"password=hunter2hunter2\n"
+    files = [file for file in the_run().path.rglob("*") if file.is_file()]
+    assert {"run.json", "tasks.jsonl", "events.jsonl", "failures.jsonl"} <= {file.name for file in files}
+    for file in files:
+        assert b"s3cr3ts3cr3t" not in file.read_bytes(), file.name
+        assert b"hunter2hunter2" not in file.read_bytes(), file.name
+
+
+def test_sigterm_is_passed_on_and_the_run_is_interrupted(environ, the_run):
+    program = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGTERM, lambda *_: (print('got it', flush=True), sys.exit(5)))\n"
+        "print('ready', flush=True)\n"
+        "while True: signal.pause()\n"
+    )
+    with subprocess.Popen(
+        [*FLIGHTLOG, "run", "--", sys.executable, "-c", program], stdout=subprocess.PIPE, env=environ
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        process.terminate()
+        assert process.stdout.read() == b"got it\n"
+        assert process.wait() == 5
+    assert outcome(the_run()) == ("interrupted", 5, None)
+    assert events(the_run(), "tasks")["TaskCancelled"].reason == "SIGTERM"
+    assert list(the_run().events("failures")) == []
+
+
+def test_a_reader_that_goes_away_ends_the_command_with_sigpipe(environ, the_run):
+    with subprocess.Popen([*FLIGHTLOG, "run", "--", "yes"], stdout=subprocess.PIPE, env=environ) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(4) == b"y\ny\n"
+        process.stdout.close()
+        assert process.wait() == 128 + signal.SIGPIPE
+    assert outcome(the_run()) == ("failed", None, "SIGPIPE")
+
+
+def test_a_standard_output_that_is_closed_is_closed_to_the_command_too(flightlog, environ):
+    probe = "import os, sys\ntry: os.fstat(1)\nexcept OSError: sys.exit(9)"
+    quoted = " ".join(f"'{word}'" for word in [*FLIGHTLOG, "run", "--", sys.executable, "-c", probe])
+    done = subprocess.run(["sh", "-c", f"{quoted} >&-"], env=environ, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (9, b"")
+
+
+def test_with_recording_off_the_command_takes_flightlogs_place(flightlog, environ, tmp_path):
+    environ["FLIGHTLOG_TELEMETRY"] = "0"
+    script = 'echo "out"; test -z "$FLIGHTLOG_RUN" && kill -PIPE $$'
+    done = flightlog("run", "--", "sh", "-c", script)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGPIPE, b"out\n", b"")
+    assert flightlog("run", "--", "no-such-command-here").returncode == 127
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_command_that_cannot_be_recorded_runs_all_the_same(flightlog, environ, tmp_path):
+    (tmp_path / "file").write_text("")
+    environ["FLIGHTLOG_RUNS_DIR"] = str(tmp_path / "file" / "runs")
+    done = flightlog("run", "--", "sh", "-c", "echo out; echo err >&2; exit 7")
+    assert (done.returncode, done.stdout) == (7, b"out\n")
+    assert done.stderr.startswith(b"err\nflightlog: cannot write ")
+
+
+def test_what_the_command_used_is_recorded(flightlog, the_run):
+    program = "x = bytearray(b'x' * 200_000_000); sum(range(2_000_000))"
+    assert flightlog("run", "--sample-interval", "0.1", "--", sys.executable, "-c", program).returncode == 0
+    task = events(the_run(), "tasks")["TaskCompleted"]
+    assert task.peak_rss_bytes > 200_000_000
+    assert 0 < task.cpu_s
+    assert (task.cpu_scope, task.rss_scope in {"process", "tree"}) == ("tree", True)
+    samples = [e for e in the_run().events("resources") if e.scope == "worker"]
+    assert {(sample.worker, sample.pid) for sample in samples} == {(task.worker, samples[0].pid)}
+    assert samples[-1].final
+    assert "node" in {e.scope for e in the_run().events("resources")}
+
+
+# --- in a terminal ----------------------------------------------------------------------------------------
+
+
+class Terminal:
+    """A terminal of 40 columns and 20 rows with a program in its foreground."""
+
+    def __init__(self, argv: list[str], environ: dict[str, str], **streams: Any) -> None:
+        self.master, slave = os.openpty()
+        termios.tcsetwinsize(slave, (20, 40))
+        streams = {"stdin": slave, "stdout": slave, "stderr": slave, **streams}
+        self.process = subprocess.Popen(
+            argv, env=environ, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0), **streams
+        )  # fmt: skip
+        os.close(slave)
+        self.seen = b""
+
+    def read_until(self, text: bytes) -> None:
+        while text not in self.seen:
+            self.seen += os.read(self.master, 4096)
+
+    def read_all(self) -> bytes:
+        while True:
+            try:
+                self.seen += os.read(self.master, 4096)
+            except OSError:
+                return self.seen
+
+    def press(self, key: bytes) -> None:
+        os.write(self.master, key)
+
+
+@pytest.fixture
+def terminal(environ: dict[str, str]):
+    opened: list[Terminal] = []
+
+    def start(*command: str, **streams: Any) -> Terminal:
+        opened.append(Terminal([*FLIGHTLOG, "run", "--", *command], environ, **streams))
+        return opened[-1]
+
+    yield start
+    for one in opened:
+        one.process.kill()
+        one.process.wait()
+        os.close(one.master)
+
+
+def test_in_a_terminal_the_command_finds_a_terminal_of_the_same_size(terminal, the_run):
+    shell = terminal("sh", "-c", "test -t 0 && test -t 1 && test -t 2 && stty size <&1; echo to stderr >&2")
+    assert shell.read_all().startswith(b"20 40\r\nto stderr\r\nflightlog: recorded as run-")
+    assert shell.process.wait() == 0
+    assert events(the_run(), "events")["UserEvent"].fields["output"] == "20 40\nto stderr\n"
+
+
+def test_only_the_stream_that_is_a_terminal_is_one_to_the_command(terminal):
+    script = "test -t 1 || echo out is none; test -t 2 && echo err is one >&2"
+    shell = terminal("sh", "-c", script, stdout=subprocess.PIPE)
+    assert shell.process.stdout.read() == b"out is none\n"
+    assert shell.read_all().startswith(b"err is one\r\n")
+    shell.process.stdout.close()
+
+
+def test_ctrl_c_reaches_the_command_and_the_run_is_interrupted(terminal, the_run):
+    shell = terminal("sh", "-c", "echo ready; cat")
+    shell.read_until(b"ready\r\n")
+    shell.press(b"\x03")
+    assert shell.process.wait() == 128 + signal.SIGINT
+    assert outcome(the_run()) == ("interrupted", None, "SIGINT")
+
+
+def test_a_command_that_takes_ctrl_c_well_is_completed(terminal, the_run):
+    program = (
+        "import signal\nsignal.signal(signal.SIGINT, lambda *_: None)\nprint('ready', flush=True)\nsignal.pause()"
+    )
+    shell = terminal(sys.executable, "-c", program)
+    shell.read_until(b"ready\r\n")
+    shell.press(b"\x03")
+    assert shell.process.wait() == 0
+    assert outcome(the_run()) == ("completed", 0, None)
+
+
+def test_ctrl_z_stops_flightlog_with_the_command_and_both_go_on(terminal):
+    shell = terminal("sh", "-c", "echo ready; read line; echo $line")
+    shell.read_until(b"ready\r\n")
+    shell.press(b"\x1a")
+    _, status = os.waitpid(shell.process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    os.killpg(shell.process.pid, signal.SIGCONT)
+    shell.press(b"went on\n")
+    assert b"went on\r\nwent on\r\n" in shell.read_all()  # the terminal's echo, and the command's
+    assert shell.process.wait() == 0
+
+
+def test_a_window_that_changes_its_size_does_so_for_the_command(terminal):
+    program = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGWINCH, lambda *_: print(os.get_terminal_size(1).columns, flush=True))\n"
+        "print('ready', flush=True)\n"
+        "while True: signal.pause()"
+    )
+    shell = terminal(sys.executable, "-c", program)
+    shell.read_until(b"ready\r\n")
+    termios.tcsetwinsize(shell.master, (30, 77))
+    shell.read_until(b"77\r\n")
+
+
+def test_modes_that_a_program_sets_on_its_output_reach_the_real_terminal(terminal):
+    program = (
+        "import sys, termios, tty\n"
+        "before = termios.tcgetattr(1)\n"
+        "tty.setcbreak(1)\n"
+        "print('press', flush=True)\n"
+        "print('key', sys.stdin.buffer.raw.read(1), flush=True)\n"
+        "termios.tcsetattr(1, termios.TCSADRAIN, before)\n"
+        "print('restored')"
+    )
+    shell = terminal(sys.executable, "-c", program)
+    shell.read_until(b"press\r\n")
+    shell.press(b"k")  # no newline: only a terminal in that mode hands it over
+    shell.read_until(b"restored\r\n")
+    assert shell.seen.startswith(b"press\r\nkey b'k'\r\n")
+
+
+# --- the tail ---------------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.binary(max_size=40)), st.integers(1, 30))
+def test_a_tail_is_the_end_of_what_was_added(chunks, limit):
+    tail = Tail(limit)
+    for chunk in chunks:
+        tail.add(chunk)
+    whole = b"".join(chunks)
+    assert tail.total_bytes == len(whole)
+    if whole.isascii():
+        assert len(tail.text(limit)) <= limit
+        assert not set(tail.text(limit)) - set(whole.decode())
+
+
+def test_a_tail_begins_with_a_whole_line():
+    tail = Tail(limit=20)
+    tail.add(b"first line of many\nsecond line\nthird line\n")
+    assert tail.text(limit=15) == "third line\n"
+
+
+def test_a_tail_of_a_short_stream_is_all_of_it():
+    tail = Tail()
+    tail.add(b"a\n")
+    tail.add("ü".encode()[:1])
+    assert tail.text() == "a\n\ufffd"
