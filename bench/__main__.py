@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
 import sys
 
 from bench import processes, sampling, spans, starting
@@ -27,7 +28,9 @@ def main() -> int:
     for peer in [name for name in found if name != "ours"]:
         ratio = found["ours"] / found[peer]
         measured = f"{found['ours']:,.0f} ns to {found[peer]:,.0f} ns: 1/{1 / ratio:.1f}"
-        held.append(say(f"durable span to the OpenTelemetry SDK's, {peer}", measured, "1/12", ratio <= LIMIT_SPAN))
+        held.append(
+            say(f"durable span to the OpenTelemetry SDK's, {peer}", measured, "1/12", ratio <= LIMIT_SPAN)
+        )
 
     found = spans.disabled()
     for name, floor in (("off", "nullcontext"), ("idle", "nullcontext beside idle")):
@@ -36,31 +39,63 @@ def main() -> int:
         what = {"off": "span with recording switched off", "idle": "span while no run is active"}[name]
         held.append(say(f"{what} to a reused nullcontext", measured, "2.5 x", ratio <= LIMIT_OFF))
 
-    runs = [processes.together() for _ in range(5)]
-    best = sorted(runs, key=lambda run: run["events_per_s"])[len(runs) // 2]
-    intact = all(run["found"] == run["recorded"] and not run["lost"] + run["torn"] + run["doubled"] for run in runs)
+    cases = {
+        "one by one": processes.one_by_one,
+        "in batches of 64": processes.in_batches,
+        "floor": processes.bare,
+    }
+    runs = {name: [] for name in cases}
+    for _ in range(5):
+        for name, work in cases.items():
+            runs[name].append(processes.together(work))
+    rate = {name: statistics.median(run["events_per_s"] for run in done) for name, done in runs.items()}
+    for name in ("one by one", "in batches of 64"):
+        measured = f"{rate[name]:,.0f} events/s, {rate[name] / rate['floor']:.2f} of the floor"
+        what = f"{processes.PROCESSES} processes writing one run, {name}"
+        held.append(say(what, measured, f"{LIMIT_EVENTS_PER_S:,}/s", rate[name] >= LIMIT_EVENTS_PER_S))
+    every = [run for done in runs.values() for run in done]
+    intact = all(
+        run["found"] == run["recorded"] and not run["lost"] + run["torn"] + run["doubled"] for run in every
+    )
+    total = sum(run["recorded"] for run in every)
     held.append(
         say(
-            f"{processes.PROCESSES} processes writing one run",
-            f"{best['events_per_s']:,.0f} events/s",
-            f"{LIMIT_EVENTS_PER_S:,}/s",
-            best["events_per_s"] >= LIMIT_EVENTS_PER_S,
+            f"  of {total:,.0f} events, lost, torn or doubled",
+            "none" if intact else str(every),
+            "none",
+            intact,
         )
     )
-    total = sum(run["recorded"] for run in runs)
-    held.append(say(f"  of {total:,.0f} events, lost, torn or doubled", "none" if intact else str(runs), "none", intact))
 
     found = starting.starting()
     more = found["import flightlog"] - found["import msgspec, psutil"]
-    held.append(say("import flightlog, beside msgspec and psutil", f"{more * 1e3:.1f} ms", "50 ms", more < LIMIT_IMPORT_S))
+    held.append(
+        say(
+            "import flightlog, beside msgspec and psutil",
+            f"{more * 1e3:.1f} ms",
+            "50 ms",
+            more < LIMIT_IMPORT_S,
+        )
+    )
     heavy = starting.heavy_modules()
     held.append(say("  heavy modules imported with it", ", ".join(heavy) or "none", "none", not heavy))
     more = found["flightlog --version"] - found["python"]
-    held.append(say("flightlog --version, beside a bare Python", f"{more * 1e3:.1f} ms", "200 ms", more < LIMIT_VERSION_S))
+    held.append(
+        say(
+            "flightlog --version, beside a bare Python",
+            f"{more * 1e3:.1f} ms",
+            "200 ms",
+            more < LIMIT_VERSION_S,
+        )
+    )
 
     for what, percent in sampling.measure().items():
         if what.endswith("percent_of_core"):
-            held.append(say(f"sampling: {what}", f"{percent:.3f} %", "1 % of a core", percent < LIMIT_SAMPLING_PERCENT))
+            held.append(
+                say(
+                    f"sampling: {what}", f"{percent:.3f} %", "1 % of a core", percent < LIMIT_SAMPLING_PERCENT
+                )
+            )
     print(f"\n{sum(held)} of {len(held)} budgets hold")
     return 0 if all(held) else 1
 

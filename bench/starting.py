@@ -35,7 +35,9 @@ def starting() -> dict[str, float]:
             "python": seconds_of([sys.executable, "-c", "pass"]),
             "import msgspec, psutil": seconds_of([sys.executable, "-c", "import msgspec, psutil"]),
             "import flightlog": seconds_of([sys.executable, "-c", "import msgspec, psutil, flightlog"]),
-            "flightlog --version": seconds_of([str(Path(sys.executable).with_name("flightlog")), "--version"]),
+            "flightlog --version": seconds_of(
+                [str(Path(sys.executable).with_name("flightlog")), "--version"]
+            ),
         },
         ROUNDS,
     )

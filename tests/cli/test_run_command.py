@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import termios
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +183,9 @@ def test_what_a_command_leaves_running_neither_holds_it_up_nor_loses_output(envi
 
 
 def test_secrets_on_the_command_line_and_in_the_output_are_not_recorded(flightlog, the_run):
-    done = flightlog("run", "--", "sh", "-c", "echo password=hunter2hunter2; exit 1", "x", "--api-key", "s3cr3ts3cr3t")
+    done = flightlog(
+        "run", "--", "sh", "-c", "echo password=hunter2hunter2; exit 1", "x", "--api-key", "s3cr3ts3cr3t"
+    )
     assert done.stdout == b"password=hunter2hunter2\n"
     files = [file for file in the_run().path.rglob("*") if file.is_file()]
     assert {"run.json", "tasks.jsonl", "events.jsonl", "failures.jsonl"} <= {file.name for file in files}
@@ -261,6 +263,12 @@ def test_what_the_command_used_is_recorded(flightlog, the_run):
 # --- in a terminal ----------------------------------------------------------------------------------------
 
 
+def take_terminal() -> None:
+    """Make standard input the terminal of this session, with signals as in a shell's foreground."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """A terminal of 40 columns and 20 rows with a program in its foreground."""
 
@@ -269,8 +277,8 @@ class Terminal:
         termios.tcsetwinsize(slave, (20, 40))
         streams = {"stdin": slave, "stdout": slave, "stderr": slave, **streams}
         self.process = subprocess.Popen(
-            argv, env=environ, start_new_session=True, preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0), **streams
-        )  # fmt: skip
+            argv, env=environ, start_new_session=True, preexec_fn=take_terminal, **streams
+        )
         os.close(slave)
         self.seen = b""
 
@@ -291,10 +299,11 @@ class Terminal:
 
 @pytest.fixture
 def terminal(environ: dict[str, str]):
+    """Run a command under `flightlog run` in a terminal."""
     opened: list[Terminal] = []
 
-    def start(*command: str, **streams: Any) -> Terminal:
-        opened.append(Terminal([*FLIGHTLOG, "run", "--", *command], environ, **streams))
+    def start(*command: str, before: Sequence[str] = (), **streams: Any) -> Terminal:
+        opened.append(Terminal([*before, *FLIGHTLOG, "run", "--", *command], environ, **streams))
         return opened[-1]
 
     yield start
@@ -328,9 +337,7 @@ def test_ctrl_c_reaches_the_command_and_the_run_is_interrupted(terminal, the_run
 
 
 def test_a_command_that_takes_ctrl_c_well_is_completed(terminal, the_run):
-    program = (
-        "import signal\nsignal.signal(signal.SIGINT, lambda *_: None)\nprint('ready', flush=True)\nsignal.pause()"
-    )
+    program = "import signal\nsignal.signal(signal.SIGINT, lambda *_: None)\nprint('ready', flush=True)\nsignal.pause()"
     shell = terminal(sys.executable, "-c", program)
     shell.read_until(b"ready\r\n")
     shell.press(b"\x03")
@@ -338,13 +345,27 @@ def test_a_command_that_takes_ctrl_c_well_is_completed(terminal, the_run):
     assert outcome(the_run()) == ("completed", 0, None)
 
 
+SHELL = """
+import os, signal, sys
+signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+pid = os.fork()
+os.setpgid(pid, pid)
+os.tcsetpgrp(0, pid or os.getpid())
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+_, status = os.waitpid(pid, os.WUNTRACED)
+print("stopped", os.WIFSTOPPED(status), flush=True)
+os.killpg(pid, signal.SIGCONT)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
 def test_ctrl_z_stops_flightlog_with_the_command_and_both_go_on(terminal):
-    shell = terminal("sh", "-c", "echo ready; read line; echo $line")
+    script = "echo ready; read line; echo $line"
+    shell = terminal("sh", "-c", script, before=[sys.executable, "-c", SHELL])
     shell.read_until(b"ready\r\n")
     shell.press(b"\x1a")
-    _, status = os.waitpid(shell.process.pid, os.WUNTRACED)
-    assert os.WIFSTOPPED(status)
-    os.killpg(shell.process.pid, signal.SIGCONT)
+    shell.read_until(b"stopped True\r\n")
     shell.press(b"went on\n")
     assert b"went on\r\nwent on\r\n" in shell.read_all()  # the terminal's echo, and the command's
     assert shell.process.wait() == 0

@@ -13,11 +13,13 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import flightlog
 from flightlog.events import (
+    Metric,
     TaskCancelled,
     TaskCompleted,
     TaskFailed,
@@ -265,6 +267,27 @@ def test_metrics_and_events_of_the_user(recorded):
     (event,) = closed.events("events")
     assert (event.name, event.fields) == ("checkpoint", {"path": "/tmp/x", "password": "[redacted]"})
     assert [(e.value, e.step) for e in closed.events("user.test_recording")] == [(0.25, -1), (0.125, 7)]
+
+
+def test_events_of_the_user_are_redacted_bounded_and_marked_like_all_else(recorded):
+    state = define_event("test_recording.State", loss=float, token=str, note=str, where=(Any, None))
+    with recorded() as run:
+        run.emit(state(loss=float("nan"), token="hunter2", note="x" * 1_000_000, where=Path("/data")))
+    (line,) = (run.path / "user.test_recording.jsonl").read_text().splitlines()
+    found = json.loads(line)
+    assert (found["loss"], found["nonfinite"]) == (None, {"loss": "nan"})
+    assert (found["token"], found["where"], len(line) < 40_000) == ("[redacted]", "/data", True)
+
+
+def test_many_events_can_be_emitted_at_once(recorded):
+    mark = define_event("test_recording.Step", n=int)
+    with recorded() as run:
+        run.emit(*[Metric(name="loss", value=float(i), step=i) for i in range(1000)])
+        run.emit(*[mark(n=i) for i in range(100)], Metric(name="loss", value=None))
+    closed = Run(run.path)
+    assert [m.step for m in closed.events("metrics")] == [*range(1000), None]
+    assert [m.seq for m in closed.events("metrics")] == list(range(1001))
+    assert [e.n for e in closed.events("user.test_recording")] == list(range(100))
 
 
 def test_an_event_emitted_twice_is_two_lines(recorded):

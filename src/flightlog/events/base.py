@@ -45,6 +45,7 @@ class Event(Struct, tag_field="event", omit_defaults=True):
     """
 
     stream: ClassVar[str] = ""
+    of_user: ClassVar[bool] = False
 
     timestamp: Annotated[Timestamp, doc("when it happened, at its source")] = ""
     writer: Annotated[str, doc("which process wrote the line")] = ""

@@ -62,10 +62,8 @@ def define_event(name: str, /, **fields: Any) -> type[Event]:
             return known
         raise UsageError(f"event {name!r} is already defined with other fields")
     try:
-        made = msgspec.defstruct(
-            title, declared, bases=(Event,), namespace={"stream": f"user.{namespace}", "declared": declared},
-            tag=name, kw_only=True,
-        )  # fmt: skip
+        about = {"stream": f"user.{namespace}", "declared": declared, "of_user": True}
+        made = msgspec.defstruct(title, declared, bases=(Event,), namespace=about, tag=name, kw_only=True)
         msgspec.json.schema(made)
     except (TypeError, ValueError) as error:
         raise UsageError(f"event {name!r} cannot be defined: {error}") from error

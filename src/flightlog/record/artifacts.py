@@ -24,7 +24,9 @@ def describe_artifact(target: str | os.PathLike[str], kind: str | None, name: st
     text = os.fspath(target)
     if _ADDRESS.match(text) and not text.startswith("file://"):
         label = name or text.rstrip("/").rpartition("/")[2] or text
-        return ArtifactRecorded(name=bounded(label), uri=bounded(text), kind=kind, size_bytes=None, sha256=None)
+        return ArtifactRecorded(
+            name=bounded(label), uri=bounded(text), kind=kind, size_bytes=None, sha256=None
+        )
     path = Path(text.removeprefix("file://")).absolute()
     facts: dict[str, Any] = {"size_bytes": None, "sha256": None}
     try:

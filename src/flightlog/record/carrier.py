@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from msgspec import UNSET
-
 from flightlog.record.active import active_runs, current_run
-from flightlog.record.span import Span, current, find_parent, root_span
+from flightlog.record.span import RootSpan, Span, current, find_parent
 
 RUN = "flightlog_run"
 TRACEPARENT = "traceparent"
@@ -33,7 +31,7 @@ def carrier() -> dict[str, str]:
     """Where code is now: hand it to `attached` in another thread, process or host. Empty outside any run."""
     run = current_run()
     here = current.get()
-    if here is None or here._sink is UNSET:
+    if here is None or here._sink is None:
         here = find_parent(here)
     if run is None or here is None:
         return {}
@@ -79,4 +77,4 @@ def _place(context: Mapping[str, str]) -> Span | None:
     if run is None:
         return None
     here = run.recorder.open.get(ids[1])
-    return here if here is not None else root_span(run.recorder, ids[0], ids[1], parent=run.root)
+    return here if here is not None else RootSpan(run.recorder, ids[0], ids[1], parent=run.root)

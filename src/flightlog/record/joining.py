@@ -8,8 +8,6 @@ import os
 import sys
 from pathlib import Path
 
-from msgspec import UNSET
-
 from flightlog.record import span as spans
 from flightlog.record.active import activate, active_runs
 from flightlog.record.carrier import parse_traceparent
@@ -17,7 +15,7 @@ from flightlog.record.propagation import install
 from flightlog.record.pulse import BEAT_S, Ticker
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
-from flightlog.record.span import current, root_span
+from flightlog.record.span import RootSpan, current
 from flightlog.record.upkeep import save_heartbeat
 from flightlog.settings import Settings, read_settings
 from flightlog.store import layout
@@ -40,7 +38,7 @@ def join(path: str | os.PathLike[str]) -> LiveRun | None:
     if found.value is None:
         log.warning("no run can be joined at %s: %s", folder, found.problem)
         return None
-    run = LiveRun(folder, found.value, Recorder(folder, this_host(), owner=False))
+    run = LiveRun(folder, found.value, Recorder(folder, this_host(), found.value.trace_id, owner=False))
     activate(run)
     install()
     follow(run)
@@ -59,7 +57,7 @@ def join_from_environment() -> LiveRun | None:
     run = join(settings.run)
     ids = parse_traceparent(settings.traceparent)
     if run is not None and ids is not None and ids[0] == run.info.trace_id:
-        run.root = root_span(run.recorder, ids[0], ids[1])
+        run.root = RootSpan(run.recorder, ids[0], ids[1])
     return run
 
 
@@ -102,7 +100,7 @@ def follow(run: LiveRun) -> None:
         if os.getpid() != pid or run.recorder.closed:
             return
         run.end_lanes()
-        run.root._sink = UNSET
+        run.root._sink = None
         for pulse in pulses:
             pulse.stop(timeout_s=1.0)
         run.recorder.bus.close(timeout_s=1.0)

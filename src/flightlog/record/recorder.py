@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from copy import copy
-from itertools import chain, count
+from itertools import chain, count, groupby, islice
+from operator import attrgetter
 from pathlib import Path
 from threading import get_ident
 from typing import Any
 
 import msgspec
 
-from flightlog.events import Event, SpanEvent, SpanOpened, kind_of
+from flightlog.events import Event, Metric, SpanEvent, SpanOpened, kind_of
 from flightlog.record.bus import Bus
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.redaction import is_secret_key
@@ -25,6 +26,8 @@ log = logging.getLogger("flightlog")
 
 MAX_LINE = 1 << 15
 """Longest line written as it is; a longer one has its values cut."""
+BATCH = 64
+"""Events that are encoded and written together, where they come together."""
 ANNOUNCE_NS = 400_000_000
 """Spans open for longer than this are written down as open at the next beat."""
 
@@ -47,8 +50,8 @@ class Recorder:
     A forked child calls `after_fork` and goes on as a writer of its own.
     """
 
-    def __init__(self, path: Path, host: str, *, owner: bool, writer: str | None = None) -> None:
-        self.path, self.host = path, host
+    def __init__(self, path: Path, host: str, trace_id: str, *, owner: bool) -> None:
+        self.path, self.host, self.trace_id = path, host, trace_id
         self.clock = Clock()
         self._iso = self.clock.iso
         self.bus = Bus()
@@ -59,16 +62,17 @@ class Recorder:
         self.on_open: Callable[[], None] = lambda: None
         self._announced: set[str] = set()
         self._warned: set[str] = set()
-        self._begin(owner, writer or new_token())
+        self._begin(owner)
 
-    def _begin(self, owner: bool, writer: str) -> None:
-        self.writer = writer
+    def _begin(self, owner: bool) -> None:
+        self.writer = writer = new_token()
         info = make_writer_info(
             writer, self.host, owner=owner, started=self.clock.now(), anchor_ns=self.clock.anchor_ns
         )
         self.files = RunWriter(self.path, info, on_trouble=self.trouble, on_open=self._opened)
         self._outs: dict[str, StreamWriter] = {}
         self._spans = self._out(SpanEvent.stream)
+        self._metrics = self._out(Metric.stream)
         prefixes = map(f"{writer}%05x".__mod__, count(1))
         self.next_id = chain.from_iterable(map(lambda p: map(p.__add__, _HEX), prefixes)).__next__  # noqa: C417 - C calls only
 
@@ -83,74 +87,158 @@ class Recorder:
         """Become a writer of its own in a forked child; the parent's open spans stay the parent's to end."""
         self.files.abandon()
         for span in self.open.values():
-            span._start = msgspec.UNSET
+            span._start = None
         self.open, self.counts, self._announced = {}, {}, set()
         self.bus = Bus()
-        self._begin(False, new_token())
+        self._begin(False)
 
     def finish(self, span: Span, start_ns: int, end_ns: int) -> None:
         """Write a span that ended."""
         try:
-            span.duration_s = (end_ns - start_ns) / 1e9
-            span.timestamp = self._iso(start_ns)
-            span.thread = get_ident()
-            span.writer = self.writer
+            key = span.span_id
+            self.open.pop(key, None)
+            span.duration_s = seconds = (end_ns - start_ns) / 1e9
+            parent = span._parent
             out = self._spans
-            span.seq = out.number()
+            event = SpanEvent(
+                self._iso(start_ns),
+                self.writer,
+                out.number(),
+                span.name,
+                span.tags,
+                span.metrics,
+                span.status,
+                seconds,
+                self.trace_id,
+                key,
+                parent.span_id if parent is not None else None,
+                get_ident(),
+            )
+            if span.status != "ok":
+                event.error_type = span.error_type
+                event.error_message = (
+                    None if span.error_message is None else bounded(span.error_message, 2000)
+                )
             if not _harmless(span.tags, span.metrics):
-                self._clean(span)
-            try:
-                line = _encode_lines((span,))
-            except Exception:  # noqa: BLE001 - a lone surrogate, a huge number, a name that is no string
-                line = self._encode_cleaned(span)
-            if len(line) > MAX_LINE:
-                line = self._encode_cleaned(span)
-            try:
-                out.put(line)
-            except ValueError:
-                out.overflow(line)
-            if self.bus.subscriptions:
-                self.bus.publish(snapshot(span))
+                self._clean(event)
+            self._write(out, event)
         except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
-            self.count("events_failed")
-            self.trouble(f"a span could not be recorded: {type(error).__name__}")
+            self._failed(error)
 
     def emit(self, event: Event) -> None:
         """Number, time and write an event; an event that was emitted before is written again as a new one."""
         try:
-            if event.seq >= 0:
-                event = copy(event)
-                event.timestamp = ""
             stream = event.stream
             out = self._outs.get(stream) or self._out(stream)
-            if not event.timestamp:
-                event.timestamp = self._iso(monotonic_ns())
-            event.writer = self.writer
-            event.seq = out.number()
-            try:
-                line = _encode_lines((event,))
-            except Exception:  # noqa: BLE001 - whatever the user's event holds
-                line = self._encode_cleaned(event)
-            if len(line) > MAX_LINE:
-                line = self._encode_cleaned(event)
-            try:
-                out.put(line)
-            except ValueError:
-                out.overflow(line)
+            self._write(out, self._stamped(event, out))
             if stream == "tasks":
                 self.count(kind_of(event))
-            if self.bus.subscriptions:
-                self.bus.publish(event)
         except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
-            self.count("events_failed")
-            self.trouble(f"an event could not be recorded: {type(error).__name__}: {error}")
+            self._failed(error)
+
+    def emit_all(self, events: Iterable[Event]) -> None:
+        """As `emit`, of many events in order: their lines are written together, at a fraction of the cost."""
+        try:
+            for stream, group in groupby(events, key=attrgetter("stream")):
+                out = self._outs.get(stream) or self._out(stream)
+                while batch := list(islice(group, BATCH)):
+                    self._emit_batch(out, batch)
+                    if stream == "tasks":
+                        for event in batch:
+                            self.count(kind_of(event))
+        except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
+            self._failed(error)
+
+    def metric(
+        self, name: str, value: float | None, step: int | None, here: str | None, mark: str | None
+    ) -> None:
+        """Write one value of a series: `emit` for what training loops do at full rate."""
+        try:
+            out = self._metrics
+            self._write(
+                out,
+                Metric(
+                    timestamp=self._iso(monotonic_ns()),
+                    writer=self.writer,
+                    seq=out.number(),
+                    name=name,
+                    value=value,
+                    step=step,
+                    span_id=here,
+                    nonfinite=mark,
+                ),
+            )
+        except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
+            self._failed(error)
+
+    def _stamped(self, event: Event, out: StreamWriter) -> Event:
+        """The event with its time, writer and number."""
+        if event.seq >= 0:
+            event = copy(event)
+            event.timestamp = ""
+        if not event.timestamp:
+            event.timestamp = self._iso(monotonic_ns())
+        event.writer = self.writer
+        event.seq = out.number()
+        return event
+
+    def _write(self, out: StreamWriter, event: Event) -> None:
+        """Encode and write one event, and let subscribers know."""
+        try:
+            line = (
+                _encode_lines((event,))
+                if not event.of_user or _is_plain(event)
+                else self._encode_cleaned(event)
+            )
+        except Exception:  # noqa: BLE001 - a lone surrogate, a huge number, a name that is no string
+            line = self._encode_cleaned(event)
+        if len(line) > MAX_LINE:
+            line = self._encode_cleaned(event)
+        try:
+            out.put(line)
+        except ValueError:
+            out.overflow(line)
+        if self.bus.subscriptions:
+            self.bus.publish(event)
+
+    def _emit_batch(self, out: StreamWriter, batch: list[Event]) -> None:
+        """Events of one stream; those without a time of their own happened now."""
+        now, writer, number = self._iso(monotonic_ns()), self.writer, out.number
+        for i, event in enumerate(batch):
+            if event.seq >= 0:
+                batch[i] = self._stamped(event, out)
+                continue
+            if not event.timestamp:
+                event.timestamp = now
+            event.writer = writer
+            event.seq = number()
+        try:
+            lines = b"" if batch[0].of_user else _encode_lines(batch)
+        except Exception:  # noqa: BLE001 - one of them needs cleaning
+            lines = b""
+        if not 0 < len(lines) <= MAX_LINE:
+            for event in batch:
+                self._write(out, event)
+            return
+        try:
+            out.put(lines)
+        except ValueError:
+            out.overflow(lines)
+        if self.bus.subscriptions:
+            for event in batch:
+                self.bus.publish(event)
+
+    def _failed(self, error: Exception) -> None:
+        self.count("events_failed")
+        self.trouble(f"an event could not be recorded: {type(error).__name__}: {error}")
 
     def describe_error(self, span: Span, kind: type[BaseException], error: BaseException | None) -> None:
         """Write an exception's class and text into a span."""
+        span.status = "error"
         span.error_type = kind.__name__
         if span.error_message is None:
             try:
-                span.error_message = bounded(str(error), 2000)
+                span.error_message = str(error)
             except Exception:  # noqa: BLE001 - the user's __str__ may raise; the user's own exception goes on
                 span.error_message = None
                 self.count("texts_unreadable")
@@ -162,7 +250,7 @@ class Recorder:
         self._announced.intersection_update([s.span_id for s in spans])
         for span in spans:
             start = span._start
-            if start is msgspec.UNSET or now - start < ANNOUNCE_NS or span.span_id in self._announced:
+            if start is None or now - start < ANNOUNCE_NS or span.span_id in self._announced:
                 continue
             self._announced.add(span.span_id)
             tags, _ = clean(dict(span.tags))
@@ -191,25 +279,23 @@ class Recorder:
         self.problems.append(message)
         log.warning("%s; the program goes on, what cannot be recorded is counted", message)
 
-    def _clean(self, span: Span) -> None:
+    def _clean(self, span: SpanEvent) -> None:
         """Bound, redact and represent tags and metrics; learn which names and texts are harmless."""
         before: dict[str, Any] = dict(span.tags)
         span.tags, marks = clean(before)
         span.metrics, metric_marks = clean(dict(span.metrics), keys_secret=False)
         span.nonfinite = {**marks, **metric_marks}
-        for known in (_known_keys, _known_texts):
-            if len(known) > _MAX_KNOWN:
-                known.clear()
-        _known_keys.update(key for key in before if isinstance(key, str) and not is_secret_key(key))
-        _known_texts.update(str(v) for k, v in before.items() if v.__class__ is str and span.tags.get(k) is v)
+        _learn_keys(before)
+        if len(_known_texts) > _MAX_KNOWN:
+            _known_texts.clear()
+        _known_texts.update(str(v) for k, v in before.items() if v.__class__ is str and span.tags.get(k) == v)
 
     def _encode_cleaned(self, event: Event) -> bytes:
         """The line of an event that does not encode as it is, or is too long."""
         self.count("events_cleaned")
-        fields = {name: getattr(event, name) for name in event.__struct_fields__ if not name.startswith("_")}
-        cleaned: dict[str, Any] = {}
+        fields = {name: getattr(event, name) for name in event.__struct_fields__}
         for limit in (20_000, 4096, 256, 16):
-            cleaned, marks = clean(fields, limit=limit, keys_secret=False)
+            cleaned, marks = clean(fields, limit=limit, keys_secret=event.of_user)
             if marks and "nonfinite" not in event.__struct_fields__:
                 cleaned["nonfinite"] = marks
             line = _encode_lines(({"event": event.__struct_config__.tag, **cleaned},))
@@ -236,6 +322,17 @@ def _harmless(tags: Any, metrics: Any) -> bool:
     return True
 
 
-def snapshot(span: Span) -> SpanEvent:
-    """A finished span as a plain event, which nobody changes any more."""
-    return SpanEvent(*[getattr(span, name) for name in SpanEvent.__struct_fields__])
+def _learn_keys(keys: Iterable[object]) -> None:
+    """Remember the names that are no secrets."""
+    if len(_known_keys) > _MAX_KNOWN:
+        _known_keys.clear()
+    _known_keys.update(key for key in keys if isinstance(key, str) and not is_secret_key(key))
+
+
+def _is_plain(event: Event) -> bool:
+    """Whether a user's event can be written as it is."""
+    values = {
+        name: getattr(event, name) for name in event.__struct_fields__[3:]
+    }  # those of every event aside
+    numbers = {name: value for name, value in values.items() if value.__class__ is float}
+    return _harmless({name: value for name, value in values.items() if name not in numbers}, numbers)

@@ -7,7 +7,6 @@ import functools
 import inspect
 import logging
 import os
-import socket
 import sys
 import threading
 import time
@@ -16,8 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, cast
-
-from msgspec import UNSET
 
 from flightlog.record import span as spans
 from flightlog.record.active import activate, active_runs, deactivate
@@ -38,6 +35,7 @@ from flightlog.samplers import Sampler
 from flightlog.settings import Settings, read_settings
 from flightlog.store import layout
 from flightlog.store.documents import write_document
+from flightlog.store.liveness import this_host
 from flightlog.store.writer import new_token
 from flightlog.version import __version__
 
@@ -205,7 +203,7 @@ class Owned:
             if self._sampling is not None:
                 self._sampling.stop()
             run.end_lanes()
-            run.root._sink = UNSET
+            run.root._sink = None
             if self._pulse is not None:
                 self._pulse.stop()
             if not self._environment_read:
@@ -272,10 +270,10 @@ def _begin(
     name = project or default_project()
     run_id = layout.make_run_id(name, started, new_token())
     path = Path(os.path.abspath(runs_dir or settings.runs_dir)) / run_id  # noqa: PTH100 - resolve() would follow links
-    host = socket.gethostname()
-    recorder = Recorder(path, host, owner=True)
-    identity = read_identity()
+    host = this_host()
     above = parse_traceparent(settings.traceparent)
+    recorder = Recorder(path, host, above[0] if above else os.urandom(16).hex(), owner=True)
+    identity = read_identity()
     interval = _interval(options["sample_interval_s"])
     info = layout.RunInfo(
         run_id=run_id,
@@ -294,7 +292,7 @@ def _begin(
         python=identity.python,
         git_commit=identity.git_commit,
         tags=clean(dict(tags))[0],
-        trace_id=above[0] if above else os.urandom(16).hex(),
+        trace_id=recorder.trace_id,
         span_id=recorder.next_id(),
         parent_id=above[1] if above else None,
         writer=recorder.writer,
@@ -333,7 +331,7 @@ def _interval(value: float | None) -> float | None:
 
 def _belongs(here: Span | None, recorder: Recorder) -> bool:
     while isinstance(here, Span):
-        if here._sink is recorder or here._sink is UNSET:
+        if here._sink is recorder or here._sink is None:
             return True
         here = here._parent
     return False

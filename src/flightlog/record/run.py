@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import UNSET
-
-from flightlog.events import Event, Failure, Metric, UserEvent, WorkerReady, WorkerRemoved
+from flightlog.events import Event, Failure, UserEvent, WorkerReady, WorkerRemoved
 from flightlog.record.artifacts import describe_artifact
 from flightlog.record.bus import CAPACITY, Callback
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.failure import FailureText, describe
 from flightlog.record.recorder import Recorder
-from flightlog.record.span import Span, current, root_span
+from flightlog.record.span import RootSpan, Span, current
 from flightlog.record.task import TaskSpan, lane_name
 from flightlog.record.values import clean, nonfinite_name
 from flightlog.store.layout import RunInfo
@@ -29,7 +27,7 @@ class LiveRun:
         self.path = path
         self.info = info
         self.recorder = recorder
-        self.root = root_span(recorder, info.trace_id, info.span_id)
+        self.root: Span = RootSpan(recorder, info.trace_id, info.span_id)
         self.started_ns = monotonic_ns()
         self._lanes: dict[str, int] = {}
         self._lanes_lock = threading.Lock()
@@ -42,13 +40,14 @@ class LiveRun:
 
     def task(self, name: str, /, **args: Any) -> TaskSpan:
         """A task to use with `with`: submitted and started now, completed or failed when the block ends."""
-        task = TaskSpan("", "", -1, name, {}, {}, "ok")
-        task._run, task._args = self, args
-        return task
+        return TaskSpan(self, name, args)
 
-    def emit(self, event: Event) -> None:
-        """Record an event as it is."""
-        self.recorder.emit(event)
+    def emit(self, event: Event, *more: Event) -> None:
+        """Record an event as it is, or several at once, which costs a fraction of one by one."""
+        if more:
+            self.recorder.emit_all((event, *more))
+        else:
+            self.recorder.emit(event)
 
     def event(self, name: str | Event, /, **fields: Any) -> None:
         """Record something worth remembering: a name with fields, or an event defined with `define_event`."""
@@ -66,7 +65,8 @@ class LiveRun:
         mark = None
         if number is not None and number - number != 0:  # NaN and infinities
             mark, number = nonfinite_name(number), None
-        self.recorder.emit(Metric(name=name, value=number, step=step, span_id=self._here(), nonfinite=mark))
+        here = current.get()
+        self.recorder.metric(name, number, step, None if here is None else here.span_id, mark)
 
     def record_artifact(
         self,
@@ -172,4 +172,4 @@ class LiveRun:
 
     def _here(self) -> str | None:
         here: Span | None = current.get()
-        return here.span_id if here is not None and here._sink is not UNSET else None
+        return here.span_id if here is not None and here._sink is not None else None

@@ -1,15 +1,14 @@
-"""Spans: the context manager that is its own event, and the no-op that stands in when recording is off."""
+"""Spans: the context manager, and the no-op that stands in when recording is off."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar
 
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
-from flightlog.events import SpanEvent
 from flightlog.record.clock import monotonic_ns
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,32 +41,49 @@ current: ContextVar[Span | None] = ContextVar("flightlog_span", default=None)
 _get, _set = current.get, current.set
 
 
-class Span(SpanEvent, tag="span", gc=False):
+class Span:
     """One thing that code does, from `__enter__` to `__exit__`.
 
     Set `metrics[...]` and `tags[...]` while it is open. It never changes what the code does: exceptions pass
     through untouched, values that JSON cannot hold are represented, and whatever goes wrong is counted.
     """
 
-    shown_open: ClassVar[bool] = True
+    status: Literal["ok", "error"] = "ok"
+    error_type: str | None = None
+    error_message: str | None = None
+    span_id = ""
+    duration_s: float | None = None
+    shown_open = True
+    _sink: Sink | None = None  # while the span is open
+    _parent: Span | None = None  # kept afterwards, so that a stale context finds its way up
+    _start: int | None = None  # while it is open and this process's to end
 
-    _sink: Any = UNSET  # a Sink while the span is open
-    _parent: Any = UNSET  # a Span; kept afterwards, so that a stale context finds its way up
-    _start: int | UnsetType = UNSET
+    def __init__(self, name: str, tags: dict[str, Any]) -> None:
+        self.name = name
+        self.tags = tags
+        self.metrics: dict[str, Any] = {}
 
-    def __enter__(self) -> Span:
+    @property
+    def parent_id(self) -> str | None:
+        """The span, task or run it happens in."""
+        return self._parent.span_id if self._parent is not None else None
+
+    @property
+    def trace_id(self) -> str:
+        """The W3C trace id; empty if it was never recorded."""
+        return self._parent.trace_id if self._parent is not None else ""
+
+    def __enter__(self) -> Self:
         parent = _get()
-        if parent is None or parent._sink is UNSET:
+        if parent is None or parent._sink is None:
             parent = find_parent(parent)
             if parent is None:
                 return self
         sink = parent._sink
-        if sink is UNSET:  # ended by another thread just now
+        if sink is None:  # ended by another thread just now
             return self
         self._sink = sink
         self._parent = parent
-        self.trace_id = parent.trace_id
-        self.parent_id = parent.span_id
         self.span_id = key = sink.next_id()
         sink.open[key] = self
         _set(self)
@@ -78,22 +94,17 @@ class Span(SpanEvent, tag="span", gc=False):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         end = monotonic_ns()
-        start, parent, sink = self._start, self._parent, self._sink
         if _get() is self:
-            _set(parent)
-        if (
-            start is UNSET
-        ):  # never entered, ended already, or it belongs to the process this one was forked from
+            _set(self._parent)
+        start, sink = self._start, self._sink
+        if start is None or sink is None:  # never entered, ended, or of the process this one was forked from
             return
-        sink.open.pop(self.span_id, None)
+        self._start = self._sink = None
         if kind is not None:
-            self.status = "error"
             sink.describe_error(self, kind, error)
-        self._start = self._parent = self._sink = UNSET
         sink.finish(self, start, end)
-        self._parent = parent
 
-    async def __aenter__(self) -> Span:
+    async def __aenter__(self) -> Self:
         return self.__enter__()
 
     async def __aexit__(
@@ -116,7 +127,7 @@ class Span(SpanEvent, tag="span", gc=False):
 
     def duration(self) -> float | None:
         """Seconds: so far while it is open, in all when it has ended, None if it was never recorded."""
-        if self._start is UNSET:
+        if self._start is None:
             return self.duration_s
         return (monotonic_ns() - self._start) / 1e9
 
@@ -135,12 +146,15 @@ def add_metric(metrics: dict[str, Any], key: str, value: float) -> None:
         metrics[f"{key}.dropped"] = metrics.get(f"{key}.dropped", 0) + 1
 
 
-def root_span(sink: Sink, trace_id: str, span_id: str, parent: Span | None = None) -> Span:
+class RootSpan(Span):
     """A span that is never recorded itself: a run, or the place in another process that work came from."""
-    span = Span("", "", -1, "", {}, {}, None, None, trace_id, span_id)
-    span._sink = sink
-    span._parent = parent
-    return span
+
+    trace_id = ""
+
+    def __init__(self, sink: Sink, trace_id: str, span_id: str, parent: Span | None = None) -> None:
+        super().__init__("", {})
+        self.trace_id, self.span_id = trace_id, span_id
+        self._sink, self._parent = sink, parent
 
 
 class _NothingKept(dict[str, Any]):
@@ -259,9 +273,9 @@ def connect(find_run: Callable[[], bool], find_parent: Callable[[], Span | None]
 def span(name: str, /, **tags: Any) -> Span:
     """A span to use with `with`, `async with` or as a decorator; tags may be called anything."""
     if _mode == ACTIVE:
-        return Span("", "", -1, name, tags, {}, "ok")
+        return Span(name, tags)
     if _mode == UNSURE and _find_run():
-        return Span("", "", -1, name, tags, {}, "ok")
+        return Span(name, tags)
     if _mode == OFF:
         return NOOP  # type: ignore[return-value] # the same interface
     return IdleSpan(name, tags)  # type: ignore[return-value] # the same interface
@@ -269,8 +283,8 @@ def span(name: str, /, **tags: Any) -> Span:
 
 def find_parent(stale: Span | None) -> Span | None:
     """The span to be inside of when the context names none that is open."""
-    while isinstance(stale, Span):
-        if stale._sink is not UNSET:
+    while stale is not None:
+        if stale._sink is not None:
             return stale
         stale = stale._parent
     return _find_parent()
@@ -286,6 +300,6 @@ def traced(name: str, tags: dict[str, Any], function: F) -> F:
 def current_span() -> Span:
     """The innermost open span of this context, or the no-op."""
     here = _get()
-    if here is None or here._sink is UNSET or not here.name:
+    if here is None or here._sink is None or not here.name:
         return NOOP  # type: ignore[return-value] # the same interface
     return here

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from msgspec import UNSET
+from typing import TYPE_CHECKING, Any, Self
 
 from flightlog.events import TaskCancelled, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted
 from flightlog.record.clock import monotonic_ns
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
     from flightlog.record.run import LiveRun
 
 
-class TaskSpan(Span, tag="span", gc=False):
+class TaskSpan(Span):
     """One attempt of one task, from `__enter__` to `__exit__`; spans inside it have it as parent.
 
     It has a span's interface: `metrics`, `tags`, `add_metric`, `set_status`, `duration`. It is recorded in `tasks`
@@ -26,21 +24,21 @@ class TaskSpan(Span, tag="span", gc=False):
     with "error" makes it failed for code that returns its errors.
     """
 
-    shown_open: ClassVar[bool] = False  # its start is an event of its own
+    shown_open = False  # its start is an event of its own
 
-    _run: Any = UNSET
-    _args: Any = UNSET
-    _meter: Any = UNSET
+    def __init__(self, run: LiveRun, name: str, args: dict[str, Any]) -> None:
+        super().__init__(name, {})
+        self._run, self._args = run, args
+        self._meter = UsageMeter()
 
-    def __enter__(self) -> TaskSpan:
-        run: LiveRun = self._run
+    def __enter__(self) -> Self:
+        run = self._run
         here = current.get()
         if here is None or here._sink is not run.recorder:
             here = run.root
-        if here._sink is UNSET:
+        if here._sink is None:
             return self
         self._sink, self._parent = run.recorder, here
-        self.trace_id, self.parent_id = here.trace_id, here.span_id
         self.span_id = run.recorder.next_id()
         run.recorder.open[self.span_id] = self
         current.set(self)
@@ -51,7 +49,6 @@ class TaskSpan(Span, tag="span", gc=False):
         ids = self._ids()
         run.emit(TaskSubmitted(timestamp=start, args=args, **ids))
         run.emit(TaskStarted(timestamp=start, worker=run.lane(), queue_s=0.0, **ids))
-        self._meter = UsageMeter()
         self._meter.start()
         self._start = monotonic_ns()
         return self
@@ -60,7 +57,7 @@ class TaskSpan(Span, tag="span", gc=False):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         start, run = self._start, self._run
-        if start is UNSET:
+        if start is None:
             super().__exit__(None, None, None)
             return
         usage = self._meter.stop()
@@ -85,7 +82,7 @@ class TaskSpan(Span, tag="span", gc=False):
             "nonfinite": {**tag_marks, **marks},
         }
         run.recorder.open.pop(self.span_id, None)
-        self.duration_s, self._start, self._sink = seconds, UNSET, UNSET
+        self.duration_s, self._start, self._sink = seconds, None, None
         super().__exit__(None, None, None)
         if _is_cancellation(kind):
             run.emit(TaskCancelled(reason=kind.__name__ if kind else None, **ended))

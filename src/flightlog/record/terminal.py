@@ -53,7 +53,7 @@ class Screen:
                 self._before = [*real]
             real[_INPUT], real[_CONTROL], real[_LOCAL], real[_CHARACTERS] = modes[:4]
             real[_OUTPUT] = modes[4] | (real[_OUTPUT] & termios.OPOST)
-            termios.tcsetattr(self._real, termios.TCSADRAIN, real)
+            termios.tcsetattr(self._real, termios.TCSANOW, real)
         except (OSError, termios.error):  # hung up, or not the terminal of this session
             return
 
@@ -63,7 +63,7 @@ class Screen:
             return
         try:
             if os.tcgetpgrp(self._real) == os.getpgrp():
-                termios.tcsetattr(self._real, termios.TCSADRAIN, self._before)
+                termios.tcsetattr(self._real, termios.TCSANOW, self._before)
         except (OSError, termios.error):
             return
 

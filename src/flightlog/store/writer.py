@@ -87,7 +87,7 @@ class RunWriter:
     def tally(self) -> layout.WriterInfo:
         """The note of who writes, brought up to date."""
         info, streams = self.info, list(self._streams.items())
-        info.lines = {name: writer.lines for name, writer in streams}
+        info.lines = {name: writer.lines for name, writer in streams if writer.lines}
         info.lost = {name: writer.lost for name, writer in streams if writer.lost}
         reasons: dict[str, int] = {}
         for _, writer in streams:
