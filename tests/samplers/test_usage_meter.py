@@ -116,7 +116,7 @@ def test_a_new_peak_is_exact_and_an_old_one_leaves_a_lower_bound() -> None:
 
 def test_bytes_that_reach_storage_are_counted(tmp_path: Path) -> None:
     own = tmp_path / str(os.getpid())
-    write(own / "statm", "10 5 1\n")
+    write(own / "status", "VmHWM: 10 kB\nVmRSS: 5 kB\n")
     write(own / "io", "rchar: 0\nread_bytes: 10\nwrite_bytes: 20\n")
     meter = _started(tmp_path)
     write(own / "io", "rchar: 0\nread_bytes: 17\nwrite_bytes: 29\n")
@@ -127,7 +127,7 @@ def test_bytes_that_reach_storage_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "garbage", "a b c"])
 def test_without_readable_counters_bytes_are_unknown(tmp_path: Path, text: str) -> None:
     own = tmp_path / str(os.getpid())
-    write(own / "statm", text)
+    write(own / "status", text)
     write(own / "io", text)
     for proc in (tmp_path, tmp_path / "absent"):
         usage = _started(proc).stop()
@@ -136,7 +136,7 @@ def test_without_readable_counters_bytes_are_unknown(tmp_path: Path, text: str) 
 
 def test_counters_closed_behind_our_back_are_opened_again(tmp_path: Path) -> None:
     own = tmp_path / str(os.getpid())
-    write(own / "statm", "10 5 1\n")
+    write(own / "status", "VmHWM: 10 kB\nVmRSS: 5 kB\n")
     write(own / "io", "rchar: 0\nread_bytes: 10\nwrite_bytes: 20\n")
     _started(tmp_path).stop()
     for number in os.listdir("/proc/self/fd"):

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 PROGRAM = "flightlog"
 COMMANDS = {
+    "demo": "flightlog.cli.demo:demo",
     "run": "flightlog.cli.run:run",
     "report": "flightlog.cli.report:report",
     "list": "flightlog.cli.list:list_runs",
@@ -40,9 +41,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # a terminal without UTF-8 shows escapes, not a crash
+            stream.reconfigure(errors="backslashreplace")  # no UTF-8 there: escapes, and not a crash
     try:
         return _run(args)
     except FlightlogError as error:

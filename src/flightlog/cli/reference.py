@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flightlog.cli.main import COMMANDS, PROGRAM, make_app
 from flightlog.events.reference import reference_page
+from flightlog.settings import DOCUMENTED
 
 WIDTH = 90
 
@@ -16,7 +17,14 @@ WIDTH = 90
 def pages() -> dict[str, str]:
     """Every generated page by its path under `docs`."""
     commands = {f"commands/{name}.md": command_page(name) for name in COMMANDS}
-    return {"events.md": reference_page(), **commands}
+    return {"events.md": reference_page(), "settings.md": settings_page(), **commands}
+
+
+def settings_page() -> str:
+    """The environment variables, each with its meaning."""
+    rows = "\n".join(f"| `{name}` | {meaning} |" for name, meaning in DOCUMENTED.items())
+    intro = "Arguments come first, then these environment variables. A value that makes no sense is a message in the\nlog, and the default holds."
+    return f"# Settings\n\n{intro}\n\n| variable | meaning |\n|---|---|\n{rows}\n"
 
 
 def command_page(name: str) -> str:

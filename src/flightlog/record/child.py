@@ -10,6 +10,7 @@ import sys
 import termios
 import threading
 from collections.abc import Callable, Mapping, Sequence, Set
+from contextlib import suppress
 from types import TracebackType
 
 from msgspec import Struct
@@ -144,14 +145,18 @@ class Child:
         poll = select.poll()
         poll.register(inbox.fd, select.POLLIN)
         poll.register(self._ended, 0)
-        while self._ended not in dict(poll.poll()):
-            for number in inbox.read():
+        ended = given_up = False
+        while not ended:
+            ended = self._ended in dict(poll.poll())
+            for (
+                number
+            ) in inbox.read():  # at the end as well: a Ctrl-C is here before the end that it brought about
                 received += [number] if self._received(number) else []
         at_end()
         os.close(self._over)
         for passage in self.passages.values():
-            while not passage.wait(0.05) and _DEADLY.isdisjoint(inbox.read()):
-                pass
+            while not (given_up or passage.wait(0.05)):  # its reader may be slow
+                given_up = not _DEADLY.isdisjoint(inbox.read())
             passage.hand_over()
         for screen in self._screens:
             screen.restore()
@@ -167,7 +172,8 @@ class Child:
                 # Its own news of the window came before the size was right. The second signal changes nothing here.
                 os.killpg(os.getpgrp(), signal.SIGWINCH)
         elif number in _PASSED_ON or (number in _FROM_TERMINAL and not _in_foreground()):
-            os.kill(self.pid, number)
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
         return number in _DEADLY
 
 

@@ -13,7 +13,7 @@ from weakref import ref
 
 from msgspec import Struct
 
-from flightlog.samplers.procfs import PROC, Descriptor, parse_process_io, parse_statm_rss
+from flightlog.samplers.procfs import PROC, Descriptor, keyed_value, parse_process_io
 
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
@@ -50,8 +50,8 @@ class UsageMeter:
     __slots__ = (
         "__weakref__",
         "_children_s",
+        "_high",
         "_io",
-        "_max_rss",
         "_pid",
         "_proc",
         "_process_s",
@@ -78,12 +78,11 @@ class UsageMeter:
             _running[id(self)] = ref(self)
         self._pid = os.getpid()
         files = _own_files(self._proc)
-        self._rss = files.rss_bytes()
+        self._rss, self._high = files.memory()
         self._io = None if self._shared else files.io()
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         self._children_s = children.ru_utime + children.ru_stime
         process = resource.getrusage(resource.RUSAGE_SELF)
-        self._max_rss = process.ru_maxrss
         self._process_s = process.ru_utime + process.ru_stime
         self._thread = threading.get_ident()
         self._thread_s = time.thread_time()
@@ -116,10 +115,11 @@ class UsageMeter:
             cpu_s, cpu_scope = None, None
         peak: int | None
         rss_scope: Literal["process", "process_at_least"] | None
-        if process.ru_maxrss > self._max_rss:
-            peak, rss_scope = process.ru_maxrss * _MAX_RSS_UNIT, "process"
+        rss, high = files.memory()
+        if high is not None and self._high is not None and high > self._high:
+            peak, rss_scope = high, "process"
         else:
-            sizes = [size for size in (self._rss, files.rss_bytes()) if size is not None]
+            sizes = [size for size in (self._rss, rss) if size is not None]
             peak, rss_scope = (max(sizes), "process_at_least") if sizes else (None, None)
         return Usage(cpu_s, cpu_scope, peak, rss_scope, read, written)
 
@@ -129,29 +129,35 @@ class UsageMeter:
 
 
 def max_rss_bytes() -> int:
-    """The largest resident memory this process ever had."""
+    """The largest resident memory this process ever had, or the one it was launched from had then."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAX_RSS_UNIT
 
 
 class _OwnFiles:
     """Counters of this process under `/proc`, kept open; threads may share it until it is found broken."""
 
-    __slots__ = ("_io", "_statm", "broken")
+    __slots__ = ("_io", "_status", "broken")
 
     def __init__(self, proc: Path) -> None:
         self.broken = False
         folder = proc / str(os.getpid())
-        self._statm = _opened(folder / "statm")
+        self._status = _opened(folder / "status")
         self._io = _opened(folder / "io")
 
-    def rss_bytes(self) -> int | None:
-        if self._statm is None:
-            return None
+    def memory(self) -> tuple[int | None, int | None]:
+        """Resident memory now, and the most there ever was.
+
+        The kernel's `VmHWM`, where it is to be had: `ru_maxrss` also knows the memory of the process that this
+        one was launched from.
+        """
+        if self._status is None:
+            return None, max_rss_bytes()
         try:
-            return parse_statm_rss(os.pread(self._statm.fd, 256, 0))
-        except (OSError, ValueError):
+            data = os.pread(self._status.fd, 8192, 0)
+        except OSError:
             self.broken = True
-            return None
+            return None, None
+        return keyed_value(data, b"VmRSS"), keyed_value(data, b"VmHWM")
 
     def io(self) -> tuple[int, int] | None:
         if self._io is None:
@@ -163,7 +169,7 @@ class _OwnFiles:
             return None
 
     def close(self) -> None:
-        for descriptor in (self._statm, self._io):
+        for descriptor in (self._status, self._io):
             if descriptor is not None:
                 descriptor.close()
 

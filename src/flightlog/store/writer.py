@@ -99,9 +99,9 @@ class RunWriter:
         return info
 
     def save(self) -> None:
-        """Write the note, where there is anything to note."""
+        """Write the note; a process that joined and has written nothing leaves none."""
         info = self.tally()
-        if not info.lines:
+        if not info.lines and not info.owner:
             return
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
