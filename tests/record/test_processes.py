@@ -11,6 +11,7 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 import flightlog
+from flightlog.events import SpanEvent
 from flightlog.store.run import Run
 
 
@@ -38,6 +39,10 @@ def test_a_multiprocessing_child_writes_its_own_segment_of_the_same_run(recorded
     spans = [e for e in closed.events("spans") if e.name == "child"]
     assert sorted(e.tags["number"] for e in spans) == [0, 1, 2]
     assert {e.parent_id for e in spans} == {parent.span_id}
+    (outer,) = [e for e in closed.events("spans") if e.name == "parent" and isinstance(e, SpanEvent)]
+    assert all(
+        outer.timestamp < e.timestamp < closed.info.end_time for e in spans
+    )  # one clock for all processes
     assert len({e.writer for e in spans} - {run.info.writer}) == 3
     assert closed.info.tasks_completed == 3
     completeness = closed.completeness()

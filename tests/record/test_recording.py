@@ -388,3 +388,50 @@ def test_recording_writes_nothing_to_the_programs_output(tmp_path):
     process = script(tmp_path, "with flightlog.record('x'):\n    with flightlog.span('s'): print('mine')")
     out, err = process.communicate(timeout=60)
     assert (out, err) == ("mine\n", "")
+
+
+def test_forty_runs_at_once_in_one_process_are_all_whole(recorded, tmp_path):
+    paths = []
+
+    def one(i):
+        with recorded(f"run-{i}") as run:
+            for _ in range(50):
+                with flightlog.span("work", i=i):
+                    pass
+            paths.append((i, run.path))
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(40)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(paths) == 40
+    for i, path in paths:
+        closed = Run(path)
+        assert closed.status == "completed"
+        assert [e.tags["i"] for e in closed.events("spans")] == [i] * 50
+
+
+def test_memory_does_not_grow_with_what_is_recorded(recorded):
+    import tracemalloc
+
+    def work(run, number):
+        for i in range(number):
+            with run.task("simulate", i=i), flightlog.span("inside", i=i, text=f"unique text number {i}"):
+                pass
+
+    with recorded() as run:
+        work(run, 2000)
+        tracemalloc.start()
+        work(run, 4000)
+        kept, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert kept < 1_500_000  # bounded tables of names and texts known to be harmless, and nothing a task
+
+
+def test_a_run_that_cannot_even_start_lets_the_program_run(recorded, caplog):
+    with recorded(runs_dir="\0") as run:
+        with flightlog.span("work"), run.task("t"):
+            done = True
+    assert done
+    assert "recording could not start" in caplog.text

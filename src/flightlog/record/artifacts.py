@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flightlog.events import ArtifactRecorded
 from flightlog.record.values import bounded, encodable
+
+if TYPE_CHECKING:
+    import hashlib
 
 _ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 
@@ -40,6 +42,8 @@ def describe_artifact(target: str | os.PathLike[str], kind: str | None, name: st
 
 
 def _describe_folder(folder: Path) -> dict[str, Any]:
+    import hashlib
+
     whole = hashlib.sha256()
     files = size = 0
     for path in _files(folder):
@@ -61,5 +65,7 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _digest(path: Path) -> hashlib._Hash:
+    import hashlib
+
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256")

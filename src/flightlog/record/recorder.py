@@ -40,7 +40,7 @@ _known_keys: set[str] = set()
 """Tag names seen to be no secrets; a set, because asking for all keys of a span at once is one C call."""
 _known_texts: set[str] = set()
 """Longer texts seen to hold no secret: tags repeat themselves."""
-_HEX = [f"{i:03x}" for i in range(4096)]
+_HEX = [f"{i:02x}" for i in range(256)]
 
 
 class Recorder:
@@ -73,7 +73,7 @@ class Recorder:
         self._outs: dict[str, StreamWriter] = {}
         self._spans = self._out(SpanEvent.stream)
         self._metrics = self._out(Metric.stream)
-        prefixes = map(f"{writer}%05x".__mod__, count(1))
+        prefixes = map(f"{writer}%06x".__mod__, count(1))
         self.next_id = chain.from_iterable(map(lambda p: map(p.__add__, _HEX), prefixes)).__next__  # noqa: C417 - C calls only
 
     def _out(self, stream: str) -> StreamWriter:

@@ -1,50 +1,29 @@
-"""`flightlog.record`: start a run, let the code run, end it with the right status."""
+"""`flightlog.record`: a run as a context manager or a decorator."""
 
 from __future__ import annotations
 
-import atexit
 import functools
 import inspect
 import logging
 import os
-import sys
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flightlog.record import span as spans
-from flightlog.record.active import activate, active_runs, deactivate
-from flightlog.record.carrier import format_traceparent, parse_traceparent
-from flightlog.record.clock import monotonic_ns
-from flightlog.record.environment import read_identity
-from flightlog.record.joining import Joined, follow, wrapping_run
+from flightlog.record.active import active_runs
 from flightlog.record.noop import NoopRun
-from flightlog.record.propagation import ENVIRONMENT, install
-from flightlog.record.pulse import BEAT_S, Sampling, Ticker
-from flightlog.record.recorder import Recorder
-from flightlog.record.run import LiveRun
-from flightlog.record.signals import DeathWatch
-from flightlog.record.span import Span, current
-from flightlog.record.upkeep import make_samplers, save_environment, save_heartbeat
-from flightlog.record.values import clean
-from flightlog.samplers import Sampler
-from flightlog.settings import Settings, read_settings
-from flightlog.store import layout
-from flightlog.store.documents import write_document
-from flightlog.store.liveness import this_host
-from flightlog.store.writer import new_token
-from flightlog.version import __version__
+from flightlog.settings import read_settings
+
+if TYPE_CHECKING:
+    from flightlog.record.joining import Joined
+    from flightlog.record.owned import Owned
+    from flightlog.record.run import LiveRun
+    from flightlog.samplers import Sampler
 
 log = logging.getLogger("flightlog")
 F = TypeVar("F", bound=Callable[..., Any])
-
-MIN_INTERVAL_S = 0.1
-SYNC_S = 5.0
-"""What a power cut may cost, in seconds of recording."""
 
 
 class Recording:
@@ -64,13 +43,15 @@ class Recording:
             if not active_runs():
                 spans.set_mode(spans.OFF)
             self._owned.append(None)
-            return cast(LiveRun, NoopRun())
+            return cast("LiveRun", NoopRun())
         try:
-            owned = _begin(settings, self._project, self._runs_dir, self._tags, self._options)
+            from flightlog.record.owned import begin
+
+            owned = begin(settings, self._project, self._runs_dir, self._tags, self._options)
         except Exception:
             log.warning("recording could not start; the program goes on without it", exc_info=True)
             self._owned.append(None)
-            return cast(LiveRun, NoopRun())
+            return cast("LiveRun", NoopRun())
         self._owned.append(owned)
         return owned.run
 
@@ -144,205 +125,3 @@ def record(
         "provider": provider,
     }
     return Recording(project, Path(runs_dir) if runs_dir is not None else None, tags or {}, options)
-
-
-class Owned:
-    """A run that this process made, with everything that must end when it ends."""
-
-    def __init__(
-        self, run: LiveRun, settings: Settings, interval_s: float | None, samplers: Sequence[Sampler] | None
-    ):
-        self.run, self._settings = run, settings
-        self._ended = threading.Lock()
-        self._before = current.get()
-        run.root._parent = self._before
-        current.set(run.root)
-        activate(run)
-        install()
-        self._environ = _export(run)
-        self._watch = DeathWatch(self.die)
-        self._beats = 0
-        self._synced = time.monotonic()
-        self._environment_read = False
-        self._pulse: Ticker | None = Ticker("flightlog-pulse", BEAT_S, self._beat)
-        self._sampling: Sampling | None = None
-        if interval_s is not None:
-            self._sampling = Sampling(
-                lambda: make_samplers(run, samplers), interval_s, run.emit, run.recorder.trouble
-            )
-        run.on_fork(self._after_fork)
-        atexit.register(self._at_exit)
-
-    def end(self, error: BaseException | None) -> None:
-        """End the run with the status that its exit says."""
-        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
-            self._end("completed", None)
-        elif isinstance(error, KeyboardInterrupt):
-            self._end("interrupted", "KeyboardInterrupt")
-        else:
-            text = self.run.note_failure(error, "run")
-            self._end("failed", f"{text.error_type}: {text.message}"[:500])
-
-    def die(self, signal_name: str) -> None:
-        """End the run because a signal ends the process."""
-        self.run.info.signal = signal_name
-        self._end("interrupted", signal_name)
-
-    def _at_exit(self) -> None:
-        self._end("interrupted", "the interpreter ended while the run was open")
-
-    def _end(self, status: str, error: str | None) -> None:
-        run = self.run
-        if run.info.pid != os.getpid() or not self._ended.acquire(blocking=False):
-            return
-        began = time.perf_counter()
-        try:
-            run.info.end_time = run.recorder.clock.now()
-            run.info.duration_s = (monotonic_ns() - run.started_ns) / 1e9
-            self._release()
-            if self._sampling is not None:
-                self._sampling.stop()
-            run.end_lanes()
-            run.root._sink = None
-            if self._pulse is not None:
-                self._pulse.stop()
-            if not self._environment_read:
-                self._read_environment()
-            run.recorder.bus.close()
-            run.info.status, run.info.error = status, error
-            from flightlog.record.closing import close_run
-
-            close_run(run, self._settings, self._cpu_s(), began)
-        except Exception as problem:  # noqa: BLE001 - the program ends as it would have
-            run.recorder.trouble(f"the run could not be closed in good order: {problem!r}")
-
-    def _release(self) -> None:
-        """Take back everything the run had changed in this process."""
-        deactivate(self.run)
-        if _belongs(current.get(), self.run.recorder):
-            current.set(self._before)
-        self._watch.stop()
-        atexit.unregister(self._at_exit)
-        for name, (ours, before) in self._environ.items():
-            if os.environ.get(name) == ours:
-                if before is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = before
-
-    def _beat(self) -> None:
-        run = self.run
-        run.recorder.announce_open()
-        run.recorder.files.flush()
-        self._beats += 1
-        if self._beats % 2:
-            save_heartbeat(run, self._cpu_s())
-        if not self._environment_read:
-            self._read_environment()
-        if time.monotonic() - self._synced >= SYNC_S:
-            self._synced = time.monotonic()
-            run.recorder.files.sync()
-
-    def _read_environment(self) -> None:
-        self._environment_read = True
-        save_environment(self.run)
-
-    def _cpu_s(self) -> float:
-        return (self._pulse.cpu_s if self._pulse else 0.0) + (self._sampling.cpu_s if self._sampling else 0.0)
-
-    def _after_fork(self) -> None:
-        self._pulse = self._sampling = None
-        self._watch.after_fork()
-        follow(self.run)
-
-
-def _begin(
-    settings: Settings,
-    project: str | None,
-    runs_dir: Path | None,
-    tags: Mapping[str, Any],
-    options: dict[str, Any],
-) -> Owned | Joined:
-    wrapped = wrapping_run(settings)
-    if wrapped is not None:
-        return Joined(wrapped)
-    started = datetime.now(UTC)
-    name = project or default_project()
-    run_id = layout.make_run_id(name, started, new_token())
-    path = Path(os.path.abspath(runs_dir or settings.runs_dir)) / run_id  # noqa: PTH100 - resolve() would follow links
-    host = this_host()
-    above = parse_traceparent(settings.traceparent)
-    recorder = Recorder(path, host, above[0] if above else os.urandom(16).hex(), owner=True)
-    identity = read_identity()
-    interval = _interval(options["sample_interval_s"])
-    info = layout.RunInfo(
-        run_id=run_id,
-        project=name,
-        status="running",
-        start_time=recorder.clock.now(),
-        target=options["target"],
-        provider=options["provider"],
-        duration_s=0.0,
-        command=identity.command,
-        cwd=identity.cwd,
-        host=host,
-        pid=os.getpid(),
-        pid_start=recorder.files.info.pid_start,
-        heartbeat=recorder.clock.now(),
-        python=identity.python,
-        git_commit=identity.git_commit,
-        tags=clean(dict(tags))[0],
-        trace_id=recorder.trace_id,
-        span_id=recorder.next_id(),
-        parent_id=above[1] if above else None,
-        writer=recorder.writer,
-        sample_interval_s=interval,
-        flightlog_version=__version__,
-    )
-    run = LiveRun(path, info, recorder)
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        write_document(path / layout.RUN, info)
-    except OSError as error:
-        recorder.trouble(f"cannot write {path}: {error.strerror or error}")
-    return Owned(run, settings, interval, options["samplers"])
-
-
-def default_project() -> str:
-    """What a run is called that nobody named: the script, or the folder."""
-    script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
-    if script == "__main__":
-        script = Path(sys.argv[0]).parent.name
-    return script or Path.cwd().name or "run"
-
-
-def _interval(value: float | None) -> float | None:
-    if value is None:
-        return None
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = float("nan")
-    if not seconds > 0:
-        log.warning("sample_interval_s=%r is no positive number of seconds: sampling every second", value)
-        return 1.0
-    return max(seconds, MIN_INTERVAL_S)
-
-
-def _belongs(here: Span | None, recorder: Recorder) -> bool:
-    while isinstance(here, Span):
-        if here._sink is recorder or here._sink is None:
-            return True
-        here = here._parent
-    return False
-
-
-def _export(run: LiveRun) -> dict[str, tuple[str, str | None]]:
-    """Name the run in the environment, for child processes of any kind; gives what stood there before."""
-    values = {
-        ENVIRONMENT["flightlog_run"]: str(run.path),
-        ENVIRONMENT["traceparent"]: format_traceparent(run.info.trace_id, run.info.span_id),
-    }
-    before = {name: (value, os.environ.get(name)) for name, value in values.items()}
-    os.environ.update(values)
-    return before
