@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from flightlog.events import Event
+from flightlog.events import Event, SpanEvent
 from flightlog.store import layout
+from flightlog.store.run import Run
 
 START = "2026-05-20T03:52:00.000000Z"
 
@@ -61,3 +62,8 @@ def make_run(
         wrote = layout.WriterInfo(writer=writer, pid=1, host="node-1", closed=True, owner=True, lines=numbers)
         (path / layout.RECORDER).write_bytes(msgspec.json.encode({"writers": [wrote]}))
     return path
+
+
+def finished(run: Run) -> list[SpanEvent]:
+    """The spans of a run that ended; one that was slow has a line of when it was open, too."""
+    return [event for event in run.events("spans") if isinstance(event, SpanEvent)]

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from building import finished
 
 import flightlog
 from flightlog.store.run import Run, open_run
@@ -59,7 +60,7 @@ def test_a_full_disk_is_survived_counted_said_once_and_left_behind(small_disk, c
         with flightlog.span("after"):
             pass
     closed = Run(run.path)
-    events = list(closed.events("spans"))
+    events = list(finished(closed))
     assert events[-1].name == "after" or "after" in {e.name for e in events}
     completeness = closed.completeness()
     assert completeness.lost["spans"] == spans.lost > 500
@@ -75,7 +76,7 @@ def test_a_disk_that_stays_full_ends_the_run_in_good_order(small_disk):
         spans = run.recorder.files.stream("spans")
         record_until(run, lambda: spans.lost > 500)
     read = Run(run.path)
-    assert len(list(read.events("spans"))) > 1000
+    assert len(list(finished(read))) > 1000
 
 
 def test_a_read_only_folder_is_survived_and_recording_resumes_when_it_can(small_disk, caplog):
@@ -90,7 +91,7 @@ def test_a_read_only_folder_is_survived_and_recording_resumes_when_it_can(small_
             time.sleep(0.05)
         with flightlog.span("after"):
             pass
-    assert [e.name for e in Run(run.path).events("spans")] == ["before", "after"]
+    assert [e.name for e in finished(Run(run.path))] == ["before", "after"]
     assert Run(run.path).status == "completed"
     assert any("ead-only" in r.getMessage() for r in caplog.records)
 
@@ -119,7 +120,7 @@ def test_a_run_folder_that_vanishes_is_written_again(tmp_path):
                 pass
     closed = open_run("latest", runs_dir=tmp_path)
     assert closed.status == "completed"
-    assert sorted(e.tags["i"] for e in closed.events("spans")) == list(range(2000))
+    assert sorted(e.tags["i"] for e in finished(closed)) == list(range(2000))
 
 
 def test_no_file_descriptors_left_is_survived_and_recording_resumes(tmp_path):
@@ -149,7 +150,7 @@ with flightlog.record("fds", runs_dir=sys.argv[1], sample_interval_s=0.1) as run
     )
     assert done.returncode == 0, done.stderr
     run = open_run("latest", runs_dir=tmp_path)
-    assert (run.status, len(list(run.events("spans"))), len(list(run.events("metrics")))) == (
+    assert (run.status, len(list(finished(run))), len(list(run.events("metrics")))) == (
         "completed",
         200,
         200,

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from building import finished
 
 from flightlog.analyze.summary import summarize
 from flightlog.store.run import Run, open_run
@@ -85,7 +86,7 @@ def test_nothing_that_was_recorded_is_lost(tmp_path, processes, after_s):
     run, told = run_and_kill(tmp_path, processes, after_s)
     assert min(told) >= 200
     numbers: dict[str, list[int]] = {}
-    for event in run.events("spans"):
+    for event in finished(run):
         numbers.setdefault(event.name, []).append(event.tags["number"])
     for i, recorded in enumerate(told):
         found = numbers["main" if i == 0 else f"child-{i}"]
@@ -112,6 +113,6 @@ with flightlog.record("x", runs_dir=sys.argv[1], sample_interval_s=None):
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True)
     run = open_run("latest", runs_dir=tmp_path)
     assert run.status == "completed"
-    assert sorted(e.tags["i"] for e in run.events("spans")) == sorted(list(range(1000)) * 5)
+    assert sorted(e.tags["i"] for e in finished(run)) == sorted(list(range(1000)) * 5)
     assert not (run.path / "segments").exists()
     assert sum(run.completeness().lost.values()) == 0

@@ -9,6 +9,7 @@ import sys
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
+from building import finished
 
 import flightlog
 from flightlog.events import SpanEvent
@@ -36,10 +37,10 @@ def test_a_multiprocessing_child_writes_its_own_segment_of_the_same_run(recorded
                 child.join()
         assert [child.exitcode for child in children] == [0, 0, 0]
     closed = Run(run.path)
-    spans = [e for e in closed.events("spans") if e.name == "child"]
+    spans = [e for e in finished(closed) if e.name == "child"]
     assert sorted(e.tags["number"] for e in spans) == [0, 1, 2]
     assert {e.parent_id for e in spans} == {parent.span_id}
-    (outer,) = [e for e in closed.events("spans") if e.name == "parent" and isinstance(e, SpanEvent)]
+    (outer,) = [e for e in finished(closed) if e.name == "parent" and isinstance(e, SpanEvent)]
     assert all(
         outer.timestamp < e.timestamp < closed.info.end_time for e in spans
     )  # one clock for all processes
@@ -58,7 +59,7 @@ def test_a_process_pools_work_is_inside_the_span_that_handed_it_over(recorded, m
         with flightlog.span("second") as second:
             pids |= set(pool.map(work, [2, 3]))
     assert os.getpid() not in pids
-    parents = {e.tags["number"]: e.parent_id for e in Run(run.path).events("spans") if e.name == "child"}
+    parents = {e.tags["number"]: e.parent_id for e in finished(Run(run.path)) if e.name == "child"}
     assert parents == {1: first.span_id, 2: second.span_id, 3: second.span_id}
 
 
@@ -80,14 +81,14 @@ def test_fork_in_the_middle_of_a_span_ends_it_once_in_the_parent_alone(recorded)
             if pid == 0:
                 os._exit(0)
         closed = Run(run.path)
-        names = sorted(e.name for e in closed.events("spans"))
+        names = sorted(e.name for e in finished(closed))
         assert names == ["in-child", "in-parent", "outer"]
         assert [type(e).__name__ for e in closed.events("tasks")] == [
             "TaskSubmitted",
             "TaskStarted",
             "TaskCompleted",
         ]
-        by_name = {e.name: e for e in closed.events("spans")}
+        by_name = {e.name: e for e in finished(closed)}
         assert by_name["in-child"].trace_id == outer.trace_id
         assert by_name["in-child"].parent_id == by_name["in-parent"].parent_id
 
@@ -100,7 +101,7 @@ def test_a_forked_child_that_only_exits_leaves_no_trace(recorded):
         os.waitpid(pid, 0)
         with flightlog.span("parent"):
             pass
-    assert [e.writer for e in Run(run.path).events("spans")] == [run.info.writer]
+    assert [e.writer for e in finished(Run(run.path))] == [run.info.writer]
 
 
 def test_a_forked_child_dies_of_sigterm_as_it_would_without_us(recorded):
@@ -152,4 +153,4 @@ def test_a_child_that_outlives_the_run_is_left_alone_and_its_lines_are_read(reco
     assert child.stdin is not None
     child.communicate(b"\n", timeout=30)
     assert child.returncode == 0
-    assert [e.name for e in Run(run.path).events("spans")] == ["early", "late"]
+    assert [e.name for e in finished(Run(run.path))] == ["early", "late"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from building import finished
 
 import flightlog
 from flightlog.events import (
@@ -97,7 +98,7 @@ def test_each_way_to_exit_ends_in_the_right_status_and_changes_nothing(tmp_path,
     )
     returncode, _, run = ended(tmp_path, process)
     assert (run.status, returncode) == (status, code)
-    assert [e.name for e in run.events("spans")] == ["s"]
+    assert [e.name for e in finished(run)] == ["s"]
 
 
 def test_sigterm_ends_a_program_that_is_stuck_in_c_code(tmp_path):
@@ -219,7 +220,7 @@ def test_a_task_records_its_life_and_what_it_used(recorded):
     assert done.worker == events[1].worker
     assert (events[5].error_type, events[5].error_message) == ("ValueError", "bad")
     assert (events[8].reason, events[11].error_message) == ("KeyboardInterrupt", "did not converge")
-    (inside,) = closed.events("spans")
+    (inside,) = finished(closed)
     assert inside.parent_id == done.span_id
     (failure,) = closed.events("failures")
     assert (failure.task_id, failure.fingerprint) == (events[5].task_id, events[5].fingerprint)
@@ -230,7 +231,7 @@ def test_a_task_belongs_to_its_run_wherever_it_is_opened(recorded):
     with recorded("one") as one, recorded("two") as two:
         with one.task("in-one"), flightlog.span("inside"):
             pass
-    assert [e.name for e in Run(one.path).events("spans")] == ["inside"]
+    assert [e.name for e in finished(Run(one.path))] == ["inside"]
     assert list(Run(two.path).events("tasks")) == []
 
 
@@ -409,7 +410,7 @@ def test_forty_runs_at_once_in_one_process_are_all_whole(recorded, tmp_path):
     for i, path in paths:
         closed = Run(path)
         assert closed.status == "completed"
-        assert [e.tags["i"] for e in closed.events("spans")] == [i] * 50
+        assert [e.tags["i"] for e in finished(closed)] == [i] * 50
 
 
 def test_memory_does_not_grow_with_what_is_recorded(recorded):

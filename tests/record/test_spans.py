@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from building import finished
 
 import flightlog
 from flightlog.store.run import Run
@@ -200,7 +201,7 @@ def test_a_decorator_applied_before_any_run_records_in_the_run_of_each_call(reco
     with recorded("two") as two:
         work()
         work()
-    assert [len(list(Run(r.path).events("spans"))) for r in (one, two)] == [1, 2]
+    assert [len(list(finished(Run(r.path)))) for r in (one, two)] == [1, 2]
 
 
 def test_a_generators_consumer_is_not_inside_the_generators_span(recorded, spans_of):
@@ -273,7 +274,7 @@ def test_fifty_threads_have_their_own_spans_with_the_right_parents(recorded):
             thread.start()
         for thread in threads:
             thread.join()
-    spans = [e for e in Run(run.path).events("spans") if e.name.startswith("thread")]
+    spans = [e for e in finished(Run(run.path)) if e.name.startswith("thread")]
     by_id = {span.span_id: span for span in spans}
     assert len(by_id) == len(spans) == 2000
     for span in spans:
@@ -298,7 +299,7 @@ def test_a_thousand_asyncio_tasks_have_the_right_parents(recorded):
 
     with recorded() as run:
         asyncio.run(main())
-    spans = {e.span_id: e for e in Run(run.path).events("spans") if e.name.startswith(("task", "main"))}
+    spans = {e.span_id: e for e in finished(Run(run.path)) if e.name.startswith(("task", "main"))}
     assert len([e for e in spans.values() if e.name != "main"]) == 2000
     for span in spans.values():
         if span.name == "task.inner":
@@ -394,7 +395,7 @@ def test_two_runs_in_one_process_do_not_mix(recorded):
     for thread in threads:
         thread.join()
     for name in ("a", "b"):
-        names = [e.name for e in Run(paths[name]).events("spans")]
+        names = [e.name for e in finished(Run(paths[name]))]
         assert sorted(set(names)) == [name, f"{name}-thread"]
         assert len(names) == 201
 
@@ -428,7 +429,7 @@ def test_a_span_recorded_by_a_finalizer_or_a_signal_handler_does_not_block(recor
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     reading = Run(run.path)
-    names = [e.name for e in reading.events("spans")]
+    names = [e.name for e in finished(reading)]
     assert names.count("work") == 20_000
     assert names.count("handler") > 0
     assert sum(reading.completeness().lost.values()) == 0
