@@ -329,7 +329,13 @@ def test_only_the_stream_that_is_a_terminal_is_one_to_the_command(terminal):
 
 
 def test_ctrl_c_reaches_the_command_and_the_run_is_interrupted(terminal, the_run):
-    shell = terminal("sh", "-c", "echo ready; cat")
+    program = (
+        "import signal\n"
+        "signal.signal(signal.SIGINT, signal.SIG_DFL)\n"
+        "print('ready', flush=True)\n"
+        "signal.pause()\n"
+    )
+    shell = terminal(sys.executable, "-c", program)
     shell.read_until(b"ready\r\n")
     shell.press(b"\x03")
     assert shell.process.wait() == 128 + signal.SIGINT
@@ -337,7 +343,12 @@ def test_ctrl_c_reaches_the_command_and_the_run_is_interrupted(terminal, the_run
 
 
 def test_a_command_that_takes_ctrl_c_well_is_completed(terminal, the_run):
-    program = "import signal\nsignal.signal(signal.SIGINT, lambda *_: None)\nprint('ready', flush=True)\nsignal.pause()"
+    program = (
+        "import signal\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})\n"
+        "print('ready', flush=True)\n"
+        "signal.sigwait({signal.SIGINT})\n"
+    )
     shell = terminal(sys.executable, "-c", program)
     shell.read_until(b"ready\r\n")
     shell.press(b"\x03")

@@ -85,6 +85,9 @@ class Joined:
         if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
             self.run.note_failure(error, "run")
 
+    def conclude(self, status: str, error: str | None) -> None:
+        """Nothing: the run is another process's to end."""
+
 
 def follow(run: LiveRun) -> None:
     """Keep a joined run's files fresh from this process, once it has recorded anything."""

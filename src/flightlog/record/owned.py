@@ -71,22 +71,23 @@ class Owned:
     def end(self, error: BaseException | None) -> None:
         """End the run with the status that its exit says."""
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
-            self._end("completed", None)
+            self.conclude("completed", None)
         elif isinstance(error, KeyboardInterrupt):
-            self._end("interrupted", "KeyboardInterrupt")
+            self.conclude("interrupted", "KeyboardInterrupt")
         else:
             text = self.run.note_failure(error, "run")
-            self._end("failed", f"{text.error_type}: {text.message}"[:500])
+            self.conclude("failed", f"{text.error_type}: {text.message}"[:500])
 
     def die(self, signal_name: str) -> None:
         """End the run because a signal ends the process."""
         self.run.info.signal = signal_name
-        self._end("interrupted", signal_name)
+        self.conclude("interrupted", signal_name)
 
     def _at_exit(self) -> None:
-        self._end("interrupted", "the interpreter ended while the run was open")
+        self.conclude("interrupted", "the interpreter ended while the run was open")
 
-    def _end(self, status: str, error: str | None) -> None:
+    def conclude(self, status: str, error: str | None) -> None:
+        """End the run with this status, and why in a line; once, and only in the process that made it."""
         run = self.run
         if run.info.pid != os.getpid() or not self._ended.acquire(blocking=False):
             return

@@ -68,8 +68,8 @@ class Recording:
         `status` is one of those of an ended run, `error` says why in a line. A run that was joined goes on.
         """
         owned = self._owned[-1] if self._owned else None
-        if isinstance(owned, Owned):
-            owned._end(status, error)
+        if owned is not None:
+            owned.conclude(status, error)
 
     async def __aenter__(self) -> LiveRun:
         return self.__enter__()
