@@ -41,9 +41,7 @@ CONTEXT_SETTINGS = {"allow_interspersed_args": False}
 
 
 def run(
-    command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND [ARGS]...", help="The command.", show_default=False)
-    ],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command.", show_default=False)],
     project: Annotated[
         str | None, typer.Option(metavar="P", help="Name of the project. Default: the command's name")
     ] = None,
