@@ -1,0 +1,117 @@
+"""What an engine is: something that runs attempts of tasks elsewhere and says what became of each.
+
+An engine knows nothing of futures, retries, caches or manifests. It is handed one attempt after another, runs each
+where it runs things, and reports: queued, started, and exactly one end. The session decides everything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Protocol
+
+from msgspec import Struct
+
+from flightlog.events import WorkerEvent
+from flightlog.events.base import doc
+
+
+class Work(Struct, frozen=True, kw_only=True):
+    """One attempt of one task, ready to travel: everything in it is bytes, text or a number."""
+
+    task_id: str
+    task: Annotated[str, doc("name of the task")]
+    attempt: int
+    call: Annotated[bytes, doc("pickled (function, args, kwargs)")]
+    args: Annotated[dict[str, Any], doc("arguments by name, bounded and redacted, as recorded")]
+    args_bytes: int
+    submitted: Annotated[float, doc("Unix time of the submission, for queue_s on the same host")]
+    place: Annotated[dict[str, str], doc("carrier of the run and of the span that submitted it")]
+    span_id: Annotated[str, doc("W3C span id of the attempt")]
+    component: str | None = None
+    timeout_s: float | None = None
+
+
+class Outcome(Struct, kw_only=True):
+    """What became of an attempt, measured where it ran; None is unknown."""
+
+    end: Literal["completed", "failed", "cancelled", "lost", "timed_out"]
+    result: Annotated[bytes | None, doc("pickled result of a completed attempt")] = None
+    error: Annotated[bytes | None, doc("pickled exception of a failed attempt, where it can be pickled")] = None
+    error_type: str | None = None
+    error_message: str | None = None
+    traceback: str | None = None
+    fingerprint: str | None = None
+    reason: Annotated[str | None, doc("why it was cancelled, lost or timed out")] = None
+    exit_code: int | None = None
+    signal: str | None = None
+    worker: str | None = None
+    host: str | None = None
+    pid: int | None = None
+    thread: int | None = None
+    started: Annotated[str | None, doc("timestamp of the start")] = None
+    ended: Annotated[str | None, doc("timestamp of the end")] = None
+    duration_s: float | None = None
+    queue_s: float | None = None
+    cpu_s: float | None = None
+    cpu_scope: Literal["thread", "process", "tree"] | None = None
+    peak_rss_bytes: int | None = None
+    rss_scope: Literal["process", "process_at_least", "tree"] | None = None
+    read_bytes: int | None = None
+    write_bytes: int | None = None
+    result_bytes: int | None = None
+    tags: dict[str, Any] = {}
+    metrics: dict[str, Any] = {}
+    nonfinite: dict[str, str] = {}
+
+
+class WorkerView(Struct, frozen=True, kw_only=True):
+    """A worker as its engine sees it now."""
+
+    worker: str
+    host: str | None
+    pid: int | None
+    running: Annotated[tuple[str, ...], doc("ids of the tasks it executes")] = ()
+
+
+class Reports(Protocol):
+    """Where an engine says what happens; callable from any thread, never raises, never blocks for long."""
+
+    def queued(self, task_id: str, attempt: int) -> None:
+        """The attempt waits for a worker."""
+        ...
+
+    def started(self, task_id: str, attempt: int, worker: str) -> None:
+        """A worker executes the attempt; the event `task_started` was written where it runs."""
+        ...
+
+    def ended(self, task_id: str, attempt: int, outcome: Outcome) -> None:
+        """The attempt is over: exactly once for each attempt that was submitted."""
+        ...
+
+    def worker(self, event: WorkerEvent) -> None:
+        """Something happened to a worker."""
+        ...
+
+
+class Engine(Protocol):
+    """Runs attempts. Every method is safe to call from any thread; none but `close` waits."""
+
+    def start(self, run_path: str | None, reports: Reports) -> None:
+        """Begin; workers may be launched now or when there is work. `run_path` is the run they record into."""
+        ...
+
+    def submit(self, work: Work) -> None:
+        """Take an attempt; its end will be reported."""
+        ...
+
+    def cancel(self, task_id: str, reason: str) -> bool:
+        """Give an attempt up, also one that runs where that is possible; whether it will be reported as cancelled."""
+        ...
+
+    def workers(self) -> Sequence[WorkerView]:
+        """The workers there are."""
+        ...
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """End all workers; whatever had not ended by then is reported as cancelled or lost."""
+        ...

@@ -1,0 +1,1 @@
+"""Manifest, plan, lock, session, client and cache: the second way in."""

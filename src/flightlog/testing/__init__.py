@@ -1,0 +1,1 @@
+"""A test kit for extensions: contracts that every engine passes."""
