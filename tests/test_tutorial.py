@@ -108,7 +108,14 @@ def test_step_2_reads_the_events_line_by_line(run):
     )
     kinds = [line.split(" | ")[1] for line in lines]
     steps = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
-    assert steps == {"task_submitted": SCENARIOS, "task_started": SCENARIOS, "task_completed": SCENARIOS}
+    assert steps == {
+        "task_submitted": SCENARIOS + 1,
+        "task_queued": SCENARIOS + 2,
+        "task_started": SCENARIOS + 2,
+        "task_completed": SCENARIOS,
+        "task_retried": 1,
+        "task_failed": 1,
+    }
 
 
 def test_step_2_computes_statistics_with_pandas(run):
@@ -138,9 +145,8 @@ def test_step_4_sees_whether_workers_sit_idle(run):
 
 def test_step_4_sees_whether_caching_helps(run):
     [line], _ = output_of([READ_WITH_PANDAS, CACHING], run)
-    assert (
-        line == f"Cache hit rate: {100 * 4 / SCENARIOS:.1f}%"
-    )  # eight solutions were computed, four were reused
+    # Each of the scenarios is simulated, and looks up one of eight solutions.
+    assert 0 <= number_in(line) <= round(100 * (SCENARIOS - 8) / (2 * SCENARIOS), 1)
 
 
 def test_step_5_prints_a_line_for_each_run(run):

@@ -5,10 +5,15 @@ FlightlogError
 ├── RunNotFound         no run of that name, id or path
 ├── AmbiguousRun        a prefix that several runs share
 ├── DamagedRun          a run directory that holds nothing readable
+├── ManifestError       a manifest that says something it cannot mean; all problems at once
+├── TaskError           a task failed, and there is no exception of its own to raise
+│   └── CommandError    a command that ran as a task ended with another exit code than 0
 └── MissingExtra        an optional dependency is not installed
 
 The recording path raises none of them: it counts what it could not record and says so once.
 """
+
+from collections.abc import Sequence
 
 
 class FlightlogError(Exception):
@@ -31,5 +36,41 @@ class DamagedRun(FlightlogError):  # noqa: N818 - reads as what happened
     """A run directory that holds nothing readable."""
 
 
+class ManifestError(FlightlogError):
+    """A manifest is wrong; one line a problem, each with file, line, what was found and what was meant."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(tuple(problems))
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """The problems, in the order of the checks; never none."""
+        found: tuple[str, ...] = self.args[0]
+        return found
+
+    def __str__(self) -> str:
+        return "\n".join(self.problems)
+
+
 class MissingExtra(FlightlogError):  # noqa: N818 - reads as what happened
     """An optional dependency is not installed; the message holds the line that installs it."""
+
+
+class TaskError(FlightlogError):
+    """A task failed, and there is no exception of its own to raise: it cannot be pickled, or nothing was raised here.
+
+    `error_type` names the class of the original exception, or says what happened (`WorkerLost`, `TimeoutError`);
+    `remote_traceback` is the traceback in the worker, if there was one.
+    """
+
+    error_type: str | None = None
+    remote_traceback: str | None = None
+
+
+class CommandError(TaskError):
+    """A command that ran as a task failed; `exit_code` or `signal` says how, the tails how its output ended."""
+
+    exit_code: int | None = None
+    signal: str | None = None
+    stdout: str = ""
+    stderr: str = ""

@@ -19,6 +19,7 @@ DOCUMENTED: dict[str, str] = {
     "FLIGHTLOG_TELEMETRY": "Whether to record at all: 0, 1, true, false, on or off; on if unset.",
     "FLIGHTLOG_TELEMETRY_PARQUET": "Whether a closed run gets Parquet copies of its streams; off if unset.",
     "FLIGHTLOG_RUNS_DIR_REMOTE": "Address that closed runs are copied to, such as `s3://bucket/runs`.",
+    "FLIGHTLOG_TARGET": "Target of the manifest to run on, where no argument names one.",
     "FLIGHTLOG_RUN": "Absolute path of the run directory a child process joins; set by Flightlog itself.",
     "TRACEPARENT": "W3C trace context of the span that started this process; set by Flightlog and other tracers.",
 }
@@ -37,6 +38,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     enabled: bool = True
     parquet: bool = False
     remote: str | None = None
+    target: str | None = None
+    """The target of a manifest, blanks around it taken off; whether there is one of that name shows later."""
     run: str | None = None
     """The run directory that this process joins."""
     traceparent: str | None = None
@@ -55,6 +58,7 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
             environ, "FLIGHTLOG_TELEMETRY_PARQUET", False, "no Parquet copies are made", problems
         ),
         remote=_text(environ, "FLIGHTLOG_RUNS_DIR_REMOTE"),
+        target=(_text(environ, "FLIGHTLOG_TARGET") or "").strip() or None,
         run=_run(environ, problems),
         traceparent=_traceparent(environ, problems),
         problems=tuple(problems),

@@ -18,16 +18,21 @@ PROGRAM = "flightlog"
 COMMANDS = {
     "demo": "flightlog.cli.demo:demo",
     "run": "flightlog.cli.run:run",
+    "validate": "flightlog.cli.validate:validate",
+    "plan": "flightlog.cli.plan:plan",
+    "explain": "flightlog.cli.explain:explain",
     "report": "flightlog.cli.report:report",
     "list": "flightlog.cli.list:list_runs",
     "verify": "flightlog.cli.verify:verify",
     "gc": "flightlog.cli.gc:gc",
+    "cache": "flightlog.cli.cache:cache",
     "schema": "flightlog.cli.schema:schema",
 }
 """Every command, as `module:function`, in the order of `--help`.
 
 The function takes its options as Typer reads them from annotations, and its docstring is the help. The module's
 docstring opens the command's page; its `CONTEXT_SETTINGS`, where there are any, change how arguments are read.
+A command with sub-commands is a `Typer` of its own in the place of the function.
 """
 
 
@@ -98,8 +103,11 @@ def make_app(names: Iterable[str]) -> typer.Typer:
     for name in names:
         module_name, _, function = COMMANDS[name].partition(":")
         module = import_module(module_name)
-        settings = getattr(module, "CONTEXT_SETTINGS", None)
-        app.command(name, context_settings=settings)(getattr(module, function))
+        found = getattr(module, function)
+        if isinstance(found, typer.Typer):
+            app.add_typer(found, name=name)
+        else:
+            app.command(name, context_settings=getattr(module, "CONTEXT_SETTINGS", None))(found)
     return app
 
 

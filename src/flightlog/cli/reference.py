@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from flightlog.cli.main import COMMANDS, PROGRAM, make_app
 from flightlog.events.reference import reference_page
@@ -34,16 +36,21 @@ def command_page(name: str) -> str:
 
 
 def help_text(name: str) -> str:
-    """What `flightlog NAME --help` prints, at a fixed width."""
+    """What `flightlog NAME --help` prints, at a fixed width; then the same of each of its sub-commands."""
     import typer
     from typer.main import get_command
 
-    group = get_command(make_app([name]))
+    def texts(command: Any, context: typer.Context) -> Iterator[str]:
+        with context:
+            yield str(command.get_help(context)).rstrip()
+            for sub, found in getattr(command, "commands", {}).items():
+                yield from texts(found, typer.Context(found, info_name=sub, parent=context))
+
+    group: Any = get_command(make_app([name]))
     settings = {**group.context_settings, "terminal_width": WIDTH}
     with typer.Context(group, info_name=PROGRAM, **settings) as outer:
-        command = group.get_command(outer, name)  # type: ignore[attr-defined]
-        with typer.Context(command, info_name=name, parent=outer) as inner:
-            return str(command.get_help(inner)).rstrip()
+        command = group.get_command(outer, name)
+        return "\n\n".join(texts(command, typer.Context(command, info_name=name, parent=outer)))
 
 
 def write_pages(folder: Path) -> None:

@@ -3,9 +3,10 @@
     flightlog schema tasks        # a line of tasks.jsonl
     flightlog schema              # a line of any stream
     flightlog schema report       # the report's JSON, which is also summary.json
+    flightlog schema manifest     # flightlog.yaml, for editors
 
 The schemas are made from the declarations that the recorder writes by, in the dialect 2020-12. Fields beyond the
-declared ones are valid: newer versions may add some.
+declared ones are valid: newer versions may add some. Not so in a manifest, where an unknown key is a mistake.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import typer
 from flightlog.cli.output import put
 
 REPORT = "report"
+MANIFEST = "manifest"
 
 
 def complete_stream(incomplete: str) -> list[str]:
     """Names that the command takes, for the shell."""
     from flightlog.events import streams
 
-    return [name for name in (REPORT, *streams()) if name.startswith(incomplete)]
+    return [name for name in (REPORT, MANIFEST, *streams()) if name.startswith(incomplete)]
 
 
 def schema(
@@ -31,13 +33,13 @@ def schema(
         str | None,
         typer.Argument(
             metavar="STREAM",
-            help="A stream, such as tasks, or 'report'. Default: any stream",
+            help="A stream, such as tasks, or 'report' or 'manifest'. Default: any stream",
             autocompletion=complete_stream,
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Print the JSON Schema of a stream's lines, or of the report.
+    """Print the JSON Schema of a stream's lines, of the report, or of a manifest.
 
     Example: flightlog schema tasks
     """
@@ -46,5 +48,10 @@ def schema(
     from flightlog.analyze.summary import summary_schema
     from flightlog.events.schema import json_schema
 
-    found = summary_schema() if stream == REPORT else json_schema(stream)
+    if stream == MANIFEST:
+        from flightlog.session.manifest_schema import manifest_schema
+
+        found = manifest_schema()
+    else:
+        found = summary_schema() if stream == REPORT else json_schema(stream)
     put(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")

@@ -1,1 +1,74 @@
-"""Where tasks run: one contract, many engines."""
+"""Where tasks run: one contract, many engines, all through the same door."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from flightlog.errors import MissingExtra, UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+    from flightlog.engines.contract import Engine
+
+ENTRY_POINTS = "flightlog.engines"
+"""The entry-point group that names engines: provider to a class or function that takes its options by name."""
+
+
+def make_engine(provider: str, options: Mapping[str, Any]) -> Engine:
+    """The engine of a provider with these options, not started; an option that is None stands for its default.
+
+    `UsageError` for a provider that no installed distribution offers and for options that the engine does not
+    take, with the nearest right name; `MissingExtra` where what the engine needs is not installed.
+    """
+    from importlib.metadata import entry_points
+
+    points = {point.name: point for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda p: p.value)}
+    if provider not in points:
+        known = f"Installed are {', '.join(sorted(points))}." if points else "None is installed."
+        raise UsageError(
+            f"there is no engine for the provider {provider!r}.{_near(provider, points)} {known}"
+        )
+    factory = _load(points[provider])
+    given = {name: value for name, value in options.items() if value is not None}
+    _check_options(provider, factory, given)
+    engine: Engine = factory(**given)
+    return engine
+
+
+def _load(point: EntryPoint) -> Callable[..., Any]:
+    try:
+        factory: Callable[..., Any] = point.load()
+    except ImportError as error:
+        package = point.dist.name if point.dist is not None else "flightlog"
+        extras = point.extras or ([point.name] if package == "flightlog" else [])
+        wanted = f"{package}[{','.join(extras)}]" if extras else error.name or package
+        raise MissingExtra(
+            f"the provider {point.name!r} needs what is not installed here ({error}): pip install '{wanted}'"
+        ) from error
+    except AttributeError as error:
+        raise UsageError(f"the provider {point.name!r} leads nowhere: there is no {point.value}") from error
+    return factory
+
+
+def _check_options(provider: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    from inspect import Parameter, signature
+
+    parameters = signature(factory).parameters.values()
+    if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters):
+        return
+    taken = [
+        p.name for p in parameters if p.kind in (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    ]
+    for name in options:
+        if name not in taken:
+            listed = f"It takes {', '.join(taken)}." if taken else "It takes none."
+            raise UsageError(f"the engine {provider!r} has no option {name!r}.{_near(name, taken)} {listed}")
+
+
+def _near(name: str, names: Any) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, names, n=1)
+    return f" Did you mean {near[0]!r}?" if near else ""

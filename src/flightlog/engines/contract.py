@@ -36,7 +36,9 @@ class Outcome(Struct, kw_only=True):
 
     end: Literal["completed", "failed", "cancelled", "lost", "timed_out"]
     result: Annotated[bytes | None, doc("pickled result of a completed attempt")] = None
-    error: Annotated[bytes | None, doc("pickled exception of a failed attempt, where it can be pickled")] = None
+    error: Annotated[bytes | None, doc("pickled exception of a failed attempt, where it can be pickled")] = (
+        None
+    )
     error_type: str | None = None
     error_message: str | None = None
     traceback: str | None = None

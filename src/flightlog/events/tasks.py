@@ -26,6 +26,9 @@ class TaskSubmitted(TaskEvent, kw_only=True, tag="task_submitted"):
     """A task was handed over for execution."""
 
     args: Annotated[Json, doc("arguments by name, bounded and redacted")]
+    args_digest: Annotated[
+        str | None, doc("digest of the arguments: tasks of one name with the same one match between runs")
+    ] = None
     depends_on: Annotated[list[str], doc("task ids it waits for, where the engine knows them")] = []
 
 
@@ -48,6 +51,9 @@ class TaskEnded(TaskEvent, kw_only=True):
     args: Annotated[Json, doc("arguments by name, bounded and redacted")]
     worker: Annotated[str | None, doc("worker that executed it; null if it never started")]
     duration_s: Annotated[Seconds | None, doc("execution alone, on the worker's monotonic clock")]
+    args_digest: Annotated[
+        str | None, doc("digest of the arguments: tasks of one name with the same one match between runs")
+    ] = None
     queue_s: Annotated[Seconds | None, doc("from submission to start; null where the engine hides it")] = None
     cpu_s: Annotated[Seconds | None, doc("CPU time, user and system, of what `cpu_scope` says")] = None
     cpu_percent: Annotated[Percent | None, doc("cpu_s over duration_s; 100 is one core")] = None

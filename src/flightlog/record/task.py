@@ -16,62 +16,46 @@ if TYPE_CHECKING:
     from flightlog.record.run import LiveRun
 
 
-class TaskSpan(Span):
-    """One attempt of one task, from `__enter__` to `__exit__`; spans inside it have it as parent.
+class AttemptSpan(Span):
+    """One attempt of one task while it executes, and what it used; whoever runs it records it.
 
-    It has a span's interface: `metrics`, `tags`, `add_metric`, `set_status`, `duration`. It is recorded in `tasks`
-    alone. An exception makes it failed; cancellation, Ctrl-C and a closed generator make it cancelled; `set_status`
-    with "error" makes it failed for code that returns its errors.
+    It has a span's interface: `metrics`, `tags`, `add_metric`, `set_status`, `duration`. Spans opened between
+    `open_in` and `close` have it as parent.
     """
 
     shown_open = False  # its start is an event of its own
 
-    def __init__(self, run: LiveRun, name: str, args: dict[str, Any]) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__(name, {})
-        self._run, self._args = run, args
         self._meter = UsageMeter()
 
-    def __enter__(self) -> Self:
-        run = self._run
-        here = current.get()
-        if here is None or here._sink is not run.recorder:
-            here = run.root
-        if here._sink is None:
-            return self
-        self._sink, self._parent = run.recorder, here
-        self.span_id = run.recorder.next_id()
-        run.recorder.open[self.span_id] = self
-        current.set(self)
-        self._start = monotonic_ns()
-        args, _ = clean(self._args)
-        self._args = args
-        start = run.recorder.clock.iso(self._start)
-        ids = self._ids()
-        run.emit(TaskSubmitted(timestamp=start, args=args, **ids))
-        run.emit(TaskStarted(timestamp=start, worker=run.lane(), queue_s=0.0, **ids))
+    def open_in(self, parent: Span, span_id: str) -> None:
+        """Be the current span of this context, inside another one that is open."""
+        sink = parent._sink
+        if sink is not None:
+            self._sink, self._parent, self.span_id = sink, parent, span_id
+            sink.open[span_id] = self
+            current.set(self)
+
+    def measure(self) -> None:
+        """Execution begins now, on this thread."""
         self._meter.start()
         self._start = monotonic_ns()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        start, run = self._start, self._run
-        if start is None:
-            super().__exit__(None, None, None)
-            return
+    def close(self) -> dict[str, Any]:
+        """Execution is over: how long it took, what it used, what the code inside set; named as in `TaskEnded`."""
+        start, end = self._start, monotonic_ns()
         usage = self._meter.stop()
-        seconds = (monotonic_ns() - start) / 1e9
-        metrics, marks = clean(dict(self.metrics), keys_secret=False)
-        tags, tag_marks = clean(dict(self.tags))
-        ended: dict[str, Any] = {
-            **self._ids(),
-            "args": self._args,
-            "worker": run.lane(),
-            "duration_s": seconds,
-            "queue_s": 0.0,
+        self.duration_s = None if start is None else (end - start) / 1e9
+        metrics, marks = clean(dict(self.metrics), keys_secret=False) if self.metrics else ({}, {})
+        tags, tag_marks = clean(dict(self.tags)) if self.tags else ({}, {})
+        sink, self._sink, self._start = self._sink, None, None
+        if sink is not None:
+            sink.open.pop(self.span_id, None)
+        super().__exit__(None, None, None)  # the context goes back to the parent
+        return {
+            "duration_s": self.duration_s,
             "cpu_s": usage.cpu_s,
-            "cpu_percent": 100 * usage.cpu_s / seconds if usage.cpu_s is not None and seconds > 0 else None,
             "cpu_scope": usage.cpu_scope,
             "peak_rss_bytes": usage.peak_rss_bytes,
             "rss_scope": usage.rss_scope,
@@ -81,12 +65,55 @@ class TaskSpan(Span):
             "metrics": metrics,
             "nonfinite": {**tag_marks, **marks},
         }
-        run.recorder.open.pop(self.span_id, None)
-        self.duration_s, self._start, self._sink = seconds, None, None
-        super().__exit__(None, None, None)
-        if _is_cancellation(kind):
+
+
+class TaskSpan(AttemptSpan):
+    """One attempt of one task, from `__enter__` to `__exit__`; spans inside it have it as parent.
+
+    It is recorded in `tasks` alone. An exception makes it failed; cancellation, Ctrl-C and a closed generator make
+    it cancelled; `set_status` with "error" makes it failed for code that returns its errors.
+    """
+
+    def __init__(self, run: LiveRun, name: str, args: dict[str, Any]) -> None:
+        super().__init__(name)
+        self._run, self._args = run, args
+
+    def __enter__(self) -> Self:
+        run = self._run
+        here = current.get()
+        if here is None or here._sink is not run.recorder:
+            here = run.root
+        if here._sink is None:
+            return self
+        self.open_in(here, run.recorder.next_id())
+        self._args, _ = clean(self._args)
+        start = run.recorder.clock.now()
+        ids = self._ids()
+        run.emit(TaskSubmitted(timestamp=start, args=self._args, **ids))
+        run.emit(TaskStarted(timestamp=start, worker=run.lane(), queue_s=0.0, **ids))
+        self.measure()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        run = self._run
+        if self._start is None:
+            super().__exit__(None, None, None)
+            return
+        measured = self.close()
+        cpu_s, seconds = measured["cpu_s"], measured["duration_s"]
+        ended: dict[str, Any] = {
+            **self._ids(),
+            **measured,
+            "args": self._args,
+            "worker": run.lane(),
+            "queue_s": 0.0,
+            "cpu_percent": 100 * cpu_s / seconds if cpu_s is not None and seconds > 0 else None,
+        }
+        if is_cancellation(kind):
             run.emit(TaskCancelled(reason=kind.__name__ if kind else None, **ended))
-        elif kind is not None and error is not None and not _is_clean_exit(error):
+        elif kind is not None and error is not None and not is_clean_exit(error):
             facts = {"task": self.name, "task_id": self.span_id, "attempt": 1, "worker": ended["worker"]}
             text = run.note_failure(error, "task", span_id=self.span_id, **facts)
             run.emit(
@@ -112,7 +139,8 @@ class TaskSpan(Span):
         }
 
 
-def _is_cancellation(kind: type[BaseException] | None) -> bool:
+def is_cancellation(kind: type[BaseException] | None) -> bool:
+    """Whether an exception of this class gives a task up, rather than failing it."""
     if kind is None:
         return False
     return issubclass(kind, KeyboardInterrupt | GeneratorExit) or any(
@@ -120,7 +148,8 @@ def _is_cancellation(kind: type[BaseException] | None) -> bool:
     )
 
 
-def _is_clean_exit(error: BaseException) -> bool:
+def is_clean_exit(error: BaseException) -> bool:
+    """Whether it is `sys.exit()` of a program that is content."""
     return isinstance(error, SystemExit) and error.code in (None, 0)
 
 

@@ -1,0 +1,148 @@
+"""Shows, explains and prunes the results that `@cacheable` functions have kept.
+
+    flightlog cache stats
+    flightlog cache explain simulate
+    flightlog cache prune --older-than 30d --max-bytes 10GB --dry-run
+
+`stats` counts results and bytes by function, what the results took to make, and how often the runs recorded here used
+them. `explain` shows what is kept of a function (by its name, in full or its last parts) or of a key (six hex digits or
+more), and why the last result was missing: `never seen`, `code changed`, `arguments changed` (and which), `expired`,
+`damaged` or `recompute asked for`.
+
+`prune` removes results that were not used for as long as `--older-than` says, then the longest unused until the rest
+takes no more than `--max-bytes`; damaged and unfinished files go in any case. `--function` looks at one function alone.
+A result that was removed is made again when it is asked for. A file that could not be removed is named on standard
+error, and the exit code is 1 then.
+
+Results are pickles, and reading one can run code: a folder that other users can write to is refused, with exit code 2.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flightlog.cli.options import AnyFormat, Format, RunsDir, runs_folder
+from flightlog.cli.output import note, put, wants_color, width
+from flightlog.errors import UsageError
+from flightlog.session.cache_store import Cache
+
+cache = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Show, explain and prune the results that functions have kept.\n\nExample: flightlog cache stats",
+)
+
+CacheDir = Annotated[
+    Path | None, typer.Option("--cache-dir", metavar="D", help="Folder of results. Default: .flightlog/cache")
+]
+
+
+@cache.command()
+def stats(cache_dir: CacheDir = None, runs_dir: RunsDir = None, format_: AnyFormat = Format.text) -> None:
+    """Count the results, by function.
+
+    Example: flightlog cache stats --format json
+    """
+    from flightlog.session.cache_contents import recorded_hits
+    from flightlog.session.cache_contents import stats as count
+    from flightlog.show.cache import stats_text
+
+    counted = count(_opened(cache_dir), recorded_hits(runs_folder(runs_dir)))
+    put(_json(counted) if format_ is Format.json else stats_text(counted, width=width(), color=wants_color()))
+
+
+@cache.command()
+def prune(
+    older_than: Annotated[
+        str | None, typer.Option(metavar="AGE", help="Remove what was not used for longer, such as 30d.")
+    ] = None,
+    max_bytes: Annotated[
+        str | None,
+        typer.Option(metavar="SIZE", help="Remove the longest unused until the rest fits, such as 10GB."),
+    ] = None,
+    function: Annotated[str | None, typer.Option(metavar="F", help="Only results of this function.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    cache_dir: CacheDir = None,
+) -> None:
+    """Remove results that are old, too many or damaged.
+
+    Example: flightlog cache prune --older-than 30d --max-bytes 10GB --dry-run
+    """
+    import time
+
+    from flightlog.session import cache_contents
+    from flightlog.show.phrases import count_text
+    from flightlog.show.terminal import clean
+    from flightlog.units import format_bytes, parse_age, parse_size
+
+    if older_than is None and max_bytes is None:
+        raise UsageError("say what may go: --older-than AGE, --max-bytes SIZE, or both")
+    age_s = None if older_than is None else parse_age(older_than)
+    limit = None if max_bytes is None else parse_size(max_bytes)
+    opened, now = _opened(cache_dir), time.time()
+    entries = list(cache_contents.stored(opened))
+    chosen = cache_contents.plan_prune(
+        entries, older_than_s=age_s, max_bytes=limit, function=function, now=now
+    )
+    gone = []
+    for entry in chosen:
+        try:
+            if not dry_run:
+                cache_contents.remove(opened, entry)
+        except OSError as error:
+            note(f"{entry.path}: {error.strerror or error}")
+            continue
+        gone.append(entry)
+        put(f"{entry.path.name[:12]}  {format_bytes(entry.bytes)}  {clean(entry.function)}\n")
+    paths = {entry.path for entry in gone}
+    left = [entry for entry in entries if entry.path not in paths]
+    if not dry_run:
+        cache_contents.forget_codes(opened, gone, left)
+        for path in cache_contents.leftovers(opened, now):
+            path.unlink(missing_ok=True)
+    removed = "Would remove" if dry_run else "Removed"
+    freed, rest = (format_bytes(sum(entry.bytes for entry in some)) for some in (gone, left))
+    put(
+        f"{removed} {count_text(len(gone), 'result')}, {freed}; {count_text(len(left), 'result')}, {rest} left.\n"
+    )
+    if len(gone) < len(chosen):
+        raise typer.Exit(1)
+
+
+@cache.command()
+def explain(
+    what: Annotated[
+        str, typer.Argument(metavar="FUNCTION|KEY", help="A function's name, or digits of a key.")
+    ],
+    cache_dir: CacheDir = None,
+    format_: AnyFormat = Format.text,
+) -> None:
+    """Show what is kept, and why the last result was missing.
+
+    Example: flightlog cache explain simulate
+    """
+    from flightlog.session.cache_contents import explain as explain_what
+    from flightlog.show.cache import explained_text
+
+    found = explain_what(_opened(cache_dir), what)
+    if format_ is Format.json:
+        put(_json(found))
+        return
+    put("\n".join(explained_text(one, width=width(), color=wants_color()) for one in found))
+
+
+def _opened(folder: Path | None) -> Cache:
+    from flightlog.session.cache_contents import check
+
+    opened = Cache(folder)
+    check(opened)
+    return opened
+
+
+def _json(value: object) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"

@@ -1,0 +1,35 @@
+"""Says in words what a manifest means: what would run where, what an overlay changes, and where each value comes from.
+
+    flightlog explain
+    flightlog explain --target cluster
+
+Every value is listed as it was written, with its line, the overlay it came from, and whether the variables in it are set;
+what they hold is not shown.
+"""
+
+from __future__ import annotations
+
+import os
+
+from flightlog.cli.manifests import ManifestFile, TargetName, note_unset, problems_noted
+from flightlog.cli.output import put, wants_color, width
+
+
+def explain(manifest: ManifestFile = None, target: TargetName = None) -> None:
+    """Say what a manifest means, and where each value comes from.
+
+    Example: flightlog explain --target cluster
+    """
+    from flightlog.session.explanation import explain as explained
+    from flightlog.session.manifest import load_manifest
+    from flightlog.session.plan import make_plan
+    from flightlog.session.targets import pick_target
+    from flightlog.show.plan import explanation_text
+
+    with problems_noted():
+        found = load_manifest(manifest)
+        chosen = pick_target(found, target)
+        plan = make_plan(found, chosen, os.environ)
+    note_unset(found, chosen)
+    why = explained(found, chosen, os.environ)
+    put(explanation_text(plan, why, width=width(), color=wants_color()))

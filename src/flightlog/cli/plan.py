@@ -1,0 +1,131 @@
+"""Shows what a session would run, where and with what, without running anything.
+
+    flightlog plan
+    flightlog plan --target cluster --format json --output plan.json
+    flightlog plan --check                # what differs from the last run that has a lock
+    flightlog plan --check a1b2c3d4       # from this run
+
+The plan holds the engine's options, the resources of each component, how each task is run, what the last five runs of
+the project say of its tasks (durations, CPUs, memory), and the expected cost: the target's rates by the workers by the
+median duration of those runs, or the reason why it is unknown.
+
+A plan can be kept and shared: texts that come from variables stand in it as `${NAME}`, and secrets that were written out
+are redacted. Variables that are not set are noted; where a number or a name needs one, there is no plan.
+
+A session keeps a lock with each run: hashes of the manifest and of the task functions' sources, versions of Python and
+packages, the git commit, image digests. `--check` holds it against now and lists what differs; functions are looked up in
+their files and nothing is imported. The exit code is then 0 if nothing differs and 1 if something does.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flightlog.cli.manifests import TargetName, note_unset, problems_noted
+from flightlog.cli.options import AnyFormat, Format, RunsDir, complete_run, runs_folder
+from flightlog.cli.output import put, wants_color, width, write_file
+from flightlog.errors import UsageError
+
+if TYPE_CHECKING:
+    from flightlog.session.manifest import Manifest
+
+
+def plan(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help="With --check: the run to check against. Default: the last of the project that has a lock",
+            autocompletion=complete_run,
+            show_default=False,
+        ),
+    ] = None,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(
+            "--manifest",
+            metavar="F",
+            help="The manifest, or its folder. Default: flightlog.yaml here or above",
+        ),
+    ] = None,
+    target: TargetName = None,
+    check: Annotated[bool, typer.Option("--check", help="Say what differs from the lock of a run.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Write no file: print what --output would hold.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="F", help="Write to this file, and nothing to standard output."
+        ),
+    ] = None,
+    format_: AnyFormat = Format.text,
+    runs_dir: RunsDir = None,
+) -> None:
+    """Show what would run where, with what, at which cost.
+
+    Example: flightlog plan --target cluster
+    """
+    if run is not None and not check:
+        raise UsageError(f"{run!r} names a run, which only --check takes; name a manifest with --manifest")
+    if output is not None and not output.parent.is_dir():
+        raise UsageError(f"cannot write {output}: there is no folder {output.parent}")
+    from flightlog.session.manifest import load_manifest
+
+    with problems_noted():
+        found = load_manifest(manifest)
+        if check:
+            text, differs = _checked(found, run, target, runs_folder(runs_dir), format_)
+        else:
+            text, differs = _planned(found, target, runs_folder(runs_dir), format_, output is not None), False
+    if output is None or dry_run:
+        put(text)
+    else:
+        write_file(output, text)
+    if differs:
+        raise typer.Exit(1)
+
+
+def _planned(manifest: Manifest, target: str | None, runs_dir: Path, format_: Format, to_file: bool) -> str:
+    from flightlog.session.history import read_history
+    from flightlog.session.plan import make_plan, plan_bytes
+    from flightlog.session.targets import pick_target
+    from flightlog.show.plan import plan_text
+
+    chosen = pick_target(manifest, target)
+    project = manifest.resolved(os.environ, chosen, raw=True).project.name
+    made = make_plan(manifest, chosen, os.environ, read_history(runs_dir, project))
+    note_unset(manifest, chosen)
+    if format_ is Format.json:
+        return plan_bytes(made).decode()
+    return plan_text(made) if to_file else plan_text(made, width=width(), color=wants_color())
+
+
+def _checked(
+    manifest: Manifest, ref: str | None, target: str | None, runs_dir: Path, format_: Format
+) -> tuple[str, bool]:
+    import msgspec
+
+    from flightlog.record.environment import read_environment
+    from flightlog.session.lock import compare_locks, find_lock, relock
+    from flightlog.session.targets import pick_target
+    from flightlog.show.plan import differences_text
+    from flightlog.store.run import open_run
+
+    chosen = pick_target(manifest, target)
+    project = manifest.resolved(os.environ, chosen, raw=True).project.name
+    path, before = find_lock(ref, runs_dir, project)
+    ran_on = open_run(path).info.target
+    if target is None and ran_on in manifest.targets:
+        chosen = ran_on
+    whole = manifest.for_target(chosen, os.environ)
+    after = relock(whole, before, read_environment(cwd=manifest.path.parent))
+    found = compare_locks(before, after)
+    if format_ is Format.json:
+        document = {"run": path.name, "differences": found}
+        return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n", bool(found)
+    return differences_text(path.name, found, color=wants_color()), bool(found)

@@ -1,0 +1,67 @@
+"""Checks a manifest and says everything that is wrong with it, each with its line.
+
+    flightlog validate
+    flightlog validate experiments/flightlog.yaml --target cluster
+
+Unknown keys, wrong types, bad sizes and durations, unknown components, overlays and providers are found, in overlays too,
+with the nearest right name. A provider whose engine is not installed is fine.
+
+Without `--target` all targets are checked, each with its overlay; variables that are not set are then only noted, for the
+manifest may be meant for another machine. With `--target` they are problems.
+
+The exit code is 0 if all is well, 1 if something is wrong, 2 if there is no manifest. `flightlog schema manifest` prints
+the JSON Schema for editors.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from flightlog.cli.manifests import ManifestFile, complete_target
+from flightlog.cli.output import note, put
+from flightlog.errors import ManifestError
+
+
+def validate(
+    manifest: ManifestFile = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            "--target", metavar="T", help="Only this target. Default: all", autocompletion=complete_target
+        ),
+    ] = None,
+) -> None:
+    """Check a manifest.
+
+    Example: flightlog validate --target cluster
+    """
+    from flightlog.session.manifest import load_manifest
+    from flightlog.session.targets import pick_target
+    from flightlog.show.phrases import count_text
+    from flightlog.show.terminal import clean
+
+    try:
+        found = load_manifest(manifest)
+    except ManifestError as error:
+        put("".join(f"{clean(problem)}\n" for problem in error.problems))
+        raise typer.Exit(1) from None
+    chosen = found.targets if target is None else (pick_target(found, target),)
+    problems = dict.fromkeys(problem for name in chosen for problem in found.problems(os.environ, name))
+    wrong = [problem for problem in problems if target is not None or not problem.unset]
+    for problem in problems:
+        if problem not in wrong:
+            note(problem.sentence(found.name))
+    put(
+        "".join(f"{clean(problem.sentence(found.name))}\n" for problem in sorted(wrong, key=lambda p: p.line))
+    )
+    if wrong:
+        raise typer.Exit(1)
+    counts = [count_text(len(found.targets), "target")]
+    for key in ("components", "tasks"):
+        node = found.tree.get(key)
+        number = len(node.value) if node is not None and isinstance(node.value, dict) else 0
+        counts.append(count_text(number, key.removesuffix("s")))
+    put(f"{clean(found.name)}: ok, {', '.join(counts)}\n")

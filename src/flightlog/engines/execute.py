@@ -1,0 +1,208 @@
+"""One attempt of a task, executed here and now: the truth is measured where the task runs.
+
+Every engine calls `execute`, in whatever process or thread it runs tasks in.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from contextvars import copy_context
+from pathlib import Path
+from typing import Any, NoReturn
+
+from msgspec import Struct
+
+from flightlog.engines.contract import Outcome, Work
+from flightlog.events import TaskStarted
+from flightlog.record.active import run_of
+from flightlog.record.carrier import RUN, attached
+from flightlog.record.clock import Clock, monotonic_ns
+from flightlog.record.failure import describe
+from flightlog.record.span import current
+from flightlog.record.task import AttemptSpan, is_cancellation, is_clean_exit
+from flightlog.record.values import bounded, type_name
+from flightlog.samplers.procfs import PROC
+from flightlog.store.liveness import this_host
+
+CLOCKS_DIFFER_S = 0.001
+"""Two processes of one host disagree on the time by less than this."""
+
+_clock = Clock()
+
+
+class Started(Struct, frozen=True, array_like=True):
+    """When an attempt began, for those who wait for it elsewhere."""
+
+    timestamp: str
+    monotonic_ns: int
+    """On the clock that all processes of this host share."""
+    queue_s: float | None
+
+
+def execute(
+    work: Work,
+    *,
+    worker: str,
+    alone: bool,
+    started: Callable[[Started], None] | None = None,
+    proc: Path = PROC,
+) -> Outcome:
+    """Run an attempt on this thread and say what became of it; never raises, whatever the task does.
+
+    The run that `work.place` names is joined; `task_started` is recorded, and `started` called, before the function
+    is even unpickled. The end is not recorded: that is for whoever gets the outcome. `alone` says that this process
+    executes one task at a time: then its peak memory is the task's.
+
+    `duration_s` and what was used are the function's alone, without unpickling it and pickling its result. A result
+    that does not pickle is a failure; an exception that does not pickle, or not unpickle again, travels as text.
+    An attempt that marked itself with `set_status("error")` is failed, and its result is there all the same.
+    A child that the task forked, and that comes back from the function, ends here.
+    """
+    return copy_context().run(_execute, work, worker, alone, started, proc)
+
+
+def _execute(
+    work: Work, worker: str, alone: bool, started: Callable[[Started], None] | None, proc: Path
+) -> Outcome:
+    pid = os.getpid()
+    returned: Any = None
+    error: BaseException | None = None
+    peak_is_exact = False
+    with attached(work.place):
+        span = AttemptSpan(work.task)
+        start, clock = _begin(work, worker, span)
+        try:
+            if started is not None:
+                started(start)
+            function, args, kwargs = pickle.loads(work.call)  # noqa: S301 - from the session that this worker is of
+            peak_is_exact = alone and _reset_peak(proc)
+            span.measure()
+            returned = function(*args, **kwargs)
+        except BaseException as raised:  # noqa: BLE001 - whatever a task ends with is its outcome, not the worker's end
+            error = raised
+        ended = clock.now()
+        if os.getpid() != pid:
+            _leave_forked(error)
+        measured = span.close()
+    if peak_is_exact and measured["rss_scope"] == "process_at_least":
+        measured["rss_scope"] = "process"  # memory never rose above where it stood at the ends
+    outcome = Outcome(
+        end="completed",
+        worker=worker,
+        host=this_host(),
+        pid=pid,
+        thread=threading.get_ident(),
+        started=start.timestamp,
+        ended=ended,
+        queue_s=start.queue_s,
+        **measured,
+    )
+    if error is None or is_clean_exit(error):
+        _add_result(outcome, work.task, returned)
+        if span.status == "error" and outcome.end == "completed":
+            outcome.end = "failed"
+            outcome.error_message = None if span.error_message is None else bounded(span.error_message, 2000)
+    else:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            error.__traceback__ = error.__traceback__.tb_next  # the task's own frames, without this one
+        _add_error(outcome, error)
+        if is_cancellation(type(error)):
+            outcome.end, outcome.reason = "cancelled", type(error).__name__
+    return outcome
+
+
+def _begin(work: Work, worker: str, span: AttemptSpan) -> tuple[Started, Clock]:
+    """Make the attempt's span the current one, and record that it started."""
+    here = current.get() if work.place else None
+    run = run_of(here)
+    if run is not None and str(run.path) != work.place.get(RUN):
+        run = None  # the place could not be joined: nothing of it belongs elsewhere
+    clock = run.recorder.clock if run is not None else _clock
+    now = monotonic_ns()
+    start = Started(clock.iso(now), now, _waited_s((now + clock.anchor_ns) / 1e9 - work.submitted))
+    if run is not None and here is not None:
+        span.open_in(here, work.span_id)
+        run.emit(
+            TaskStarted(
+                timestamp=start.timestamp,
+                task=work.task,
+                task_id=work.task_id,
+                attempt=work.attempt,
+                component=work.component,
+                trace_id=here.trace_id,
+                span_id=work.span_id,
+                parent_id=here.span_id,
+                worker=worker,
+                queue_s=start.queue_s,
+            )
+        )
+    return start, clock
+
+
+def _waited_s(seconds: float) -> float | None:
+    """Time in the queue; unknown where the clock of the submitting host says that it is still to come."""
+    if seconds >= 0:
+        return seconds
+    return 0.0 if seconds > -CLOCKS_DIFFER_S else None
+
+
+def _add_result(outcome: Outcome, task: str, result: object) -> None:
+    try:
+        outcome.result = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+        outcome.result_bytes = len(outcome.result)
+    except BaseException as error:  # noqa: BLE001 - the result's own `__reduce__` may raise anything
+        kind = type_name(type(result))
+        text = f"the result of {task}, a {kind}, cannot be pickled: {type(error).__name__}: {describe(error).message}"
+        failure = pickle.PicklingError(text)
+        failure.__cause__ = error
+        _add_error(outcome, failure)
+
+
+def _add_error(outcome: Outcome, error: BaseException) -> None:
+    text = describe(error)
+    outcome.end = "failed"
+    outcome.error_type, outcome.error_message = text.error_type, text.message
+    outcome.traceback, outcome.fingerprint = text.traceback, text.fingerprint
+    try:
+        pickled = pickle.dumps(error, pickle.HIGHEST_PROTOCOL)
+        again = pickle.loads(pickled)  # noqa: S301 - our own bytes
+    except BaseException:  # noqa: BLE001 - the exception's own code may raise anything; its text has been taken
+        return
+    if type(again) is type(error):
+        outcome.error = pickled
+
+
+def _reset_peak(proc: Path) -> bool:
+    """Let the kernel's high-water mark of this process's memory start again from what is resident now."""
+    try:
+        fd = os.open(
+            f"{proc}/self/clear_refs", os.O_WRONLY
+        )  # never kept: it must not come to mean another file
+    except OSError:
+        return False
+    try:
+        return os.write(fd, b"5") == 1
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _leave_forked(error: BaseException | None) -> NoReturn:
+    """End a child that a task forked, as Python ends a program: it has no way back into the worker."""
+    code = 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+    elif error is not None:
+        code = 1
+        with suppress(Exception):
+            sys.excepthook(type(error), error, error.__traceback__)
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(Exception):
+            stream.flush()
+    os._exit(code)

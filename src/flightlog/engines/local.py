@@ -1,0 +1,129 @@
+"""The engine of one machine: worker processes, or threads of this process."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from flightlog.engines.contract import Reports, Work, WorkerView
+from flightlog.errors import UsageError
+from flightlog.samplers.cgroup import cgroup_limits
+
+if TYPE_CHECKING:
+    from flightlog.engines.processes import ProcessPool
+    from flightlog.engines.threads import ThreadPool
+
+START_METHODS = ("spawn", "forkserver", "fork")
+
+
+class LocalEngine:
+    """Runs attempts on this machine; the contract of `Engine`, and thread-safe as that says.
+
+    `max_workers` is how many workers there are at most (default: usable CPUs over `threads_per_worker`); they are
+    launched as there is work. With `processes` each is a process that executes `threads_per_worker` tasks at once,
+    else there are that many threads of this process for each. `start_method` is that of `multiprocessing`.
+
+    A task over its timeout, or cancelled while it runs, is ended with its process and the processes below it: SIGTERM,
+    and SIGKILL after `kill_grace_s` seconds. A thread cannot be ended: a timeout is reported at once, the thread is
+    written off and replaced, and cancelling does nothing. Nor can one of several tasks of a process: it is written
+    off, and its process ends when the tasks beside it have.
+
+    Running tasks may take `timeout_s` seconds more when the engine is closed; those that wait are cancelled at once.
+    """
+
+    def __init__(
+        self,
+        *,
+        max_workers: int | None = None,
+        processes: bool = True,
+        threads_per_worker: int = 1,
+        start_method: Literal["spawn", "forkserver", "fork"] = "spawn",
+        kill_grace_s: float = 2.0,
+    ) -> None:
+        threads = _at_least_one("threads_per_worker", threads_per_worker)
+        if max_workers is None:
+            max_workers = max(1, usable_cpus() // threads)
+        _at_least_one("max_workers", max_workers)
+        if start_method not in START_METHODS:
+            raise UsageError(f"start_method is {start_method!r}; it may be {', '.join(START_METHODS)}")
+        if not kill_grace_s >= 0:
+            raise UsageError(f"kill_grace_s is {kill_grace_s!r}; it must be a number of seconds, 0 or more")
+        self._processes = processes
+        self._pool: ProcessPool | ThreadPool
+        if processes:
+            from flightlog.engines.processes import ProcessPool
+
+            self._pool = ProcessPool(max_workers, threads, start_method, kill_grace_s)
+        else:
+            from flightlog.engines.threads import ThreadPool
+
+            self._pool = ThreadPool(max_workers * threads)
+        self._pid: int | None = None
+        self._lock = threading.Lock()
+
+    def start(self, run_path: str | None, reports: Reports) -> None:
+        """Begin; workers are launched when there is work."""
+        with self._lock:
+            if self._pid is not None:
+                raise UsageError("the engine has been started already")
+            self._pid = os.getpid()
+        if self._processes:
+            refuse_in_worker_that_starts()
+        self._pool.start(run_path, reports)
+        # After multiprocessing has registered its own, which would wait for workers that nobody has told to end.
+        atexit.register(self._at_exit)
+
+    def submit(self, work: Work) -> None:
+        """Take an attempt; its end will be reported, in whatever thread it comes about."""
+        if self._pid is None:
+            raise UsageError("the engine has not been started")
+        self._pool.submit(work)
+
+    def cancel(self, task_id: str, reason: str) -> bool:
+        """Give an attempt up; whether it will be reported as cancelled."""
+        return self._pid is not None and self._pool.cancel(task_id, reason)
+
+    def workers(self) -> Sequence[WorkerView]:
+        """The workers there are."""
+        return self._pool.workers()
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """End all workers; what still runs after so many seconds is ended, or written off, and reported as cancelled.
+
+        May be called twice. In a forked child it does nothing: the workers are its parent's.
+        """
+        if self._pid != os.getpid():
+            return
+        self._pool.close(timeout_s)
+        atexit.unregister(self._at_exit)
+
+    def _at_exit(self) -> None:
+        self.close(timeout_s=0.0)
+
+
+def refuse_in_worker_that_starts() -> None:
+    """A `UsageError` while a new process imports the main module of its parent, which must start nothing there."""
+    from multiprocessing import process
+
+    if getattr(process.current_process(), "_inheriting", False):
+        raise UsageError(
+            "a worker process imports this program, and it starts an engine again: "
+            'put what the program runs under `if __name__ == "__main__":`'
+        )
+
+
+def usable_cpus() -> int:
+    """CPUs this process may use: by its affinity and by the quota of its cgroup, at least 1."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    found = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    quota = cgroup_limits().cpus
+    return max(1, found if quota is None else min(found, int(quota)))
+
+
+def _at_least_one(name: str, value: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise UsageError(f"{name} is {value!r}; it must be a whole number, 1 or more")
+    return value

@@ -1,0 +1,400 @@
+"""Attempts in worker processes: one thread hands them out, listens to the workers and buries the dead."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import multiprocessing.util  # its own way of ending must be registered before ours
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from flightlog.engines.contract import Reports, Work, WorkerView
+from flightlog.engines.crew import Crew
+from flightlog.engines.death import Death, OomKills, describe_death
+from flightlog.engines.kin import Leftovers
+from flightlog.engines.ledger import Attempt, Ledger
+from flightlog.engines.wire import SHORT, Frame
+from flightlog.engines.worker import ENDED, READY, STARTED, decode_outcome, decode_started
+from flightlog.engines.worker_process import WorkerProcess, shield_workers_from_ctrl_c
+from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
+from flightlog.store.liveness import this_host
+
+log = logging.getLogger("flightlog")
+
+STOP_S = 5.0
+"""How long a worker that was asked to end may take, before it is made to."""
+LOOK_S = 1.0
+"""How often to look for dead workers where the kernel does not tell by itself."""
+LINGER_S = 0.05
+"""How often to look whether processes that outlived their worker are gone."""
+TRIES = 3
+"""Launches that may fail in a row, and hand-outs of one attempt that may come to nothing."""
+CLOSED = "the engine was closed"
+
+
+class ProcessPool:
+    """An engine of worker processes, launched as there is work for them.
+
+    An idle worker gets an attempt at once. A busy one may have a further one wait at its door, unread, which is
+    taken back when another worker is idle first, when it is cancelled, or when the worker dies.
+    """
+
+    def __init__(
+        self, max_workers: int, threads: int, start_method: str, grace_s: float, oom: OomKills | None = None
+    ) -> None:
+        self._threads, self._grace_s = threads, grace_s
+        self._context = multiprocessing.get_context(start_method)
+        self._oom = oom or OomKills()
+        self._host = this_host()
+        self._run_path: str | None = None
+        self._workers = Crew(max_workers)
+        self._must_look = False
+        self._requests: deque[Attempt] = deque()
+        self._deadlines: list[tuple[float, int, Attempt]] = []
+        self._leftovers = Leftovers()
+        self._failures = 0
+        self._launch_at = 0.0
+        self._close_by: float | None = None
+        self._closing = False
+        self._notified = False
+        self._thread = threading.Thread(target=self._run, name="flightlog-engine", daemon=True)
+
+    # --- from any thread
+
+    def start(self, run_path: str | None, reports: Reports) -> None:
+        """Begin; workers are launched when there is work."""
+        self._run_path, self._ledger = run_path, Ledger(reports)
+        self._wake_reader, self._wake_writer = socket.socketpair()
+        self._wake_reader.setblocking(False)
+        self._wake_writer.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_reader, selectors.EVENT_READ, self._on_wake)
+        self._thread.start()
+
+    def submit(self, work: Work) -> None:
+        """Take an attempt."""
+        self._ledger.add(work)
+        self._wake()
+
+    def cancel(self, task_id: str, reason: str) -> bool:
+        """Give an attempt up; one that runs is ended with its process, if it is the only one there."""
+        cancelled, attempt = self._ledger.cancel(task_id, reason, running=self._threads == 1)
+        if attempt is not None:
+            self._requests.append(attempt)
+            self._wake()
+        return cancelled
+
+    def workers(self) -> Sequence[WorkerView]:
+        """The workers there are: processes, or threads of processes."""
+        return [
+            WorkerView(
+                worker=lane,
+                host=worker.host,
+                pid=worker.pid,
+                running=tuple(
+                    a.work.task_id for a in list(worker.held.values()) if a.worker == lane and not a.over
+                ),
+            )
+            for worker in self._workers
+            for lane in worker.lanes
+        ]
+
+    def close(self, timeout_s: float) -> None:
+        """End everything; what runs may go on for so many seconds."""
+        self._close_by = time.monotonic() + timeout_s if self._close_by is None else self._close_by
+        self._ledger.shut("cancelled", CLOSED)
+        self._wake()
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _wake(self) -> None:
+        if not self._notified:
+            self._notified = True
+            try:
+                self._wake_writer.send(b"x")
+            except OSError:
+                return  # awake already, or over
+
+    # --- the thread
+
+    def _run(self) -> None:
+        shield_workers_from_ctrl_c(self._context.get_start_method())
+        try:
+            while not self._is_over():
+                for key, events in self._selector.select(self._patience_s()):
+                    key.data(events)
+                self._end_cancelled()
+                self._look_at_the_clock()
+                self._hand_out()
+        except BaseException as error:  # nobody may wait for ever for an end that is never told
+            log.exception("the engine failed; its tasks are lost")
+            self._abandon(f"the engine failed: {type(error).__name__}: {error}")
+        finally:
+            self._selector.close()
+            self._wake_reader.close()
+            self._wake_writer.close()
+
+    def _is_over(self) -> bool:
+        return self._closing and not self._workers and not self._leftovers
+
+    def _patience_s(self) -> float | None:
+        """How long nothing is due, unless something happens."""
+        now = time.monotonic()
+        due = [now + LINGER_S] if self._leftovers else []
+        due += [worker.force_at for worker in self._workers.leaving() if worker.force_at is not None]
+        if self._deadlines:
+            due.append(self._deadlines[0][0])
+        if self._close_by is not None and any(worker.held for worker in self._workers):
+            due.append(self._close_by)
+        if self._wants_worker():
+            due.append(self._launch_at)
+        if self._must_look:
+            due.append(now + LOOK_S)
+        return max(0.0, min(due) - now) if due else None
+
+    def _on_wake(self, _events: int) -> None:
+        try:
+            self._wake_reader.recv(4096)
+        finally:
+            self._notified = False  # before anything is looked at
+
+    def _on_message(self, worker: WorkerProcess, events: int) -> None:
+        if worker not in self._workers:
+            return
+        if events & selectors.EVENT_WRITE and worker.end.flush():
+            self._selector.modify(worker.end, selectors.EVENT_READ, partial(self._on_message, worker))
+        if events & selectors.EVENT_READ:
+            for message in worker.end.receive():
+                self._take(worker, message)
+            self._review(worker)
+            if worker.end.ended:
+                self._selector.unregister(worker.end)
+
+    def _take(self, worker: WorkerProcess, message: Frame) -> None:
+        if message.kind == ENDED:
+            attempt = worker.held.pop(message.serial, None)
+            if attempt is not None:
+                attempt.holder = None
+                self._ledger.end(attempt, decode_outcome(message))
+        elif message.kind == STARTED:
+            attempt = worker.held.get(message.serial)
+            if attempt is not None:
+                begun, lane = decode_started(message)
+                self._ledger.start(attempt, lane, begun)
+                if attempt.work.timeout_s is not None:
+                    by = time.monotonic() + attempt.work.timeout_s
+                    heapq.heappush(self._deadlines, (by, attempt.serial, attempt))
+        elif message.kind == READY:
+            worker.ready_at, self._failures = time.monotonic(), 0
+            launch_s = worker.ready_at - worker.launched_at
+            for lane in worker.lanes:
+                self._ledger.worker(
+                    WorkerReady(worker=lane, host=worker.host, pid=worker.pid, launch_s=launch_s)
+                )
+
+    def _review(self, worker: WorkerProcess) -> None:
+        """Keep the books on what a worker could take; end it if it has nothing left to do."""
+        if worker.why_ended is None:
+            if self._closing and not worker.held:
+                self._stop(worker)
+            elif worker.retiring and all(attempt.over for attempt in worker.held.values()):
+                self._force(worker, "a task ran over its time")
+        self._workers.review(worker)
+
+    def _on_death(self, worker: WorkerProcess, _events: int = 0) -> None:
+        """A process is over: take what it had said, say what became of it, and go on."""
+        if worker not in self._workers:
+            return
+        for message in worker.end.receive():
+            self._take(worker, message)
+        self._forget(worker)
+        exit_code, kin = worker.bury()
+        self._leftovers.add(worker.force_at or time.monotonic(), kin)
+        death = describe_death(exit_code, self._oom) if worker.why_ended is None else Death(worker.why_ended)
+        self._tell_of_death(worker, death)
+
+    def _tell_of_death(self, worker: WorkerProcess, death: Death) -> None:
+        expected = worker.why_ended is not None and worker.force != "hangs"
+        for lane in worker.lanes:
+            facts: dict[str, Any] = {
+                "worker": lane,
+                "host": worker.host,
+                "pid": worker.pid,
+                "reason": death.reason,
+            }
+            if expected:
+                up_s = None if worker.ready_at is None else time.monotonic() - worker.ready_at
+                self._ledger.worker(WorkerRemoved(uptime_s=up_s, **facts))
+            else:
+                self._ledger.worker(WorkerLost(exit_code=death.exit_code, signal=death.signal, **facts))
+        for attempt in list(worker.held.values()):
+            attempt.holder = None
+            if attempt.begun is None and attempt.handed < TRIES and attempt.verdict is None:
+                self._ledger.put_back(attempt)  # its function was never called
+                continue
+            outcome = self._ledger.cut_short(attempt, "lost", death.reason)
+            outcome.host, outcome.pid = worker.host, worker.pid
+            if attempt.verdict is None:
+                outcome.exit_code, outcome.signal = death.exit_code, death.signal
+            self._ledger.end(attempt, outcome)
+        if not expected and worker.ready_at is None:
+            self._launch_failed(f"worker processes die before they are ready: {death.reason}")
+
+    def _forget(self, worker: WorkerProcess) -> None:
+        self._workers.remove(worker)
+        self._selector.unregister(worker.death_fd)
+        if not worker.end.ended:
+            self._selector.unregister(worker.end)
+
+    # --- handing out
+
+    def _hand_out(self) -> None:
+        crew, ledger = self._workers, self._ledger
+        while (idle := crew.idle()) is not None and (attempt := ledger.next()) is not None:
+            self._hand(idle, attempt)
+        if idle is not None:
+            for neighbour in crew.with_next():
+                for attempt in neighbour.recall():
+                    ledger.put_back(attempt)
+                self._review(neighbour)
+                if (waiting := ledger.next()) is not None:
+                    self._hand(idle, waiting)
+                if (idle := crew.idle()) is None:
+                    break
+        if self._wants_worker() and time.monotonic() >= self._launch_at:
+            self._launch()
+        while (roomy := crew.roomy()) is not None and (
+            attempt := ledger.next(longest=SHORT // 2)
+        ) is not None:
+            self._hand(roomy, attempt)
+
+    def _hand(self, worker: WorkerProcess, attempt: Attempt) -> None:
+        try:
+            done = worker.hand(attempt)
+        except OSError as error:
+            log.warning("worker %s cannot be sent a task: %s", worker.lanes[0], error)
+            self._force(worker, f"it cannot be sent a task: {error}")
+            done = True
+        if not done:
+            both = selectors.EVENT_READ | selectors.EVENT_WRITE
+            self._selector.modify(worker.end, both, partial(self._on_message, worker))
+        self._review(worker)
+
+    def _wants_worker(self) -> bool:
+        return not self._closing and self._ledger.waiting > 0 and self._workers.wants(self._ledger.waiting)
+
+    def _launch(self) -> None:
+        try:
+            others = [end for worker in self._workers for end in worker.end.sockets()]
+            worker = WorkerProcess(self._context, self._threads, self._run_path, self._host, others)
+        except Exception as error:  # noqa: BLE001 - no process to be had, or the main module does not pickle
+            self._launch_failed(f"no worker process can be launched: {type(error).__name__}: {error}")
+            return
+        self._workers.add(worker)
+        self._must_look = self._must_look or not worker.death_is_sure_to_show
+        self._selector.register(worker.end, selectors.EVENT_READ, partial(self._on_message, worker))
+        self._selector.register(worker.death_fd, selectors.EVENT_READ, partial(self._on_death, worker))
+        for lane in worker.lanes:
+            self._ledger.worker(WorkerLaunched(worker=lane, host=worker.host, pid=worker.pid))
+
+    def _launch_failed(self, reason: str) -> None:
+        self._failures += 1
+        self._launch_at = time.monotonic() + 0.05 * 2 ** min(self._failures, 8)
+        log.warning("%s", reason)
+        if self._failures >= TRIES and not self._workers.has_ready():
+            self._ledger.shut("lost", reason)
+
+    # --- ending
+
+    def _end_cancelled(self) -> None:
+        while self._requests:
+            attempt = self._requests.popleft()
+            if isinstance(attempt.holder, WorkerProcess) and not attempt.over:
+                self._end_attempt(attempt.holder, attempt, "a task was cancelled")
+
+    def _end_attempt(self, worker: WorkerProcess, attempt: Attempt, why: str) -> None:
+        """End one attempt that a worker holds, and as little else as possible."""
+        for unread in worker.recall():
+            self._ledger.put_back(unread)  # where it ends, if it is the one
+        if attempt.serial in worker.held and worker.threads == 1 and len(worker.held) == 1:
+            self._force(worker, why)
+        # Otherwise it never was read, or the worker has read the next one and this one's outcome is on its way.
+        self._review(worker)
+
+    def _look_at_the_clock(self) -> None:
+        now = time.monotonic()
+        if self._close_by is not None:
+            self._close_workers(now)
+        while self._deadlines and self._deadlines[0][0] <= now:
+            attempt = heapq.heappop(self._deadlines)[2]
+            worker = attempt.holder
+            reason = f"{attempt.work.task} ran over its timeout of {attempt.work.timeout_s:g} s"
+            if isinstance(worker, WorkerProcess):
+                self._time_out(worker, attempt, reason)
+        for worker in self._workers.leaving():
+            if worker.force_at is not None and worker.force_at <= now:
+                worker.use_force(worker.why_ended or "", self._grace_s)
+                if worker.force == "hangs":
+                    self._forget(worker)
+                    self._tell_of_death(worker, Death("its process does not end, not even by SIGKILL"))
+        if self._must_look:
+            for worker in self._workers:
+                if worker.has_ended():
+                    self._on_death(worker)
+        if self._leftovers:
+            self._leftovers.review(now)
+
+    def _time_out(self, worker: WorkerProcess, attempt: Attempt, reason: str) -> None:
+        if worker.threads == 1:
+            if self._ledger.judge(attempt, "timed_out", reason):
+                self._end_attempt(worker, attempt, "a task ran over its time")
+            return
+        # The tasks beside it may go on to their end; then the process goes, and the stuck thread with it.
+        reason = f"{reason}; its thread cannot be ended by itself and is written off"
+        outcome = self._ledger.cut_short(attempt, "timed_out", reason)
+        outcome.host, outcome.pid = worker.host, worker.pid
+        if self._ledger.end(attempt, outcome):
+            worker.retiring = True
+            self._review(worker)
+
+    def _close_workers(self, now: float) -> None:
+        if not self._closing:
+            self._closing = True
+            for worker in self._workers:
+                for unread in worker.recall():
+                    self._ledger.put_back(unread)
+                self._review(worker)
+        assert self._close_by is not None
+        if now >= self._close_by:
+            for worker in self._workers:
+                if worker.held and worker.why_ended is None:
+                    for attempt in worker.held.values():
+                        self._ledger.judge(attempt, "cancelled", CLOSED)
+                    self._force(worker, CLOSED)
+
+    def _stop(self, worker: WorkerProcess) -> None:
+        if worker.ready_at is None:
+            self._force(worker, CLOSED)
+        else:
+            worker.stop(CLOSED, STOP_S)
+
+    def _force(self, worker: WorkerProcess, why: str) -> None:
+        if worker.force == "no":
+            worker.use_force(why, self._grace_s)
+        self._workers.review(worker)
+
+    def _abandon(self, reason: str) -> None:
+        self._closing = True
+        self._ledger.shut("lost", reason)
+        for worker in self._workers:
+            for attempt in list(worker.held.values()):
+                self._ledger.end(attempt, self._ledger.cut_short(attempt, "lost", reason))
+            for _ in ("SIGTERM", "SIGKILL"):
+                worker.use_force(reason, 0.0)
+            self._workers.remove(worker)

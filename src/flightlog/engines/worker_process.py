@@ -1,0 +1,171 @@
+"""A worker process as its engine sees it: launched, ready, holding attempts, stopped or ended by force."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.context import BaseContext
+from typing import Any, Literal, cast
+
+from flightlog.engines.kin import descendants, end_all
+from flightlog.engines.ledger import Attempt
+from flightlog.engines.wire import EngineEnd, frame
+from flightlog.engines.worker import STOP, encode_order, lane_names, serve
+
+WRITE_OFF_S = 5.0
+"""A process that has not ended so long after SIGKILL hangs in the kernel, and is written off."""
+
+
+class WorkerProcess:
+    """One process. `Exception` of any kind where it cannot be launched. One thread at a time."""
+
+    def __init__(
+        self,
+        context: BaseContext,
+        threads: int,
+        run_path: str | None,
+        host: str,
+        inherited: Sequence[socket.socket],
+    ) -> None:
+        self.threads, self.host = threads, host
+        self.end = EngineEnd()
+        self.held: dict[int, Attempt] = {}
+        """Attempts it was given and has not ended, oldest first."""
+        self.launched_at = time.monotonic()
+        self.ready_at: float | None = None
+        self.retiring = False
+        """It gets no more attempts; it ends when those that have not been given up are over."""
+        self.why_ended: str | None = None
+        """Why its engine ends it."""
+        self.force: Literal["no", "SIGTERM", "SIGKILL", "hangs"] = "no"
+        self.force_at: float | None = None
+        """When more force is due."""
+        self._kin: list[Any] = []
+        method = context.get_start_method()
+        process = cast("Any", context).Process(
+            target=serve,
+            args=(
+                self.end.theirs,
+                threads,
+                run_path,
+                (*inherited, self.end.socket) if method == "fork" else (),
+            ),
+            name="flightlog-worker",
+        )
+        try:
+            process.start()
+        except BaseException:
+            self.end.close()
+            raise
+        self.end.worker_has_it()
+        self.process = process
+        self.pid: int = process.pid
+        self.lanes = lane_names(host, self.pid, threads)
+        self._pidfd = _pidfd(self.pid) if method != "forkserver" else None
+        self.death_fd: int = self._pidfd if self._pidfd is not None else process.sentinel
+        """Readable when the process has ended."""
+
+    @property
+    def death_is_sure_to_show(self) -> bool:
+        """Whether `death_fd` tells of its end also while a process that it forked lives on."""
+        return self._pidfd is not None
+
+    @property
+    def idle_slots(self) -> int:
+        """How many attempts it could execute at once beside those it has."""
+        if self.ready_at is None or self.retiring or self.why_ended is not None:
+            return 0
+        return self.threads - len(self.held)
+
+    @property
+    def has_room_for_next(self) -> bool:
+        """Whether it executes its one attempt and could have the next one wait at its door."""
+        if self.threads != 1 or len(self.held) != 1 or self.retiring or self.why_ended is not None:
+            return False
+        return self.end.packets and next(iter(self.held.values())).begun is not None
+
+    @property
+    def has_next(self) -> bool:
+        """Whether an attempt may wait at its door, unread."""
+        return self.threads == 1 and len(self.held) > 1
+
+    def hand(self, attempt: Attempt) -> bool:
+        """Give it an attempt; whether nothing is left to be flushed."""
+        message = encode_order(attempt.serial, attempt.work)
+        attempt.holder, attempt.recallable = self, self.end.can_take_back(message)
+        self.held[attempt.serial] = attempt
+        return self.end.send(message)
+
+    def recall(self) -> list[Attempt]:
+        """Take back what it has not read; from now on it does not hold that."""
+        unread = [attempt for attempt in self.held.values() if attempt.begun is None]
+        if not all(attempt.recallable for attempt in unread):
+            return []  # the parts of a long message must not be torn apart
+        taken = []
+        while unread and (serial := self.end.take_back()) is not None:
+            attempt = self.held.pop(serial, None)
+            if attempt is not None:
+                attempt.holder = None
+                taken.append(attempt)
+        return taken
+
+    def stop(self, why: str, patience_s: float) -> None:
+        """Ask it to end in good order; if it does not, force is due after so many seconds."""
+        if self.why_ended is None:
+            self.why_ended = why
+            self.force_at = time.monotonic() + patience_s
+            self.end.send(frame(STOP))
+
+    def use_force(self, why: str, grace_s: float) -> None:
+        """End it and the processes below it: SIGTERM now, the next time SIGKILL."""
+        self.why_ended = self.why_ended or why
+        if self.force == "no":
+            self.force, self.force_at = "SIGTERM", time.monotonic() + grace_s
+            self._signal("terminate")
+        elif self.force == "SIGTERM":
+            self.force, self.force_at = "SIGKILL", time.monotonic() + WRITE_OFF_S
+            self._signal("kill")
+        else:
+            self.force, self.force_at = "hangs", None
+
+    def has_ended(self) -> bool:
+        """Whether the process is over."""
+        return self.process.exitcode is not None
+
+    def bury(self) -> tuple[int | None, list[Any]]:
+        """The process is over: its exit code, None if it is not to be had, and the processes below it when force was used."""
+        exit_code = self.process.exitcode
+        self.end.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+        if exit_code is not None:
+            self.process.close()
+        return exit_code, self._kin
+
+    def _signal(self, deed: Literal["terminate", "kill"]) -> None:
+        self._kin += [kin for kin in descendants(self.pid) if kin not in self._kin]
+        end_all(self._kin, deed)
+        with suppress(OSError):
+            getattr(self.process, deed)()
+
+
+def _pidfd(pid: int) -> int | None:
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def shield_workers_from_ctrl_c(start_method: str | None) -> None:
+    """Let workers launched from this thread begin with SIGINT blocked; they unblock it once they are prepared for it."""
+    if start_method == "forkserver":
+        return  # the server is not ours alone
+    if start_method == "spawn":
+        from multiprocessing import resource_tracker
+
+        resource_tracker.ensure_running()  # nor is this one: it must not begin with anything blocked
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -1,0 +1,345 @@
+"""`@cacheable`: a function's results are kept and used again, and every lookup is recorded.
+
+    @cacheable
+    def simulate(scenario, steps=100): ...
+
+    simulate(3)                      # computed, and kept
+    simulate(3)                      # read, in this process or in any other, today or next month
+    simulate.cache_key(3)            # the key, 64 hex digits
+    simulate.uncached(3)             # the function itself
+
+What must be so for a result to be used again: the same function with the same code, the same project code and
+constants behind it, and the same arguments by name, type and value. A method's object is an argument as any other.
+What is returned is what was computed or a copy of it. An exception is never kept. Whatever goes wrong in the cache,
+the function is called and its result returned.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Literal, Protocol, TypeVar, cast, overload
+
+from msgspec import Struct
+
+from flightlog.errors import UsageError
+from flightlog.events import CacheLookup
+from flightlog.record.active import current_run
+from flightlog.record.clock import monotonic_ns
+from flightlog.record.span import Span, current, current_span
+from flightlog.record.task import TaskSpan
+from flightlog.session.cache_entry import About
+from flightlog.session.cache_key import (
+    CacheOptions,
+    Call,
+    Key,
+    NoKey,
+    check_ignored,
+    make_key,
+    plain_call,
+    short_name,
+)
+from flightlog.session.cache_store import RECOMPUTE, Cache, Hit, Miss, Refused, default_folder
+from flightlog.session.digest import Files
+from flightlog.units import parse_age
+
+__all__ = [
+    "Cache",
+    "CacheOptions",
+    "Hit",
+    "Lookup",
+    "Miss",
+    "cache_options",
+    "cacheable",
+    "cached_await",
+    "cached_call",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+Store = Cache | str | os.PathLike[str] | None
+
+_DEFAULT = CacheOptions()
+
+
+class Lookup(Struct, frozen=True, kw_only=True):
+    """What a cache was asked, and what came of it; as recorded."""
+
+    task: str
+    result: Literal["hit", "miss", "bypass"]
+    key: str | None
+    reason: str | None
+    """Why it was no hit."""
+    duration_s: float
+    """Of the lookup alone: making the key, reading and unpickling."""
+    saved_s: float | None = None
+    """How long the result took when it was made; of a hit."""
+    size_bytes: int | None = None
+    """Of the result as kept; None where it was not."""
+
+
+class Cacheable(Protocol):
+    """What `@cacheable` makes of a function, beside calling it."""
+
+    cache_options: CacheOptions
+    uncached: Callable[..., Any]
+    """The function itself."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The result: kept, or computed now."""
+        ...
+
+    def cache_key(self, *args: Any, **kwargs: Any) -> str:
+        """The key of a call, 64 hex digits; a `UsageError` where an argument has no value that lasts."""
+        ...
+
+
+@overload
+def cacheable(function: Callable[..., Any], /) -> Cacheable: ...
+@overload
+def cacheable(
+    *, version: str | int | None = None, ignore: Iterable[str] = (), ttl: float | str | timedelta | None = None,
+    store: Store = None, recompute: bool = False, files: Files = "content",
+) -> Callable[[Callable[..., Any]], Cacheable]: ...  # fmt: skip
+def cacheable(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    version: str | int | None = None,
+    ignore: Iterable[str] = (),
+    ttl: float | str | timedelta | None = None,
+    store: Store = None,
+    recompute: bool = False,
+    files: Files = "content",
+) -> Any:
+    """Keep a function's results and use them again; with or without arguments, with or without a run.
+
+    `version` is part of the code: change it when something changed that cannot be seen. `ignore` names arguments that
+    do not change the result. `ttl` is how long results are good for: seconds, a `timedelta`, or `"30d"`. `store` is a
+    `Cache` or a folder (default `.flightlog/cache`). `recompute` makes all results anew. `files="path"` lets a `Path`
+    count by its text, and not by the file's name and content.
+
+    Coroutine functions are awaited. A method's object counts by its class and state; what a method does to its object
+    is not kept. Under `@classmethod` or `@staticmethod`, not above.
+    """
+    options = cache_options(version=version, ignore=ignore, ttl=ttl, recompute=recompute, files=files)
+
+    def wrap(inner: Callable[..., Any]) -> Any:
+        return _wrap(inner, options, store)
+
+    return wrap if function is None else wrap(function)
+
+
+def cache_options(
+    *,
+    version: str | int | None = None,
+    ignore: Iterable[str] = (),
+    ttl: float | str | timedelta | None = None,
+    recompute: bool = False,
+    files: Files = "content",
+) -> CacheOptions:
+    """Options as `cacheable` takes them, checked; a `UsageError` says what makes no sense."""
+    if isinstance(ignore, str):
+        raise UsageError(f"ignore={ignore!r} is a text: give a list of names, as ignore=[{ignore!r}]")
+    if not isinstance(version, str | int | None):
+        raise UsageError(f"version={version!r} is neither a text nor a whole number")
+    if files not in ("content", "path"):
+        raise UsageError(f"files={files!r} is neither 'content' nor 'path'")
+    ttl_s: float | None
+    if isinstance(ttl, str):
+        ttl_s = parse_age(ttl)
+    else:
+        ttl_s = ttl.total_seconds() if isinstance(ttl, timedelta) else None if ttl is None else float(ttl)
+    if ttl_s is not None and not ttl_s > 0:
+        raise UsageError(f"ttl={ttl!r} is no time for a result to live: give more than 0 s, or None")
+    return CacheOptions(version=version, ignore=tuple(ignore), ttl_s=ttl_s, recompute=recompute, files=files)
+
+
+def cached_call(
+    function: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    options: CacheOptions = _DEFAULT,
+    cache: Cache | None = None,
+) -> tuple[Any, Lookup]:
+    """The result of a call, kept or computed now, and what the cache was asked; recorded in the run there is.
+
+    What `function` raises is raised. A function that is `cacheable` itself is looked up once, with these options.
+    """
+    asked = _ask(function, args, kwargs or {}, options, cache)
+    if asked.hit is not None:
+        return asked.hit.value, asked.record()
+    try:
+        began = monotonic_ns()
+        value = asked.call.function(*asked.call.args, **asked.call.kwargs)
+        cost_s = (monotonic_ns() - began) / 1e9
+    except BaseException:
+        asked.record()
+        raise
+    return value, asked.keep(value, cost_s)
+
+
+async def cached_await(
+    function: Callable[..., Awaitable[Any]],
+    args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    options: CacheOptions = _DEFAULT,
+    cache: Cache | None = None,
+) -> tuple[Any, Lookup]:
+    """As `cached_call`, of a coroutine function: what it gives when awaited is kept."""
+    asked = _ask(function, args, kwargs or {}, options, cache)
+    if asked.hit is not None:
+        return asked.hit.value, asked.record()
+    try:
+        began = monotonic_ns()
+        value = await asked.call.function(*asked.call.args, **asked.call.kwargs)
+        cost_s = (monotonic_ns() - began) / 1e9
+    except BaseException:
+        asked.record()
+        raise
+    return value, asked.keep(value, cost_s)
+
+
+class _Asked:
+    """A lookup that was made; it is recorded once, when it is known whether its result could be kept."""
+
+    def __init__(self, call: Call, cache: Cache, began_ns: int) -> None:
+        self.call, self.cache, self.began_ns = call, cache, began_ns
+        self.key: str | None = None
+        self.about: About | None = None
+        self.hit: Hit | None = None
+        self.result: Literal["hit", "miss", "bypass"] = "bypass"
+        self.reason: str | None = None
+        self.duration_s = 0.0
+
+    def keep(self, value: Any, cost_s: float) -> Lookup:
+        """Keep what was computed, if this was a miss."""
+        if self.result != "miss" or self.key is None:
+            return self.record()
+        kept = self.cache.put(self.key, value, cost_s, self.about)
+        if kept.unpicklable:
+            self.result, self.reason = "bypass", kept.problem
+        elif kept.problem is not None:
+            run = current_run()
+            if run is not None:
+                run.recorder.count("cache_results_not_kept")
+        return self.record(kept.size_bytes)
+
+    def record(self, size_bytes: int | None = None) -> Lookup:
+        """Record the lookup, in the run there is."""
+        hit = self.hit
+        lookup = Lookup(
+            task=short_name(self.call.function), result=self.result, key=self.key, reason=self.reason, duration_s=self.duration_s,
+            saved_s=hit.cost_s if hit else None, size_bytes=hit.size_bytes if hit else size_bytes,
+        )  # fmt: skip
+        run = current_run()
+        if run is not None:
+            run.emit(
+                CacheLookup(
+                    timestamp=run.recorder.clock.iso(self.began_ns), task=lookup.task, result=lookup.result,
+                    key=lookup.key, reason=lookup.reason, duration_s=lookup.duration_s, saved_s=lookup.saved_s,
+                    size_bytes=lookup.size_bytes, task_id=_task_id(), span_id=current_span().span_id or None,
+                )
+            )  # fmt: skip
+        return lookup
+
+
+def _ask(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    options: CacheOptions,
+    cache: Cache | None,
+) -> _Asked:
+    began = monotonic_ns()
+    call = plain_call(function, args, kwargs)
+    asked = _Asked(call, cache or _default_cache(), began)
+    try:
+        key = make_key(call, options)
+        asked.key, asked.about = key
+        _look(asked, key, options)
+    except NoKey as error:
+        asked.reason = str(error)
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong here, the function can still be called
+        asked.result, asked.reason = "bypass", f"the lookup failed: {type(error).__name__}: {error}"
+    asked.duration_s = (monotonic_ns() - began) / 1e9
+    return asked
+
+
+def _look(asked: _Asked, key: Key, options: CacheOptions) -> None:
+    found: Hit | Miss | Refused
+    if options.recompute:
+        why_not = asked.cache.refusal()
+        found = Miss(reason=RECOMPUTE) if why_not is None else Refused(reason=why_not)
+    else:
+        found = asked.cache.lookup(key.key, key.about, ttl_s=options.ttl_s)
+    if isinstance(found, Hit):
+        asked.hit, asked.result = found, "hit"
+        return
+    asked.reason = found.reason
+    if isinstance(found, Miss):
+        asked.result = "miss"
+        asked.cache.note_miss(key.key, found, key.about)
+
+
+def _wrap(function: Any, options: CacheOptions, store: Store) -> Any:
+    if isinstance(function, classmethod | staticmethod):
+        kind = type(function).__name__
+        raise UsageError(f"put @cacheable under @{kind}, next to the function")
+    if not callable(function) or isinstance(function, type):
+        raise UsageError(f"@cacheable is for functions, not for {function!r}")
+    check_ignored(function, options.ignore)
+
+    def cache_of() -> Cache:
+        return store if isinstance(store, Cache) else _default_cache() if store is None else _opened(store)
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def wrapper(*args: Any, **kwargs: Any) -> Any:
+            value, _ = await cached_await(function, args, kwargs, options, cache_of())
+            return value
+
+    else:
+
+        @functools.wraps(function)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            value, _ = cached_call(function, args, kwargs, options, cache_of())
+            return value
+
+    def cache_key(*args: Any, **kwargs: Any) -> str:
+        try:
+            return make_key(plain_call(function, args, kwargs), options).key
+        except NoKey as error:
+            raise UsageError(str(error)) from None
+
+    made = cast(Any, wrapper)
+    made.uncached, made.cache_options, made.cache_key = function, options, cache_key
+    return made
+
+
+_caches: dict[str, Cache] = {}
+
+
+def _opened(folder: str | os.PathLike[str]) -> Cache:
+    path = os.path.abspath(os.path.expanduser(folder))  # noqa: PTH100, PTH111 - at every call, and a Path costs more
+    if path not in _caches:
+        _caches[path] = Cache(path)
+    return _caches[path]
+
+
+def _default_cache() -> Cache:
+    return _opened(default_folder())
+
+
+def _task_id() -> str | None:
+    """The task this happens in."""
+    here: Span | None = current.get()
+    while here is not None:
+        task_id = getattr(here, "task_id", None)
+        if task_id is not None or isinstance(here, TaskSpan):
+            return str(task_id or here.span_id)
+        here = here._parent
+    return None

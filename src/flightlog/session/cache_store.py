@@ -1,0 +1,212 @@
+"""The cache's files: results by key, in a folder that any number of processes and hosts use at once without locks.
+
+    <folder>/ab/cd/abcd…      the result of the key abcd…
+    <folder>/functions/       what misses are explained with, see `cache_index`
+
+A result is written beside its place and renamed into it. Two processes that make the same result write the same
+content: whichever is last stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from flightlog.session.cache_entry import (
+    UNUSED_S,
+    About,
+    Damaged,
+    Untrusted,
+    dump,
+    load,
+    read_entry,
+    write_entry,
+)
+from flightlog.session.cache_index import NEVER_SEEN, Index, LastMiss, make_folders
+from flightlog.session.cache_trust import refusal, this_user
+from flightlog.store.liveness import unix_time
+
+log = logging.getLogger("flightlog")
+
+DEFAULT_FOLDER = Path(".flightlog/cache")
+EXPIRED, DAMAGED, RECOMPUTE = "expired", "damaged", "recompute asked for"
+
+_chosen: Path | None = None
+_said: set[str] = set()
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """A result that was there."""
+
+    value: Any
+    cost_s: float | None
+    """How long it took to make."""
+    size_bytes: int
+    created: str
+
+
+class Miss(Struct, frozen=True, kw_only=True):
+    """No result, and why."""
+
+    reason: str
+    """`never seen`, `code changed`, `arguments changed`, `expired`, `damaged` or `recompute asked for`."""
+    detail: str | None = None
+
+
+class Refused(Struct, frozen=True, kw_only=True):
+    """Files that others can write to: nothing is read, and nothing is written."""
+
+    reason: str
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """What became of a result that was handed over."""
+
+    size_bytes: int | None = None
+    """Bytes of the entry's payload; None if it was not kept."""
+    problem: str | None = None
+    """Why it was not kept."""
+    unpicklable: bool = False
+    """Whether that is because of the value, and not of the disk."""
+
+
+class Cache:
+    """Results by key in a folder; thread-safe, and it travels to other processes by pickle.
+
+    No method raises for what stands on the disk or for what the disk refuses. `user` is who must own the files,
+    `clock` gives Unix seconds.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str] | None = None, *, user: int | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:  # fmt: skip
+        self.folder = Path(folder if folder is not None else default_folder()).expanduser().absolute()
+        self._root = str(self.folder)
+        self.index = Index(self.folder)
+        self.not_kept = 0
+        """Results that the disk refused, in this process."""
+        self._user, self._clock = this_user() if user is None else user, clock
+
+    def __repr__(self) -> str:
+        return f"Cache({str(self.folder)!r})"
+
+    def path(self, key: str) -> Path:
+        """Where the result of a key is, if there is one."""
+        return self.folder / key[:2] / key[2:4] / key
+
+    def refusal(self) -> str | None:
+        """Why the folder is not to be trusted; None if it is, or does not exist yet."""
+        try:
+            return refusal(self._root, os.stat(self._root), self._user)  # noqa: PTH116 - at every lookup
+        except OSError:
+            return None
+
+    def lookup(
+        self, key: str, about: About | None = None, *, ttl_s: float | None = None
+    ) -> Hit | Miss | Refused:
+        """The result of a key, not older than `ttl_s`; with `about`, a miss says what has changed."""
+        why_not = self.refusal()
+        if why_not is not None:
+            return self._refused(why_not)
+        path = f"{self._root}/{key[:2]}/{key[2:4]}/{key}"
+        try:
+            header, payload, used = read_entry(path, key, self._user)
+            if ttl_s is not None and self._age_s(header.created) > ttl_s:
+                return Miss(reason=EXPIRED, detail=f"made {header.created}")
+            self._note_use(path, used)
+            return Hit(
+                value=load(payload), cost_s=header.cost_s, size_bytes=len(payload), created=header.created
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            return Miss(reason=NEVER_SEEN if about is None else self.index.reason(about))
+        except Untrusted as error:
+            return self._refused(str(error))
+        except Exception as error:  # noqa: BLE001 - unpickling runs code of all kinds; the result is made again
+            text = str(error) if isinstance(error, Damaged) else f"{type(error).__name__}: {error}"
+            return Miss(reason=DAMAGED, detail=f"{path}: {text}")
+
+    def put(self, key: str, value: Any, cost_s: float | None, about: About | None = None) -> Kept:
+        """Keep a result, in place of any that is there; `cost_s` is how long it took to make."""
+        try:
+            payload = dump(value)
+        except Exception as error:  # noqa: BLE001 - pickling runs the user's code
+            text = (
+                f"result of type {type(value).__qualname__} cannot be kept ({type(error).__name__}: {error})"
+            )
+            return Kept(problem=text, unpicklable=True)
+        why_not = self.refusal()
+        if why_not is not None:
+            return Kept(problem=why_not)
+        try:
+            self._write(key, payload, cost_s, about)
+        except OSError as error:
+            self.not_kept += 1
+            text = f"the cache {self.folder} takes no results: {error.strerror or error}"
+            _say_once(f"{text}; the program goes on and makes them again the next time")
+            return Kept(problem=text)
+        return Kept(size_bytes=len(payload))
+
+    def note_miss(self, key: str, miss: Miss, about: About) -> None:
+        """Remember why a result was missing, where the disk allows it."""
+        with suppress(OSError):
+            self.index.note_miss(
+                LastMiss(
+                    when=_iso(self._clock()), key=key, reason=miss.reason, about=about, detail=miss.detail
+                )
+            )
+
+    def _write(self, key: str, payload: bytes, cost_s: float | None, about: About | None) -> None:
+        path = self.path(key)
+        facts: dict[str, Any] = {"created": _iso(self._clock()), "cost_s": cost_s, "about": about}
+        try:
+            write_entry(path, key, payload, **facts)
+        except FileNotFoundError:
+            make_folders(path.parent, self.folder)
+            write_entry(path, key, payload, **facts)
+        if about is not None:
+            with suppress(OSError):  # the result is kept; a later miss may be explained less well
+                self.index.note_kept(about)
+
+    def _refused(self, reason: str) -> Refused:
+        _say_once(f"{reason}. Nothing is read from it, and nothing kept")
+        return Refused(reason=reason)
+
+    def _age_s(self, created: str) -> float:
+        made = unix_time(created)
+        return float("inf") if made is None else self._clock() - made
+
+    def _note_use(self, path: str, used: float) -> None:
+        now = self._clock()
+        if now - used > UNUSED_S:
+            with suppress(OSError):
+                os.utime(path, (now, now))
+
+
+def default_folder() -> Path:
+    """Where results are kept unless something else is said."""
+    return _chosen or DEFAULT_FOLDER
+
+
+def use_folder(folder: str | os.PathLike[str] | None) -> None:
+    """Keep results there from now on, in this process; None for the default again."""
+    global _chosen
+    _chosen = None if folder is None else Path(folder).expanduser().absolute()
+
+
+def _iso(moment: float) -> str:
+    return f"{datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+
+
+def _say_once(message: str) -> None:
+    if message not in _said:
+        _said.add(message)
+        log.warning("%s", message)

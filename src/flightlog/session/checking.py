@@ -1,0 +1,302 @@
+"""A tree against the declared fields: a typed value, or every problem at once with path, line and what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from flightlog.record.redaction import is_secret_key
+from flightlog.session.contents import MANIFEST_VERSION, Contents, Target
+from flightlog.session.expansion import expand, has_variables, variables
+from flightlog.session.overlay import shown
+from flightlog.session.providers import PROVIDERS, installed_providers
+from flightlog.session.scalars import Wrong, convert, nearest
+from flightlog.session.shapes import Field, Shape, fields_of, shape_of
+from flightlog.session.tree import Node
+
+Path = tuple[str, ...]
+
+SHOWN = 80
+
+
+class Unknown:
+    """Stands for a value that cannot be known: it is wrong, or nobody has said what its variables hold."""
+
+
+UNKNOWN: Any = Unknown()
+
+
+class Problem(Struct, frozen=True, kw_only=True):
+    """One thing that is wrong with a manifest."""
+
+    line: int
+    path: str
+    text: str
+    overlay: str | None = None
+    unset: bool = False
+    """Whether it is only that a variable is not set."""
+
+    def sentence(self, name: str) -> str:
+        """`flightlog.yaml:12: components.model.memory: '16 Gigs' is no size …`."""
+        return f"{name}:{self.line}: {self.path + ': ' if self.path else ''}{self.text}"
+
+
+class Checker:
+    """Checks one tree. Texts with variables are left alone where `environ` is None.
+
+    With `raw` free texts keep their variables, set or not, so that what comes out can be stored; numbers, sizes,
+    switches and names are always expanded. `providers` gives the names beyond the built-in ones.
+    """
+
+    def __init__(
+        self,
+        tree: Node,
+        environ: Mapping[str, str] | None,
+        *,
+        raw: bool = False,
+        providers: Callable[[], Sequence[str]] = installed_providers,
+    ) -> None:
+        self.problems: list[Problem] = []
+        self._tree = tree
+        self._environ = environ
+        self._raw = raw
+        self._providers = providers
+
+    def contents(self) -> Contents:
+        """All of the tree; to be used only if there are no `problems` afterwards."""
+        found: Contents = self._struct(self._tree, Contents, (), also=("overlays",))
+        self._references(found)
+        return found
+
+    def _problem(self, node: Node, path: Path, text: str, *, unset: bool = False) -> Any:
+        where = (*(("overlays", node.overlay) if node.overlay else ()), *path)
+        self.problems.append(
+            Problem(line=node.line, path=".".join(where), text=text, overlay=node.overlay, unset=unset)
+        )
+        return UNKNOWN
+
+    def _value(self, node: Node, shape: Shape, path: Path) -> Any:
+        if shape.kind == "struct":
+            assert shape.struct is not None
+            if shape.switch and isinstance(node.value, str):
+                return self._scalar(node, Shape(kind="switch"), path)
+            return (
+                self._target(node, path) if shape.struct is Target else self._struct(node, shape.struct, path)
+            )
+        if shape.kind == "table":
+            return self._table(node, shape, path)
+        if shape.kind == "list":
+            return self._list(node, shape, path)
+        if shape.kind == "any" and not isinstance(node.value, str):
+            return self._anything(node, path)
+        return self._scalar(node, shape, path)
+
+    def _struct(self, node: Node, struct: type[Struct], path: Path, also: Sequence[str] = ()) -> Any:
+        if not isinstance(node.value, dict):
+            return self._problem(node, path, f"{_quoted(node)} is no mapping of keys to values")
+        fields = fields_of(struct)
+        self._unknown_keys(node.value, [field.key for field in fields], path, also)
+        return struct(**self._fields(node, fields, path))
+
+    def _fields(self, node: Node, fields: Sequence[Field], path: Path) -> dict[str, Any]:
+        assert isinstance(node.value, dict)
+        found: dict[str, Any] = {}
+        for field in fields:
+            value = node.value.get(field.key)
+            if value is not None and value.value is not None:
+                found[field.name] = self._value(value, field.shape, (*path, field.key))
+            elif field.required:
+                text = "is missing"
+                if (*path, field.key) == ("version",):
+                    text += f"; write `version: {MANIFEST_VERSION}`"
+                found[field.name] = self._problem(value or node, (*path, field.key), text)
+        return found
+
+    def _unknown_keys(
+        self,
+        mapping: Mapping[str, Node],
+        known: Sequence[str],
+        path: Path,
+        also: Sequence[str] = (),
+        of: str = "",
+    ) -> None:
+        for key, node in mapping.items():
+            if key not in known and key not in also:
+                there = (*known, *also)
+                near = nearest(key, there)
+                hint = f"did you mean {near!r}?" if near else f"known are {', '.join(there)}"
+                self._problem(node, (*path, key), f"{key!r} is no key{of}; {hint}")
+
+    def _target(self, node: Node, path: Path) -> Any:
+        """A target: its own keys, and whatever the provider knows besides."""
+        if not isinstance(node.value, dict):
+            return self._problem(node, path, f"{_quoted(node)} is no mapping of keys to values")
+        own = fields_of(Target)
+        found = self._fields(node, own, path)
+        keys = [field.key for field in own]
+        provider = found["provider"]
+        rest = {key: value for key, value in node.value.items() if key not in keys}
+        options: dict[str, Any] = {}
+        if provider in PROVIDERS:
+            known = fields_of(PROVIDERS[provider])
+            names = [*keys, *(field.key for field in known)]
+            self._unknown_keys(node.value, names, path, of=f" of the provider {provider!r}")
+            options = self._fields(node, known, path)
+        elif provider is not UNKNOWN:
+            if provider in (plugins := self._providers()):
+                options = {
+                    key: self._value(value, shape_of(Any), (*path, key))
+                    for key, value in rest.items()
+                    if value.value is not None
+                }
+            else:
+                there = (*PROVIDERS, *plugins)
+                near = nearest(provider, there)
+                hint = f"did you mean {near!r}?" if near else f"known are {', '.join(there)}"
+                self._problem(
+                    node.value["provider"], (*path, "provider"), f"there is no provider {provider!r}; {hint}"
+                )
+        return Target(**found, options=options)
+
+    def _table(self, node: Node, shape: Shape, path: Path) -> Any:
+        assert shape.inner is not None
+        if not isinstance(node.value, dict):
+            return self._problem(node, path, f"{_quoted(node)} is no mapping of names to values")
+        found: dict[str, Any] = {}
+        for key, value in node.value.items():
+            if value.value is None and shape.inner.kind == "struct":
+                value = Node({}, value.line, overlay=value.overlay)  # noqa: PLW2901 - `model:` and nothing is all defaults
+            if value.value is not None:
+                found[key] = self._value(value, shape.inner, (*path, key))
+            elif shape.inner.kind in {"text", "name"}:
+                found[key] = ""
+        return found
+
+    def _list(self, node: Node, shape: Shape, path: Path) -> Any:
+        assert shape.inner is not None
+        if not isinstance(node.value, tuple):
+            return self._problem(node, path, f"{_quoted(node)} is no list; write [{_bare(node)}]")
+        return tuple(
+            self._value(item, shape.inner, (*path[:-1], f"{path[-1]}[{number}]"))
+            for number, item in enumerate(node.value)
+        )
+
+    def _anything(self, node: Node, path: Path) -> Any:
+        """A plugin's option, of a form only the plugin knows."""
+        if isinstance(node.value, dict):
+            return {key: self._anything(value, (*path, key)) for key, value in node.value.items()}
+        if isinstance(node.value, tuple):
+            return [self._anything(item, path) for item in node.value]
+        if node.value is None:
+            return None
+        text = self._text(node, Shape(kind="any"), path)
+        if text is UNKNOWN or node.quoted or (self._raw and has_variables(node.value)):
+            return text
+        for kind in ("whole", "number", "switch"):
+            value = convert(text, Shape(kind=kind, least=-(2**63)), quoted=False)
+            if not isinstance(value, Wrong):
+                return value
+        return text
+
+    def _scalar(self, node: Node, shape: Shape, path: Path) -> Any:
+        if not isinstance(node.value, str):
+            what = (
+                "a list"
+                if isinstance(node.value, tuple)
+                else "a mapping"
+                if node.value is not None
+                else "nothing"
+            )
+            return self._problem(node, path, f"a single value is wanted, and {what} was found")
+        if shape.kind == "any":
+            return self._anything(node, path)
+        text = self._text(node, shape, path)
+        if text is UNKNOWN:
+            return UNKNOWN
+        varied = has_variables(node.value)
+        value = convert(text, shape, quoted=node.quoted and not varied)
+        if isinstance(value, Wrong):
+            found = _quoted(node)
+            if varied and not any(is_secret_key(name) for name in variables(node.value)):
+                found += f" gives {_cut(text)!r}, which"
+            return self._problem(node, path, f"{found} {value.text}")
+        return value
+
+    def _text(self, node: Node, shape: Shape, path: Path) -> Any:
+        """A scalar's text with its variables put in, or left in where that is what is wanted."""
+        assert isinstance(node.value, str)
+        expanded = expand(node.value, self._environ or {})
+        for piece in expanded.malformed:
+            self._problem(
+                node,
+                path,
+                f"{_cut(piece)!r} is no variable: write ${{NAME}} or ${{NAME:-default}}, and $$ for $",
+            )
+        if expanded.malformed:
+            return UNKNOWN
+        if not has_variables(node.value):
+            return expanded.text
+        if self._environ is None:
+            return UNKNOWN
+        if self._raw and shape.kind in {"text", "any"}:
+            return node.value
+        for name in expanded.missing:
+            text = f"the variable {name} is not set; set it, or write ${{{name}:-default}}"
+            self._problem(node, path, text, unset=True)
+        if expanded.missing:
+            return UNKNOWN
+        return expanded.text
+
+    def _references(self, contents: Contents) -> None:
+        """What refers to something that is not there."""
+        if contents is UNKNOWN:
+            return
+        if contents.version not in {MANIFEST_VERSION, UNKNOWN}:
+            node = self._tree.get("version") or self._tree
+            self._problem(
+                node,
+                ("version",),
+                f"{_quoted(node)} is a version this Flightlog does not know; write {MANIFEST_VERSION}",
+            )
+        overlays = self._tree.get("overlays")
+        names = overlays.value if overlays is not None and isinstance(overlays.value, dict) else {}
+        for name, target in _items(contents.targets):
+            self._refer(("targets", name, "overlay"), target.overlay, "overlay", list(names))
+        components = contents.components
+        if isinstance(components, dict):
+            for name, task in _items(contents.tasks):
+                self._refer(("tasks", name, "component"), task.component, "component", list(components))
+
+    def _refer(self, path: Path, wanted: Any, what: str, there: list[str]) -> None:
+        node = self._tree.get(*path)
+        if node is None or wanted is None or wanted is UNKNOWN or wanted in there:
+            return
+        near = nearest(wanted, there)
+        known = f"known are {', '.join(there)}" if there else f"there are no {what}s"
+        self._problem(
+            node, path, f"there is no {what} {wanted!r}; {f'did you mean {near!r}?' if near else known}"
+        )
+
+
+def _items(table: Any) -> list[tuple[str, Any]]:
+    """The entries of a table that could be read."""
+    return (
+        [(key, value) for key, value in table.items() if value is not UNKNOWN]
+        if isinstance(table, dict)
+        else []
+    )
+
+
+def _bare(node: Node) -> str:
+    return _cut(shown(node))
+
+
+def _quoted(node: Node) -> str:
+    """What was found, as written."""
+    return repr(_bare(node)) if isinstance(node.value, str) else _bare(node)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else text[:SHOWN] + "…"

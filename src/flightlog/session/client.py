@@ -1,0 +1,236 @@
+"""`session.client`: functions and commands in, futures out."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent import futures as standard
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Literal
+
+from flightlog.errors import UsageError
+from flightlog.record.carrier import RUN, TRACEPARENT, format_traceparent
+from flightlog.record.run import LiveRun
+from flightlog.record.span import current, find_parent
+from flightlog.session.arguments import digest, named_arguments, recorded, task_name
+from flightlog.session.calls import call_around
+from flightlog.session.choices import Choices, Rules
+from flightlog.session.command_task import command_arguments, command_name, command_words, run_words
+from flightlog.session.dependencies import pack
+from flightlog.session.futures import TaskFuture
+from flightlog.session.progress import shown
+from flightlog.session.task import Task
+from flightlog.session.tracking import Tracker
+
+TOGETHER = 64
+"""Tasks of a `map` that are handed over at a time."""
+
+
+class Client:
+    """Hands work to a session's engine. Every method may be called from any thread while the session is open.
+
+    The names of a method's own keywords (`task`, `component`, `tag`, `key`, `retries`, `timeout`) are not passed on. A
+    function that has a parameter of such a name gets it with `functools.partial(function, timeout=…)`.
+    """
+
+    def __init__(
+        self,
+        tracker: Tracker,
+        run: LiveRun | None,
+        rules: Rules,
+        next_id: Callable[[], str],
+        progress: bool | None = None,
+    ) -> None:
+        self._tracker, self._run, self._rules, self._next_id = tracker, run, rules, next_id
+        self._progress = progress
+        self.functions: dict[Callable[..., Any], None] = {}
+        """Every function that was submitted, in order."""
+        self._keys: dict[str, object] = {}
+        self._last_place: tuple[str, dict[str, str]] = ("", {})
+
+    def submit(
+        self,
+        function: Callable[..., Any],
+        /,
+        *args: Any,
+        task: str | None = None,
+        component: str | None = None,
+        key: str | None = None,
+        retries: int | None = None,
+        timeout: float | None = None,
+        tag: str | None = None,
+        **kwargs: Any,
+    ) -> TaskFuture:
+        """Run `function(*args, **kwargs)` as a task; gives its future at once.
+
+        `task` is its name (default: the function's), by which the manifest's `tasks` says how it is run; whatever is
+        given here wins. `component`, or `tag`, is the kind of worker. `key` is its id, unique within the run. `retries`
+        is how many further attempts follow a failed one, `timeout` the seconds an attempt may take. Futures in the
+        arguments stand for their results: the task waits for them.
+        """
+        name = self._named(function, task)
+        choices = self._rules.choose(name, component=component, tag=tag, retries=retries, timeout_s=timeout)
+        made = self._make(name, choices, function, args, kwargs, key)
+        self._tracker.add((made,))
+        return made.future
+
+    def map(
+        self,
+        function: Callable[..., Any],
+        /,
+        *iterables: Iterable[Any],
+        task: str | None = None,
+        component: str | None = None,
+        key: str | None = None,
+        retries: int | None = None,
+        timeout: float | None = None,
+        tag: str | None = None,
+        **kwargs: Any,
+    ) -> list[TaskFuture]:
+        """A task for each set of arguments, up to the end of the shortest iterable; gives futures in their order.
+
+        All tasks have the function's name, or `task`; `kwargs` go to each call. With a `key` their ids are `key[0]`,
+        `key[1]`, … Where one call cannot be sent, those before it are cancelled, and the error is raised.
+        """
+        if not iterables:
+            raise UsageError("map needs at least one iterable of arguments")
+        name = self._named(function, task)
+        choices = self._rules.choose(name, component=component, tag=tag, retries=retries, timeout_s=timeout)
+        made: list[TaskFuture] = []
+        calls = enumerate(zip(*iterables, strict=False))
+        try:
+            while batch := [
+                self._make(name, choices, function, args, kwargs, f"{key}[{i}]" if key is not None else None)
+                for i, args in islice(calls, TOGETHER)
+            ]:
+                self._tracker.add(batch)
+                made += [one.future for one in batch]
+        except BaseException:
+            for future in made:
+                self.cancel(future)
+            raise
+        return made
+
+    def submit_command(
+        self,
+        command: Sequence[str | os.PathLike[str]],
+        *,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        task: str | None = None,
+        component: str | None = None,
+        key: str | None = None,
+        retries: int | None = None,
+        timeout: float | None = None,
+        tag: str | None = None,
+    ) -> TaskFuture:
+        """Run a command, given by its words, as a task in a worker; its result is a `CommandOutput`.
+
+        `cwd` is its working directory, `env` what is added to the worker's environment (and never recorded). Another
+        exit code than 0 is a failure: the future raises `CommandError`.
+        """
+        words = command_words(command)
+        folder = None if cwd is None else os.fspath(cwd)
+        name = task or command_name(words)
+        choices = self._rules.choose(name, component=component, tag=tag, retries=retries, timeout_s=timeout)
+        made = self._make(
+            name, choices, run_words, (words, folder, dict(env) if env is not None else None), {}, key,
+            arguments=command_arguments(words, folder),
+        )  # fmt: skip
+        self._tracker.add((made,))
+        return made.future
+
+    def gather(
+        self, futures: Iterable[TaskFuture], errors: Literal["raise", "return"] = "raise"
+    ) -> list[Any]:
+        """The results, in the order of the futures, when all are there.
+
+        With `errors="raise"` the first exception in that order is raised as soon as it is known, and the other tasks
+        go on; with `"return"` exceptions stand in the places of results. On a terminal a bar shows how far it is.
+        """
+        if errors not in ("raise", "return"):
+            raise UsageError(f"errors={errors!r} is neither 'raise' nor 'return'")
+        results: list[Any] = []
+        with shown(lambda: self._tracker.counts, self._progress):
+            for future in list(futures):
+                try:
+                    results.append(future.result())
+                except Exception as error:
+                    if errors == "raise":
+                        raise
+                    if not future.done():  # not the task's exception
+                        raise
+                    results.append(error)
+        return results
+
+    def as_completed(
+        self, futures: Iterable[TaskFuture], timeout: float | None = None
+    ) -> Iterator[TaskFuture]:
+        """The futures, each when it is done; a `TimeoutError` where that takes longer than so many seconds."""
+        # No bar here: the code between two futures may print, and a bar would get in its way.
+        yield from standard.as_completed(list(futures), timeout)  # type: ignore[misc] # what goes in comes out
+
+    def cancel(self, future: TaskFuture) -> bool:
+        """Give a task up, also one that runs where the engine can end it; whether that is what becomes of it."""
+        return future.cancel()
+
+    def _make(
+        self,
+        name: str,
+        choices: Choices,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        key: str | None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> Task:
+        call: tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]] = function, args, kwargs
+        if choices.around:
+            call = call_around, (choices.around, *call), {}
+        packed = pack(*call, of=function)
+        shown_args = recorded(arguments if arguments is not None else named_arguments(function, args, kwargs))
+        span_id = self._next_id()
+        task_id = self._key(key) if key is not None else span_id
+        parent_id, place = self._place()
+        return Task(
+            task_id=task_id, span_id=span_id, name=name, call=packed.call, args=shown_args,
+            args_digest=digest(shown_args), submitted=time.time(), place=place, parent_id=parent_id,
+            component=choices.component, retries=choices.retries, timeout_s=choices.timeout_s,
+            future=TaskFuture(task_id, name, self._give_up), depends_on=packed.futures, waits_for=packed.awaited,
+        )  # fmt: skip
+
+    def _named(self, function: Callable[..., Any], task: str | None) -> str:
+        """What tasks of a function are called; the function is remembered."""
+        with suppress(TypeError):  # a callable that cannot be hashed
+            self.functions[function] = None
+        return task or task_name(function)
+
+    def _key(self, key: str) -> str:
+        if not isinstance(key, str) or not key:
+            raise UsageError(f"key={key!r} is no text to call a task by")
+        mine = object()
+        if self._keys.setdefault(key, mine) is not mine:
+            raise UsageError(f"key={key!r} was given to another task of this session: keys are unique")
+        return key
+
+    def _give_up(self, future: TaskFuture) -> bool:
+        return self._tracker.cancel(future.task_id, "cancelled by the program")
+
+    def _place(self) -> tuple[str | None, dict[str, str]]:
+        """The span that submits, and where workers record."""
+        run = self._run
+        if run is None:
+            return None, {}
+        here = current.get()
+        if here is None or here._sink is not run.recorder:
+            here = find_parent(here)
+            if here is None or here._sink is not run.recorder:
+                here = run.root
+        span_id, place = self._last_place
+        if span_id != here.span_id:
+            span_id = here.span_id
+            place = {TRACEPARENT: format_traceparent(run.recorder.trace_id, span_id), RUN: str(run.path)}
+            self._last_place = span_id, place
+        return span_id, place

@@ -1,0 +1,56 @@
+"""Futures of tasks: those of `concurrent.futures`, which can be awaited and handed to other tasks as well."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from concurrent.futures import Future
+from typing import Any
+
+from flightlog.session.dependencies import leave_placeholder
+
+
+class TaskFuture(Future[Any]):
+    """What will become of one task.
+
+    `result`, `exception`, `done`, `add_done_callback` and so on are those of `concurrent.futures.Future`, and
+    `concurrent.futures.wait` works. `await future` works in any event loop; cancelling what awaits it cancels the
+    task. Handed to another task as an argument, at any depth of it, it stands for its result.
+    """
+
+    def __init__(self, task_id: str, task: str, cancel: Callable[[TaskFuture], bool]) -> None:
+        super().__init__()
+        self.task_id = task_id
+        self.task = task
+        """Name of the task."""
+        self._started = self._notified = False
+        self._give_up = cancel
+
+    def running(self) -> bool:
+        """Whether a worker executes it now."""
+        return self._started and not self.done()
+
+    def cancel(self) -> bool:
+        """Give the task up, also one that runs where its engine can end it; whether that is what will happen."""
+        return self.cancelled() or (not self.done() and self._give_up(self))
+
+    def note_started(self, started: bool) -> None:
+        """For the session: an attempt runs, or is over and the task is not."""
+        self._started = started
+
+    def end_cancelled(self) -> None:
+        """For the session: the task was given up."""
+        # The future itself never leaves the state in which it can be cancelled: `running` has a flag of its own.
+        if super().cancel() and not self._notified:
+            self._notified = True
+            self.set_running_or_notify_cancel()
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        import asyncio
+
+        return asyncio.wrap_future(self).__await__()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return leave_placeholder(self)
+
+    def __repr__(self) -> str:
+        return f"<future of {self.task}>"  # as an argument it is recorded so: the same in every run

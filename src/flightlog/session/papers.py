@@ -1,0 +1,78 @@
+"""What a run keeps of the manifest it was made from: the text as written, the plan, the lock, what was asked for."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from flightlog.events import ResourceRequest
+from flightlog.record.environment import Environment, read_environment
+from flightlog.record.run import LiveRun
+from flightlog.record.upkeep import save_run
+from flightlog.session.contents import Component, Contents
+from flightlog.session.lock import LOCK, make_lock
+from flightlog.session.manifest import Manifest
+from flightlog.session.plan import PLAN, make_plan, plan_bytes
+from flightlog.store.documents import replace_bytes, write_document
+
+MANIFEST_COPY = "manifest.yaml"
+
+
+class Papers:
+    """The documents of a session in its run directory. Nothing here raises: what cannot be written is said once."""
+
+    def __init__(
+        self, run: LiveRun, manifest: Manifest, target: str, contents: Contents, environ: Mapping[str, str]
+    ) -> None:
+        """Write the manifest and the plan now; the lock follows at once, on a thread, for git may take its time."""
+        self._run, self._manifest, self._contents = run, manifest, contents
+        self._environment: Environment | None = None
+        self._guarded("manifest", lambda: replace_bytes(run.path / MANIFEST_COPY, manifest.source.encode()))
+        plan = make_plan(manifest, target, environ)
+        self._guarded("plan", lambda: replace_bytes(run.path / PLAN, plan_bytes(plan)))
+        if run.info.pid == os.getpid():
+            run.info.manifest_hash = manifest.sha256
+            save_run(run)
+        requests = list(_requests(contents))
+        if requests:
+            run.emit(*requests)
+        self._thread = threading.Thread(target=self._first_lock, name="flightlog-lock", daemon=True)
+        self._thread.start()
+
+    def finish(self, functions: Iterable[Callable[..., Any]]) -> None:
+        """Write the lock again, with the functions that were run."""
+        self._thread.join()
+        self._guarded("lock", lambda: self._write_lock(functions))
+
+    def _first_lock(self) -> None:
+        self._guarded("lock", lambda: self._write_lock(()))
+
+    def _write_lock(self, functions: Iterable[Callable[..., Any]]) -> None:
+        if self._environment is None:
+            self._environment = read_environment()
+        lock = make_lock(self._manifest, functions, self._environment, contents=self._contents)
+        write_document(self._run.path / LOCK, lock)
+
+    def _guarded(self, what: str, action: Callable[[], None]) -> None:
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001 - the session runs without its papers, too
+            self._run.recorder.trouble(f"the {what} could not be written into the run: {error!r}")
+
+
+def _requests(contents: Contents) -> Iterable[ResourceRequest]:
+    """What each component asks for, and each task that the manifest gives a component."""
+    for name, component in contents.components.items():
+        yield _request(None, name, component)
+    for task, entry in contents.tasks.items():
+        if entry.component is not None:
+            yield _request(task, entry.component, contents.components[entry.component])
+
+
+def _request(task: str | None, name: str, component: Component) -> ResourceRequest:
+    return ResourceRequest(
+        task=task, component=name, cpus=component.cpus, memory_bytes=component.memory_bytes,
+        gpus=component.gpus, walltime_s=component.walltime_s,
+    )  # fmt: skip

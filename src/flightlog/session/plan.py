@@ -1,0 +1,216 @@
+"""What would run where, with what, at which cost: worked out without running anything.
+
+A plan can be stored and shown: free texts that come from variables keep the variable, and secrets that were written
+out are redacted. To run, take the values from `Manifest.resolved`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.record.redaction import REDACTED, is_secret_key, redact_text
+from flightlog.session.contents import Cache, Component, Rates
+from flightlog.session.expansion import has_variables
+from flightlog.session.history import History
+from flightlog.session.manifest import Manifest
+
+PLAN = "plan.json"
+"""The plan's file in a run directory."""
+
+
+class PlannedComponent(Struct, frozen=True, kw_only=True):
+    """The workers of a component; None is "not said"."""
+
+    workers: int | None
+    """Most workers at once; the workers of a target are shared by all components."""
+    cpus: float | None
+    memory_bytes: int | None
+    gpus: float | None
+    walltime_s: float | None
+    image: str | None
+    runtime: str | None
+    env: dict[str, str]
+    mounts: dict[str, str]
+    tags: tuple[str, ...]
+    preload_script: str | None
+    tasks: list[str]
+    """The manifest's tasks that run on it."""
+
+
+class PlannedCache(Struct, frozen=True, kw_only=True):
+    """How results are kept."""
+
+    version: str | None
+    ttl_s: float | None
+    ignore: tuple[str, ...]
+    store: str | None
+
+
+class PlannedTask(Struct, frozen=True, kw_only=True):
+    """How tasks of one name are run; None is "not said"."""
+
+    component: str | None
+    retries: int | None
+    timeout_s: float | None
+    cache: bool | PlannedCache | None
+    outputs: tuple[str, ...]
+
+
+class ExpectedCost(Struct, frozen=True, kw_only=True):
+    """What a run will likely cost: an amount, or the reason why there is none."""
+
+    amount: float | None
+    currency: str | None
+    reason: str | None
+    worker_hours: float | None
+    """Workers by the median wall time of earlier runs."""
+    per_worker_hour: float | None
+    """All rates together, for a worker of the component that costs most."""
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """What would run where."""
+
+    project: str
+    manifest: str
+    manifest_sha256: str
+    target: str
+    provider: str
+    overlays: tuple[str, ...]
+    options: dict[str, Any]
+    """The engine's options; free texts with their variables unexpanded."""
+    workers: int | None
+    workers_from: str | None
+    """`manifest`, or `history` where the manifest does not say."""
+    components: dict[str, PlannedComponent]
+    tasks: dict[str, PlannedTask]
+    cost: ExpectedCost
+    history: History | None
+    """What earlier runs of the project say; None where there are none."""
+
+
+def make_plan(
+    manifest: Manifest, target: str, environ: Mapping[str, str], history: History | None = None
+) -> Plan:
+    """The plan of one target, its overlay included; whatever is wrong is a `ManifestError`."""
+    manifest = manifest.for_target(target, environ)
+    contents = manifest.resolved(environ, raw=True)
+    chosen = contents.targets[target]
+    said = _workers(chosen.options)
+    workers = said if said is not None else history.workers if history else None
+    return Plan(
+        project=contents.project.name,
+        manifest=manifest.path.name,
+        manifest_sha256=manifest.sha256,
+        target=target,
+        provider=chosen.provider,
+        overlays=manifest.overlays,
+        options=storable(chosen.options),
+        workers=workers,
+        workers_from=None if workers is None else "history" if said is None else "manifest",
+        components={
+            name: PlannedComponent(
+                workers=workers,
+                tasks=[task for task, each in contents.tasks.items() if each.component == name],
+                **{key: storable(value, key) for key, value in msgspec.structs.asdict(component).items()},
+            )
+            for name, component in contents.components.items()
+        },
+        tasks={
+            name: PlannedTask(
+                component=task.component, retries=task.retries, timeout_s=task.timeout_s,
+                cache=_cache(task.cache), outputs=storable(task.outputs),
+            )
+            for name, task in contents.tasks.items()
+        },
+        cost=expected_cost(chosen.cost, contents.components, workers, history),
+        history=history,
+    )  # fmt: skip
+
+
+def plan_bytes(plan: Plan) -> bytes:
+    """The plan as it stands in `plan.json`: UTF-8, indented."""
+    return msgspec.json.format(msgspec.json.encode(plan), indent=2) + b"\n"
+
+
+def storable(value: Any, key: str = "") -> Any:
+    """The value without secrets that were written out; a text with variables holds none, and stays."""
+    if isinstance(value, str):
+        if has_variables(value):
+            return value
+        return REDACTED if value and is_secret_key(key) else redact_text(value)
+    if isinstance(value, dict):
+        return {name: storable(inner, name) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(storable(item, key) for item in value)
+    return value
+
+
+def expected_cost(
+    rates: Rates | None, components: Mapping[str, Component], workers: int | None, history: History | None
+) -> ExpectedCost:
+    """Rate by workers by hours, the hours from history; a worker is priced as one of the dearest component."""
+    if rates is None or not _named(rates):
+        return _no_cost("the target has no rates", None, None)
+    prices = [_price(rates, component) for component in components.values() or [Component()]]
+    known = [price for price in prices if price is not None]
+    if len(known) < len(prices):
+        reason = "a rate is by CPU or by memory, and not every component says how much of it a worker has"
+        return _no_cost(reason, rates.currency, None)
+    price = max(known)
+    if history is None or history.duration_s is None:
+        return _no_cost("no earlier run tells how long it takes", rates.currency, price)
+    if workers is None:
+        return _no_cost("the number of workers is not known", rates.currency, price)
+    hours = workers * history.duration_s / 3600
+    return ExpectedCost(
+        amount=price * hours, currency=rates.currency, reason=None, worker_hours=hours, per_worker_hour=price
+    )
+
+
+def _no_cost(reason: str, currency: str | None, price: float | None) -> ExpectedCost:
+    return ExpectedCost(
+        amount=None, currency=currency, reason=reason, worker_hours=None, per_worker_hour=price
+    )
+
+
+def _named(rates: Rates) -> bool:
+    return any(
+        rate is not None
+        for rate in (rates.per_worker_hour, rates.per_cpu_hour, rates.per_gpu_hour, rates.per_gb_hour)
+    )
+
+
+def _price(rates: Rates, component: Component) -> float | None:
+    """What a worker costs an hour; None where a rate is for something the component does not say."""
+    gigabytes = None if component.memory_bytes is None else component.memory_bytes / 1e9
+    total = 0.0
+    for rate, amount in (
+        (rates.per_worker_hour, 1.0),
+        (rates.per_cpu_hour, component.cpus),
+        (rates.per_gpu_hour, component.gpus or 0.0),  # a worker that asks for no GPU has none
+        (rates.per_gb_hour, gigabytes),
+    ):
+        if rate is not None and amount is None:
+            return None
+        total += (rate or 0.0) * (amount or 0.0)
+    return total
+
+
+def _workers(options: Mapping[str, Any]) -> int | None:
+    for name in ("n_workers", "max_workers"):
+        if isinstance(options.get(name), int):
+            return int(options[name])
+    return None
+
+
+def _cache(cache: bool | Cache | None) -> bool | PlannedCache | None:
+    if not isinstance(cache, Cache):
+        return cache
+    return PlannedCache(
+        version=storable(cache.version), ttl_s=cache.ttl_s, ignore=cache.ignore, store=storable(cache.store)
+    )

@@ -1,0 +1,108 @@
+"""The options of each provider, declared so that a misspelt one is found before anything runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Struct, field
+
+from flightlog.events.base import doc
+from flightlog.session.shapes import Count, Duration, Size, Text
+
+ENTRY_POINTS = "flightlog.engines"
+
+
+class LocalOptions(Struct, frozen=True, kw_only=True):
+    """Processes or threads of the machine the session runs on."""
+
+    max_workers: Annotated[Count | None, doc("most workers at once; as many as usable CPUs if unset")] = None
+    processes: Annotated[bool | None, doc("whether a worker is a process, and not a thread")] = None
+    threads_per_worker: Annotated[Count | None, doc("tasks that a worker process runs at once")] = None
+
+
+class DaskOptions(Struct, frozen=True, kw_only=True):
+    """A Dask cluster: one that runs, or one started for the session."""
+
+    address: Annotated[Text | None, doc("address of a running scheduler")] = None
+    scheduler_file: Annotated[Text | None, doc("file that names a running scheduler")] = None
+    n_workers: Annotated[Count | None, doc("workers to start")] = None
+    max_workers: Annotated[Count | None, doc("most workers, where the cluster adapts")] = None
+    min_workers: Annotated[int | None, doc("fewest workers, where the cluster adapts")] = None
+    threads_per_worker: Annotated[Count | None, doc("tasks that a worker runs at once")] = None
+    processes: Annotated[bool | None, doc("whether workers are processes")] = None
+    memory_limit_bytes: Annotated[Size | None, doc("memory of a worker")] = field(
+        name="memory_limit", default=None
+    )
+    local_directory: Annotated[Text | None, doc("folder for spilled data")] = None
+    interface: Annotated[Text | None, doc("network interface")] = None
+    protocol: Annotated[Text | None, doc("tcp, tls, ucx, …")] = None
+    dashboard_address: Annotated[Text | None, doc("where the dashboard listens")] = None
+
+
+class SlurmOptions(Struct, frozen=True, kw_only=True):
+    """Jobs of a Slurm cluster."""
+
+    partition: Annotated[Text | None, doc("partition to submit to")] = None
+    queue: Annotated[Text | None, doc("another word for partition")] = None
+    account: Annotated[Text | None, doc("account to charge")] = None
+    qos: Annotated[Text | None, doc("quality of service")] = None
+    constraint: Annotated[Text | None, doc("features a node must have")] = None
+    reservation: Annotated[Text | None, doc("reservation to use")] = None
+    n_workers: Annotated[Count | None, doc("workers to start")] = None
+    max_workers: Annotated[Count | None, doc("most workers at once")] = None
+    min_workers: Annotated[int | None, doc("fewest workers")] = None
+    processes: Annotated[Count | None, doc("worker processes in a job")] = None
+    threads_per_worker: Annotated[Count | None, doc("tasks that a worker runs at once")] = None
+    nodes: Annotated[Count | None, doc("nodes of a job")] = None
+    cpus: Annotated[Count | None, doc("CPUs of a job")] = None
+    memory_bytes: Annotated[Size | None, doc("memory of a job")] = field(name="memory", default=None)
+    gpus: Annotated[int | None, doc("GPUs of a job")] = None
+    walltime_s: Annotated[Duration | None, doc("time limit of a job")] = field(name="walltime", default=None)
+    interface: Annotated[Text | None, doc("network interface")] = None
+    local_directory: Annotated[Text | None, doc("folder for scratch data on the node")] = None
+    log_directory: Annotated[Text | None, doc("folder for the jobs' output")] = None
+    python: Annotated[Text | None, doc("interpreter on the nodes")] = None
+    job_extra_directives: Annotated[tuple[Text, ...], doc("further #SBATCH lines")] = ()
+    job_script_prologue: Annotated[tuple[Text, ...], doc("shell lines before the worker starts")] = ()
+
+
+class RayOptions(Struct, frozen=True, kw_only=True):
+    """A Ray cluster: one that runs, or one started for the session."""
+
+    address: Annotated[Text | None, doc("address of a running cluster, or auto")] = None
+    namespace: Annotated[Text | None, doc("namespace of the session")] = None
+    num_cpus: Annotated[Count | None, doc("CPUs of a cluster that is started")] = None
+    num_gpus: Annotated[int | None, doc("GPUs of a cluster that is started")] = None
+    max_workers: Annotated[Count | None, doc("most tasks at once")] = None
+    object_store_memory_bytes: Annotated[Size | None, doc("memory of the object store")] = field(
+        name="object_store_memory", default=None
+    )
+    runtime_env: Annotated[dict[str, Text], doc("variables of the workers' environment")] = {}
+    include_dashboard: Annotated[bool | None, doc("whether to start the dashboard")] = None
+
+
+class DragonOptions(Struct, frozen=True, kw_only=True):
+    """The Dragon runtime."""
+
+    nodes: Annotated[Count | None, doc("nodes to use")] = None
+    max_workers: Annotated[Count | None, doc("most workers at once")] = None
+    processes_per_node: Annotated[Count | None, doc("worker processes on a node")] = None
+    policy: Annotated[Literal["block", "spread"] | None, doc("how workers are placed on nodes")] = None
+    transport: Annotated[Text | None, doc("hsta or tcp")] = None
+
+
+PROVIDERS: dict[str, type[Struct]] = {
+    "local": LocalOptions,
+    "dask": DaskOptions,
+    "slurm": SlurmOptions,
+    "ray": RayOptions,
+    "dragon": DragonOptions,
+}
+"""Providers whose options are known here. Their engines need not be installed for a manifest to be right."""
+
+
+def installed_providers() -> tuple[str, ...]:
+    """Further providers that installed distributions offer; tens of milliseconds."""
+    from importlib.metadata import entry_points
+
+    return tuple(sorted({point.name for point in entry_points(group=ENTRY_POINTS)} - PROVIDERS.keys()))

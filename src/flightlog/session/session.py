@@ -1,0 +1,250 @@
+"""A session: a manifest, a target, an engine and a client, recorded as one run."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from flightlog.engines.contract import Engine
+from flightlog.errors import UsageError
+from flightlog.record.noop import NoopRun
+from flightlog.record.recording import record
+from flightlog.record.run import LiveRun
+from flightlog.session.choices import Rules
+from flightlog.session.client import Client
+from flightlog.session.costs import workers_cost
+from flightlog.session.manifest import Manifest, load_manifest
+from flightlog.session.papers import Papers
+from flightlog.session.targets import pick_target
+from flightlog.session.tracking import Tracker
+
+log = logging.getLogger("flightlog")
+
+CLOSE_S = 10.0
+"""How long tasks that run may take to end when a session closes in peace."""
+HASTE_S = 1.0
+"""The same after an error or Ctrl-C."""
+
+
+class Session:
+    """Runs functions and commands where a manifest says, and records everything by itself.
+
+    Use it with `with` or `async with`; or call `start` and `close`. What is used before `start` starts it, and a session
+    that is open when the program ends is closed then. Leaving the block cancels tasks that have not ended: gather first.
+    The run ends as the block did: an exception makes it `failed`, Ctrl-C `interrupted`. Where recording is switched
+    off, or cannot be, sessions work all the same.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest | str | os.PathLike[str] | None = None,
+        *,
+        target: str | None = None,
+        runs_dir: str | os.PathLike[str] | None = None,
+        tags: Mapping[str, Any] | None = None,
+        sample_interval_s: float | None = 1.0,
+        progress: bool | None = None,
+        engine: Engine | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Read the manifest and pick the target; nothing is started yet.
+
+        `manifest` and `target` as in `from_yaml`. `runs_dir`, `tags` and `sample_interval_s` are those of
+        `flightlog.record`. `progress=False` shows no bar on a terminal either. `engine` runs the tasks in place of the
+        target's own. A manifest or target that makes no sense is a `UsageError` or a `ManifestError`.
+        """
+        self.manifest = manifest if isinstance(manifest, Manifest) else load_manifest(_path(manifest))
+        self.target = pick_target(self.manifest, target, environ)
+        self._contents = self.manifest.resolved(environ, self.target)
+        self.provider = self._contents.targets[self.target].provider
+        self._engine, self._environ, self._progress = engine, environ, progress
+        self._recording = record(
+            self._contents.project.name, runs_dir=runs_dir, tags=tags, sample_interval_s=sample_interval_s,
+            target=self.target, provider=self.provider,
+        )  # fmt: skip
+        self._run: LiveRun | None = None
+        self._tracker: Tracker | None = None
+        self._client: Client | None = None
+        self._papers: Papers | None = None
+        self._closed = False
+
+    @classmethod
+    def from_yaml(
+        cls, path: str | os.PathLike[str] | None = None, *, target: str | None = None, **options: Any
+    ) -> Self:
+        """The session of a manifest file (default: `flightlog.yaml` here or above), on one of its targets.
+
+        Without `target`: the one that `FLIGHTLOG_TARGET` names, that of Slurm where Slurm is, `local`, or the only one.
+        `options` are those of the class.
+        """
+        return cls(path, target=target, **options)
+
+    def start(self) -> Self:
+        """Begin the run and start the engine. Once: a session that was closed is a `UsageError`.
+
+        So is one in a program whose main module a worker process imports, and which is not guarded against that.
+        """
+        if self._closed:
+            raise UsageError("the session was closed: make a new one")
+        if self._client is not None:
+            return self
+        _refuse_in_main_of_worker()
+        self._run = run = self._recording.__enter__()
+        try:
+            self._open(None if isinstance(run, NoopRun) else run)
+        except BaseException as error:
+            self._closed = True
+            self._recording.__exit__(type(error), error, error.__traceback__)
+            raise
+        if "multiprocessing" in sys.modules:
+            # It registers a function that waits for all children, when this is imported: ours must come later, for
+            # the last one registered is called first.
+            import_module("multiprocessing.util")
+        atexit.register(self._at_exit)
+        return self
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the engine and the run, as the error says; again, it does nothing. Tasks that have not ended are cancelled."""
+        if self._closed or self._client is None:
+            self._closed = True
+            return
+        self._closed = True
+        try:
+            self._end_tasks(error)
+        finally:
+            self._end_run(error)
+
+    @property
+    def client(self) -> Client:
+        """Hands tasks to the engine."""
+        self.start()
+        assert self._client is not None
+        return self._client
+
+    @property
+    def telemetry(self) -> LiveRun:
+        """The run: `subscribe`, `emit`, `event`, `metric`, `task`. One that does nothing where nothing is recorded."""
+        if self._run is None:
+            self.start()
+        assert self._run is not None
+        return self._run
+
+    @property
+    def run_id(self) -> str:
+        """The run's name; empty where nothing is recorded."""
+        return self.telemetry.run_id
+
+    @property
+    def path(self) -> Path | None:
+        """The run directory; None where nothing is recorded."""
+        return self.telemetry.path
+
+    def record_artifact(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        kind: str | None = None,
+        name: str | None = None,
+        **metadata: Any,
+    ) -> None:
+        """Register an output of the run: a file, a folder or an address."""
+        self.telemetry.record_artifact(target, kind=kind, name=name, **metadata)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(error)
+
+    async def __aenter__(self) -> Self:
+        return self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """As `close`; the loop goes on while tasks end."""
+        import asyncio
+
+        if self._closed or self._client is None:
+            self.close(error)
+            return
+        self._closed = True
+        try:
+            await asyncio.to_thread(self._end_tasks, error)
+        finally:
+            self._end_run(error)  # on this thread: signal handlers and the context belong to it
+
+    def _open(self, run: LiveRun | None) -> None:
+        contents = self._contents
+        recorder = run.recorder if run is not None else None
+        next_id: Callable[[], str] = recorder.next_id if recorder is not None else _own_ids()
+        if self._engine is None:
+            from flightlog.engines import make_engine
+
+            self._engine = make_engine(self.provider, contents.targets[self.target].options)
+        if run is not None:
+            self._papers = Papers(run, self.manifest, self.target, contents, self._environ)
+        self._tracker = Tracker(self._engine, recorder, next_id)
+        self._engine.start(str(run.path) if run is not None else None, self._tracker)
+        rules = Rules.of(contents, self.manifest.path.parent)
+        self._client = Client(self._tracker, run, rules, next_id, self._progress)
+
+    def _end_tasks(self, error: BaseException | None) -> None:
+        assert self._tracker is not None
+        if error is None:
+            self._tracker.close("the session was closed", CLOSE_S)
+        else:
+            self._tracker.close(f"the session ended with {type(error).__name__}", HASTE_S)
+
+    def _end_run(self, error: BaseException | None) -> None:
+        assert self._tracker is not None
+        atexit.unregister(self._at_exit)
+        failed, failures = self._tracker.counts.failed, self._tracker.failures
+        if failed:
+            log.warning("%d of %d tasks failed:", failed, self._tracker.counts.submitted)
+            for line in failures:
+                log.warning("  %s", line)
+            if failed > len(failures):
+                log.warning("  … and %d more", failed - len(failures))
+        rates = self._contents.targets[self.target].cost
+        if self._papers is not None and self._client is not None:
+            self._papers.finish(self._client.functions)
+            if rates is not None:
+                up_s = self._tracker.workers.seconds()
+                self.telemetry.emit(workers_cost(rates, self._contents.components, up_s, self.provider))
+        trace = error.__traceback__ if error is not None else None
+        self._recording.__exit__(type(error) if error is not None else None, error, trace)
+
+    def _at_exit(self) -> None:
+        """The program ends with the session open: with the error that ended it, if one did."""
+        self.close(getattr(sys, "last_exc", None) or getattr(sys, "last_value", None))
+
+
+def _refuse_in_main_of_worker() -> None:
+    """A worker process imports the main module to find its functions: a session started there would never end."""
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and getattr(processes.current_process(), "_inheriting", False):
+        raise UsageError(
+            "this program starts a session when it is imported, and worker processes import it to find its functions: "
+            "put the session under `if __name__ == '__main__':`"
+        )
+
+
+def _path(given: Any) -> Path | None:
+    return None if given is None else Path(given)
+
+
+def _own_ids() -> Callable[[], str]:
+    """Ids for tasks that nobody records: unique within the session."""
+    numbers = count(1)
+    return lambda: f"{next(numbers):016x}"

@@ -1,0 +1,333 @@
+"""The one authority over a session's tasks: what the engine reports becomes events, next attempts and results.
+
+Every task that was submitted gets exactly one of `task_completed`, `task_failed` and `task_cancelled`, written before
+its future says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from flightlog.engines.contract import Engine, Outcome
+from flightlog.errors import TaskError, UsageError
+from flightlog.events import Event, WorkerEvent
+from flightlog.record.recorder import Recorder
+from flightlog.session import task_events
+from flightlog.session.costs import WorkerTime
+from flightlog.session.dependencies import fill
+from flightlog.session.outcomes import error_type_of, message_of, told, value_of
+from flightlog.session.retrying import Delays, delay_before
+from flightlog.session.task import Task
+
+log = logging.getLogger("flightlog")
+
+SHOWN = 10
+"""How many failed tasks are named when a session closes; they are counted all."""
+BATCH = 256
+"""Ends that are written together while a session closes with tasks left."""
+_TRIED_AGAIN = frozenset({"failed", "lost", "timed_out"})
+
+
+class Counts(Struct):
+    """How a session's tasks stand."""
+
+    submitted: int = 0
+    completed: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    retried: int = 0
+
+    @property
+    def ended(self) -> int:
+        """Tasks that are over."""
+        return self.completed + self.failed + self.cancelled
+
+
+class Tracker:
+    """Follows every task of a session to its end; implements `Reports`. Thread-safe; no method of it raises but `add`.
+
+    `recorder` is None where nothing is recorded: everything works the same and leaves no events. No lock is held
+    while events are written, futures resolved or the engine called.
+    """
+
+    def __init__(self, engine: Engine, recorder: Recorder | None, next_id: Callable[[], str]) -> None:
+        self.counts = Counts()
+        self.failures: list[str] = []
+        """A line for each of the first tasks that failed for good."""
+        self.workers = WorkerTime()
+        self._engine, self._recorder, self._next_id = engine, recorder, next_id
+        self._trace_id = recorder.trace_id if recorder is not None else ""
+        self._tasks: dict[str, Task] = {}
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._ending = 0
+        self._closing: str | None = None
+        self._left: list[tuple[Task, Outcome]] = []
+        self._delays = Delays()
+
+    # --- what the client asks for
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Take new tasks on, and hand those that wait for no others to the engine; a `UsageError` after the close."""
+        with self._lock:
+            if self._closing is not None:
+                raise UsageError("the session is closed: submit tasks while it is open")
+            self._tasks.update((task.task_id, task) for task in tasks)
+            self.counts.submitted += len(tasks)
+        if self._recorder is not None:
+            self._emit([task_events.submitted(task, self._trace_id) for task in tasks])
+        for task in tasks:
+            if not task.waits_for:
+                self._dispatch(task)
+                continue
+            for future in task.waits_for:
+                future.add_done_callback(partial(self._dependency_ended, task))
+
+    def cancel(self, task_id: str, reason: str) -> bool:
+        """Give a task up; whether that is what became, or will become, of it."""
+        with self._lock:
+            task = self._tasks.get(task_id)
+            if task is None:
+                return False
+            held = task.held
+            if held:
+                self._claim(task)
+        if held:
+            self._end(task, Outcome(end="cancelled", reason=reason))
+            return True
+        task.given_up = reason
+        if not self._engine.cancel(task_id, reason):
+            task.given_up = None
+            return False
+        task.future.end_cancelled()
+        return True
+
+    # --- what the engine reports
+
+    def queued(self, task_id: str, attempt: int) -> None:
+        """The attempt waits for a worker."""
+        task = self._tasks.get(task_id)
+        if task is not None and self._recorder is not None:
+            self._recorder.emit(task_events.queued(task, attempt, self._trace_id))
+
+    def started(self, task_id: str, attempt: int, _worker: str) -> None:
+        """A worker executes the attempt."""
+        task = self._tasks.get(task_id)
+        if task is not None and task.attempt == attempt:
+            task.future.note_started(True)
+
+    def ended(self, task_id: str, attempt: int, outcome: Outcome) -> None:
+        """The attempt is over; what is reported of an attempt a second time is passed over."""
+        with self._lock:
+            task = self._tasks.get(task_id)
+            if task is None or task.attempt != attempt or task.held:
+                return
+            span_id = task.span_id
+            again = (
+                outcome.end in _TRIED_AGAIN
+                and attempt <= task.retries
+                and task.given_up is None
+                and self._closing is None
+            )
+            if again:
+                task.attempt, task.held, task.span_id = attempt + 1, True, self._next_id()
+                self.counts.retried += 1
+            else:
+                self._claim(task)
+        if again:
+            self._retry(task, attempt, span_id, outcome)
+        else:
+            if (
+                task.given_up is not None and outcome.end in _TRIED_AGAIN
+            ):  # how it ended is how it was cancelled
+                outcome.end, outcome.reason = "cancelled", task.given_up
+            elif outcome.end == "cancelled" and task.given_up is None and self._closing is not None:
+                outcome.reason = self._closing
+            self._end(task, outcome)
+
+    def worker(self, event: WorkerEvent) -> None:
+        """Something happened to a worker."""
+        self.workers.add(event)
+        if self._recorder is not None:
+            self._recorder.emit(event)
+
+    # --- the end of it all
+
+    def close(self, reason: str, timeout_s: float) -> None:
+        """Take nothing on any more, end the engine, and give every task that is left its end: cancelled, and why.
+
+        What had finished is recorded as such: the engine reports it before its own close returns.
+        """
+        with self._lock:
+            self._closing = reason
+        self._delays.close()
+        try:
+            self._engine.close(timeout_s)
+        except Exception:
+            log.warning("the engine could not be closed in good order", exc_info=True)
+        finally:
+            self._end_all(reason)
+
+    def _end_all(self, reason: str) -> None:
+        with self._lock:
+            for task in self._tasks.values():
+                self._left.append((task, Outcome(end="cancelled", reason=reason)))
+                self._ending += 1
+            self._tasks.clear()
+        until = time.monotonic() + 10.0
+        while self._ending and time.monotonic() < until:
+            self._write_left()
+            # A report that began before the engine's close may be in the middle of its work.
+            with self._changed:
+                self._changed.wait_for(lambda: self._left or not self._ending, timeout=1.0)
+
+    def _write_left(self) -> None:
+        """Write the ends of cancelled tasks in large steps: there may be a hundred thousand of them."""
+        with self._lock:
+            left, self._left = self._left, []
+        if self._recorder is not None:
+            self._emit(task_events.ended(task, outcome, self._trace_id) for task, outcome in left)
+        for task, _ in left:
+            task.future.end_cancelled()
+        with self._lock:
+            self.counts.cancelled += len(left)
+            self._ending -= len(left)
+            self._changed.notify_all()
+
+    # --- one task's way
+
+    def _claim(self, task: Task) -> None:
+        """Under the lock: from now on nobody else ends this task."""
+        del self._tasks[task.task_id]
+        self._ending += 1
+
+    def _dispatch(self, task: Task) -> None:
+        with self._lock:
+            if task.task_id not in self._tasks:  # cancelled meanwhile
+                return
+            task.held = False
+        try:
+            self._engine.submit(task.work())
+        except Exception as error:  # noqa: BLE001 - an engine that refuses a task has failed it
+            self.ended(
+                task.task_id,
+                task.attempt,
+                Outcome(
+                    end="failed",
+                    error_type=type(error).__name__,
+                    error_message=f"the engine refused it: {error}",
+                ),
+            )
+
+    def _dependency_ended(self, task: Task, future: Future[Any]) -> None:
+        failed = future.cancelled() or future.exception(0) is not None
+        with self._lock:
+            if task.task_id not in self._tasks:
+                return
+            if failed:
+                self._claim(task)
+            else:
+                task.met += 1
+                if task.met < len(task.waits_for):
+                    return
+        if failed:
+            self._end_with_dependency(task, future)
+            return
+        try:
+            task.call = fill(task.call, task.waits_for)
+            task.waits_for = ()
+        except Exception as error:  # noqa: BLE001 - the user's own `__reduce__` runs here
+            with self._lock:
+                if task.task_id not in self._tasks:
+                    return
+                self._claim(task)
+            text = f"a result that {task.name} depends on cannot be pickled: {type(error).__name__}: {error}"
+            self._end(task, Outcome(end="failed", error_type="DependencyFailed", error_message=text))
+            return
+        self._dispatch(task)
+
+    def _end_with_dependency(self, task: Task, future: Future[Any]) -> None:
+        name, key = getattr(future, "task", "?"), getattr(future, "task_id", "?")
+        if future.cancelled():
+            self._end(
+                task, Outcome(end="cancelled", reason=f"{name} ({key}), which it depends on, was cancelled")
+            )
+            return
+        cause = future.exception(0)
+        text = f"{name} ({key}), which {task.name} depends on, failed: {type(cause).__name__}: {cause}"
+        outcome = Outcome(end="failed", error_type="DependencyFailed", error_message=text)
+        error = TaskError(text)
+        error.error_type = outcome.error_type
+        error.__cause__ = cause
+        self._end(task, outcome, error)
+
+    def _retry(self, task: Task, attempt: int, span_id: str, outcome: Outcome) -> None:
+        delay_s = delay_before(task.attempt)
+        task.future.note_started(False)
+        if self._recorder is not None:
+            _, outcome, error = value_of(task, outcome)
+            outcome = told(outcome, error)
+            self._recorder.emit(task_events.failure(task, attempt, span_id, outcome, error))
+            self._recorder.emit(task_events.retried(task, attempt, span_id, outcome, delay_s, self._trace_id))
+        self._delays.after(delay_s, partial(self._try_again, task))
+
+    def _try_again(self, task: Task) -> None:
+        task.submitted = time.time()
+        self._dispatch(task)
+
+    def _end(self, task: Task, outcome: Outcome, error: BaseException | None = None) -> None:
+        """The end of a task that was claimed: written first, then told."""
+        if outcome.end == "cancelled":
+            with self._lock:
+                self._left.append((task, outcome))
+                self._changed.notify_all()
+                wait_for_more = self._closing is not None and len(self._left) < BATCH
+            if not wait_for_more:
+                self._write_left()
+            return
+        value: Any = None
+        if error is None:
+            value, outcome, error = value_of(task, outcome)
+            outcome = told(outcome, error)
+        if self._recorder is not None:
+            self._recorder.emit(task_events.ended(task, outcome, self._trace_id))
+            if outcome.end != "completed":
+                self._recorder.emit(task_events.failure(task, task.attempt, task.span_id, outcome, error))
+        with self._lock:
+            if outcome.end == "completed":
+                self.counts.completed += 1
+            else:
+                self.counts.failed += 1
+                if len(self.failures) < SHOWN:
+                    self.failures.append(_line(task, outcome))
+        with suppress(InvalidStateError):  # cancelled just now
+            if error is None:
+                task.future.set_result(value)
+            else:
+                task.future.set_exception(error)
+        with self._lock:
+            self._ending -= 1
+            if self._closing is not None:
+                self._changed.notify_all()
+
+    def _emit(self, events: Iterable[Event]) -> None:
+        assert self._recorder is not None
+        self._recorder.emit_all(events)
+
+
+def _line(task: Task, outcome: Outcome) -> str:
+    """A failed task in a line."""
+    args = ", ".join(f"{name}={value!r}" for name, value in task.args.items())
+    call = f"{task.name}({args if len(args) <= 60 else args[:59] + '…'})"
+    text = (message_of(task, outcome) or "").partition("\n")[0]
+    attempts = f", attempt {task.attempt}" if task.attempt > 1 else ""
+    return f"{call}{attempts}: {error_type_of(outcome)}: {text[:200]}"

@@ -1,0 +1,148 @@
+"""A YAML text as a tree that knows its lines.
+
+Scalars stay as they were written: what `1:30`, `no` or `1.10` mean is decided by the field they stand in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flightlog.errors import ManifestError
+
+if TYPE_CHECKING:
+    import yaml
+
+MAX_CHARACTERS = 1_000_000
+MAX_VALUES = 50_000
+MAX_DEPTH = 50
+"""What an alias stands for counts each time it is used, so that a few lines cannot become gigabytes."""
+
+_TAG = "tag:yaml.org,2002:"
+_PLAIN_TAGS = {
+    _TAG + name for name in ("map", "seq", "str", "int", "float", "bool", "null", "timestamp", "value")
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A mapping, a list, a scalar's text, or None for null; and where it stands."""
+
+    value: dict[str, Node] | tuple[Node, ...] | str | None
+    line: int
+    """From 1; of a mapping's value it is the line of its key."""
+    quoted: bool = False
+    """Whether a scalar stood in quotes or as a block: then it is text, whatever it looks like."""
+    overlay: str | None = None
+    """The overlay it came from."""
+
+    def get(self, *path: str) -> Node | None:
+        """What stands at this path of keys; None where nothing does."""
+        node: Node | None = self
+        for key in path:
+            node = node.value.get(key) if node is not None and isinstance(node.value, dict) else None
+        return node
+
+    def leaves(self, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Node]]:
+        """Every scalar, null, list and empty mapping with its path, in the order they were written."""
+        if isinstance(self.value, dict) and self.value:
+            for key, node in self.value.items():
+                yield from node.leaves((*path, key))
+        else:
+            yield path, self
+
+
+def read_tree(source: str, name: str) -> Node:
+    """The tree of a YAML text, which must be one mapping; else a `ManifestError` that names all that is wrong.
+
+    Only plain data is read: a tag such as `!!python/object` is an error. So are a key that stands twice, an
+    alias inside what it stands for, and more than `MAX_VALUES` values. `<<` merges mappings.
+    """
+    import yaml
+
+    if len(source) > MAX_CHARACTERS:
+        raise ManifestError([f"{name}: holds {len(source):,} characters; {MAX_CHARACTERS:,} are the most"])
+    try:
+        root = yaml.compose(source.removeprefix("\ufeff"), Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{name}:{mark.line + 1}" if mark else name
+        said = ", ".join(part for part in (error.context, error.problem) if part)
+        raise ManifestError([f"{where}: is not YAML: {said}"]) from None
+    except yaml.YAMLError as error:
+        raise ManifestError([f"{name}: is not YAML: {' '.join(str(error).split())}"]) from None
+    except RecursionError:
+        raise ManifestError([f"{name}: is nested too deeply; {MAX_DEPTH} levels are the most"]) from None
+    if root is None:
+        raise ManifestError([f"{name}: is empty; it needs at least `version: 1` and `project`"])
+    reading = _Reading(name)
+    tree = reading.node(root, 1, ())
+    if not isinstance(tree.value, dict):
+        reading.problem(root, "a manifest is a mapping of keys to values")
+    if reading.problems:
+        raise ManifestError(reading.problems)
+    return tree
+
+
+class _Reading:
+    """Turns composed nodes into ours and collects what is wrong."""
+
+    def __init__(self, name: str) -> None:
+        self.problems: list[str] = []
+        self._name = name
+        self._values = 0
+
+    def problem(self, node: yaml.Node, text: str) -> None:
+        """Note what is wrong at a node."""
+        self.problems.append(f"{self._name}:{node.start_mark.line + 1}: {text}")
+
+    def node(self, found: yaml.Node, line: int, inside: tuple[int, ...]) -> Node:
+        """One node with all in it; `inside` are the nodes around it."""
+        import yaml
+
+        self._values += 1
+        if self._values > MAX_VALUES:
+            raise ManifestError(
+                [f"{self._name}: holds more than {MAX_VALUES:,} values, aliases counted in full"]
+            )
+        if id(found) in inside:
+            self.problem(found, "an alias stands inside what it stands for")
+            return Node(None, line)
+        if len(inside) >= MAX_DEPTH:
+            self.problem(found, f"is nested too deeply; {MAX_DEPTH} levels are the most")
+            return Node(None, line)
+        if found.tag not in _PLAIN_TAGS:
+            self.problem(
+                found, f"the tag {found.tag.replace(_TAG, '!!')!r} is not allowed: a manifest is plain data"
+            )
+            return Node(None, line)
+        if isinstance(found, yaml.MappingNode):
+            return Node(self._mapping(found, (*inside, id(found))), line)
+        if isinstance(found, yaml.SequenceNode):
+            around = (*inside, id(found))
+            items = [self.node(item, item.start_mark.line + 1, around) for item in found.value]
+            return Node(tuple(items), line)
+        if found.tag == _TAG + "null":
+            return Node(None, line)
+        return Node(found.value, line, quoted=getattr(found, "style", None) is not None)
+
+    def _mapping(self, found: yaml.MappingNode, inside: tuple[int, ...]) -> dict[str, Node]:
+        own: dict[str, Node] = {}
+        merged: dict[str, Node] = {}
+        for key, value in found.value:
+            line = key.start_mark.line + 1
+            if key.tag == _TAG + "merge":
+                for part in value.value if value.id == "sequence" else [value]:
+                    node = self.node(part, line, inside)
+                    if isinstance(node.value, dict):
+                        merged = {**node.value, **merged}  # of several, the first wins
+                    else:
+                        self.problem(key, "`<<` merges mappings, and this is none")
+            elif key.id != "scalar":
+                self.problem(key, "a key is a word, not a list or a mapping")
+            elif key.value in own:
+                self.problem(key, f"the key {key.value!r} stands twice, first in line {own[key.value].line}")
+            else:
+                own[key.value] = self.node(value, line, inside)
+        return {**merged, **own}

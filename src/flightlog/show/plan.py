@@ -1,0 +1,233 @@
+"""Plans, and where their values come from, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from flightlog.show.phrases import args_text, count_text, money_text
+from flightlog.show.table import facts, table
+from flightlog.show.terminal import Ink, clean, fit
+from flightlog.units import format_bytes, format_count, format_duration
+
+if TYPE_CHECKING:
+    from flightlog.session.explanation import Explanation, Origin
+    from flightlog.session.lock import Difference
+    from flightlog.session.overlay import Change
+    from flightlog.session.plan import Plan, PlannedCache, PlannedComponent, PlannedTask
+
+WIDTH = 100
+
+
+def plan_text(plan: Plan, *, width: int = WIDTH, color: bool = False) -> str:
+    """The plan, ending in a newline. What is not said or not known is left blank or called so, never 0."""
+    ink = Ink(color)
+    sections = [
+        _head(plan, width, ink),
+        _components(plan, width, ink),
+        _tasks(plan, width, ink),
+        _history(plan, width, ink),
+    ]
+    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+
+
+def _head(plan: Plan, width: int, ink: Ink) -> list[str]:
+    pairs = [
+        ("Manifest", f"{clean(plan.manifest)} (sha256 {plan.manifest_sha256[:12]})"),
+        ("Target", f"{clean(plan.target)} (provider: {clean(plan.provider)})"),
+    ]
+    if plan.overlays:
+        pairs.append(("Overlay", clean(", ".join(plan.overlays))))
+    if plan.options:
+        pairs.append(("Options", args_text(plan.options, max(20, width - 17))))
+    pairs += [("Workers", _workers(plan)), ("Expected cost", _cost(plan))]
+    return [ink("title", f"Plan: {clean(plan.project)}"), *facts(pairs, ink=ink, indent="")]
+
+
+def _workers(plan: Plan) -> str:
+    if plan.workers is None:
+        return "as many workers as the engine decides"
+    number = count_text(plan.workers, "worker")
+    return f"likely {number}, as in earlier runs" if plan.workers_from == "history" else f"at most {number}"
+
+
+def _cost(plan: Plan) -> str:
+    cost = plan.cost
+    if cost.amount is None:
+        return f"unknown: {clean(cost.reason or '')}"
+    hours = f"{cost.worker_hours:.3g} worker-hours" if cost.worker_hours is not None else ""
+    return f"{money_text(cost.amount, cost.currency)} ({hours} at {money_text(cost.per_worker_hour, cost.currency)})"
+
+
+def _components(plan: Plan, width: int, ink: Ink) -> list[str]:
+    if not plan.components:
+        return []
+    rows = [
+        (
+            name, _number(each.cpus), _size(each.memory_bytes), _number(each.gpus),
+            "" if each.walltime_s is None else format_duration(each.walltime_s), each.image or "",
+        )
+        for name, each in plan.components.items()
+    ]  # fmt: skip
+    head = ("Component", "CPUs", "Memory", "GPUs", "Walltime", "Image")
+    return [ink("head", "Components"), *table(head, rows, width=width, ink=ink, left=("Image",))]
+
+
+def _tasks(plan: Plan, width: int, ink: Ink) -> list[str]:
+    if not plan.tasks:
+        return []
+    rows = [
+        (
+            name, each.component or "", _number(each.retries),
+            "" if each.timeout_s is None else format_duration(each.timeout_s), _cached(each.cache),
+        )
+        for name, each in plan.tasks.items()
+    ]  # fmt: skip
+    head = ("Task", "Component", "Retries", "Timeout", "Cache")
+    return [ink("head", "Tasks"), *table(head, rows, width=width, ink=ink, left=("Component", "Cache"))]
+
+
+def _history(plan: Plan, width: int, ink: Ink) -> list[str]:
+    history = plan.history
+    if history is None:
+        return [f"{ink('head', 'History')}: no earlier run of {clean(plan.project)}"]
+    rows = [
+        (
+            name, format_count(each.tasks), _duration(each.p50_s), _duration(each.p95_s),
+            "" if each.p95_cpus is None else f"{each.p95_cpus:.2g}",
+            ("≥ " if "process_at_least" in each.rss_scopes else "") + _size(each.p95_peak_rss_bytes),
+        )
+        for name, each in history.tasks.items()
+    ]  # fmt: skip
+    head = ("Task", "Tasks", "p50", "p95", "p95 CPUs", "p95 memory")
+    runs = count_text(len(history.runs), "run")
+    return [ink("head", f"History ({runs})"), *table(head, rows, width=width, ink=ink)]
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:g}"
+
+
+def _size(value: int | None) -> str:
+    return "" if value is None else format_bytes(value)
+
+
+def _duration(value: float | None) -> str:
+    return "" if value is None else format_duration(value)
+
+
+def _cached(cache: bool | PlannedCache | None) -> str:
+    if cache is None:
+        return ""
+    if isinstance(cache, bool):
+        return "yes" if cache else "no"
+    parts = [f"version {cache.version}"] if cache.version else []
+    parts += [f"for {format_duration(cache.ttl_s)}"] if cache.ttl_s is not None else []
+    return ", ".join(["yes", *parts])
+
+
+# --- in words --------------------------------------------------------------------------------------------
+
+
+def explanation_text(plan: Plan, why: Explanation, *, width: int = WIDTH, color: bool = False) -> str:
+    """What would run where, what overlays changed, and the line each value comes from; ends in a newline."""
+    ink = Ink(color)
+    sections = [
+        [f"{clean(why.name)} on target {ink('name', clean(plan.target))}: {_where(plan, width)}"],
+        _sentences(plan, ink),
+        _changes(why.changes, ink),
+        [ink("head", "Where values come from"), *_origins(why.origins, width, ink)],
+    ]
+    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
+
+
+def _where(plan: Plan, width: int) -> str:
+    options = f" ({args_text(plan.options, max(20, width - 40))})" if plan.options else ""
+    where = f"project {clean(plan.project)} runs on the provider {clean(plan.provider)}{options}"
+    return f"{where} with {_workers(plan)}."
+
+
+def _sentences(plan: Plan, ink: Ink) -> list[str]:
+    lines = [_sentence(name, task, plan.components, ink) for name, task in plan.tasks.items()]
+    idle = [name for name, each in plan.components.items() if not each.tasks]
+    if idle:
+        lines.append(f"  No task of the manifest names the component {clean(', '.join(idle))}.")
+    return [
+        ink("head", "Tasks"),
+        *lines,
+        "  Any other task runs without retries, timeout or component, unless its call says so.",
+    ]
+
+
+def _sentence(name: str, task: PlannedTask, components: Mapping[str, PlannedComponent], ink: Ink) -> str:
+    said = (
+        [f"runs on component {clean(task.component)}{_made_of(components[task.component])}"]
+        if task.component
+        else ["runs on any worker"]
+    )
+    if task.retries is not None:
+        said.append(
+            f"is tried again {count_text(task.retries, 'time')}" if task.retries else "is not tried again"
+        )
+    if task.timeout_s is not None:
+        said.append(f"may take {format_duration(task.timeout_s)} an attempt")
+    if task.cache is not None:
+        kept = _cached(task.cache).removeprefix("yes").lstrip(", ")
+        said.append(
+            f"keeps its results{f' ({clean(kept)})' if kept else ''}" if task.cache else "keeps no results"
+        )
+    if task.outputs:
+        said.append(f"makes {clean(', '.join(task.outputs))}")
+    return f"  {ink('name', clean(name))} {_listed(said)}."
+
+
+def _made_of(component: PlannedComponent) -> str:
+    parts = [f"{component.cpus:g} CPUs"] if component.cpus is not None else []
+    parts += [f"{format_bytes(component.memory_bytes)} memory"] if component.memory_bytes is not None else []
+    parts += [f"{component.gpus:g} GPUs"] if component.gpus else []
+    parts += [f"at most {format_duration(component.walltime_s)}"] if component.walltime_s is not None else []
+    parts += [f"image {clean(component.image)}"] if component.image else []
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+def _changes(changes: Sequence[Change], ink: Ink) -> list[str]:
+    lines = []
+    for each in changes:
+        path, after = clean(each.path), clean(each.after or "")
+        before = f"{clean(each.before or '')} (line {each.before_line})"
+        if each.after is None:
+            said = f"{path}: {before} is removed (line {each.after_line})"
+        elif each.before is None:
+            said = f"{path}: {after} is added (line {each.after_line})"
+        else:
+            said = f"{path}: {before} becomes {after} (line {each.after_line})"
+        lines.append(f"  {said}")
+    names = ", ".join(dict.fromkeys(clean(each.overlay) for each in changes))
+    return [ink("head", f"What the overlay {names} changes"), *lines] if lines else []
+
+
+def _origins(origins: Sequence[Origin], width: int, ink: Ink) -> list[str]:
+    rows = [(each.path, fit(clean(each.text), max(20, width // 3)), _origin(each)) for each in origins]
+    return table(("Value", "Is", "From"), rows, width=width, ink=ink, left=("Is", "From"))
+
+
+def _origin(origin: Origin) -> str:
+    parts = [f"line {origin.line}" if origin.line else "assumed"]
+    parts += [f"overlay {origin.overlay}"] if origin.overlay else []
+    parts += [f"{name} is {'set' if there else 'not set'}" for name, there in origin.is_set.items()]
+    return ", ".join(parts)
+
+
+def differences_text(run_id: str, differences: Sequence[Difference], *, color: bool = False) -> str:
+    """What differs from the lock of a run, one line each; ends in a newline."""
+    ink = Ink(color)
+    if not differences:
+        return f"{ink('good', 'nothing differs')} from {clean(run_id)}\n"
+    head = (
+        f"{count_text(len(differences), 'thing')} differ{'s' * (len(differences) == 1)} from {clean(run_id)}:"
+    )
+    return "\n".join([ink("title", head), *(f"  {clean(each.sentence)}" for each in differences)]) + "\n"

@@ -1,0 +1,124 @@
+"""What an engine reports, kept so that tests can wait for it; and attempts to hand to one."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Callable, Mapping
+from itertools import count
+from typing import Any
+
+from msgspec import Struct
+
+from flightlog.engines.contract import Outcome, Work
+from flightlog.events import WorkerEvent
+
+PATIENCE_S = 60.0
+"""How long a test waits for what must happen; only a failing one waits so long."""
+
+_numbers = count(1)
+
+
+def make_work(
+    function: Callable[..., Any],
+    /,
+    *args: Any,
+    task_id: str | None = None,
+    attempt: int = 1,
+    place: Mapping[str, str] | None = None,
+    timeout_s: float | None = None,
+    **kwargs: Any,
+) -> Work:
+    """An attempt that calls a function of an importable module."""
+    number = next(_numbers)
+    call = pickle.dumps((function, args, kwargs))
+    return Work(
+        task_id=task_id or f"task-{number}",
+        task=function.__name__,
+        attempt=attempt,
+        call=call,
+        args={},
+        args_bytes=len(call),
+        submitted=time.time(),
+        place=dict(place or {}),
+        span_id=f"{number:016x}",
+        timeout_s=timeout_s,
+    )
+
+
+class Report(Struct, frozen=True):
+    """One report, in the order in which they came: `queued`, `started`, `ended` or `worker`."""
+
+    kind: str
+    task_id: str = ""
+    attempt: int = 0
+    worker: str = ""
+    outcome: Outcome | None = None
+    event: WorkerEvent | None = None
+
+
+class Reported:
+    """Reports of an engine, kept in order; thread-safe. Methods that wait raise `TimeoutError` in the end."""
+
+    def __init__(self) -> None:
+        self.reports: list[Report] = []
+        self.outcomes: dict[str, Outcome] = {}
+        """The last outcome of each task."""
+        self.on_ended: Callable[[str, int, Outcome], None] = lambda *_facts: None
+        """Called with each end, in the engine's thread."""
+        self._changed = threading.Condition()
+
+    def queued(self, task_id: str, attempt: int) -> None:
+        """The attempt waits."""
+        self._keep(Report("queued", task_id, attempt))
+
+    def started(self, task_id: str, attempt: int, worker: str) -> None:
+        """A worker executes the attempt."""
+        self._keep(Report("started", task_id, attempt, worker))
+
+    def ended(self, task_id: str, attempt: int, outcome: Outcome) -> None:
+        """The attempt is over."""
+        self.on_ended(task_id, attempt, outcome)
+        self._keep(Report("ended", task_id, attempt, outcome=outcome))
+
+    def worker(self, event: WorkerEvent) -> None:
+        """Something happened to a worker."""
+        self._keep(Report("worker", worker=event.worker, event=event))
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        """Wait until something is so, which only a report makes so."""
+        with self._changed:
+            if not self._changed.wait_for(done, PATIENCE_S):
+                raise TimeoutError(f"it never came to that; there are {self.reports[-20:]}")
+
+    def outcome(self, work: Work) -> Outcome:
+        """The outcome of an attempt, waited for."""
+        self.wait(lambda: any(r.outcome for r in self.of(work)))
+        return next(r.outcome for r in self.of(work) if r.outcome)
+
+    def wait_started(self, work: Work) -> str:
+        """The worker that executes an attempt, waited for."""
+        self.wait(lambda: any(r.kind == "started" for r in self.of(work)))
+        return next(r.worker for r in self.of(work) if r.kind == "started")
+
+    def wait_worker(self, kind: type[WorkerEvent]) -> Any:
+        """The first event of a kind that befell a worker, waited for."""
+        self.wait(lambda: bool(self.worker_events(kind)))
+        return self.worker_events(kind)[0]
+
+    def of(self, work: Work) -> list[Report]:
+        """The reports on one attempt."""
+        key = (work.task_id, work.attempt)
+        return [report for report in list(self.reports) if (report.task_id, report.attempt) == key]
+
+    def worker_events(self, kind: type[WorkerEvent] = WorkerEvent) -> list[WorkerEvent]:
+        """What befell workers."""
+        return [report.event for report in list(self.reports) if isinstance(report.event, kind)]
+
+    def _keep(self, report: Report) -> None:
+        with self._changed:
+            self.reports.append(report)
+            if report.outcome is not None:
+                self.outcomes[report.task_id] = report.outcome
+            self._changed.notify_all()

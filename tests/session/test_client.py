@@ -1,0 +1,463 @@
+"""What the client of a session promises, on two real worker processes."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import pickle
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent import futures as standard
+from pathlib import Path
+
+import pytest
+import work_for_sessions as work
+from sessions import events_of, session_in
+
+from flightlog.errors import CommandError, TaskError, UsageError
+from flightlog.events import (
+    ArtifactRecorded,
+    CacheLookup,
+    Failure,
+    SpanEvent,
+    TaskCompleted,
+    TaskFailed,
+    TaskRetried,
+    TaskSubmitted,
+)
+from flightlog.session.client import Client
+from flightlog.session.session import Session
+
+MORE = """
+components:
+  small:
+    cpus: 1
+  large:
+    cpus: 8
+tasks:
+  add:
+    component: small
+  flaky:
+    retries: 2
+  write:
+    outputs: [{folder}/made.txt]
+  counted:
+    cache:
+      ignore: [folder]
+"""
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
+    folder = tmp_path_factory.mktemp("client")
+    with session_in(folder, MORE.format(folder=folder), project="  local_cache: cache\n") as opened:
+        yield opened
+
+
+@pytest.fixture
+def client(session: Session) -> Client:
+    return session.client
+
+
+def test_a_task_gives_what_its_function_returns(client):
+    assert client.submit(work.add, 1, b=2).result() == 3
+
+
+def test_map_gives_a_future_for_each_call_in_order_and_stops_with_the_shortest(client):
+    futures = client.map(work.add, range(5), [10, 20, 30])
+    assert client.gather(futures) == [10, 21, 32]
+    assert {future.task for future in futures} == {"add"}
+
+
+def test_map_passes_keywords_to_each_call(client):
+    assert client.gather(client.map(work.add, [1, 2], b=5)) == [6, 7]
+
+
+def test_map_without_arguments_is_refused(client):
+    with pytest.raises(UsageError, match="at least one iterable"):
+        client.map(work.add)
+
+
+def test_gather_raises_the_first_error_in_order_or_returns_them_in_place(client):
+    futures = [client.submit(work.add, 1), client.submit(work.fail, "one"), client.submit(work.fail, "two")]
+    with pytest.raises(ValueError, match="one"):
+        client.gather(futures)
+    three, one, two = client.gather(futures, errors="return")
+    assert (three, type(one), str(one), type(two), str(two)) == (2, ValueError, "one", ValueError, "two")
+    with pytest.raises(UsageError, match="neither 'raise' nor 'return'"):
+        client.gather(futures, errors="skip")
+
+
+def test_an_exception_comes_back_as_itself_with_the_traceback_of_the_worker(client):
+    error = client.submit(work.fail, "no such luck").exception()
+    assert (type(error), str(error)) == (ValueError, "no such luck")
+    [note] = error.__notes__
+    assert note.startswith("In the worker on ")
+    assert "work_for_sessions.py" in note
+    assert "in fail" in note
+
+
+def test_an_exception_that_does_not_unpickle_comes_back_as_a_task_error(client):
+    error = client.submit(work.raise_unpicklable).exception()
+    assert type(error) is TaskError
+    assert (str(error), error.error_type) == (
+        "work_for_sessions.Unpicklable: 1 and 2",
+        "work_for_sessions.Unpicklable",
+    )
+    assert "in raise_unpicklable" in error.remote_traceback
+
+
+def test_a_result_that_does_not_pickle_is_a_failure_that_says_so(client):
+    error = client.submit(work.return_unpicklable).exception()
+    assert isinstance(error, pickle.PicklingError)
+    assert "the result of return_unpicklable, a function, cannot be pickled" in str(error)
+
+
+def test_a_task_that_exits_ends_itself_and_not_the_session(client):
+    error = client.submit(work.quit_program).exception()
+    assert (type(error), error.error_type) == (TaskError, "SystemExit")
+
+
+def test_a_task_that_says_it_failed_is_recorded_as_failed_and_its_result_given(session, client):
+    future = client.submit(work.says_it_failed)
+    assert future.result() == "what there is"
+    [failed] = [e for e in events_of(session, "tasks", TaskFailed) if e.task_id == future.task_id]
+    assert (failed.error_type, failed.error_message) == (None, "no convergence")
+
+
+def test_a_call_that_cannot_be_sent_is_refused_at_once(client):
+    with pytest.raises(UsageError, match=r"<lambda> cannot be sent to a worker.*top of a module"):
+        client.submit(lambda: None)
+    with pytest.raises(UsageError, match="the call of add cannot be sent to a worker"):
+        client.submit(work.add, threading.Lock())
+
+
+def test_arguments_are_recorded_by_name_with_a_digest_that_is_the_same_for_the_same_call(session, client):
+    futures = [
+        client.submit(work.add, 20, 30),
+        client.submit(work.add, 20, b=30),
+        client.submit(functools.partial(work.add, b=30), 20),
+        client.submit(work.add, 30, 20),
+    ]
+    client.gather(futures)
+    found = {e.task_id: e for e in events_of(session, "tasks", TaskSubmitted)}
+    same, keyword, bound, other = (found[future.task_id] for future in futures)
+    assert [e.args for e in (same, keyword, bound)] == 3 * [{"a": 20, "b": 30}]
+    assert {e.args_digest for e in (same, keyword, bound)} == {same.args_digest}
+    assert other.args_digest != same.args_digest
+    ends = {e.task_id: e for e in events_of(session, "tasks", TaskCompleted)}
+    assert (ends[futures[0].task_id].args, ends[futures[0].task_id].args_digest) == (
+        same.args,
+        same.args_digest,
+    )
+
+
+def test_the_manifest_says_how_a_task_is_run_and_what_is_said_at_the_call_wins(session, client):
+    futures = [
+        client.submit(work.add, 1),
+        client.submit(work.add, 1, component="large"),
+        client.submit(work.add, 1, tag="large"),
+        client.submit(work.add, 1, task="unknown to the manifest"),
+    ]
+    client.gather(futures)
+    found = {e.task_id: (e.task, e.component) for e in events_of(session, "tasks", TaskCompleted)}
+    assert [found[future.task_id] for future in futures] == [
+        ("add", "small"), ("add", "large"), ("add", "large"), ("unknown to the manifest", None),
+    ]  # fmt: skip
+
+
+def test_options_that_make_no_sense_are_refused(client):
+    with pytest.raises(UsageError, match=r"no component 'smal'.*Did you mean 'small'"):
+        client.submit(work.add, 1, component="smal")
+    with pytest.raises(UsageError, match="two names of one thing"):
+        client.submit(work.add, 1, component="small", tag="large")
+    with pytest.raises(UsageError, match="less than 0"):
+        client.submit(work.add, 1, retries=-1)
+    with pytest.raises(UsageError, match="timeout=0"):
+        client.submit(work.add, 1, timeout=0)
+
+
+def test_a_parameter_with_the_name_of_an_option_is_bound_by_partial(client):
+    assert client.submit(functools.partial(dict, task=3, timeout=4)).result() == {"task": 3, "timeout": 4}
+
+
+def test_keys_are_the_ids_of_tasks_and_unique(client):
+    assert client.submit(work.add, 1, key="first").task_id == "first"
+    assert [one.task_id for one in client.map(work.add, [1, 2], key="many")] == ["many[0]", "many[1]"]
+    with pytest.raises(UsageError, match="keys are unique"):
+        client.submit(work.add, 1, key="first")
+
+
+def test_a_future_as_an_argument_stands_for_its_result_at_any_depth(session, client):
+    one, two = client.submit(work.add, 1), client.submit(work.add, 2)
+    three = client.submit(work.add, one, two)
+    four = client.submit(work.total, [one, three, 4])
+    nested = client.submit(dict, deep={"pair": (three, [four])})
+    assert client.gather([three, four, nested]) == [5, 11, {"deep": {"pair": (5, [11])}}]
+    assert client.submit(work.add, four, four).result() == 22  # done by now
+    found = {e.task_id: e for e in events_of(session, "tasks", TaskSubmitted)}
+    assert found[three.task_id].depends_on == [one.task_id, two.task_id]
+    assert found[three.task_id].args == {"a": "<future of add>", "b": "<future of add>"}
+
+
+def test_a_chain_of_dependencies_is_worked_off(client):
+    future = client.submit(work.add, 0)
+    for _ in range(30):
+        future = client.submit(work.add, future)
+    assert future.result() == 31
+
+
+def test_a_failed_dependency_fails_the_task_and_those_behind_it(session, client):
+    first = client.submit(work.fail, "at the root", key="root")
+    second = client.submit(work.add, first, key="middle")
+    third = client.submit(work.add, second)
+    error = third.exception()
+    assert type(error) is TaskError
+    assert "add (middle), which add depends on, failed" in str(error)
+    assert "fail (root), which add depends on, failed: ValueError: at the root" in str(second.exception())
+    assert second.exception().__cause__ is first.exception()
+    ends = {e.task_id: e.error_type for e in events_of(session, "tasks", TaskFailed)}
+    assert [ends[one.task_id] for one in (first, second, third)] == [
+        "ValueError", "DependencyFailed", "DependencyFailed",
+    ]  # fmt: skip
+
+
+def test_a_future_is_no_argument_for_anything_but_a_task(client):
+    with pytest.raises(TypeError, match="as an argument of another task"):
+        pickle.dumps(client.submit(work.add, 1))
+
+
+def test_a_task_that_fails_is_tried_again_as_often_as_the_manifest_says(session, client, tmp_path):
+    future = client.submit(work.flaky, str(tmp_path), 3)
+    assert future.result() == 3
+    retries = [e for e in events_of(session, "tasks", TaskRetried) if e.task_id == future.task_id]
+    assert [(e.attempt, e.reason) for e in retries] == [
+        (1, "OSError: attempt 1 met a file system that is not there"),
+        (2, "OSError: attempt 2 met a file system that is not there"),
+    ]
+    assert 0 < retries[0].delay_s < retries[1].delay_s
+    [end] = [e for e in events_of(session, "tasks", TaskCompleted) if e.task_id == future.task_id]
+    assert end.attempt == 3
+    assert len({end.span_id, *(e.span_id for e in retries)}) == 3
+    failures = [e for e in events_of(session, "failures", Failure) if e.task_id == future.task_id]
+    assert [(e.attempt, e.error_type) for e in failures] == [(1, "OSError"), (2, "OSError")]
+    assert all("in flaky" in e.traceback for e in failures)
+
+
+def test_when_no_attempt_is_left_the_last_error_counts(client, tmp_path):
+    error = client.submit(work.flaky, str(tmp_path), 3, retries=1).exception()
+    assert "attempt 2" in str(error)
+
+
+def test_spans_metrics_and_artifacts_of_a_task_lie_inside_it(session, client):
+    future = client.submit(work.measured, 0.5)
+    assert future.result() == 0.5
+    [end] = [e for e in events_of(session, "tasks", TaskCompleted) if e.task_id == future.task_id]
+    assert end.metrics == {"x": 0.5}
+    spans = [e for e in events_of(session, "spans", SpanEvent) if e.parent_id == end.span_id]
+    assert [(e.name, e.metrics) for e in spans] == [("inner", {"twice": 1.0})]
+
+
+def test_the_outputs_that_the_manifest_names_are_registered(session, client):
+    made = session.manifest.path.with_name("made.txt")
+    client.submit(work.write, str(made), "hello").result()
+    [artifact] = events_of(session, "artifacts", ArtifactRecorded)
+    assert (artifact.name, artifact.kind, artifact.size_bytes, artifact.uri) == (
+        "made.txt",
+        "output",
+        5,
+        str(made),
+    )
+
+
+def test_a_command_gives_its_exit_code_its_output_and_what_it_used(session, client, tmp_path):
+    code = "import os; print(os.environ['WORD'], os.getcwd())"
+    future = client.submit_command([sys.executable, "-c", code], cwd=tmp_path, env={"WORD": "hush"})
+    output = future.result()
+    assert (output.exit_code, output.stdout, output.stderr) == (0, f"hush {tmp_path}\n", "")
+    assert output.cpu_s > 0
+    [end] = [e for e in events_of(session, "tasks", TaskCompleted) if e.task_id == future.task_id]
+    assert end.task == Path(sys.executable).name
+    assert end.args == {"command": [sys.executable, "-c", code], "cwd": str(tmp_path)}
+    assert end.metrics["exit_code"] == 0
+    assert end.metrics["command_cpu_s"] == output.cpu_s
+
+
+def test_a_command_that_fails_is_a_failure_of_a_command(session, client):
+    future = client.submit_command(["sh", "-c", "echo out; echo wrong >&2; exit 7"], task="checking")
+    error = future.exception()
+    assert (type(error), str(error), error.exit_code, error.signal, error.stdout, error.stderr) == (
+        CommandError, "sh ended with exit code 7", 7, None, "out\n", "wrong\n",
+    )  # fmt: skip
+    [failure] = [e for e in events_of(session, "failures", Failure) if e.task_id == future.task_id]
+    assert (failure.scope, failure.error_type, failure.exit_code, failure.output_tail, failure.task) == (
+        "command", "ExitCode", 7, "wrong\n", "checking",
+    )  # fmt: skip
+    [end] = [e for e in events_of(session, "tasks", TaskFailed) if e.task_id == future.task_id]
+    assert (end.error_type, end.exit_code) == ("ExitCode", 7)
+
+
+def test_a_command_ended_by_a_signal_says_which(client):
+    error = client.submit_command(["sh", "-c", "kill -TERM $$"]).exception()
+    assert (str(error), error.exit_code, error.signal) == ("sh was ended by SIGTERM", None, "SIGTERM")
+
+
+def test_a_command_that_is_not_there_is_a_failure(client):
+    error = client.submit_command(["no-such-program-anywhere"]).exception()
+    assert (type(error), error.exit_code) == (CommandError, 127)
+    assert "could not be started" in str(error)
+
+
+def test_a_command_is_given_by_its_words(client):
+    with pytest.raises(UsageError, match="as a list of words"):
+        client.submit_command("ls -l")
+    with pytest.raises(UsageError, match="at least one word"):
+        client.submit_command([])
+
+
+def test_secrets_on_a_command_line_are_not_recorded(session, client):
+    future = client.submit_command(["true", "--password=hunter2"])
+    future.result()
+    [event] = [e for e in events_of(session, "tasks", TaskSubmitted) if e.task_id == future.task_id]
+    assert "hunter2" not in str(event.args)
+
+
+def test_futures_come_as_they_are_done(client, tmp_path):
+    late = client.submit(work.wait_for, str(tmp_path / "go"))
+    early = client.submit(work.add, 1)
+    order = client.as_completed([late, early])
+    assert next(order) is early
+    (tmp_path / "go").touch()
+    assert list(order) == [late]
+
+
+def test_the_tools_of_the_standard_library_take_the_futures(client):
+    futures = client.map(work.add, range(4))
+    done, waiting = standard.wait(futures)
+    assert (done, waiting) == (set(futures), set())
+    called = threading.Event()
+    futures[0].add_done_callback(lambda future: called.set())
+    assert called.is_set()
+
+
+def test_result_gives_up_after_its_timeout_and_the_task_goes_on(client, tmp_path):
+    future = client.submit(work.wait_for, str(tmp_path / "go"))
+    with pytest.raises(TimeoutError):
+        future.result(timeout=0.01)
+    (tmp_path / "go").touch()
+    assert future.result() == str(tmp_path / "go")
+
+
+def test_futures_are_awaited_in_any_loop(client):
+    async def both() -> list[int]:
+        return await asyncio.gather(client.submit(work.add, 1), client.submit(work.add, 2))
+
+    async def failing() -> None:
+        await client.submit(work.fail, "awaited")
+
+    assert asyncio.run(both()) == [2, 3]
+    assert asyncio.run(both()) == [2, 3]
+    with pytest.raises(ValueError, match="awaited"):
+        asyncio.run(failing())
+
+
+def test_a_task_that_waits_is_cancelled_at_once(client, tmp_path):
+    blocker = client.submit(work.wait_for, str(tmp_path / "go"))
+    waiting = client.submit(work.add, blocker)
+    assert client.cancel(waiting)
+    assert (waiting.cancelled(), waiting.done(), waiting.cancel()) == (True, True, True)
+    with pytest.raises(standard.CancelledError):
+        waiting.result()
+    behind = client.submit(work.add, waiting)
+    assert standard.wait([behind]).done == {behind}
+    assert behind.cancelled()
+    (tmp_path / "go").touch()
+    assert blocker.result() == str(tmp_path / "go")
+    assert not client.cancel(blocker)
+
+
+def test_a_task_that_runs_is_cancelled_and_its_worker_replaced(session, client, tmp_path):
+    mark, never = tmp_path / "runs", tmp_path / "never"
+    future = client.submit(work.touch_and_wait, str(mark), str(never))
+    work.wait_for(str(mark))
+    assert client.cancel(future)
+    assert future.cancelled()
+    assert client.gather(client.map(work.add, range(4))) == [1, 2, 3, 4]
+
+
+def test_a_task_that_takes_too_long_is_ended_and_says_so(session, client, tmp_path):
+    future = client.submit(work.wait_for, str(tmp_path / "never"), timeout=0.2)
+    error = future.exception()
+    assert (type(error), error.error_type) == (TaskError, "TimeoutError")
+    [end] = [e for e in events_of(session, "tasks", TaskFailed) if e.task_id == future.task_id]
+    assert (end.error_type, end.attempt) == ("TimeoutError", 1)
+    assert end.duration_s >= 0.2
+
+
+def test_a_worker_that_is_killed_fails_its_task_and_the_next_goes_on(session, client):
+    future = client.submit(work.leave, 9)
+    error = future.exception()
+    assert (type(error), error.error_type) == (TaskError, "WorkerLost")
+    assert "exit code 9" in str(error)
+    assert client.submit(work.add, 1).result() == 2
+
+
+def test_a_task_whose_worker_is_killed_is_tried_again(client, tmp_path):
+    assert client.submit(work.kill_own_process, str(tmp_path), retries=1).result() == "alive"
+
+
+def test_the_task_of_a_span_is_inside_it(session, client):
+    import flightlog
+
+    with flightlog.span("outer") as outer:
+        future = client.submit(work.add, 1)
+        future.result()
+    [event] = [e for e in events_of(session, "tasks", TaskCompleted) if e.task_id == future.task_id]
+    assert (event.parent_id, event.trace_id) == (outer.span_id, outer.trace_id)
+
+
+def test_a_future_says_whether_it_runs(client, tmp_path):
+    mark = tmp_path / "runs"
+    future = client.submit(work.touch_and_wait, str(mark), str(tmp_path / "go"))
+    work.wait_for(str(mark))
+    while not future.running():
+        assert not future.done()
+    (tmp_path / "go").touch()
+    future.result()
+    assert not future.running()
+
+
+def test_a_task_whose_results_are_kept_is_executed_once(session, client, tmp_path):
+    for task in (work.counted, work.kept):  # by the manifest, and by the function itself
+        folder = tmp_path / task.__name__
+        folder.mkdir()
+        assert [client.submit(task, str(folder), x).result() for x in (1, 2, 1, 1)] == [2, 4, 2, 2]
+        assert len(list(folder.iterdir())) == 2
+        found = [e for e in events_of(session, "cache", CacheLookup) if e.task == task.__name__]
+        assert [e.result for e in sorted(found, key=lambda e: e.timestamp)] == ["miss", "miss", "hit", "hit"]
+        spans = {e.span_id for e in events_of(session, "tasks", TaskCompleted) if e.task == task.__name__}
+        assert {e.span_id for e in found} == spans
+    assert (session.manifest.path.parent / "cache").is_dir()
+
+
+def test_who_gives_up_awaiting_a_task_cancels_it(client, tmp_path):
+    future = client.submit(work.wait_for, str(tmp_path / "never"))
+
+    async def impatient() -> None:
+        await asyncio.wait_for(future, 0.05)
+
+    with pytest.raises(TimeoutError):
+        asyncio.run(impatient())
+    assert future.cancelled()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_command_over_its_time_is_ended_with_its_worker(client, tmp_path):
+    command = ["sh", "-c", "echo $$ > pid.part; mv pid.part pid; exec sleep 600"]
+    error = client.submit_command(command, cwd=tmp_path, timeout=0.5).exception()
+    assert error.error_type == "TimeoutError"
+    pid = int((tmp_path / "pid").read_text())
+    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+        time.sleep(0.01)

@@ -1,0 +1,250 @@
+"""The life of a session: what it records by itself, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import time
+
+import pytest
+import work_for_sessions as work
+from sessions import HEAD, PROCESSES, THREADS, counts, events_of, run_of, session_in, summary_of
+
+import flightlog
+from flightlog.errors import ManifestError, UsageError
+from flightlog.events import (
+    ArtifactRecorded,
+    CostEstimate,
+    ResourceRequest,
+    TaskCancelled,
+    TaskCompleted,
+    TaskQueued,
+    TaskStarted,
+    TaskSubmitted,
+    WorkerLaunched,
+    WorkerReady,
+    WorkerRemoved,
+)
+from flightlog.session.session import Session
+from flightlog.store.run import Run
+
+
+def test_a_session_is_recorded_as_a_run_of_its_target(tmp_path):
+    with session_in(tmp_path) as session:
+        assert session.client.gather(session.client.map(work.add, range(8))) == list(range(1, 9))
+    info = run_of(session).info
+    assert (info.project, info.target, info.provider, info.status) == ("trial", "local", "local", "completed")
+    assert (info.tasks_submitted, info.tasks_completed, info.tasks_failed) == (8, 8, 0)
+    assert info.manifest_hash == session.manifest.sha256
+    assert (session.run_id, session.path) == (info.run_id, tmp_path / "runs" / info.run_id)
+
+
+def test_each_task_has_one_line_for_each_step_of_its_life(tmp_path):
+    with session_in(tmp_path) as session:
+        session.client.gather(session.client.map(work.add, range(20)))
+    for kind in (TaskSubmitted, TaskQueued, TaskStarted, TaskCompleted):
+        found = events_of(session, "tasks", kind)
+        assert len({e.task_id for e in found}) == len(found) == 20
+    ends = events_of(session, "tasks", TaskCompleted)
+    assert all(e.queue_s >= 0 and e.duration_s >= 0 and e.result_bytes > 0 for e in ends)
+    ready = {e.worker: e.pid for e in events_of(session, "workers", WorkerReady)}
+    assert {e.worker for e in ends} <= set(ready)
+    assert os.getpid() not in ready.values()
+    launched = {e.worker for e in events_of(session, "workers", WorkerLaunched)}
+    assert {e.worker for e in events_of(session, "workers", WorkerRemoved)} == launched
+    assert set(ready) <= launched
+    assert run_of(session).completeness().lost == {}
+
+
+def test_the_run_keeps_the_manifest_as_written_the_plan_and_the_lock(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRIAL_SECRET", "hunter2")
+    more = "components:\n  main:\n    env:\n      KEY: ${TRIAL_SECRET}\n"
+    with session_in(tmp_path, more) as session:
+        session.client.submit(work.add, 1).result()
+    kept = {path.name: path.read_text() for path in session.path.iterdir() if path.is_file()}
+    assert kept["manifest.yaml"] == HEAD + PROCESSES + more
+    assert json.loads(kept["plan.json"])["target"] == "local"
+    lock = json.loads(kept["manifest.lock"])
+    assert lock["manifest_sha256"] == session.manifest.sha256
+    assert list(lock["functions"]) == ["work_for_sessions.add"]
+    assert [name for name, text in kept.items() if "hunter2" in text] == []
+
+
+def test_what_components_ask_for_is_recorded(tmp_path):
+    more = "components:\n  main:\n    cpus: 2\n    memory: 1GB\ntasks:\n  add:\n    component: main\n"
+    with session_in(tmp_path, more) as session:
+        session.client.submit(work.add, 1).result()
+    found = events_of(session, "resources", ResourceRequest)
+    assert [(e.task, e.component, e.cpus, e.memory_bytes) for e in found] == [
+        (None, "main", 2.0, 1_000_000_000),
+        ("add", "main", 2.0, 1_000_000_000),
+    ]
+
+
+def test_workers_cost_what_the_rates_of_the_target_say(tmp_path):
+    rates = "    cost:\n      currency: EUR\n      per_worker_hour: 3600\n"
+    with session_in(tmp_path, where=PROCESSES + rates) as session:
+        session.client.submit(work.add, 1).result()
+    [cost] = events_of(session, "cost", CostEstimate)
+    assert (cost.item, cost.currency, cost.rate, cost.quantity_unit) == (
+        "workers",
+        "EUR",
+        3600.0,
+        "worker-hour",
+    )
+    assert cost.amount == pytest.approx(3600 * cost.quantity)
+    assert cost.amount > 0
+
+
+def test_an_exception_in_the_body_makes_the_run_failed_and_passes_through(tmp_path):
+    session = session_in(tmp_path)
+    assert session.client.submit(work.add, 1).result() == 2
+    with pytest.raises(RuntimeError, match="of the body"), session:
+        raise RuntimeError("of the body")
+    info = run_of(session).info
+    assert (info.status, info.error) == ("failed", "RuntimeError: of the body")
+    assert counts(summary_of(session)) == {"submitted": 1, "completed": 1}
+
+
+def test_ctrl_c_in_the_body_makes_the_run_interrupted(tmp_path):
+    session = session_in(tmp_path)
+    with pytest.raises(KeyboardInterrupt), session:
+        raise KeyboardInterrupt
+    assert run_of(session).info.status == "interrupted"
+
+
+def test_failed_tasks_are_shown_when_the_session_closes_and_the_run_is_completed(tmp_path, caplog):
+    with session_in(tmp_path) as session, caplog.at_level(logging.WARNING, "flightlog"):
+        session.client.gather(session.client.map(work.fail, ["one", "two"]), errors="return")
+        session.client.submit(work.add, 1).result()
+        session.close()
+    assert sorted(caplog.messages) == [
+        "  fail(message='one'): ValueError: one",
+        "  fail(message='two'): ValueError: two",
+        "2 of 3 tasks failed:",
+    ]
+    assert (run_of(session).info.status, run_of(session).info.tasks_failed) == ("completed", 2)
+
+
+def test_a_session_without_a_block_is_started_and_closed_by_hand(tmp_path):
+    session = session_in(tmp_path).start()
+    assert session.start() is session
+    assert session.client.submit(work.add, 1).result() == 2
+    session.close()
+    session.close()
+    assert run_of(session).info.status == "completed"
+    with pytest.raises(UsageError, match="closed"):
+        session.start()
+    with pytest.raises(UsageError, match="closed"):
+        session.client.submit(work.add, 1)
+
+
+def test_two_sessions_in_a_row_are_two_runs(tmp_path):
+    paths = []
+    for expected in (2, 3):
+        with session_in(tmp_path) as session:
+            assert session.client.submit(work.add, expected - 1).result() == expected
+        paths.append(session.path)
+    assert len({*paths}) == 2
+    assert [counts(summary_of_path(path)) for path in paths] == 2 * [{"submitted": 1, "completed": 1}]
+
+
+def summary_of_path(path):
+    from flightlog.analyze.summary import summarize
+
+    return summarize(Run(path))
+
+
+def test_a_session_works_in_an_event_loop(tmp_path):
+    async def main() -> Session:
+        async with session_in(tmp_path) as session:
+            futures = session.client.map(work.add, range(3))
+            assert [await future for future in futures] == [1, 2, 3]
+            with flightlog.span("inside"):
+                pass
+        assert flightlog.current_run() is None
+        return session
+
+    session = asyncio.run(main())
+    assert run_of(session).info.status == "completed"
+    assert [e.name for e in run_of(session).events("spans")] == ["inside"]
+
+
+def test_where_recording_is_off_sessions_work_all_the_same(tmp_path, monkeypatch):
+    monkeypatch.setenv("FLIGHTLOG_TELEMETRY", "0")
+    with session_in(tmp_path) as session:
+        client = session.client
+        assert client.gather(client.map(work.add, range(3))) == [1, 2, 3]
+        assert client.submit(work.add, client.submit(work.add, 1)).result() == 3
+        assert type(client.submit(work.fail, "x").exception()) is ValueError
+        session.record_artifact("nothing.csv", kind="result")
+        assert (session.run_id, session.path) == ("", None)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_threads_of_this_process_can_be_the_workers(tmp_path):
+    with session_in(tmp_path, where=THREADS) as session:
+        assert session.client.submit(os.getpid).result() == os.getpid()
+    [end] = events_of(session, "tasks", TaskCompleted)
+    assert (end.task, end.args) == ("getpid", {})
+
+
+def test_telemetry_is_the_run(tmp_path):
+    seen = []
+    with session_in(tmp_path) as session:
+        unsubscribe = session.telemetry.subscribe(seen.append, events="task_completed")
+        session.client.gather(session.client.map(work.add, range(3)))
+        unsubscribe()
+        session.telemetry.metric("loss", 0.5)
+        output = tmp_path / "output.csv"
+        output.write_text("a,b\n")
+        session.record_artifact(output, kind="result", rows=1)
+    assert [type(event) for event in seen] == 3 * [TaskCompleted]
+    [artifact] = events_of(session, "artifacts", ArtifactRecorded)
+    assert (artifact.name, artifact.kind, artifact.metadata) == ("output.csv", "result", {"rows": 1})
+
+
+def test_tasks_that_have_not_ended_when_a_session_closes_are_cancelled(tmp_path):
+    with session_in(tmp_path) as session:
+        done = session.client.submit(work.add, 1)
+        done.result()
+        left = session.client.map(work.add, [session.client.submit(time.sleep, 60)] * 3, range(3))
+        with pytest.raises(RuntimeError), session:
+            raise RuntimeError
+    assert [future.cancelled() for future in left] == [True] * 3
+    assert counts(summary_of(session)) == {"submitted": 5, "completed": 1, "cancelled": 4}
+    reasons = {e.reason for e in events_of(session, "tasks", TaskCancelled) if e.worker is None}
+    assert reasons == {"the session ended with RuntimeError"}
+
+
+def test_a_wrong_target_or_manifest_is_refused_before_anything_starts(tmp_path):
+    with pytest.raises(UsageError, match="there is no target 'moon'"):
+        session_in(tmp_path, target="moon")
+    with pytest.raises(ManifestError, match="'procesess'"):
+        session_in(tmp_path, where=PROCESSES + "    procesess: false\n")
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_session_that_cannot_start_its_engine_leaves_a_failed_run(tmp_path):
+    class Broken:
+        def start(self, run_path, reports):
+            raise OSError("no workers to be had")
+
+    session = session_in(tmp_path, engine=Broken())
+    with pytest.raises(OSError, match="no workers"):
+        session.start()
+    [path] = (tmp_path / "runs").iterdir()
+    assert (Run(path).info.status, Run(path).info.error) == ("failed", "OSError: no workers to be had")
+    assert flightlog.current_run() is None
+
+
+@pytest.mark.parametrize("where", [PROCESSES, THREADS])
+def test_a_thousand_finished_tasks_are_a_thousand_completed_ones(tmp_path, where):
+    for number in range(3):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        with session_in(folder, where=where) as session:
+            assert sum(session.client.gather(session.client.map(work.add, range(1000)))) == 500500
+        assert counts(summary_of(session)) == {"submitted": 1000, "completed": 1000}
