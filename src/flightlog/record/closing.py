@@ -15,7 +15,7 @@ from flightlog.store.liveness import here
 from flightlog.store.run import Run
 from flightlog.store.sealing import seal
 
-SUMMARY_BYTES = 64 << 20
+SUMMARY_BYTES = 16 << 20
 """A run larger than this is closed without its summary, which the first report computes: closing stays short."""
 
 

@@ -22,7 +22,7 @@ from flightlog.record.propagation import ENVIRONMENT, install
 from flightlog.record.pulse import BEAT_S, Sampling, Ticker
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
-from flightlog.record.signals import DeathWatch
+from flightlog.record.signals import death
 from flightlog.record.span import Span, current
 from flightlog.record.upkeep import make_samplers, save_environment, save_heartbeat
 from flightlog.record.values import clean
@@ -55,7 +55,7 @@ class Owned:
         activate(run)
         install()
         self._environ = _export(run)
-        self._watch = DeathWatch(self.die)
+        death.begin(self.die)
         self._beats = 0
         self._synced = time.monotonic()
         self._environment_read = False
@@ -117,7 +117,7 @@ class Owned:
         deactivate(self.run)
         if _belongs(current.get(), self.run.recorder):
             current.set(self._before)
-        self._watch.stop()
+        death.end(self.die)
         atexit.unregister(self._at_exit)
         for name, (ours, before) in self._environ.items():
             if os.environ.get(name) == ours:
@@ -148,7 +148,6 @@ class Owned:
 
     def _after_fork(self) -> None:
         self._pulse = self._sampling = None
-        self._watch.after_fork()
         follow(self.run)
 
 
