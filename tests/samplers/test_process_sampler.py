@@ -164,7 +164,7 @@ def test_a_tree_that_is_gone_keeps_its_totals(tmp_path: Path) -> None:
     sampler.sample()
     remove_process(tmp_path, 100)
     (sample,) = sampler.sample()
-    assert (sample.cpu_s, sample.rss_bytes, sample.peak_rss_bytes, sample.processes) == (0.3, 0, 8 * PAGE, 0)
+    assert (sample.cpu_s, sample.rss_bytes, sample.peak_rss_bytes, sample.processes) == (0.3, None, 8 * PAGE, 0)
 
 
 def test_a_process_that_was_never_there_gives_no_sample(tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_a_killed_child_does_not_disturb(child: Child) -> None:
     os.kill(child.pid, signal.SIGKILL)
     child.end()
     (sample,) = sampler.sample()
-    assert (sample.processes, sample.rss_bytes) == (0, 0)
+    assert (sample.processes, sample.rss_bytes) == (0, None)
 
 
 def test_descriptors_closed_behind_its_back_are_opened_again_and_nobody_elses_are_closed(

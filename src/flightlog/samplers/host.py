@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flightlog.events.resources import ResourceSample
-from flightlog.samplers.counters import growth, percent, rate_over
+from flightlog.samplers.counters import growth, long_enough, percent, rate_over
 from flightlog.samplers.node import NodeCounters, NodeReading, ProcCounters
 from flightlog.samplers.procfs import PROC
 
@@ -51,7 +51,7 @@ class HostSampler:
         before = self._before
         interval = None if self._at is None else at - self._at
         self._before, self._at = now, at
-        busy = growth(now.cpu_busy, before.cpu_busy)
+        busy = growth(now.cpu_busy, before.cpu_busy) if long_enough(interval) else None
         return [
             ResourceSample(
                 scope="node",
