@@ -112,16 +112,22 @@ def _run(environ: Mapping[str, str], problems: list[str]) -> str | None:
     return None
 
 
+def parse_traceparent(text: str | None) -> tuple[str, str] | None:
+    """Trace id and span id of a W3C trace context; None for anything else."""
+    found = re.fullmatch(_TRACEPARENT, text.strip()) if isinstance(text, str) else None
+    if found is None:
+        return None
+    version, trace, span, more = found.groups()
+    known = version != "ff" and not (version == "00" and more)
+    return (trace, span) if known and trace.strip("0") and span.strip("0") else None
+
+
 def _traceparent(environ: Mapping[str, str], problems: list[str]) -> str | None:
     value = _text(environ, "TRACEPARENT")
     if value is None:
         return None
-    found = re.fullmatch(_TRACEPARENT, value.strip())
-    if found is not None:
-        version, trace, span, more = found.groups()
-        known = version != "ff" and not (version == "00" and more)
-        if known and trace.strip("0") and span.strip("0"):
-            return value.strip()[:55]
+    if parse_traceparent(value) is not None:
+        return value.strip()[:55]
     problems.append(
         f"TRACEPARENT={_shown(value)} is not a W3C trace context (00-<32 hex>-<16 hex>-<2 hex>); "
         "this process starts a trace of its own"

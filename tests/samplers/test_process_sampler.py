@@ -164,7 +164,12 @@ def test_a_tree_that_is_gone_keeps_its_totals(tmp_path: Path) -> None:
     sampler.sample()
     remove_process(tmp_path, 100)
     (sample,) = sampler.sample()
-    assert (sample.cpu_s, sample.rss_bytes, sample.peak_rss_bytes, sample.processes) == (0.3, None, 8 * PAGE, 0)
+    assert (sample.cpu_s, sample.rss_bytes, sample.peak_rss_bytes, sample.processes) == (
+        0.3,
+        None,
+        8 * PAGE,
+        0,
+    )
 
 
 def test_a_process_that_was_never_there_gives_no_sample(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import RunsDir
+from flightlog.cli.options import RunsDir, writable_runs_folder
 from flightlog.cli.output import note
 from flightlog.errors import UsageError
 
@@ -34,7 +34,7 @@ def demo(
 
     if not read_settings().enabled:
         raise UsageError("recording is switched off by FLIGHTLOG_TELEMETRY, so the demo has nothing to show")
-    run = sweep(runs_dir.expanduser() if runs_dir else None, scenarios)
+    run = sweep(writable_runs_folder(runs_dir), scenarios)
     report(str(run.path))
     where = f" --runs-dir {shlex.quote(str(runs_dir))}" if runs_dir else ""
     note(f"the run is plain JSON lines in {run.path}; as data: flightlog report{where} --format json")

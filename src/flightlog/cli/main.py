@@ -27,7 +27,8 @@ COMMANDS = {
 """Every command, as `module:function`, in the order of `--help`.
 
 The function takes its options as Typer reads them from annotations, and its docstring is the help. The module's
-docstring opens the command's page; its `CONTEXT_SETTINGS`, where there are any, change how arguments are read.
+docstring opens the command's page; its `CONTEXT_SETTINGS`, where there are any, change how arguments are read, and
+its `COMMAND_CLASS` how they are shown.
 """
 
 
@@ -99,7 +100,8 @@ def make_app(names: Iterable[str]) -> typer.Typer:
         module_name, _, function = COMMANDS[name].partition(":")
         module = import_module(module_name)
         settings = getattr(module, "CONTEXT_SETTINGS", None)
-        app.command(name, context_settings=settings)(getattr(module, function))
+        kind = getattr(module, "COMMAND_CLASS", None)
+        app.command(name, cls=kind, context_settings=settings)(getattr(module, function))
     return app
 
 

@@ -117,7 +117,9 @@ class DeathWatch:
     def _die(self, number: int) -> None:
         """Do what the handler would, if the main thread does not come round to it."""
         threading.Event().wait(GRACE_S)
-        if os.getpid() == self._pid and self._once.acquire(blocking=False):
+        if os.getpid() != self._pid or signal.getsignal(number) != self._handle:
+            return  # somebody has set a handler since: it is theirs to decide
+        if self._once.acquire(blocking=False):
             import ctypes
 
             self._tell(number)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from flightlog.events import TaskCancelled, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted
 from flightlog.record.clock import monotonic_ns
+from flightlog.record.failure import is_clean_exit
 from flightlog.record.span import Span, current
-from flightlog.record.values import clean
+from flightlog.record.values import bounded, clean, text_of
 from flightlog.samplers.usage import UsageMeter
 
 if TYPE_CHECKING:
@@ -62,8 +63,8 @@ class TaskSpan(Span):
             return
         usage = self._meter.stop()
         seconds = (monotonic_ns() - start) / 1e9
-        metrics, marks = clean(dict(self.metrics), keys_secret=False)
-        tags, tag_marks = clean(dict(self.tags))
+        metrics, marks = clean(self.metrics, keys_secret=False)
+        tags, tag_marks = clean(self.tags)
         ended: dict[str, Any] = {
             **self._ids(),
             "args": self._args,
@@ -71,7 +72,6 @@ class TaskSpan(Span):
             "duration_s": seconds,
             "queue_s": 0.0,
             "cpu_s": usage.cpu_s,
-            "cpu_percent": 100 * usage.cpu_s / seconds if usage.cpu_s is not None and seconds > 0 else None,
             "cpu_scope": usage.cpu_scope,
             "peak_rss_bytes": usage.peak_rss_bytes,
             "rss_scope": usage.rss_scope,
@@ -86,7 +86,7 @@ class TaskSpan(Span):
         super().__exit__(None, None, None)
         if _is_cancellation(kind):
             run.emit(TaskCancelled(reason=kind.__name__ if kind else None, **ended))
-        elif kind is not None and error is not None and not _is_clean_exit(error):
+        elif kind is not None and error is not None and not is_clean_exit(error):
             facts = {"task": self.name, "task_id": self.span_id, "attempt": 1, "worker": ended["worker"]}
             text = run.note_failure(error, "task", span_id=self.span_id, **facts)
             run.emit(
@@ -98,7 +98,9 @@ class TaskSpan(Span):
                 )
             )
         elif self.status == "error":
-            run.emit(TaskFailed(error_type=None, error_message=self.error_message, **ended))
+            run.emit(
+                TaskFailed(error_type=None, error_message=bounded(text_of(self.error_message), 2000), **ended)
+            )
         else:
             run.emit(TaskCompleted(**ended))
 
@@ -118,10 +120,6 @@ def _is_cancellation(kind: type[BaseException] | None) -> bool:
     return issubclass(kind, KeyboardInterrupt | GeneratorExit) or any(
         base.__name__ == "CancelledError" for base in kind.__mro__
     )
-
-
-def _is_clean_exit(error: BaseException) -> bool:
-    return isinstance(error, SystemExit) and error.code in (None, 0)
 
 
 def lane_name(host: str, pid: int, *, main: bool = False) -> str:
