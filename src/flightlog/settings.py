@@ -18,7 +18,7 @@ DOCUMENTED: dict[str, str] = {
     "FLIGHTLOG_RUNS_DIR": "Folder that holds the run directories; `.flightlog/runs` if unset.",
     "FLIGHTLOG_TELEMETRY": "Whether to record at all: 0, 1, true, false, on or off; on if unset.",
     "FLIGHTLOG_TELEMETRY_PARQUET": "Whether a closed run gets Parquet copies of its streams; off if unset.",
-    "FLIGHTLOG_RUNS_DIR_REMOTE": "Address that closed runs are copied to, such as `s3://bucket/runs`.",
+    "FLIGHTLOG_RUNS_DIR_REMOTE": "Address for copies of runs, such as `s3://bucket/runs`; read, and not used yet.",
     "FLIGHTLOG_RUN": "Absolute path of the run directory a child process joins; set by Flightlog itself.",
     "TRACEPARENT": "W3C trace context of the span that started this process; set by Flightlog and other tracers.",
 }

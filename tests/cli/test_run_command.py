@@ -450,14 +450,16 @@ def test_a_pager_can_be_left(terminal, environ, the_run):
 @pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
 def test_a_shell_controls_its_jobs(terminal, environ, the_run):
     environ |= {"PS1": "$ ", "TERM": "dumb", "HISTFILE": ""}
-    shell = terminal("bash", "--norc", "--noprofile", "-i")
+    shell = terminal("bash", "--norc", "--noprofile", "--noediting", "-i")
     shell.read_until(b"$ ")
     shell.press(b"case $- in *m*) echo monitor-$((40+2));; esac\n")
     shell.read_until(b"monitor-42\r\n")
-    shell.press(b"cat\n")
+    shell.press(b"sh -c 'echo job; exec cat'\n")
+    shell.read_until(b"job\r\n")
     shell.press(b"line\n")
     shell.read_until(b"line\r\nline\r\n")  # the terminal's echo, and cat's
     shell.press(b"\x03")  # for the job, and not for the shell nor for Flightlog
+    shell.read_until(b"^C\r\n$ ")
     shell.press(b"exit 0\n")
     assert b"no job control" not in shell.read_all()
     assert shell.process.wait() == 0

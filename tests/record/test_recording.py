@@ -135,14 +135,14 @@ def test_sigterm_ends_every_run_that_is_open(tmp_path):
             time.sleep(30)
     """
     process = script(tmp_path, body)
-    process.communicate(timeout=60)
+    _, said = process.communicate(timeout=60)
     found = {Run(path).info.project: Run(path).status for path in (tmp_path / "runs").iterdir()}
     assert found == {
         "outer": "interrupted",
         "ended": "completed",
         "inner": "interrupted",
         "thread": "interrupted",
-    }
+    }, said
     assert process.returncode == -signal.SIGTERM
 
 

@@ -12,7 +12,7 @@ import pytest
 from fake_machine import MIB, PAGE, FakeClock, remove_process, write_node, write_process
 
 from flightlog.events import ResourceSample
-from flightlog.samplers.process import ProcessSampler
+from flightlog.samplers.process import ProcessSampler, usable_cpus
 
 
 def _sampler(proc: Path, clock: FakeClock | None = None) -> ProcessSampler:
@@ -38,6 +38,7 @@ def test_the_first_sample_sums_the_tree_and_has_no_rates(tmp_path: Path) -> None
             worker="w-0",
             pid=100,
             cpu_percent=None,
+            cpus=usable_cpus(100),
             cpu_s=3.75,
             rss_bytes=60 * PAGE,
             peak_rss_bytes=60 * PAGE,
@@ -62,7 +63,9 @@ def test_the_second_sample_has_exact_rates(tmp_path: Path) -> None:
             host="node-1",
             pid=100,
             interval_s=2.0,
-            cpu_percent=150.0,
+            cpu_percent=150.0 / (usable_cpus(100) or 1),
+            cpu_cores=1.5,
+            cpus=usable_cpus(100),
             cpu_s=3.5,
             rss_bytes=10 * PAGE,
             peak_rss_bytes=400 * 1024,

@@ -12,8 +12,10 @@ is not kept: the event `command_output` then holds null, and a note that says so
 draw, shells control their jobs, Ctrl-C and Ctrl-Z reach it, as without Flightlog. Other output goes where it would have
 gone, byte for byte and at once; with `2>&1` the order of both streams is kept; when the reader goes away (`| head`) the
 command gets its SIGPIPE. Signals sent to Flightlog are passed on: SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, and SIGINT and
-SIGQUIT where they did not come from the terminal. Flightlog itself prints nothing unless standard error is a terminal or
-something could not be recorded, and then only after the command has ended.
+SIGQUIT unless a terminal, which sends them to the command itself, has Flightlog in its foreground. Flightlog prints
+nothing unless standard error is a terminal or something could not be recorded, and then only after the command has ended.
+What a command may notice all the same: output to a file is a pipe to it, two variables are in its environment, and where
+it stops itself and nobody else (`suspend` in a shell) Flightlog goes on waiting for it.
 
 **Its exit code is the exit code**: 128 and the signal's number if a signal ended it, 127 if it is not found, 126 if it
 cannot be executed. The status of the run is `completed` for exit code 0, `interrupted` if SIGTERM or SIGHUP was passed
@@ -22,8 +24,8 @@ on to it or if it did not end well after Ctrl-C, and `failed` otherwise.
 Processes that the command leaves behind do not keep it from ending. Their later output still arrives, passed on by a
 `cat` that lives as long as they do; it is no longer part of the run.
 
-With `FLIGHTLOG_TELEMETRY=0` the command is executed in Flightlog's place and nothing is recorded. The variables
-`FLIGHTLOG_RUN` and `TRACEPARENT` in the command's environment are what lets code inside find the run.
+With `FLIGHTLOG_TELEMETRY=0` the command is executed in Flightlog's place and nothing is recorded. The two variables are
+`FLIGHTLOG_RUN` and `TRACEPARENT`, which let code inside find the run.
 """
 
 from __future__ import annotations

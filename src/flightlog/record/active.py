@@ -40,7 +40,7 @@ def deactivate(run: LiveRun) -> None:
         if run in _runs:
             _runs.remove(run)
         if not _runs:
-            spans.set_mode(spans.IDLE)
+            spans.set_mode(_first_mode())
 
 
 def has_ended(path: str) -> bool:

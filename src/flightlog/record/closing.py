@@ -15,7 +15,7 @@ from flightlog.store.documents import replace_bytes, write_document
 from flightlog.store.integrity import write_checksums
 from flightlog.store.liveness import here
 from flightlog.store.run import Run
-from flightlog.store.sealing import seal
+from flightlog.store.sealing import seal, sole_sealer
 
 SUMMARY_BYTES = 16 << 20
 """A run larger than this is closed without its summary, which the first report computes: closing stays short."""
@@ -56,9 +56,15 @@ def close_writer(run: LiveRun, cpu_s: float) -> None:
 
 def complete(path: Path, settings: Settings) -> None:
     """Bring a run that has ended into its final form: by its owner, and again by whoever writes longer than that."""
+    with sole_sealer(path, wait_s=10.0) as alone:
+        if alone:
+            _complete(path, settings)
+
+
+def _complete(path: Path, settings: Settings) -> None:
     observer = here()
-    me = os.getpid()
-    seal(path, writers_alive=lambda writer: writer.pid != me and observer.writer_alive(writer))
+    me = os.getpid(), observer.host
+    seal(path, held=True, writers_alive=lambda w: (w.pid, w.host) != me and observer.writer_alive(w))
     closed = Run(path)
     info = closed.info
     counts = [writer.counts for writer in closed.writers()]
@@ -75,7 +81,8 @@ def complete(path: Path, settings: Settings) -> None:
             tasks.failed,
         )
         replace_bytes(path / layout.SUMMARY, summary_bytes(summary))
-    write_document(path / layout.RUN, info)
+    if not closed.inferred:  # a disk that refused `run.json` may refuse it again, and must not get a guess
+        write_document(path / layout.RUN, info)
     if settings.parquet:
         from flightlog.store.parquet import write_snapshot
 

@@ -233,7 +233,6 @@ class CommandRecord:
             "duration_s": seconds,
             "queue_s": (self._started_ns - self._submitted_ns) / 1e9,
             "cpu_s": cpu_s,
-            "cpu_percent": 100 * cpu_s / seconds if seconds > 0 else None,
             "cpu_scope": "tree",
             "peak_rss_bytes": peak,
             "rss_scope": scope,

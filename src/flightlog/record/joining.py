@@ -26,6 +26,9 @@ log = logging.getLogger("flightlog")
 
 MAX_REFUSED = 100
 _refused: set[str] = set()
+_left: set[str] = set()
+"""Runs that this process joined and left after they had ended: its own late work still belongs to them."""
+IDLE_BEATS = 5
 
 COMMAND = "command"
 """The provider of runs made by `flightlog run`: a Python program inside one records into it."""
@@ -37,10 +40,11 @@ def join(path: str | os.PathLike[str]) -> LiveRun | None:
     for run in active_runs():
         if run.path == folder:
             return run
-    if has_ended(str(folder)):
+    before = str(folder) in _left
+    if has_ended(str(folder)) and not before:
         return None
     found = read_document(folder / layout.RUN, layout.RunInfo)
-    if found.value is None or found.value.status in layout.ENDED:
+    if found.value is None or (found.value.status in layout.ENDED and not before):
         if str(folder) not in _refused and len(_refused) < MAX_REFUSED:
             _refused.add(str(folder))
             log.warning("no run can be joined at %s: %s", folder, found.problem or "it has ended")
@@ -101,9 +105,13 @@ class Joined:
 
 
 def follow(run: LiveRun) -> None:
-    """Keep a joined run's files fresh from this process, once it has recorded anything, until the run has ended."""
+    """Keep a joined run's files fresh from this process, from its first line on.
+
+    When the run has ended and this process has nothing more to say, it leaves: a pool's worker serves many runs.
+    """
     pulses: list[Ticker] = []
     pid = os.getpid()
+    idle, lines = 0, 0
 
     def cpu_s() -> float:
         return pulses[0].cpu_s if pulses else 0.0
@@ -112,13 +120,17 @@ def follow(run: LiveRun) -> None:
         run.recorder.announce_open()
         run.recorder.files.flush()
         save_heartbeat(run, cpu_s())
-        if _is_over(run.path):
+        nonlocal idle, lines
+        said = sum(run.recorder.files.info.lines.values())
+        idle, lines = (0, said) if said != lines or run.recorder.open else (idle + 1, lines)
+        if idle >= IDLE_BEATS and _is_over(run.path):
             leave()
 
     def leave() -> None:
         if os.getpid() != pid or run.recorder.closed:
             return
         run.recorder.closed = True
+        _left.add(str(run.path))
         deactivate(run)
         run.end_lanes()
         run.root._sink = None
@@ -133,6 +145,7 @@ def follow(run: LiveRun) -> None:
 
     def started() -> None:
         run.recorder.on_open = lambda: None
+        run.recorder.measure_cost()
         run.recorder.files.save()  # from its first line on, a killed process is known to have been here
         pulses.append(Ticker("flightlog-pulse", BEAT_S, beat, run.recorder.trouble))
         atexit.register(leave)

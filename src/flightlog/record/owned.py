@@ -143,6 +143,7 @@ class Owned:
             save_heartbeat(run, self._cpu_s())
         if not self._environment_read:
             self._environment_read = True
+            run.recorder.measure_cost()
             save_environment(run)
         if time.monotonic() - self._synced >= SYNC_S:
             self._synced = time.monotonic()

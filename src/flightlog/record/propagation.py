@@ -11,7 +11,6 @@ import functools
 import logging
 import os
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -26,19 +25,21 @@ log = logging.getLogger("flightlog")
 _installed: set[str] = set()
 
 
+_ENTRANCES = (
+    ("threading", "Thread", "start", "_start_thread"),
+    ("concurrent.futures.thread", "ThreadPoolExecutor", "submit", "_submit"),
+    ("concurrent.futures.process", "ProcessPoolExecutor", "submit", "_submit"),
+    ("multiprocessing.process", "BaseProcess", "start", "_start_process"),
+    ("subprocess", "Popen", "__init__", "_open_process"),
+)
+
+
 def install() -> None:
     """Wrap what is imported by now; called at each run's start, so that a later import is found by the next run."""
-    _wrap("thread", threading.Thread, "start", _start_thread)
-    for module, name in (
-        ("concurrent.futures.thread", "ThreadPoolExecutor"),
-        ("concurrent.futures.process", "ProcessPoolExecutor"),
-    ):
-        if module in sys.modules:
-            _wrap(name, getattr(sys.modules[module], name), "submit", _submit)
-    if "multiprocessing.process" in sys.modules:
-        _wrap("process", sys.modules["multiprocessing.process"].BaseProcess, "start", _start_process)
-    if "subprocess" in sys.modules:
-        _wrap("subprocess", sys.modules["subprocess"].Popen, "__init__", _open_process)
+    for module, name, method, prepare in _ENTRANCES:
+        owner = getattr(sys.modules.get(module), name, None)  # another thread may be importing it just now
+        if owner is not None:
+            _wrap(f"{module}.{name}", owner, method, globals()[prepare])
 
 
 def _wrap(key: str, owner: type, method: str, prepare: Callable[..., tuple[Any, dict[str, Any]]]) -> None:

@@ -52,12 +52,14 @@ class HostSampler:
         interval = None if self._at is None else at - self._at
         self._before, self._at = now, at
         busy = growth(now.cpu_busy, before.cpu_busy) if long_enough(interval) else None
+        share = percent(busy, growth(now.cpu_total, before.cpu_total))
         return [
             ResourceSample(
                 scope="node",
                 host=self._host,
                 interval_s=interval,
-                cpu_percent=percent(busy, growth(now.cpu_total, before.cpu_total)),
+                cpu_percent=share,
+                cpu_cores=None if share is None or now.cpus is None else share / 100 * now.cpus,
                 cpus=now.cpus,
                 load_1m=now.load_1m,
                 memory_used_bytes=now.memory_used_bytes,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flightlog.events.resources import ResourceSample
-from flightlog.samplers.counters import long_enough, rate
+from flightlog.samplers.counters import long_enough, percent, rate
 from flightlog.samplers.departed import Departed
 from flightlog.samplers.process_table import ProcessReading, ProcessTable, ProcTable
 from flightlog.samplers.procfs import PROC
@@ -19,7 +19,7 @@ Members = dict[int, ProcessReading]
 class ProcessSampler:
     """Samples the process tree of `pid`, in scope `worker`; by default of the process that calls `sample`.
 
-    `cpu_percent` counts 100 for one core. `cpu_s` is the CPU time of every process of the tree so far: of
+    `cpu_percent` is of the cores that the root process may run on. `cpu_s` is the CPU time of every process of the tree so far: of
     those that live, of those they waited for, and of those that left unwaited for (see `departed`). A
     descendant whose parent died stays in the tree as long as it lives. `rss_bytes` sums resident memory, in
     which pages that processes share count in each. `peak_rss_bytes` is the largest sum seen, or the kernel's
@@ -54,6 +54,7 @@ class ProcessSampler:
         self._root = self._own_pid if self._given_pid is None else self._given_pid
         self._table: ProcessTable | None = None
         self._members: Members = {}
+        self._cpus = usable_cpus(self._root)
         self._departed = (Departed(), Departed(), Departed())
         self._peak_rss_bytes = 0
         self._before: tuple[int, int | None, int | None] | None = None
@@ -81,6 +82,7 @@ class ProcessSampler:
         interval = None if self._at is None else at - self._at
         self._before, self._at = (cpu, read, written), at
         cores = rate(cpu, cpu_before, long_enough(interval))
+        cores = None if cores is None else cores / table.cpu_units_per_s
         return [
             ResourceSample(
                 scope="worker",
@@ -88,7 +90,9 @@ class ProcessSampler:
                 worker=self._worker,
                 pid=self._root,
                 interval_s=interval,
-                cpu_percent=None if cores is None else 100 * cores / table.cpu_units_per_s,
+                cpu_percent=percent(cores, self._cpus),
+                cpu_cores=cores,
+                cpus=self._cpus,
                 cpu_s=cpu / table.cpu_units_per_s,
                 rss_bytes=rss,
                 peak_rss_bytes=self._peak_rss_bytes or None,
@@ -186,3 +190,11 @@ def _gain(now: int | None, before: int | None) -> int | None:
 def _sum(values: Sequence[int | None], departed: int) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) + departed if len(known) == len(values) else None
+
+
+def usable_cpus(pid: int) -> int | None:
+    """The cores that a process may run on; the machine's where nobody tells."""
+    try:
+        return len(os.sched_getaffinity(pid))
+    except (AttributeError, OSError):  # not on this system, or gone
+        return os.cpu_count()

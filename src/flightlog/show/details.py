@@ -156,8 +156,8 @@ def _resources(summary: Summary, ink: Ink) -> list[str]:
     pairs: list[tuple[str, str]] = []
     if use.process is not None:
         tree = use.process
-        if tree.cpu_percent.mean is not None and tree.cpu_percent.max is not None:
-            cores = f"{tree.cpu_percent.mean / 100:.2f} cores mean, {tree.cpu_percent.max / 100:.2f} max"
+        if tree.cpu_cores.mean is not None and tree.cpu_cores.max is not None:
+            cores = f"{tree.cpu_cores.mean:.2f} cores mean, {tree.cpu_cores.max:.2f} max"
             pairs.append(("Process CPU", cores))
         if tree.peak_rss_bytes is not None:
             pairs.append(("Process memory", f"{format_bytes(tree.peak_rss_bytes)} peak"))
@@ -219,11 +219,12 @@ def _recording(summary: Summary, width: int, ink: Ink) -> list[str]:
         # A share of next to no time says nothing.
         lasted = cost.percent is not None and run.duration_s is not None and run.duration_s >= 1
         share = f" ({format_percent((cost.percent or 0) / 100)} of one core)" if lasted else ""
-        pairs.append((
-            "Overhead",
-            f"{format_duration(cost.background_cpu_s)} of CPU{share}, {format_bytes(cost.bytes)} written",
-        ))  # fmt: skip
-    shown = found.problems[:FEW]
+        spent = f"{format_duration(cost.background_cpu_s)} of CPU in the background"
+        if cost.foreground_s is not None:
+            spent = f"about {format_duration(cost.foreground_s)} in the program's threads, {spent}"
+        pairs.append(("Overhead", f"{spent}{share}; {format_bytes(cost.bytes)} written"))
+    said = (*found.problems, *found.notes)
+    shown = said[:FEW]
     remarks = [line for text in shown for line in wrap(clean(text), width, first="  - ", rest="    ")]
-    more = _more(len(found.problems), len(shown), "remark")
+    more = _more(len(said), len(shown), "remark")
     return [ink("head", "Recording:"), *facts(pairs, ink=ink), *remarks, *more]
