@@ -15,7 +15,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-from building import finished
+from building import finished, remove
 
 import flightlog
 from flightlog.record.active import active_runs
@@ -166,8 +166,6 @@ def test_a_fifo_is_an_artifact_that_is_not_read(recorded, tmp_path):
 
 
 def test_a_log_handler_that_records_does_not_deadlock(recorded):
-    import shutil
-
     class Recording(logging.Handler):
         def emit(self, record):
             run.event("log", message=record.getMessage())
@@ -176,7 +174,7 @@ def test_a_log_handler_that_records_does_not_deadlock(recorded):
     with recorded() as run:
         log.addHandler(handler)
         try:
-            shutil.rmtree(run.path)
+            remove(run.path)
             for i in range(3000):
                 with flightlog.span("work", i=i):
                     pass

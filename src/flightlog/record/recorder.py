@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from contextvars import Context
 from copy import copy
 from itertools import chain, count, cycle, groupby, islice, repeat
-from operator import attrgetter, concat
+from operator import attrgetter
 from pathlib import Path
 from threading import get_ident
 from typing import Any
@@ -83,7 +83,7 @@ class Recorder:
         self._metrics = self._out(Metric.stream)
         # C calls only: an exception of a signal handler inside would end the iterator for good.
         prefixes = chain.from_iterable(map(repeat, map(f"{writer}%06x".__mod__, count(1)), repeat(len(_HEX))))
-        self.next_id = map(concat, prefixes, cycle(_HEX)).__next__
+        self.next_id = map(str.__add__, prefixes, cycle(_HEX)).__next__
 
     def _out(self, stream: str) -> StreamWriter:
         shared = len(self._outs) >= MAX_STREAMS and stream.startswith("user.")
