@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -67,3 +68,10 @@ def make_run(
 def finished(run: Run) -> list[SpanEvent]:
     """The spans of a run that ended; one that was slow has a line of when it was open, too."""
     return [event for event in run.events("spans") if isinstance(event, SpanEvent)]
+
+
+def remove(folder: Path) -> None:
+    """Remove a folder that somebody may be writing into; it is gone for a moment at least."""
+    aside = folder.with_name(f"{folder.name}.removed")
+    folder.rename(aside)
+    shutil.rmtree(aside, ignore_errors=True)

@@ -46,7 +46,7 @@ def test_every_setting_is_documented():
 
 def test_the_public_names_are_these():
     assert flightlog.__all__ == [
-        "Collector", "Run", "__version__", "attached", "carrier", "current_run", "current_span", "define_event",
+        "Collector", "Run", "Session", "__version__", "attached", "cacheable", "carrier", "current_run", "current_span", "define_event",
         "open_run", "record", "span",
     ]  # fmt: skip
     assert all(hasattr(flightlog, name) for name in flightlog.__all__)

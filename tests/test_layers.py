@@ -21,6 +21,7 @@ LAYERS = [
     {"record"},
     {"engines"},
     {"session"},
+    {"testing"},
     {"show"},
     {"export"},
     {"adopt"},
@@ -31,7 +32,7 @@ LAYERS = [
 ]
 """From the bottom up. A module imports from its own layer and those before it."""
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-PACKAGE_ROOT_LEVEL = LEVEL["record"]
+PACKAGE_ROOT_LEVEL = LEVEL["session"]
 """The names users import from `flightlog` itself come from here or below."""
 MAY_USE_THE_PACKAGE_AS_USERS_DO = {"cli", "demo", "__main__"}
 HEAVY = {"asyncio", "duckdb", "numpy", "pandas", "plotly", "rich", "typer", "yaml"}

@@ -16,19 +16,25 @@ from flightlog.version import __version__
 
 if TYPE_CHECKING:
     from flightlog.record.collector import Collector
+    from flightlog.session.cache import cacheable
+    from flightlog.session.session import Session
     from flightlog.store.run import Run, open_run
 
 _LAZY = {
     "Collector": "flightlog.record.collector",
     "Run": "flightlog.store.run",
+    "Session": "flightlog.session.session",
+    "cacheable": "flightlog.session.cache",
     "open_run": "flightlog.store.run",
 }
 
 __all__ = [
     "Collector",
     "Run",
+    "Session",
     "__version__",
     "attached",
+    "cacheable",
     "carrier",
     "current_run",
     "current_span",

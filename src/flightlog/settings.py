@@ -18,7 +18,7 @@ DOCUMENTED: dict[str, str] = {
     "FLIGHTLOG_RUNS_DIR": "Folder that holds the run directories; `.flightlog/runs` if unset.",
     "FLIGHTLOG_TELEMETRY": "Whether to record at all: 0, 1, true, false, on or off; on if unset.",
     "FLIGHTLOG_TELEMETRY_PARQUET": "Whether a closed run gets Parquet copies of its streams; off if unset.",
-    "FLIGHTLOG_RUNS_DIR_REMOTE": "Address that closed runs are copied to, such as `s3://bucket/runs`.",
+    "FLIGHTLOG_RUNS_DIR_REMOTE": "Address for copies of runs, such as `s3://bucket/runs`; read, and not used yet.",
     "FLIGHTLOG_TARGET": "Target of the manifest to run on, where no argument names one.",
     "FLIGHTLOG_RUN": "Absolute path of the run directory a child process joins; set by Flightlog itself.",
     "TRACEPARENT": "W3C trace context of the span that started this process; set by Flightlog and other tracers.",
@@ -116,16 +116,22 @@ def _run(environ: Mapping[str, str], problems: list[str]) -> str | None:
     return None
 
 
+def parse_traceparent(text: str | None) -> tuple[str, str] | None:
+    """Trace id and span id of a W3C trace context; None for anything else."""
+    found = re.fullmatch(_TRACEPARENT, text.strip()) if isinstance(text, str) else None
+    if found is None:
+        return None
+    version, trace, span, more = found.groups()
+    known = version != "ff" and not (version == "00" and more)
+    return (trace, span) if known and trace.strip("0") and span.strip("0") else None
+
+
 def _traceparent(environ: Mapping[str, str], problems: list[str]) -> str | None:
     value = _text(environ, "TRACEPARENT")
     if value is None:
         return None
-    found = re.fullmatch(_TRACEPARENT, value.strip())
-    if found is not None:
-        version, trace, span, more = found.groups()
-        known = version != "ff" and not (version == "00" and more)
-        if known and trace.strip("0") and span.strip("0"):
-            return value.strip()[:55]
+    if parse_traceparent(value) is not None:
+        return value.strip()[:55]
     problems.append(
         f"TRACEPARENT={_shown(value)} is not a W3C trace context (00-<32 hex>-<16 hex>-<2 hex>); "
         "this process starts a trace of its own"

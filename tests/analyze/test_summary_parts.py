@@ -182,12 +182,12 @@ def test_percentages_of_several_hosts_are_not_added_up() -> None:
 def test_a_process_tree_used_what_its_counters_grew_by() -> None:
     summary = collected(
         ResourceTally(),
-        sample(9, "worker", pid=1, cpu_percent=150.0, interval_s=9.0, cpu_s=15.0, rss_bytes=5, write_bytes=70),
+        sample(9, "worker", pid=1, cpu_cores=1.5, interval_s=9.0, cpu_s=15.0, rss_bytes=5, write_bytes=70),
         sample(0, "worker", pid=1, cpu_s=1.5, rss_bytes=9, peak_rss_bytes=11, write_bytes=20),
         sample(0, "worker", pid=2, cpu_s=4.0, threads=3, processes=2),
     )  # fmt: skip
     assert summary.process == ProcessUse(
-        trees=2, cpu_percent=Load(mean=150.0, max=150.0), cpu_s=13.5, peak_rss_bytes=11, read_bytes=None,
+        trees=2, cpu_cores=Load(mean=1.5, max=1.5), cpu_s=13.5, peak_rss_bytes=11, read_bytes=None,
         write_bytes=50, threads_max=3, processes_max=2,
     )  # fmt: skip
 
@@ -221,5 +221,11 @@ def test_overhead_is_the_background_cpu_of_all_writers_over_wall_time() -> None:
 
 def test_without_notes_overhead_is_unknown() -> None:
     assert overhead([], 10.0) == OverheadSummary(
-        writers=0, lines=None, bytes=None, drain_s=None, background_cpu_s=None, percent=None
+        writers=0,
+        lines=None,
+        bytes=None,
+        drain_s=None,
+        background_cpu_s=None,
+        foreground_s=None,
+        percent=None,
     )

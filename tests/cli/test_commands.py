@@ -82,6 +82,15 @@ def test_every_command_is_in_the_help_and_has_help_with_an_example(capsys: Captu
         assert "Example: flightlog " in capsys.readouterr().out
 
 
+def test_the_help_of_run_shows_how_a_command_is_given(capsys: Captured) -> None:
+    assert main(["run", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("Usage: flightlog run [OPTIONS] -- COMMAND [ARGUMENTS]...\n")
+    assert "list[" not in shown
+    assert main(["run"]) == 2
+    assert capsys.readouterr().err.endswith("Error: Missing argument 'COMMAND'.\n")
+
+
 @pytest.mark.parametrize(
     "args", [["nonsense"], ["report", "--nonsense"], ["report", "--format", "xml"], ["gc"], []]
 )
@@ -142,6 +151,22 @@ def test_a_missing_folder_for_the_output_is_a_clear_error(runs: Path, capsys: Ca
     )
 
 
+def test_an_output_that_cannot_be_written_says_what_the_system_said(runs: Path, capsys: Captured) -> None:
+    some_run(runs)
+    (runs.parent / "file").write_text("")
+    assert main(["report", "--output", "."]) == 2
+    assert capsys.readouterr().err == "flightlog: cannot write .: Is a directory\n"
+    assert main(["report", "--output", "file/report.txt"]) == 2
+    assert capsys.readouterr().err == "flightlog: cannot write file/report.txt: Not a directory\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="there is no /proc")
+def test_a_folder_that_takes_no_files_is_not_called_missing(runs: Path, capsys: Captured) -> None:
+    some_run(runs)
+    assert main(["report", "--output", "/proc/report.txt"]) == 2
+    assert "there is no folder" not in capsys.readouterr().err
+
+
 def test_two_names_for_one_report_are_misuse(runs: Path, capsys: Captured) -> None:
     some_run(runs)
     assert main(["report", "a1b2c3d4", "--latest"]) == 2
@@ -173,6 +198,19 @@ def test_runs_are_listed_newest_first(runs: Path, capsys: Captured) -> None:
         "run-20260520T035200Z-other-b2b2b2b2  failed     2026-05-20 03:52:05 UTC     10.0s\n"
         "run-20260520T035200Z-demo-a1b2c3d4   completed  2026-05-20 03:52:00 UTC     10.0s  2 of 3, 1 failed\n"
     )
+
+
+def test_in_a_terminal_a_run_is_one_line(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    some_run(runs, tasks_submitted=3, tasks_completed=2, tasks_failed=1)
+    for columns in ("80", "24"):
+        monkeypatch.setenv("COLUMNS", columns)
+        monkeypatch.setenv("NO_COLOR", "1")
+        monkeypatch.setattr(sys, "stdout", Terminal())
+        assert main(["list"]) == 0
+        lines = sys.stdout.getvalue().splitlines()  # type: ignore[attr-defined]
+        assert len(lines) == 2
+        assert max(map(len, lines)) <= int(columns)
+        assert "a1b2c3d4" in lines[1]
 
 
 def test_a_list_can_be_narrowed(runs: Path, capsys: Captured) -> None:
@@ -217,6 +255,29 @@ def test_no_runs_are_a_message_and_no_failure(runs: Path, capsys: Captured) -> N
     assert capsys.readouterr().out == "[]\n"
 
 
+@pytest.mark.parametrize("how", ["option", "variable"])
+@pytest.mark.parametrize("command", [["list"], ["gc", "--older-than", "1d"]])
+def test_a_file_in_place_of_the_folder_of_runs_is_misuse(
+    command: list[str], how: str, runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    (runs.parent / "file").write_text("")
+    if how == "variable":
+        monkeypatch.setenv("FLIGHTLOG_RUNS_DIR", "file")
+    assert main([*command, "--runs-dir", "file"] if how == "option" else command) == 2
+    assert capsys.readouterr() == ("", "flightlog: file is not a folder, so it holds no runs\n")
+
+
+@pytest.mark.parametrize("how", ["option", "variable"])
+def test_a_demo_that_could_not_be_recorded_does_not_start(
+    how: str, runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    (runs.parent / "file").write_text("")
+    if how == "variable":
+        monkeypatch.setenv("FLIGHTLOG_RUNS_DIR", "file")
+    assert main(["demo", "--runs-dir", "file"] if how == "option" else ["demo"]) == 2
+    assert capsys.readouterr() == ("", "flightlog: file is not a folder, so no run can be recorded there\n")
+
+
 def test_old_runs_go_and_a_live_one_never(runs: Path, capsys: Captured) -> None:
     old, alive = some_run(runs), live_run(runs)
     assert main(["gc", "--older-than", "1s", "--max-bytes", "0", "--dry-run"]) == 0
@@ -248,6 +309,26 @@ def test_a_whole_run_verifies_with_exit_code_0(runs: Path, capsys: Captured) -> 
     )
 
 
+def test_a_run_that_was_never_closed_is_one_plain_finding(runs: Path, capsys: Captured) -> None:
+    path = some_run(runs, status="crashed", end_time=None, duration_s=None)
+    assert main(["verify"]) == 1
+    assert capsys.readouterr().out == (
+        f"{path.name}: crashed\n"
+        "  wrong  files         the run was never closed: there are no checksums to compare with\n"
+        "  -      summary.json  not written; a report computes it\n"
+        "  ok     lines         2 of 2 read, none lost\n"
+    )
+
+
+def test_checksums_that_are_gone_say_nothing_of_the_files(runs: Path, capsys: Captured) -> None:
+    some_run(runs)
+    assert main(["verify"]) == 1
+    assert (
+        "  wrong  files         there are no checksums to compare with: "
+        "they were removed, or closing the run failed\n"
+    ) in capsys.readouterr().out
+
+
 def test_a_run_that_lost_a_line_is_a_finding(runs: Path, capsys: Captured) -> None:
     path = seal(some_run(runs))
     tasks = path / "tasks.jsonl"
@@ -261,8 +342,10 @@ def test_a_run_that_lost_a_line_is_a_finding(runs: Path, capsys: Captured) -> No
 def test_a_schema_is_printed_for_a_stream_and_unknown_streams_are_misuse(capsys: Captured) -> None:
     assert main(["schema", "tasks"]) == 0
     jsonschema.Draft202012Validator.check_schema(msgspec.json.decode(capsys.readouterr().out))
-    assert main(["schema", "nonsense"]) == 2
-    assert "nonsense" in capsys.readouterr().err
+    assert main(["schema", "task"]) == 2
+    message = capsys.readouterr().err
+    assert message.startswith("flightlog: there is no schema 'task'. Did you mean 'tasks'? The schemas are ")
+    assert message.endswith(", report, manifest.\n")
 
 
 class Terminal(io.StringIO):
@@ -292,6 +375,21 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(runs: Path) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("command", ["list", "report", "schema"])
+def test_a_closed_standard_output_is_a_clear_error(command: str, runs: Path) -> None:
+    some_run(runs)
+    script = f"'{sys.executable}' -m flightlog.cli.main {command} >&-"
+    done = subprocess.run(["sh", "-c", script], stderr=subprocess.PIPE, text=True, check=False)
+    message = "flightlog: standard output is closed: there is nowhere to print to\n"
+    assert (done.returncode, done.stderr) == (1, message)
+
+
+def test_a_message_goes_nowhere_where_standard_error_is_closed(runs: Path) -> None:
+    script = f"'{sys.executable}' -m flightlog.cli.main report 2>&-"
+    done = subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
 def test_a_terminal_without_unicode_gets_escapes_and_no_crash(runs: Path) -> None:
     some_run(runs)
     command = [sys.executable, "-m", "flightlog.cli.main", "report"]
@@ -304,7 +402,14 @@ def test_a_terminal_without_unicode_gets_escapes_and_no_crash(runs: Path) -> Non
 def test_the_shell_completes_commands_and_run_ids(runs: Path) -> None:
     path = some_run(runs)
     command = [sys.executable, "-c", "import sys; from flightlog.cli.main import main; sys.exit(main())"]
-    for words, expected in (("flightlog re", "report"), ("flightlog report run-", path.name)):
+    other = some_run(runs.parent / "other", "b2b2b2b2")
+    for words, expected in (
+        ("flightlog re", "report"),
+        ("flightlog report run-", path.name),
+        ("flightlog verify run-", path.name),
+        ("flightlog report --run-id run-", path.name),
+        ("flightlog report --runs-dir other --run-id run-", other.name),
+    ):
         env = {
             **os.environ, "_FLIGHTLOG_COMPLETE": "complete_bash", "COMP_WORDS": words,
             "COMP_CWORD": str(len(words.split()) - 1), "_TYPER_COMPLETE_ARGS": words,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flightlog.analyze.summary import summarize
 from flightlog.record.passing import Tail
 from flightlog.store.run import Run
 
@@ -223,9 +225,14 @@ def test_a_reader_that_goes_away_ends_the_command_with_sigpipe(environ, the_run)
     assert outcome(the_run()) == ("failed", None, "SIGPIPE")
 
 
-def test_a_standard_output_that_is_closed_is_closed_to_the_command_too(flightlog, environ):
+def test_a_standard_output_that_is_closed_is_closed_to_the_command_too(environ, the_run):
     probe = "import os, sys\ntry: os.fstat(1)\nexcept OSError: sys.exit(9)"
     quoted = " ".join(f"'{word}'" for word in [*FLIGHTLOG, "run", "--", sys.executable, "-c", probe])
+    done = subprocess.run(["sh", "-c", f"{quoted} >&-"], env=environ, stderr=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stderr) == (9, b"")
+    fields = events(the_run(), "events")["UserEvent"].fields
+    assert (fields["stdout"], fields["stdout_bytes"], fields["note"]) == (None, None, "stdout was closed")
+    environ["FLIGHTLOG_TELEMETRY"] = "0"
     done = subprocess.run(["sh", "-c", f"{quoted} >&-"], env=environ, stderr=subprocess.PIPE, check=False)
     assert (done.returncode, done.stderr) == (9, b"")
 
@@ -256,7 +263,9 @@ def test_what_the_command_used_is_recorded(flightlog, the_run):
     assert (task.cpu_scope, task.rss_scope in {"process", "tree"}) == ("tree", True)
     samples = [e for e in the_run().events("resources") if e.scope == "worker"]
     assert {(sample.worker, sample.pid) for sample in samples} == {(task.worker, samples[0].pid)}
-    assert samples[-1].final
+    assert [sample.final for sample in samples] == [False] * (len(samples) - 1) + [True]
+    assert (samples[-1].rss_bytes, samples[-1].peak_rss_bytes) == (None, task.peak_rss_bytes)
+    assert summarize(the_run()).resources.process.peak_rss_bytes == task.peak_rss_bytes
     assert "node" in {e.scope for e in the_run().events("resources")}
 
 
@@ -264,8 +273,8 @@ def test_what_the_command_used_is_recorded(flightlog, the_run):
 
 
 def take_terminal() -> None:
-    """Make standard input the terminal of this session, with signals as in a shell's foreground."""
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    """Make standard error the terminal of this session, with signals as in a shell's foreground."""
+    fcntl.ioctl(2, termios.TIOCSCTTY, 0)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
@@ -317,15 +326,29 @@ def test_in_a_terminal_the_command_finds_a_terminal_of_the_same_size(terminal, t
     shell = terminal("sh", "-c", "test -t 0 && test -t 1 && test -t 2 && stty size <&1; echo to stderr >&2")
     assert shell.read_all().startswith(b"20 40\r\nto stderr\r\nflightlog: recorded as run-")
     assert shell.process.wait() == 0
-    assert events(the_run(), "events")["UserEvent"].fields["output"] == "20 40\nto stderr\n"
+    assert events(the_run(), "events")["UserEvent"].fields == {
+        "output": None, "output_bytes": None, "note": "output went to a terminal, not kept",
+    }  # fmt: skip
 
 
-def test_only_the_stream_that_is_a_terminal_is_one_to_the_command(terminal):
+def test_only_the_stream_that_is_a_terminal_is_one_to_the_command(terminal, the_run):
     script = "test -t 1 || echo out is none; test -t 2 && echo err is one >&2"
     shell = terminal("sh", "-c", script, stdout=subprocess.PIPE)
     assert shell.process.stdout.read() == b"out is none\n"
     assert shell.read_all().startswith(b"err is one\r\n")
     shell.process.stdout.close()
+    assert events(the_run(), "events")["UserEvent"].fields == {
+        "stdout": "out is none\n", "stdout_bytes": 12, "stderr": None, "stderr_bytes": None,
+        "note": "stderr went to a terminal, not kept",
+    }  # fmt: skip
+
+
+def test_a_failure_whose_output_went_to_a_terminal_has_no_end_of_output(terminal, the_run):
+    shell = terminal("sh", "-c", "echo it broke >&2; exit 4")
+    assert shell.read_all().startswith(b"it broke\r\n")
+    assert shell.process.wait() == 4
+    failure = events(the_run(), "failures")["Failure"]
+    assert (failure.exit_code, failure.output_tail) == (4, None)
 
 
 def test_ctrl_c_reaches_the_command_and_the_run_is_interrupted(terminal, the_run):
@@ -395,21 +418,52 @@ def test_a_window_that_changes_its_size_does_so_for_the_command(terminal):
     shell.read_until(b"77\r\n")
 
 
-def test_modes_that_a_program_sets_on_its_output_reach_the_real_terminal(terminal):
+def test_a_program_that_reads_keys_from_its_standard_error_gets_them(terminal):
+    """As pagers do, whose standard input is what they show."""
     program = (
-        "import sys, termios, tty\n"
-        "before = termios.tcgetattr(1)\n"
-        "tty.setcbreak(1)\n"
+        "import os, termios, tty\n"
+        "before = termios.tcgetattr(2)\n"
+        "tty.setcbreak(2)\n"
         "print('press', flush=True)\n"
-        "print('key', sys.stdin.buffer.raw.read(1), flush=True)\n"
-        "termios.tcsetattr(1, termios.TCSADRAIN, before)\n"
+        "print('key', os.read(2, 1), flush=True)\n"
+        "termios.tcsetattr(2, termios.TCSADRAIN, before)\n"
         "print('restored')"
     )
-    shell = terminal(sys.executable, "-c", program)
+    shell = terminal(sys.executable, "-c", program, stdin=subprocess.DEVNULL)
     shell.read_until(b"press\r\n")
     shell.press(b"k")  # no newline: only a terminal in that mode hands it over
     shell.read_until(b"restored\r\n")
     assert shell.seen.startswith(b"press\r\nkey b'k'\r\n")
+
+
+@pytest.mark.skipif(shutil.which("less") is None, reason="less is not installed")
+def test_a_pager_can_be_left(terminal, environ, the_run):
+    environ |= {"TERM": "dumb", "LESS": "-d", "LESSOPEN": ""}
+    shell = terminal("sh", "-c", "seq 1000 | less")
+    shell.read_until(b"19\r\n")
+    shell.press(b"q")
+    shell.read_all()
+    assert shell.process.wait() == 0
+    assert outcome(the_run()) == ("completed", 0, None)
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+def test_a_shell_controls_its_jobs(terminal, environ, the_run):
+    environ |= {"PS1": "$ ", "TERM": "dumb", "HISTFILE": ""}
+    shell = terminal("bash", "--norc", "--noprofile", "--noediting", "-i")
+    shell.read_until(b"$ ")
+    shell.press(b"case $- in *m*) echo monitor-$((40+2));; esac\n")
+    shell.read_until(b"monitor-42\r\n")
+    shell.press(b"sh -c 'echo job; exec cat'\n")
+    shell.read_until(b"job\r\n")
+    shell.press(b"line\n")
+    shell.read_until(b"line\r\nline\r\n")  # the terminal's echo, and cat's
+    shell.press(b"\x03")  # for the job, and not for the shell nor for Flightlog
+    shell.read_until(b"^C\r\n$ ")
+    shell.press(b"exit 0\n")
+    assert b"no job control" not in shell.read_all()
+    assert shell.process.wait() == 0
+    assert outcome(the_run()) == ("completed", 0, None)
 
 
 # --- the tail ---------------------------------------------------------------------------------------------

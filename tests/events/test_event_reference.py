@@ -28,7 +28,7 @@ def test_every_stream_and_event_has_its_section():
 def test_a_row_says_type_unit_presence_and_meaning():
     lines = reference_page().splitlines()
     assert (
-        "| `cpu_percent` | number or null | percent | unless `null` | cpu_s over duration_s; 100 is one core |"
+        "| `cpu_s` | number or null | s | unless `null` | CPU time, user and system, of what `cpu_scope` says |"
         in lines
     )
     assert "| `args` | object |  | yes | arguments by name, bounded and redacted |" in lines

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
-from building import finished
+from building import finished, remove
 
 import flightlog
 from flightlog.store.run import Run, open_run
@@ -46,7 +45,7 @@ def record_until(run, stop, name="work"):
 def test_a_full_disk_is_survived_counted_said_once_and_left_behind(small_disk, caplog):
     with flightlog.record("full", runs_dir=small_disk / "runs", sample_interval_s=None) as run:
         spans = run.recorder.files.stream("spans")
-        before = record_until(run, lambda: spans.lost > 500)
+        record_until(run, lambda: spans.lost > 500)
         filler = small_disk / "runs" / run.run_id / "spans.jsonl"
         assert filler.stat().st_size > 500_000
         run.metric("during", 1.0)
@@ -61,14 +60,13 @@ def test_a_full_disk_is_survived_counted_said_once_and_left_behind(small_disk, c
             pass
     closed = Run(run.path)
     events = list(finished(closed))
-    assert events[-1].name == "after" or "after" in {e.name for e in events}
+    assert "after" in {e.name for e in events}
     completeness = closed.completeness()
     assert completeness.lost["spans"] == spans.lost > 500
     assert (completeness.doubled, completeness.foreign) == (0, 0)
-    assert before > 0
     assert closed.status == "completed"
     warnings = [r.getMessage() for r in caplog.records if "No space left" in r.getMessage()]
-    assert 1 <= len(warnings) <= 4  # one for each kind of file at most
+    assert len(warnings) == 2  # when it began, and how much was lost when it was over
 
 
 def test_a_disk_that_stays_full_ends_the_run_in_good_order(small_disk):
@@ -99,11 +97,9 @@ def test_a_read_only_folder_is_survived_and_recording_resumes_when_it_can(small_
 def test_a_folder_that_never_can_be_made_costs_the_program_nothing(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     with flightlog.record("x", runs_dir=tmp_path / "file" / "runs", sample_interval_s=0.1) as run:
-        for i in range(20_000):
+        for i in range(100):
             with flightlog.span("work", i=i), run.task("t"):
                 pass
-            if i == 100:
-                break
         run.record_artifact(tmp_path / "file")
     assert (tmp_path / "file").read_text() == ""
     assert "cannot write" in caplog.text
@@ -114,7 +110,7 @@ def test_a_run_folder_that_vanishes_is_written_again(tmp_path):
         for i in range(1000):
             with flightlog.span("work", i=i):
                 pass
-        shutil.rmtree(run.path)
+        remove(run.path)
         for i in range(1000, 2000):
             with flightlog.span("work", i=i):
                 pass

@@ -69,10 +69,7 @@ def test_fork_in_the_middle_of_a_span_ends_it_once_in_the_parent_alone(recorded)
             with flightlog.span("outer") as outer, run.task("task"):
                 pid = os.fork()
                 if pid == 0:
-                    try:
-                        with flightlog.span("in-child"):
-                            pass
-                    finally:
+                    with flightlog.span("in-child"):
                         pass
                 else:
                     os.waitpid(pid, 0)

@@ -117,6 +117,35 @@ def test_sigterm_ends_a_program_that_is_stuck_in_c_code(tmp_path):
     assert (returncode, run.status) == (-signal.SIGTERM, "interrupted")
 
 
+def test_sigterm_ends_every_run_that_is_open(tmp_path):
+    body = """
+    import threading
+    opened = threading.Event()
+    def in_thread():
+        with flightlog.record('thread'):
+            opened.set()
+            time.sleep(30)
+    with flightlog.record('outer'):
+        with flightlog.record('ended'):
+            pass
+        with flightlog.record('inner'):
+            threading.Thread(target=in_thread, daemon=True).start()
+            opened.wait()
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(30)
+    """
+    process = script(tmp_path, body)
+    _, said = process.communicate(timeout=60)
+    found = {Run(path).info.project: Run(path).status for path in (tmp_path / "runs").iterdir()}
+    assert found == {
+        "outer": "interrupted",
+        "ended": "completed",
+        "inner": "interrupted",
+        "thread": "interrupted",
+    }, said
+    assert process.returncode == -signal.SIGTERM
+
+
 def test_the_users_own_signal_handler_is_left_alone(tmp_path):
     body = """
     def handler(*_):

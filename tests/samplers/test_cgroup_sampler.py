@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,8 @@ def test_a_job_is_sampled_with_exact_rates_and_its_ancestors_limits(root: Path, 
             scope="cgroup",
             host="node-1",
             interval_s=2.0,
-            cpu_percent=150.0,
+            cpu_percent=100.0,
+            cpu_cores=1.5,
             cpu_s=4.0,
             throttled_s=0.75,
             throttled_percent=25.0,
@@ -76,7 +78,7 @@ def test_what_the_kernel_does_not_offer_is_unknown(root: Path, proc: Path) -> No
     write(proc / "self" / "cgroup", "0::/\n")
     write_cgroup(root, cgroup_events="populated 1\n", cpu_stat="usage_usec 5\n", memory_current="7\n")
     assert CgroupSampler(root, proc, host="node-1").sample() == [
-        ResourceSample(scope="cgroup", host="node-1", cpu_percent=None, cpu_s=5e-6)
+        ResourceSample(scope="cgroup", host="node-1", cpu_percent=None, cpu_s=5e-6, cpus=os.cpu_count())
     ]
 
 

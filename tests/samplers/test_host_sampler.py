@@ -44,6 +44,7 @@ def test_the_second_sample_has_exact_rates(tmp_path: Path) -> None:
             host="node-1",
             interval_s=2.0,
             cpu_percent=60.0,
+            cpu_cores=1.2,
             cpus=2,
             load_1m=0.5,
             memory_used_bytes=2000 * 1024,

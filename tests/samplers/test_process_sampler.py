@@ -12,7 +12,7 @@ import pytest
 from fake_machine import MIB, PAGE, FakeClock, remove_process, write_node, write_process
 
 from flightlog.events import ResourceSample
-from flightlog.samplers.process import ProcessSampler
+from flightlog.samplers.process import ProcessSampler, usable_cpus
 
 
 def _sampler(proc: Path, clock: FakeClock | None = None) -> ProcessSampler:
@@ -38,6 +38,7 @@ def test_the_first_sample_sums_the_tree_and_has_no_rates(tmp_path: Path) -> None
             worker="w-0",
             pid=100,
             cpu_percent=None,
+            cpus=usable_cpus(100),
             cpu_s=3.75,
             rss_bytes=60 * PAGE,
             peak_rss_bytes=60 * PAGE,
@@ -62,7 +63,9 @@ def test_the_second_sample_has_exact_rates(tmp_path: Path) -> None:
             host="node-1",
             pid=100,
             interval_s=2.0,
-            cpu_percent=150.0,
+            cpu_percent=150.0 / (usable_cpus(100) or 1),
+            cpu_cores=1.5,
+            cpus=usable_cpus(100),
             cpu_s=3.5,
             rss_bytes=10 * PAGE,
             peak_rss_bytes=400 * 1024,
@@ -164,7 +167,12 @@ def test_a_tree_that_is_gone_keeps_its_totals(tmp_path: Path) -> None:
     sampler.sample()
     remove_process(tmp_path, 100)
     (sample,) = sampler.sample()
-    assert (sample.cpu_s, sample.rss_bytes, sample.peak_rss_bytes, sample.processes) == (0.3, 0, 8 * PAGE, 0)
+    assert (sample.cpu_s, sample.rss_bytes, sample.peak_rss_bytes, sample.processes) == (
+        0.3,
+        None,
+        8 * PAGE,
+        0,
+    )
 
 
 def test_a_process_that_was_never_there_gives_no_sample(tmp_path: Path) -> None:
@@ -345,7 +353,7 @@ def test_a_killed_child_does_not_disturb(child: Child) -> None:
     os.kill(child.pid, signal.SIGKILL)
     child.end()
     (sample,) = sampler.sample()
-    assert (sample.processes, sample.rss_bytes) == (0, 0)
+    assert (sample.processes, sample.rss_bytes) == (0, None)
 
 
 def test_descriptors_closed_behind_its_back_are_opened_again_and_nobody_elses_are_closed(

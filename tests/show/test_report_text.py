@@ -99,7 +99,7 @@ Slowest:
 
 Recording:
   Completeness:  complete: 37 of 37 lines
-  Overhead:      0.0s of CPU (0% of one core), 0 B written
+  Overhead:      0.0s of CPU in the background (0% of one core); 0 B written
 """
 
 
@@ -166,7 +166,7 @@ def a_crash() -> list[Event]:
             memory_used_bytes=3 << 30, memory_total_bytes=16 << 30,
         ),
         ResourceSample(
-            timestamp=at(5), scope="worker", host="node-1", pid=1, cpu_percent=180.0, interval_s=5.0,
+            timestamp=at(5), scope="worker", host="node-1", pid=1, cpu_percent=22.5, cpu_cores=1.8, interval_s=5.0,
             peak_rss_bytes=512 << 20, read_bytes=1 << 20, write_bytes=1 << 10,
         ),
         ResourceSample(timestamp=at(0), scope="cgroup", host="node-1", cpu_percent=None, oom_kills=0, throttled_s=0.0),
@@ -239,7 +239,7 @@ Artifacts: 1, 2.0 KiB
   out.csv  result  2.0 KiB
 
 Recording:
-  Completeness:  26 lines, none known to be lost
+  Completeness:  26 lines read; the run was not closed
   - 1 writer has not closed (w0000001): lines after the last one seen cannot be counted
 """
 
@@ -249,6 +249,26 @@ def test_a_crashed_run_shows_what_was_in_flight_and_why_tasks_failed(tmp_path: P
         tmp_path, a_crash(), status="crashed", end_time=None, duration_s=None, heartbeat=at(8), recorder=False
     )
     assert report(path) == CRASHED
+
+
+def test_the_page_on_hung_runs_shows_what_a_report_shows(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "a-run-hung.md").read_text(encoding="utf-8")
+    status, in_flight = page.partition("```text\n")[2].partition("\n```")[0].split("\n\n")
+    start, later = "2026-05-20T01:40:03.000000Z", "2026-05-20T01:40:05.000000Z"
+    task = {"timestamp": start, "task": "run_simulation", "task_id": "a"}
+    span = {"trace_id": "", "elapsed_s": 1.0}
+    hung = [
+        TaskSubmitted(args={"seed": 20282}, **task),
+        TaskStarted(worker="node-7:4711", queue_s=0.0, **task),
+        SpanOpened(timestamp=start, name="solver.solve", tags={"tol": 1e-6}, span_id="s", parent_id=None, **span),
+        SpanOpened(timestamp=later, name="solver.iterate", tags={"step": 7}, span_id="t", parent_id="s", **span),
+    ]  # fmt: skip
+    last = "2026-05-20T03:54:14.000000Z"
+    text = report(make_run(
+        tmp_path, hung, status="crashed", start_time=start, end_time=None, duration_s=None, heartbeat=last
+    ))  # fmt: skip
+    assert f"\n{status}\n\n" in text
+    assert f"\n\n{in_flight}\n\n" in text
 
 
 def test_colour_adds_codes_and_nothing_else(tmp_path: Path) -> None:
@@ -300,6 +320,41 @@ def test_a_lost_line_is_said_in_numbers(tmp_path: Path) -> None:
     tasks.write_bytes(b"".join(tasks.read_bytes().splitlines(keepends=True)[1:]))
     assert "Completeness:  36 of 37 lines, 1 lost\n" in report(path)
     assert "  - tasks: 1 line of writer w0000001 lost: no. 0\n" in report(path)
+
+
+def test_a_run_that_died_before_its_first_line_is_not_called_complete(tmp_path: Path) -> None:
+    path = make_run(tmp_path, status="crashed", end_time=None, duration_s=None, heartbeat=at(0))
+    assert report(path).endswith("  Completeness:  0 lines read; the run was not closed\n")
+
+
+def test_remarks_on_the_recording_are_wrapped_and_never_cut(tmp_path: Path) -> None:
+    path = make_run(tmp_path, a_crash(), recorder=False)
+    assert report(path, width=60).endswith(
+        "  - 1 writer has not closed (w0000001): lines after the last\n    one seen cannot be counted\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "shown"),
+    [
+        ({"signal": "SIGPIPE", "error": "SIGPIPE"}, "Status:    failed (SIGPIPE)\n\n"),
+        ({"exit_code": 3, "error": "exit code 3"}, "Status:    failed (exit code 3)\n\n"),
+        (
+            {"exit_code": 127, "error": "x: command not found"},
+            "Status:    failed (exit code 127)\nError:     x: command not found\n\n",
+        ),
+        ({"error": "ValueError: bad seed"}, "Status:    failed\nError:     ValueError: bad seed\n\n"),
+    ],
+)
+def test_the_error_is_shown_where_it_adds_to_the_status(
+    tmp_path: Path, facts: dict[str, object], shown: str
+) -> None:
+    assert shown in report(make_run(tmp_path, status="failed", **facts))
+
+
+def test_a_run_of_less_than_a_second_has_no_share_of_a_core(tmp_path: Path) -> None:
+    short = make_run(tmp_path, the_tutorials_run(), token="b2b2b2b2", duration_s=0.9)
+    assert "  Overhead:      0.0s of CPU in the background; 0 B written\n" in report(short)
 
 
 def test_a_cache_that_was_off_is_no_cache_that_missed(tmp_path: Path) -> None:

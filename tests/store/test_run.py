@@ -59,7 +59,7 @@ def test_the_closed_golden_run_loads_whole():
         TaskCompleted(
             timestamp="2026-05-20T03:52:03.250000Z", writer=writer, seq=2,
             task="simulate", task_id="t1", args={"seed": 42}, worker="w1", duration_s=2.0, queue_s=0.25,
-            cpu_s=1.9, cpu_percent=95.0, cpu_scope="thread", peak_rss_bytes=104857600, rss_scope="process",
+            cpu_s=1.9, cpu_scope="thread", peak_rss_bytes=104857600, rss_scope="process",
         ),
     ]  # fmt: skip
     linked = {

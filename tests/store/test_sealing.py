@@ -58,10 +58,10 @@ def make(folder: Path, files: dict[str, bytes], *, child_closed: bool = True) ->
     return path
 
 
-def writer_info(writer: str, closed: bool = True) -> WriterInfo:
+def writer_info(writer: str, closed: bool = True, died: bool = False) -> WriterInfo:
     pid = 1 if writer == OWNER else 2
     return WriterInfo(
-        writer=writer, pid=pid, host="here", closed=closed, owner=writer == OWNER, started=at(pid)
+        writer=writer, pid=pid, host="here", closed=closed, died=died, owner=writer == OWNER, started=at(pid)
     )
 
 
@@ -199,7 +199,7 @@ def test_a_writer_that_lives_is_left_alone(tmp_path):
     assert seal(path, writers_alive=nobody) == SealResult(4, (CHILD,), {})
     assert (path / "metrics.jsonl").read_bytes() == SEALED["metrics.jsonl"]
     writers = read_document(path / layout.RECORDER, RecorderInfo).value
-    assert writers == RecorderInfo(writers=[writer_info(OWNER), writer_info(CHILD, closed=False)])
+    assert writers == RecorderInfo(writers=[writer_info(OWNER), writer_info(CHILD, died=True)])
 
 
 def test_nothing_is_touched_while_the_owner_lives(tmp_path):

@@ -20,22 +20,36 @@ class OverheadSummary(Struct, frozen=True, kw_only=True):
     """Time spent moving lines into files."""
     background_cpu_s: float | None
     """CPU time of the recorder's own threads: draining, sampling, heartbeats, subscribers."""
+    foreground_s: float | None
+    """Estimate of what recording took in the program's own threads: each writer's lines, times what recording a span
+    was measured to cost it."""
     percent: float | None
-    """background_cpu_s over the run's wall time; 100 would be one core."""
+    """Both over the run's wall time; 100 would be one core."""
 
 
 def overhead(writers: Sequence[WriterInfo], duration_s: float | None) -> OverheadSummary:
     """The summary of what writers noted of themselves."""
     if not writers:
         return OverheadSummary(
-            writers=0, lines=None, bytes=None, drain_s=None, background_cpu_s=None, percent=None
+            writers=0,
+            lines=None,
+            bytes=None,
+            drain_s=None,
+            background_cpu_s=None,
+            foreground_s=None,
+            percent=None,
         )
     cpu_s = exact_sum(info.background_cpu_s for info in writers)
+    known = all(info.line_cost_s is not None for info in writers)
+    foreground_s = (
+        exact_sum(sum(info.lines.values()) * (info.line_cost_s or 0.0) for info in writers) if known else None
+    )
     return OverheadSummary(
         writers=len(writers),
         lines=sum(sum(info.lines.values()) for info in writers),
         bytes=sum(info.bytes for info in writers),
         drain_s=exact_sum(info.drain_s for info in writers),
         background_cpu_s=cpu_s,
-        percent=100 * cpu_s / duration_s if duration_s else None,
+        foreground_s=foreground_s,
+        percent=100 * (cpu_s + (foreground_s or 0.0)) / duration_s if duration_s else None,
     )

@@ -11,7 +11,7 @@ from flightlog.events import Event, ResourceSample
 
 
 class Load(Struct, frozen=True, kw_only=True):
-    """A percentage over time: its mean, each sample weighed by the time it covers, and its highest sample."""
+    """A load over time: its mean, each sample weighed by the time it covers, and its highest sample."""
 
     mean: float | None
     max: float | None
@@ -36,8 +36,8 @@ class ProcessUse(Struct, frozen=True, kw_only=True):
     """The process trees that were sampled, each a worker's or the run's own."""
 
     trees: int
-    cpu_percent: Load
-    """Of one tree; 100 is one core."""
+    cpu_cores: Load
+    """Cores in use by one tree."""
     cpu_s: float | None
     """CPU time spent between the first and the last sample of each tree, all trees together."""
     peak_rss_bytes: int | None
@@ -99,9 +99,9 @@ class ResourceTally:
             case "node":
                 self._node.add(event, (event.host,), event.cpu_percent)
             case "worker":
-                self._process.add(event, (event.host, event.worker, event.pid), event.cpu_percent)
+                self._process.add(event, (event.host, event.worker, event.pid), event.cpu_cores)
             case "cgroup":
-                self._cgroup.add(event, (event.host,), event.cpu_percent)
+                self._cgroup.add(event, (event.host,), event.cpu_cores)
             case "gpu":
                 self._gpu.add(event, (event.host, event.gpu_uuid, event.gpu_index), event.gpu_percent)
 
@@ -197,7 +197,7 @@ def _node(scope: _Scope) -> NodeUse:
 def _process(scope: _Scope) -> ProcessUse:
     return ProcessUse(
         trees=len(scope.sources),
-        cpu_percent=scope.load(),
+        cpu_cores=scope.load(),
         cpu_s=scope.growth("cpu_s"),
         peak_rss_bytes=scope.whole("peak_rss_bytes", "rss_bytes"),
         read_bytes=scope.whole_growth("read_bytes"),

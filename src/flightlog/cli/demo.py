@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import RunsDir
+from flightlog.cli.options import RunsDir, writable_runs_folder
 from flightlog.cli.output import note
 from flightlog.errors import UsageError
 
@@ -38,7 +38,7 @@ def demo(
 
     if not read_settings().enabled:
         raise UsageError("recording is switched off by FLIGHTLOG_TELEMETRY, so the demo has nothing to show")
-    folder = runs_dir.expanduser() if runs_dir else None
+    folder = writable_runs_folder(runs_dir)
     first, run = sweep_twice(folder, scenarios)
     report(str(run.path))
     where = f" --runs-dir {shlex.quote(str(runs_dir))}" if runs_dir else ""

@@ -18,7 +18,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import RunsDir, runs_folder
+from flightlog.cli.options import RunsDir, readable_runs_folder
 from flightlog.cli.output import note, put
 from flightlog.errors import FlightlogError, UsageError
 
@@ -46,8 +46,8 @@ def gc(
         raise UsageError("say what may go: --older-than AGE, --max-bytes SIZE, or both")
     age_s = None if older_than is None else parse_age(older_than)
     limit = None if max_bytes is None else parse_size(max_bytes)
-    folder = runs_folder(runs_dir)
-    if not folder.is_dir():
+    folder = readable_runs_folder(runs_dir)
+    if not folder.exists():
         raise UsageError(f"there is no folder {folder}")
     if not dry_run:
         finish_removals(folder)

@@ -4,7 +4,9 @@
     flightlog list --project demo --status failed
     flightlog list --format json
 
-A run that claims to be running, and whose process is gone, is listed as `crashed`. The JSON is a list of objects
+A run that claims to be running, and whose process is gone, is listed as `crashed`. In a narrow terminal columns are
+left out, then run ids cut in their middle, so that a run is one line; the last eight digits of an id name the run, too.
+In a pipe everything stands in full. The JSON is a list of objects
 with `run_id`, `project`, `status`, `start_time`, `end_time`, `duration_s`, `tasks_submitted`, `tasks_completed`,
 `tasks_failed`, `path` and `problem`; unknown values are null.
 """
@@ -15,8 +17,8 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import AnyFormat, Format, RunsDir, runs_folder
-from flightlog.cli.output import note, put, wants_color, width
+from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
+from flightlog.cli.output import columns, note, put, wants_color
 from flightlog.errors import UsageError
 
 SHOWN = 20
@@ -47,9 +49,7 @@ def list_runs(
     statuses = {"running", "unknown", *layout.ENDED}
     if status is not None and status not in statuses:
         raise UsageError(f"status {status!r} is none of {', '.join(sorted(statuses))}")
-    folder = runs_folder(runs_dir)
-    if runs_dir is not None and not folder.is_dir():
-        raise UsageError(f"there is no folder {folder}")
+    folder = readable_runs_folder(runs_dir)
     entries = [
         entry
         for entry in catalogue.list_runs(folder)
@@ -60,7 +60,7 @@ def list_runs(
         put(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode() + "\n")
         return
     shown = entries[: SHOWN if limit is None else limit]
-    put(runs_text(shown, width=width(), color=wants_color()))
+    put(runs_text(shown, width=columns(), color=wants_color()))
     if not entries:
         note(f"no runs in {folder}" if project is status is None else f"no such runs in {folder}")
     elif limit is None and len(entries) > len(shown):

@@ -31,8 +31,8 @@ COMMANDS = {
 """Every command, as `module:function`, in the order of `--help`.
 
 The function takes its options as Typer reads them from annotations, and its docstring is the help. The module's
-docstring opens the command's page; its `CONTEXT_SETTINGS`, where there are any, change how arguments are read.
-A command with sub-commands is a `Typer` of its own in the place of the function.
+docstring opens the command's page; its `CONTEXT_SETTINGS`, where there are any, change how arguments are read, and
+its `COMMAND_CLASS` how they are shown. A command with sub-commands is a `Typer` of its own in the place of the function.
 """
 
 
@@ -107,7 +107,9 @@ def make_app(names: Iterable[str]) -> typer.Typer:
         if isinstance(found, typer.Typer):
             app.add_typer(found, name=name)
         else:
-            app.command(name, context_settings=getattr(module, "CONTEXT_SETTINGS", None))(found)
+            settings = getattr(module, "CONTEXT_SETTINGS", None)
+            kind = getattr(module, "COMMAND_CLASS", None)
+            app.command(name, cls=kind, context_settings=settings)(found)
     return app
 
 

@@ -23,8 +23,8 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import AnyFormat, Format, RunRef, RunsDir
-from flightlog.cli.output import put, wants_color, width, write_file
+from flightlog.cli.options import AnyFormat, Format, RunId, RunRef, RunsDir
+from flightlog.cli.output import check_file, put, wants_color, width, write_file
 from flightlog.errors import UsageError
 
 
@@ -33,7 +33,7 @@ def report(
     latest: Annotated[
         bool, typer.Option("--latest", "--last", help="The run that started last; the default.")
     ] = False,
-    run_id: Annotated[str | None, typer.Option("--run-id", metavar="ID", help="The same as RUN.")] = None,
+    run_id: RunId = None,
     runs_dir: RunsDir = None,
     format_: AnyFormat = Format.text,
     output: Annotated[
@@ -50,8 +50,8 @@ def report(
     named = {name for name in (run, run_id, "latest" if latest else None) if name is not None}
     if len(named) > 1:
         raise UsageError(f"name one run, not {len(named)}: {', '.join(sorted(named))}")
-    if output is not None and not output.parent.is_dir():
-        raise UsageError(f"cannot write {output}: there is no folder {output.parent}")
+    if output is not None:
+        check_file(output)
 
     from flightlog.analyze.summary import summarize, summary_bytes
     from flightlog.show.report import report_text

@@ -4,14 +4,18 @@
     flightlog run --project climate --tag member=3 -- python simulate.py
 
 The run holds the command as one task with its exit code or signal, its CPU time and peak memory, samples of its whole
-process tree and of the machine, and the last 8 KB of its output. Python code inside the command that uses
-`flightlog.span` or `flightlog.record` records into the same run.
+process tree and of the machine, and the last 8 KB of output that goes to a file or a pipe. Output that goes to a terminal
+is not kept: the event `command_output` then holds null, and a note that says so. To see it and keep it, add
+`2>&1 | cat`. Python code inside the command that uses `flightlog.span` or `flightlog.record` records into the same run.
 
-**Nothing changes for the command.** It reads standard input itself. Its output goes where it would have gone, byte for
-byte and at once; in a terminal it finds a terminal; with `2>&1` the order of both streams is kept; when the reader goes
-away (`| head`) it gets its SIGPIPE. Signals are passed on: SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, while Ctrl-C and Ctrl-Z
-reach it from the terminal as they do without Flightlog. Flightlog itself prints nothing unless standard error is a
-terminal or something could not be recorded, and then only after the command has ended.
+**Nothing changes for the command.** It has standard input itself, and a terminal itself: pagers read their keys, editors
+draw, shells control their jobs, Ctrl-C and Ctrl-Z reach it, as without Flightlog. Other output goes where it would have
+gone, byte for byte and at once; with `2>&1` the order of both streams is kept; when the reader goes away (`| head`) the
+command gets its SIGPIPE. Signals sent to Flightlog are passed on: SIGTERM, SIGHUP, SIGUSR1 and SIGUSR2, and SIGINT and
+SIGQUIT unless a terminal, which sends them to the command itself, has Flightlog in its foreground. Flightlog prints
+nothing unless standard error is a terminal or something could not be recorded, and then only after the command has ended.
+What a command may notice all the same: output to a file is a pipe to it, two variables are in its environment, and where
+it stops itself and nobody else (`suspend` in a shell) Flightlog goes on waiting for it.
 
 **Its exit code is the exit code**: 128 and the signal's number if a signal ended it, 127 if it is not found, 126 if it
 cannot be executed. The status of the run is `completed` for exit code 0, `interrupted` if SIGTERM or SIGHUP was passed
@@ -20,28 +24,40 @@ on to it or if it did not end well after Ctrl-C, and `failed` otherwise.
 Processes that the command leaves behind do not keep it from ending. Their later output still arrives, passed on by a
 `cat` that lives as long as they do; it is no longer part of the run.
 
-With `FLIGHTLOG_TELEMETRY=0` the command is executed in Flightlog's place and nothing is recorded. The variables
-`FLIGHTLOG_RUN` and `TRACEPARENT` in the command's environment are what lets code inside find the run.
+With `FLIGHTLOG_TELEMETRY=0` the command is executed in Flightlog's place and nothing is recorded. The two variables are
+`FLIGHTLOG_RUN` and `TRACEPARENT`, which let code inside find the run.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from flightlog.cli.options import RunsDir, runs_folder
-from flightlog.cli.output import note
+from flightlog.cli.output import is_terminal, note
 from flightlog.errors import UsageError
 
 CONTEXT_SETTINGS = {"allow_interspersed_args": False}
 """Options after the command's name are the command's own, with `--` or without."""
 
 
+class _Wrapper(TyperCommand):
+    """A command whose arguments are another command: one thing to type, not a list of strings."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Typer's signature
+        """What follows the command's name in the usage line."""
+        return ["[OPTIONS]", "--", "COMMAND", "[ARGUMENTS]..."]
+
+
+COMMAND_CLASS = _Wrapper
+
+
 def run(
-    command: Annotated[list[str], typer.Argument(metavar="COMMAND", help="The command.", show_default=False)],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND", hidden=True)],
     project: Annotated[
         str | None, typer.Option(metavar="P", help="Name of the project. Default: the command's name")
     ] = None,
@@ -55,7 +71,7 @@ def run(
 ) -> None:
     """Record any command, in any language.
 
-    Its output and its exit code are as they are without recording.
+    COMMAND runs with its ARGUMENTS as it does without recording: same input, same output, same exit code.
 
     Example: flightlog run --project climate -- ./model --steps 100
     """
@@ -73,7 +89,7 @@ def run(
         note(result.message)
     for message in kept.messages:
         note(message)
-    if result.run_id is not None and sys.stderr is not None and sys.stderr.isatty():
+    if result.run_id is not None and is_terminal(sys.stderr):
         note(f"recorded as {result.run_id}")
     raise typer.Exit(result.code)
 

@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from flightlog.cli.output import put
+from flightlog.errors import UsageError
 
 REPORT = "report"
 MANIFEST = "manifest"
@@ -46,12 +47,23 @@ def schema(
     import msgspec
 
     from flightlog.analyze.summary import summary_schema
+    from flightlog.events import streams
     from flightlog.events.schema import json_schema
 
     if stream == MANIFEST:
         from flightlog.session.manifest_schema import manifest_schema
 
         found = manifest_schema()
+    elif stream is not None and stream not in {REPORT, *streams()}:
+        raise UsageError(_unknown(stream, [*streams(), REPORT, MANIFEST]))
     else:
         found = summary_schema() if stream == REPORT else json_schema(stream)
     put(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+
+
+def _unknown(name: str, names: list[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    return f"there is no schema {name!r}.{hint} The schemas are {', '.join(names)}."

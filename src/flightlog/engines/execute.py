@@ -22,9 +22,9 @@ from flightlog.events import TaskStarted
 from flightlog.record.active import run_of
 from flightlog.record.carrier import RUN, attached
 from flightlog.record.clock import Clock, monotonic_ns
-from flightlog.record.failure import describe
+from flightlog.record.failure import describe, is_clean_exit
 from flightlog.record.span import current
-from flightlog.record.task import AttemptSpan, is_cancellation, is_clean_exit
+from flightlog.record.task import AttemptSpan, is_cancellation
 from flightlog.record.values import bounded, type_name
 from flightlog.samplers.procfs import PROC
 from flightlog.store.liveness import this_host
@@ -75,6 +75,7 @@ def _execute(
     peak_is_exact = False
     with attached(work.place):
         span = AttemptSpan(work.task)
+        span.task_id = work.task_id
         start, clock = _begin(work, worker, span)
         try:
             if started is not None:

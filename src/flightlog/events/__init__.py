@@ -16,7 +16,7 @@ from flightlog.events.tasks import (
     TaskStarted,
     TaskSubmitted,
 )
-from flightlog.events.user import Metric, UserEvent, define_event
+from flightlog.events.user import EventDefined, Metric, UserEvent, define_event, definition_of
 from flightlog.events.workers import WorkerEvent, WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
     "CostEstimate",
     "DeviceMemory",
     "Event",
+    "EventDefined",
     "Failure",
     "Metric",
     "ResourceRequest",
@@ -48,6 +49,7 @@ __all__ = [
     "WorkerReady",
     "WorkerRemoved",
     "define_event",
+    "definition_of",
     "kind_of",
     "kinds",
     "streams",

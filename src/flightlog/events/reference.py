@@ -25,6 +25,7 @@ _ABOUT = {
     "devices": "Device memory as allocators and drivers count it, in device telemetry schema v3.",
     "metrics": "Values that user code measured, such as the loss at a step.",
     "events": "What user code wanted to remember.",
+    "definitions": "What the events hold that user code defined; their own lines stand in `user.<namespace>`.",
 }
 
 _NAMES: tuple[tuple[type[inspect.Type], str], ...] = (

@@ -28,16 +28,18 @@ class ResourceSample(Event, kw_only=True, tag="resource_sample"):
 
     scope: Annotated[Literal["node", "cgroup", "worker", "task", "gpu"], doc("what was measured")]
     host: Annotated[str | None, doc("where")]
-    cpu_percent: Annotated[
-        Percent | None, doc("node: of all its cores, 0 to 100; worker, task, cgroup: 100 is one core")
-    ]
+    cpu_percent: Annotated[Percent | None, doc("share of the `cpus` in use over the interval, 0 to 100")]
     worker: Annotated[str | None, doc("worker, in scope `worker`")] = None
     pid: Annotated[int | None, doc("root of the process tree, in scope `worker` and `task`")] = None
     task_id: Annotated[str | None, doc("task, in scope `task`")] = None
     interval_s: Annotated[Seconds | None, doc("time the rates cover; null in a first sample")] = None
     final: Annotated[bool, doc("the last sample of this sampler")] = False
     cpu_s: Annotated[Seconds | None, doc("CPU time so far, exited children included")] = None
-    cpus: Annotated[float | None, doc("cores of the node, or the quota of the cgroup, in cores")] = None
+    cpu_cores: Annotated[float | None, doc("cores in use on average over the interval")] = None
+    cpus: Annotated[
+        float | None,
+        doc("cores there are to use: of the node, of the processes' affinity, of the cgroup's quota"),
+    ] = None
     load_1m: Annotated[float | None, doc("load average over one minute")] = None
     memory_used_bytes: Annotated[Bytes | None, doc("memory in use, reclaimable cache not counted")] = None
     memory_total_bytes: Annotated[Bytes | None, doc("memory there is, or the cgroup's limit")] = None

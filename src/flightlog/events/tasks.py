@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from flightlog.events.base import Bytes, Event, Json, Percent, Seconds, doc, register
+from flightlog.events.base import Bytes, Event, Json, Seconds, doc, register
 
 
 class TaskEvent(Event, kw_only=True):
@@ -56,7 +56,6 @@ class TaskEnded(TaskEvent, kw_only=True):
     ] = None
     queue_s: Annotated[Seconds | None, doc("from submission to start; null where the engine hides it")] = None
     cpu_s: Annotated[Seconds | None, doc("CPU time, user and system, of what `cpu_scope` says")] = None
-    cpu_percent: Annotated[Percent | None, doc("cpu_s over duration_s; 100 is one core")] = None
     cpu_scope: Annotated[
         Literal["thread", "process", "tree"] | None,
         doc("what cpu_s covers: the executing thread, its process, or the process tree"),

@@ -8,8 +8,9 @@ from typing import Annotated, Any, ClassVar, cast
 import msgspec
 
 from flightlog.errors import UsageError
-from flightlog.events.base import Event, Json, doc, kinds, register
+from flightlog.events.base import Event, Json, doc, kind_of, kinds, register
 
+_COMMON = {*Event.__struct_fields__, "event"}
 _NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)+$")
 
 
@@ -37,6 +38,28 @@ class UserEvent(Event, kw_only=True, tag="user_event"):
     span_id: Annotated[str | None, doc("span it happened in")] = None
 
 
+@register
+class EventDefined(Event, kw_only=True, tag="event_defined"):
+    """What a user's own event holds; written before the first one of its kind, by each process."""
+
+    stream: ClassVar[str] = "definitions"
+
+    name: Annotated[str, doc("kind of the event, `namespace.Name`")]
+    fields: Annotated[Json, doc("JSON Schema of each field")]
+    required: Annotated[list[str], doc("fields without a default")]
+    defaults: Annotated[Json, doc("defaults of the others")]
+
+
+def definition_of(kind: type[Event]) -> EventDefined:
+    """What to write down of a user's own event."""
+    _, components = msgspec.json.schema_components([kind])
+    schema: dict[str, Any] = next(iter(components.values()))
+    fields = {name: found for name, found in schema["properties"].items() if name not in _COMMON}
+    required = [name for name in schema.get("required", []) if name in fields]
+    defaults = {name: found.get("default") for name, found in fields.items() if name not in required}
+    return EventDefined(name=kind_of(kind), fields=fields, required=required, defaults=defaults)
+
+
 def define_event(name: str, /, **fields: Any) -> type[Event]:
     """A new event class of the user's own, `"ns.Name"`, recorded in the stream `user.ns`.
 
@@ -47,7 +70,7 @@ def define_event(name: str, /, **fields: Any) -> type[Event]:
         raise UsageError(
             f"event name {name!r} is not of the form 'namespace.Name', letters, digits and '_' only"
         )
-    reserved = sorted(fields.keys() & {*Event.__struct_fields__, "event"})
+    reserved = sorted(fields.keys() & _COMMON)
     if reserved:
         raise UsageError(
             f"event {name!r} may not define {', '.join(reserved)}: every event has these already"

@@ -19,8 +19,9 @@ log = logging.getLogger("flightlog")
 _runs: list[LiveRun] = []
 _lock = threading.RLock()
 _inherited = "_flightlog_parent"
-unattributed = 0
-"""Spans of threads that could belong to any of several runs, and so were recorded in none."""
+MAX_ENDED = 10_000
+_ended: set[str] = set()
+_told_unattributed = False
 
 
 def activate(run: LiveRun) -> None:
@@ -31,12 +32,20 @@ def activate(run: LiveRun) -> None:
 
 
 def deactivate(run: LiveRun) -> None:
-    """Let no more spans find this run."""
+    """Let no more spans find this run, nor this process join it again."""
     with _lock:
+        if len(_ended) >= MAX_ENDED:
+            _ended.clear()
+        _ended.add(str(run.path))
         if run in _runs:
             _runs.remove(run)
         if not _runs:
-            spans.set_mode(spans.IDLE)
+            spans.set_mode(_first_mode())
+
+
+def has_ended(path: str) -> bool:
+    """Whether this process recorded a run at that path, and does so no more."""
+    return path in _ended
 
 
 def active_runs() -> tuple[LiveRun, ...]:
@@ -59,7 +68,7 @@ def current_run() -> LiveRun | None:
     if spans._mode == spans.UNSURE:
         spans._find_run()
     here = current.get()
-    if here is None or not isinstance(here, Span) or run_of(here) is None:
+    if here is None or run_of(here) is None:
         here = spans.find_parent(here)
     return run_of(here)
 
@@ -72,23 +81,29 @@ def remember_parent(thread: threading.Thread) -> None:
 
 
 def _find_parent() -> Span | None:
-    """For a thread without context: the span it was started in, else the only run there is."""
-    global unattributed
-    here = getattr(threading.current_thread(), _inherited, None)
+    """For a thread without context: the span it was started in, else the only run there is.
+
+    A thread that was started in a run belongs to that run, also when it is over: then it belongs to none.
+    """
+    global _told_unattributed
+    started_in = here = getattr(threading.current_thread(), _inherited, None)
     while isinstance(here, Span):
         if run_of(here) is not None:
             return here
         here = here._parent
     runs = _runs
+    if started_in is not None or not runs:
+        return None
     if len(runs) == 1:
         return runs[0].root
-    if runs:
-        unattributed += 1
-        if unattributed == 1:
-            log.warning(
-                "several runs are active and a span was opened in a thread that none of them started: it is not "
-                "recorded. Wrap the thread's work in flightlog.attached(carrier)."
-            )
+    for run in runs:
+        run.recorder.count("spans_unattributed")
+    if not _told_unattributed:
+        _told_unattributed = True
+        log.warning(
+            "several runs are active and a span was opened in a thread that none of them started: it is not "
+            "recorded. Wrap the thread's work in flightlog.attached(carrier)."
+        )
     return None
 
 

@@ -21,7 +21,7 @@ def describe_artifact(target: str | os.PathLike[str], kind: str | None, name: st
     """What can be said of a file, a folder or an address.
 
     A folder's checksum covers the names, sizes and contents of all files in it, in order of name. What cannot be
-    read has a null size and says why.
+    read has a null size and says why. Takes as long as reading it does.
     """
     text = os.fspath(target)
     if _ADDRESS.match(text) and not text.startswith("file://"):
@@ -34,10 +34,14 @@ def describe_artifact(target: str | os.PathLike[str], kind: str | None, name: st
     try:
         if path.is_dir():
             facts = _describe_folder(path)
-        else:
+        elif path.is_file() or not path.exists():
             facts = {"size_bytes": path.stat().st_size, "sha256": _digest(path).hexdigest()}
+        else:
+            facts["error"] = (
+                f"neither a file nor a folder: {encodable(str(path))}"  # reading it might never end
+            )
     except OSError as error:
-        facts["error"] = f"{error.strerror or error}: {path}"
+        facts["error"] = f"{error.strerror or error}: {encodable(str(path))}"
     return ArtifactRecorded(name=encodable(name or path.name), uri=encodable(str(path)), kind=kind, **facts)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import logging
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable
 from queue import SimpleQueue
-from typing import Any
 
-from flightlog.events import Event, kind_of
+from flightlog.events import Event, kind_of, kinds
 
 log = logging.getLogger("flightlog")
 
@@ -48,11 +48,15 @@ class Subscription:
             return
         self._queue.put(event)
 
+    def finish(self) -> None:
+        """Take no more events; those that are queued are still delivered."""
+        self._queue.put(None)
+
     def close(self, timeout_s: float) -> None:
         """Deliver what is queued, for so long; the rest is counted as dropped."""
-        self._queue.put(None)
+        self.finish()
         if self._thread is not threading.current_thread():
-            self._thread.join(timeout_s)
+            self._thread.join(max(timeout_s, 0))
         self._ended = True
         if self._thread.is_alive():
             self.dropped += max(self._queue.qsize() - 1, 0)
@@ -62,23 +66,18 @@ class Subscription:
         if inspect.iscoroutinefunction(self._callback) or inspect.iscoroutinefunction(call):
             import asyncio
 
-            asyncio.run(self._deliver_async())
-            return
+            loop = asyncio.new_event_loop()
+            try:
+                self._deliver_all(lambda event: loop.run_until_complete(self._callback(event)))  # type: ignore[arg-type]
+            finally:
+                loop.close()
+        else:
+            self._deliver_all(self._callback)
+
+    def _deliver_all(self, call: Callable[[Event], object]) -> None:
         while (event := self._queue.get()) is not None and not self._ended:
             try:
-                self._callback(event)
-                self.delivered += 1
-            except Exception:  # noqa: BLE001 - a subscriber may raise anything; it must not end its delivery
-                self._note_error()
-
-    async def _deliver_async(self) -> None:
-        import asyncio
-
-        loop = asyncio.get_running_loop()
-        while (event := await loop.run_in_executor(None, self._queue.get)) is not None and not self._ended:
-            try:
-                result: Any = self._callback(event)
-                await result
+                call(event)
                 self.delivered += 1
             except Exception:  # noqa: BLE001 - a subscriber may raise anything; it must not end its delivery
                 self._note_error()
@@ -95,7 +94,7 @@ class Bus:
     def __init__(self) -> None:
         self.subscriptions: tuple[Subscription, ...] = ()
         self._ended: list[Subscription] = []
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def subscribe(
         self,
@@ -104,10 +103,14 @@ class Bus:
         capacity: int,
     ) -> Callable[[], None]:
         """Deliver events of these kinds, or all, to a function or coroutine function; gives the unsubscribe."""
-        if isinstance(events, str) or not isinstance(events, Iterable):
-            events = None if events is None else [events]
-        kinds = None if events is None else frozenset(e if isinstance(e, str) else kind_of(e) for e in events)
-        subscription = Subscription(callback, kinds, capacity)
+        if isinstance(events, str | type):
+            events = [events]
+        wanted = (
+            None if events is None else frozenset(e if isinstance(e, str) else kind_of(e) for e in events)
+        )
+        for unheard in sorted((wanted or frozenset()) - kinds().keys()):
+            log.warning("a subscriber waits for %r, which no event is called", unheard)
+        subscription = Subscription(callback, wanted, capacity)
         with self._lock:
             self.subscriptions = (*self.subscriptions, subscription)
 
@@ -126,13 +129,16 @@ class Bus:
         for subscription in self.subscriptions:
             subscription.offer(event)
 
-    def close(self, timeout_s: float = 5.0) -> None:
-        """Deliver what is queued and end every subscription."""
+    def close(self, timeout_s: float = 1.0) -> None:
+        """Deliver what is queued and end every subscription, all of them within so long."""
         with self._lock:
             closing, self.subscriptions = self.subscriptions, ()
             self._ended.extend(closing)
         for subscription in closing:
-            subscription.close(timeout_s)
+            subscription.finish()
+        deadline = time.monotonic() + timeout_s
+        for subscription in closing:
+            subscription.close(deadline - time.monotonic())
 
     def counts(self) -> dict[str, int]:
         """What subscribers got and missed, over the life of the run."""

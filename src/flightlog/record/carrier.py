@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from flightlog.record.active import active_runs, current_run
 from flightlog.record.span import RootSpan, Span, current, find_parent
+from flightlog.settings import parse_traceparent
 
 RUN = "flightlog_run"
 TRACEPARENT = "traceparent"
-_TRACEPARENT = re.compile(r"^[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}(-.*)?$")
 
 
 def format_traceparent(trace_id: str, span_id: str) -> str:
     """W3C trace context, version 00, sampled."""
     return f"00-{trace_id}-{span_id}-01"
-
-
-def parse_traceparent(text: str | None) -> tuple[str, str] | None:
-    """Trace id and span id of a W3C `traceparent`, or None for anything else."""
-    match = _TRACEPARENT.match((text or "").strip().lower())
-    if match is None or set(match[1]) == {"0"} or set(match[2]) == {"0"} or (text or "").startswith("ff"):
-        return None
-    return match[1], match[2]
 
 
 def carrier() -> dict[str, str]:
@@ -45,7 +36,7 @@ def attached(context: Mapping[str, str] | None) -> Iterator[None]:
     In a process that does not record that run yet, it joins it as a writer of its own. A carrier that is empty
     or says nothing useful changes nothing.
     """
-    place = _place(context or {})
+    place = _place(context)
     if place is None:
         yield
         return
@@ -64,16 +55,18 @@ def attach(context: Mapping[str, str]) -> None:
         current.set(place)
 
 
-def _place(context: Mapping[str, str]) -> Span | None:
-    ids = parse_traceparent(context.get(TRACEPARENT))
-    path = context.get(RUN)
-    if ids is None or path is None:
-        return None
-    run = next((run for run in active_runs() if str(run.path) == path), None)
-    if run is None:
-        from flightlog.record.joining import join
+def _place(context: Mapping[str, str] | None) -> Span | None:
+    try:
+        ids, path = parse_traceparent((context or {}).get(TRACEPARENT)), (context or {}).get(RUN)
+        if ids is None or not isinstance(path, str):
+            return None
+        run = next((run for run in active_runs() if str(run.path) == path), None)
+        if run is None:
+            from flightlog.record.joining import join
 
-        run = join(path)
+            run = join(path)
+    except (AttributeError, TypeError, ValueError, OSError):  # no carrier of ours, or from nowhere
+        return None
     if run is None:
         return None
     here = run.recorder.open.get(ids[1])

@@ -7,7 +7,6 @@ import resource
 import select
 import signal
 import sys
-import termios
 import threading
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
@@ -16,14 +15,12 @@ from types import TracebackType
 from msgspec import Struct
 
 from flightlog.record.passing import RESET, Passage
-from flightlog.record.terminal import Screen
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """The exit codes by which shells say that a command could not be started."""
 
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 _FROM_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
-_OF_WINDOW = (signal.SIGWINCH, signal.SIGCONT)
 _DEADLY = frozenset({signal.SIGTERM, signal.SIGHUP, *_FROM_TERMINAL})
 
 
@@ -49,7 +46,7 @@ class Inbox:
         self.fd, self._writer = os.pipe()
         os.set_blocking(self.fd, False)
         os.set_blocking(self._writer, False)
-        for number in (*_PASSED_ON, *_FROM_TERMINAL, *_OF_WINDOW):
+        for number in (*_PASSED_ON, *_FROM_TERMINAL):
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 self._before.append((number, signal.signal(number, lambda _number, _frame: None)))
         if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # the kernel would throw the exit status away
@@ -100,15 +97,19 @@ class Ended(Struct, frozen=True):
 
 
 class Child:
-    """A running command. Its output goes to this process's, stream by stream, through a pipe or a terminal."""
+    """A running command. It has this process's standard input, and its output goes where this process's goes.
+
+    An output that is a terminal is the command's own: its keys, its modes, its size and its job control have nobody
+    in between, and nobody sees what is written there. Any other output comes through a pipe and is passed on, so
+    that its end can be kept: `passages`, by stream. `unseen` says why for each stream of which nothing is known.
+    """
 
     def __init__(
         self, argv: Sequence[str], environ: Mapping[str, str], closed: Set[int] = frozenset()
     ) -> None:
         """Start it, or raise `NotStarted`. Streams in `closed` (see `hold_streams`) are closed to it, too."""
         self.passages: dict[str, Passage] = {}
-        self._screens: list[Screen] = []
-        channels = _channels(closed)
+        channels, self.unseen = _channels(closed)
         actions = [(os.POSIX_SPAWN_DUP2, ch.theirs, fd) for ch in channels for fd in ch.fds]
         try:
             self.pid = os.posix_spawnp(argv[0], list(argv), environ, file_actions=actions, setsigdef=RESET)
@@ -121,8 +122,7 @@ class Child:
                 os.close(channel.theirs)
         over, self._over = os.pipe()
         for channel in channels:
-            self.passages[channel.name] = Passage(channel.ours, channel.fds[0], over, channel.screen)
-            self._screens += [channel.screen] if channel.screen else []
+            self.passages[channel.name] = Passage(channel.ours, channel.fds[0], over)
         self._reaped: tuple[int, int, resource.struct_rusage] | None = None
         self._ended, ended = os.pipe()
         threading.Thread(target=self._watch, args=(ended,), name="flightlog-command", daemon=True).start()
@@ -148,9 +148,8 @@ class Child:
         ended = given_up = False
         while not ended:
             ended = self._ended in dict(poll.poll())
-            for (
-                number
-            ) in inbox.read():  # at the end as well: a Ctrl-C is here before the end that it brought about
+            # At the end as well: a Ctrl-C is here before the end that it brought about.
+            for number in inbox.read():
                 received += [number] if self._received(number) else []
         at_end()
         os.close(self._over)
@@ -158,20 +157,13 @@ class Child:
             while not (given_up or passage.wait(0.05)):  # its reader may be slow
                 given_up = not _DEADLY.isdisjoint(inbox.read())
             passage.hand_over()
-        for screen in self._screens:
-            screen.restore()
         _, status, usage = self._reaped or os.wait4(self.pid, 0)
         code = os.waitstatus_to_exitcode(status)
         return Ended(code, _interruption(received, code), usage)
 
     def _received(self, number: int) -> bool:
-        """Do what a signal asks for; whether it was one of those that end programs."""
-        if number in _OF_WINDOW:
-            changed = [screen.resize() for screen in self._screens]
-            if any(changed):
-                # Its own news of the window came before the size was right. The second signal changes nothing here.
-                os.killpg(os.getpgrp(), signal.SIGWINCH)
-        elif number in _PASSED_ON or (number in _FROM_TERMINAL and not _in_foreground()):
+        """Pass a signal on, unless the terminal has; whether it was one of those that end programs."""
+        if number in _PASSED_ON or (number in _FROM_TERMINAL and not _in_foreground()):
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
         return number in _DEADLY
@@ -182,7 +174,6 @@ class _Channel(Struct):
     fds: list[int]
     ours: int
     theirs: int
-    screen: Screen | None
 
 
 def hold_streams() -> frozenset[int]:
@@ -196,30 +187,33 @@ def hold_streams() -> frozenset[int]:
     return frozenset(closed)
 
 
-def _channels(closed: Set[int]) -> list[_Channel]:
-    """What the command writes to: one channel for each output, or one for both where they are the same file."""
+def _channels(closed: Set[int]) -> tuple[list[_Channel], dict[str, str]]:
+    """What the command writes to that is passed on, and why the other streams are not.
+
+    One channel for each output, or one for both where they are the same file.
+    """
     found = {"stdout": [1], "stderr": [2]}
     if closed.isdisjoint((1, 2)) and os.path.sameopenfile(1, 2):  # two pipes would mix up the order
         found = {"output": [1, 2]}
-    channels = []
+    channels: list[_Channel] = []
+    unseen: dict[str, str] = {}
     for name, fds in found.items():
         if fds[0] in closed:
-            continue
-        try:
-            screen = Screen(fds[0]) if os.isatty(fds[0]) else None
-            ours, theirs = (screen.master, screen.slave) if screen else os.pipe()
-        except (
-            OSError,
-            termios.error,
-        ):  # no descriptors or terminals left: the command has the stream itself
-            continue
-        channels.append(_Channel(name, fds, ours, theirs, screen))
-    return channels
+            unseen[name] = "was closed"
+        elif os.isatty(fds[0]):
+            unseen[name] = "went to a terminal, not kept"
+        else:
+            try:
+                channels.append(_Channel(name, fds, *os.pipe()))
+            except OSError as error:  # no descriptors left: the command has the stream itself
+                unseen[name] = f"went its own way, not kept: {error.strerror}"
+    return channels, unseen
 
 
 def become(argv: Sequence[str]) -> NotStarted:
     """Turn this process into the command; gives the reason where that cannot be."""
-    sys.stdout.flush()
+    if sys.stdout is not None:  # as it is where standard output is closed
+        sys.stdout.flush()
     for number in RESET:
         signal.signal(number, signal.SIG_DFL)
     try:

@@ -63,7 +63,8 @@ def run_command(
                 return CommandResult(problem.code, run.run_id or None, str(problem))
             told.started(child)
             ended = child.wait(inbox, told.look)
-            told.ended(ended, {stream: passage.tail for stream, passage in child.passages.items()})
+            tails = {stream: passage.tail for stream, passage in child.passages.items()}
+            told.ended(ended, tails, child.unseen)
             recording.conclude(*_verdict(ended))
             return CommandResult(ended.code, run.run_id or None)
 

@@ -35,7 +35,9 @@ from flightlog.samplers.process import ProcessSampler
 from flightlog.samplers.usage import max_rss_bytes
 
 OUTPUT = "command_output"
-"""Name of the event that holds the end of a command's output."""
+"""Name of the event that holds the end of a command's output: of each stream (`stdout` and `stderr`, or `output` where
+both are one file) its last lines and its bytes, null where nobody but the command saw it, and a `note` that says why.
+"""
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
@@ -54,20 +56,34 @@ class TreeSampler:
         self._sampler = sampler
 
     def sample(self) -> Sequence[ResourceSample]:
-        """The tree now; nothing before there is one."""
+        """The tree now; nothing before there is one, and after it has ended."""
         with self._lock:
-            samples = self._sampler.sample() if self._sampler else ()
-            for sample in samples:
-                self.last = sample
-                self.most_processes = max(self.most_processes, sample.processes or 0)
-                if sample.rss_bytes or self.peak_rss_bytes:
-                    self.peak_rss_bytes = max(self.peak_rss_bytes or 0, sample.peak_rss_bytes or 0) or None
-            return samples
+            return self._look()
+
+    def finish(self, peak_rss_bytes: int | None) -> Sequence[ResourceSample]:
+        """The final sample of a tree that has ended, with its peak as it is known in the end."""
+        with self._lock:
+            samples = self._look()
+            self.close()
+            self._sampler = None
+        for sample in samples:
+            sample.final = True
+            sample.peak_rss_bytes = peak_rss_bytes
+        return samples
 
     def close(self) -> None:
         """Let descriptors go."""
         if self._sampler is not None:
             self._sampler.close()
+
+    def _look(self) -> Sequence[ResourceSample]:
+        samples = self._sampler.sample() if self._sampler else ()
+        for sample in samples:
+            self.last = sample
+            self.most_processes = max(self.most_processes, sample.processes or 0)
+            if sample.rss_bytes or self.peak_rss_bytes:
+                self.peak_rss_bytes = max(self.peak_rss_bytes or 0, sample.peak_rss_bytes or 0) or None
+        return samples
 
 
 def _never_hurting(method: Callable[..., None]) -> Callable[..., None]:
@@ -79,7 +95,7 @@ def _never_hurting(method: Callable[..., None]) -> Callable[..., None]:
         try:
             method(self, *args)
         except Exception as error:  # noqa: BLE001 - the command goes on, whatever recording it meets
-            self.run.recorder.trouble(f"the command could not be recorded in full: {error!r}")
+            self.run.recorder.trouble("command", f"the command could not be recorded in full: {error!r}")
 
     return guarded
 
@@ -148,17 +164,19 @@ class CommandRecord:
         self._sample()
 
     @_never_hurting
-    def ended(self, ended: Ended, tails: Mapping[str, Tail]) -> None:
-        """The command is over."""
+    def ended(self, ended: Ended, tails: Mapping[str, Tail], unseen: Mapping[str, str]) -> None:
+        """The command is over. `tails` are the ends of its output, `unseen` says why others are not known."""
         assert self.run is not None
         run, info = self.run, self.run.info
         if info.pid == os.getpid():
             info.exit_code, info.signal = ended.exit_code, ended.signal
         how = ended.signal or f"exit code {ended.status}"
         texts = {stream: tail.text() for stream, tail in tails.items()}
-        sizes = {f"{stream}_bytes": tail.total_bytes for stream, tail in tails.items()}
-        run.emit(UserEvent(name=OUTPUT, fields={**texts, **sizes}, span_id=self._ids["span_id"]))
+        fields = _output(texts, {stream: tail.total_bytes for stream, tail in tails.items()}, unseen)
+        run.emit(UserEvent(name=OUTPUT, fields=fields, span_id=self._ids["span_id"]))
         used = self._used(ended)
+        for sample in self._tree.finish(used["peak_rss_bytes"]):
+            run.emit(sample)
         if ended.interrupted_by is not None:
             run.emit(TaskCancelled(reason=ended.interrupted_by, args=self._args, **used, **self._ids))
         elif ended.status == 0:
@@ -215,7 +233,6 @@ class CommandRecord:
             "duration_s": seconds,
             "queue_s": (self._started_ns - self._submitted_ns) / 1e9,
             "cpu_s": cpu_s,
-            "cpu_percent": 100 * cpu_s / seconds if seconds > 0 else None,
             "cpu_scope": "tree",
             "peak_rss_bytes": peak,
             "rss_scope": scope,
@@ -231,6 +248,19 @@ class CommandRecord:
     def _at(self, ns: int) -> str:
         assert self.run is not None
         return self.run.recorder.clock.iso(ns)
+
+
+def _output(
+    texts: Mapping[str, str], sizes: Mapping[str, int], unseen: Mapping[str, str]
+) -> dict[str, str | int | None]:
+    """What is known of each stream, stdout first."""
+    fields: dict[str, str | int | None] = {}
+    for stream in sorted({*texts, *unseen}, reverse=True):
+        fields[stream] = texts.get(stream)
+        fields[f"{stream}_bytes"] = sizes.get(stream)
+    if unseen:
+        fields["note"] = "; ".join(f"{stream} {why}" for stream, why in unseen.items())
+    return fields
 
 
 def _peak(largest: int, floor: int, tree: TreeSampler) -> tuple[int | None, str | None]:

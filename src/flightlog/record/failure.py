@@ -148,3 +148,8 @@ def _normal(message: str) -> str:
     message = re.sub(_PATH, "<path>", message[:500])
     message = re.sub(_HEXADECIMAL, "<hex>", message)
     return re.sub(_NUMBER, "#", message)
+
+
+def is_clean_exit(error: BaseException | None) -> bool:
+    """Whether code ended as it should: without an exception, or by `sys.exit` with nothing or 0."""
+    return error is None or (isinstance(error, SystemExit) and error.code in (None, 0))

@@ -9,34 +9,45 @@ import sys
 from pathlib import Path
 
 from flightlog.record import span as spans
-from flightlog.record.active import activate, active_runs
-from flightlog.record.carrier import parse_traceparent
+from flightlog.record.active import activate, active_runs, deactivate, has_ended
+from flightlog.record.failure import is_clean_exit
 from flightlog.record.propagation import install
 from flightlog.record.pulse import BEAT_S, Ticker
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, current
 from flightlog.record.upkeep import save_heartbeat
-from flightlog.settings import Settings, read_settings
+from flightlog.settings import Settings, parse_traceparent, read_settings
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.liveness import this_host
 
 log = logging.getLogger("flightlog")
 
+MAX_REFUSED = 100
+_refused: set[str] = set()
+_left: set[str] = set()
+"""Runs that this process joined and left after they had ended: its own late work still belongs to them."""
+IDLE_BEATS = 5
+
 COMMAND = "command"
 """The provider of runs made by `flightlog run`: a Python program inside one records into it."""
 
 
 def join(path: str | os.PathLike[str]) -> LiveRun | None:
-    """Record into a run that another process made; None, with a word in the log, where there is none."""
+    """Record into a run that another process made and that goes on; None, said once, where there is none."""
     folder = Path(path)
     for run in active_runs():
         if run.path == folder:
             return run
+    before = str(folder) in _left
+    if has_ended(str(folder)) and not before:
+        return None
     found = read_document(folder / layout.RUN, layout.RunInfo)
-    if found.value is None:
-        log.warning("no run can be joined at %s: %s", folder, found.problem)
+    if found.value is None or (found.value.status in layout.ENDED and not before):
+        if str(folder) not in _refused and len(_refused) < MAX_REFUSED:
+            _refused.add(str(folder))
+            log.warning("no run can be joined at %s: %s", folder, found.problem or "it has ended")
         return None
     run = LiveRun(folder, found.value, Recorder(folder, this_host(), found.value.trace_id, owner=False))
     activate(run)
@@ -66,9 +77,13 @@ def wrapping_run(settings: Settings) -> LiveRun | None:
     if settings.run is None:
         return None
     found = read_document(Path(settings.run) / layout.RUN, layout.RunInfo)
-    if found.value is None or found.value.provider != COMMAND or found.value.pid == os.getpid():
+    if found.value is None or found.value.provider != COMMAND or _made_here(found.value):
         return None
     return join_from_environment()
+
+
+def _made_here(info: layout.RunInfo) -> bool:
+    return any(run.owned and run.run_id == info.run_id for run in active_runs())
 
 
 class Joined:
@@ -82,7 +97,7 @@ class Joined:
     def end(self, error: BaseException | None) -> None:
         """Go back to where the context was."""
         current.set(self._before)
-        if error is not None and not (isinstance(error, SystemExit) and error.code in (None, 0)):
+        if error is not None and not is_clean_exit(error):
             self.run.note_failure(error, "run")
 
     def conclude(self, status: str, error: str | None) -> None:
@@ -90,31 +105,49 @@ class Joined:
 
 
 def follow(run: LiveRun) -> None:
-    """Keep a joined run's files fresh from this process, once it has recorded anything."""
+    """Keep a joined run's files fresh from this process, from its first line on.
+
+    When the run has ended and this process has nothing more to say, it leaves: a pool's worker serves many runs.
+    """
     pulses: list[Ticker] = []
     pid = os.getpid()
+    idle, lines = 0, 0
+
+    def cpu_s() -> float:
+        return pulses[0].cpu_s if pulses else 0.0
 
     def beat() -> None:
         run.recorder.announce_open()
         run.recorder.files.flush()
-        save_heartbeat(run, pulses[0].cpu_s if pulses else 0.0)
+        save_heartbeat(run, cpu_s())
+        nonlocal idle, lines
+        said = sum(run.recorder.files.info.lines.values())
+        idle, lines = (0, said) if said != lines or run.recorder.open else (idle + 1, lines)
+        if idle >= IDLE_BEATS and _is_over(run.path):
+            leave()
 
     def leave() -> None:
         if os.getpid() != pid or run.recorder.closed:
             return
+        run.recorder.closed = True
+        _left.add(str(run.path))
+        deactivate(run)
         run.end_lanes()
         run.root._sink = None
         for pulse in pulses:
             pulse.stop(timeout_s=1.0)
-        run.recorder.bus.close(timeout_s=1.0)
-        run.recorder.files.close()
-        run.recorder.closed = run.recorder.files.info.closed = True
-        save_heartbeat(run, pulses[0].cpu_s if pulses else 0.0)
+        atexit.unregister(leave)
+        from flightlog.record.closing import close_writer, complete
+
+        close_writer(run, cpu_s())
+        if _is_over(run.path):  # nobody else will put these lines where they belong
+            complete(run.path, read_settings())
 
     def started() -> None:
         run.recorder.on_open = lambda: None
+        run.recorder.measure_cost()
         run.recorder.files.save()  # from its first line on, a killed process is known to have been here
-        pulses.append(Ticker("flightlog-pulse", BEAT_S, beat))
+        pulses.append(Ticker("flightlog-pulse", BEAT_S, beat, run.recorder.trouble))
         atexit.register(leave)
         if "multiprocessing.util" in sys.modules:  # its children end without atexit
             from multiprocessing.util import Finalize
@@ -123,3 +156,8 @@ def follow(run: LiveRun) -> None:
 
     run.recorder.closed = False
     run.recorder.on_open = started
+
+
+def _is_over(path: Path) -> bool:
+    found = read_document(path / layout.RUN, layout.RunInfo)
+    return found.value is not None and found.value.status in layout.ENDED

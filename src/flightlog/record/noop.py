@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flightlog.record.span import NOOP, NoopSpan
+from flightlog.settings import DEFAULT_RUNS_DIR
 
 
 class NoopRun:
@@ -13,8 +14,9 @@ class NoopRun:
 
     __slots__ = ()
 
-    run_id = ""
-    path = None
+    run_id = "not-recorded"
+    path = DEFAULT_RUNS_DIR / run_id
+    """Where there is nothing."""
     info = None
 
     def task(self, _name: str, /, **_args: Any) -> NoopSpan:

@@ -13,21 +13,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from flightlog.record.active import activate, deactivate
-from flightlog.record.carrier import format_traceparent, parse_traceparent
+from flightlog.record.active import activate, active_runs, deactivate
+from flightlog.record.carrier import format_traceparent
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.environment import read_identity
+from flightlog.record.failure import is_clean_exit
 from flightlog.record.joining import Joined, follow, wrapping_run
 from flightlog.record.propagation import ENVIRONMENT, install
 from flightlog.record.pulse import BEAT_S, Sampling, Ticker
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
-from flightlog.record.signals import DeathWatch
+from flightlog.record.signals import death
 from flightlog.record.span import Span, current
 from flightlog.record.upkeep import make_samplers, save_environment, save_heartbeat
 from flightlog.record.values import clean
 from flightlog.samplers import Sampler
-from flightlog.settings import Settings
+from flightlog.settings import Settings, parse_traceparent
 from flightlog.store import layout
 from flightlog.store.documents import write_document
 from flightlog.store.liveness import this_host
@@ -50,27 +51,36 @@ class Owned:
         self.run, self._settings = run, settings
         self._ended = threading.Lock()
         self._before = current.get()
-        run.root._parent = self._before
-        current.set(run.root)
-        activate(run)
-        install()
-        self._environ = _export(run)
-        self._watch = DeathWatch(self.die)
         self._beats = 0
         self._synced = time.monotonic()
         self._environment_read = False
-        self._pulse: Ticker | None = Ticker("flightlog-pulse", BEAT_S, self._beat)
+        self._pulse: Ticker | None = None
         self._sampling: Sampling | None = None
-        if interval_s is not None:
-            self._sampling = Sampling(
-                lambda: make_samplers(run, samplers), interval_s, run.emit, run.recorder.trouble
-            )
-        run.on_fork(self._after_fork)
+        try:
+            self._take_hold()
+            self._pulse = Ticker("flightlog-pulse", BEAT_S, self._beat, run.recorder.trouble)
+            if interval_s is not None:
+                self._sampling = Sampling(
+                    lambda: make_samplers(run, samplers), interval_s, run.emit, run.recorder.trouble
+                )
+        except BaseException:
+            self._release()
+            raise
+
+    def _take_hold(self) -> None:
+        """Make this process record the run."""
+        self.run.root._parent = self._before
+        current.set(self.run.root)
+        activate(self.run)
+        install()
+        _export()
+        death.begin(self.die)
+        self.run.on_fork(self._after_fork)
         atexit.register(self._at_exit)
 
     def end(self, error: BaseException | None) -> None:
         """End the run with the status that its exit says."""
-        if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
+        if error is None or is_clean_exit(error):
             self.conclude("completed", None)
         elif isinstance(error, KeyboardInterrupt):
             self.conclude("interrupted", "KeyboardInterrupt")
@@ -89,10 +99,11 @@ class Owned:
     def conclude(self, status: str, error: str | None) -> None:
         """End the run with this status, and why in a line; once, and only in the process that made it."""
         run = self.run
-        if run.info.pid != os.getpid() or not self._ended.acquire(blocking=False):
+        if not run.owned or not self._ended.acquire(blocking=False):
             return
         began = time.perf_counter()
         try:
+            run.ending(status)
             run.info.end_time = run.recorder.clock.now()
             run.info.duration_s = (monotonic_ns() - run.started_ns) / 1e9
             self._release()
@@ -102,29 +113,27 @@ class Owned:
             run.root._sink = None
             if self._pulse is not None:
                 self._pulse.stop()
-            if not self._environment_read:
-                self._read_environment()
-            run.recorder.bus.close()
+            if not (run.path / layout.ENVIRONMENT).exists():
+                save_environment(run)
             run.info.status, run.info.error = status, error
             from flightlog.record.closing import close_run
 
             close_run(run, self._settings, self._cpu_s(), began)
         except Exception as problem:  # noqa: BLE001 - the program ends as it would have
-            run.recorder.trouble(f"the run could not be closed in good order: {problem!r}")
+            run.recorder.trouble("close", f"the run could not be closed in good order: {problem!r}")
+        lost = run.recorder.files.tally()
+        if lost.lost:
+            why = ", ".join(f"{number:,} x {reason}" for reason, number in sorted(lost.reasons.items()))
+            run.recorder.trouble("lost", f"{sum(lost.lost.values()):,} events were lost ({why})")
 
     def _release(self) -> None:
         """Take back everything the run had changed in this process."""
         deactivate(self.run)
         if _belongs(current.get(), self.run.recorder):
             current.set(self._before)
-        self._watch.stop()
+        death.end(self.die)
         atexit.unregister(self._at_exit)
-        for name, (ours, before) in self._environ.items():
-            if os.environ.get(name) == ours:
-                if before is None:
-                    os.environ.pop(name, None)
-                else:
-                    os.environ[name] = before
+        _export()
 
     def _beat(self) -> None:
         run = self.run
@@ -134,21 +143,18 @@ class Owned:
         if self._beats % 2:
             save_heartbeat(run, self._cpu_s())
         if not self._environment_read:
-            self._read_environment()
+            self._environment_read = True
+            run.recorder.measure_cost()
+            save_environment(run)
         if time.monotonic() - self._synced >= SYNC_S:
             self._synced = time.monotonic()
             run.recorder.files.sync()
-
-    def _read_environment(self) -> None:
-        self._environment_read = True
-        save_environment(self.run)
 
     def _cpu_s(self) -> float:
         return (self._pulse.cpu_s if self._pulse else 0.0) + (self._sampling.cpu_s if self._sampling else 0.0)
 
     def _after_fork(self) -> None:
         self._pulse = self._sampling = None
-        self._watch.after_fork()
         follow(self.run)
 
 
@@ -201,7 +207,8 @@ def begin(
         path.mkdir(parents=True, exist_ok=True)
         write_document(path / layout.RUN, info)
     except OSError as error:
-        recorder.trouble(f"cannot write {path}: {error.strerror or error}")
+        reason = error.strerror or str(error)
+        recorder.trouble(reason, f"cannot write {path}: {reason}")
     return Owned(run, settings, interval, options["samplers"])
 
 
@@ -210,7 +217,10 @@ def default_project() -> str:
     script = Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c", "-m") else ""
     if script == "__main__":
         script = Path(sys.argv[0]).parent.name
-    return script or Path.cwd().name or "run"
+    try:
+        return script or Path.cwd().name or "run"
+    except OSError:  # the working directory is gone
+        return "run"
 
 
 def _interval(value: float | None) -> float | None:
@@ -234,12 +244,26 @@ def _belongs(here: Span | None, recorder: Recorder) -> bool:
     return False
 
 
-def _export(run: LiveRun) -> dict[str, tuple[str, str | None]]:
-    """Name the run in the environment, for child processes of any kind; gives what stood there before."""
-    values = {
-        ENVIRONMENT["flightlog_run"]: str(run.path),
-        ENVIRONMENT["traceparent"]: format_traceparent(run.info.trace_id, run.info.span_id),
-    }
-    before = {name: (value, os.environ.get(name)) for name, value in values.items()}
-    os.environ.update(values)
-    return before
+_exported: dict[str, str | None] = {}
+"""What stood in the environment before the first run that is named there."""
+
+
+def _export() -> None:
+    """Name the newest run in the environment, for child processes of any kind; without one, what stood there."""
+    owned = [run for run in active_runs() if run.owned]
+    if owned:
+        newest = owned[-1].info
+        values = {
+            ENVIRONMENT["flightlog_run"]: str(owned[-1].path),
+            ENVIRONMENT["traceparent"]: format_traceparent(newest.trace_id, newest.span_id),
+        }
+        for name, value in values.items():
+            _exported.setdefault(name, os.environ.get(name))
+            os.environ[name] = value
+        return
+    for name, before in _exported.items():
+        if before is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = before
+    _exported.clear()

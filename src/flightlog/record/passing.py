@@ -13,7 +13,6 @@ import threading
 import time
 
 from flightlog.record.redaction import redact_text
-from flightlog.record.terminal import Screen
 from flightlog.record.values import encodable
 
 TAIL_CHARACTERS = 8192
@@ -58,10 +57,10 @@ class Passage:
     on, and if other processes still hold the stream after a moment, `held_open` is set and the thread ends.
     """
 
-    def __init__(self, source: int, sink: int, over: int, screen: Screen | None = None) -> None:
+    def __init__(self, source: int, sink: int, over: int) -> None:
         self.tail = Tail()
         self.held_open = False
-        self._source, self._sink, self._over, self._screen = source, sink, over, screen
+        self._source, self._sink, self._over = source, sink, over
         self._thread = threading.Thread(target=self._pass_on, name="flightlog-output", daemon=True)
         self._thread.start()
 
@@ -116,12 +115,7 @@ class Passage:
 
     def _pass_chunk(self) -> int:
         """Pass on what there is, waiting for it; 0 at the end, or when nobody takes it any more."""
-        try:
-            data = os.read(self._source, _CHUNK)
-        except OSError:  # how a pseudo-terminal ends
-            return 0
-        if self._screen is not None:
-            self._screen.follow()
+        data = os.read(self._source, _CHUNK)
         self.tail.add(data)
         return len(data) if write_all(self._sink, data) else 0
 

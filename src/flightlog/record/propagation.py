@@ -8,8 +8,9 @@ a run nothing else. Only the place in the run travels, never the user's own cont
 from __future__ import annotations
 
 import functools
+import logging
+import os
 import sys
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -19,25 +20,30 @@ from flightlog.record.carrier import RUN, TRACEPARENT, attach, attached, carrier
 ENVIRONMENT = {RUN: "FLIGHTLOG_RUN", TRACEPARENT: "TRACEPARENT"}
 """The variables that carry a place in a run into child processes."""
 
+log = logging.getLogger("flightlog")
+
 _installed: set[str] = set()
+
+
+_ENTRANCES = (
+    ("threading", "Thread", "start", "_start_thread"),
+    ("concurrent.futures.thread", "ThreadPoolExecutor", "submit", "_submit"),
+    ("concurrent.futures.process", "ProcessPoolExecutor", "submit", "_submit"),
+    ("multiprocessing.process", "BaseProcess", "start", "_start_process"),
+    ("subprocess", "Popen", "__init__", "_open_process"),
+)
 
 
 def install() -> None:
     """Wrap what is imported by now; called at each run's start, so that a later import is found by the next run."""
-    _wrap("thread", threading.Thread, "start", _start_thread)
-    for module, name in (
-        ("concurrent.futures.thread", "ThreadPoolExecutor"),
-        ("concurrent.futures.process", "ProcessPoolExecutor"),
-    ):
-        if module in sys.modules:
-            _wrap(name, getattr(sys.modules[module], name), "submit", _submit)
-    if "multiprocessing.process" in sys.modules:
-        _wrap("process", sys.modules["multiprocessing.process"].BaseProcess, "start", _start_process)
-    if "subprocess" in sys.modules:
-        _wrap("subprocess", sys.modules["subprocess"].Popen, "__init__", _open_process)
+    for module, name, method, prepare in _ENTRANCES:
+        owner = getattr(sys.modules.get(module), name, None)  # another thread may be importing it just now
+        if owner is not None:
+            _wrap(f"{module}.{name}", owner, method, globals()[prepare])
 
 
-def _wrap(key: str, owner: type, method: str, around: Callable[..., Any]) -> None:
+def _wrap(key: str, owner: type, method: str, prepare: Callable[..., tuple[Any, dict[str, Any]]]) -> None:
+    """Let `prepare` change the arguments of a call inside a run; whatever it meets, the call is made."""
     if key in _installed:
         return
     _installed.add(key)
@@ -45,23 +51,27 @@ def _wrap(key: str, owner: type, method: str, around: Callable[..., Any]) -> Non
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not active_runs():
-            return original(*args, **kwargs)
-        return around(original, *args, **kwargs)
+        if active_runs():
+            try:
+                args, kwargs = prepare(args, kwargs)
+            except Exception:
+                log.debug("a place in a run did not travel along", exc_info=True)
+        return original(*args, **kwargs)
 
     setattr(owner, method, wrapper)
 
 
-def _start_thread(original: Callable[..., Any], thread: threading.Thread, *args: Any, **kwargs: Any) -> Any:
-    remember_parent(thread)
-    return original(thread, *args, **kwargs)
+def _start_thread(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    remember_parent(args[0])
+    return args, kwargs
 
 
-def _submit(original: Callable[..., Any], executor: Any, fn: Any, /, *args: Any, **kwargs: Any) -> Any:
+def _submit(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     place = carrier()
     if not place:
-        return original(executor, fn, *args, **kwargs)
-    return original(executor, Attached(place, fn), *args, **kwargs)
+        return args, kwargs
+    executor, function, *rest = args
+    return (executor, Attached(place, function), *rest), kwargs
 
 
 class Attached:
@@ -69,7 +79,6 @@ class Attached:
 
     def __init__(self, place: dict[str, str], function: Callable[..., Any]) -> None:
         self.place, self.function = place, function
-        functools.update_wrapper(self, function, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the function, attached."""
@@ -80,11 +89,11 @@ class Attached:
         return Attached, (self.place, self.function)
 
 
-def _start_process(original: Callable[..., Any], process: Any, *args: Any, **kwargs: Any) -> Any:
+def _start_process(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     place = carrier()
     if place:
-        process._flightlog_place = Arrival(place)
-    return original(process, *args, **kwargs)
+        args[0]._flightlog_place = Arrival(place)
+    return args, kwargs
 
 
 class Arrival:
@@ -103,11 +112,14 @@ def arrive(place: dict[str, str]) -> Arrival:
     return Arrival(place)
 
 
-def _open_process(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    if len(args) <= 11 and kwargs.get("env") is None:  # an environment that was given is left as it is
-        place = carrier()
-        if place:
-            import os
+def _open_process(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """Name the current span in the environment; one that was given is left as it is.
 
-            kwargs["env"] = {**os.environ, **{ENVIRONMENT[key]: value for key, value in place.items()}}
-    return original(*args, **kwargs)
+    The run itself stands in `os.environ`, so outside any span there is nothing to do.
+    """
+    if len(args) > 11 or kwargs.get("env") is not None:
+        return args, kwargs
+    place = {ENVIRONMENT[key]: value for key, value in carrier().items()}
+    if not place or all(os.environ.get(name) == value for name, value in place.items()):
+        return args, kwargs
+    return args, {**kwargs, "env": {**os.environ.copy(), **place}}

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 
 from flightlog.events import ResourceSample
 from flightlog.samplers import Sampler
-
-log = logging.getLogger("flightlog")
 
 BEAT_S = 0.4
 """Interval of the pulse: open spans and the heartbeat reach the disk within a second."""
@@ -19,9 +16,11 @@ BEAT_S = 0.4
 class Ticker:
     """Calls a function at once and then at an interval, on a daemon thread, until stopped; counts its CPU time."""
 
-    def __init__(self, name: str, interval_s: float, tick: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, interval_s: float, tick: Callable[[], None], trouble: Callable[[str, str], None]
+    ) -> None:
         self.cpu_s = 0.0
-        self._interval_s, self._tick = interval_s, tick
+        self._name, self._interval_s, self._tick, self._trouble = name, interval_s, tick, trouble
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -37,8 +36,8 @@ class Ticker:
         while True:
             try:
                 self._tick()
-            except Exception:
-                log.debug("a background tick failed", exc_info=True)
+            except Exception as error:  # noqa: BLE001 - the pulse must go on, whatever one beat met
+                self._trouble(self._name, f"{self._name} met {error!r} and goes on")
             self.cpu_s = time.thread_time()
             due = max(due + self._interval_s, time.monotonic())
             if self._stop.wait(max(due - time.monotonic(), self._interval_s / 10)):
@@ -53,13 +52,13 @@ class Sampling:
         samplers: Callable[[], Sequence[Sampler]],
         interval_s: float,
         emit: Callable[[ResourceSample], None],
-        trouble: Callable[[str], None],
+        trouble: Callable[[str, str], None],
     ) -> None:
         self._make, self._samplers = samplers, list[Sampler]()
         self._emit, self._trouble = emit, trouble
         self._made = False
         self._lock = threading.Lock()
-        self._ticker = Ticker("flightlog-sampler", interval_s, self._sample)
+        self._ticker = Ticker("flightlog-sampler", interval_s, self._sample, trouble)
 
     @property
     def cpu_s(self) -> float:
@@ -67,8 +66,8 @@ class Sampling:
         return self._ticker.cpu_s
 
     def stop(self) -> None:
-        """Take the final sample and end."""
-        self._ticker.stop()
+        """Take the final sample and end; a sampler that hangs is left to hang."""
+        self._ticker.stop(timeout_s=1.0)
         self._sample(final=True)
         for sampler in self._samplers:
             close = getattr(sampler, "close", None)
@@ -76,7 +75,10 @@ class Sampling:
                 close()
 
     def _sample(self, final: bool = False) -> None:
-        with self._lock:
+        if not self._lock.acquire(timeout=0.5):
+            self._trouble("sampling", "a sampler hangs: there is no final sample")
+            return
+        try:
             if not self._made:
                 self._made = True
                 self._samplers.extend(self._make())
@@ -87,4 +89,7 @@ class Sampling:
                         self._emit(sample)
                 except Exception as error:  # noqa: BLE001 - a sampler that fails is left out, the others go on
                     self._samplers.remove(sampler)
-                    self._trouble(f"sampler {type(sampler).__name__} failed and is left out: {error!r}")
+                    name = type(sampler).__name__
+                    self._trouble(f"sampler {name}", f"sampler {name} failed and is left out: {error!r}")
+        finally:
+            self._lock.release()

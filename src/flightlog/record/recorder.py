@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextvars import Context
 from copy import copy
-from itertools import chain, count, groupby, islice
+from itertools import chain, count, cycle, groupby, islice, repeat
 from operator import attrgetter
 from pathlib import Path
 from threading import get_ident
@@ -13,12 +14,12 @@ from typing import Any
 
 import msgspec
 
-from flightlog.events import Event, Metric, SpanEvent, SpanOpened, kind_of
+from flightlog.events import Event, Metric, SpanEvent, SpanOpened, definition_of, kind_of
 from flightlog.record.bus import Bus
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.redaction import is_secret_key
-from flightlog.record.span import Span
-from flightlog.record.values import bounded, clean
+from flightlog.record.span import RootSpan, Span, current
+from flightlog.record.values import bounded, clean, text_of
 from flightlog.store.stream import StreamWriter
 from flightlog.store.writer import RunWriter, make_writer_info, new_token
 
@@ -28,6 +29,11 @@ MAX_LINE = 1 << 15
 """Longest line written as it is; a longer one has its values cut."""
 BATCH = 64
 """Events that are encoded and written together, where they come together."""
+MAX_WARNINGS = 100
+MAX_STREAMS = 32
+"""Streams of a process; further ones of the user's share one, for each takes three descriptors."""
+MAX_ANNOUNCED = 1000
+"""Open spans that are written down in one beat."""
 ANNOUNCE_NS = 400_000_000
 """Spans open for longer than this are written down as open at the next beat."""
 
@@ -35,6 +41,7 @@ _encode_lines = msgspec.json.Encoder().encode_lines
 _PLAIN: frozenset[Any] = frozenset({str, int, bool, type(None)})
 _NUMBERS: frozenset[Any] = frozenset({int, float})
 _MAX_KNOWN = 10_000
+MAX_TEXT = 256
 _SHORT = 16
 _known_keys: set[str] = set()
 """Tag names seen to be no secrets; a set, because asking for all keys of a span at once is one C call."""
@@ -66,18 +73,21 @@ class Recorder:
 
     def _begin(self, owner: bool) -> None:
         self.writer = writer = new_token()
+        self._defined: set[type[Event]] = set()
         info = make_writer_info(
             writer, self.host, owner=owner, started=self.clock.now(), anchor_ns=self.clock.anchor_ns
         )
         self.files = RunWriter(self.path, info, on_trouble=self.trouble, on_open=self._opened)
         self._outs: dict[str, StreamWriter] = {}
-        self._spans = self._out(SpanEvent.stream)
+        self._spans: StreamWriter | Nowhere = self._out(SpanEvent.stream)
         self._metrics = self._out(Metric.stream)
-        prefixes = map(f"{writer}%06x".__mod__, count(1))
-        self.next_id = chain.from_iterable(map(lambda p: map(p.__add__, _HEX), prefixes)).__next__  # noqa: C417 - C calls only
+        # C calls only: an exception of a signal handler inside would end the iterator for good.
+        prefixes = chain.from_iterable(map(repeat, map(f"{writer}%06x".__mod__, count(1)), repeat(len(_HEX))))
+        self.next_id = map(str.__add__, prefixes, cycle(_HEX)).__next__
 
     def _out(self, stream: str) -> StreamWriter:
-        out = self._outs[stream] = self.files.stream(stream)
+        shared = len(self._outs) >= MAX_STREAMS and stream.startswith("user.")
+        out = self._outs[stream] = self.files.stream("user.others" if shared else stream)
         return out
 
     def _opened(self) -> None:
@@ -182,15 +192,19 @@ class Recorder:
         event.seq = out.number()
         return event
 
-    def _write(self, out: StreamWriter, event: Event) -> None:
+    def _write(self, out: StreamWriter | Nowhere, event: Event) -> None:
         """Encode and write one event, and let subscribers know."""
         try:
+            if event.of_user:
+                self._define(type(event))
             line = (
                 _encode_lines((event,))
                 if not event.of_user or _is_plain(event)
                 else self._encode_cleaned(event)
             )
-        except Exception:  # noqa: BLE001 - a lone surrogate, a huge number, a name that is no string
+        except Exception as error:  # a lone surrogate, a huge number, a name that is no string
+            if _is_the_users(error):
+                raise
             line = self._encode_cleaned(event)
         if len(line) > MAX_LINE:
             line = self._encode_cleaned(event)
@@ -214,7 +228,9 @@ class Recorder:
             event.seq = number()
         try:
             lines = b"" if batch[0].of_user else _encode_lines(batch)
-        except Exception:  # noqa: BLE001 - one of them needs cleaning
+        except Exception as error:  # one of them needs cleaning
+            if _is_the_users(error):
+                raise
             lines = b""
         if not 0 < len(lines) <= MAX_LINE:
             for event in batch:
@@ -228,9 +244,18 @@ class Recorder:
             for event in batch:
                 self.bus.publish(event)
 
+    def _define(self, kind: type[Event]) -> None:
+        """Write down what a user's own event holds, before the first one."""
+        if kind not in self._defined:
+            self._defined.add(kind)
+            self.emit(definition_of(kind))
+
     def _failed(self, error: Exception) -> None:
+        if _is_the_users(error):
+            raise error
         self.count("events_failed")
-        self.trouble(f"an event could not be recorded: {type(error).__name__}: {error}")
+        name = type(error).__name__
+        self.trouble(f"event {name}", f"an event could not be recorded: {name}: {text_of(error)}")
 
     def describe_error(self, span: Span, kind: type[BaseException], error: BaseException | None) -> None:
         """Write an exception's class and text into a span."""
@@ -243,23 +268,32 @@ class Recorder:
                 span.error_message = None
                 self.count("texts_unreadable")
 
-    def announce_open(self) -> None:
-        """Write down the spans that have been open for a while, once each, so that a hang shows where it hangs."""
+    def announce_open(self, *, ending: bool = False) -> None:
+        """Write down the spans that have been open for a while, once each, so that a hang shows where it hangs.
+
+        At the end of the run, all that are open: they will not be recorded any more.
+        """
         now = monotonic_ns()
         spans = [span for span in list(self.open.values()) if span.shown_open]
+        if ending and spans:
+            self.count("spans_open_at_close", len(spans))
         self._announced.intersection_update([s.span_id for s in spans])
+        left = MAX_ANNOUNCED
         for span in spans:
             start = span._start
-            if start is None or now - start < ANNOUNCE_NS or span.span_id in self._announced:
+            if start is None or span.span_id in self._announced or (now - start < ANNOUNCE_NS and not ending):
                 continue
+            if not left:
+                break
+            left -= 1
             self._announced.add(span.span_id)
             tags, _ = clean(dict(span.tags))
             self.emit(
                 SpanOpened(
                     timestamp=self.clock.iso(start),
-                    name=span.name,
+                    name=text_of(span.name),
                     tags=tags,
-                    trace_id=span.trace_id,
+                    trace_id=self.trace_id,
                     span_id=span.span_id,
                     parent_id=span.parent_id,
                     elapsed_s=(now - start) / 1e9,
@@ -270,14 +304,24 @@ class Recorder:
         """Count something that is worth knowing afterwards."""
         self.counts[what] = self.counts.get(what, 0) + number
 
-    def trouble(self, message: str) -> None:
-        """Say once what goes wrong; counts go on without a word."""
-        kind = message.partition(":")[0]
-        if kind in self._warned:
+    def measure_cost(self) -> None:
+        """Note what recording a span costs the program on this machine: the best of a few small batches."""
+        probe = copy(self)
+        probe.open, probe._spans, probe.bus = {}, Nowhere(), Bus()
+        context = Context()
+        context.run(current.set, RootSpan(probe, self.trace_id, "0" * 16))
+        self.files.info.line_cost_s = min(context.run(_time_spans) for _ in range(5))
+
+    def trouble(self, kind: str, message: str) -> None:
+        """Say once for each kind what goes wrong; counts go on without a word. Never raises."""
+        if kind in self._warned or len(self._warned) >= MAX_WARNINGS:
             return
         self._warned.add(kind)
         self.problems.append(message)
-        log.warning("%s; the program goes on, what cannot be recorded is counted", message)
+        try:
+            log.warning("%s; the program goes on, what cannot be recorded is counted", message)
+        except Exception:  # noqa: BLE001 - a log handler of the user's
+            self.count("warnings_unheard")
 
     def _clean(self, span: SpanEvent) -> None:
         """Bound, redact and represent tags and metrics; learn which names and texts are harmless."""
@@ -288,7 +332,11 @@ class Recorder:
         _learn_keys(before)
         if len(_known_texts) > _MAX_KNOWN:
             _known_texts.clear()
-        _known_texts.update(str(v) for k, v in before.items() if v.__class__ is str and span.tags.get(k) == v)
+        _known_texts.update(
+            str(v)
+            for k, v in before.items()
+            if v.__class__ is str and len(v) <= MAX_TEXT and span.tags.get(k) == v
+        )
 
     def _encode_cleaned(self, event: Event) -> bytes:
         """The line of an event that does not encode as it is, or is too long."""
@@ -302,6 +350,34 @@ class Recorder:
             if len(line) <= MAX_LINE:
                 return line
         raise ValueError("the event is too large")
+
+
+class Nowhere:
+    """A stream that keeps nothing."""
+
+    def __init__(self) -> None:
+        self.number = count().__next__
+        self.put = len
+
+    def overflow(self, _line: bytes) -> None:
+        """Nothing."""
+
+
+def _time_spans(number: int = 40) -> float:
+    """Seconds a span with two tags and a metric takes, the tags as most are."""
+    before = monotonic_ns()
+    for i in range(number):
+        with Span("flightlog.probe", {"step": i, "kind": "probe"}) as span:
+            span.metrics["loss"] = 0.5
+    return (monotonic_ns() - before) / number / 1e9
+
+
+def _is_the_users(error: Exception) -> bool:
+    """Whether an exception came out of a signal handler of the user's that ran in the middle of ours."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and not trace.tb_frame.f_globals.get("__name__", "").startswith("flightlog.")
 
 
 def _harmless(tags: Any, metrics: Any) -> bool:

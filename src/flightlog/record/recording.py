@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from flightlog.errors import UsageError
 from flightlog.record import span as spans
 from flightlog.record.active import active_runs
 from flightlog.record.noop import NoopRun
@@ -30,7 +31,11 @@ class Recording:
     """A run to be recorded: a context manager, or a decorator that makes each call a run."""
 
     def __init__(
-        self, project: str | None, runs_dir: Path | None, tags: Mapping[str, Any], options: dict[str, Any]
+        self,
+        project: str | None,
+        runs_dir: str | os.PathLike[str] | None,
+        tags: Mapping[str, Any],
+        options: dict[str, Any],
     ):
         self._project, self._runs_dir, self._tags, self._options = project, runs_dir, tags, options
         self._owned: list[Owned | Joined | None] = []
@@ -47,7 +52,8 @@ class Recording:
         try:
             from flightlog.record.owned import begin
 
-            owned = begin(settings, self._project, self._runs_dir, self._tags, self._options)
+            runs_dir = Path(self._runs_dir) if self._runs_dir is not None else None
+            owned = begin(settings, self._project, runs_dir, self._tags, self._options)
         except Exception:
             log.warning("recording could not start; the program goes on without it", exc_info=True)
             self._owned.append(None)
@@ -81,6 +87,11 @@ class Recording:
 
     def __call__(self, function: F) -> F:
         """Each call of the function is a run."""
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise UsageError(
+                f"{function.__qualname__} is a generator: when its run would end is not clear. "
+                "Use `with flightlog.record(...)` inside it, or around what consumes it."
+            )
 
         def anew() -> Recording:
             return Recording(self._project, self._runs_dir, self._tags, self._options)
@@ -124,4 +135,6 @@ def record(
         "target": target,
         "provider": provider,
     }
-    return Recording(project, Path(runs_dir) if runs_dir is not None else None, tags or {}, options)
+    if callable(project):  # `@flightlog.record` without parentheses
+        return cast(Recording, Recording(None, None, {}, options)(project))
+    return Recording(project, runs_dir, tags or {}, options)

@@ -16,7 +16,7 @@ from flightlog.record.failure import FailureText, describe
 from flightlog.record.recorder import Recorder
 from flightlog.record.span import RootSpan, Span, current
 from flightlog.record.task import TaskSpan, lane_name
-from flightlog.record.values import clean, nonfinite_name
+from flightlog.record.values import clean, nonfinite_name, text_of
 from flightlog.store.layout import RunInfo
 
 
@@ -30,17 +30,23 @@ class LiveRun:
         self.root: Span = RootSpan(recorder, info.trace_id, info.span_id)
         self.started_ns = monotonic_ns()
         self._lanes: dict[str, int] = {}
-        self._lanes_lock = threading.Lock()
+        self._lanes_lock = threading.RLock()  # a signal handler may end the run in the middle of it
         self._on_fork: list[Callable[[], None]] = []
+        self._on_end: list[Callable[[str], None]] = []
 
     @property
     def run_id(self) -> str:
         """The run's name, which is its folder's."""
         return self.info.run_id
 
+    @property
+    def owned(self) -> bool:
+        """Whether this process made the run."""
+        return self.recorder.files.info.owner
+
     def task(self, name: str, /, **args: Any) -> TaskSpan:
         """A task to use with `with`: submitted and started now, completed or failed when the block ends."""
-        return TaskSpan(self, name, args)
+        return TaskSpan(self, name if type(name) is str else text_of(name), args)
 
     def emit(self, event: Event, *more: Event) -> None:
         """Record an event as it is, or several at once, which costs a fraction of one by one."""
@@ -57,11 +63,13 @@ class LiveRun:
         cleaned, marks = clean(fields)
         if marks:
             cleaned["nonfinite"] = marks
-        self.emit(UserEvent(name=str(name), fields=cleaned, span_id=self._here()))
+        self.emit(UserEvent(name=text_of(name), fields=cleaned, span_id=self._here()))
 
     def metric(self, name: str, value: float, step: int | None = None) -> None:
         """Record one value of a series."""
-        number = value if value.__class__ is float else self._number(name, value)
+        number = value if type(value) is float else self._number(name, value)
+        if type(name) is not str:
+            name = text_of(name)
         mark = None
         if number is not None and number - number != 0:  # NaN and infinities
             mark, number = nonfinite_name(number), None
@@ -84,7 +92,7 @@ class LiveRun:
             self.emit(artifact)
         except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
             self.recorder.count("events_failed")
-            self.recorder.trouble(f"an artifact could not be recorded: {error!r}")
+            self.recorder.trouble("artifact", f"an artifact could not be recorded: {text_of(error)}")
 
     def note_failure(self, error: BaseException, scope: Literal["run", "task"], **facts: Any) -> FailureText:
         """Record an exception with its traceback; gives its description."""
@@ -113,7 +121,11 @@ class LiveRun:
         In order, at most `capacity` waiting; what does not fit is dropped for this subscriber and counted. Gives
         the function that unsubscribes, which delivers what is waiting first.
         """
-        return self.recorder.bus.subscribe(callback, events, capacity)
+        try:
+            return self.recorder.bus.subscribe(callback, events, capacity)
+        except Exception as error:  # noqa: BLE001 - whatever was given for events
+            self.recorder.trouble("subscribe", f"a subscriber could not be taken: {text_of(error)}")
+            return lambda: None
 
     def lane(self) -> str:
         """The worker this thread is; known to the run from its first task on."""
@@ -151,13 +163,23 @@ class LiveRun:
                 )
             )
 
+    def on_end(self, action: Callable[[str], None]) -> None:
+        """Do something before the run ends, while it still records; it is told the status."""
+        self._on_end.append(action)
+
+    def ending(self, status: str) -> None:
+        """Do what is to be done before the run ends."""
+        actions, self._on_end = self._on_end, []
+        for action in actions:
+            action(status)
+
     def on_fork(self, action: Callable[[], None]) -> None:
         """Do something more in a forked child."""
         self._on_fork.append(action)
 
     def after_fork(self) -> None:
         """Go on as a writer of its own in a forked child."""
-        self._lanes, self._lanes_lock = {}, threading.Lock()
+        self._lanes, self._lanes_lock = {}, threading.RLock()
         self.recorder.after_fork()
         for action in self._on_fork:
             action()
@@ -167,7 +189,9 @@ class LiveRun:
             return float(value)
         except Exception:  # noqa: BLE001 - whatever was given is no number; it is counted, and said
             self.recorder.count("metrics_not_numbers")
-            self.recorder.trouble(f"metric {name!r} was given no number: {type(value).__name__}")
+            self.recorder.trouble(
+                "metric", f"metric {text_of(name)!r} was given no number: {type(value).__name__}"
+            )
             return None
 
     def _here(self) -> str | None:

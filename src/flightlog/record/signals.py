@@ -17,48 +17,44 @@ from types import FrameType
 DEADLY = (signal.SIGTERM, signal.SIGHUP)
 GRACE_S = 1.0
 
+OnDeath = Callable[[str], None]
+
 
 class DeathWatch:
-    """Calls `on_death(signal name)` before the process dies of a deadly signal; only in the main thread."""
+    """The one watch of a process: calls everybody concerned, the latest first, before a deadly signal kills it.
 
-    def __init__(self, on_death: Callable[[str], None]) -> None:
-        self._on_death = on_death
-        self._pid = os.getpid()
+    Python lets only the main thread change signals. Asked by another thread, the watch begins with the next one
+    that the main thread asks for, and goes on, without anybody concerned, until then.
+    """
+
+    def __init__(self) -> None:
+        self._concerned: list[OnDeath] = []
         self._ours: list[signal.Signals] = []
-        self._once = threading.Lock()
         self._wakeup: tuple[int, int] | None = None
-        if threading.current_thread() is threading.main_thread():
+        self._once = threading.Lock()
+        self._pid = os.getpid()
+
+    def begin(self, on_death: OnDeath) -> None:
+        """Call this, with the signal's name, before the process dies."""
+        self._concerned.append(on_death)
+        if not self._ours and _in_main_thread():
+            self._pid = os.getpid()
             self._ours = [number for number in DEADLY if signal.getsignal(number) is signal.SIG_DFL]
-        if self._ours:
-            self._watch()
-            self.resume()
-            _watching.append(self)
+            if self._ours:
+                self._open()
+                self.resume()
 
-    def stop(self) -> None:
-        """Put the default actions back, where nobody has changed them since."""
-        if self not in _watching:
-            return
-        _watching.remove(self)
-        if threading.current_thread() is threading.main_thread():
+    def end(self, on_death: OnDeath) -> None:
+        """Do not call it any more; after the last one, put the default actions back."""
+        with contextlib.suppress(ValueError):
+            self._concerned.remove(on_death)
+        if not self._concerned and self._ours and _in_main_thread():
             self.pause()
-        self._ours = []
-        if self._wakeup is not None:
-            os.close(self._wakeup[1])  # the waiting thread reads the end, closes its side and ends
-            self._wakeup = None
-
-    def after_fork(self) -> None:
-        """A forked child dies as it would have: it is not the run's owner."""
-        if self not in _watching:
-            return
-        _watching.remove(self)
-        self.pause()
-        self._ours = []
-        for fd in self._wakeup or ():
-            os.close(fd)
-        self._wakeup = None
+            self._ours = []
+            self._close()
 
     def pause(self) -> None:
-        """Put the default actions back for now."""
+        """Put the default actions back for now, where nobody has changed them since."""
         for number in self._ours:
             if signal.getsignal(number) == self._handle:
                 signal.signal(number, signal.SIG_DFL)
@@ -74,31 +70,44 @@ class DeathWatch:
                 signal.signal(number, self._handle)
         if self._wakeup is not None:
             found = signal.set_wakeup_fd(self._wakeup[1], warn_on_full_buffer=False)
-            if found not in (
-                self._wakeup[1],
-                -1,
-            ):  # an event loop has it: it wakes up for every signal by itself
+            if found not in (self._wakeup[1], -1):  # an event loop's: it wakes up for every signal by itself
                 signal.set_wakeup_fd(found)
+
+    def after_fork(self) -> None:
+        """A forked child dies as it would have: it owns no run."""
+        self.pause()
+        self._concerned, self._ours, self._once = [], [], threading.Lock()
+        for fd in self._wakeup or ():
+            os.close(fd)
+        self._wakeup = None
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
         if self._once.acquire(blocking=False):
-            self._on_death(signal.Signals(number).name)
+            self._tell(number)
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
 
-    def _watch(self) -> None:
+    def _tell(self, number: int) -> None:
+        for on_death in reversed(tuple(self._concerned)):
+            on_death(signal.Signals(number).name)
+
+    def _open(self) -> None:
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         self._wakeup = (reader, writer)
         threading.Thread(target=self._wait, args=(reader,), name="flightlog-signals", daemon=True).start()
 
+    def _close(self) -> None:
+        if self._wakeup is not None:
+            os.close(self._wakeup[1])  # the waiting thread reads the end, closes its side and ends
+            self._wakeup = None
+
     def _wait(self, reader: int) -> None:
-        deadly = {int(number) for number in DEADLY}
         try:
             while data := os.read(reader, 64):
-                number = next((byte for byte in data if byte in deadly), None)
-                if number is not None and signal.Signals(number) in self._ours:
-                    self._die(number)
+                deadly = [number for number in self._ours if int(number) in data]
+                if deadly:
+                    self._die(deadly[0])
         except OSError:
             return
         finally:
@@ -108,31 +117,36 @@ class DeathWatch:
     def _die(self, number: int) -> None:
         """Do what the handler would, if the main thread does not come round to it."""
         threading.Event().wait(GRACE_S)
-        if os.getpid() == self._pid and self._once.acquire(blocking=False):
+        if os.getpid() != self._pid or signal.getsignal(number) != self._handle:
+            return  # somebody has set a handler since: it is theirs to decide
+        if self._once.acquire(blocking=False):
             import ctypes
 
-            self._on_death(signal.Signals(number).name)
-            ctypes.CDLL(None).signal(number, 0)
+            self._tell(number)
+            ctypes.CDLL(None).signal(int(number), 0)
             os.kill(self._pid, number)
 
 
-_watching: list[DeathWatch] = []
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+death = DeathWatch()
 
 # Around a fork the default actions stand: a child just forked shares the pipe, and Python throws away signals that
-# meet it before it has put itself in order. Forks by other threads than the main one cannot be guarded, for Python
-# lets only that one change signals.
+# meet it before it has put itself in order. Forks by other threads than the main one cannot be guarded.
 
 
 def _before_fork() -> None:
-    if threading.current_thread() is threading.main_thread():
-        for watch in _watching:
-            watch.pause()
+    if _in_main_thread():
+        death.pause()
 
 
 def _after_fork_in_parent() -> None:
-    if threading.current_thread() is threading.main_thread():
-        for watch in _watching:
-            watch.resume()
+    if _in_main_thread():
+        death.resume()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent)
+os.register_at_fork(
+    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=death.after_fork
+)

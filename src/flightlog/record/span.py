@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from math import nan
 from types import TracebackType
 from typing import Any, Literal, Protocol, Self, TypeVar
 
@@ -71,9 +72,14 @@ class Span:
     @property
     def trace_id(self) -> str:
         """The W3C trace id; empty if it was never recorded."""
-        return self._parent.trace_id if self._parent is not None else ""
+        here: Span | None = self
+        while here is not None and not isinstance(here, RootSpan):
+            here = here._parent
+        return here.trace_id if here is not None else ""
 
     def __enter__(self) -> Self:
+        if self.span_id and not self._begin_again():
+            return self
         parent = _get()
         if parent is None or parent._sink is None:
             parent = find_parent(parent)
@@ -89,6 +95,14 @@ class Span:
         _set(self)
         self._start = monotonic_ns()
         return self
+
+    def _begin_again(self) -> bool:
+        """Forget an earlier use; False while that one is still open: a span is no parent of itself."""
+        if self._start is not None:
+            return False
+        self.metrics = {}
+        self.status, self.error_type, self.error_message, self.duration_s = "ok", None, None, None
+        return True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -123,12 +137,12 @@ class Span:
     def set_status(self, status: str, message: str | None = None) -> None:
         """Say how it ended, for errors that are returned and not raised: `"error"`, or `"ok"`."""
         self.status = "error" if status == "error" else "ok"
-        self.error_message = message if message is None or isinstance(message, str) else repr(message)
+        self.error_message = message
 
-    def duration(self) -> float | None:
-        """Seconds: so far while it is open, in all when it has ended, None if it was never recorded."""
+    def duration(self) -> float:
+        """Seconds: so far while it is open, in all when it has ended, NaN if it was never recorded."""
         if self._start is None:
-            return self.duration_s
+            return nan if self.duration_s is None else self.duration_s
         return (monotonic_ns() - self._start) / 1e9
 
 
@@ -158,9 +172,19 @@ class RootSpan(Span):
 
 
 class _NothingKept(dict[str, Any]):
-    """A mapping that stays empty: what a no-op span has for tags and metrics."""
+    """A mapping that stays empty: what a no-op span has for tags and metrics.
 
-    __slots__ = ()
+    What is read from it is neutral, so that code which counts or reads back runs as it does when recorded.
+    """
+
+    __slots__ = ("_neutral",)
+
+    def __init__(self, neutral: Any) -> None:
+        super().__init__()
+        self._neutral = neutral
+
+    def __missing__(self, _key: str) -> Any:
+        return self._neutral
 
     def __setitem__(self, _key: str, _value: object) -> None:
         return None
@@ -181,8 +205,8 @@ class NoopSpan:
     __slots__ = ()
 
     name = ""
-    metrics: dict[str, Any] = _NothingKept()
-    tags: dict[str, Any] = _NothingKept()
+    metrics: dict[str, Any] = _NothingKept(0)
+    tags: dict[str, Any] = _NothingKept("")
     trace_id = span_id = ""
     parent_id = status = duration_s = error_type = error_message = None
 
@@ -211,8 +235,9 @@ class NoopSpan:
     def set_status(self, status: str, message: str | None = None) -> None:
         """Nothing."""
 
-    def duration(self) -> None:
-        """None: nothing was measured."""
+    def duration(self) -> float:
+        """NaN: nothing was measured."""
+        return nan
 
 
 NOOP = NoopSpan()
@@ -248,8 +273,9 @@ class IdleSpan(Struct, gc=False):
     def set_status(self, status: str, message: str | None = None) -> None:
         """Nothing."""
 
-    def duration(self) -> None:
-        """None: nothing was measured."""
+    def duration(self) -> float:
+        """NaN: nothing was measured."""
+        return nan
 
 
 OFF, IDLE, UNSURE, ACTIVE = 0, 1, 2, 3
@@ -271,7 +297,12 @@ def connect(find_run: Callable[[], bool], find_parent: Callable[[], Span | None]
 
 
 def span(name: str, /, **tags: Any) -> Span:
-    """A span to use with `with`, `async with` or as a decorator; tags may be called anything."""
+    """A span to use with `with`, `async with` or as a decorator; tags may be called anything.
+
+    As a bare decorator, `@flightlog.span`, it takes the function's name.
+    """
+    if name.__class__ is not str:
+        return _named(name, tags)  # type: ignore[no-any-return]
     if _mode == ACTIVE:
         return Span(name, tags)
     if _mode == UNSURE and _find_run():
@@ -279,6 +310,15 @@ def span(name: str, /, **tags: Any) -> Span:
     if _mode == OFF:
         return NOOP  # type: ignore[return-value] # the same interface
     return IdleSpan(name, tags)  # type: ignore[return-value] # the same interface
+
+
+def _named(name: Any, tags: dict[str, Any]) -> Any:
+    """A span whose name is no plain text: a function to be decorated, or anything that has a text."""
+    if callable(name) and not isinstance(name, type):
+        return traced(getattr(name, "__qualname__", type(name).__name__), tags, name)
+    from flightlog.record.values import text_of
+
+    return span(text_of(name), **tags)
 
 
 def find_parent(stale: Span | None) -> Span | None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 from flightlog.events import TaskCancelled, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted
 from flightlog.record.clock import monotonic_ns
+from flightlog.record.failure import is_clean_exit
 from flightlog.record.span import Span, current
-from flightlog.record.values import clean
+from flightlog.record.values import bounded, clean, text_of
 from flightlog.samplers.usage import UsageMeter
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ class AttemptSpan(Span):
     """
 
     shown_open = False  # its start is an event of its own
+    task_id: str | None = None
 
     def __init__(self, name: str) -> None:
         super().__init__(name, {})
@@ -47,8 +49,8 @@ class AttemptSpan(Span):
         start, end = self._start, monotonic_ns()
         usage = self._meter.stop()
         self.duration_s = None if start is None else (end - start) / 1e9
-        metrics, marks = clean(dict(self.metrics), keys_secret=False) if self.metrics else ({}, {})
-        tags, tag_marks = clean(dict(self.tags)) if self.tags else ({}, {})
+        metrics, marks = clean(self.metrics, keys_secret=False) if self.metrics else ({}, {})
+        tags, tag_marks = clean(self.tags) if self.tags else ({}, {})
         sink, self._sink, self._start = self._sink, None, None
         if sink is not None:
             sink.open.pop(self.span_id, None)
@@ -102,14 +104,12 @@ class TaskSpan(AttemptSpan):
             super().__exit__(None, None, None)
             return
         measured = self.close()
-        cpu_s, seconds = measured["cpu_s"], measured["duration_s"]
         ended: dict[str, Any] = {
             **self._ids(),
             **measured,
             "args": self._args,
             "worker": run.lane(),
             "queue_s": 0.0,
-            "cpu_percent": 100 * cpu_s / seconds if cpu_s is not None and seconds > 0 else None,
         }
         if is_cancellation(kind):
             run.emit(TaskCancelled(reason=kind.__name__ if kind else None, **ended))
@@ -125,7 +125,9 @@ class TaskSpan(AttemptSpan):
                 )
             )
         elif self.status == "error":
-            run.emit(TaskFailed(error_type=None, error_message=self.error_message, **ended))
+            run.emit(
+                TaskFailed(error_type=None, error_message=bounded(text_of(self.error_message), 2000), **ended)
+            )
         else:
             run.emit(TaskCompleted(**ended))
 
@@ -146,11 +148,6 @@ def is_cancellation(kind: type[BaseException] | None) -> bool:
     return issubclass(kind, KeyboardInterrupt | GeneratorExit) or any(
         base.__name__ == "CancelledError" for base in kind.__mro__
     )
-
-
-def is_clean_exit(error: BaseException) -> bool:
-    """Whether it is `sys.exit()` of a program that is content."""
-    return isinstance(error, SystemExit) and error.code in (None, 0)
 
 
 def lane_name(host: str, pid: int, *, main: bool = False) -> str:

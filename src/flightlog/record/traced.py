@@ -33,8 +33,8 @@ def wrap(name: str, tags: dict[str, Any], function: F) -> F:
             inner = function(*args, **kwargs)
             step, arg = inner.asend, None
             outer = current.get()
-            with span(name, **tags) as this:
-                try:
+            try:
+                with span(name, **tags) as this:
                     while True:
                         try:
                             item = await step(arg)
@@ -50,8 +50,10 @@ def wrap(name: str, tags: dict[str, Any], function: F) -> F:
                         except BaseException as error:  # noqa: BLE001 - it goes into the generator, as if it were not wrapped
                             arg, step = cast(Any, error), inner.athrow
                         outer = _resume(this)
-                finally:
-                    _leave(this, outer)
+            finally:
+                current.set(
+                    outer
+                )  # the consumer's span now, which need not be the one the generator began in
 
         return cast(F, async_generator)
     if inspect.isgeneratorfunction(function):
@@ -61,8 +63,8 @@ def wrap(name: str, tags: dict[str, Any], function: F) -> F:
             inner = function(*args, **kwargs)
             step, arg = inner.send, None
             outer = current.get()
-            with span(name, **tags) as this:
-                try:
+            try:
+                with span(name, **tags) as this:
                     while True:
                         try:
                             item = step(arg)
@@ -78,8 +80,10 @@ def wrap(name: str, tags: dict[str, Any], function: F) -> F:
                         except BaseException as error:  # noqa: BLE001 - it goes into the generator, as if it were not wrapped
                             arg, step = error, inner.throw
                         outer = _resume(this)
-                finally:
-                    _leave(this, outer)
+            finally:
+                current.set(
+                    outer
+                )  # the consumer's span now, which need not be the one the generator began in
 
         return cast(F, generator)
 
@@ -97,9 +101,3 @@ def _resume(this: Span) -> Span | None:
     if isinstance(this, Span):
         current.set(this)
     return outer
-
-
-def _leave(this: Span, outer: Span | None) -> None:
-    """Give the consumer back its span, which need not be the one that the generator began in."""
-    if isinstance(this, Span):
-        this._parent = outer

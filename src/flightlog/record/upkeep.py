@@ -24,7 +24,7 @@ def save_heartbeat(run: LiveRun, cpu_s: float) -> None:
     recorder.files.info.counts = {**recorder.counts, **recorder.bus.counts()}
     recorder.files.info.background_cpu_s = cpu_s
     recorder.files.save()
-    if info.pid != os.getpid():
+    if not run.owned:
         return
     info.heartbeat = now
     info.duration_s = (monotonic_ns() - run.started_ns) / 1e9
@@ -60,9 +60,9 @@ def make_samplers(run: LiveRun, chosen: Sequence[Sampler] | None) -> Sequence[Sa
             else:
                 made.append(kind())
         except Exception as error:  # noqa: BLE001 - a sampler of somebody else's
-            run.recorder.trouble(f"sampler {name} cannot be used: {error!r}")
+            run.recorder.trouble(f"sampler {name}", f"sampler {name} cannot be used: {error!r}")
     for name, problem in found.failed.items():
-        run.recorder.trouble(f"sampler {name} cannot be used: {problem}")
+        run.recorder.trouble(f"sampler {name}", f"sampler {name} cannot be used: {problem}")
     return made
 
 
@@ -71,4 +71,5 @@ def _save(run: LiveRun, path: Path, document: object) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_document(path, document)
     except OSError as error:
-        run.recorder.trouble(f"cannot write {path}: {error.strerror or error}")
+        reason = error.strerror or str(error)
+        run.recorder.trouble(reason, f"cannot write {path}: {reason}")

@@ -89,6 +89,14 @@ def bounded(text: str, limit: int = 4096) -> str:
     return f"{kept}… [+{missing} characters]" if missing else kept
 
 
+def text_of(value: object) -> str:
+    """The text of anything, whatever its `__str__` does."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001 - the user's code runs here: see the module's contract
+        return f"<{type_name(type(value))}>"
+
+
 def encodable(text: str) -> str:
     """The text with lone surrogates, which UTF-8 cannot hold, written out as their escapes."""
     if text.isascii():

@@ -96,15 +96,18 @@ class CgroupSampler:
             self._limits, self._limits_at = cgroup_limits(self._root, self._proc), at
         before, interval = self._before, None if self._at is None else at - self._at
         self._before, self._at = cpu, at
-        cores = rate(cpu.get(b"usage_usec"), before.get(b"usage_usec"), interval)
+        used = rate(cpu.get(b"usage_usec"), before.get(b"usage_usec"), interval)
+        cores = None if used is None else used / 1e6
+        cpus = self._limits.cpus or os.cpu_count()
         return [
             ResourceSample(
                 scope="cgroup",
                 host=self._host,
                 interval_s=interval,
-                cpu_percent=None if cores is None else cores / 10_000,
+                cpu_percent=percent(cores, cpus),
+                cpu_cores=cores,
                 cpu_s=_seconds(cpu.get(b"usage_usec")),
-                cpus=self._limits.cpus,
+                cpus=cpus,
                 memory_used_bytes=None if current is None or cached is None else max(0, current - cached),
                 memory_total_bytes=self._limits.memory_bytes,
                 memory_peak_bytes=_number(folder / "memory.peak"),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+CPU_INTERVAL_S = 0.05
+"""A share of CPU time over less than this would be one tick more or less, and mean nothing."""
+
 
 def growth(now: float | None, before: float | None) -> float | None:
     """How much a counter grew; None where a reading is missing, or where it went down: wrapped or reset."""
@@ -18,6 +21,11 @@ def rate(now: float | None, before: float | None, interval_s: float | None) -> f
     if grown is None or interval_s is None or interval_s <= 0:
         return None
     return grown / interval_s
+
+
+def long_enough(interval_s: float | None) -> float | None:
+    """The interval, if the kernel's CPU ticks of 10 ms can tell a share of it; None if it is too short for that."""
+    return interval_s if interval_s is not None and interval_s >= CPU_INTERVAL_S else None
 
 
 def percent(part: float | None, whole: float | None) -> float | None:

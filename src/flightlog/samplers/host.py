@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flightlog.events.resources import ResourceSample
-from flightlog.samplers.counters import growth, percent, rate_over
+from flightlog.samplers.counters import growth, long_enough, percent, rate_over
 from flightlog.samplers.node import NodeCounters, NodeReading, ProcCounters
 from flightlog.samplers.procfs import PROC
 
@@ -51,13 +51,15 @@ class HostSampler:
         before = self._before
         interval = None if self._at is None else at - self._at
         self._before, self._at = now, at
-        busy = growth(now.cpu_busy, before.cpu_busy)
+        busy = growth(now.cpu_busy, before.cpu_busy) if long_enough(interval) else None
+        share = percent(busy, growth(now.cpu_total, before.cpu_total))
         return [
             ResourceSample(
                 scope="node",
                 host=self._host,
                 interval_s=interval,
-                cpu_percent=percent(busy, growth(now.cpu_total, before.cpu_total)),
+                cpu_percent=share,
+                cpu_cores=None if share is None or now.cpus is None else share / 100 * now.cpus,
                 cpus=now.cpus,
                 load_1m=now.load_1m,
                 memory_used_bytes=now.memory_used_bytes,

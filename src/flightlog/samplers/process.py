@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flightlog.events.resources import ResourceSample
-from flightlog.samplers.counters import rate
+from flightlog.samplers.counters import long_enough, percent, rate
 from flightlog.samplers.departed import Departed
 from flightlog.samplers.process_table import ProcessReading, ProcessTable, ProcTable
 from flightlog.samplers.procfs import PROC
@@ -19,13 +19,13 @@ Members = dict[int, ProcessReading]
 class ProcessSampler:
     """Samples the process tree of `pid`, in scope `worker`; by default of the process that calls `sample`.
 
-    `cpu_percent` counts 100 for one core. `cpu_s` is the CPU time of every process of the tree so far: of
+    `cpu_percent` is of the cores that the root process may run on. `cpu_s` is the CPU time of every process of the tree so far: of
     those that live, of those they waited for, and of those that left unwaited for (see `departed`). A
     descendant whose parent died stays in the tree as long as it lives. `rss_bytes` sums resident memory, in
     which pages that processes share count in each. `peak_rss_bytes` is the largest sum seen, or the kernel's
     own mark where the tree is one process. Bytes are what reached storage; they are None while any process of
-    the tree hides its counters. A tree that is gone altogether is sampled as 0 processes with its totals; a
-    pid that was never there gives no sample.
+    the tree hides its counters. A tree that is gone altogether is sampled as 0 processes of unknown memory, with its
+    totals; a pid that was never there gives no sample.
 
     At most `max_descriptors` are kept open, and never more than an eighth of the process's limit. Where there
     is no `/proc`, psutil is asked. One thread at a time; after a fork the child starts afresh.
@@ -54,6 +54,7 @@ class ProcessSampler:
         self._root = self._own_pid if self._given_pid is None else self._given_pid
         self._table: ProcessTable | None = None
         self._members: Members = {}
+        self._cpus = usable_cpus(self._root)
         self._departed = (Departed(), Departed(), Departed())
         self._peak_rss_bytes = 0
         self._before: tuple[int, int | None, int | None] | None = None
@@ -74,12 +75,14 @@ class ProcessSampler:
         cpu = self._departed[0].total + sum(one.own_cpu + one.waited_cpu for one in members)
         read = _sum([one.read_bytes for one in members], self._departed[1].total)
         written = _sum([one.write_bytes for one in members], self._departed[2].total)
-        rss = sum(one.rss_bytes for one in members)
-        self._peak_rss_bytes = max(self._peak_rss_bytes, rss, self._peak_of_one(table))
+        living = [one for one in members if one.threads > 0]
+        rss = sum(one.rss_bytes for one in living) if living else None
+        self._peak_rss_bytes = max(self._peak_rss_bytes, rss or 0, self._peak_of_one(table))
         cpu_before, read_before, written_before = self._before or (None, None, None)
         interval = None if self._at is None else at - self._at
         self._before, self._at = (cpu, read, written), at
-        cores = rate(cpu, cpu_before, interval)
+        cores = rate(cpu, cpu_before, long_enough(interval))
+        cores = None if cores is None else cores / table.cpu_units_per_s
         return [
             ResourceSample(
                 scope="worker",
@@ -87,11 +90,13 @@ class ProcessSampler:
                 worker=self._worker,
                 pid=self._root,
                 interval_s=interval,
-                cpu_percent=None if cores is None else 100 * cores / table.cpu_units_per_s,
+                cpu_percent=percent(cores, self._cpus),
+                cpu_cores=cores,
+                cpus=self._cpus,
                 cpu_s=cpu / table.cpu_units_per_s,
                 rss_bytes=rss,
-                peak_rss_bytes=self._peak_rss_bytes,
-                processes=sum(one.threads > 0 for one in members),
+                peak_rss_bytes=self._peak_rss_bytes or None,
+                processes=len(living),
                 threads=sum(one.threads for one in members),
                 read_bytes=read,
                 write_bytes=written,
@@ -185,3 +190,11 @@ def _gain(now: int | None, before: int | None) -> int | None:
 def _sum(values: Sequence[int | None], departed: int) -> int | None:
     known = [value for value in values if value is not None]
     return sum(known) + departed if len(known) == len(values) else None
+
+
+def usable_cpus(pid: int) -> int | None:
+    """The cores that a process may run on; the machine's where nobody tells."""
+    try:
+        return len(os.sched_getaffinity(pid))
+    except (AttributeError, OSError):  # not on this system, or gone
+        return os.cpu_count()

@@ -59,7 +59,7 @@ class Papers:
         try:
             action()
         except Exception as error:  # noqa: BLE001 - the session runs without its papers, too
-            self._run.recorder.trouble(f"the {what} could not be written into the run: {error!r}")
+            self._run.recorder.trouble(what, f"the {what} could not be written into the run: {error!r}")
 
 
 def _requests(contents: Contents) -> Iterable[ResourceRequest]:

@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from itertools import count
@@ -195,9 +196,22 @@ class Session:
         if run is not None:
             self._papers = Papers(run, self.manifest, self.target, contents, self._environ)
         self._tracker = Tracker(self._engine, recorder, next_id)
+        if run is not None:
+            run.on_end(self._run_ends)
         self._engine.start(str(run.path) if run is not None else None, self._tracker)
         rules = Rules.of(contents, self.manifest.path.parent)
         self._client = Client(self._tracker, run, rules, next_id, self._progress)
+
+    def _run_ends(self, status: str) -> None:
+        """The run ends before the session does: a signal ends the process. Every task still gets its end."""
+        if not self._closed and self._tracker is not None:
+            self._closed = True
+            # On a thread of its own: the signal may have met this one with the tracker's lock in its hands.
+            closing = threading.Thread(
+                target=self._tracker.close, args=(f"the run ended as {status}", HASTE_S), daemon=True
+            )
+            closing.start()
+            closing.join(2 * HASTE_S)
 
     def _end_tasks(self, error: BaseException | None) -> None:
         assert self._tracker is not None

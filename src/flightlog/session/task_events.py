@@ -56,13 +56,11 @@ def failure(task: Task, attempt: int, span_id: str, outcome: Outcome, error: Bas
 
 def ended(task: Task, outcome: Outcome, trace_id: str) -> TaskEnded:
     """The task is over: the one end it has."""
-    seconds, cpu_s = outcome.duration_s, outcome.cpu_s
     facts: dict[str, Any] = {
         "timestamp": outcome.ended or "", "task": task.name, "task_id": task.task_id, "attempt": task.attempt,
         "component": task.component, "trace_id": trace_id, "span_id": task.span_id, "parent_id": task.parent_id,
-        "args": task.args, "args_digest": task.args_digest, "worker": outcome.worker, "duration_s": seconds,
-        "queue_s": outcome.queue_s, "cpu_s": cpu_s, "cpu_scope": outcome.cpu_scope,
-        "cpu_percent": 100 * cpu_s / seconds if cpu_s is not None and seconds else None,
+        "args": task.args, "args_digest": task.args_digest, "worker": outcome.worker, "duration_s": outcome.duration_s,
+        "queue_s": outcome.queue_s, "cpu_s": outcome.cpu_s, "cpu_scope": outcome.cpu_scope,
         "peak_rss_bytes": outcome.peak_rss_bytes, "rss_scope": outcome.rss_scope,
         "read_bytes": outcome.read_bytes, "write_bytes": outcome.write_bytes,
         "tags": outcome.tags, "metrics": outcome.metrics, "nonfinite": outcome.nonfinite,

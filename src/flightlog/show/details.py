@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.show.phrases import call_text, count_text, first_line, innermost, last_line, moment_text
 from flightlog.show.table import facts, table
-from flightlog.show.terminal import Ink, clean, fit
+from flightlog.show.terminal import Ink, clean, fit, wrap
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
@@ -156,8 +156,8 @@ def _resources(summary: Summary, ink: Ink) -> list[str]:
     pairs: list[tuple[str, str]] = []
     if use.process is not None:
         tree = use.process
-        if tree.cpu_percent.mean is not None and tree.cpu_percent.max is not None:
-            cores = f"{tree.cpu_percent.mean / 100:.2f} cores mean, {tree.cpu_percent.max / 100:.2f} max"
+        if tree.cpu_cores.mean is not None and tree.cpu_cores.max is not None:
+            cores = f"{tree.cpu_cores.mean:.2f} cores mean, {tree.cpu_cores.max:.2f} max"
             pairs.append(("Process CPU", cores))
         if tree.peak_rss_bytes is not None:
             pairs.append(("Process memory", f"{format_bytes(tree.peak_rss_bytes)} peak"))
@@ -201,22 +201,30 @@ def _artifacts(summary: Summary, width: int, ink: Ink) -> list[str]:
 
 
 def _recording(summary: Summary, width: int, ink: Ink) -> list[str]:
-    found, cost = summary.completeness, summary.overhead
+    run, found, cost = summary.run, summary.completeness, summary.overhead
     whole = found.lines + found.lost_lines
+    never_closed = run.end_time is None and run.status != "running"
     if found.lost_lines:
         lost = ink("bad", f"{format_count(found.lost_lines)} lost")
         state = f"{format_count(found.lines)} of {format_count(whole)} lines, {lost}"
+        state += "; the run was not closed" if never_closed else ""
+    elif never_closed:
+        state = f"{count_text(found.lines, 'line')} read; the run was not closed"
     elif found.problems:
         state = f"{count_text(found.lines, 'line')}, none known to be lost"
     else:
         state = f"complete: {format_count(found.lines)} of {format_count(whole)} lines"
     pairs = [("Completeness", state)]
     if cost.background_cpu_s is not None:
-        share = f" ({format_percent(cost.percent / 100)} of one core)" if cost.percent is not None else ""
-        pairs.append((
-            "Overhead",
-            f"{format_duration(cost.background_cpu_s)} of CPU{share}, {format_bytes(cost.bytes)} written",
-        ))  # fmt: skip
-    remarks = [fit(f"  - {clean(problem)}", width) for problem in found.problems[:FEW]]
-    more = _more(len(found.problems), len(remarks), "remark")
+        # A share of next to no time says nothing.
+        lasted = cost.percent is not None and run.duration_s is not None and run.duration_s >= 1
+        share = f" ({format_percent((cost.percent or 0) / 100)} of one core)" if lasted else ""
+        spent = f"{format_duration(cost.background_cpu_s)} of CPU in the background"
+        if cost.foreground_s is not None:
+            spent = f"about {format_duration(cost.foreground_s)} in the program's threads, {spent}"
+        pairs.append(("Overhead", f"{spent}{share}; {format_bytes(cost.bytes)} written"))
+    said = (*found.problems, *found.notes)
+    shown = said[:FEW]
+    remarks = [line for text in shown for line in wrap(clean(text), width, first="  - ", rest="    ")]
+    more = _more(len(said), len(shown), "remark")
     return [ink("head", "Recording:"), *facts(pairs, ink=ink), *remarks, *more]

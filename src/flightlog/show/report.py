@@ -48,7 +48,7 @@ def _title(summary: Summary, width: int, ink: Ink) -> list[str]:
         ("Duration", format_duration(run.duration_s)),
         ("Status", _status(summary, ink)),
     ]
-    if run.error:
+    if run.error and run.error not in _remarks(summary):
         pairs.append(("Error", ink("bad", fit(clean(run.error), max(20, width - 11)))))
     return [rule, ink("title", title), rule, *facts(pairs, ink=ink, indent="")]
 
@@ -57,14 +57,21 @@ def _status(summary: Summary, ink: Ink) -> str:
     run = summary.run
     style = {"completed": "good", "running": "name"}.get(run.status, "bad")
     text = ink(style, clean(run.status))
+    remarks = ", ".join(map(clean, _remarks(summary)))
+    return f"{text} ({remarks})" if remarks else text
+
+
+def _remarks(summary: Summary) -> list[str]:
+    """What stands next to the status: how the run ended, or when it was last heard of."""
+    run = summary.run
     remarks = []
     if run.signal is not None:
-        remarks.append(clean(run.signal))
+        remarks.append(run.signal)
     elif run.exit_code:
         remarks.append(f"exit code {run.exit_code}")
     if run.last_seen is not None:
         remarks.append(f"last heard of {moment_text(run.last_seen)}")
-    return f"{text} ({', '.join(remarks)})" if remarks else text
+    return remarks
 
 
 def _tasks(summary: Summary, width: int, ink: Ink) -> list[str]:
@@ -90,6 +97,9 @@ def _tasks(summary: Summary, width: int, ink: Ink) -> list[str]:
         inside = ", ".join(part for part in (clean(slowest.task), args_text(slowest.args, width)) if part)
         longest = fit(f"{format_duration(slowest.duration_s)} ({inside})", max(30, width - 17))
         pairs += [("Avg duration", format_duration(tasks.duration_s.mean)), ("Max duration", longest)]
+        if tasks.queue_s.max:
+            waited = f"{format_duration(tasks.queue_s.mean)} on average, {format_duration(tasks.queue_s.max)} at most"
+            pairs.append(("Queued", waited))
     return [ink("head", "Tasks:"), *facts(pairs, ink=ink)]
 
 

@@ -2,34 +2,64 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flightlog.show.phrases import moment_text
 from flightlog.show.table import table
-from flightlog.show.terminal import Ink
+from flightlog.show.terminal import Ink, clean, cut_middle, fit, width_of
 from flightlog.units import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from flightlog.store.catalogue import RunEntry
 
 
-def runs_text(entries: Sequence[RunEntry], *, width: int = 100, color: bool = False) -> str:
-    """A row a run, in the order given; ends in a newline, and is empty for no run."""
+_LEFT = ("Status", "Started", "Tasks")
+_DISPENSABLE = ("Started", "Size", "Tasks", "Duration")
+"""Columns in the order they are left out for room. When a run started stands in its name, too."""
+_TOKEN = 9
+"""Characters at the end of a run's name, dash included, that tell it from others and name it to every command."""
+
+
+def runs_text(entries: Sequence[RunEntry], *, width: int | None = None, color: bool = False) -> str:
+    """A row a run, in the order given; ends in a newline, and is empty for no run.
+
+    No row is wider than `width` columns: columns are left out for that, then names of runs cut in their middle. None
+    is as wide as it takes.
+    """
     if not entries:
         return ""
-    rows = [
-        (entry.run_id, entry.status, moment_text(entry.start_time),
-         "" if entry.duration_s is None else format_duration(entry.duration_s), _tasks(entry),
-         "" if entry.size_bytes is None else format_bytes(entry.size_bytes))
-        for entry in entries
-    ]  # fmt: skip
-    head = ("Run", "Status", "Started", "Duration", "Tasks", "Size")
-    # A run's name is what one copies from here, so it is never cut.
-    lines = table(
-        head, rows, width=max(width, 200), ink=Ink(color), left=("Status", "Started", "Tasks"), indent=""
-    )  # fmt: skip
-    return "\n".join(lines) + "\n"
+    columns = {
+        "Run": [clean(entry.run_id) for entry in entries],
+        "Status": [entry.status for entry in entries],
+        "Started": [moment_text(entry.start_time) for entry in entries],
+        "Duration": ["" if e.duration_s is None else format_duration(e.duration_s) for e in entries],
+        "Tasks": [_tasks(entry) for entry in entries],
+        "Size": ["" if e.size_bytes is None else format_bytes(e.size_bytes) for e in entries],
+    }
+    ink = Ink(color)
+    if width is None:
+        return "\n".join(_rows(columns, ink)) + "\n"
+    for name in _DISPENSABLE:
+        if _columns_of(columns) <= width:
+            break
+        del columns[name]
+    room = width - (_columns_of(columns) - max(map(width_of, columns["Run"])))
+    columns["Run"] = [cut_middle(name, max(room, _TOKEN + 1), _TOKEN) for name in columns["Run"]]
+    if _columns_of(columns) > width:
+        del columns["Status"]
+        columns["Run"] = [fit(name, width) for name in columns["Run"]]
+    return "\n".join(_rows(columns, ink)) + "\n"
+
+
+def _rows(columns: dict[str, list[str]], ink: Ink) -> list[str]:
+    rows = list(zip(*columns.values(), strict=True))
+    return table(tuple(columns), rows, width=sys.maxsize, ink=ink, left=_LEFT, indent="")
+
+
+def _columns_of(columns: dict[str, list[str]]) -> int:
+    return max(map(width_of, _rows(columns, Ink(False))))
 
 
 def _tasks(entry: RunEntry) -> str:

@@ -52,6 +52,27 @@ def fit(text: str, width: int) -> str:
     return "".join(kept) + "…"
 
 
+def cut_middle(text: str, width: int, keep: int) -> str:
+    """Clean text cut to so many columns before its last `keep` characters; these go, too, where there is no room."""
+    if width_of(text) <= width:
+        return text
+    end = text[len(text) - keep :]
+    room = width - width_of(end)
+    return fit(text, room) + end if room > 0 else fit(end, max(width, 1))
+
+
+def wrap(text: str, width: int, *, first: str = "", rest: str = "") -> list[str]:
+    """Clean text in lines of so many columns, broken between words only: a longer word stands in full."""
+    lines, line = [], first
+    for number, word in enumerate(text.split()):
+        if number and width_of(line) + 1 + width_of(word) > width:
+            lines.append(line)
+            line = rest + word
+        else:
+            line += f" {word}" if number else word
+    return [*lines, line]
+
+
 def pad(text: str, width: int, *, right: bool = False) -> str:
     """Clean text filled up with blanks to so many columns, on its left if it shall stand right."""
     blanks = " " * (width - width_of(text))

@@ -49,6 +49,8 @@ class WriterInfo(Struct, kw_only=True):
     started: str = ""
     heartbeat: str = ""
     closed: bool = False
+    died: bool = False
+    """Its process ended without closing; every line it had recorded was found all the same."""
     owner: bool = False
     wall_anchor_ns: int = 0
     """Unix time at the writer's monotonic zero: every timestamp of the writer is this plus monotonic time."""
@@ -62,6 +64,8 @@ class WriterInfo(Struct, kw_only=True):
     """Other things worth counting: values cleaned, late events, subscriber drops."""
     drain_s: float = 0.0
     background_cpu_s: float = 0.0
+    line_cost_s: float | None = None
+    """What recording a span costs the program here, measured once by the recorder itself."""
     bytes: int = 0
 
 

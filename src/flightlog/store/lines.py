@@ -155,7 +155,9 @@ class Scan:
                 return False
         else:
             self.unnumbered += 1
-        if type(event) is UnknownEvent:
+        if type(event) is UnknownEvent and not self.stream.startswith(
+            "user."
+        ):  # users' kinds are theirs to know
             self.unknown += 1
         moment = event.timestamp
         if moment > self.last and len(moment) == 27:  # as Flightlog writes them, which sorts as text

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from flightlog.events.codec import Decoded
 from flightlog.store.coverage import Coverage
+from flightlog.store.definitions import learn_definitions
 from flightlog.store.layout import WriterInfo
 from flightlog.store.lines import AnyEvent, Scan
 from flightlog.store.parts import find_parts
@@ -43,6 +44,8 @@ class Completeness:
     """Those of them that did not say they were done."""
     problems: tuple[str, ...]
     """All of this in sentences; empty for a run that is whole."""
+    notes: tuple[str, ...] = ()
+    """What the recorder counted beside lines: what it could not take, what subscribers missed."""
 
     @property
     def lost_lines(self) -> int:
@@ -65,12 +68,14 @@ class Reading:
 
     def events(self, stream: str) -> Iterator[AnyEvent]:
         """Every event of a stream once, in the order of `Scan`."""
+        learn_definitions(self._run, stream)
         scan = Scan(self._run, stream)
         yield from scan.events()
         self._scans[stream] = scan
 
     def records(self, stream: str) -> Iterator[Decoded]:
         """Every event of a stream once, with the fields its declaration does not know."""
+        learn_definitions(self._run, stream)
         scan = Scan(self._run, stream)
         yield from scan.records()
         self._scans[stream] = scan
@@ -105,6 +110,7 @@ class Reading:
             writers=len(seen),
             writers_open=len(unclosed),
             problems=(*self._problems, *self._sentences(scans, unclosed)),
+            notes=tuple(self._notes()),
         )
 
     def _read_the_rest(self) -> None:
@@ -127,6 +133,15 @@ class Reading:
             number = max(seen.missing(known), refused)
             if number:
                 yield writer, number, list(seen.gaps(known))
+
+    def _notes(self) -> Iterator[str]:
+        for count, what in _COUNTED.items():
+            number = sum(info.counts.get(count, 0) for info in self._writers.values())
+            if number:
+                yield f"{number:,} {what}"
+        died = sum(info.died for info in self._writers.values())
+        if died:
+            yield f"{died:,} recording processes ended without a word; all they had recorded is here"
 
     def _sentences(self, scans: Sequence[Scan], unclosed: Sequence[str]) -> Iterator[str]:
         for scan in scans:
@@ -151,6 +166,16 @@ class Reading:
             names = ", ".join(unclosed[:3]) + (", …" if len(unclosed) > 3 else "")
             count = "1 writer has" if len(unclosed) == 1 else f"{len(unclosed)} writers have"
             yield f"{count} not closed ({names}): lines after the last one seen cannot be counted"
+
+
+_COUNTED = {
+    "events_failed": "events could not be recorded",
+    "metrics_not_numbers": "metrics were given no number",
+    "spans_open_at_close": "spans were open when the run closed",
+    "spans_unattributed": "spans could belong to several runs and are in none",
+    "subscriber_dropped": "events were missed by subscribers that were too slow; they are in the files",
+    "subscriber_errors": "errors were raised by subscribers",
+}
 
 
 def _lines(number: int) -> str:

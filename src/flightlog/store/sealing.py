@@ -15,8 +15,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -70,19 +71,23 @@ class SealResult:
 
 
 def seal(
-    path: Path, *, writers_alive: Callable[[WriterInfo], bool], step: Step = lambda _done: None
+    path: Path,
+    *,
+    writers_alive: Callable[[WriterInfo], bool],
+    held: bool = False,
+    step: Step = lambda _done: None,
 ) -> SealResult:
     """Fold the lines of every writer that is closed or dead into the run's top-level files.
 
     Nothing is done while the owner of the run is alive and not closed, since it writes these files itself, nor
     while another process seals the same run. Folders of writers that live, and of writers that left no
     `writer.json`, stay as they are. May be run again at any time, and after a crash at any point. A disk that
-    refuses gives a `problem`. `step` is told what was just done, for tests.
+    refuses gives a `problem`. `held` says that the caller is the `sole_sealer` already. `step` is told what was just done, for tests.
     """
     folded = 0
     left: dict[str, str] = {}
     try:
-        with _sole_sealer(path) as alone:
+        with nullcontext(True) if held else sole_sealer(path) as alone:
             if not alone:
                 return SealResult(0, (), {}, "another process is sealing the run")
             folders = {writer: folder for folder, writer in writer_folders(path)}
@@ -128,18 +133,24 @@ def _part_writers(
 
 
 @contextmanager
-def _sole_sealer(path: Path) -> Iterator[bool]:
-    """Whether no other process seals this run; the kernel lets go of the lock when its holder dies."""
+def sole_sealer(path: Path, wait_s: float = 0.0) -> Iterator[bool]:
+    """Whether no other process seals this run, after waiting for so long; the kernel lets go when a holder dies."""
     fd = os.open(path, os.O_RDONLY)
+    deadline = time.monotonic() + wait_s
     try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
+        while True:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < deadline:
+                    time.sleep(0.05)
+                    continue
+                yield False
+                return
+            except OSError:
+                pass  # a file system without locks: one process seals at a time by custom
+            yield True
             return
-        except OSError:
-            pass  # a file system without locks: one process seals at a time by custom
-        yield True
     finally:
         os.close(fd)
 
@@ -282,7 +293,10 @@ def _note_writers(path: Path, done: Iterable[WriterInfo]) -> None:
     file = path / layout.RECORDER
     recorder = read_document(file, RecorderInfo).value
     writers = {info.writer: info for info in (recorder.writers if recorder else [])}
-    writers |= {info.writer: info for info in done}
+    for info in done:
+        info.died = info.died or not info.closed
+        info.closed = True  # nothing will follow, and nothing it had recorded is missing
+        writers[info.writer] = info
     ordered = sorted(writers.values(), key=lambda info: (not info.owner, info.started, info.writer))
     write_document(file, RecorderInfo(writers=ordered), durable=True)
 

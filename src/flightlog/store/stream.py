@@ -11,12 +11,19 @@ from collections import deque
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
+from types import FrameType
 
 from flightlog.store import layout
+from flightlog.store.segment import SegmentFile
 from flightlog.store.tail import SIZE, Tail
 
 ROTATE_BYTES = 1 << 30
 BACKLOG_BYTES = 1 << 18
+SLOW_S = 1.0
+"""A disk that takes longer than this for a tail is left to the pulse: the program waits for it no more.
+
+Lines then wait in memory, which a kill would take away; so it must be a disk that hangs, and not a busy machine.
+"""
 _RETRY_S = 0.2
 _NO_MMAP = {errno.ENODEV, errno.EOPNOTSUPP, errno.ENOSYS}
 
@@ -29,10 +36,11 @@ class StreamWriter:
     """Appends lines to one file that nobody else writes.
 
     The fast path is `put(line)`, without a lock; where it raises ValueError the caller hands the line to
-    `overflow(line)`, which never raises. A line either of them took survives `kill -9`. While the disk refuses
-    (full, read-only, gone, no file descriptors left) up to `BACKLOG_BYTES` wait in memory, the rest is counted
-    in `lost` and `reasons`, and writing goes on as soon as it can. Safe for any number of threads, for signal
-    handlers and for finalizers; not across `fork`, where the child makes a writer of its own.
+    `overflow(line)`, which raises nothing of its own. A line either of them took survives `kill -9`. While the disk
+    refuses (full, read-only, gone, no file descriptors left) or is slow, up to `BACKLOG_BYTES` wait in memory, the
+    rest is counted in `lost` and `reasons`, and writing goes on as soon as it can. Safe for any number of threads,
+    for signal handlers, for exceptions that these raise, and for finalizers; not across `fork`, where the child makes
+    a writer of its own. `on_trouble` is called without any lock held.
     """
 
     def __init__(
@@ -42,7 +50,8 @@ class StreamWriter:
         stream: str,
         *,
         rotate_bytes: int = ROTATE_BYTES,
-        on_trouble: Callable[[str], None] = lambda _reason: None,
+        slow_s: float = SLOW_S,
+        on_trouble: Callable[[str, str], None] = lambda _kind, _message: None,
         on_open: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -51,31 +60,36 @@ class StreamWriter:
         self.number = self._numbers.__next__
         self.lost = 0
         self.reasons: dict[str, int] = {}
-        self.bytes = 0
         self.drain_s = 0.0
-        self._file, self._folder, self._stream = file, folder, stream
-        self._rotate_bytes, self._rotations = rotate_bytes, 0
+        self._segment = SegmentFile(file, folder, stream, rotate_bytes)
+        self._folder, self._stream = folder, stream
         self._on_trouble, self._on_open, self._clock = on_trouble, on_open, clock
+        self._slow_s = slow_s
         self._lock = threading.RLock()
-        self._busy = False
-        self._reentered: deque[bytes] = deque()
+        self._busy: FrameType | None = None  # who is in here; one that an exception has thrown out is not
+        self._waiting: deque[bytes] = deque()  # lines that met a lock: a signal handler's, or a slow disk's
         self._backlog: deque[bytes] = deque()
         self._backlog_bytes = 0
         self._begun = b""
-        self._fd: int | None = None
-        self._size = 0
         self._tails: tuple[Tail, Tail] | None = None  # the one lines go into, the other one
         self._retry_at = 0.0
+        self._slow = False
         self._closed = False
-        self._dirty = False
+        self._last_reason = "the disk refused"
+        self._troubles: deque[tuple[str, str]] = deque(maxlen=16)
 
     @property
     def lines(self) -> int:
         """How many numbers were given out."""
         return int(repr(self._numbers)[6:-1])  # a count shows its next value nowhere else
 
+    @property
+    def written(self) -> int:
+        """How much was appended to files."""
+        return self._segment.written
+
     def overflow(self, line: bytes) -> None:
-        """Take a line that did not fit; drains, opens, retries or counts, and never raises."""
+        """Take a line that did not fit: drain, open, retry, wait or count."""
         self._locked(lambda: self._place(line), line)
 
     def flush(self) -> None:
@@ -85,16 +99,17 @@ class StreamWriter:
     def sync(self) -> None:
         """Flush, and wait until the disk has it; writers go on meanwhile."""
         self.flush()
-        with self._lock:
-            fd = os.dup(self._fd) if self._fd is not None and self._dirty else None
-            self._dirty = False
-        if fd is not None:
-            try:
-                os.fsync(fd)
-            except OSError as error:
-                self._trouble(error)
-            finally:
+        fd = None
+        try:
+            with self._lock:
+                fd = self._segment.duplicate()
+            self._segment.sync(fd)
+        except OSError as error:
+            self._trouble(error)
+        finally:
+            if fd is not None:
                 os.close(fd)
+        self._report()
 
     def check(self) -> None:
         """Notice that the file was removed under us, and write all of it again in its place."""
@@ -108,34 +123,53 @@ class StreamWriter:
         """Forget everything without touching the disk: what a forked child does with its parent's writer."""
         self.put = _refuse
         self._closed = True
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            os.close(fd)
+        self._segment.close()
 
-    # Everything below runs under the lock, once at a time: a signal handler or finalizer that records while its
-    # own thread is in here leaves its line in `_reentered`.
+    # Everything below runs under the lock, once at a time. A signal handler or finalizer that records while its own
+    # thread is in here, and a thread that has waited for a slow disk for long enough, leave their line in `_waiting`.
 
     def _locked(self, work: Callable[[], None], line: bytes | None = None) -> None:
-        with self._lock:
-            if self._busy:
-                if line is not None:
-                    self._reentered.append(line)
+        held = False
+        try:
+            held = self._lock.acquire(timeout=self._slow_s if line is not None else -1)
+            if not held:
+                self._slow = True
+            if not held or _is_running(self._busy):
+                self._set_aside(line or b"")
                 return
-            self._busy = True
             try:
+                self._busy = sys._getframe()
                 work()
-                while self._reentered:
-                    self._place(self._reentered.popleft())
+                while self._waiting:
+                    self._place(self._waiting.popleft())
             except OSError as error:
                 self._trouble(error)
             finally:
-                self._busy = False
+                self._busy = None
+        finally:
+            if held:
+                self._lock.release()
+            self._release_what_was_left()
+        self._report()
+
+    def _release_what_was_left(self) -> None:
+        """An exception of a signal handler may strike just behind an `acquire`: the lock must not stay taken."""
+        while not _is_running(self._busy) and self._lock._is_owned():  # type: ignore[attr-defined]
+            self._lock.release()
+
+    def _set_aside(self, line: bytes) -> None:
+        if not line:
+            return
+        if len(self._waiting) * len(line) > BACKLOG_BYTES:
+            self._lose("the disk was too slow", line)
+        else:
+            self._waiting.append(line)
 
     def _place(self, line: bytes) -> None:
         if self._closed:
-            self._lose("recorded after the run had closed")
+            self._lose("recorded after the run had closed", line)
             return
-        if self._fd is None and not self._try_open():
+        if self._segment.fd is None and not self._try_open():
             self._wait(line)
             return
         try:
@@ -145,26 +179,35 @@ class StreamWriter:
             pass
         if self._tails is None or len(line) > SIZE:
             self._append(line)
-        elif self._swap():
-            self.put(line)
-            self._try_drain()
-        else:
+        elif not self._swap():
             self._wait(line)
+        else:
+            try:
+                self.put(line)
+            except ValueError:
+                self._append(line)
+            if not self._slow:
+                self._try_drain()
 
     def _swap(self) -> bool:
-        """Turn the tails round, so that lines go on while the full one is drained; False while the disk refuses."""
+        """Turn the tails round, so that lines go on while the full one is drained; False while the disk refuses.
+
+        An exception may strike between any two steps (a handler's, Ctrl-C): each step leaves a state to go on from.
+        """
         assert self._tails is not None
         current, other = self._tails
-        if not other.empty() and not self._try_drain():
+        if not other.empty() and (self._slow or not self._try_drain()):
             return False
-        current.shut()
-        self._tails = (other, current)
+        other.reopen()
         self.put = _guarded(other.put, self._lock)
+        self._tails = (other, current)
+        current.shut()
         return True
 
     def _flush(self) -> None:
-        if self._closed or (self._fd is None and not (self._backlog and self._try_open())):
+        if self._closed or (self._segment.fd is None and not (self._backlog and self._try_open())):
             return
+        self._slow = False
         if self._tails is not None and not self._tails[0].empty():
             self._swap()
         self._try_drain()
@@ -177,31 +220,35 @@ class StreamWriter:
         self._backlog_bytes += len(line)
         self._try_drain()
         if self._backlog and self._backlog_bytes > BACKLOG_BYTES:
-            self._backlog_bytes -= len(self._backlog.pop())
-            self._lose(self._last_reason)
+            last = self._backlog.pop()
+            self._backlog_bytes -= len(last)
+            self._lose(self._last_reason, last)
 
     def _try_drain(self) -> bool:
         """Write what may be written; False while the disk refuses."""
-        if self._fd is None or self._clock() < self._retry_at:
+        fd = self._segment.fd
+        if fd is None or self._clock() < self._retry_at:
             return False
         before = time.perf_counter()
         try:
-            self._drain(self._fd)
+            self._segment.restore()
+            self._drain(fd)
+            self._segment.rotate()
         except OSError as error:
             self._retry_at = self._clock() + _RETRY_S
             self._trouble(error)
             return False
         finally:
-            self.drain_s += time.perf_counter() - before
-        if self._size >= self._rotate_bytes:
-            self._rotate()
+            spent = time.perf_counter() - before
+            self.drain_s += spent
+            self._slow = spent > self._slow_s
         return True
 
     def _drain(self, fd: int) -> None:
         """The line that was begun, then the tail that lines do not go into, then the backlog."""
         self._continue(fd)
         if self._tails is not None and not self._tails[1].empty():
-            self._note_written(self._tails[1].drain(fd))
+            self._segment.note(self._tails[1].drain(fd))
         while self._backlog:
             self._begun = self._backlog.popleft()
             self._backlog_bytes -= len(self._begun)
@@ -211,27 +258,24 @@ class StreamWriter:
         """Bring the line that was begun to its end, before anything else is written."""
         while self._begun:
             done = os.write(fd, self._begun)
-            self._note_written(done)
+            self._segment.note(done)
             self._begun = self._begun[done:]
 
     def _wait(self, line: bytes) -> None:
         if self._backlog_bytes + len(line) > BACKLOG_BYTES:
-            self._lose(self._last_reason)
+            self._lose(self._last_reason, line)
             return
         self._backlog.append(line)
         self._backlog_bytes += len(line)
-
-    def _note_written(self, size: int) -> None:
-        self._size += size
-        self.bytes += size
-        self._dirty = True
 
     def _try_open(self) -> bool:
         if self._clock() < self._retry_at:
             return False
         try:
-            self._open()
+            self._segment.open()
+            self._open_tails()
         except OSError as error:
+            self._segment.close()
             self._retry_at = self._clock() + _RETRY_S
             self._trouble(error)
             return False
@@ -239,99 +283,61 @@ class StreamWriter:
         self._try_drain()
         return True
 
-    def _open(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            tails = self._open_tails()
-        except OSError:
-            os.close(fd)
-            raise
-        self._fd, self._tails, self._size = fd, tails, os.fstat(fd).st_size
-        self.put = _guarded(tails[0].put, self._lock) if tails else _refuse
-
-    def _open_tails(self) -> tuple[Tail, Tail] | None:
-        """The two tails, or None where the file system cannot map files: then each line is written by itself."""
+    def _open_tails(self) -> None:
+        """Two tails; none where the file system cannot map files: then each line is written by itself."""
         paths = [layout.tail_file(self._folder, self._stream, side) for side in "ab"]
         try:
-            return Tail(paths[0]), Tail(paths[1])
+            self._tails = Tail(paths[0]), Tail(paths[1])
+            self.put = _guarded(self._tails[0].put, self._lock)
         except OSError as error:
+            self._tails, self.put = None, _refuse
             for path in paths:
                 path.unlink(missing_ok=True)
-            if error.errno in _NO_MMAP:
-                return None
-            raise
-
-    def _rotate(self) -> None:
-        """Put the full file aside; both tails may hold newer lines, which is no matter to a reader."""
-        number = self._rotations + 1
-        assert self._fd is not None
-        try:
-            aside = layout.rotated_file(self._folder, self._stream, number)
-            self._file.rename(aside)
-            fd = os.open(self._file, os.O_CREAT | os.O_RDWR | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            self._trouble(error)
-            return
-        os.fsync(self._fd)
-        os.close(self._fd)
-        self._fd, self._size, self._rotations = fd, 0, number
+            if error.errno not in _NO_MMAP:
+                raise
 
     def _recover(self) -> None:
-        if self._fd is None or self._closed:
+        if self._closed or not self._segment.vanished():
             return
-        ours = os.fstat(self._fd)
-        try:
-            there = self._file.stat()
-            if (there.st_dev, there.st_ino) == (ours.st_dev, ours.st_ino):
-                return
-        except FileNotFoundError:
-            pass
-        self._on_trouble(f"{self._file} was removed or replaced while it was written; it is written again")
-        old, old_tails = self._fd, self._tails
-        self._drain(old)
-        for tail in old_tails or ():
-            tail.drain(old)
-        self.put, self._fd, self._tails = _refuse, None, None
-        try:
-            self._open()
-        except OSError:
-            self._fd, self._tails = old, old_tails  # unlinked, but it keeps the lines until we can move them
-            if old_tails:
-                self.put = _guarded(old_tails[0].put, self._lock)
-            raise
-        assert self._fd is not None
-        offset = 0
-        while chunk := os.pread(old, 1 << 20, offset):
-            offset += len(chunk)
-            view = memoryview(chunk)
-            while view:
-                view = view[os.write(self._fd, view) :]
-        os.close(old)
-        for tail in old_tails or ():
+        self._troubles.append(
+            ("removed", f"{self._segment.file} was removed while it was written; it is written again")
+        )
+        old, self.put = self._tails, _refuse
+        for tail in old or ():
+            tail.shut()
+        if self._segment.fd is not None and self._tails is not None:
+            self._drain(self._segment.fd)  # into the removed file, which is copied as a whole
+            self._segment.note(self._tails[0].drain(self._segment.fd))
+        self._segment.replace()
+        self._open_tails()
+        for tail in old or ():
             tail.close()
+        self._try_drain()
 
     def _close(self) -> None:
         if self._closed:
             return
-        self._retry_at = 0.0
-        if self._fd is None and self._backlog:
+        self._retry_at, self._slow = 0.0, False
+        if self._segment.fd is None and self._backlog:
             self._try_open()
         self.put = _refuse
-        if self._fd is not None:
-            self._close_files(self._fd)
-        for _ in range(len(self._backlog) + bool(self._begun)):
-            self._lose(self._last_reason)
+        self._close_tails()
+        self._segment.close()
+        for line in (*self._backlog, *([self._begun] if self._begun else [])):
+            self._lose(self._last_reason, line)
         self._backlog.clear()
         self._closed = True
 
-    def _close_files(self, fd: int) -> None:
+    def _close_tails(self) -> None:
         tails = (self._tails[1], self._tails[0]) if self._tails else ()
+        for tail in tails:
+            tail.shut()
         try:
-            self._drain(fd)
-            for tail in tails:
-                self._note_written(tail.drain(fd))
+            if self._segment.fd is not None:
+                self._segment.restore()
+                self._drain(self._segment.fd)
+                for tail in tails:
+                    self._segment.note(tail.drain(self._segment.fd))
         except OSError as error:
             self._trouble(error)  # the lines stand in the tails' files, where readers find them
         for tail in tails:
@@ -339,22 +345,29 @@ class StreamWriter:
             tail.close()
             if not left:
                 tail.path.unlink(missing_ok=True)
-        os.close(fd)
-        self._fd, self._tails = None, None
+        self._tails = None
 
-    def _lose(self, reason: str) -> None:
-        self.lost += 1
-        self.reasons[reason] = self.reasons.get(reason, 0) + 1
-
-    _last_reason = "the disk refused"
+    def _lose(self, reason: str, lines: bytes) -> None:
+        number = max(lines.count(b"\n"), 1)
+        self.lost += number
+        self.reasons[reason] = self.reasons.get(reason, 0) + number
 
     def _trouble(self, error: OSError) -> None:
-        self._last_reason = _reason(error)
-        self._on_trouble(f"cannot write {self._file}: {self._last_reason}")
+        self._last_reason = error.strerror or str(error)
+        self._troubles.append((self._last_reason, f"cannot write {self._segment.file}: {self._last_reason}"))
+
+    def _report(self) -> None:
+        """Say what went wrong, now that no lock is held: a log handler may record, too."""
+        while self._troubles:
+            self._on_trouble(*self._troubles.popleft())
 
 
-def _reason(error: OSError) -> str:
-    return error.strerror or str(error)
+def _is_running(frame: FrameType | None) -> bool:
+    """Whether a call is still on this thread's stack."""
+    here: FrameType | None = sys._getframe() if frame is not None else None
+    while here is not None and here is not frame:
+        here = here.f_back
+    return here is not None
 
 
 def _guarded(put: Callable[[bytes], int], lock: threading.RLock) -> Callable[[bytes], int]:

@@ -42,6 +42,12 @@ class Tail:
             self._shut_at = self._map.tell()
             self._map.seek(0, os.SEEK_END)
 
+    def reopen(self) -> None:
+        """Let lines in again, if the tail was shut with nothing in it."""
+        if self._shut_at is not None and self.empty():
+            self._drained, self._shut_at = 0, None
+            self._map.seek(0)
+
     def empty(self) -> bool:
         """Whether nothing stands in it."""
         return self._map[0] == 0

@@ -17,7 +17,7 @@ class RunWriter:
     """The streams of one process in one run, opened as they are first used.
 
     The owner, the process that made the run, writes the top-level files; any other process writes files of its
-    own in its folder. `on_trouble` is told each time the disk refuses, `on_open` each time a stream opens its file.
+    own in its folder. `on_trouble` is told the kind and the story each time the disk refuses, `on_open` each time a stream opens its file.
     Thread-safe; a forked child must call
     `abandon` and make a writer of its own.
     """
@@ -28,7 +28,7 @@ class RunWriter:
         info: layout.WriterInfo,
         *,
         rotate_bytes: int = ROTATE_BYTES,
-        on_trouble: Callable[[str], None] = lambda _reason: None,
+        on_trouble: Callable[[str, str], None] = lambda _kind, _message: None,
         on_open: Callable[[], None] = lambda: None,
     ) -> None:
         self.info = info
@@ -37,7 +37,7 @@ class RunWriter:
         self._rotate_bytes = rotate_bytes
         self._on_trouble = on_trouble
         self._on_open = on_open
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may record in the middle of it
         self._streams: dict[str, StreamWriter] = {}
         self._closed = False
 
@@ -94,7 +94,7 @@ class RunWriter:
             for reason, number in writer.reasons.items():
                 reasons[reason] = reasons.get(reason, 0) + number
         info.reasons = reasons
-        info.bytes = sum(writer.bytes for _, writer in streams)
+        info.bytes = sum(writer.written for _, writer in streams)
         info.drain_s = sum(writer.drain_s for _, writer in streams)
         return info
 
@@ -107,7 +107,8 @@ class RunWriter:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_document(self.folder / layout.WRITER, info)
         except OSError as error:
-            self._on_trouble(f"cannot write {self.folder / layout.WRITER}: {error.strerror or error}")
+            reason = error.strerror or str(error)
+            self._on_trouble(reason, f"cannot write {self.folder / layout.WRITER}: {reason}")
 
 
 def make_writer_info(
