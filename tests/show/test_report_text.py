@@ -72,6 +72,7 @@ Tasks:
   Failed:        0
   Avg duration:  4.1s
   Max duration:  4.5s (run_simulation, scenario_id=7)
+  Queued:        2.5s on average, 5.0s at most
 
 Workers:
   Peak:             4
