@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import select
 import shutil
 import signal
 import subprocess
@@ -291,9 +292,14 @@ class Terminal:
         os.close(slave)
         self.seen = b""
 
-    def read_until(self, text: bytes) -> None:
+    def read_until(self, text: bytes, *, pressing: bytes = b"") -> None:
+        """Read on until that was shown; press a key for it, and again where nothing came of it, as people do."""
+        self.press(pressing)
         while text not in self.seen:
-            self.seen += os.read(self.master, 4096)
+            if pressing and not select.select([self.master], [], [], 5.0)[0]:
+                self.press(pressing)
+            else:
+                self.seen += os.read(self.master, 4096)
 
     def read_all(self) -> bytes:
         while True:
@@ -398,8 +404,7 @@ def test_ctrl_z_stops_flightlog_with_the_command_and_both_go_on(terminal):
     script = "echo ready; read line; echo $line"
     shell = terminal("sh", "-c", script, before=[sys.executable, "-c", SHELL])
     shell.read_until(b"ready\r\n")
-    shell.press(b"\x1a")
-    shell.read_until(b"stopped True\r\n")
+    shell.read_until(b"stopped True\r\n", pressing=b"\x1a")
     shell.press(b"went on\n")
     assert b"went on\r\nwent on\r\n" in shell.read_all()  # the terminal's echo, and the command's
     assert shell.process.wait() == 0
