@@ -104,8 +104,8 @@ def durable() -> dict[str, float]:
     """Nanoseconds a span: ours, and the peer's as it comes and as lean as can be."""
     with tempfile.TemporaryDirectory() as folder:
         cases = {
-            "peer (simple processor, its own JSON)": peer(Path(folder), "Simple", "own"),
-            "peer (simple processor, lean JSON)": peer(Path(folder), "Simple", "lean"),
+            "own": peer(Path(folder), "Simple", "own"),
+            "lean": peer(Path(folder), "Simple", "lean"),
             "ours": ours,
         }
         with flightlog.record("bench", runs_dir=folder):
