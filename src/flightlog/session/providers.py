@@ -18,6 +18,7 @@ class LocalOptions(Struct, frozen=True, kw_only=True):
     max_workers: Annotated[Count | None, doc("most workers at once; as many as usable CPUs if unset")] = None
     processes: Annotated[bool | None, doc("whether a worker is a process, and not a thread")] = None
     threads_per_worker: Annotated[Count | None, doc("tasks that a worker process runs at once")] = None
+    start_method: Annotated[Text | None, doc("how worker processes start: spawn, forkserver or fork")] = None
 
 
 class DaskOptions(Struct, frozen=True, kw_only=True):
