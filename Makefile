@@ -22,7 +22,8 @@ demo: $(STAMP)  ## Record a small simulation sweep and show its report.
 	@$(BIN)/flightlog demo
 
 test: lint types  ## Lint, types and the whole test suite.
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not system"
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not system" --ignore tests/session --ignore tests/engines --ignore tests/demo
+	@$(BIN)/python -m pytest -n 2 --dist loadfile -m "not system" tests/session tests/engines tests/demo
 
 test-system: $(STAMP)  ## Tests against real components, started by the suite.
 	@$(BIN)/python -m pytest -m system || test $$? -eq 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from msgspec import Struct
@@ -74,11 +75,11 @@ def marked(node: Node, overlay: str) -> Node:
 
 def changes(base: Node, over: Node, overlay: str) -> list[Change]:
     """What laying `over` on `base` changes, value by value, in the overlay's order; what stays equal is left out."""
-    found: list[Change] = []
+    found = list(_replaced(base, over, overlay))
     for path, node in over.leaves():
         before = base.get(*path)
         if node.value == {} or (before is None and node.value is None) or _same(before, node):
-            continue
+            continue  # nothing there changes
         found.append(
             Change(
                 path=".".join(path), overlay=overlay,
@@ -88,6 +89,23 @@ def changes(base: Node, over: Node, overlay: str) -> list[Change]:
             )
         )  # fmt: skip
     return found
+
+
+def _replaced(base: Node, over: Node, overlay: str, path: tuple[str, ...] = ()) -> Iterator[Change]:
+    """Scalars and lists of the base that a mapping takes the place of, whatever is in it."""
+    if not isinstance(over.value, dict):
+        return
+    for key, node in over.value.items():
+        before = base.get(key)
+        if before is None or not isinstance(node.value, dict):
+            continue
+        if isinstance(before.value, dict):
+            yield from _replaced(before, node, overlay, (*path, key))
+        elif before.value is not None:
+            yield Change(
+                path=".".join((*path, key)), overlay=overlay, before=shown(before), before_line=before.line,
+                after=shown(node), after_line=node.line,
+            )  # fmt: skip
 
 
 def _same(before: Node | None, after: Node) -> bool:
