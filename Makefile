@@ -21,15 +21,8 @@ $(VENV)/.bench: $(STAMP)
 demo: $(STAMP)  ## Record a small simulation sweep and show its report.
 	@$(BIN)/flightlog demo
 
-PYTEST = $(BIN)/python -m pytest -n 2 -m "not system"
-ALONE = tests/record tests/faults tests/store
-SESSIONS = tests/session tests/engines tests/demo
-
-# The recorder and the sessions change the process they run in: each has test processes of its own.
 test: lint types  ## Lint, types and the whole test suite.
-	@$(PYTEST) --dist worksteal $(ALONE)
-	@$(PYTEST) --dist loadfile $(SESSIONS)
-	@$(PYTEST) --dist worksteal $(addprefix --ignore ,$(ALONE) $(SESSIONS)) tests
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not system"
 
 test-system: $(STAMP)  ## Tests against real components, started by the suite.
 	@$(BIN)/python -m pytest -m system || test $$? -eq 5

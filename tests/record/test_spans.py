@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import gc
 import json
 import math
 import random
 import re
+import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -412,26 +415,73 @@ def test_a_nested_run_takes_the_spans_inside_it_and_gives_the_outer_one_back(rec
     assert flightlog.current_run() is None
 
 
-def test_a_span_recorded_by_a_finalizer_or_a_signal_handler_does_not_block(recorded):
-    import signal
-
+def test_signal_handlers_that_record_lose_nothing_and_spoil_nothing(recorded):
     def handler(*_):
         with flightlog.span("handler"):
             pass
 
+    def on_collection(*_):
+        for _ in range(10):  # handlers come in here, in the middle of what started the collection
+            pass
+
     before = signal.signal(signal.SIGALRM, handler)
-    try:
+    gc.callbacks.append(on_collection)
+    own = contextvars.ContextVar("own")
+
+    def work():
+        own.set("value")
         with recorded() as run:
             signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0002)
-            for i in range(20_000):
+            for i in range(60_000):
                 with flightlog.span("work", i=i):
                     pass
             signal.setitimer(signal.ITIMER_REAL, 0)
+        variables = contextvars.copy_context()
+        assert len(variables) == len(list(variables))
+        assert variables[own] == "value"
+        return run
+
+    try:
+        run = contextvars.copy_context().run(work)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        gc.callbacks.remove(on_collection)
     reading = Run(run.path)
     names = [e.name for e in finished(reading)]
-    assert names.count("work") == 20_000
+    assert names.count("work") == 60_000
     assert names.count("handler") > 0
+    assert sum(reading.completeness().lost.values()) == 0
+    assert "events_failed" not in reading.writers()[0].counts
+
+
+def test_finalizers_that_record_lose_nothing_and_spoil_nothing(recorded):
+    class Garbage:
+        def __init__(self):
+            self.myself = self
+
+        def __del__(self):
+            with flightlog.span("finalizer"):
+                pass
+
+    def work():
+        with recorded() as run:
+            for i in range(5000):
+                Garbage()
+                with flightlog.span("work", i=i) as span:
+                    assert flightlog.current_span() is span
+        variables = contextvars.copy_context()
+        assert len(variables) == len(list(variables))
+        return run
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(11)
+    try:
+        run = contextvars.copy_context().run(work)
+    finally:
+        gc.set_threshold(*thresholds)
+    reading = Run(run.path)
+    names = [e.name for e in finished(reading)]
+    assert names.count("work") == 5000
+    assert names.count("finalizer") > 4000
     assert sum(reading.completeness().lost.values()) == 0

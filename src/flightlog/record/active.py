@@ -8,6 +8,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from flightlog.record import span as spans
+from flightlog.record.reentry import guard_contexts, stop_guarding
 from flightlog.record.span import Span, current
 from flightlog.settings import read_settings
 
@@ -29,6 +30,7 @@ def activate(run: LiveRun) -> None:
     with _lock:
         _runs.append(run)
         spans.set_mode(spans.ACTIVE)
+        guard_contexts()
 
 
 def deactivate(run: LiveRun) -> None:
@@ -41,6 +43,7 @@ def deactivate(run: LiveRun) -> None:
             _runs.remove(run)
         if not _runs:
             spans.set_mode(_first_mode())
+            stop_guarding()
 
 
 def has_ended(path: str) -> bool:

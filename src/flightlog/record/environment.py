@@ -360,8 +360,11 @@ def _dirty(checkout: Checkout | None, git: str, timeout_s: float, environ: Mappi
     """Ask git, without taking its locks and without running programs that the checkout's settings name."""
     if checkout is None:
         return None
+    import signal
     import subprocess
 
+    # Keys pressed are the program's. A Ctrl-Z that stopped the child before git runs would hold up the program's stop.
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
     # Variables such as GIT_DIR, set inside a hook, would point git at another checkout.
     variables = {name: value for name, value in environ.items() if not name.startswith("GIT_")}
     try:
@@ -373,9 +376,12 @@ def _dirty(checkout: Checkout | None, git: str, timeout_s: float, environ: Mappi
             capture_output=True,
             timeout=timeout_s,
             check=False,
+            process_group=0,
         )
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"no answer within {timeout_s:g} s") from None
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     if done.returncode:
         said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
         raise OSError(said.splitlines()[0])

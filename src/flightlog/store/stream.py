@@ -149,13 +149,23 @@ class StreamWriter:
         finally:
             if held:
                 self._lock.release()
-            self._release_what_was_left()
+            self._release_what_was_left(sys._getframe())
         self._report()
 
-    def _release_what_was_left(self) -> None:
-        """An exception of a signal handler may strike just behind an `acquire`: the lock must not stay taken."""
-        while not _is_running(self._busy) and self._lock._is_owned():  # type: ignore[attr-defined]
+    def _release_what_was_left(self, here: FrameType) -> None:
+        """An exception of a signal handler may strike just behind an `acquire`: the lock must not stay taken.
+
+        Unless this is the handler's own call, and the one it came in on still holds the lock.
+        """
+        while self._lock._is_owned() and not self._is_called_from(here.f_back):  # type: ignore[attr-defined]
             self._lock.release()
+
+    def _is_called_from(self, frame: FrameType | None) -> bool:
+        while frame is not None:
+            if frame.f_code is StreamWriter._locked.__code__ and frame.f_locals.get("self") is self:
+                return True
+            frame = frame.f_back
+        return False
 
     def _set_aside(self, line: bytes) -> None:
         if not line:
