@@ -20,10 +20,10 @@ from msgspec import Struct
 from flightlog.engines.contract import Outcome, Work
 from flightlog.events import TaskStarted
 from flightlog.record.active import run_of
-from flightlog.record.carrier import RUN, attached
+from flightlog.record.carrier import RUN, attach
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.failure import describe, is_clean_exit
-from flightlog.record.span import current
+from flightlog.record.span import Span, current
 from flightlog.record.task import AttemptSpan, is_cancellation
 from flightlog.record.values import bounded, type_name
 from flightlog.samplers.procfs import PROC
@@ -33,6 +33,7 @@ CLOCKS_DIFFER_S = 0.001
 """Two processes of one host disagree on the time by less than this."""
 
 _clock = Clock()
+_last: tuple[dict[str, str], Span | None] = ({}, None)
 
 
 class Started(Struct, frozen=True, array_like=True):
@@ -63,6 +64,7 @@ def execute(
     An attempt that marked itself with `set_status("error")` is failed, and its result is there all the same.
     A child that the task forked, and that comes back from the function, ends here.
     """
+    # In a context of its own: what a task leaves behind there, open spans too, is gone with it.
     return copy_context().run(_execute, work, worker, alone, started, proc)
 
 
@@ -73,23 +75,22 @@ def _execute(
     returned: Any = None
     error: BaseException | None = None
     peak_is_exact = False
-    with attached(work.place):
-        span = AttemptSpan(work.task)
-        span.task_id = work.task_id
-        start, clock = _begin(work, worker, span)
-        try:
-            if started is not None:
-                started(start)
-            function, args, kwargs = pickle.loads(work.call)  # noqa: S301 - from the session that this worker is of
-            peak_is_exact = alone and _reset_peak(proc)
-            span.measure()
-            returned = function(*args, **kwargs)
-        except BaseException as raised:  # noqa: BLE001 - whatever a task ends with is its outcome, not the worker's end
-            error = raised
-        ended = clock.now()
-        if os.getpid() != pid:
-            _leave_forked(error)
-        measured = span.close()
+    span = AttemptSpan(work.task)
+    span.task_id = work.task_id
+    start, clock = _begin(work, worker, span)
+    try:
+        if started is not None:
+            started(start)
+        function, args, kwargs = pickle.loads(work.call)  # noqa: S301 - from the session that this worker is of
+        peak_is_exact = alone and _reset_peak(proc)
+        span.measure()
+        returned = function(*args, **kwargs)
+    except BaseException as raised:  # noqa: BLE001 - whatever a task ends with is its outcome, not the worker's end
+        error = raised
+    ended = clock.now()
+    if os.getpid() != pid:
+        _leave_forked(error)
+    measured = span.close()
     if peak_is_exact and measured["rss_scope"] == "process_at_least":
         measured["rss_scope"] = "process"  # memory never rose above where it stood at the ends
     outcome = Outcome(
@@ -119,10 +120,8 @@ def _execute(
 
 def _begin(work: Work, worker: str, span: AttemptSpan) -> tuple[Started, Clock]:
     """Make the attempt's span the current one, and record that it started."""
-    here = current.get() if work.place else None
+    here = _parent(work.place) if work.place else None
     run = run_of(here)
-    if run is not None and str(run.path) != work.place.get(RUN):
-        run = None  # the place could not be joined: nothing of it belongs elsewhere
     clock = run.recorder.clock if run is not None else _clock
     now = monotonic_ns()
     start = Started(clock.iso(now), now, _waited_s((now + clock.anchor_ns) / 1e9 - work.submitted))
@@ -143,6 +142,24 @@ def _begin(work: Work, worker: str, span: AttemptSpan) -> tuple[Started, Clock]:
             )
         )
     return start, clock
+
+
+def _parent(place: dict[str, str]) -> Span | None:
+    """The span that an attempt is inside of, in the run that its place names; None if there is no such run.
+
+    A session's attempts mostly come from one place, so the last one is remembered. Attaching is for good: the
+    context is the attempt's own.
+    """
+    global _last
+    known, here = _last
+    if known != place or run_of(here) is None:
+        attach(place)
+        here = current.get()
+        run = run_of(here)
+        if here is None or run is None or str(run.path) != place.get(RUN):
+            return None
+        _last = (place, here)
+    return here
 
 
 def _waited_s(seconds: float) -> float | None:

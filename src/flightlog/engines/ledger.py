@@ -26,8 +26,8 @@ class Attempt:
 
     __slots__ = (
         "begun",
-        "handed",
         "holder",
+        "mishaps",
         "over",
         "recallable",
         "serial",
@@ -43,8 +43,8 @@ class Attempt:
         """Its number in this engine."""
         self.waiting = True
         self.over = False
-        self.handed = 0
-        """How often a worker was given it."""
+        self.mishaps = 0
+        """How often a worker that was given it died before it began."""
         self.holder: object | None = None
         """What was given it, for the engine's own use."""
         self.recallable = False
@@ -111,7 +111,6 @@ class Ledger:
                 self._queue.popleft()
                 if attempt.waiting:
                     attempt.waiting = False
-                    attempt.handed += 1
                     self._waiting -= 1
                     return attempt
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
 import multiprocessing.util  # its own way of ending must be registered before ours
 import selectors
@@ -11,16 +10,19 @@ import threading
 import time
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
 
-from flightlog.engines.contract import Reports, Work, WorkerView
+import msgspec
+
+from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
 from flightlog.engines.crew import Crew
+from flightlog.engines.deadlines import Deadlines
 from flightlog.engines.death import Death, OomKills, describe_death
 from flightlog.engines.kin import Leftovers
 from flightlog.engines.ledger import Attempt, Ledger
 from flightlog.engines.wire import SHORT, Frame
-from flightlog.engines.worker import ENDED, READY, STARTED, decode_outcome, decode_started
+from flightlog.engines.worker import ENDED, READY, STARTED, decode_outcome, decode_started, encode_order
 from flightlog.engines.worker_process import WorkerProcess, shield_workers_from_ctrl_c
 from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
 from flightlog.store.liveness import this_host
@@ -54,9 +56,9 @@ class ProcessPool:
         self._host = this_host()
         self._run_path: str | None = None
         self._workers = Crew(max_workers)
-        self._must_look = False
+        self._must_look, self._look_at = False, 0.0
         self._requests: deque[Attempt] = deque()
-        self._deadlines: list[tuple[float, int, Attempt]] = []
+        self._deadlines: Deadlines[Attempt] = Deadlines()
         self._leftovers = Leftovers()
         self._failures = 0
         self._launch_at = 0.0
@@ -92,22 +94,12 @@ class ProcessPool:
 
     def workers(self) -> Sequence[WorkerView]:
         """The workers there are: processes, or threads of processes."""
-        return [
-            WorkerView(
-                worker=lane,
-                host=worker.host,
-                pid=worker.pid,
-                running=tuple(
-                    a.work.task_id for a in list(worker.held.values()) if a.worker == lane and not a.over
-                ),
-            )
-            for worker in self._workers
-            for lane in worker.lanes
-        ]
+        return [view for worker in self._workers for view in worker.views()]
 
     def close(self, timeout_s: float) -> None:
-        """End everything; what runs may go on for so many seconds."""
-        self._close_by = time.monotonic() + timeout_s if self._close_by is None else self._close_by
+        """End everything; what runs may go on for so many seconds, by the most impatient of all calls."""
+        by = time.monotonic() + timeout_s
+        self._close_by = by if self._close_by is None else min(by, self._close_by)
         self._ledger.shut("cancelled", CLOSED)
         self._wake()
         if threading.current_thread() is not self._thread:
@@ -124,8 +116,8 @@ class ProcessPool:
     # --- the thread
 
     def _run(self) -> None:
-        shield_workers_from_ctrl_c(self._context.get_start_method())
         try:
+            shield_workers_from_ctrl_c(self._context.get_start_method())
             while not self._is_over():
                 for key, events in self._selector.select(self._patience_s()):
                     key.data(events)
@@ -148,21 +140,20 @@ class ProcessPool:
         now = time.monotonic()
         due = [now + LINGER_S] if self._leftovers else []
         due += [worker.force_at for worker in self._workers.leaving() if worker.force_at is not None]
-        if self._deadlines:
-            due.append(self._deadlines[0][0])
-        if self._close_by is not None and any(worker.held for worker in self._workers):
+        if (first := self._deadlines.first()) is not None:
+            due.append(first)
+        if self._close_by is not None and any(w.held and w.why_ended is None for w in self._workers):
             due.append(self._close_by)
         if self._wants_worker():
             due.append(self._launch_at)
         if self._must_look:
-            due.append(now + LOOK_S)
+            due.append(self._look_at)
         return max(0.0, min(due) - now) if due else None
 
     def _on_wake(self, _events: int) -> None:
-        try:
+        with suppress(BlockingIOError):
             self._wake_reader.recv(4096)
-        finally:
-            self._notified = False  # before anything is looked at
+        self._notified = False  # before anything is looked at
 
     def _on_message(self, worker: WorkerProcess, events: int) -> None:
         if worker not in self._workers:
@@ -170,17 +161,25 @@ class ProcessPool:
         if events & selectors.EVENT_WRITE and worker.end.flush():
             self._selector.modify(worker.end, selectors.EVENT_READ, partial(self._on_message, worker))
         if events & selectors.EVENT_READ:
-            for message in worker.end.receive():
-                self._take(worker, message)
+            self._listen(worker)
             self._review(worker)
             if worker.end.ended:
                 self._selector.unregister(worker.end)
+
+    def _listen(self, worker: WorkerProcess) -> None:
+        """Take what a worker has said so far; one that cannot be understood is ended."""
+        try:
+            for message in worker.end.receive():
+                self._take(worker, message)
+        except (OSError, ValueError, msgspec.MsgspecError) as error:
+            log.warning("worker %s cannot be understood: %s", worker.lanes[0], error)
+            self._force(worker, f"it cannot be understood: {error}")
 
     def _take(self, worker: WorkerProcess, message: Frame) -> None:
         if message.kind == ENDED:
             attempt = worker.held.pop(message.serial, None)
             if attempt is not None:
-                attempt.holder = None
+                self._let_go(attempt)
                 self._ledger.end(attempt, decode_outcome(message))
         elif message.kind == STARTED:
             attempt = worker.held.get(message.serial)
@@ -188,21 +187,24 @@ class ProcessPool:
                 begun, lane = decode_started(message)
                 self._ledger.start(attempt, lane, begun)
                 if attempt.work.timeout_s is not None:
-                    by = time.monotonic() + attempt.work.timeout_s
-                    heapq.heappush(self._deadlines, (by, attempt.serial, attempt))
+                    self._deadlines.add(time.monotonic() + attempt.work.timeout_s, attempt.serial, attempt)
         elif message.kind == READY:
             worker.ready_at, self._failures = time.monotonic(), 0
             launch_s = worker.ready_at - worker.launched_at
-            for lane in worker.lanes:
-                self._ledger.worker(
-                    WorkerReady(worker=lane, host=worker.host, pid=worker.pid, launch_s=launch_s)
-                )
+            for facts in worker.facts:
+                self._ledger.worker(WorkerReady(launch_s=launch_s, **facts))
+
+    def _let_go(self, attempt: Attempt) -> None:
+        attempt.holder = None
+        self._deadlines.drop(attempt.serial)
 
     def _review(self, worker: WorkerProcess) -> None:
         """Keep the books on what a worker could take; end it if it has nothing left to do."""
         if worker.why_ended is None:
-            if self._closing and not worker.held:
-                self._stop(worker)
+            if self._closing and not worker.held and worker.ready_at is not None:
+                worker.stop(CLOSED, STOP_S)
+            elif self._closing and not worker.held:
+                self._force(worker, CLOSED)
             elif worker.retiring and all(attempt.over for attempt in worker.held.values()):
                 self._force(worker, "a task ran over its time")
         self._workers.review(worker)
@@ -211,8 +213,7 @@ class ProcessPool:
         """A process is over: take what it had said, say what became of it, and go on."""
         if worker not in self._workers:
             return
-        for message in worker.end.receive():
-            self._take(worker, message)
+        self._listen(worker)
         self._forget(worker)
         exit_code, kin = worker.bury()
         self._leftovers.add(worker.force_at or time.monotonic(), kin)
@@ -221,21 +222,17 @@ class ProcessPool:
 
     def _tell_of_death(self, worker: WorkerProcess, death: Death) -> None:
         expected = worker.why_ended is not None and worker.force != "hangs"
-        for lane in worker.lanes:
-            facts: dict[str, Any] = {
-                "worker": lane,
-                "host": worker.host,
-                "pid": worker.pid,
-                "reason": death.reason,
-            }
-            if expected:
-                up_s = None if worker.ready_at is None else time.monotonic() - worker.ready_at
-                self._ledger.worker(WorkerRemoved(uptime_s=up_s, **facts))
-            else:
-                self._ledger.worker(WorkerLost(exit_code=death.exit_code, signal=death.signal, **facts))
+        up_s = None if worker.ready_at is None else time.monotonic() - worker.ready_at
+        for facts in worker.facts:
+            self._ledger.worker(
+                WorkerRemoved(reason=death.reason, uptime_s=up_s, **facts)
+                if expected
+                else WorkerLost(reason=death.reason, exit_code=death.exit_code, signal=death.signal, **facts)
+            )
         for attempt in list(worker.held.values()):
-            attempt.holder = None
-            if attempt.begun is None and attempt.handed < TRIES and attempt.verdict is None:
+            self._let_go(attempt)
+            if attempt.begun is None and attempt.mishaps < TRIES and attempt.verdict is None:
+                attempt.mishaps += 1
                 self._ledger.put_back(attempt)  # its function was never called
                 continue
             outcome = self._ledger.cut_short(attempt, "lost", death.reason)
@@ -276,7 +273,15 @@ class ProcessPool:
 
     def _hand(self, worker: WorkerProcess, attempt: Attempt) -> None:
         try:
-            done = worker.hand(attempt)
+            message = encode_order(attempt.serial, attempt.work)
+        except Exception as error:  # noqa: BLE001 - one attempt that cannot travel must not hold up the others
+            text = f"it cannot be sent to a worker: {error}"
+            self._ledger.end(
+                attempt, Outcome(end="failed", error_type=type(error).__name__, error_message=text)
+            )
+            return
+        try:
+            done = worker.hand(attempt, message)
         except OSError as error:
             log.warning("worker %s cannot be sent a task: %s", worker.lanes[0], error)
             self._force(worker, f"it cannot be sent a task: {error}")
@@ -300,8 +305,8 @@ class ProcessPool:
         self._must_look = self._must_look or not worker.death_is_sure_to_show
         self._selector.register(worker.end, selectors.EVENT_READ, partial(self._on_message, worker))
         self._selector.register(worker.death_fd, selectors.EVENT_READ, partial(self._on_death, worker))
-        for lane in worker.lanes:
-            self._ledger.worker(WorkerLaunched(worker=lane, host=worker.host, pid=worker.pid))
+        for facts in worker.facts:
+            self._ledger.worker(WorkerLaunched(**facts))
 
     def _launch_failed(self, reason: str) -> None:
         self._failures += 1
@@ -331,26 +336,25 @@ class ProcessPool:
         now = time.monotonic()
         if self._close_by is not None:
             self._close_workers(now)
-        while self._deadlines and self._deadlines[0][0] <= now:
-            attempt = heapq.heappop(self._deadlines)[2]
-            worker = attempt.holder
-            reason = f"{attempt.work.task} ran over its timeout of {attempt.work.timeout_s:g} s"
-            if isinstance(worker, WorkerProcess):
-                self._time_out(worker, attempt, reason)
+        for attempt in self._deadlines.take_due(now):
+            if isinstance(attempt.holder, WorkerProcess):
+                self._time_out(attempt.holder, attempt)
         for worker in self._workers.leaving():
             if worker.force_at is not None and worker.force_at <= now:
                 worker.use_force(worker.why_ended or "", self._grace_s)
                 if worker.force == "hangs":
                     self._forget(worker)
                     self._tell_of_death(worker, Death("its process does not end, not even by SIGKILL"))
-        if self._must_look:
+        if self._must_look and self._look_at <= now:
+            self._look_at = now + LOOK_S
             for worker in self._workers:
                 if worker.has_ended():
                     self._on_death(worker)
         if self._leftovers:
             self._leftovers.review(now)
 
-    def _time_out(self, worker: WorkerProcess, attempt: Attempt, reason: str) -> None:
+    def _time_out(self, worker: WorkerProcess, attempt: Attempt) -> None:
+        reason = f"{attempt.work.task} ran over its timeout of {attempt.work.timeout_s:g} s"
         if worker.threads == 1:
             if self._ledger.judge(attempt, "timed_out", reason):
                 self._end_attempt(worker, attempt, "a task ran over its time")
@@ -377,12 +381,6 @@ class ProcessPool:
                     for attempt in worker.held.values():
                         self._ledger.judge(attempt, "cancelled", CLOSED)
                     self._force(worker, CLOSED)
-
-    def _stop(self, worker: WorkerProcess) -> None:
-        if worker.ready_at is None:
-            self._force(worker, CLOSED)
-        else:
-            worker.stop(CLOSED, STOP_S)
 
     def _force(self, worker: WorkerProcess, why: str) -> None:
         if worker.force == "no":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import logging
 import os
 import threading
@@ -12,6 +11,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from flightlog.engines.contract import Reports, Work, WorkerView
+from flightlog.engines.deadlines import Deadlines
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.ledger import Attempt, End, Ledger
 from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
@@ -55,7 +55,7 @@ class ThreadPool:
         self._launched = 0
         self._tickets: SimpleQueue[bool] = SimpleQueue()
         """A True for each attempt that was added, wanted still or not; a False ends a lane."""
-        self._deadlines: list[tuple[float, int, Lane, Attempt]] = []
+        self._deadlines: Deadlines[tuple[Lane, Attempt]] = Deadlines()
         self._clock: threading.Thread | None = None
         self._closing = False
 
@@ -151,6 +151,7 @@ class ThreadPool:
         outcome = execute(attempt.work, worker=lane.facts["worker"], alone=False, started=begun)
         with self._changed:
             lane.attempt = None
+            self._deadlines.drop(attempt.serial)
         if not lane.written_off:
             self._ledger.end(attempt, outcome)
 
@@ -175,7 +176,7 @@ class ThreadPool:
 
     def _watch(self, by: float, lane: Lane, attempt: Attempt) -> None:
         with self._changed:
-            heapq.heappush(self._deadlines, (by, attempt.serial, lane, attempt))
+            self._deadlines.add(by, attempt.serial, (lane, attempt))
             if self._clock is None and not self._closing:
                 self._clock = threading.Thread(target=self._tell_time, name="flightlog-timeouts", daemon=True)
                 self._clock.start()
@@ -184,14 +185,11 @@ class ThreadPool:
     def _tell_time(self) -> None:
         while True:
             with self._changed:
-                while not self._closing and not self._is_due():
-                    first = self._deadlines[0][0] if self._deadlines else None
+                while not self._closing and not (due := self._deadlines.take_due(time.monotonic())):
+                    first = self._deadlines.first()
                     self._changed.wait(None if first is None else max(0.0, first - time.monotonic()))
                 if self._closing:
                     return
-                _, _, lane, attempt = heapq.heappop(self._deadlines)
-            reason = f"{attempt.work.task} ran over its timeout of {attempt.work.timeout_s:g} s; {STUCK}"
-            self._write_off(lane, attempt, "timed_out", reason)
-
-    def _is_due(self) -> bool:
-        return bool(self._deadlines) and self._deadlines[0][0] <= time.monotonic()
+            for lane, attempt in due:
+                reason = f"{attempt.work.task} ran over its timeout of {attempt.work.timeout_s:g} s; {STUCK}"
+                self._write_off(lane, attempt, "timed_out", reason)

@@ -6,15 +6,16 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.context import BaseContext
 from typing import Any, Literal, cast
 
+from flightlog.engines.contract import WorkerView
 from flightlog.engines.kin import descendants, end_all
 from flightlog.engines.ledger import Attempt
 from flightlog.engines.wire import EngineEnd, frame
-from flightlog.engines.worker import STOP, encode_order, lane_names, serve
+from flightlog.engines.worker import STOP, lane_names, serve
 
 WRITE_OFF_S = 5.0
 """A process that has not ended so long after SIGKILL hangs in the kernel, and is written off."""
@@ -65,14 +66,14 @@ class WorkerProcess:
         self.process = process
         self.pid: int = process.pid
         self.lanes = lane_names(host, self.pid, threads)
+        self.facts: list[dict[str, Any]] = [
+            {"worker": lane, "host": host, "pid": self.pid} for lane in self.lanes
+        ]
         self._pidfd = _pidfd(self.pid) if method != "forkserver" else None
         self.death_fd: int = self._pidfd if self._pidfd is not None else process.sentinel
         """Readable when the process has ended."""
-
-    @property
-    def death_is_sure_to_show(self) -> bool:
-        """Whether `death_fd` tells of its end also while a process that it forked lives on."""
-        return self._pidfd is not None
+        self.death_is_sure_to_show = self._pidfd is not None or method == "forkserver"
+        """Whether that is so also while a process that it forked lives on."""
 
     @property
     def idle_slots(self) -> int:
@@ -93,9 +94,14 @@ class WorkerProcess:
         """Whether an attempt may wait at its door, unread."""
         return self.threads == 1 and len(self.held) > 1
 
-    def hand(self, attempt: Attempt) -> bool:
-        """Give it an attempt; whether nothing is left to be flushed."""
-        message = encode_order(attempt.serial, attempt.work)
+    def views(self) -> Iterator[WorkerView]:
+        """The workers it is: itself, or each of its threads."""
+        for facts in self.facts:
+            held = [a for a in list(self.held.values()) if a.worker == facts["worker"] and not a.over]
+            yield WorkerView(**facts, running=tuple(attempt.work.task_id for attempt in held))
+
+    def hand(self, attempt: Attempt, message: bytes) -> bool:
+        """Give it an attempt, as `encode_order` has it; whether nothing is left to be flushed."""
         attempt.holder, attempt.recallable = self, self.end.can_take_back(message)
         self.held[attempt.serial] = attempt
         return self.end.send(message)
