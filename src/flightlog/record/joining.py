@@ -11,6 +11,7 @@ from pathlib import Path
 from flightlog.record import span as spans
 from flightlog.record.active import activate, active_runs, deactivate, has_ended
 from flightlog.record.failure import is_clean_exit
+from flightlog.record.probe import measure_cost
 from flightlog.record.propagation import install
 from flightlog.record.pulse import BEAT_S, Ticker
 from flightlog.record.recorder import Recorder
@@ -145,7 +146,7 @@ def follow(run: LiveRun) -> None:
 
     def started() -> None:
         run.recorder.on_open = lambda: None
-        run.recorder.measure_cost()
+        measure_cost(run.recorder)
         run.recorder.files.save()  # from its first line on, a killed process is known to have been here
         pulses.append(Ticker("flightlog-pulse", BEAT_S, beat, run.recorder.trouble))
         atexit.register(leave)

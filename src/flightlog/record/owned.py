@@ -19,6 +19,7 @@ from flightlog.record.clock import monotonic_ns
 from flightlog.record.environment import read_identity
 from flightlog.record.failure import is_clean_exit
 from flightlog.record.joining import Joined, follow, wrapping_run
+from flightlog.record.probe import measure_cost
 from flightlog.record.propagation import ENVIRONMENT, install
 from flightlog.record.pulse import BEAT_S, Sampling, Ticker
 from flightlog.record.recorder import Recorder
@@ -144,7 +145,7 @@ class Owned:
             save_heartbeat(run, self._cpu_s())
         if not self._environment_read:
             self._environment_read = True
-            run.recorder.measure_cost()
+            measure_cost(run.recorder)
             save_environment(run)
         if time.monotonic() - self._synced >= SYNC_S:
             self._synced = time.monotonic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
-from contextvars import Context
 from copy import copy
 from itertools import chain, count, cycle, groupby, islice, repeat
 from operator import attrgetter
@@ -17,9 +16,9 @@ import msgspec
 from flightlog.events import Event, Metric, SpanEvent, SpanOpened, definition_of, kind_of
 from flightlog.record.bus import Bus
 from flightlog.record.clock import Clock, monotonic_ns
-from flightlog.record.redaction import is_secret_key
-from flightlog.record.span import RootSpan, Span, current
-from flightlog.record.values import bounded, clean, text_of
+from flightlog.record.harmless import are_harmless, is_harmless, learn
+from flightlog.record.span import Span, current
+from flightlog.record.values import bounded, clean, nonfinite_name, text_of
 from flightlog.store.stream import StreamWriter
 from flightlog.store.writer import RunWriter, make_writer_info, new_token
 
@@ -37,16 +36,8 @@ MAX_ANNOUNCED = 1000
 ANNOUNCE_NS = 400_000_000
 """Spans open for longer than this are written down as open at the next beat."""
 
+_get = current.get
 _encode_lines = msgspec.json.Encoder().encode_lines
-_PLAIN: frozenset[Any] = frozenset({str, int, bool, type(None)})
-_NUMBERS: frozenset[Any] = frozenset({int, float})
-_MAX_KNOWN = 10_000
-MAX_TEXT = 256
-_SHORT = 16
-_known_keys: set[str] = set()
-"""Tag names seen to be no secrets; a set, because asking for all keys of a span at once is one C call."""
-_known_texts: set[str] = set()
-"""Longer texts seen to hold no secret: tags repeat themselves."""
 _HEX = [f"{i:02x}" for i in range(256)]
 
 
@@ -79,7 +70,7 @@ class Recorder:
         )
         self.files = RunWriter(self.path, info, on_trouble=self.trouble, on_open=self._opened)
         self._outs: dict[str, StreamWriter] = {}
-        self._spans: StreamWriter | Nowhere = self._out(SpanEvent.stream)
+        self._spans: StreamWriter = self._out(SpanEvent.stream)
         self._metrics = self._out(Metric.stream)
         # C calls only: an exception of a signal handler inside would end the iterator for good.
         prefixes = chain.from_iterable(map(repeat, map(f"{writer}%06x".__mod__, count(1)), repeat(len(_HEX))))
@@ -129,7 +120,7 @@ class Recorder:
                 event.error_message = (
                     None if span.error_message is None else bounded(span.error_message, 2000)
                 )
-            if not _harmless(span.tags, span.metrics):
+            if not are_harmless(span.tags, span.metrics):
                 self._clean(event)
             self._write(out, event)
         except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
@@ -159,27 +150,49 @@ class Recorder:
         except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
             self._failed(error)
 
-    def metric(
-        self, name: str, value: float | None, step: int | None, here: str | None, mark: str | None
-    ) -> None:
-        """Write one value of a series: `emit` for what training loops do at full rate."""
+    def metric(self, name: str, value: float, step: int | None = None) -> None:
+        """Record one value of a series: in one piece, because training loops do this at full rate."""
         try:
             out = self._metrics
-            self._write(
-                out,
-                Metric(
-                    timestamp=self._iso(monotonic_ns()),
-                    writer=self.writer,
-                    seq=out.number(),
-                    name=name,
-                    value=value,
-                    step=step,
-                    span_id=here,
-                    nonfinite=mark,
-                ),
+            here = _get()
+            event = Metric(
+                timestamp=self._iso(monotonic_ns()),
+                writer=self.writer,
+                seq=out.number(),
+                name=name if name.__class__ is str else text_of(name),
+                value=value,
+                step=step,
+                span_id=None if here is None else here.span_id,
             )
+            if value.__class__ is not float or value - value != 0:  # as it is of NaN and infinities
+                self._settle_value(event, value)
+            try:
+                line = _encode_lines((event,))
+            except Exception as error:
+                if _is_the_users(error):
+                    raise
+                line = b""
+            if not 0 < len(line) <= MAX_LINE or self.bus.subscriptions:
+                self._write(out, event)
+                return
+            try:
+                out.put(line)
+            except ValueError:
+                out.overflow(line)
         except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
             self._failed(error)
+
+    def _settle_value(self, event: Metric, value: Any) -> None:
+        """Make what was given a number; NaN and infinities are null with a mark, and so is what is no number."""
+        try:
+            event.value = number = float(value)
+        except Exception:  # noqa: BLE001 - whatever was given is no number; it is counted, and said
+            event.value = None
+            self.count("metrics_not_numbers")
+            self.trouble("metric", f"metric {event.name!r} was given no number: {type(value).__name__}")
+            return
+        if number - number != 0:
+            event.value, event.nonfinite = None, nonfinite_name(number)
 
     def _stamped(self, event: Event, out: StreamWriter) -> Event:
         """The event with its time, writer and number."""
@@ -192,14 +205,14 @@ class Recorder:
         event.seq = out.number()
         return event
 
-    def _write(self, out: StreamWriter | Nowhere, event: Event) -> None:
+    def _write(self, out: StreamWriter, event: Event) -> None:
         """Encode and write one event, and let subscribers know."""
         try:
             if event.of_user:
                 self._define(type(event))
             line = (
                 _encode_lines((event,))
-                if not event.of_user or _is_plain(event)
+                if not event.of_user or is_harmless(event)
                 else self._encode_cleaned(event)
             )
         except Exception as error:  # a lone surrogate, a huge number, a name that is no string
@@ -304,14 +317,6 @@ class Recorder:
         """Count something that is worth knowing afterwards."""
         self.counts[what] = self.counts.get(what, 0) + number
 
-    def measure_cost(self) -> None:
-        """Note what recording a span costs the program on this machine: the best of a few small batches."""
-        probe = copy(self)
-        probe.open, probe._spans, probe.bus = {}, Nowhere(), Bus()
-        context = Context()
-        context.run(current.set, RootSpan(probe, self.trace_id, "0" * 16))
-        self.files.info.line_cost_s = min(context.run(_time_spans) for _ in range(5))
-
     def trouble(self, kind: str, message: str) -> None:
         """Say once for each kind what goes wrong; counts go on without a word. Never raises."""
         if kind in self._warned or len(self._warned) >= MAX_WARNINGS:
@@ -329,14 +334,7 @@ class Recorder:
         span.tags, marks = clean(before)
         span.metrics, metric_marks = clean(dict(span.metrics), keys_secret=False)
         span.nonfinite = {**marks, **metric_marks}
-        _learn_keys(before)
-        if len(_known_texts) > _MAX_KNOWN:
-            _known_texts.clear()
-        _known_texts.update(
-            str(v)
-            for k, v in before.items()
-            if v.__class__ is str and len(v) <= MAX_TEXT and span.tags.get(k) == v
-        )
+        learn(before, span.tags)
 
     def _encode_cleaned(self, event: Event) -> bytes:
         """The line of an event that does not encode as it is, or is too long."""
@@ -352,63 +350,9 @@ class Recorder:
         raise ValueError("the event is too large")
 
 
-class Nowhere:
-    """A stream that keeps nothing."""
-
-    def __init__(self) -> None:
-        self.number = count().__next__
-        self.put = len
-
-    def overflow(self, _line: bytes) -> None:
-        """Nothing."""
-
-
-def _time_spans(number: int = 40) -> float:
-    """Seconds a span with two tags and a metric takes, the tags as most are."""
-    before = monotonic_ns()
-    for i in range(number):
-        with Span("flightlog.probe", {"step": i, "kind": "probe"}) as span:
-            span.metrics["loss"] = 0.5
-    return (monotonic_ns() - before) / number / 1e9
-
-
 def _is_the_users(error: Exception) -> bool:
     """Whether an exception came out of a signal handler of the user's that ran in the middle of ours."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
     return trace is not None and not trace.tb_frame.f_globals.get("__name__", "").startswith("flightlog.")
-
-
-def _harmless(tags: Any, metrics: Any) -> bool:
-    """Whether everything in them can be written as it is: the hot path's one look at the values."""
-    if not _known_keys.issuperset(tags):
-        return False
-    for value in tags.values():
-        kind = value.__class__
-        if kind is str:
-            if (len(value) > _SHORT or "=" in value or ":" in value) and value not in _known_texts:
-                return False
-        elif kind not in _PLAIN:
-            return False
-    number: Any
-    for number in metrics.values():  # noqa: SIM110 - a generator costs more than the loop
-        if number.__class__ not in _NUMBERS or number - number != 0:  # as it is of NaN and infinities
-            return False
-    return True
-
-
-def _learn_keys(keys: Iterable[object]) -> None:
-    """Remember the names that are no secrets."""
-    if len(_known_keys) > _MAX_KNOWN:
-        _known_keys.clear()
-    _known_keys.update(key for key in keys if isinstance(key, str) and not is_secret_key(key))
-
-
-def _is_plain(event: Event) -> bool:
-    """Whether a user's event can be written as it is."""
-    values = {
-        name: getattr(event, name) for name in event.__struct_fields__[3:]
-    }  # those of every event aside
-    numbers = {name: value for name, value in values.items() if value.__class__ is float}
-    return _harmless({name: value for name, value in values.items() if name not in numbers}, numbers)

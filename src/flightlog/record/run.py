@@ -16,7 +16,7 @@ from flightlog.record.failure import FailureText, describe
 from flightlog.record.recorder import Recorder
 from flightlog.record.span import RootSpan, Span, current
 from flightlog.record.task import TaskSpan, lane_name
-from flightlog.record.values import clean, nonfinite_name, text_of
+from flightlog.record.values import clean, text_of
 from flightlog.store.layout import RunInfo
 
 
@@ -27,6 +27,7 @@ class LiveRun:
         self.path = path
         self.info = info
         self.recorder = recorder
+        self.metric = recorder.metric  # no call in between
         self.root: Span = RootSpan(recorder, info.trace_id, info.span_id)
         self.started_ns = monotonic_ns()
         self._lanes: dict[str, int] = {}
@@ -64,17 +65,6 @@ class LiveRun:
         if marks:
             cleaned["nonfinite"] = marks
         self.emit(UserEvent(name=text_of(name), fields=cleaned, span_id=self._here()))
-
-    def metric(self, name: str, value: float, step: int | None = None) -> None:
-        """Record one value of a series."""
-        number = value if type(value) is float else self._number(name, value)
-        if type(name) is not str:
-            name = text_of(name)
-        mark = None
-        if number is not None and number - number != 0:  # NaN and infinities
-            mark, number = nonfinite_name(number), None
-        here = current.get()
-        self.recorder.metric(name, number, step, None if here is None else here.span_id, mark)
 
     def record_artifact(
         self,
@@ -183,16 +173,6 @@ class LiveRun:
         self.recorder.after_fork()
         for action in self._on_fork:
             action()
-
-    def _number(self, name: str, value: Any) -> float | None:
-        try:
-            return float(value)
-        except Exception:  # noqa: BLE001 - whatever was given is no number; it is counted, and said
-            self.recorder.count("metrics_not_numbers")
-            self.recorder.trouble(
-                "metric", f"metric {text_of(name)!r} was given no number: {type(value).__name__}"
-            )
-            return None
 
     def _here(self) -> str | None:
         here: Span | None = current.get()
