@@ -18,19 +18,25 @@ class Clock:
         before = time.perf_counter_ns()
         wall = time.time_ns()
         self.anchor_ns = wall - (before + time.perf_counter_ns()) // 2
-        self._second = (0, "")
+        self._second = self._millisecond = (0, "")
 
     def iso(self, mono_ns: int) -> str:
         """The timestamp of a moment: ISO 8601, UTC, microseconds, `Z`."""
         us = (mono_ns + self.anchor_ns) // 1000
-        start, prefix = self._second
-        us -= start
-        if not 0 <= us < 1_000_000:
-            us += start
-            seconds, us = divmod(us, 1_000_000)
-            prefix = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S.")
-            self._second = (seconds * 1_000_000, prefix)
-        return f"{prefix}{_THOUSANDTHS[us // 1000]}{_THOUSANDTHS_Z[us % 1000]}"
+        start, prefix = self._millisecond  # events come in bursts: most share it with the one before
+        if not 0 <= us - start < 1000:
+            start, prefix = self._begin_millisecond(us)
+        return prefix + _THOUSANDTHS_Z[us - start]
+
+    def _begin_millisecond(self, us: int) -> tuple[int, str]:
+        second, prefix = self._second
+        if not 0 <= us - second < 1_000_000:
+            second = us - us % 1_000_000
+            prefix = datetime.fromtimestamp(second // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.")
+            self._second = (second, prefix)
+        ms = (us - second) // 1000
+        self._millisecond = begun = (second + ms * 1000, prefix + _THOUSANDTHS[ms])
+        return begun
 
     def now(self) -> str:
         """The timestamp of this moment."""
