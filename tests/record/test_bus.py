@@ -8,6 +8,7 @@ import threading
 from building import finished
 
 import flightlog
+from flightlog.events import define_event, kind_of
 from flightlog.store.run import Run
 
 
@@ -83,6 +84,18 @@ def test_a_slow_subscriber_is_bounded_and_costs_no_data(recorded):
     assert 10 <= len(seen) <= 12
     assert len(list(finished(Run(run.path)))) == 1000
     assert Run(run.path).writers()[0].counts["subscriber_dropped"] == 1000 - len(seen)
+
+
+def test_subscribers_are_told_no_secrets_either(recorded):
+    seen = []
+    with recorded() as run:
+        run.subscribe(seen.append)
+        run.event(define_event("bus.Login", user=str, password=str)(user="ada", password="hunter2"))
+        run.event("login", password="hunter2", long="x" * 100_000)
+    told = [e for e in seen if kind_of(e) in {"bus.Login", "user_event"}]
+    assert len(told) == 2
+    assert "hunter2" not in repr(told)
+    assert "ada" in repr(told)
 
 
 def test_unsubscribing_delivers_what_waits_and_then_nothing(recorded):

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from flightlog.events import Event, Metric, SpanEvent, SpanOpened, definition_of, kind_of
+from flightlog.events.codec import decode_line
 from flightlog.record.bus import Bus
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.harmless import are_harmless, is_harmless, learn
@@ -206,27 +207,27 @@ class Recorder:
         return event
 
     def _write(self, out: StreamWriter, event: Event) -> None:
-        """Encode and write one event, and let subscribers know."""
+        """Encode and write one event, and let subscribers know what was written."""
+        line = b""
         try:
             if event.of_user:
                 self._define(type(event))
-            line = (
-                _encode_lines((event,))
-                if not event.of_user or is_harmless(event)
-                else self._encode_cleaned(event)
-            )
+            if not event.of_user or is_harmless(event):
+                line = _encode_lines((event,))
         except Exception as error:  # a lone surrogate, a huge number, a name that is no string
             if _is_the_users(error):
                 raise
-            line = self._encode_cleaned(event)
-        if len(line) > MAX_LINE:
+        as_it_is = 0 < len(line) <= MAX_LINE
+        if not as_it_is:
             line = self._encode_cleaned(event)
         try:
             out.put(line)
         except ValueError:
             out.overflow(line)
         if self.bus.subscriptions:
-            self.bus.publish(event)
+            told = event if as_it_is else decode_line(line).event
+            if isinstance(told, Event):
+                self.bus.publish(told)
 
     def _emit_batch(self, out: StreamWriter, batch: list[Event]) -> None:
         """Events of one stream; those without a time of their own happened now."""
