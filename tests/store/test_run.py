@@ -352,6 +352,15 @@ def test_a_document_cut_off_anywhere_is_none_with_a_reason(cut):
         assert "run.json: not a whole JSON document" in (read.problem or "")
 
 
+def test_a_document_with_a_wrong_field_and_damage_behind_it_is_no_document():
+    from flightlog.store.documents import decode_document
+
+    read = decode_document(b'{"run_id": 5, "project": ', RunInfo, "run.json")
+    assert read.value is None
+    assert read.problem is not None
+    assert read.problem.startswith("run.json: not a whole JSON document")
+
+
 def test_a_document_is_replaced_in_one_step_and_nothing_is_left_behind(tmp_path):
     file = tmp_path / "recorder.json"
     info = WriterInfo(writer="aa", pid=1, host="h", drain_s=float("nan"))

@@ -45,11 +45,15 @@ def read_document(path: Path, kind: type[T]) -> Document[T]:
 def decode_document(data: bytes, kind: type[T], name: str) -> Document[T]:
     """As `read_document`, of bytes that were read before; `name` is used in the messages."""
     try:
-        return Document(msgspec.json.decode(data, type=kind))
-    except msgspec.ValidationError as error:
-        if not issubclass(get_origin(kind) or kind, msgspec.Struct):
-            return Document(None, f"{name}: {error}")
-        return _decode_by_field(msgspec.json.decode(data), kind, name)
+        try:
+            return Document(msgspec.json.decode(data, type=kind))
+        except msgspec.ValidationError as error:
+            found = msgspec.json.decode(
+                data
+            )  # what stands behind a field of a wrong type may be damaged, too
+            if not issubclass(get_origin(kind) or kind, msgspec.Struct):
+                return Document(None, f"{name}: {error}")
+            return _decode_by_field(found, kind, name)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Document(None, f"{name}: not a whole JSON document ({error})")
 
