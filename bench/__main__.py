@@ -7,7 +7,7 @@ import platform
 import statistics
 import sys
 
-from bench import processes, sampling, spans, starting, tasks
+from bench import every_task, processes, sampling, spans, starting, tasks
 
 LIMIT_SPAN, LIMIT_OFF, LIMIT_IMPORT_S, LIMIT_VERSION_S = 1 / 12, 2.5, 0.050, 0.200
 LIMIT_EVENTS_PER_S, LIMIT_SAMPLING_PERCENT = 1_000_000, 1.0
@@ -111,13 +111,19 @@ def main() -> int:
     more, each = found["more_wall_percent"], found["recording_us"]
     held.append(
         say(
-            "tasks of 5 ms on the local engine to a bare executor",
+            "10,000 tasks of 5 ms through a session to a bare executor",
             f"{more:+.1f} % wall time",
             "5 %",
             more <= 5,
         )
     )
     held.append(say("recording a task that does nothing", f"{each:.0f} us", "60 us", each <= 60))
+    note("  and in CPU time, over all processes", f"{found['recording_cpu_us']:.0f} us")
+    for processes_, kind in ((True, "processes"), (False, "threads")):
+        missing = every_task.check(every_task.RUNS, processes_)
+        what = f"runs of {every_task.TASKS:,} finished tasks with as many completed, {kind}"
+        measured = f"{every_task.RUNS - len(missing)} of {every_task.RUNS}"
+        held.append(say(what, measured, f"{every_task.RUNS} of {every_task.RUNS}", not missing))
     print(f"\n{sum(held)} of {len(held)} budgets hold")
     return 0 if all(held) else 1
 

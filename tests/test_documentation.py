@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -24,6 +25,62 @@ def test_the_readmes_code_runs_as_it_stands(tmp_path):
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("completed\ncount    3.0")
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def run_in(folder: Path, *command: str) -> str:
+    """What a command prints in a folder, which must go well and say nothing else."""
+    beside = str(Path(sys.executable).parent)
+    environ = {**os.environ, "PATH": f"{beside}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, env=environ)
+    assert (done.returncode, done.stderr) == (0, ""), command
+    return done.stdout
+
+
+def test_the_guide_to_sessions_does_what_it_says(tmp_path):
+    page = ROOT / "docs" / "sessions.md"
+    [manifest] = blocks(page, "yaml")
+    program, *inside = blocks(page, "python")
+    (tmp_path / "flightlog.yaml").write_text(manifest)
+    (tmp_path / "sweep.py").write_text(program)
+    before, check = blocks(page, "bash")
+    run_in(tmp_path, "sh", "-e", "-c", before)
+    assert run_in(tmp_path, sys.executable, "sweep.py") == f"{sum(simulated(x, 100) for x in range(20))}\n"
+    lines = "".join(inside).splitlines()
+    body = "\n".join(f"        {line}" for line in ["client = session.client", *lines])
+    head = program.partition("if __name__")[0]
+    (tmp_path / "more.py").write_text(
+        f'{head}if __name__ == "__main__":\n    with Session.from_yaml() as session:\n{body}\n'
+    )
+    done = subprocess.run(
+        [sys.executable, "more.py"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    first, *rest = done.stdout.splitlines()
+    assert int(first) == simulated(3, 50) + sum(simulated(x, 10) for x in range(5))
+    assert sorted(rest[:5]) == sorted(f"simulate {simulated(x, 100)}" for x in range(5))
+    assert rest[5:] == ["0 100 steps", ""]
+    assert done.stderr.splitlines()[0] == "1 of 16 tasks failed:"
+    assert done.returncode == 0
+    assert "the manifest" not in run_in(tmp_path, "sh", "-c", check)
+    assert "Submitted:     16\n" in run_in(tmp_path, "flightlog", "report")
+
+
+def simulated(scenario: int, steps: int) -> int:
+    return sum((scenario * step) % 7 for step in range(steps))
+
+
+def test_the_guide_to_the_cache_does_what_it_says(tmp_path):
+    page = ROOT / "docs" / "caching.md"
+    (tmp_path / "program.py").write_text("\n".join(blocks(page, "python")))
+    for _ in range(2):
+        assert run_in(tmp_path, sys.executable, "program.py") == ""
+    [commands] = blocks(page, "bash")
+    said = run_in(tmp_path, "sh", "-e", "-c", commands)
+    assert "program.simulate" in said
+    assert said.endswith("Removed 0 results, 0 B; 2 results, " + said.rpartition("2 results, ")[2])
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

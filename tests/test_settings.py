@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog import settings
-from flightlog.settings import DOCUMENTED, Settings, read_settings
+from flightlog.settings import DOCUMENTED, Settings, cache_folder, read_settings
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -75,7 +75,23 @@ def test_a_bad_switch_is_one_message_and_the_default() -> None:
 
 
 def test_the_home_folder_is_expanded() -> None:
-    assert read_settings({"FLIGHTLOG_RUNS_DIR": "~/runs"}).runs_dir == Path.home() / "runs"
+    found = read_settings({"FLIGHTLOG_RUNS_DIR": "~/runs", "FLIGHTLOG_CACHE_DIR": "~/kept"})
+    assert (found.runs_dir, found.cache_dir) == (Path.home() / "runs", Path.home() / "kept")
+
+
+@pytest.mark.parametrize("value", [None, "", " ", "kept", "~/kept", "~no-such-user-here/kept", "a\0b"])
+def test_the_cache_folder_asked_for_alone_is_that_of_all_settings(value: str | None) -> None:
+    environ = {} if value is None else {"FLIGHTLOG_CACHE_DIR": value}
+    assert cache_folder(environ) == read_settings(environ).cache_dir
+
+
+def test_a_cache_folder_of_nobody_is_a_message_and_counts_as_unset() -> None:
+    found = read_settings({"FLIGHTLOG_CACHE_DIR": "~no-such-user-here/kept"})
+    assert found == Settings(
+        problems=(
+            "FLIGHTLOG_CACHE_DIR='~no-such-user-here/kept' names a home folder that does not exist; it counts as unset",
+        )
+    )
 
 
 def test_a_home_folder_of_nobody_is_a_message_and_the_default() -> None:

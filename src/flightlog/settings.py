@@ -19,6 +19,7 @@ DOCUMENTED: dict[str, str] = {
     "FLIGHTLOG_TELEMETRY": "Whether to record at all: 0, 1, true, false, on or off; on if unset.",
     "FLIGHTLOG_TELEMETRY_PARQUET": "Whether a closed run gets Parquet copies of its streams; off if unset.",
     "FLIGHTLOG_RUNS_DIR_REMOTE": "Address for copies of runs, such as `s3://bucket/runs`; read, and not used yet.",
+    "FLIGHTLOG_CACHE_DIR": "Folder of kept results; the manifest's `local_cache`, or else `.flightlog/cache`, if unset.",
     "FLIGHTLOG_TARGET": "Target of the manifest to run on, where no argument names one.",
     "FLIGHTLOG_RUN": "Absolute path of the run directory a child process joins; set by Flightlog itself.",
     "TRACEPARENT": "W3C trace context of the span that started this process; set by Flightlog and other tracers.",
@@ -38,6 +39,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     enabled: bool = True
     parquet: bool = False
     remote: str | None = None
+    cache_dir: Path | None = None
+    """As `runs_dir`; None where nothing is said."""
     target: str | None = None
     """The target of a manifest, blanks around it taken off; whether there is one of that name shows later."""
     run: str | None = None
@@ -52,17 +55,24 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """The settings in these variables. Never raises; an empty variable counts as unset."""
     problems: list[str] = []
     return Settings(
-        runs_dir=_folder(environ, problems),
+        runs_dir=_folder(environ, "FLIGHTLOG_RUNS_DIR", f"runs go to {DEFAULT_RUNS_DIR}", problems)
+        or DEFAULT_RUNS_DIR,
         enabled=_switch(environ, "FLIGHTLOG_TELEMETRY", True, "recording stays on", problems),
         parquet=_switch(
             environ, "FLIGHTLOG_TELEMETRY_PARQUET", False, "no Parquet copies are made", problems
         ),
         remote=_text(environ, "FLIGHTLOG_RUNS_DIR_REMOTE"),
+        cache_dir=_folder(environ, "FLIGHTLOG_CACHE_DIR", "it counts as unset", problems),
         target=(_text(environ, "FLIGHTLOG_TARGET") or "").strip() or None,
         run=_run(environ, problems),
         traceparent=_traceparent(environ, problems),
         problems=tuple(problems),
     )
+
+
+def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
+    """`Settings.cache_dir` alone, at little cost: it is asked for at every lookup."""
+    return _folder(environ, "FLIGHTLOG_CACHE_DIR", "", []) if environ.get("FLIGHTLOG_CACHE_DIR") else None
 
 
 def _text(environ: Mapping[str, str], name: str) -> str | None:
@@ -87,23 +97,18 @@ def _switch(environ: Mapping[str, str], name: str, default: bool, kept: str, pro
     return default
 
 
-def _folder(environ: Mapping[str, str], problems: list[str]) -> Path:
-    value = _text(environ, "FLIGHTLOG_RUNS_DIR")
+def _folder(environ: Mapping[str, str], name: str, kept: str, problems: list[str]) -> Path | None:
+    value = _text(environ, name)
     if value is None:
-        return DEFAULT_RUNS_DIR
+        return None
     if "\0" in value:
-        problems.append(
-            f"FLIGHTLOG_RUNS_DIR={_shown(value)} holds a NUL, which no path may; runs go to {DEFAULT_RUNS_DIR}"
-        )
-        return DEFAULT_RUNS_DIR
+        problems.append(f"{name}={_shown(value)} holds a NUL, which no path may; {kept}")
+        return None
     try:
         return Path(value).expanduser()
     except RuntimeError:  # `~name` of a user that does not exist
-        problems.append(
-            f"FLIGHTLOG_RUNS_DIR={_shown(value)} names a home folder that does not exist; "
-            f"runs go to {DEFAULT_RUNS_DIR}"
-        )
-        return DEFAULT_RUNS_DIR
+        problems.append(f"{name}={_shown(value)} names a home folder that does not exist; {kept}")
+        return None
 
 
 def _run(environ: Mapping[str, str], problems: list[str]) -> str | None:

@@ -53,6 +53,38 @@ def test_no_cache_is_a_clear_error(cache: Cache, capsys: Captured) -> None:
         assert capsys.readouterr() == ("", f"flightlog: there is no cache in {cache.folder}\n")
 
 
+def test_the_folder_is_that_of_the_option_then_the_environment_then_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def asked(*options: str) -> str:
+        main(["cache", "stats", *options])
+        return capsys.readouterr().err.removeprefix("flightlog: ").strip()
+
+    none = "there is no cache in"
+    assert asked() == f"{none} {tmp_path}/.flightlog/cache"
+    (tmp_path / "flightlog.yaml").write_text(
+        "version: 1\nproject: {name: p, local_cache: '${PLACE:-kept}'}\n"
+    )
+    assert asked() == f"{none} {tmp_path}/kept"
+    monkeypatch.setenv("FLIGHTLOG_CACHE_DIR", "mine")
+    assert asked() == f"{none} {tmp_path}/mine"
+    assert asked("--cache-dir", "here") == f"{none} {tmp_path}/here"
+
+
+def test_a_manifest_that_cannot_be_read_is_said_and_the_default_looked_at(
+    cache: Cache, capsys: Captured
+) -> None:
+    keep(cache, 1)
+    Path("flightlog.yaml").write_text("version: 1\nproject: {nam: p}\n")
+    assert main(["cache", "stats", "--format", "json"]) == 0
+    out, err = capsys.readouterr()
+    assert msgspec.json.decode(out)["entries"] == 1
+    assert err.startswith("flightlog: flightlog.yaml:2: ")
+    assert err.endswith("; looking at .flightlog/cache\n")
+
+
 def test_a_folder_that_others_can_write_to_fails_loudly(cache: Cache, capsys: Captured) -> None:
     keep(cache, 1)
     cache.folder.chmod(0o770)

@@ -14,9 +14,10 @@ from building import at, make_run
 from flightlog.cli.main import main
 from flightlog.events import TaskCompleted
 from flightlog.record.environment import read_environment
-from flightlog.session.lock import LOCK, make_lock
+from flightlog.session.lock import make_lock
 from flightlog.session.manifest import load_manifest
 from flightlog.session.plan import Plan
+from flightlog.store import layout
 from flightlog.store.documents import write_document
 
 Captured = pytest.CaptureFixture[str]
@@ -133,7 +134,7 @@ def test_the_output_goes_to_a_file_unless_it_is_a_dry_run(folder: Path, capsys: 
 def test_check_lists_what_differs_from_the_lock_of_a_run(folder: Path, capsys: Captured) -> None:
     lock = make_lock(load_manifest(), [], read_environment(cwd=folder))
     path = make_run(folder / "runs")
-    write_document(path / LOCK, lock)
+    write_document(path / layout.LOCK, lock)
     assert main(["plan", "--check"]) == 0
     assert capsys.readouterr().out == f"nothing differs from {path.name}\n"
     (folder / "flightlog.yaml").write_text(TEXT + "# changed\n")

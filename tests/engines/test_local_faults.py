@@ -124,6 +124,14 @@ def test_an_attempt_waits_at_the_door_of_a_busy_worker_only_until_another_is_idl
         assert busy not in workers
 
 
+def test_attempts_at_a_door_are_work_that_further_workers_are_launched_for(tmp_path):
+    with gate(tmp_path) as name, running(max_workers=6, start_method="fork") as (engine, reported):
+        first = submit(engine, tasks.hold, name)
+        reported.wait_started(first)
+        works = [first, *(submit(engine, tasks.hold, name) for _ in range(5))]
+        assert len({reported.wait_started(work) for work in works}) == 6
+
+
 def test_the_attempt_at_the_door_of_a_worker_that_dies_is_given_to_another(tmp_path):
     with gate(tmp_path) as name, running() as (engine, reported):
         holding = submit(engine, tasks.hold, name)

@@ -28,7 +28,6 @@ def session_in(
 
 def run_of(session: Session) -> Run:
     """The run that a session left."""
-    assert session.path is not None
     return Run(session.path)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import pickle
+import re
 import sys
 import threading
 import time
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 import work_for_sessions as work
-from sessions import events_of, session_in
+from sessions import THREADS, events_of, session_in
 
 from flightlog.errors import CommandError, TaskError, UsageError
 from flightlog.events import (
@@ -27,6 +28,7 @@ from flightlog.events import (
     TaskRetried,
     TaskSubmitted,
 )
+from flightlog.session.cache_store import default_folder
 from flightlog.session.client import Client
 from flightlog.session.session import Session
 
@@ -88,6 +90,21 @@ def test_gather_raises_the_first_error_in_order_or_returns_them_in_place(client)
     assert (three, type(one), str(one), type(two), str(two)) == (2, ValueError, "one", ValueError, "two")
     with pytest.raises(UsageError, match="neither 'raise' nor 'return'"):
         client.gather(futures, errors="skip")
+
+
+def test_gather_raises_as_soon_as_the_first_error_is_known_and_the_others_go_on(client, tmp_path):
+    until = str(tmp_path / "until")
+    futures = [client.submit(work.fail, "early"), client.submit(work.wait_for, until)]
+    with pytest.raises(ValueError, match="early"):
+        client.gather(futures)
+    assert not futures[1].done()
+    Path(until).touch()
+    assert futures[1].result() == until
+
+
+def test_gather_of_nothing_is_nothing_and_one_future_may_stand_twice(client):
+    future = client.submit(work.add, 1)
+    assert (client.gather([]), client.gather([future, future])) == ([], [2, 2])
 
 
 def test_an_exception_comes_back_as_itself_with_the_traceback_of_the_worker(client):
@@ -173,10 +190,44 @@ def test_options_that_make_no_sense_are_refused(client):
         client.submit(work.add, 1, component="smal")
     with pytest.raises(UsageError, match="two names of one thing"):
         client.submit(work.add, 1, component="small", tag="large")
-    with pytest.raises(UsageError, match="less than 0"):
+    with pytest.raises(UsageError, match="no number of further attempts"):
         client.submit(work.add, 1, retries=-1)
     with pytest.raises(UsageError, match="timeout=0"):
         client.submit(work.add, 1, timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        (lambda c: c.submit(3), "3 is no function"),
+        (lambda c: c.submit(work.add, 1, task=5), "task=5 is no text to call a task by"),
+        (lambda c: c.map(work.add, [1], task=""), "task='' is no text to call a task by"),
+        (lambda c: c.submit(work.add, 1, retries="2"), "retries='2' is no number of further attempts"),
+        (lambda c: c.submit_command(["true"], retries=1.5), "retries=1.5 is no number of further attempts"),
+        (lambda c: c.submit(work.add, 1, timeout="3s"), "timeout='3s' is no time to run in"),
+        (lambda c: c.gather(c.submit(work.add, 1)), "<future of add> alone, take the result()"),
+        (lambda c: c.gather([[1]]), "is no future: give a list of what submit and map return"),
+        (lambda c: c.as_completed([3]), "is no future: give a list of what submit and map return"),
+    ],
+)
+def test_what_makes_no_sense_is_said_at_once_and_no_task_comes_of_it(client, use, said):
+    with pytest.raises(UsageError, match=re.escape(said)):
+        use(client)
+
+
+def test_a_coroutine_function_is_awaited_in_its_worker(session, client, tmp_path):
+    future = client.submit(work.later, str(tmp_path), 3)
+    assert future.result() == 6
+    [end] = [e for e in events_of(session, "tasks", TaskCompleted) if e.task_id == future.task_id]
+    assert end.args == {"folder": str(tmp_path), "x": 3}
+
+
+def test_what_a_coroutine_function_gives_is_kept_where_the_manifest_says_so(tmp_path):
+    more = "tasks:\n  later:\n    cache:\n      ignore: [folder]\n"
+    with session_in(tmp_path, more, where=THREADS, project="  local_cache: cache\n") as session:
+        assert [session.client.submit(work.later, str(tmp_path), 3).result() for _ in range(2)] == [6, 6]
+    assert [e.result for e in events_of(session, "cache", CacheLookup)] == ["miss", "hit"]
+    assert len(list(tmp_path.glob("3-*"))) == 1
 
 
 def test_a_parameter_with_the_name_of_an_option_is_bound_by_partial(client):
@@ -442,6 +493,43 @@ def test_a_task_whose_results_are_kept_is_executed_once(session, client, tmp_pat
     assert (session.manifest.path.parent / "cache").is_dir()
 
 
+def test_false_in_the_manifest_switches_the_functions_own_cache_off_and_says_so(tmp_path):
+    more = "tasks:\n  kept: {cache: false}\n  counted: {cache: false}\n"
+    with session_in(tmp_path, more, where=THREADS, project="  local_cache: cache\n") as session:
+        assert session.client.gather(
+            [session.client.submit(work.kept, str(tmp_path), 4) for _ in range(2)]
+        ) == [8, 8]
+        assert session.client.submit(functools.partial(work.kept, str(tmp_path)), 4).result() == 8
+        assert session.client.submit(work.counted, str(tmp_path), 5).result() == 10
+    assert len(list(tmp_path.glob("4-*"))) == 3
+    lookups = [(e.task, e.result, e.reason, e.key) for e in events_of(session, "cache", CacheLookup)]
+    assert lookups == [("kept", "bypass", "the manifest says `cache: false` of kept", None)] * 3
+
+
+def test_a_function_that_the_manifest_is_silent_about_keeps_its_own_cache(tmp_path):
+    with session_in(tmp_path, where=THREADS, project="  local_cache: cache\n") as session:
+        for _ in range(2):
+            assert session.client.submit(work.kept, str(tmp_path), 4).result() == 8
+    assert [e.result for e in events_of(session, "cache", CacheLookup)] == ["miss", "hit"]
+
+
+def test_the_cache_folder_of_a_session_on_threads_is_its_own_business(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with session_in(tmp_path, where=THREADS, project="  local_cache: cache\n") as session:
+        session.client.submit(work.kept, str(tmp_path), 4).result()
+    assert default_folder() == Path(".flightlog/cache")
+    assert (tmp_path / "cache").is_dir()
+
+
+def test_the_environments_cache_folder_comes_before_the_manifests(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FLIGHTLOG_CACHE_DIR", "mine")
+    with session_in(tmp_path, project="  local_cache: cache\n") as session:
+        session.client.submit(work.kept, str(tmp_path), 4).result()
+        assert [e.result for e in events_of(session, "cache", CacheLookup)] == ["miss"]
+    assert ((tmp_path / "mine").is_dir(), (tmp_path / "cache").exists()) == (True, False)
+
+
 def test_who_gives_up_awaiting_a_task_cancels_it(client, tmp_path):
     future = client.submit(work.wait_for, str(tmp_path / "never"))
 
@@ -456,8 +544,18 @@ def test_who_gives_up_awaiting_a_task_cancels_it(client, tmp_path):
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_a_command_over_its_time_is_ended_with_its_worker(client, tmp_path):
     command = ["sh", "-c", "echo $$ > pid.part; mv pid.part pid; exec sleep 600"]
-    error = client.submit_command(command, cwd=tmp_path, timeout=0.5).exception()
-    assert error.error_type == "TimeoutError"
-    pid = int((tmp_path / "pid").read_text())
-    while Path(f"/proc/{pid}").exists() and "Z" not in Path(f"/proc/{pid}/stat").read_text().split()[2]:
+    mark = tmp_path / "pid"
+    for timeout in (0.5, 5.0, 30.0):  # a busy machine may take longer than the first to start a shell
+        error = client.submit_command(command, cwd=tmp_path, timeout=timeout).exception()
+        assert error.error_type == "TimeoutError"
+        if mark.exists():
+            break
+    while alive(int(mark.read_text())):
         time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

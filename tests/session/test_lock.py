@@ -15,8 +15,9 @@ from building import at, make_run
 from flightlog.errors import RunNotFound
 from flightlog.record.environment import Environment, read_environment
 from flightlog.session.functions import LockedFunction, lock_function, relock_function, source_in
-from flightlog.session.lock import LOCK, Difference, Lock, compare_locks, find_lock, make_lock, relock
+from flightlog.session.lock import Difference, Lock, compare_locks, find_lock, make_lock, relock
 from flightlog.session.manifest import Manifest, parse_manifest
+from flightlog.store import layout
 from flightlog.store.documents import write_document
 
 DIGEST = "sha256:" + "ab" * 32
@@ -185,8 +186,8 @@ def test_the_last_run_of_the_project_that_has_a_lock_is_found(tmp_path: Path, ma
     first = make_run(runs, token="aaaaaaaa", start_time=at(1))
     make_run(runs, token="bbbbbbbb", start_time=at(2))
     other = make_run(runs, token="cccccccc", start_time=at(3), project="else")
-    write_document(first / LOCK, lock)
-    write_document(other / LOCK, lock)
+    write_document(first / layout.LOCK, lock)
+    write_document(other / layout.LOCK, lock)
     assert find_lock(None, runs, "demo") == (first, lock)
     assert find_lock("cccc", runs, "demo") == (other, lock)
     with pytest.raises(RunNotFound, match=r"has no lock to check against: manifest\.lock: No such file"):

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import os
+import subprocess
 import time
 
 import pytest
@@ -70,6 +71,35 @@ def test_the_run_keeps_the_manifest_as_written_the_plan_and_the_lock(tmp_path, m
     assert lock["manifest_sha256"] == session.manifest.sha256
     assert list(lock["functions"]) == ["work_for_sessions.add"]
     assert [name for name, text in kept.items() if "hunter2" in text] == []
+
+
+def test_the_plan_of_a_run_holds_what_the_runs_before_it_suggest(tmp_path):
+    for _ in range(2):
+        with session_in(
+            tmp_path, where="targets:\n  local:\n    provider: local\n    processes: false\n"
+        ) as session:
+            session.client.gather(session.client.map(work.add, range(3)))
+    first, second = sorted((tmp_path / "runs").iterdir(), key=lambda path: path != session.path, reverse=True)
+    before, after = (json.loads((path / "plan.json").read_text()) for path in (first, second))
+    assert before["history"] is None
+    assert after["history"]["runs"] == [first.name]
+    assert after["history"]["tasks"]["add"]["tasks"] == 3
+    assert (before["workers_from"], after["workers_from"]) == (None, "history")
+
+
+def test_the_lock_names_the_commit_of_the_manifests_folder(tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    project.mkdir()
+    git = ["git", "-C", str(project), "-c", "user.name=n", "-c", "user.email=e"]
+    for words in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *words], check=True)
+    commit = subprocess.run(
+        [*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True
+    ).stdout.strip()
+    monkeypatch.chdir(tmp_path)
+    with session_in(project, where=THREADS) as session:
+        session.client.submit(work.add, 1).result()
+    assert json.loads((session.path / "manifest.lock").read_text())["git_commit"] == commit
 
 
 def test_what_components_ask_for_is_recorded(tmp_path):

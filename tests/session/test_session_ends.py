@@ -149,7 +149,7 @@ with Session.from_yaml() as session:
 """
     printed, said = finish(start_program(tmp_path, body, guarded=False))
     assert printed == "TaskError\n"
-    assert "put the session under `if __name__ == '__main__':`" in said
+    assert 'put what the program runs under `if __name__ == "__main__":`' in said
     assert counts(summarize(run_in(tmp_path))) == {"submitted": 1, "failed": 1}
 
 
@@ -176,6 +176,50 @@ class Shelf:
         """Half of it is reported as it should be, the rest forgotten."""
         for work in self.works[::2]:
             self.reports.ended(work.task_id, work.attempt, Outcome(end="cancelled", reason="no time"))
+
+
+def test_a_forked_child_leaves_the_session_of_its_parent_alone(tmp_path):
+    body = """
+with Session.from_yaml() as session:
+    futures = [session.client.submit(work.touch_and_wait, f"began-{i}", "go-on") for i in range(3)]
+    work.wait_for("began-0")
+    child = os.fork()
+    if child == 0:
+        try:
+            session.client.submit(work.add, 1)
+        except Exception as error:
+            print(type(error).__name__, session.client.cancel(futures[2]), flush=True)
+        raise SystemExit(0)  # out of the block
+    print(os.waitpid(child, 0)[1], flush=True)
+    open("go-on", "w").close()
+    print(session.client.gather(futures), session.client.submit(work.add, 1).result())
+"""
+    assert finish(start_program(tmp_path, body)) == ("UsageError False\n0\n[None, None, None] 2\n", "")
+    run = run_in(tmp_path)
+    assert run.info.status == "completed"
+    assert counts(summarize(run)) == {"submitted": 4, "completed": 4}
+
+
+def test_a_program_without_a_file_is_told_that_workers_cannot_import_it(tmp_path):
+    (tmp_path / "flightlog.yaml").write_text(HEAD + PROCESSES)
+    program = "from flightlog import Session\nwith Session.from_yaml() as session:\n    pass\n"
+    done = subprocess.run(
+        [sys.executable, "-"], input=program, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "there is no file <stdin>: save the program as a file, or use threads" in done.stderr
+
+
+def test_a_function_that_was_typed_in_is_told_to_move_into_a_module(tmp_path):
+    (tmp_path / "flightlog.yaml").write_text(HEAD + PROCESSES)
+    program = (
+        "from flightlog import Session\n\ndef typed(x):\n    return x\n\n"
+        "with Session.from_yaml() as session:\n    print(session.client.submit(typed, 1).exception())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.endswith("Put it into a module and import that, or use threads (`processes: false`)\n")
 
 
 def test_a_backlog_of_100_000_tasks_is_cancelled_each_once(tmp_path):

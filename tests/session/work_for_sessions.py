@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
@@ -102,3 +103,24 @@ def counted(folder: str, x: int) -> int:
 @cacheable(ignore=["folder"])
 def kept(folder: str, x: int) -> int:
     return counted(folder, x)
+
+
+async def later(folder: str, x: int) -> int:
+    """As `counted`, of a coroutine function."""
+    await asyncio.sleep(0)
+    return counted(folder, x)
+
+
+def variables(*names: str) -> list[str | None]:
+    return [os.environ.get(name) for name in names]
+
+
+class ReadsTheEnvironmentWhenItIsUnpickled:
+    """Stands for an import that reads a variable."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.getenv, ("TRIAL_KEY",)
+
+
+def give(value: Any) -> Any:
+    return value

@@ -19,6 +19,7 @@ Results are pickles, and reading one can run code: a folder that other users can
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -26,8 +27,9 @@ import typer
 
 from flightlog.cli.options import AnyFormat, Format, RunsDir, runs_folder
 from flightlog.cli.output import note, put, wants_color, width
-from flightlog.errors import UsageError
-from flightlog.session.cache_store import Cache
+from flightlog.errors import ManifestError, UsageError
+from flightlog.session.cache_store import DEFAULT_FOLDER, Cache
+from flightlog.settings import cache_folder
 
 cache = typer.Typer(
     no_args_is_help=True,
@@ -36,7 +38,12 @@ cache = typer.Typer(
 )
 
 CacheDir = Annotated[
-    Path | None, typer.Option("--cache-dir", metavar="D", help="Folder of results. Default: .flightlog/cache")
+    Path | None,
+    typer.Option(
+        "--cache-dir",
+        metavar="D",
+        help="Folder of results. Default: FLIGHTLOG_CACHE_DIR, the manifest's local_cache or .flightlog/cache",
+    ),
 ]
 
 
@@ -137,9 +144,28 @@ def explain(
 def _opened(folder: Path | None) -> Cache:
     from flightlog.session.cache_contents import check
 
-    opened = Cache(folder)
+    opened = Cache(folder or _of_manifest())
     check(opened)
     return opened
+
+
+def _of_manifest() -> str | None:
+    """Where the project's manifest has its results kept; None where it does not say, or there is none that can be read."""
+    from flightlog.session.choices import local_cache
+    from flightlog.session.manifest import load_manifest
+    from flightlog.session.targets import pick_target
+
+    if cache_folder() is not None:
+        return None
+    try:
+        manifest = load_manifest()
+        contents = manifest.resolved(os.environ, pick_target(manifest))
+    except ManifestError as error:
+        note(f"{error.problems[0]}; looking at {DEFAULT_FOLDER}")
+        return None
+    except UsageError:  # no manifest, or no telling which target
+        return None
+    return local_cache(contents, manifest.path.parent)
 
 
 def _json(value: object) -> str:

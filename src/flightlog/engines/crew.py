@@ -71,9 +71,10 @@ class Crew:
         return len(self._all) > len(self._leaving) + len(self._coming)
 
     def wants(self, waiting: int) -> bool:
-        """Whether another worker should be launched while so many attempts wait."""
+        """Whether another worker should be launched while so many attempts wait, and others at the doors of busy ones."""
         if len(self._all) - len(self._leaving) >= self._size:
             return False
+        waiting += sum(len(worker.held) - 1 for worker in self._doors)
         return waiting > sum(worker.threads for worker in self._coming)
 
 

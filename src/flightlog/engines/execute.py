@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
+from types import CoroutineType
 from typing import Any, NoReturn
 
 from msgspec import Struct
@@ -62,6 +63,7 @@ def execute(
     `duration_s` and what was used are the function's alone, without unpickling it and pickling its result. A result
     that does not pickle is a failure; an exception that does not pickle, or not unpickle again, travels as text.
     An attempt that marked itself with `set_status("error")` is failed, and its result is there all the same.
+    What a coroutine function gives is awaited, in an event loop of its own.
     A child that the task forked, and that comes back from the function, ends here.
     """
     # In a context of its own: what a task leaves behind there, open spans too, is gone with it.
@@ -81,10 +83,10 @@ def _execute(
     try:
         if started is not None:
             started(start)
-        function, args, kwargs = pickle.loads(work.call)  # noqa: S301 - from the session that this worker is of
+        function, args, kwargs = unpickled(work.call)
         peak_is_exact = alone and _reset_peak(proc)
         span.measure()
-        returned = function(*args, **kwargs)
+        returned = awaited(function(*args, **kwargs))
     except BaseException as raised:  # noqa: BLE001 - whatever a task ends with is its outcome, not the worker's end
         error = raised
     ended = clock.now()
@@ -116,6 +118,30 @@ def _execute(
         if is_cancellation(type(error)):
             outcome.end, outcome.reason = "cancelled", type(error).__name__
     return outcome
+
+
+def unpickled(call: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
+    """Function, arguments and keywords of a call; the error where they cannot be had says what to do, if that is known."""
+    try:
+        function, args, kwargs = pickle.loads(call)  # noqa: S301 - from the session that this worker is of
+    except AttributeError as error:
+        if "'__main__'" not in str(error):
+            raise
+        text = (
+            f"{error}: a worker process does not know what was typed in at a prompt or into a notebook. "
+            "Put it into a module and import that, or use threads (`processes: false`)"
+        )
+        raise AttributeError(text) from None
+    return function, args, kwargs
+
+
+def awaited(returned: Any) -> Any:
+    """What a coroutine gives, run to its end in an event loop of its own; anything else as it is."""
+    if returned.__class__ is not CoroutineType:
+        return returned
+    import asyncio
+
+    return asyncio.run(returned)
 
 
 def _begin(work: Work, worker: str, span: AttemptSpan) -> tuple[Started, Clock]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 from flightlog.engines.contract import Reports, Work, WorkerView
+from flightlog.engines.main_module import refuse_main_without_a_file, refuse_while_main_is_imported
 from flightlog.errors import UsageError
 from flightlog.samplers.cgroup import cgroup_limits
 
@@ -51,7 +52,7 @@ class LocalEngine:
             raise UsageError(f"start_method is {start_method!r}; it may be {', '.join(START_METHODS)}")
         if not kill_grace_s >= 0:
             raise UsageError(f"kill_grace_s is {kill_grace_s!r}; it must be a number of seconds, 0 or more")
-        self._processes = processes
+        self._processes, self._start_method = processes, start_method
         self._pool: ProcessPool | ThreadPool
         if processes:
             from flightlog.engines.processes import ProcessPool
@@ -71,7 +72,9 @@ class LocalEngine:
                 raise UsageError("the engine has been started already")
             self._pid = os.getpid()
         if self._processes:
-            refuse_in_worker_that_starts()
+            refuse_while_main_is_imported("an engine")
+            if self._start_method != "fork":
+                refuse_main_without_a_file()
         self._pool.start(run_path, reports)
         # After multiprocessing has registered its own, which would wait for workers that nobody has told to end.
         atexit.register(self._at_exit)
@@ -102,17 +105,6 @@ class LocalEngine:
 
     def _at_exit(self) -> None:
         self.close(timeout_s=0.0)
-
-
-def refuse_in_worker_that_starts() -> None:
-    """A `UsageError` while a new process imports the main module of its parent, which must start nothing there."""
-    from multiprocessing import process
-
-    if getattr(process.current_process(), "_inheriting", False):
-        raise UsageError(
-            "a worker process imports this program, and it starts an engine again: "
-            'put what the program runs under `if __name__ == "__main__":`'
-        )
 
 
 def usable_cpus() -> int:

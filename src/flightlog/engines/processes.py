@@ -43,8 +43,8 @@ CLOSED = "the engine was closed"
 class ProcessPool:
     """An engine of worker processes, launched as there is work for them.
 
-    An idle worker gets an attempt at once. A busy one may have a further one wait at its door, unread, which is
-    taken back when another worker is idle first, when it is cancelled, or when the worker dies.
+    An idle worker gets an attempt at once. A busy one may have a few more wait at its door, unread, which are taken
+    back when another worker is idle first, when one of them is cancelled, or when the worker dies.
     """
 
     def __init__(
@@ -229,7 +229,7 @@ class ProcessPool:
                 if expected
                 else WorkerLost(reason=death.reason, exit_code=death.exit_code, signal=death.signal, **facts)
             )
-        for attempt in list(worker.held.values()):
+        for attempt in reversed(list(worker.held.values())):  # those put back keep their order
             self._let_go(attempt)
             if attempt.begun is None and attempt.mishaps < TRIES and attempt.verdict is None:
                 attempt.mishaps += 1
@@ -257,8 +257,7 @@ class ProcessPool:
             self._hand(idle, attempt)
         if idle is not None:
             for neighbour in crew.with_next():
-                for attempt in neighbour.recall():
-                    ledger.put_back(attempt)
+                self._take_back(neighbour)
                 self._review(neighbour)
                 if (waiting := ledger.next()) is not None:
                     self._hand(idle, waiting)
@@ -270,6 +269,11 @@ class ProcessPool:
             attempt := ledger.next(longest=SHORT // 2)
         ) is not None:
             self._hand(roomy, attempt)
+
+    def _take_back(self, worker: WorkerProcess) -> None:
+        """Let what a worker has not read wait again, in its order."""
+        for attempt in reversed(worker.recall()):
+            self._ledger.put_back(attempt)
 
     def _hand(self, worker: WorkerProcess, attempt: Attempt) -> None:
         try:
@@ -292,7 +296,7 @@ class ProcessPool:
         self._review(worker)
 
     def _wants_worker(self) -> bool:
-        return not self._closing and self._ledger.waiting > 0 and self._workers.wants(self._ledger.waiting)
+        return not self._closing and self._workers.wants(self._ledger.waiting)
 
     def _launch(self) -> None:
         try:
@@ -325,8 +329,7 @@ class ProcessPool:
 
     def _end_attempt(self, worker: WorkerProcess, attempt: Attempt, why: str) -> None:
         """End one attempt that a worker holds, and as little else as possible."""
-        for unread in worker.recall():
-            self._ledger.put_back(unread)  # where it ends, if it is the one
+        self._take_back(worker)  # where it ends, if it is the one
         if attempt.serial in worker.held and worker.threads == 1 and len(worker.held) == 1:
             self._force(worker, why)
         # Otherwise it never was read, or the worker has read the next one and this one's outcome is on its way.
@@ -371,8 +374,7 @@ class ProcessPool:
         if not self._closing:
             self._closing = True
             for worker in self._workers:
-                for unread in worker.recall():
-                    self._ledger.put_back(unread)
+                self._take_back(worker)
                 self._review(worker)
         assert self._close_by is not None
         if now >= self._close_by:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing.process
 import os
 import signal
 import socket
@@ -17,6 +18,8 @@ from flightlog.engines.ledger import Attempt
 from flightlog.engines.wire import EngineEnd, frame
 from flightlog.engines.worker import STOP, lane_names, serve
 
+DOOR = 2
+"""Attempts that may wait at the door of a worker: on a busy machine the engine's thread is not always there in time."""
 WRITE_OFF_S = 5.0
 """A process that has not ended so long after SIGKILL hangs in the kernel, and is written off."""
 
@@ -63,6 +66,9 @@ class WorkerProcess:
             self.end.close()
             raise
         self.end.worker_has_it()
+        # The engine ends its workers itself. Whatever else goes through all children (a program's own code, or the
+        # exit of a child that it forked, which would complain of them) has no business with these.
+        getattr(multiprocessing.process, "_children", set()).discard(process)
         self.process = process
         self.pid: int = process.pid
         self.lanes = lane_names(host, self.pid, threads)
@@ -84,8 +90,13 @@ class WorkerProcess:
 
     @property
     def has_room_for_next(self) -> bool:
-        """Whether it executes its one attempt and could have the next one wait at its door."""
-        if self.threads != 1 or len(self.held) != 1 or self.retiring or self.why_ended is not None:
+        """Whether it executes its one attempt and could have a further one wait at its door."""
+        if (
+            self.threads != 1
+            or not 1 <= len(self.held) <= DOOR
+            or self.retiring
+            or self.why_ended is not None
+        ):
             return False
         return self.end.packets and next(iter(self.held.values())).begun is not None
 
@@ -107,7 +118,7 @@ class WorkerProcess:
         return self.end.send(message)
 
     def recall(self) -> list[Attempt]:
-        """Take back what it has not read; from now on it does not hold that."""
+        """Take back what it has not read, oldest first; from now on it does not hold that."""
         unread = [attempt for attempt in self.held.values() if attempt.begun is None]
         if not all(attempt.recallable for attempt in unread):
             return []  # the parts of a long message must not be torn apart

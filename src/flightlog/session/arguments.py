@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from types import FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -103,8 +103,8 @@ def _parameters(function: Callable[..., Any]) -> Parameters:
     if isinstance(function, MethodType):
         positional, rest = _parameters(function.__func__)
         return Parameters(positional[1:], rest)
-    if not isinstance(function, FunctionType):
-        return _read_parameters(function)
+    if not isinstance(function, FunctionType | BuiltinFunctionType | type):
+        return _read_parameters(function)  # an object may be changed, and equal to another
     found = _known.get(function)
     if found is None:
         found = _known[function] = _read_parameters(function)

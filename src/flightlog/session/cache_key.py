@@ -34,6 +34,8 @@ class CacheOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Make every result anew, and keep it in place of the old one."""
     files: Files = "content"
     """How a `Path` counts: `content` is the name and content of the file there, `path` its text alone."""
+    bypass: str | None = None
+    """Why nothing is looked up and nothing kept; None where the cache is used."""
 
 
 class Call(NamedTuple):
@@ -75,8 +77,18 @@ def plain_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
             return Call(made, args, kwargs)
 
 
+def is_cacheable(function: Callable[..., Any]) -> bool:
+    """Whether a function has a cache of its own, bound to arguments or to an object or not."""
+    made: Any = function
+    while isinstance(made, functools.partial | MethodType):
+        made = made.func if isinstance(made, functools.partial) else made.__func__
+    return isinstance(made, FunctionType) and "cache_options" in made.__dict__
+
+
 def make_key(call: Call, options: CacheOptions) -> Key:
-    """The key of a call; a `NoKey` where an argument has no value that lasts, or the result none."""
+    """The key of a call; a `NoKey` where there is to be none, or an argument has no value that lasts, or the result none."""
+    if options.bypass is not None:
+        raise NoKey(options.bypass)
     flags = getattr(getattr(call.function, "__code__", None), "co_flags", 0)
     if flags & (inspect.CO_GENERATOR | inspect.CO_ASYNC_GENERATOR):
         raise NoKey("a generator cannot be kept")

@@ -14,6 +14,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from flightlog.session.cache_entry import (
 )
 from flightlog.session.cache_index import NEVER_SEEN, Index, LastMiss, make_folders
 from flightlog.session.cache_trust import refusal, this_user
+from flightlog.settings import cache_folder
 from flightlog.store.liveness import unix_time
 
 log = logging.getLogger("flightlog")
@@ -40,6 +42,7 @@ DEFAULT_FOLDER = Path(".flightlog/cache")
 EXPIRED, DAMAGED, RECOMPUTE = "expired", "damaged", "recompute asked for"
 
 _chosen: Path | None = None
+_chosen_here: ContextVar[Path | None] = ContextVar("flightlog_cache_folder", default=None)
 _said: set[str] = set()
 
 
@@ -192,14 +195,17 @@ class Cache:
 
 
 def default_folder() -> Path:
-    """Where results are kept unless something else is said."""
-    return _chosen or DEFAULT_FOLDER
+    """Where results are kept: what `use_folder` said last, else `FLIGHTLOG_CACHE_DIR`, else `.flightlog/cache` here."""
+    return _chosen_here.get() or _chosen or cache_folder() or DEFAULT_FOLDER
 
 
-def use_folder(folder: str | os.PathLike[str] | None) -> None:
-    """Keep results there from now on, in this process; None for the default again."""
+def use_folder(folder: str | os.PathLike[str] | None, *, here: bool = False) -> None:
+    """Keep results there from now on, in this process, or in this context alone; None for the default again."""
     global _chosen
-    _chosen = None if folder is None else Path(folder).expanduser().absolute()
+    chosen = None if folder is None else Path(folder).expanduser().absolute()
+    _chosen_here.set(chosen)
+    if not here:
+        _chosen = chosen
 
 
 def _iso(moment: float) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from inspect import iscoroutinefunction
 from typing import Any
 
 from msgspec import Struct
 
+from flightlog.engines.execute import awaited
 from flightlog.record.active import current_run
-from flightlog.session.cache_key import CacheOptions
+from flightlog.session.cache_key import CacheOptions, is_cacheable
 
 
 class Around(Struct, frozen=True, kw_only=True):
@@ -17,15 +20,19 @@ class Around(Struct, frozen=True, kw_only=True):
 
     folder: str | None = None
     """Where `cacheable` functions keep their results; absolute."""
+    home: int = 0
+    """The session's process: where tasks run in threads of it, the folder is no business of the rest of the program."""
     cache: CacheOptions | None = None
-    """How the call's own result is kept; None for not at all."""
+    """How the call's own result is kept; None where nobody said."""
+    own_cache: CacheOptions | None = None
+    """What holds in place of the options of a function that is `cacheable` itself; other functions do without."""
     store: str | None = None
     """Where, if not in `folder`; absolute."""
     outputs: tuple[str, ...] = ()
     """Files to register when it has returned."""
 
     def __bool__(self) -> bool:
-        return bool(self.folder or self.cache or self.outputs)
+        return bool(self.folder or self.cache or self.own_cache or self.outputs)
 
 
 def call_around(
@@ -35,17 +42,21 @@ def call_around(
 
     Paths of outputs count from the worker's working directory; a file that is missing is registered as such.
     """
-    if around.folder is not None or around.cache is not None:
-        from flightlog.session.cache import cached_call
+    options = around.cache
+    if options is None and around.own_cache is not None and is_cacheable(function):
+        options = around.own_cache
+    if around.folder is not None:
         from flightlog.session.cache_store import use_folder
 
-        if around.folder is not None:
-            use_folder(around.folder)
-    if around.cache is not None:
+        use_folder(around.folder, here=os.getpid() == around.home)
+    if options is not None:
+        from flightlog.session.cache import cached_await, cached_call
+
         cache = None if around.store is None else _cache(around.store)
-        result, _ = cached_call(function, args, kwargs, around.cache, cache)
+        look_up = cached_await if iscoroutinefunction(function) else cached_call
+        result, _ = awaited(look_up(function, args, kwargs, options, cache))
     else:
-        result = function(*args, **kwargs)
+        result = awaited(function(*args, **kwargs))
     run = current_run() if around.outputs else None
     if run is not None:
         for output in around.outputs:

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
+from numbers import Integral, Real
 from pathlib import Path
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from flightlog.errors import UsageError
 from flightlog.session.cache_key import CacheOptions
 from flightlog.session.calls import Around
-from flightlog.session.contents import Cache, Contents
+from flightlog.session.contents import Cache, Component, Contents
 from flightlog.session.contents import Task as TaskEntry
+from flightlog.session.preparation import Preparation, asks
+from flightlog.settings import cache_folder
 
 _NOTHING = TaskEntry()
+_NO_COMPONENT = Component()
+
+
+class Wish(NamedTuple):
+    """What was said at the submission of a task; None is "not said", and left to the manifest."""
+
+    task: str | None = None
+    component: str | None = None
+    tag: str | None = None
+    """Another name for `component`, or one of its tags."""
+    key: str | None = None
+    retries: int | None = None
+    timeout: float | None = None
 
 
 class Choices(Struct, frozen=True, kw_only=True):
@@ -23,64 +41,91 @@ class Choices(Struct, frozen=True, kw_only=True):
     retries: int
     timeout_s: float | None
     around: Around
+    preparation: Preparation | None
 
 
 class Rules(Struct, frozen=True, kw_only=True):
     """What a manifest says of tasks. Folders in it count from its own; `folder` is that."""
 
     tasks: Mapping[str, TaskEntry] = {}
-    components: Collection[str] = ()
+    components: Mapping[str, Component] = {}
     folder: Path = Path()
     local_cache: str | None = None
 
     @classmethod
-    def of(cls, contents: Contents, folder: Path) -> Rules:
-        """Those of a manifest that lies in a folder."""
-        cache = contents.project.local_cache
+    def of(cls, contents: Contents, folder: Path, environ: Mapping[str, str] = os.environ) -> Rules:
+        """Those of a manifest that lies in a folder. `FLIGHTLOG_CACHE_DIR` comes before its `local_cache`."""
         return cls(
             tasks=contents.tasks,
             components=contents.components,
             folder=folder,
-            local_cache=None if cache is None else _absolute(cache, folder),
+            local_cache=local_cache(contents, folder, environ),
         )
 
-    def choose(
-        self,
-        task: str,
-        *,
-        component: str | None = None,
-        tag: str | None = None,
-        retries: int | None = None,
-        timeout_s: float | None = None,
-    ) -> Choices:
-        """What holds for a task of this name; whatever is given here wins. A `UsageError` says what makes no sense."""
+    def choose(self, task: str, wish: Wish = Wish()) -> Choices:  # noqa: B008 - nothing can change it
+        """What holds for a task of this name; whatever was said of it wins. A `UsageError` says what makes no sense."""
+        _, component, tag, _, retries, timeout_s = wish
         entry = self.tasks.get(task, _NOTHING)
-        if component is not None and tag is not None and component != tag:
+        if component is not None and tag is not None and component != self._tagged(tag):
             raise UsageError(f"component={component!r} and tag={tag!r} are two names of one thing: give one")
-        chosen = component or tag or entry.component
+        chosen = component or self._tagged(tag) or entry.component
         if chosen is not None and chosen not in self.components:
             raise UsageError(_unknown(chosen, self.components))
-        if retries is not None and retries < 0:
-            raise UsageError(f"retries={retries} is less than 0")
-        if timeout_s is not None and not timeout_s > 0:
-            raise UsageError(f"timeout={timeout_s} is no time to run in: give seconds, or None")
+        if retries is not None and not (isinstance(retries, Integral) and retries >= 0):
+            raise UsageError(f"retries={retries!r} is no number of further attempts: give 0 or more")
+        if timeout_s is not None and not (isinstance(timeout_s, Real) and timeout_s > 0):
+            raise UsageError(f"timeout={timeout_s!r} is no time to run in: give seconds, or None")
         return Choices(
             component=chosen,
-            retries=retries if retries is not None else entry.retries or 0,
-            timeout_s=timeout_s if timeout_s is not None else entry.timeout_s,
-            around=self._around(entry),
+            retries=int(retries) if retries is not None else entry.retries or 0,
+            timeout_s=float(timeout_s) if timeout_s is not None else entry.timeout_s,
+            around=self._around(task, entry),
+            preparation=self._preparation(chosen),
         )
 
-    def _around(self, entry: TaskEntry) -> Around:
-        how = entry.cache if isinstance(entry.cache, Cache) else Cache() if entry.cache else None
-        if how is None:
-            return Around(folder=self.local_cache, outputs=entry.outputs)
+    def _preparation(self, component: str | None) -> Preparation | None:
+        if not any(map(asks, self.components.values())):
+            return None
+        return Preparation.of(
+            component or "", self.components.get(component or "", _NO_COMPONENT), self.folder
+        )
+
+    def _tagged(self, tag: str | None) -> str | None:
+        """The component of this name, or else the one that has it among its tags."""
+        if tag is None or tag in self.components:
+            return tag
+        found = [name for name, component in self.components.items() if tag in component.tags]
+        if len(found) > 1:
+            raise UsageError(
+                f"tag={tag!r} is that of several components, {', '.join(found)}: give one of their names"
+            )
+        return found[0] if found else tag
+
+    def _around(self, task: str, entry: TaskEntry) -> Around:
+        how = Cache() if entry.cache is True else entry.cache or None
+        off = f"the manifest says `cache: false` of {task}" if entry.cache is False else None
         return Around(
             folder=self.local_cache,
-            cache=CacheOptions(version=how.version, ignore=how.ignore, ttl_s=how.ttl_s),
-            store=None if how.store is None else _absolute(how.store, self.folder),
+            home=os.getpid(),
+            cache=None
+            if how is None
+            else CacheOptions(version=how.version, ignore=how.ignore, ttl_s=how.ttl_s),
+            own_cache=None if off is None else CacheOptions(bypass=off),
+            store=None if how is None or how.store is None else _absolute(how.store, self.folder),
             outputs=entry.outputs,
         )
+
+
+def local_cache(contents: Contents, folder: Path, environ: Mapping[str, str] = os.environ) -> str | None:
+    """Where `cacheable` functions keep their results by the environment, else by a manifest in a folder; absolute.
+
+    None where neither says.
+    """
+    chosen = cache_folder(environ)
+    if chosen is not None:
+        return str(chosen.absolute())
+    cache = contents.project.local_cache
+    return None if cache is None else _absolute(cache, folder)
 
 
 def _absolute(path: str, folder: Path) -> str:

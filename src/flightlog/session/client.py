@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures as standard
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from flightlog.errors import UsageError
 from flightlog.record.carrier import RUN, TRACEPARENT, format_traceparent
@@ -16,16 +16,24 @@ from flightlog.record.run import LiveRun
 from flightlog.record.span import current, find_parent
 from flightlog.session.arguments import digest, named_arguments, recorded, task_name
 from flightlog.session.calls import call_around
-from flightlog.session.choices import Choices, Rules
+from flightlog.session.choices import Choices, Rules, Wish
 from flightlog.session.command_task import command_arguments, command_name, command_words, run_words
 from flightlog.session.dependencies import pack
-from flightlog.session.futures import TaskFuture
+from flightlog.session.futures import TaskFuture, wait_together
 from flightlog.session.progress import shown
 from flightlog.session.task import Task
 from flightlog.session.tracking import Tracker
 
 TOGETHER = 64
 """Tasks of a `map` that are handed over at a time."""
+
+
+class Kind(NamedTuple):
+    """What all tasks of one `map` have in common."""
+
+    function: Callable[..., Any]
+    name: str
+    choices: Choices
 
 
 class Client:
@@ -68,13 +76,10 @@ class Client:
         `task` is its name (default: the function's), by which the manifest's `tasks` says how it is run; whatever is
         given here wins. `component`, or `tag`, is the kind of worker. `key` is its id, unique within the run. `retries`
         is how many further attempts follow a failed one, `timeout` the seconds an attempt may take. Futures in the
-        arguments stand for their results: the task waits for them.
+        arguments stand for their results: the task waits for them. A coroutine function is awaited in the worker.
         """
-        name = self._named(function, task)
-        choices = self._rules.choose(name, component=component, tag=tag, retries=retries, timeout_s=timeout)
-        made = self._make(name, choices, function, args, kwargs, key)
-        self._tracker.add((made,))
-        return made.future
+        kind = self._kind(function, Wish(task, component, tag, key, retries, timeout))
+        return self._hand_over(self._make(kind, args, kwargs, key))
 
     def map(
         self,
@@ -96,13 +101,12 @@ class Client:
         """
         if not iterables:
             raise UsageError("map needs at least one iterable of arguments")
-        name = self._named(function, task)
-        choices = self._rules.choose(name, component=component, tag=tag, retries=retries, timeout_s=timeout)
+        kind = self._kind(function, Wish(task, component, tag, key, retries, timeout))
         made: list[TaskFuture] = []
         calls = enumerate(zip(*iterables, strict=False))
         try:
             while batch := [
-                self._make(name, choices, function, args, kwargs, f"{key}[{i}]" if key is not None else None)
+                self._make(kind, args, kwargs, f"{key}[{i}]" if key is not None else None)
                 for i, args in islice(calls, TOGETHER)
             ]:
                 self._tracker.add(batch)
@@ -133,14 +137,10 @@ class Client:
         """
         words = command_words(command)
         folder = None if cwd is None else os.fspath(cwd)
-        name = task or command_name(words)
-        choices = self._rules.choose(name, component=component, tag=tag, retries=retries, timeout_s=timeout)
-        made = self._make(
-            name, choices, run_words, (words, folder, dict(env) if env is not None else None), {}, key,
-            arguments=command_arguments(words, folder),
-        )  # fmt: skip
-        self._tracker.add((made,))
-        return made.future
+        call = words, folder, None if env is None else dict(env)
+        wish = Wish(task or command_name(words), component, tag, key, retries, timeout)
+        made = self._make(self._kind(run_words, wish), call, {}, key, command_arguments(words, folder))
+        return self._hand_over(made)
 
     def gather(
         self, futures: Iterable[TaskFuture], errors: Literal["raise", "return"] = "raise"
@@ -152,9 +152,11 @@ class Client:
         """
         if errors not in ("raise", "return"):
             raise UsageError(f"errors={errors!r} is neither 'raise' nor 'return'")
+        awaited = _checked(futures)
         results: list[Any] = []
         with shown(lambda: self._tracker.counts, self._progress):
-            for future in list(futures):
+            wait_together(awaited)
+            for future in awaited:
                 try:
                     results.append(future.result())
                 except Exception as error:
@@ -170,22 +172,35 @@ class Client:
     ) -> Iterator[TaskFuture]:
         """The futures, each when it is done; a `TimeoutError` where that takes longer than so many seconds."""
         # No bar here: the code between two futures may print, and a bar would get in its way.
-        yield from standard.as_completed(list(futures), timeout)  # type: ignore[misc] # what goes in comes out
+        return standard.as_completed(_checked(futures), timeout)  # type: ignore[return-value] # what goes in comes out
 
     def cancel(self, future: TaskFuture) -> bool:
         """Give a task up, also one that runs where the engine can end it; whether that is what becomes of it."""
         return future.cancel()
 
+    def _kind(self, function: Callable[..., Any], wish: Wish) -> Kind:
+        """What all tasks of one call of a method have in common. The function is remembered, unless it is ours."""
+        if not callable(function):
+            raise UsageError(f"{function!r} is no function: give one, and its arguments after it")
+        if wish.task is not None and (not isinstance(wish.task, str) or not wish.task):
+            raise UsageError(f"task={wish.task!r} is no text to call a task by")
+        name = wish.task or task_name(function)
+        choices = self._rules.choose(name, wish)
+        if function is not run_words:
+            with suppress(TypeError):  # a callable that cannot be hashed
+                self.functions[function] = None
+        return Kind(function, name, choices)
+
     def _make(
         self,
-        name: str,
-        choices: Choices,
-        function: Callable[..., Any],
+        kind: Kind,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         key: str | None,
         arguments: Mapping[str, Any] | None = None,
     ) -> Task:
+        """A task of this kind; `arguments` is what is recorded as such, if not those of the call."""
+        function, name, choices = kind
         call: tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]] = function, args, kwargs
         if choices.around:
             call = call_around, (choices.around, *call), {}
@@ -199,13 +214,12 @@ class Client:
             args_digest=digest(shown_args), submitted=time.time(), place=place, parent_id=parent_id,
             component=choices.component, retries=choices.retries, timeout_s=choices.timeout_s,
             future=TaskFuture(task_id, name, self._give_up), depends_on=packed.futures, waits_for=packed.awaited,
+            preparation=choices.preparation,
         )  # fmt: skip
 
-    def _named(self, function: Callable[..., Any], task: str | None) -> str:
-        """What tasks of a function are called; the function is remembered."""
-        with suppress(TypeError):  # a callable that cannot be hashed
-            self.functions[function] = None
-        return task or task_name(function)
+    def _hand_over(self, task: Task) -> TaskFuture:
+        self._tracker.add((task,))
+        return task.future
 
     def _key(self, key: str) -> str:
         if not isinstance(key, str) or not key:
@@ -234,3 +248,16 @@ class Client:
             place = {TRACEPARENT: format_traceparent(run.recorder.trace_id, span_id), RUN: str(run.path)}
             self._last_place = span_id, place
         return span_id, place
+
+
+def _checked(futures: Iterable[TaskFuture]) -> list[TaskFuture]:
+    """The futures as a list; a `UsageError` where something else is among them."""
+    if isinstance(futures, standard.Future):
+        raise UsageError(f"give a list of futures; of {futures!r} alone, take the result()")
+    awaited = list(futures)
+    for one in awaited:
+        if not isinstance(one, standard.Future):
+            raise UsageError(
+                f"{type(one).__name__} {str(one)[:80]!r} is no future: give a list of what submit and map return"
+            )
+    return awaited

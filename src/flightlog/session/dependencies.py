@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from flightlog.engines.execute import unpickled
 from flightlog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def call_filled(call: bytes, values: Mapping[str, bytes]) -> Any:
     """In the worker: make the call, with results in place of the placeholders."""
     _here.values = values
     try:
-        function, args, kwargs = pickle.loads(call)  # noqa: S301 - from the session that this worker belongs to
+        function, args, kwargs = unpickled(call)
     finally:
         _here.values = None
     return function(*args, **kwargs)

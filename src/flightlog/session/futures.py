@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+import threading
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -54,3 +55,25 @@ class TaskFuture(Future[Any]):
 
     def __repr__(self) -> str:
         return f"<future of {self.task}>"  # as an argument it is recorded so: the same in every run
+
+
+def wait_together(futures: Sequence[Future[Any]]) -> None:
+    """Wait until all are done, or one of them without a result.
+
+    Whoever waits for one after the other is woken at each, and takes turns with the thread that tells of the ends.
+    """
+    over = threading.Event()
+    left = len(futures)
+    lock = threading.Lock()
+
+    def ended(future: Future[Any]) -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+        if left == 0 or future.cancelled() or future.exception(0) is not None:
+            over.set()
+
+    for future in futures:
+        future.add_done_callback(ended)
+    if futures:
+        over.wait()

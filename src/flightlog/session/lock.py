@@ -17,12 +17,11 @@ from flightlog.session.contents import Contents
 from flightlog.session.expansion import expand
 from flightlog.session.functions import LockedFunction, lock_function, relock_function
 from flightlog.session.manifest import Manifest
+from flightlog.store import layout
 from flightlog.store.catalogue import list_runs
 from flightlog.store.documents import read_document
 from flightlog.store.run import find_run
 
-LOCK = "manifest.lock"
-"""The lock's file in a run directory."""
 LOCK_VERSION = 1
 
 _DIGEST = re.compile(r"@(sha256:[0-9a-f]{64})\Z")
@@ -120,14 +119,14 @@ def compare_locks(before: Lock, after: Lock) -> list[Difference]:
 
 def read_lock(run: Path) -> Lock | None:
     """The lock of a run; None where it has none that can be read."""
-    return read_document(run / LOCK, Lock).value
+    return read_document(run / layout.LOCK, Lock).value
 
 
 def find_lock(ref: str | None, runs_dir: Path, project: str) -> tuple[Path, Lock]:
     """A run and its lock: the one named, else the last of the project that has a lock; else `RunNotFound`."""
     if ref is not None:
         path = find_run(ref, runs_dir=runs_dir)
-        read = read_document(path / LOCK, Lock)
+        read = read_document(path / layout.LOCK, Lock)
         if read.value is None:
             raise RunNotFound(f"{path.name} has no lock to check against: {read.problem}")
         return path, read.value

@@ -12,12 +12,15 @@ from flightlog.record.environment import Environment, read_environment
 from flightlog.record.run import LiveRun
 from flightlog.record.upkeep import save_run
 from flightlog.session.contents import Component, Contents
-from flightlog.session.lock import LOCK, make_lock
+from flightlog.session.history import History, read_history
+from flightlog.session.lock import make_lock
 from flightlog.session.manifest import Manifest
-from flightlog.session.plan import PLAN, make_plan, plan_bytes
+from flightlog.session.plan import make_plan, plan_bytes
+from flightlog.store import layout
 from flightlog.store.documents import replace_bytes, write_document
 
-MANIFEST_COPY = "manifest.yaml"
+TASKS_OF_A_RUN = 2000
+"""How many tasks of each earlier run the plan of a new one looks at: a session has other things to do."""
 
 
 class Papers:
@@ -26,19 +29,22 @@ class Papers:
     def __init__(
         self, run: LiveRun, manifest: Manifest, target: str, contents: Contents, environ: Mapping[str, str]
     ) -> None:
-        """Write the manifest and the plan now; the lock follows at once, on a thread, for git may take its time."""
+        """Write the manifest and the plan now; what takes its time follows at once, on a thread.
+
+        That is the plan with what history suggests, for which earlier runs are read, and the lock, for which git is asked.
+        """
         self._run, self._manifest, self._contents = run, manifest, contents
+        self._target, self._environ = target, environ
         self._environment: Environment | None = None
-        self._guarded("manifest", lambda: replace_bytes(run.path / MANIFEST_COPY, manifest.source.encode()))
-        plan = make_plan(manifest, target, environ)
-        self._guarded("plan", lambda: replace_bytes(run.path / PLAN, plan_bytes(plan)))
+        self._guarded("manifest", lambda: replace_bytes(run.path / layout.MANIFEST, manifest.source.encode()))
+        self._guarded("plan", lambda: self._write_plan(None))
         if run.info.pid == os.getpid():
             run.info.manifest_hash = manifest.sha256
             save_run(run)
         requests = list(_requests(contents))
         if requests:
             run.emit(*requests)
-        self._thread = threading.Thread(target=self._first_lock, name="flightlog-lock", daemon=True)
+        self._thread = threading.Thread(target=self._follow, name="flightlog-papers", daemon=True)
         self._thread.start()
 
     def finish(self, functions: Iterable[Callable[..., Any]]) -> None:
@@ -46,14 +52,24 @@ class Papers:
         self._thread.join()
         self._guarded("lock", lambda: self._write_lock(functions))
 
-    def _first_lock(self) -> None:
+    def _follow(self) -> None:
         self._guarded("lock", lambda: self._write_lock(()))
+        self._guarded("plan", self._add_history)
+
+    def _add_history(self) -> None:
+        history = read_history(self._run.path.parent, self._contents.project.name, tasks=TASKS_OF_A_RUN)
+        if history is not None:
+            self._write_plan(history)
+
+    def _write_plan(self, history: History | None) -> None:
+        plan = make_plan(self._manifest, self._target, self._environ, history)
+        replace_bytes(self._run.path / layout.PLAN, plan_bytes(plan))
 
     def _write_lock(self, functions: Iterable[Callable[..., Any]]) -> None:
         if self._environment is None:
-            self._environment = read_environment()
+            self._environment = read_environment(cwd=self._manifest.path.parent)
         lock = make_lock(self._manifest, functions, self._environment, contents=self._contents)
-        write_document(self._run.path / LOCK, lock)
+        write_document(self._run.path / layout.LOCK, lock)
 
     def _guarded(self, what: str, action: Callable[[], None]) -> None:
         try:

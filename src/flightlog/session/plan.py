@@ -18,9 +18,6 @@ from flightlog.session.expansion import has_variables
 from flightlog.session.history import History
 from flightlog.session.manifest import Manifest
 
-PLAN = "plan.json"
-"""The plan's file in a run directory."""
-
 
 class PlannedComponent(Struct, frozen=True, kw_only=True):
     """The workers of a component; None is "not said"."""

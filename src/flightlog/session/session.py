@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from flightlog.engines.contract import Engine
+from flightlog.engines.main_module import refuse_while_main_is_imported
 from flightlog.errors import UsageError
 from flightlog.record.noop import NoopRun
 from flightlog.record.recording import record
@@ -76,6 +77,7 @@ class Session:
         self._client: Client | None = None
         self._papers: Papers | None = None
         self._closed = False
+        self._pid = 0
 
     @classmethod
     def from_yaml(
@@ -97,7 +99,8 @@ class Session:
             raise UsageError("the session was closed: make a new one")
         if self._client is not None:
             return self
-        _refuse_in_main_of_worker()
+        refuse_while_main_is_imported("a session")
+        self._pid = os.getpid()
         self._run = run = self._recording.__enter__()
         try:
             self._open(None if isinstance(run, NoopRun) else run)
@@ -114,7 +117,7 @@ class Session:
 
     def close(self, error: BaseException | None = None) -> None:
         """End the engine and the run, as the error says; again, it does nothing. Tasks that have not ended are cancelled."""
-        if self._closed or self._client is None:
+        if self._closed or self._client is None or self._is_elsewhere():
             self._closed = True
             return
         self._closed = True
@@ -140,12 +143,12 @@ class Session:
 
     @property
     def run_id(self) -> str:
-        """The run's name; empty where nothing is recorded."""
+        """The run's name; `not-recorded` where nothing is."""
         return self.telemetry.run_id
 
     @property
-    def path(self) -> Path | None:
-        """The run directory; None where nothing is recorded."""
+    def path(self) -> Path:
+        """The run directory; a path at which there is nothing where nothing is recorded."""
         return self.telemetry.path
 
     def record_artifact(
@@ -176,7 +179,7 @@ class Session:
         """As `close`; the loop goes on while tasks end."""
         import asyncio
 
-        if self._closed or self._client is None:
+        if self._closed or self._client is None or self._is_elsewhere():
             self.close(error)
             return
         self._closed = True
@@ -199,12 +202,12 @@ class Session:
         if run is not None:
             run.on_end(self._run_ends)
         self._engine.start(str(run.path) if run is not None else None, self._tracker)
-        rules = Rules.of(contents, self.manifest.path.parent)
+        rules = Rules.of(contents, self.manifest.path.parent, self._environ)
         self._client = Client(self._tracker, run, rules, next_id, self._progress)
 
     def _run_ends(self, status: str) -> None:
         """The run ends before the session does: a signal ends the process. Every task still gets its end."""
-        if not self._closed and self._tracker is not None:
+        if not self._closed and self._tracker is not None and not self._is_elsewhere():
             self._closed = True
             # On a thread of its own: the signal may have met this one with the tracker's lock in its hands.
             closing = threading.Thread(
@@ -239,19 +242,13 @@ class Session:
         trace = error.__traceback__ if error is not None else None
         self._recording.__exit__(type(error) if error is not None else None, error, trace)
 
+    def _is_elsewhere(self) -> bool:
+        """Whether this is a forked child: engine, tasks and run are its parent's, and none of its business."""
+        return self._pid != os.getpid()
+
     def _at_exit(self) -> None:
         """The program ends with the session open: with the error that ended it, if one did."""
         self.close(getattr(sys, "last_exc", None) or getattr(sys, "last_value", None))
-
-
-def _refuse_in_main_of_worker() -> None:
-    """A worker process imports the main module to find its functions: a session started there would never end."""
-    processes = sys.modules.get("multiprocessing.process")
-    if processes is not None and getattr(processes.current_process(), "_inheriting", False):
-        raise UsageError(
-            "this program starts a session when it is imported, and worker processes import it to find its functions: "
-            "put the session under `if __name__ == '__main__':`"
-        )
 
 
 def _path(given: Any) -> Path | None:

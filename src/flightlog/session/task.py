@@ -7,6 +7,7 @@ from typing import Any
 
 from flightlog.engines.contract import Work
 from flightlog.session.futures import TaskFuture
+from flightlog.session.preparation import Preparation, prepared
 
 
 class Task:
@@ -26,6 +27,7 @@ class Task:
         "name",
         "parent_id",
         "place",
+        "preparation",
         "retries",
         "span_id",
         "submitted",
@@ -52,6 +54,7 @@ class Task:
         future: TaskFuture,
         depends_on: Sequence[TaskFuture],
         waits_for: Sequence[TaskFuture],
+        preparation: Preparation | None = None,
     ) -> None:
         self.task_id, self.span_id, self.name, self.call = task_id, span_id, name, call
         self.args, self.args_digest, self.submitted = args, args_digest, submitted
@@ -59,6 +62,7 @@ class Task:
         self.retries, self.timeout_s, self.future = retries, timeout_s, future
         self.depends_on = [one.task_id for one in depends_on]
         self.waits_for = tuple(waits_for)
+        self.preparation = preparation
         self.met = 0
         """How many of `waits_for` have completed."""
         self.attempt = 1
@@ -73,7 +77,7 @@ class Task:
             task_id=self.task_id,
             task=self.name,
             attempt=self.attempt,
-            call=self.call,
+            call=self.call if self.preparation is None else prepared(self.preparation, self.call),
             args=self.args,
             args_bytes=len(self.call),
             submitted=self.submitted,

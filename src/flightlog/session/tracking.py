@@ -7,6 +7,7 @@ its future says so.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -67,6 +68,7 @@ class Tracker:
         self._engine, self._recorder, self._next_id = engine, recorder, next_id
         self._trace_id = recorder.trace_id if recorder is not None else ""
         self._tasks: dict[str, Task] = {}
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._ending = 0
@@ -77,7 +79,14 @@ class Tracker:
     # --- what the client asks for
 
     def add(self, tasks: Sequence[Task]) -> None:
-        """Take new tasks on, and hand those that wait for no others to the engine; a `UsageError` after the close."""
+        """Take new tasks on, and hand those that wait for no others to the engine.
+
+        After the close, and in a child that was forked, it is a `UsageError`.
+        """
+        if os.getpid() != self._pid:
+            raise UsageError(
+                f"the session belongs to process {self._pid}, which this one was forked from: make a session here"
+            )
         with self._lock:
             if self._closing is not None:
                 raise UsageError("the session is closed: submit tasks while it is open")
@@ -94,6 +103,8 @@ class Tracker:
 
     def cancel(self, task_id: str, reason: str) -> bool:
         """Give a task up; whether that is what became, or will become, of it."""
+        if os.getpid() != self._pid:
+            return False
         with self._lock:
             task = self._tasks.get(task_id)
             if task is None:

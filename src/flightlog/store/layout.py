@@ -2,6 +2,7 @@
 
     run-20260520T035200Z-demo-a1b2c3d4/
       run.json  environment.json  recorder.json  summary.json  checksums.json
+      manifest.yaml  plan.json  manifest.lock  of a session: what was asked for, worked out and made of
       tasks.jsonl  spans.jsonl  …             the process that made the run writes these
       segments/<writer>/                       one folder a writing process, its own included
         writer.json                            who writes, since when, what was lost
@@ -27,6 +28,9 @@ ENVIRONMENT = "environment.json"
 RECORDER = "recorder.json"
 SUMMARY = "summary.json"
 CHECKSUMS = "checksums.json"
+MANIFEST = "manifest.yaml"
+PLAN = "plan.json"
+LOCK = "manifest.lock"
 WRITER = "writer.json"
 SEGMENTS = "segments"
 PARQUET = "parquet"

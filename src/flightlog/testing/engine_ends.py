@@ -1,0 +1,192 @@
+"""How attempts end: completed, failed, timed out, cancelled, and each of them once."""
+
+# ruff: noqa: D102 - a test's name is its sentence
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from pathlib import Path
+
+from flightlog.testing import tasks
+from flightlog.testing.reports import make_work
+from flightlog.testing.running import RunningEngine, gate
+
+
+class AttemptsEnd(RunningEngine):
+    """Whatever a task does, its attempt has one end, which says what became of it."""
+
+    def test_a_completed_attempt_has_its_result_and_where_and_when_it_ran(self) -> None:
+        with self.running() as (engine, reported):
+            work = make_work(tasks.add, 2, b=3)
+            engine.submit(work)
+            outcome = reported.outcome(work)
+            worker = reported.wait_started(work)
+        assert outcome.end == "completed"
+        assert outcome.result is not None
+        assert pickle.loads(outcome.result) == 5  # noqa: S301 - our own bytes
+        assert outcome.result_bytes == len(outcome.result)
+        assert outcome.worker == worker
+        assert outcome.host
+        assert outcome.pid
+        assert outcome.thread
+        assert outcome.started is not None
+        assert outcome.ended is not None
+        assert outcome.started <= outcome.ended
+        assert outcome.duration_s is not None
+        assert outcome.duration_s >= 0
+        assert outcome.queue_s is not None
+        assert outcome.queue_s >= 0
+
+    def test_a_failed_attempt_has_its_exception_and_the_traceback_with_its_cause(self) -> None:
+        outcome = self.outcome_of(tasks.fail, "no such model")
+        assert (outcome.end, outcome.error_type, outcome.error_message) == (
+            "failed",
+            "ValueError",
+            "no such model",
+        )
+        assert outcome.error is not None
+        error = pickle.loads(outcome.error)  # noqa: S301 - our own bytes
+        assert (type(error), error.args) == (ValueError, ("no such model",))
+        assert outcome.traceback is not None
+        assert "KeyError: 'the cause'" in outcome.traceback
+        assert "in fail" in outcome.traceback
+        assert outcome.fingerprint is not None
+        assert outcome.result is None
+
+    def test_an_exception_that_does_not_pickle_or_unpickle_travels_as_text(self) -> None:
+        with self.running() as (engine, reported):
+            first, second = make_work(tasks.raise_with_lock), make_work(tasks.raise_wanting_two)
+            engine.submit(first)
+            engine.submit(second)
+            outcomes = [reported.outcome(first), reported.outcome(second)]
+        assert [(o.end, o.error, o.error_type, o.error_message) for o in outcomes] == [
+            ("failed", None, "flightlog.testing.tasks.HoldsALock", "it holds a lock"),
+            ("failed", None, "flightlog.testing.tasks.WantsTwo", "1 and 2"),
+        ]
+
+    def test_a_result_that_does_not_pickle_is_a_failure_that_names_its_type(self) -> None:
+        outcome = self.outcome_of(tasks.give_lock)
+        assert (outcome.end, outcome.result, outcome.result_bytes) == ("failed", None, None)
+        assert outcome.error_type is not None
+        assert outcome.error_type.endswith("PicklingError")
+        assert outcome.error_message is not None
+        assert outcome.error_message.startswith("the result of give_lock, a _thread.lock, cannot be pickled")
+
+    def test_a_call_that_does_not_unpickle_is_a_failure(self) -> None:
+        outcome = self.outcome_of(tasks.add, tasks.NeverUnpickles())
+        assert (outcome.end, outcome.error_type, outcome.error_message) == (
+            "failed", "ImportError", "not on this side",
+        )  # fmt: skip
+
+    def test_exits_and_interrupts_inside_a_task_are_its_outcome_and_the_worker_goes_on(self) -> None:
+        with self.running() as (engine, reported):
+            works = [
+                make_work(tasks.leave, None),
+                make_work(tasks.leave, 3),
+                make_work(tasks.interrupt),
+                make_work(tasks.give_up),
+                make_work(tasks.add, 1),
+            ]
+            for work in works:
+                engine.submit(work)
+            outcomes = [reported.outcome(work) for work in works]
+        ends = ["completed", "failed", "cancelled", "cancelled", "completed"]
+        assert [outcome.end for outcome in outcomes] == ends
+        assert outcomes[1].error_type == "SystemExit"
+        assert [outcome.reason for outcome in outcomes[2:4]] == ["KeyboardInterrupt", "CancelledError"]
+        assert len({outcome.worker for outcome in outcomes}) == 1
+
+    def test_every_attempt_is_queued_then_started_then_ended_each_once(self) -> None:
+        with self.running(workers=2) as (engine, reported):
+            works = [make_work(tasks.add, number) for number in range(200)]
+            for work in works:
+                engine.submit(work)
+            for work in works:
+                reported.outcome(work)
+        kinds = [[report.kind for report in reported.of(work)] for work in works]
+        assert kinds == [["queued", "started", "ended"]] * len(works)
+        results = [pickle.loads(reported.outcomes[work.task_id].result or b"") for work in works]  # noqa: S301 - ours
+        assert results == list(range(200))
+
+    def test_the_next_attempt_can_be_submitted_from_within_the_report_of_an_end(self) -> None:
+        with self.running() as (engine, reported):
+            first = make_work(tasks.fail, "once")
+            second = make_work(tasks.add, 1, task_id=first.task_id, attempt=2)
+            reported.on_ended = lambda _task, attempt, _outcome: (
+                engine.submit(second) if attempt == 1 else None
+            )
+            engine.submit(first)
+            assert reported.outcome(second).end == "completed"
+            assert reported.outcome(first).end == "failed"
+
+    def test_an_attempt_over_its_timeout_is_timed_out_and_the_engine_goes_on(self, tmp_path: Path) -> None:
+        with self.running() as (engine, reported), gate(tmp_path) as name:
+            stuck, after = make_work(tasks.hold, name, timeout_s=self.timeout_s), make_work(tasks.add, 1)
+            engine.submit(stuck)
+            engine.submit(after)
+            outcome = reported.outcome(stuck)
+            assert outcome.end == "timed_out"
+            assert outcome.reason is not None
+            assert f"timeout of {self.timeout_s:g} s" in outcome.reason
+            assert outcome.worker == reported.wait_started(stuck)
+            assert outcome.duration_s is not None
+            assert outcome.duration_s >= self.timeout_s
+            assert reported.outcome(after).end == "completed"
+
+
+class AttemptsAreCancelled(RunningEngine):
+    """What waits can be given up, and closing leaves nothing without an end."""
+
+    def test_an_attempt_that_waits_can_be_cancelled_and_never_starts(self, tmp_path: Path) -> None:
+        with self.running() as (engine, reported), gate(tmp_path) as name:
+            holding, waiting = (
+                make_work(tasks.hold, name),
+                [make_work(tasks.add, number) for number in range(3)],
+            )
+            for work in (holding, *waiting):
+                engine.submit(work)
+            reported.wait_started(holding)
+            assert [engine.cancel(work.task_id, "not needed") for work in waiting] == [True, True, True]
+            outcomes = [reported.outcome(work) for work in waiting]
+            assert [(o.end, o.reason, o.started) for o in outcomes] == [("cancelled", "not needed", None)] * 3
+            assert [[r.kind for r in reported.of(work)] for work in waiting] == [["queued", "ended"]] * 3
+
+    def test_what_is_unknown_or_over_cannot_be_cancelled(self) -> None:
+        with self.running() as (engine, reported):
+            work = make_work(tasks.add, 1)
+            engine.submit(work)
+            reported.outcome(work)
+            assert engine.cancel(work.task_id, "too late") is False
+            assert engine.cancel("task-unknown", "no such") is False
+
+    def test_closing_with_a_backlog_cancels_each_attempt_once(self, tmp_path: Path) -> None:
+        with self.running(workers=2) as (engine, reported), gate(tmp_path) as name:
+            holding = make_work(tasks.hold, name)
+            works = [make_work(tasks.hold, name) for _ in range(1000)]
+            engine.submit(holding)
+            for work in works:
+                engine.submit(work)
+            reported.wait_started(holding)
+            engine.close(timeout_s=0.0)
+            ends = Counter(report.task_id for report in reported.reports if report.kind == "ended")
+            assert ends == {work.task_id: 1 for work in (holding, *works)}
+            assert {outcome.end for outcome in reported.outcomes.values()} == {"cancelled"}
+            assert list(engine.workers()) == []
+
+    def test_what_runs_may_end_within_the_time_that_closing_allows(self, tmp_path: Path) -> None:
+        with self.running() as (engine, reported), gate(tmp_path) as name:
+            work = make_work(tasks.hold, name)
+            engine.submit(work)
+            reported.wait_started(work)
+            Path(name).write_text("go on")
+            engine.close(timeout_s=60.0)
+            assert reported.outcome(work).end == "completed"
+
+    def test_an_engine_can_be_closed_twice_and_cancels_what_comes_later(self) -> None:
+        with self.running() as (engine, reported):
+            engine.close()
+            engine.close()
+            work = make_work(tasks.add, 1)
+            engine.submit(work)
+            assert reported.outcome(work).end == "cancelled"
