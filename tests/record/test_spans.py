@@ -485,3 +485,28 @@ def test_finalizers_that_record_lose_nothing_and_spoil_nothing(recorded):
     assert names.count("work") == 5000
     assert names.count("finalizer") > 4000
     assert sum(reading.completeness().lost.values()) == 0
+
+
+def test_a_runs_own_span_belongs_to_it_wherever_it_is_opened(recorded):
+    with recorded("one") as one, recorded("two") as two:
+        with flightlog.span("of-two") as outer, one.span("of-one", i=1), flightlog.span("inside"):
+            pass
+        with flightlog.span("again") as again:
+            assert again.parent_id == two.info.span_id
+        with two.span("nested") as nested:
+            assert nested.parent_id == two.info.span_id
+    assert outer.parent_id == two.info.span_id
+    (inside, of_one) = finished(Run(one.path))
+    assert [inside.name, of_one.name] == ["inside", "of-one"]
+    assert (of_one.parent_id, inside.parent_id) == (one.info.span_id, of_one.span_id)
+    assert [e.name for e in finished(Run(two.path))] == ["of-two", "again", "nested"]
+
+
+def test_a_span_of_a_run_that_has_ended_does_nothing(recorded):
+    with recorded() as run:
+        pass
+    with recorded("other") as other, run.span("late") as span:
+        assert math.isnan(span.duration())
+    assert finished(Run(other.path)) == []
+    assert flightlog.current_span().name == ""
+    assert finished(Run(run.path)) == []

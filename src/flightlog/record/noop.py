@@ -23,7 +23,11 @@ class NoopRun:
         """The no-op span."""
         return NOOP
 
-    def emit(self, _event: object) -> None:
+    def span(self, _name: str, /, **_tags: Any) -> NoopSpan:
+        """The no-op span."""
+        return NOOP
+
+    def emit(self, _event: object, *_more: object) -> None:
         """Nothing."""
 
     def event(self, _name: object, /, **_fields: Any) -> None:

@@ -14,7 +14,7 @@ from flightlog.record.bus import CAPACITY, Callback
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.failure import FailureText, describe
 from flightlog.record.recorder import Recorder
-from flightlog.record.span import RootSpan, Span, current
+from flightlog.record.span import RootSpan, RunSpan, Span, current
 from flightlog.record.task import TaskSpan, lane_name
 from flightlog.record.values import clean, text_of
 from flightlog.store.layout import RunInfo
@@ -48,6 +48,10 @@ class LiveRun:
     def task(self, name: str, /, **args: Any) -> TaskSpan:
         """A task to use with `with`: submitted and started now, completed or failed when the block ends."""
         return TaskSpan(self, name if type(name) is str else text_of(name), args)
+
+    def span(self, name: str, /, **tags: Any) -> Span:
+        """As `flightlog.span`, and of this run wherever it is opened."""
+        return RunSpan(self.root, name if type(name) is str else text_of(name), tags)
 
     def emit(self, event: Event, *more: Event) -> None:
         """Record an event as it is, or several at once, which costs a fraction of one by one."""

@@ -171,6 +171,30 @@ class RootSpan(Span):
         self._sink, self._parent = sink, parent
 
 
+class RunSpan(Span):
+    """A span of one run, also where the context is another run's, or nobody's."""
+
+    def __init__(self, root: Span, name: str, tags: dict[str, Any]) -> None:
+        super().__init__(name, tags)
+        self._root = root
+        self._before: Span | None = None
+
+    def __enter__(self) -> Self:
+        self._before = here = _get()
+        if self._root._sink is None:  # the run is over
+            return self
+        if here is None or here._sink is not self._root._sink:
+            _set(self._root)
+        return super().__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        if _get() is self._root:
+            _set(self._before)
+
+
 class _NothingKept(dict[str, Any]):
     """A mapping that stays empty: what a no-op span has for tags and metrics.
 
