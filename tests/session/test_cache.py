@@ -141,6 +141,29 @@ def test_arguments_beyond_the_named_ones_count():
     assert len(CALLS) == 1
 
 
+def test_the_order_of_keys_counts_where_the_function_can_see_it():
+    assert rest.cache_key(1, a=1, b=2) != rest.cache_key(1, b=2, a=1)
+    assert nothing.cache_key({"a": 1, "b": 2}) != nothing.cache_key({"b": 2, "a": 1})
+
+
+def test_the_code_of_a_function_with_a_cache_of_its_own_counts_as_an_argument_and_as_a_method():
+    makers = [
+        variant(f"""
+import functools
+@functools.lru_cache
+def go(x): return {number}
+class A:
+    @functools.lru_cache
+    def go(self): return {number}
+f = lambda: (go, A())
+""")
+        for number in (1, 2)
+    ]
+    (go, a), (other_go, other_a) = (make() for make in makers)
+    assert nothing.cache_key(go) != nothing.cache_key(other_go)
+    assert nothing.cache_key(a) != nothing.cache_key(other_a)
+
+
 def test_none_is_a_result_like_any_other():
     assert (nothing(1), nothing(1)) == (None, None)
     assert CALLS == [("nothing", 1)]

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 
 from flightlog.errors import UsageError
 from flightlog.session import cache_store
-from flightlog.session.cache_contents import leftovers, stored
+from flightlog.session.cache_contents import leftovers, stats, stored
 from flightlog.session.cache_entry import FORMAT, About, read_header
 from flightlog.session.cache_store import Cache, Hit, Kept, Miss, Refused
 
@@ -123,6 +124,28 @@ def test_an_entry_that_is_a_link_is_not_followed(cache, tmp_path):
     cache.path(KEY).rename(tmp_path / "elsewhere")
     cache.path(KEY).symlink_to(tmp_path / "elsewhere")
     assert cache.lookup(KEY).reason == "damaged"
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "link", "folder"])
+def test_what_is_no_file_in_the_place_of_an_entry_is_damaged_and_does_not_block(
+    cache, tmp_path, monkeypatch, kind
+):
+    cache.put(KEY, 1, 1.0)
+    path = cache.path(KEY)
+    path.rename(tmp_path / "elsewhere")
+    if kind == "pipe":
+        os.mkfifo(path, 0o600)
+    elif kind == "socket":
+        monkeypatch.chdir(path.parent)  # the name of a socket is short
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind("s")
+        Path("s").rename(path)
+    elif kind == "link":
+        path.symlink_to(tmp_path / "elsewhere")
+    else:
+        path.mkdir()
+    assert cache.lookup(KEY) == Miss(reason="damaged", detail=f"{path}: it is no regular file")
+    assert stats(cache).damaged == (0 if kind == "folder" else 1)
 
 
 def test_the_entry_of_another_key_is_no_result(cache):

@@ -24,12 +24,13 @@ from flightlog.events import (
     Failure,
     SpanEvent,
     TaskCompleted,
+    TaskEnded,
     TaskFailed,
     TaskRetried,
     TaskSubmitted,
 )
 from flightlog.session.cache_store import default_folder
-from flightlog.session.client import Client
+from flightlog.session.client import TOGETHER, Client
 from flightlog.session.session import Session
 
 MORE = """
@@ -137,6 +138,38 @@ def test_a_task_that_exits_ends_itself_and_not_the_session(client):
     assert (type(error), error.error_type) == (TaskError, "SystemExit")
 
 
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        ("raise KeyboardInterrupt", "KeyboardInterrupt"),
+        ("raise GeneratorExit", "GeneratorExit"),
+        ("import asyncio; raise asyncio.CancelledError", "asyncio.exceptions.CancelledError"),
+        (
+            "import concurrent.futures; raise concurrent.futures.CancelledError",
+            "concurrent.futures._base.CancelledError",
+        ),
+    ],
+)
+def test_a_task_that_gives_itself_up_has_failed_and_who_awaits_it_is_not_cancelled(
+    session, client, code, kind
+):
+    future = client.submit(exec, code)
+
+    async def waits() -> BaseException | None:
+        try:
+            await future
+        except Exception as error:
+            return error
+        return None
+
+    error = asyncio.run(waits())
+    assert (type(error), error.error_type, future.cancelled()) == (TaskError, kind, False)
+    [end] = [e for e in events_of(session, "tasks", TaskEnded) if e.task_id == future.task_id]
+    [failure] = [e for e in events_of(session, "failures", Failure) if e.task_id == future.task_id]
+    assert (type(end), end.error_type, failure.error_type) == (TaskFailed, kind, kind)
+    assert kind.rpartition(".")[2] in failure.traceback
+
+
 def test_a_task_that_says_it_failed_is_recorded_as_failed_and_its_result_given(session, client):
     future = client.submit(work.says_it_failed)
     assert future.result() == "what there is"
@@ -239,6 +272,20 @@ def test_keys_are_the_ids_of_tasks_and_unique(client):
     assert [one.task_id for one in client.map(work.add, [1, 2], key="many")] == ["many[0]", "many[1]"]
     with pytest.raises(UsageError, match="keys are unique"):
         client.submit(work.add, 1, key="first")
+
+
+@pytest.mark.parametrize("before", [2, TOGETHER + 1])
+def test_the_key_of_a_map_that_could_not_be_sent_can_be_given_again(session, client, before):
+    key = f"again after {before}"
+    taken = client.submit(work.add, 1, key=f"{key}[1]") if before == 2 else None
+    with pytest.raises(UsageError, match="keys are unique" if taken else "cannot be sent to a worker"):
+        client.map(work.add, [*range(before), threading.Lock()], key=key)
+    free = 1 if taken else before
+    assert client.gather(client.submit(work.add, n, key=f"{key}[{n}]") for n in range(free)) == [
+        n + 1 for n in range(free)
+    ]
+    submitted = [e.task_id for e in events_of(session, "tasks", TaskSubmitted) if e.task_id.startswith(key)]
+    assert len(submitted) == len(set(submitted)) == (2 if taken else before)
 
 
 def test_a_future_as_an_argument_stands_for_its_result_at_any_depth(session, client):
@@ -441,7 +488,12 @@ def test_a_task_that_runs_is_cancelled_and_its_worker_replaced(session, client, 
 def test_a_task_that_takes_too_long_is_ended_and_says_so(session, client, tmp_path):
     future = client.submit(work.wait_for, str(tmp_path / "never"), timeout=0.2)
     error = future.exception()
-    assert (type(error), error.error_type) == (TaskError, "TimeoutError")
+    assert isinstance(error, TaskError)
+    assert isinstance(error, TimeoutError)
+    assert error.error_type == "TimeoutError"
+    assert str(error).startswith("TimeoutError: wait_for ran over its timeout of 0.2 s")
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.error_type) == (type(error), str(error), "TimeoutError")
     [end] = [e for e in events_of(session, "tasks", TaskFailed) if e.task_id == future.task_id]
     assert (end.error_type, end.attempt) == ("TimeoutError", 1)
     assert end.duration_s >= 0.2

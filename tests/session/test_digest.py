@@ -106,6 +106,16 @@ def test_values_that_differ_in_type_or_content_have_different_digests():
     assert [values for values in found.values() if len(values) > 1] == []
 
 
+class Namespaced:
+    pass
+
+
+def namespaced(**attributes):
+    made = Namespaced()
+    vars(made).update(attributes)
+    return made
+
+
 def copies():
     grid = np.arange(12.0).reshape(3, 4)
     table = pd.DataFrame({"a": [1, 2], "b": [3, 4], "c": ["x", None]})
@@ -113,8 +123,6 @@ def copies():
     asked = Point(1)
     assert asked.norm == 1
     return [
-        ({"a": 1, "b": [1]}, {"b": [1], "a": 1}),
-        ({1: "a", "1": "b"}, {"1": "b", 1: "a"}),
         ({3, "a", (1, 2)}, {(1, 2), "a", 3}),
         (float("nan"), -float("nan")),
         (["ab", "ab"], ["".join(["a", "b"]), "ab"]),  # one text twice, or two equal texts
@@ -125,8 +133,7 @@ def copies():
         (Point(1), asked),
         (np.array([(1, 2.0)], np.dtype([("a", "i1"), ("b", "f8")], align=True)), _with_padding()),
         (np.array([1.5], "g"), np.array([3.0], "g") / 2),
-        (collections.Counter("aab"), collections.Counter("baa")),
-        (collections.defaultdict(int, a=1, b=2), collections.defaultdict(int, b=2, a=1)),
+        (namespaced(a=1, b=2), namespaced(b=2, a=1)),
     ]
 
 
@@ -170,7 +177,7 @@ def by_type_and_content(value):
         return kind, tuple(sorted(map(repr, map(by_type_and_content, value))))
     if isinstance(value, dict):
         items = [(by_type_and_content(key), by_type_and_content(item)) for key, item in value.items()]
-        return kind, tuple(sorted(map(repr, items)))
+        return kind, tuple(items)
     return kind, value
 
 
@@ -181,15 +188,24 @@ def test_two_digests_are_equal_if_and_only_if_type_and_content_are(a, b):
 
 def shuffled(value):
     if isinstance(value, dict):
-        return {shuffled(key): shuffled(item) for key, item in reversed(value.items())}
+        return {shuffled(key): shuffled(item) for key, item in value.items()}
     if isinstance(value, set | frozenset):
         return type(value)(map(shuffled, reversed(list(value))))
     return type(value)(map(shuffled, value)) if isinstance(value, list | tuple) else value
 
 
 @given(VALUES)
-def test_a_copy_in_another_order_of_sets_and_keys_has_the_same_digest(value):
+def test_a_copy_in_another_order_of_sets_has_the_same_digest(value):
     assert digest_value(shuffled(value)) == digest_value(value)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [dict, collections.Counter, functools.partial(collections.defaultdict, int), collections.OrderedDict],
+)
+def test_another_order_of_keys_is_another_value(make):
+    assert digest_value(make({"a": 1, "b": 2})) != digest_value(make({"b": 2, "a": 1}))
+    assert digest_value(make({1: 1, "b": 2})) != digest_value(make({"b": 2, 1: 1}))
 
 
 PROGRAM = """

@@ -125,6 +125,61 @@ def test_what_has_no_value_that_lasts_counts_by_its_class(project):
     assert first == again != other
 
 
+CACHED = "import functools\n@functools.lru_cache\ndef g(x): return 1\n"
+CACHED_METHOD = "import functools\nclass C:\n  @functools.lru_cache\n  def m(self): return 1\n"
+LOCKED = "import threading\nclass C:\n  def __init__(self): self.lock, self.k = threading.Lock(), 1\n  def m(self): return 1\n"
+DECORATED = "import functools, threading\nclass D:\n  def __init__(self, g, k=1): functools.update_wrapper(self, g); self.k = k\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "old", "new"),
+    [
+        (CACHED + "T = {'a': g}\ndef f(x): return T['a'](x)", "return 1", "return 2"),
+        (CACHED + "def f(x, h=g): return h(x)", "return 1", "return 2"),
+        (CACHED + "import operator\nh = functools.partial(g, 1)\ndef f(x): return h()", "return 1", "return 2"),
+        (CACHED_METHOD + "def f(x): return C().m()", "return 1", "return 2"),
+        (CACHED_METHOD + "c = C()\ndef f(x): return c.m()", "return 1", "return 2"),
+        (LOCKED + "c = C()\ndef f(x): return c.k", ", 1", ", 2"),
+        (LOCKED + "c = C()\ndef f(x): return c.m()", "return 1", "return 2"),
+        (LOCKED + "c = {'c': [C()]}\ndef f(x): return c", ", 1", ", 2"),
+        (LOCKED + "c = C()\nc.me = c\nm = c.m\ndef f(x): return m()", ", 1", ", 2"),
+        ("import threading\nG = [threading.Lock(), 1]\ndef f(x): return G", ", 1", ", 2"),
+        ("import threading\nG = {threading.Lock(), 1}\ndef f(x): return G", ", 1", ", 2"),
+        ("import threading\nclass C:\n  __slots__ = ('lock', 'k', 'none')\nc = C()\nc.lock, c.k = threading.Lock(), 1\ndef f(x): return c",
+         ", 1", ", 2"),
+        ("import types\nG = types.MappingProxyType({'a': 1})\ndef f(x): return G", ": 1", ": 2"),
+        (DECORATED + "  def __call__(self, x): return self.__wrapped__(x)\n@D\ndef g(x): return 1\ndef f(x): return g(x)", "return 1", "return 2"),
+        (DECORATED + "  def __call__(self, x): return self.__wrapped__(x)\n@D\ndef g(x): return 1\ndef f(x): return g(x)", "__(x)", "__(x + 1)"),
+        (DECORATED + "  def __call__(self, x): return self.k\n@D\ndef g(x): return 1\ndef f(x): return g(x)", "k=1", "k=2"),
+        (DECORATED.replace("; self.k", "; self.lock = threading.Lock(); self.k") + "  def __call__(self, x): return self.k\n@D\ndef g(x): return 1\ndef f(x): return g(x)",
+         "return 1", "return 2"),
+        ("class C:\n  def __reduce__(self): return 'c'\n  def m(self): return 1\nc = C()\ndef f(x): return c.m()", "return 1", "return 2"),
+    ],
+)  # fmt: skip
+def test_code_and_values_behind_wrappers_and_beside_locks_count(project, source, old, new):
+    assert source.count(old) == 1
+    first = project(main=source)
+    assert project(main=source.replace(old, new)) != first
+    assert project(main=source) == first
+
+
+def test_what_a_decorator_copies_from_its_function_does_not_count(project):
+    source = DECORATED + "@D\ndef g(x):\n  'One.'\n  return 1\ndef f(x): return g(x)"
+    assert project(main=source) == project(main=source.replace("One", "Two"))
+
+
+def test_objects_that_all_know_each_other_and_hold_locks_come_to_an_end(project):
+    source = (
+        LOCKED + "all = [C() for _ in range(40)]\nfor c in all: c.others = list(all)\ndef f(x): return all"
+    )
+    assert project(main=source) != project(main=source.replace(", 1", ", 2"))
+
+
+def test_what_a_library_keeps_for_itself_does_not_count(project):
+    source = "import weakref\nclass C: pass\nc = C()\nW = weakref.WeakKeyDictionary()\nW[c] = 1\ndef f(x): return W"
+    assert project(main=source) == project(main=source.replace("= 1", "= 2"))
+
+
 def test_functions_that_call_each_other_and_long_chains_of_calls_come_to_an_end(project):
     ring = "def f(x): return g(x)\ndef g(x): return h(x)\ndef h(x): return f(x) or g(x)"
     assert project(main=ring) != project(main=ring.replace("f(x) or", "f(x) and"))

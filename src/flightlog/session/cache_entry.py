@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import pickle
 import platform
+import stat
+from io import BufferedReader, FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -69,7 +72,7 @@ class Untrusted(Exception):  # noqa: N818 - says what the entry is
 
 def read_header(path: Path) -> Header:
     """What an entry is, without its value; a `Damaged` or OSError where that cannot be told."""
-    with path.open("rb") as file:
+    with BufferedReader(_opened(os.fspath(path))) as file:
         return _header(file.readline(MAX_HEADER))
 
 
@@ -84,10 +87,9 @@ class Entry(NamedTuple):
 
 def read_entry(path: str, key: str, user: int | None) -> Entry:
     """The entry of a key; a `Damaged`, an `Untrusted` or an OSError where it is not there, or not to be used."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    with open(fd, "rb", buffering=0) as file:  # noqa: PTH123 - of a descriptor
+    with _opened(path) as file:
         # The open file is looked at, and not the path: nobody can exchange one for the other meanwhile.
-        found = os.fstat(fd)
+        found = os.fstat(file.fileno())
         why_not = refusal(path, found, user)
         if why_not is not None:
             raise Untrusted(why_not)
@@ -138,6 +140,20 @@ def load(payload: memoryview) -> Any:
 def is_entry(name: str) -> bool:
     """Whether a file's name is that of an entry: 64 hex digits."""
     return len(name) == 64 and not is_leftover(name) and set(name) <= set("0123456789abcdef")
+
+
+def _opened(path: str) -> FileIO:
+    """A regular file, open; a `Damaged` for anything else, links included. A pipe is not waited for."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            raise Damaged("it is no regular file") from None
+        raise
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise Damaged("it is no regular file")
+    return FileIO(fd)
 
 
 def _header(line: bytes) -> Header:

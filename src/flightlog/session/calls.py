@@ -6,13 +6,26 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from inspect import iscoroutinefunction
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import Struct
 
 from flightlog.engines.execute import awaited
 from flightlog.record.active import current_run
+from flightlog.record.artifacts import describe_artifact
 from flightlog.session.cache_key import CacheOptions, is_cacheable
+
+if TYPE_CHECKING:
+    from flightlog.record.run import LiveRun
+
+
+class Output(NamedTuple):
+    """A file that a task makes."""
+
+    path: str
+    """Where; may hold what came from variables, and is not to be stored then."""
+    written: str | None = None
+    """The text with its variables, which is what is stored; None where it has none."""
 
 
 class Around(Struct, frozen=True, kw_only=True):
@@ -28,7 +41,7 @@ class Around(Struct, frozen=True, kw_only=True):
     """What holds in place of the options of a function that is `cacheable` itself; other functions do without."""
     store: str | None = None
     """Where, if not in `folder`; absolute."""
-    outputs: tuple[str, ...] = ()
+    outputs: tuple[Output, ...] = ()
     """Files to register when it has returned."""
 
     def __bool__(self) -> bool:
@@ -60,8 +73,25 @@ def call_around(
     run = current_run() if around.outputs else None
     if run is not None:
         for output in around.outputs:
-            run.record_artifact(output, kind="output")
+            if output.written is None:
+                run.record_artifact(output.path, kind="output")
+            else:
+                _record_as_written(run, output.path, output.written)
     return result
+
+
+def _record_as_written(run: LiveRun, path: str, written: str) -> None:
+    """Register an output under the text the manifest has for it: what its variables hold may be secret."""
+    try:
+        artifact = describe_artifact(path, "output", None)
+        if artifact.error is not None:
+            artifact.error = artifact.error.replace(artifact.uri, written)
+        artifact.name = artifact.uri = written
+        artifact.span_id = run._here()
+        run.emit(artifact)
+    except Exception:  # noqa: BLE001 - nothing on the recording path reaches the user's code
+        run.recorder.count("events_failed")
+        run.recorder.trouble("artifact", f"the output {written} could not be recorded")
 
 
 @lru_cache(maxsize=64)

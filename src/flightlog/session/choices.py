@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from flightlog.errors import UsageError
 from flightlog.session.cache_key import CacheOptions
-from flightlog.session.calls import Around
+from flightlog.session.calls import Around, Output
 from flightlog.session.contents import Cache, Component, Contents
 from flightlog.session.contents import Task as TaskEntry
 from flightlog.session.preparation import Preparation, asks
@@ -48,15 +48,28 @@ class Rules(Struct, frozen=True, kw_only=True):
     """What a manifest says of tasks. Folders in it count from its own; `folder` is that."""
 
     tasks: Mapping[str, TaskEntry] = {}
+    written: Mapping[str, TaskEntry] = {}
+    """The tasks with their variables unexpanded: what is stored of them."""
     components: Mapping[str, Component] = {}
     folder: Path = Path()
     local_cache: str | None = None
 
     @classmethod
-    def of(cls, contents: Contents, folder: Path, environ: Mapping[str, str] = os.environ) -> Rules:
-        """Those of a manifest that lies in a folder. `FLIGHTLOG_CACHE_DIR` comes before its `local_cache`."""
+    def of(
+        cls,
+        contents: Contents,
+        folder: Path,
+        environ: Mapping[str, str] = os.environ,
+        written: Contents | None = None,
+    ) -> Rules:
+        """Those of a manifest that lies in a folder. `FLIGHTLOG_CACHE_DIR` comes before its `local_cache`.
+
+        `written` is the same manifest with its variables unexpanded: outputs are recorded as they stand there.
+        Without it they are recorded as they stand in `contents`.
+        """
         return cls(
             tasks=contents.tasks,
+            written={} if written is None else written.tasks,
             components=contents.components,
             folder=folder,
             local_cache=local_cache(contents, folder, environ),
@@ -112,7 +125,14 @@ class Rules(Struct, frozen=True, kw_only=True):
             else CacheOptions(version=how.version, ignore=how.ignore, ttl_s=how.ttl_s),
             own_cache=None if off is None else CacheOptions(bypass=off),
             store=None if how is None or how.store is None else _absolute(how.store, self.folder),
-            outputs=entry.outputs,
+            outputs=self._outputs(task, entry),
+        )
+
+    def _outputs(self, task: str, entry: TaskEntry) -> tuple[Output, ...]:
+        written = self.written.get(task, entry).outputs
+        return tuple(
+            Output(path, text if text != path else None)
+            for path, text in zip(entry.outputs, written, strict=True)
         )
 
 

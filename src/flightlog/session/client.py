@@ -97,25 +97,28 @@ class Client:
         """A task for each set of arguments, up to the end of the shortest iterable; gives futures in their order.
 
         All tasks have the function's name, or `task`; `kwargs` go to each call. With a `key` their ids are `key[0]`,
-        `key[1]`, … Where one call cannot be sent, those before it are cancelled, and the error is raised.
+        `key[1]`, … Where one call cannot be sent, those before it are cancelled, and the error is raised; with a `key`
+        none is handed over before all are made, so that it can be given again.
         """
         if not iterables:
             raise UsageError("map needs at least one iterable of arguments")
         kind = self._kind(function, Wish(task, component, tag, key, retries, timeout))
-        made: list[TaskFuture] = []
-        calls = enumerate(zip(*iterables, strict=False))
+        calls = zip(*iterables, strict=False)
+        tasks = (
+            (self._make(kind, args, kwargs, None) for args in calls)
+            if key is None
+            else iter(self._make_keyed(kind, calls, kwargs, key))
+        )
+        handed: list[TaskFuture] = []
         try:
-            while batch := [
-                self._make(kind, args, kwargs, f"{key}[{i}]" if key is not None else None)
-                for i, args in islice(calls, TOGETHER)
-            ]:
+            while batch := list(islice(tasks, TOGETHER)):
+                handed += [one.future for one in batch]
                 self._tracker.add(batch)
-                made += [one.future for one in batch]
         except BaseException:
-            for future in made:
+            for future in handed:
                 self.cancel(future)
             raise
-        return made
+        return handed
 
     def submit_command(
         self,
@@ -206,16 +209,31 @@ class Client:
             call = call_around, (choices.around, *call), {}
         packed = pack(*call, of=function)
         shown_args = recorded(arguments if arguments is not None else named_arguments(function, args, kwargs))
+        args_digest = digest(shown_args)
         span_id = self._next_id()
-        task_id = self._key(key) if key is not None else span_id
         parent_id, place = self._place()
+        task_id = self._key(key) if key is not None else span_id  # the last that may fail: it takes the key
         return Task(
             task_id=task_id, span_id=span_id, name=name, call=packed.call, args=shown_args,
-            args_digest=digest(shown_args), submitted=time.time(), place=place, parent_id=parent_id,
+            args_digest=args_digest, submitted=time.time(), place=place, parent_id=parent_id,
             component=choices.component, retries=choices.retries, timeout_s=choices.timeout_s,
             future=TaskFuture(task_id, name, self._give_up), depends_on=packed.futures, waits_for=packed.awaited,
             preparation=choices.preparation,
         )  # fmt: skip
+
+    def _make_keyed(
+        self, kind: Kind, calls: Iterable[tuple[Any, ...]], kwargs: Mapping[str, Any], key: str
+    ) -> list[Task]:
+        """All tasks of a `map` with a key; where one cannot be made, the keys of those before it are free again."""
+        made: list[Task] = []
+        try:
+            for number, args in enumerate(calls):
+                made.append(self._make(kind, args, kwargs, f"{key}[{number}]"))
+        except BaseException:
+            for task in made:
+                self._keys.pop(task.task_id, None)
+            raise
+        return made
 
     def _hand_over(self, task: Task) -> TaskFuture:
         self._tracker.add((task,))

@@ -58,10 +58,7 @@ def code_digest(
     out = Digester(files, dict(classes or {}))
     out.of_code = True
     out.value(version)
-    if _wrapped(function) is None:
-        out.value(function)
-    else:
-        _refer(out, function)
+    out.value(function)
     out.drain()
     done: set[type] = set()
     while more := [cls for cls in out.classes if cls not in done]:
@@ -141,18 +138,22 @@ def _refer(out: Digester, value: Any, attributes: tuple[str, ...] = ()) -> None:
     elif isinstance(value, ModuleType):
         _module(out, value, attributes)
     else:
-        wrapped = _wrapped(value)
-        if wrapped is not None:  # `functools.lru_cache`, a compiled function, a decorator that is a class
-            out.text(b"w", label(type(value)))
+        wrapped = wrapped_by_library(value)
+        if wrapped is not None:
+            out.of_class(type(value))
             _refer(out, wrapped)
         else:
             out.tolerant(value)
 
 
-def _wrapped(value: Any) -> Any:
-    """The function that a callable was made of, where it says so."""
+def wrapped_by_library(value: Any) -> Any:
+    """The function that a library's callable was made of, where it says so: `functools.lru_cache`, a compiled function.
+
+    None for a decorator of the project's own, whose other state counts as well: it is taken as any object is.
+    """
     with suppress(Exception):  # an object may answer for another one that is not there
-        return vars(value).get("__wrapped__") if callable(value) else None
+        if callable(value) and origin_of(type(value).__module__) is not None:
+            return vars(value).get("__wrapped__")
     return None
 
 
@@ -232,7 +233,7 @@ def _class(out: Digester, cls: type) -> None:
         else:
             if not _is_dunder(name) and not isinstance(member, MemberDescriptorType | GetSetDescriptorType):
                 out.text(b"n", name)
-                out.tolerant(member)
+                _refer(out, member)
 
 
 def _code_of(member: Any) -> Iterator[Any]:

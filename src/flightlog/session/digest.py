@@ -1,7 +1,7 @@
 """Values by type and content, as 256-bit digests: the same in every process, on every host and every day.
 
 Equal are values of the same type with the same content: `1`, `1.0`, `True` and `"1"` are four values, `0.0` and `-0.0`
-two, NaN is one. Sets and dictionaries count without their order. What the standard containers do not cover is taken
+two, NaN is one. Sets count without their order, dictionaries with it: code can see it. What the standard containers do not cover is taken
 apart as `pickle` would, so that the text of a pickle (which depends on what is shared and on the order of sets) never
 counts. SHA-256 it is: with the instructions today's processors have for it, twice as fast as BLAKE2b.
 """
@@ -16,6 +16,7 @@ import sys
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from operator import ne
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
@@ -63,6 +64,8 @@ class Digester:
         """Whether some value was taken apart by its own code, which may answer otherwise another time."""
         self.of_code = False
         """Whether code refers to the values that are taken: folders count by name then."""
+        self.in_parts: dict[int, int] = {}
+        """What was taken part by part, by identity, numbered as it was met: once each, so that rings come to an end."""
         self._open: set[int] = set()
         self._hash = hashlib.sha256()
         self._buffer = bytearray()
@@ -123,17 +126,28 @@ class Digester:
         return other.digest()
 
     def tolerant(self, value: Any) -> None:
-        """Take a value that code refers to; by its class alone where it has no value that lasts."""
+        """Take a value that code refers to; part by part, and by its class, where it has no value that lasts."""
+        known = self.in_parts.get(id(value))
+        if known is not None:
+            self.put(b"?", str(known).encode())
+            return
         seen, classes = len(self.seen), len(self.classes)
         other = Digester(self.files, self.classes, self.seen)
         other.of_code, other._open = True, set(self._open)
         try:
             other.value(value)
-        except (Unstable, RecursionError):
+        except (Unstable, RecursionError) as error:
             for met, before in ((self.seen, seen), (self.classes, classes)):
                 while len(met) > before:  # as if it had not been looked at
                     met.popitem()
             self.text(b"?", label(type(value)))
+            self.in_parts[id(value)] = len(self.in_parts)
+            self.kept.append(value)
+            if isinstance(error, Unstable):
+                from flightlog.session.digest_objects import take_parts
+
+                with suppress(RecursionError):  # what is deeper does not count
+                    take_parts(self, value)
             return
         self.kept += (value, *other.kept)
         self.waiting += other.waiting
@@ -160,15 +174,6 @@ class Digester:
         found = sorted(map(self.apart, values))
         self.put(tag, b"".join(found))
 
-    def mapping(self, tag: bytes, value: dict[Any, Any]) -> None:
-        """Take a mapping without its order."""
-        keys = sorted((self.apart(key), key_number) for key_number, key in enumerate(value))
-        values = list(value.values())
-        self.put(tag, _size(len(keys)))
-        for digest, number in keys:
-            self.put(b"k", digest)
-            self.value(values[number])
-
     def _other(self, value: Any) -> None:
         cls = type(value)
         if isinstance(value, type | FunctionType | ModuleType):
@@ -187,10 +192,16 @@ class Digester:
             self.unordered(b"S", value)
             self.value(getattr(value, "__dict__", None))
         elif not self._foreign(value):
+            from flightlog.session.code_digest import wrapped_by_library
             from flightlog.session.digest_objects import take_apart
 
             identity = self._enter(value)
-            take_apart(self, value)
+            wrapped = wrapped_by_library(value)
+            if wrapped is not None:
+                self.of_class(cls)
+                self.value(wrapped)
+            else:
+                take_apart(self, value)
             self._open.discard(identity)
 
     def _foreign(self, value: Any) -> bool:
@@ -342,13 +353,10 @@ def _set(tag: bytes) -> Callable[[Digester, Any], None]:
 
 def _dict(out: Digester, value: dict[Any, Any]) -> None:
     identity = out._enter(value)
-    if set(map(type, value)) <= {str}:
-        out.put(b"D", _size(len(value)))
-        for key in sorted(value):
-            out.text(b"s", key)
-            out.value(value[key])
-    else:
-        out.mapping(b"M", value)
+    out.put(b"D", _size(len(value)))
+    for key, item in value.items():
+        out.value(key)
+        out.value(item)
     out._open.discard(identity)
 
 

@@ -7,9 +7,11 @@ import functools
 import hashlib
 import os
 import stat
-from collections import OrderedDict
+from collections import deque
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path, PurePath
-from types import FunctionType
+from types import FunctionType, MappingProxyType, MemberDescriptorType, MethodType, SimpleNamespace
 from typing import Any
 
 from flightlog.session.code_origin import origin_of
@@ -69,14 +71,12 @@ def take_apart(out: Digester, value: Any) -> None:
         reduce = copyreg.dispatch_table.get(cls)
         reduced = reduce(value) if reduce is not None else value.__reduce_ex__(4)
         if isinstance(reduced, str):
-            module = getattr(value, "__module__", None)
-            out.text(b"g", f"{module_label(module)}.{reduced}")
-            out.text(b"g", origin_of(module) or label(cls))
+            _by_name(out, value, reduced)
             return
         make, args, state, items, pairs = (*reduced, None, None, None)[:5]
         found = None if items is None else list(items)
         mapped = None if pairs is None else list(pairs)
-    except RecursionError:
+    except (RecursionError, Unstable):
         raise
     except Exception as error:  # noqa: BLE001 - the user's own code, which may raise anything
         raise Unstable(
@@ -89,8 +89,82 @@ def take_apart(out: Digester, value: Any) -> None:
     out.value(tuple(None if part is cls else part for part in args))
     out.value(_without_caches(cls, state))
     out.value(found)
-    ordered = isinstance(value, OrderedDict) or not isinstance(value, dict)
-    out.value(mapped if ordered or mapped is None else dict(mapped))
+    out.value(mapped)
+
+
+def _by_name(out: Digester, value: Any, name: str) -> None:
+    """Take what `pickle` knows by name alone: the name, and where it is the project's, its class and state too."""
+    cls = type(value)
+    module = getattr(value, "__module__", None)
+    origin, of_class = origin_of(module), origin_of(cls.__module__)
+    if origin is None and module is not None and of_class is not None and cls.__module__ != "typing":
+        raise Unstable(f"a {label(cls)} named {name}, whose code cannot be seen", cls)
+    out.text(b"g", f"{module_label(module)}.{name}")
+    out.text(b"g", origin or label(cls))
+    if origin is None and of_class is None:
+        out.of_class(cls)
+        out.value(_state(value))
+
+
+def take_parts(out: Digester, value: Any) -> None:
+    """Take what has no value as a whole, as far as its parts have one: those of a container, or of a project's object.
+
+    A library's object has none: what it holds is its own business, and may change while it is used.
+    """
+    cls = type(value)
+    parts: list[Any] = []
+    # By the class and with the base's methods: an object may pretend to be another, and have methods of its own.
+    if issubclass(cls, dict):
+        parts = [part for pair in dict.items(value) for part in pair]
+    elif cls is MappingProxyType:
+        parts = [part for pair in value.items() for part in pair]
+    elif found := [base for base in (list, tuple, deque, set, frozenset) if issubclass(cls, base)]:
+        parts = list(found[0].__iter__(value))
+        if found[0] in (set, frozenset):
+            _set_parts(out, parts)
+            parts = []
+    elif issubclass(cls, functools.partial):
+        parts = [value.func, value.args, value.keywords]
+    elif cls is MethodType:
+        parts = [value.__func__, value.__self__]
+    elif issubclass(cls, PurePath):
+        parts = [str(value)]
+    for part in parts:
+        out.tolerant(part)
+    if origin_of(cls.__module__) is None or cls is SimpleNamespace:
+        out.of_class(cls)
+        for name, part in _state(value).items():
+            out.text(b"n", name)
+            out.tolerant(part)
+
+
+def _set_parts(out: Digester, value: Iterable[Any]) -> None:
+    """Take a set's items without their order; those without a value by their class alone."""
+    found = []
+    for item in value:
+        try:
+            found.append(out.apart(item))
+        except (Unstable, RecursionError):
+            found.append(label(type(item)).encode())
+    for one in sorted(found):
+        out.put(b"?", one)
+
+
+def _state(value: Any) -> dict[str, Any]:
+    """An object's attributes and slots by name, in order of name."""
+    cls = type(value)
+    found: dict[str, Any] = {}
+    for base in cls.__mro__:
+        for name, member in vars(base).items():
+            if isinstance(member, MemberDescriptorType):
+                with suppress(AttributeError):  # a slot that holds nothing
+                    found[name] = member.__get__(value, cls)
+    held = None
+    with suppress(Exception):  # an object may answer for another one that is not there
+        held = vars(value)
+    if type(held) is dict:
+        found.update((str(name), part) for name, part in _without_caches(cls, held).items())
+    return dict(sorted(found.items()))
 
 
 def _maker(out: Digester, make: Any) -> None:
@@ -103,10 +177,19 @@ def _maker(out: Digester, make: Any) -> None:
 
 
 def _without_caches(cls: type, state: Any) -> Any:
-    """An object's state less what `functools.cached_property` has left there: whether it was asked is no value."""
+    """An object's state, attributes in order of name, less what is no part of its value.
+
+    That is what `functools.cached_property` has left there, asked or not, and what `functools.wraps` copies from a
+    function that is in the state itself.
+    """
     if isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], dict | None):
         return (_without_caches(cls, state[0]), state[1])
     if type(state) is not dict:
         return state
-    cached = [name for name in state if isinstance(getattr(cls, str(name), None), functools.cached_property)]
-    return {name: item for name, item in state.items() if name not in cached} if cached else state
+    left_out = {
+        name for name in state if isinstance(getattr(cls, str(name), None), functools.cached_property)
+    }
+    if "__wrapped__" in state:
+        left_out.update(functools.WRAPPER_ASSIGNMENTS)
+    names = sorted((name for name in state if name not in left_out), key=str)
+    return {name: state[name] for name in names}

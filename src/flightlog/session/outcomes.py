@@ -10,9 +10,24 @@ import msgspec
 from flightlog.engines.contract import Outcome
 from flightlog.errors import CommandError, TaskError
 from flightlog.record.failure import describe
+from flightlog.record.task import is_cancellation
 from flightlog.session.task import Task
 
 _WORDS = {"lost": "WorkerLost", "timed_out": "TimeoutError"}
+
+
+class TaskTimeoutError(TaskError, TimeoutError):
+    """A task did not end within its timeout: `except TimeoutError` catches it as `except TaskError` does."""
+
+
+def failed_by_itself(outcome: Outcome) -> Outcome:
+    """The outcome of an attempt that nobody asked to end: what it raised is its failure, also if it means giving up.
+
+    An attempt that its engine ended carries no exception, and stays as it is.
+    """
+    if outcome.end != "cancelled" or outcome.error_type is None:
+        return outcome
+    return msgspec.structs.replace(outcome, end="failed", reason=None)
 
 
 def value_of(task: Task, outcome: Outcome) -> tuple[Any, Outcome, BaseException | None]:
@@ -37,12 +52,13 @@ def value_of(task: Task, outcome: Outcome) -> tuple[Any, Outcome, BaseException 
 def error_of(task: Task, outcome: Outcome) -> BaseException:
     """The exception that the task's future raises: the original, with the worker's traceback as a note, or a stand-in.
 
-    What would end this program were it raised here (SystemExit, KeyboardInterrupt) is never the original.
+    What would end this program were it raised here (SystemExit, KeyboardInterrupt), or seem to cancel whoever waits,
+    is never the original.
     """
     if outcome.error is not None:
         try:
             error = pickle.loads(outcome.error)  # noqa: S301 - from a worker of this session
-            if isinstance(error, Exception):
+            if isinstance(error, Exception) and not is_cancellation(type(error)):
                 if outcome.traceback:
                     where = f" on {outcome.worker}" if outcome.worker else ""
                     error.add_note(f"In the worker{where}:\n{outcome.traceback.rstrip()}")
@@ -88,7 +104,8 @@ def told(outcome: Outcome, error: BaseException | None) -> Outcome:
 
 def _task_error(outcome: Outcome) -> TaskError:
     kind, message = outcome.error_type, outcome.error_message
-    error = TaskError(": ".join(part for part in (kind, message) if part) or "the task failed")
+    make = TaskTimeoutError if outcome.end == "timed_out" else TaskError
+    error = make(": ".join(part for part in (kind, message) if part) or "the task failed")
     error.error_type, error.remote_traceback = kind, outcome.traceback
     if outcome.traceback:
         error.add_note(f"In the worker:\n{outcome.traceback.rstrip()}")

@@ -202,7 +202,8 @@ class Session:
         if run is not None:
             run.on_end(self._run_ends)
         self._engine.start(str(run.path) if run is not None else None, self._tracker)
-        rules = Rules.of(contents, self.manifest.path.parent, self._environ)
+        written = self.manifest.resolved(self._environ, self.target, raw=True)
+        rules = Rules.of(contents, self.manifest.path.parent, self._environ, written)
         self._client = Client(self._tracker, run, rules, next_id, self._progress)
 
     def _run_ends(self, status: str) -> None:

@@ -25,7 +25,7 @@ from flightlog.record.recorder import Recorder
 from flightlog.session import task_events
 from flightlog.session.costs import WorkerTime
 from flightlog.session.dependencies import fill
-from flightlog.session.outcomes import error_type_of, message_of, told, value_of
+from flightlog.session.outcomes import error_type_of, failed_by_itself, message_of, told, value_of
 from flightlog.session.retrying import Delays, delay_before
 from flightlog.session.task import Task
 
@@ -143,6 +143,8 @@ class Tracker:
             if task is None or task.attempt != attempt or task.held:
                 return
             span_id = task.span_id
+            if task.given_up is None and self._closing is None:
+                outcome = failed_by_itself(outcome)
             again = (
                 outcome.end in _TRIED_AGAIN
                 and attempt <= task.retries
