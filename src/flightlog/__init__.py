@@ -15,6 +15,7 @@ from flightlog.record.span import current_span, span
 from flightlog.version import __version__
 
 if TYPE_CHECKING:
+    from flightlog.analyze.trends import trends
     from flightlog.record.collector import Collector
     from flightlog.session.cache import cacheable
     from flightlog.session.session import Session
@@ -25,7 +26,9 @@ _LAZY = {
     "Run": "flightlog.store.run",
     "Session": "flightlog.session.session",
     "cacheable": "flightlog.session.cache",
+    "compare": "flightlog.analyze.compare",
     "open_run": "flightlog.store.run",
+    "trends": "flightlog.analyze.trends",
 }
 
 __all__ = [
@@ -42,6 +45,7 @@ __all__ = [
     "open_run",
     "record",
     "span",
+    "trends",
 ]
 
 
