@@ -15,6 +15,7 @@ from flightlog.record.span import current_span, span
 from flightlog.version import __version__
 
 if TYPE_CHECKING:
+    from flightlog.analyze.compare import compare
     from flightlog.analyze.trends import trends
     from flightlog.record.collector import Collector
     from flightlog.session.cache import cacheable
@@ -39,6 +40,7 @@ __all__ = [
     "attached",
     "cacheable",
     "carrier",
+    "compare",
     "current_run",
     "current_span",
     "define_event",
