@@ -7,11 +7,12 @@ import platform
 import statistics
 import sys
 
-from bench import every_task, history, processes, sampling, spans, starting, tables, tasks
+from bench import devices, every_task, history, processes, sampling, spans, starting, tables, tasks
 
 LIMIT_SPAN, LIMIT_OFF, LIMIT_IMPORT_S, LIMIT_VERSION_S = 1 / 12, 2.5, 0.050, 0.200
 LIMIT_EVENTS_PER_S, LIMIT_SAMPLING_PERCENT = 1_000_000, 1.0
 LIMIT_HISTORY_S = 2.0
+LIMIT_DEVICE_EVENTS_PER_S, LIMIT_DEVICE_PEAK_BYTES = 500_000, 400e6
 
 
 def say(what: str, measured: str, budget: str, holds: bool) -> bool:
@@ -140,6 +141,18 @@ def main() -> int:
             held.append(
                 say(f"{history.RUNS:,} runs: {what}", f"{seconds:.2f} s", "2 s", seconds < LIMIT_HISTORY_S)
             )
+    found = devices.measure()
+    rate, peak = found["iterated_per_s"], found["iterated_peak_bytes"]
+    held.append(
+        say(
+            f"loading {devices.EVENTS:,} device events, each validated",
+            f"{rate:,.0f}/s, {rate / found['msgspec_per_s']:.2f} of bare msgspec, {rate / found['json_per_s']:.1f} x json",
+            f"{LIMIT_DEVICE_EVENTS_PER_S:,}/s",
+            rate >= LIMIT_DEVICE_EVENTS_PER_S,
+        )
+    )
+    held.append(say("  peak memory", f"{peak / 1e6:.0f} MB", "400 MB", peak < LIMIT_DEVICE_PEAK_BYTES))
+    note("  and as one list", f"{found['list_per_s']:,.0f}/s, {found['list_peak_bytes'] / 1e6:,.0f} MB")
     print(f"\n{sum(held)} of {len(held)} budgets hold")
     return 0 if all(held) else 1
 
