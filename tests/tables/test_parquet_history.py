@@ -9,7 +9,7 @@ from building import at, make_run
 
 from flightlog.errors import UsageError
 from flightlog.events import Metric, TaskCompleted
-from flightlog.store.history import add_to_history, partition_of
+from flightlog.store.history import UNKNOWN, add_to_history, partition_of
 from flightlog.store.run import Run
 
 
@@ -119,7 +119,7 @@ def test_every_name_of_a_project_is_one_folder_and_comes_back_as_it_was(tmp_path
     found = asked(
         f"SELECT DISTINCT project FROM read_parquet('{history}/attempts/**', hive_partitioning=true)"
     )
-    assert found == [(project or None,)]
+    assert found in ([(project or None,)], [(project or UNKNOWN,)])  # what an older DuckDB makes of unknown
 
 
 def test_an_unknown_start_is_hive_s_unknown_date():

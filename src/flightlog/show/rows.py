@@ -89,14 +89,14 @@ def _shrink(widths: list[int], right: Sequence[bool], heads: Sequence[str], widt
 
 def _blocks(heads: Sequence[str], cells: Sequence[Sequence[str]], width: int, ink: Ink) -> str:
     """Each row as lines of a name and a value, with a blank line between rows."""
-    longest = max(map(width_of, heads), default=0)
+    longest = min(max(map(width_of, heads), default=0), width // 2)
     lines = []
     for number, row in enumerate(cells):
         if number:
             lines.append("")
         for head, cell in zip(heads, row, strict=True):
             room = max(width - longest - len(GAP), NARROWEST)
-            lines.append(f"{ink('label', pad(head, longest))}{GAP}{fit(cell, room)}")
+            lines.append(f"{ink('label', pad(fit(head, longest), longest))}{GAP}{fit(cell, room)}")
     return "".join(f"{line}\n" for line in lines)
 
 

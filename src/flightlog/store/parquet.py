@@ -11,7 +11,7 @@ from uuid import uuid4
 
 from flightlog.errors import UsageError
 from flightlog.store import layout
-from flightlog.store.columns_found import LONGEST_LINE_BYTES, READ, escaped, users_table
+from flightlog.store.columns_found import LONGEST_LINE_BYTES, READ, escaped, text, users_table
 from flightlog.store.parts import find_parts
 from flightlog.store.snapshots import (
     Origin,
@@ -112,8 +112,8 @@ def _write_stream(
 def _copy(connection: duckdb.DuckDBPyConnection, stream: str, paths: Sequence[Path], made: Path) -> int:
     selected, table = users_table(connection, stream, paths)
     written = connection.execute(
-        f"COPY (SELECT {selected} FROM {_LINES} WHERE event IS NOT NULL) TO $made {_FORMAT}",  # noqa: S608 - names are quoted
-        {"files": [escaped(path) for path in paths], "columns": table, "made": os.fspath(made)},
+        f"COPY (SELECT {selected} FROM {_LINES} WHERE event IS NOT NULL) TO {text(os.fspath(made))} {_FORMAT}",  # noqa: S608 - quoted
+        {"files": [escaped(path) for path in paths], "columns": table},
     ).fetchone()
     assert written is not None
     return int(written[0])
@@ -137,9 +137,7 @@ def write_rows(
     """
     made = (aside or target.parent) / f".{target.stem}.{uuid4().hex}.parquet"
     try:
-        written = connection.execute(
-            f"COPY ({query}) TO $made {_FORMAT}", {"made": os.fspath(made)}
-        ).fetchone()
+        written = connection.execute(f"COPY ({query}) TO {text(os.fspath(made))} {_FORMAT}").fetchone()
         made.replace(target)
     finally:
         made.unlink(missing_ok=True)

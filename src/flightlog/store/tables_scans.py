@@ -125,9 +125,9 @@ def bundled(
             if run_id in less or file.stat().st_size > SMALL_BYTES:
                 rest.append((run_id, file))
                 continue
-            mark = b'\n{"the run":' + msgspec.json.encode(run_id) + b","
-            lines = (b"\n" + file.read_bytes()).replace(b"\n{", mark)  # a line feed stands in no string
-            out.write(lines[1:] if lines.endswith(b"\n") else lines[1:] + b"\n")
+            mark = b'{"the run":' + msgspec.json.encode(run_id) + b","
+            lines = file.read_bytes().split(b"\n")  # a line feed stands in no string
+            out.writelines(mark + line[1:] + b"\n" for line in lines if line[:1] == b"{" and line[-1:] == b"}")
     return rest, [bundle]
 
 
