@@ -7,10 +7,12 @@ import platform
 import statistics
 import sys
 
-from bench import every_task, processes, sampling, spans, starting, tasks
+from bench import devices, every_task, history, processes, sampling, spans, starting, tables, tasks
 
 LIMIT_SPAN, LIMIT_OFF, LIMIT_IMPORT_S, LIMIT_VERSION_S = 1 / 12, 2.5, 0.050, 0.200
 LIMIT_EVENTS_PER_S, LIMIT_SAMPLING_PERCENT = 1_000_000, 1.0
+LIMIT_HISTORY_S = 2.0
+LIMIT_DEVICE_EVENTS_PER_S, LIMIT_DEVICE_PEAK_BYTES = 500_000, 400e6
 
 
 def say(what: str, measured: str, budget: str, holds: bool) -> bool:
@@ -124,6 +126,33 @@ def main() -> int:
         what = f"runs of {every_task.TASKS:,} finished tasks with as many completed, {kind}"
         measured = f"{every_task.RUNS - len(missing)} of {every_task.RUNS}"
         held.append(say(what, measured, f"{every_task.RUNS} of {every_task.RUNS}", not missing))
+    found = tables.measure()
+    bare, lines, stored = (found[f"{way}_seconds"] for way in ("bare", "lines", "parquet"))
+    allowed = 1.5 * bare + tables.TASKS / 1_000_000
+    what = f"aggregating {tables.TASKS:,} tasks by SQL to bare DuckDB on the same lines"
+    held.append(say(what, f"{lines:.2f} s to {bare:.2f} s", "1.5 x and 1 s a million", lines <= allowed))
+    held.append(say("  the same from Parquet", f"{lines / stored:.1f} x faster", "3 x", lines / stored >= 3))
+    memory = found["lines_megabytes"]
+    held.append(say("  peak memory", f"{memory:,.0f} MB", "600 MB", memory < 600))
+    for what, seconds in history.measure().items():
+        if what.endswith("first call"):
+            note(f"{history.RUNS:,} runs: {what}", f"{seconds:.2f} s")
+        else:
+            held.append(
+                say(f"{history.RUNS:,} runs: {what}", f"{seconds:.2f} s", "2 s", seconds < LIMIT_HISTORY_S)
+            )
+    found = devices.measure()
+    rate, peak = found["iterated_per_s"], found["iterated_peak_bytes"]
+    held.append(
+        say(
+            f"loading {devices.EVENTS:,} device events, each validated",
+            f"{rate:,.0f}/s, {rate / found['msgspec_per_s']:.2f} of bare msgspec, {rate / found['json_per_s']:.1f} x json",
+            f"{LIMIT_DEVICE_EVENTS_PER_S:,}/s",
+            rate >= LIMIT_DEVICE_EVENTS_PER_S,
+        )
+    )
+    held.append(say("  peak memory", f"{peak / 1e6:.0f} MB", "400 MB", peak < LIMIT_DEVICE_PEAK_BYTES))
+    note("  and as one list", f"{found['list_per_s']:,.0f}/s, {found['list_peak_bytes'] / 1e6:,.0f} MB")
     print(f"\n{sum(held)} of {len(held)} budgets hold")
     return 0 if all(held) else 1
 

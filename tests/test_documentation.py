@@ -103,7 +103,7 @@ def test_every_setting_is_documented():
 
 def test_the_public_names_are_these():
     assert flightlog.__all__ == [
-        "Collector", "Run", "Session", "__version__", "attached", "cacheable", "carrier", "current_run", "current_span", "define_event",
-        "open_run", "record", "span",
+        "Collector", "Run", "Session", "__version__", "attached", "cacheable", "carrier", "compare", "current_run", "current_span", "define_event",
+        "open_run", "record", "span", "trends",
     ]  # fmt: skip
     assert all(hasattr(flightlog, name) for name in flightlog.__all__)

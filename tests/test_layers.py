@@ -25,6 +25,7 @@ LAYERS = [
     {"show"},
     {"export"},
     {"adopt"},
+    {"devices"},
     {"compat"},
     {"web", "tui"},
     {"demo"},

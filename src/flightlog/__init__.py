@@ -15,6 +15,8 @@ from flightlog.record.span import current_span, span
 from flightlog.version import __version__
 
 if TYPE_CHECKING:
+    from flightlog.analyze.compare import compare
+    from flightlog.analyze.trends import trends
     from flightlog.record.collector import Collector
     from flightlog.session.cache import cacheable
     from flightlog.session.session import Session
@@ -25,7 +27,9 @@ _LAZY = {
     "Run": "flightlog.store.run",
     "Session": "flightlog.session.session",
     "cacheable": "flightlog.session.cache",
+    "compare": "flightlog.analyze.compare",
     "open_run": "flightlog.store.run",
+    "trends": "flightlog.analyze.trends",
 }
 
 __all__ = [
@@ -36,12 +40,14 @@ __all__ = [
     "attached",
     "cacheable",
     "carrier",
+    "compare",
     "current_run",
     "current_span",
     "define_event",
     "open_run",
     "record",
     "span",
+    "trends",
 ]
 
 

@@ -254,6 +254,16 @@ def test_a_command_that_cannot_be_recorded_runs_all_the_same(flightlog, environ,
     assert done.stderr.startswith(b"err\nflightlog: cannot write ")
 
 
+def test_the_memory_of_a_command_is_known_also_where_a_larger_program_asked_for_it(environ, the_run):
+    program = "x = bytearray(b'x' * 50_000_000)"
+    words = [*FLIGHTLOG, "run", "--", sys.executable, "-c", program]
+    larger = f"import subprocess; x = bytearray(b'x' * 150_000_000); subprocess.run({words!r}, check=True)"
+    subprocess.run([sys.executable, "-c", larger], env=environ, check=True, capture_output=True)
+    task = events(the_run(), "tasks")["TaskCompleted"]
+    assert 50_000_000 < task.peak_rss_bytes < 150_000_000
+    assert task.rss_scope == "process"
+
+
 def test_what_the_command_used_is_recorded(flightlog, the_run):
     program = "x = bytearray(b'x' * 200_000_000); sum(range(2_000_000))"
     assert flightlog("run", "--sample-interval", "0.1", "--", sys.executable, "-c", program).returncode == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from building import at, make_run
 
-from flightlog.analyze.summary import summarize
+from flightlog.analyze.report import report_on
 from flightlog.events import (
     ArtifactRecorded,
     CacheLookup,
@@ -31,7 +31,7 @@ from flightlog.store.run import open_run
 
 
 def report(path: Path, **options: object) -> str:
-    return report_text(summarize(open_run(path)), **options)  # type: ignore[arg-type]
+    return report_text(report_on(open_run(path), details=bool(options.get("parts"))), **options)  # type: ignore[arg-type]
 
 
 def the_tutorials_run() -> list[Event]:
@@ -66,6 +66,17 @@ Started:   2026-05-20 03:52:00 UTC
 Duration:  10.0s
 Status:    completed
 
+What stands out:
+  - 4.0 worker-seconds, 10% of this run, went to free workers while tasks were queued, because
+    handing a task over took 500 ms on average, and half of all tasks take 4.0s or less; try giving
+    each task several pieces of work.
+  - 2.0 worker-seconds, 5% of this run, went to workers waiting for the program, because no task ran
+    or was queued (500 ms after the last task); try submitting the next tasks before gathering, or
+    starting workers later and ending them sooner.
+  - 1.5 worker-seconds, 3.8% of this run, went to workers with nothing left to do while others
+    finished tasks of ordinary length, because there was too little to share out at the end of 1
+    batch; try smaller tasks or fewer workers.
+
 Tasks:
   Submitted:     8
   Completed:     8
@@ -86,17 +97,29 @@ Cache:
 
 Estimated Cost: $0.00 (local provider)
 
+Where the time went: 40.0 worker-seconds of 4 workers
+  Part              Share   Time
+  Completed work      81%  32.5s  ████████████████████
+  Scheduler           10%   4.0s  ██
+  Idle               8.8%   3.5s  ██
+  Transfer        unknown
+  Tasks at once:  ███████████████████▅    ███████████████████▆▃▃   4 at most, 3.2 on average
+
+Critical path: what set the 10.0s of wall time
+  What                             Links    Time  Share  Saves if instant
+  run_simulation                       2    8.5s    85%            ≤ 8.5s
+  waiting to start run_simulation      1    1.0s    10%
+  program, after the last task         1  500 ms     5%
+
 By task:
-  Name            Done  Mean   p50   p95   Max  Total    CPU
-  run_simulation     8  4.1s  4.0s  4.3s  4.5s  32.5s  16.2s
+  Name            Done  Mean   p50   p95   p99   Max  Total    CPU
+  run_simulation     8  4.1s  4.0s  4.3s  4.5s  4.5s  32.5s  16.2s
 
 Slowest:
   Task                           Duration  Worker
   run_simulation(scenario_id=7)      4.5s  worker-4
   run_simulation(scenario_id=0)      4.0s  worker-1
   run_simulation(scenario_id=1)      4.0s  worker-2
-  run_simulation(scenario_id=2)      4.0s  worker-3
-  run_simulation(scenario_id=3)      4.0s  worker-4
 
 Recording:
   Completeness:  complete: 37 of 37 lines
@@ -186,6 +209,16 @@ Started:   2026-05-20 03:52:00 UTC
 Duration:  8.0s
 Status:    crashed (last heard of 2026-05-20 03:52:08 UTC)
 
+What stands out:
+  - Memory ran short: the kernel killed 1 process for memory; try fewer tasks at once, or more
+    memory for each.
+  - 3.0 worker-seconds, 30% of this run, went to 3 attempts that did not complete, because of
+    ValueError: bad seed; try `flightlog report --failures` for the causes.
+  - 3.0 worker-seconds, 30% of this run, went to free workers while tasks were queued, because
+    handing a task over took 750 ms on average; try looking at what the scheduler was doing then.
+  - 2.0 worker-seconds, 20% of this run, went to waiting for the CPU quota, because it held this run
+    back for 2.0s; try asking for more cores, or running fewer tasks at once.
+
 Tasks:
   Submitted:  5
   Completed:  0
@@ -202,6 +235,19 @@ Workers:
 Cache: no lookups
 
 Estimated Cost: unknown
+
+Where the time went: 10.0 worker-seconds of 2 workers
+  Part           Share  Time
+  In flight        40%  4.0s  ██████████
+  Failed work      30%  3.0s  ███████
+  Scheduler        30%  3.0s  ███████
+  Transfer     unknown
+  Tasks at once:  ██████████████████▅     ████████████████████████ 1 at most, 0.9 on average
+
+Critical path: what set the 8.0s of wall time
+  What                    Links  Time  Share  Saves if instant
+  train                       1  4.0s    50%            ≤ 4.0s
+  waiting to start train      1  4.0s    50%
 
 In flight when the run ended:
   Task or span   Since                     For  Worker
@@ -372,4 +418,4 @@ def test_misses_for_several_reasons_get_no_remark(tmp_path: Path) -> None:
 
 def test_long_lists_say_how_much_they_leave_out(tmp_path: Path) -> None:
     spans = [SpanEvent(timestamp=at(1), name=f"step-{n}", span_id=str(n), duration_s=1.0) for n in range(12)]
-    assert "  … and 2 more names\n" in report(make_run(tmp_path, spans))
+    assert "  … and 7 more names\n" in report(make_run(tmp_path, spans))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import chain
 
 from msgspec import Struct
@@ -69,14 +70,12 @@ class WorkerTally:
         self, occupied: dict[str, Intervals], tasks: dict[str, WorkerTasks], until: int | None
     ) -> WorkerSummary:
         """The result, from the lives of workers and from what tasks say of them."""
-        ups: dict[str, list[tuple[int, int]]] = {}
-        busies: dict[str, list[tuple[int, int]]] = {}
-        for name in sorted({*self._lives, *occupied, *tasks}):
-            held = occupied.get(name)
-            life = sorted(self._lives.get(name, ()), key=lambda step: (step[0], step[1], step[2].seq))
-            bounds = held.bounds() if held is not None else None
-            ups[name] = _uptime(life, bounds, until) if life else [bounds] if bounds else []
-            busies[name] = overlap(held.union(), ups[name]) if held is not None else _NOTHING
+        bounds = {name: held.bounds() for name, held in occupied.items()}
+        ups = self.uptimes({**dict.fromkeys(tasks), **bounds}, until)
+        busies = {
+            name: overlap(occupied[name].union(), up) if name in occupied else _NOTHING
+            for name, up in ups.items()
+        }
         up = sum(length(spans) for spans in ups.values())
         busy = sum(length(spans) for spans in busies.values())
         done = exact_sum(chain.from_iterable(work.completed for work in tasks.values()))
@@ -98,6 +97,30 @@ class WorkerTally:
                 for name in list(ups)[:LISTED]
             },
         )  # fmt: skip
+
+    def uptimes(
+        self, worked: Mapping[str, tuple[int, int] | None], until: int | None
+    ) -> dict[str, list[tuple[int, int]]]:
+        """When each worker was up, in order of their names; `worked` has the first start and last end of its tasks."""
+        ups: dict[str, list[tuple[int, int]]] = {}
+        for name in sorted({*self._lives, *worked}):
+            life, bounds = self._life(name), worked.get(name)
+            ups[name] = _uptime(life, bounds, until) if life else [bounds] if bounds else []
+        return ups
+
+    def launches(self) -> dict[str, list[tuple[int, int | None]]]:
+        """When each worker was launched and when it was ready, where both are known; None if it never was."""
+        return {name: _launches(self._life(name)) for name in sorted(self._lives)}
+
+    def components(self) -> dict[str, str | None]:
+        """The component that each worker serves, where its events say."""
+        return {
+            name: min((event.component for _, _, event in life if event.component is not None), default=None)
+            for name, life in sorted(self._lives.items())
+        }
+
+    def _life(self, name: str) -> list[tuple[int, int, WorkerEvent]]:
+        return sorted(self._lives.get(name, ()), key=lambda step: (step[0], step[1], step[2].seq))
 
     def _host(self, name: str) -> str | None:
         hosts = {event.host for _, _, event in self._lives.get(name, ()) if event.host is not None}
@@ -144,3 +167,22 @@ def _uptime(
     if since is not None and until is not None:
         spans.append((since, max(since, until)))
     return union(spans)
+
+
+def _launches(life: list[tuple[int, int, WorkerEvent]]) -> list[tuple[int, int | None]]:
+    """Launches of one worker, from its steps in order, each with the moment it was ready."""
+    found: list[tuple[int, int | None]] = []
+    launched: int | None = None
+    for at, _, event in life:
+        if isinstance(event, WorkerLaunched):
+            launched = at if launched is None else launched
+        elif isinstance(event, WorkerReady):
+            if launched is None and event.launch_s is not None:
+                launched = at - nanoseconds(event.launch_s)
+            if launched is not None:
+                found.append((launched, at))
+            launched = None
+        else:
+            found += [(launched, None)] if launched is not None else []
+            launched = None
+    return found + ([(launched, None)] if launched is not None else [])

@@ -2,7 +2,7 @@
 
     flightlog schema tasks        # a line of tasks.jsonl
     flightlog schema              # a line of any stream
-    flightlog schema report       # the report's JSON, which is also summary.json
+    flightlog schema report       # the report's JSON; summary.json has the first of its fields
     flightlog schema manifest     # flightlog.yaml, for editors
 
 The schemas are made from the declarations that the recorder writes by, in the dialect 2020-12. Fields beyond the
@@ -46,7 +46,6 @@ def schema(
     """
     import msgspec
 
-    from flightlog.analyze.summary import summary_schema
     from flightlog.events import streams
     from flightlog.events.schema import json_schema
 
@@ -56,8 +55,12 @@ def schema(
         found = manifest_schema()
     elif stream is not None and stream not in {REPORT, *streams()}:
         raise UsageError(_unknown(stream, [*streams(), REPORT, MANIFEST]))
+    elif stream == REPORT:
+        from flightlog.analyze.report import report_schema
+
+        found = report_schema()
     else:
-        found = summary_schema() if stream == REPORT else json_schema(stream)
+        found = json_schema(stream)
     put(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
 
 

@@ -83,9 +83,8 @@ def _complete(path: Path, settings: Settings) -> None:
         replace_bytes(path / layout.SUMMARY, summary_bytes(summary))
     if not closed.inferred:  # a disk that refused `run.json` may refuse it again, and must not get a guess
         write_document(path / layout.RUN, info)
-    if settings.parquet:
-        from flightlog.store.parquet import write_snapshot
-
-        files = {name: [layout.stream_file(path, name)] for name in closed.streams()}
-        write_snapshot(files, path / layout.PARQUET)
     write_checksums(path)
+    if settings.parquet:
+        from flightlog.store.parquet import snapshot_run
+
+        snapshot_run(Run(path))  # after the checksums, which tell that the lines need no second look

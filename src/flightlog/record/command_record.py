@@ -32,7 +32,7 @@ from flightlog.record.run import LiveRun
 from flightlog.record.task import lane_name
 from flightlog.record.values import clean
 from flightlog.samplers.process import ProcessSampler
-from flightlog.samplers.usage import max_rss_bytes
+from flightlog.samplers.usage import own_peak_rss_bytes
 
 OUTPUT = "command_output"
 """Name of the event that holds the end of a command's output: of each stream (`stdout` and `stderr`, or `output` where
@@ -149,7 +149,7 @@ class CommandRecord:
         run, self._started_ns = self.run, monotonic_ns()
         host = run.recorder.host
         self._worker = {"worker": lane_name(host, child.pid, main=True), "host": host, "pid": child.pid}
-        self._floor_bytes = max_rss_bytes()
+        self._floor_bytes = own_peak_rss_bytes()
         at = self._at(self._started_ns)
         run.emit(WorkerLaunched(timestamp=at, **self._worker))
         queue_s = (self._started_ns - self._submitted_ns) / 1e9

@@ -133,6 +133,14 @@ def max_rss_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _MAX_RSS_UNIT
 
 
+def own_peak_rss_bytes() -> int:
+    """The largest resident memory of this program alone: what the kernel's mark of a child begins with."""
+    files = _OwnFiles(PROC)
+    _, high = files.memory()
+    files.close()
+    return max_rss_bytes() if high is None else high
+
+
 class _OwnFiles:
     """Counters of this process under `/proc`, kept open; threads may share it until it is found broken."""
 

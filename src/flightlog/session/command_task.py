@@ -18,7 +18,7 @@ from flightlog.record.passing import Tail
 from flightlog.record.propagation import ENVIRONMENT
 from flightlog.record.redaction import redact_command
 from flightlog.record.span import current_span
-from flightlog.samplers.usage import max_rss_bytes
+from flightlog.samplers.usage import own_peak_rss_bytes
 
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _PR_SET_PDEATHSIG = 1
@@ -73,7 +73,7 @@ def run_words(words: Sequence[str], cwd: str | None, env: Mapping[str, str] | No
 
     place = {ENVIRONMENT[key]: value for key, value in carrier().items()}
     name = command_name(words)
-    floor = max_rss_bytes()
+    floor = own_peak_rss_bytes()
     try:
         process = subprocess.Popen(
             words, cwd=cwd, env={**os.environ, **(env or {}), **place}, stdin=subprocess.DEVNULL,

@@ -4,154 +4,132 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
 from flightlog.show.phrases import call_text, count_text, first_line, innermost, last_line, moment_text
-from flightlog.show.table import facts, table
-from flightlog.show.terminal import Ink, clean, fit, wrap
+from flightlog.show.sections import calibration_sections, few, known, names_table
+from flightlog.show.terminal import Ink, clean
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
+    from flightlog.analyze.report import Report
+    from flightlog.analyze.stuck import InFlight
     from flightlog.analyze.summary import Summary
 
 ROWS = 10
 FEW = 5
+SLOWEST = 3
+TURNS = 5
 
 
-def details(summary: Summary, width: int, ink: Ink) -> list[list[str]]:
-    """Sections of lines, in the order of a report; a section with nothing to say is empty."""
+def details(report: Report, ink: Ink) -> list[Section]:
+    """Sections in the order of a report; one with nothing to say is empty."""
     return [
-        _in_flight(summary, width, ink),
-        _failures(summary, width, ink),
-        _by_name(summary, width, ink),
-        _slowest(summary, width, ink),
-        _spans(summary, width, ink),
-        _metrics(summary, width, ink),
-        _resources(summary, ink),
-        _artifacts(summary, width, ink),
-        _recording(summary, width, ink),
+        _in_flight(report),
+        _failures(report),
+        _by_name(report),
+        _slowest(report),
+        *calibration_sections(report, TURNS),
+        _spans(report),
+        _metrics(report),
+        _resources(report, ink),
+        _artifacts(report),
+        _recording(report, ink),
     ]
 
 
-def _more(total: int, shown: int, what: str) -> list[str]:
-    return [f"  … and {count_text(total - shown, f'more {what}')}"] if total > shown else []
-
-
-def _in_flight(summary: Summary, width: int, ink: Ink) -> list[str]:
-    tasks, spans = summary.tasks, summary.spans
+def _in_flight(report: Report) -> Section:
     rows = [
-        (call_text(task.task, task.args), moment_text(task.since), format_duration(task.elapsed_s),
-         task.worker or "")
-        for task in tasks.in_flight[:ROWS]
-    ]  # fmt: skip
-    rows += [
         (
-            call_text(span.name, span.tags or None),
-            moment_text(span.since),
-            format_duration(span.elapsed_s),
-            "",
+            call_text(one.name, one.args if one.kind == "task" else one.args or None),
+            moment_text(one.since),
+            format_duration(one.elapsed_s),
+            one.worker or "",
+            "" if one.usual is None else format_duration(one.usual.p50),
+            _verdict(one),
         )
-        for span in spans.in_flight[:ROWS]
+        for one in report.in_flight[: 2 * ROWS]
     ]
     if not rows:
-        return []
-    total = tasks.running + spans.open_in_flight
-    title = "In flight:" if summary.run.status == "running" else "In flight when the run ended:"
-    lines = table(
-        ("Task or span", "Since", "For", "Worker"), rows, width=width, ink=ink, left=("Since", "Worker")
-    )
-    more = [f"  … and {format_count(total - len(rows))} more"] if total > len(rows) else []
-    return [ink("head", title), *lines, *more]
+        return Section("In flight")
+    total = report.tasks.running + report.spans.open_in_flight
+    title = "In flight" if report.run.status == "running" else "In flight when the run ended"
+    head = ("Task or span", "Since", "For", "Worker", "Usually", "Stuck?")
+    more = f"and {format_count(total - len(rows))} more" if total > len(rows) else ""
+    return Section(title, "", [Table(head, rows, left=("Since", "Worker", "Stuck?"), more=more)])
 
 
-def _failures(summary: Summary, width: int, ink: Ink) -> list[str]:
-    failures = summary.failures
+def _verdict(one: InFlight) -> str:
+    """Whether it may be stuck, and how many times the usual it has taken; nothing where nothing is usual."""
+    if one.stuck is None:
+        return ""
+    if not one.stuck:
+        return "no"
+    return "yes?" if one.ratio is None else f"yes? {one.ratio:,.3g}x"
+
+
+def _failures(report: Report) -> Section:
+    failures = report.failures
     if not failures.count:
-        return []
-    causes = count_text(failures.groups, "cause")
-    lines = [f"{ink('head', 'Failures:')} {format_count(failures.count)}, {causes}"]
+        return Section("Failures")
+    items = []
     for group in failures.by_cause[:FEW]:
         example = group.example
         kind = group.error_type or ", ".join(group.scopes)
         cause = f"{kind}: {first_line(group.message)}" if group.message else kind
-        times = f"  {format_count(group.count)}x "
-        lines.append(times + ink("bad", fit(clean(cause), max(20, width - len(times)))))
         who = call_text(example.task, example.args) if example.task else " and ".join(group.scopes)
         where = f" on {clean(example.worker)}" if example.worker else ""
-        lines.append(fit(f"      {who}{where}, {moment_text(example.timestamp)}", width))
-        place = clean(innermost(example.traceback) or last_line(example.output_tail))
-        if place:
-            lines.append(fit(f"      {place}", width))
-    return lines + _more(failures.groups, FEW, "cause")
+        place = innermost(example.traceback) or last_line(example.output_tail)
+        below = (f"{who}{where}, {moment_text(example.timestamp)}", place)
+        items.append(Item(cause, below, mark=f"{format_count(group.count)}x ", style="bad"))
+    note = f"{format_count(failures.count)}, {count_text(failures.groups, 'cause')}"
+    return Section("Failures", note, [Items(items, few(failures.groups - len(items), "cause"))])
 
 
-def _by_name(summary: Summary, width: int, ink: Ink) -> list[str]:
-    tasks = summary.tasks
-    names = sorted(tasks.by_name.items(), key=lambda item: (-item[1].duration_s.total, item[0]))
-    rows = []
-    for name, task in names[:ROWS]:
-        spread = task.duration_s
-        at_least = "≥ " if "process_at_least" in task.rss_scopes else ""
-        rows.append((
-            name, format_count(task.completed), format_count(task.failed) if task.failed else "",
-            _known(spread.mean), _known(spread.p50), _known(spread.p95), _known(spread.max),
-            _known(spread.total if spread.count else None), _known(task.cpu_s),
-            f"{at_least}{format_bytes(task.peak_rss_bytes)}" if task.peak_rss_bytes is not None else "",
-        ))  # fmt: skip
-    if not rows:
-        return []
-    head = ("Name", "Done", "Failed", "Mean", "p50", "p95", "Max", "Total", "CPU", "Peak RSS")
-    lines = table(head, rows, width=width, ink=ink)
-    return [ink("head", "By task:"), *lines, *_more(tasks.names, len(rows), "name")]
+def _by_name(report: Report) -> Section:
+    return Section("By task", "", [names_table(report, FEW)] if report.tasks.by_name else [])
 
 
-def _known(duration_s: float | None) -> str:
-    return "" if duration_s is None else format_duration(duration_s)
-
-
-def _slowest(summary: Summary, width: int, ink: Ink) -> list[str]:
-    if summary.tasks.completed <= FEW:
-        return []
+def _slowest(report: Report) -> Section:
     rows = [
         (call_text(task.task, task.args), format_duration(task.duration_s), task.worker or "")
-        for task in summary.tasks.slowest[:FEW]
+        for task in report.tasks.slowest[:SLOWEST]
     ]
-    lines = (
-        table(("Task", "Duration", "Worker"), rows, width=width, ink=ink, left=("Worker",)) if rows else []
-    )
-    return [ink("head", "Slowest:"), *lines] if lines else []
+    if report.tasks.completed <= SLOWEST or not rows:
+        return Section("Slowest")
+    return Section("Slowest", "", [Table(("Task", "Duration", "Worker"), rows, left=("Worker",))])
 
 
-def _spans(summary: Summary, width: int, ink: Ink) -> list[str]:
-    spans = summary.spans
+def _spans(report: Report) -> Section:
+    spans = report.spans
     names = sorted(spans.by_name.items(), key=lambda item: (-item[1].self_s, item[0]))
     rows = [
         (name, format_count(span.count), format_count(span.errors) if span.errors else "",
          format_duration(span.self_s), format_duration(span.total_s), format_duration(span.wall_s),
-         _known(span.p50), _known(span.p95))
-        for name, span in names[:ROWS]
+         known(span.p50), known(span.p95))
+        for name, span in names[:FEW]
     ]  # fmt: skip
     if not rows:
-        return []
-    title = (
-        f"{ink('head', 'Spans:')} {format_count(spans.count)}, "
-        f"{format_duration(spans.busy_s)} busy in {format_duration(spans.wall_s)} of wall time"
+        return Section("Spans")
+    note = (
+        f"{format_count(spans.count)}, {format_duration(spans.busy_s)} busy in "
+        f"{format_duration(spans.wall_s)} of wall time"
     )
     head = ("Name", "Count", "Errors", "Self", "Total", "Wall", "p50", "p95")
-    return [title, *table(head, rows, width=width, ink=ink), *_more(spans.names, len(rows), "name")]
+    return Section("Spans", note, [Table(head, rows, more=few(spans.names - len(rows), "name"))])
 
 
-def _metrics(summary: Summary, width: int, ink: Ink) -> list[str]:
-    metrics = summary.run.metrics
+def _metrics(report: Report) -> Section:
+    metrics = report.run.metrics
     rows = [
         (name, f"{stats.last:.6g}", f"{stats.min:.6g}", f"{stats.max:.6g}", format_count(stats.count))
-        for name, stats in list(metrics.items())[:ROWS]
+        for name, stats in list(metrics.items())[:FEW]
     ]
-    if not rows:
-        return []
-    lines = table(("Name", "Last", "Min", "Max", "Values"), rows, width=width, ink=ink)
-    return [ink("head", "Metrics:"), *lines, *_more(len(metrics), len(rows), "metric")]
+    head = ("Name", "Last", "Min", "Max", "Values")
+    table = Table(head, rows, more=few(len(metrics) - len(rows), "metric"))
+    return Section("Metrics", "", [table] if rows else [])
 
 
-def _resources(summary: Summary, ink: Ink) -> list[str]:
+def _resources(summary: Summary, ink: Ink) -> Section:
     use = summary.resources
     pairs: list[tuple[str, str]] = []
     if use.process is not None:
@@ -183,24 +161,25 @@ def _resources(summary: Summary, ink: Ink) -> list[str]:
             pairs.append(
                 ("Out of memory", ink("bad", f"{count_text(use.cgroup.oom_kills, 'process')} killed"))
             )
-    return [ink("head", "Resources:"), *facts(pairs, ink=ink)] if pairs else []
+    return Section("Resources", "", [Facts(pairs)] if pairs else [])
 
 
-def _artifacts(summary: Summary, width: int, ink: Ink) -> list[str]:
+def _artifacts(summary: Summary) -> Section:
     artifacts = summary.artifacts
     if not artifacts.count:
-        return []
+        return Section("Artifacts")
     rows = [
         (item.name, item.kind or "", format_bytes(item.size_bytes) if item.size_bytes is not None else "")
         for item in artifacts.listed[-FEW:]
     ]
     size = f", {format_bytes(artifacts.size_bytes)}" if artifacts.size_bytes is not None else ""
-    lines = table(("Name", "Kind", "Size"), rows, width=width, ink=ink, left=("Kind",))
-    title = f"{ink('head', 'Artifacts:')} {format_count(artifacts.count)}{size}"
-    return [title, *lines, *_more(artifacts.count, len(rows), "artifact")]
+    table = Table(
+        ("Name", "Kind", "Size"), rows, left=("Kind",), more=few(artifacts.count - len(rows), "artifact")
+    )
+    return Section("Artifacts", f"{format_count(artifacts.count)}{size}", [table])
 
 
-def _recording(summary: Summary, width: int, ink: Ink) -> list[str]:
+def _recording(summary: Summary, ink: Ink) -> Section:
     run, found, cost = summary.run, summary.completeness, summary.overhead
     whole = found.lines + found.lost_lines
     never_closed = run.end_time is None and run.status != "running"
@@ -224,7 +203,5 @@ def _recording(summary: Summary, width: int, ink: Ink) -> list[str]:
             spent = f"about {format_duration(cost.foreground_s)} in the program's threads, {spent}"
         pairs.append(("Overhead", f"{spent}{share}; {format_bytes(cost.bytes)} written"))
     said = (*found.problems, *found.notes)
-    shown = said[:FEW]
-    remarks = [line for text in shown for line in wrap(clean(text), width, first="  - ", rest="    ")]
-    more = _more(len(said), len(shown), "remark")
-    return [ink("head", "Recording:"), *facts(pairs, ink=ink), *remarks, *more]
+    remarks = [Remarks(said[:FEW], few(len(said) - FEW, "remark"))] if said else []
+    return Section("Recording", "", [Facts(pairs), *remarks])

@@ -2,41 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from flightlog.show.details import details
+from flightlog.show.document import Facts, Section, section_text
+from flightlog.show.findings import findings_section
+from flightlog.show.markdown import markdown_text
 from flightlog.show.phrases import args_text, moment_text, money_text
+from flightlog.show.sections import all_failures, all_spans, all_tasks, all_workers
 from flightlog.show.table import facts
 from flightlog.show.terminal import Ink, clean, fit, width_of
+from flightlog.show.time import time_sections
 from flightlog.units import format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
+    from flightlog.analyze.report import Report
     from flightlog.analyze.summary import Summary
 
 WIDTH = 100
+PARTS = ("tasks", "spans", "workers", "failures")
+"""Sections that can be asked for in full."""
 
 
-def report_text(summary: Summary, *, width: int = WIDTH, color: bool = False) -> str:
+def report_text(
+    report: Report, *, width: int = WIDTH, color: bool = False, parts: Collection[str] = ()
+) -> str:
     """The report, ending in a newline. `width` in columns; `color` adds terminal codes and nothing else.
 
-    Text that the run recorded is shown, never interpreted: control characters are spelled out.
+    `parts` of `PARTS` stand in full, and instead of all others. Text that the run recorded is shown, never
+    interpreted: control characters are spelled out.
     """
     ink = Ink(color)
-    sections = [
-        _title(summary, width, ink),
-        _tasks(summary, width, ink),
-        _workers(summary, ink),
-        _cache(summary, ink),
-        [_cost(summary, ink)],
-        *details(summary, width, ink),
-    ]
-    return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
-
-
-def _title(summary: Summary, width: int, ink: Ink) -> list[str]:
-    run = summary.run
-    title = fit(f"Run Report: {clean(run.run_id)}", width)
+    title = fit(f"Run Report: {clean(report.run.run_id)}", width)
     rule = ink("quiet", "═" * max(width_of(title), 47))
+    head = [rule, ink("title", title), rule, *facts(_head(report, width, ink), ink=ink, indent="")]
+    sections = _sections(report, width, ink, parts)
+    texts = [section_text(one, width=width, ink=ink) for one in sections if one.says_something()]
+    return "\n\n".join(["\n".join(head), *texts]) + "\n"
+
+
+def report_markdown(report: Report, *, parts: Collection[str] = ()) -> str:
+    """The same report as Markdown."""
+    ink = Ink(False)
+    head = Section("Run", "", [Facts(_head(report, WIDTH, ink))])
+    sections = [head, *_sections(report, WIDTH, ink, parts)]
+    return markdown_text(f"Run Report: {report.run.run_id}", sections)
+
+
+def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> list[Section]:
+    if parts:
+        whole = {
+            "tasks": lambda: all_tasks(report),
+            "spans": lambda: all_spans(report),
+            "workers": lambda: all_workers(report, width),
+            "failures": lambda: all_failures(report),
+        }
+        return [section for part in PARTS if part in parts for section in whole[part]()]
+    return [
+        findings_section(report),
+        _tasks(report, width, ink),
+        _workers(report, ink),
+        _cache(report),
+        Section("Estimated Cost", _cost(report)),
+        *time_sections(report, width),
+        *details(report, ink),
+    ]
+
+
+def _head(summary: Summary, width: int, ink: Ink) -> list[tuple[str, str]]:
+    run = summary.run
     where = clean(run.target or run.host or "unknown")
     if run.provider:
         where += f" (provider: {clean(run.provider)})"
@@ -50,7 +85,7 @@ def _title(summary: Summary, width: int, ink: Ink) -> list[str]:
     ]
     if run.error and run.error not in _remarks(summary):
         pairs.append(("Error", ink("bad", fit(clean(run.error), max(20, width - 11)))))
-    return [rule, ink("title", title), rule, *facts(pairs, ink=ink, indent="")]
+    return pairs
 
 
 def _status(summary: Summary, ink: Ink) -> str:
@@ -74,7 +109,7 @@ def _remarks(summary: Summary) -> list[str]:
     return remarks
 
 
-def _tasks(summary: Summary, width: int, ink: Ink) -> list[str]:
+def _tasks(summary: Summary, width: int, ink: Ink) -> Section:
     tasks = summary.tasks
     counts = [
         ("Submitted", tasks.submitted, ""),
@@ -86,7 +121,7 @@ def _tasks(summary: Summary, width: int, ink: Ink) -> list[str]:
         ("Waiting", tasks.pending, ""),
     ]
     if not any(number for _, number, _ in counts):
-        return [f"{ink('head', 'Tasks:')} none"]
+        return Section("Tasks", "none")
     pairs = [
         (label, ink(style, format_count(number)) if style and number else format_count(number))
         for label, number, style in counts
@@ -100,13 +135,13 @@ def _tasks(summary: Summary, width: int, ink: Ink) -> list[str]:
         if tasks.queue_s.max:
             waited = f"{format_duration(tasks.queue_s.mean)} on average, {format_duration(tasks.queue_s.max)} at most"
             pairs.append(("Queued", waited))
-    return [ink("head", "Tasks:"), *facts(pairs, ink=ink)]
+    return Section("Tasks", "", [Facts(pairs)])
 
 
-def _workers(summary: Summary, ink: Ink) -> list[str]:
+def _workers(summary: Summary, ink: Ink) -> Section:
     workers = summary.workers
     if not workers.count:
-        return [f"{ink('head', 'Workers:')} none known"]
+        return Section("Workers", "none known")
     pairs = [
         ("Peak", format_count(workers.peak)),
         ("Avg utilization", format_percent(workers.utilization)),
@@ -114,14 +149,14 @@ def _workers(summary: Summary, ink: Ink) -> list[str]:
     ]
     if workers.lost:
         pairs.append(("Lost", ink("bad", format_count(workers.lost))))
-    return [ink("head", "Workers:"), *facts(pairs, ink=ink)]
+    return Section("Workers", "", [Facts(pairs)])
 
 
-def _cache(summary: Summary, ink: Ink) -> list[str]:
+def _cache(summary: Summary) -> Section:
     cache = summary.cache
     off = f"{format_count(cache.bypassed)} (the cache was off)"
     if not cache.lookups:
-        return [f"{ink('head', 'Cache:')} " + (f"bypassed {off}" if cache.bypassed else "no lookups")]
+        return Section("Cache", f"bypassed {off}" if cache.bypassed else "no lookups")
     hits = f"{format_count(cache.hits)} ({format_percent(cache.hit_rate)})"
     if not cache.hits and len(cache.miss_reasons) == 1:
         [(reason, number)] = cache.miss_reasons.items()
@@ -132,10 +167,10 @@ def _cache(summary: Summary, ink: Ink) -> list[str]:
         pairs.append(("Bypassed", off))
     if cache.saved_s is not None:
         pairs.append(("Time saved", format_duration(cache.saved_s)))
-    return [ink("head", "Cache:"), *facts(pairs, ink=ink)]
+    return Section("Cache", "", [Facts(pairs)])
 
 
-def _cost(summary: Summary, ink: Ink) -> str:
+def _cost(summary: Summary) -> str:
     cost = summary.cost
     text = money_text(cost.total, cost.currency)
     remarks = []
@@ -146,4 +181,4 @@ def _cost(summary: Summary, ink: Ink) -> str:
         remarks.append(f"{cost.unknown_items} of {len(cost.by_item)} items without a rate")
     if cost.total is None and len({item.currency for item in cost.by_item.values()}) > 1:
         remarks.append("several currencies")
-    return f"{ink('head', 'Estimated Cost:')} {text}" + (f" ({', '.join(remarks)})" if remarks else "")
+    return text + (f" ({', '.join(remarks)})" if remarks else "")

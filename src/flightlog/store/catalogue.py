@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from flightlog.errors import UsageError
 from flightlog.store import layout
-from flightlog.store.documents import read_document
+from flightlog.store.documents import Document, read_document
+from flightlog.store.figures import Figures
+from flightlog.store.index import Reckon, RunIndex
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, here, unix_time
 from flightlog.store.parts import writer_folders
@@ -39,14 +41,58 @@ class RunEntry:
     """What is wrong with `run.json`."""
 
 
+@dataclass(frozen=True)
+class PastRun:
+    """One run of a history."""
+
+    entry: RunEntry
+    info: RunInfo | None
+    """`run.json` as it stands; None where it cannot be read."""
+    figures: Figures | None
+    """What `summary.json` says; None where there is none, as of a run that was killed or is very large."""
+
+
 def list_runs(runs_dir: Path, *, sizes: bool = False, observer: Observer | None = None) -> list[RunEntry]:
     """The runs of a folder, the newest first by their start time; none where the folder is missing.
 
-    One small read a run; `sizes` adds a walk through each. A run whose `run.json` cannot be read is listed
+    A look at each run's `run.json`, which is read where it changed since the last time (see `store/index.py`);
+    `sizes` adds a walk through each. A run whose `run.json` cannot be read is listed
     with what its name says, and the problem.
     """
-    observer = observer or here()
-    entries = [_entry(path, sizes, observer) for path in run_paths(runs_dir)]
+    observer, paths = observer or here(), run_paths(runs_dir)
+    with RunIndex(runs_dir, paths) as index:
+        found = zip(paths, index.infos(paths), strict=True)
+        return _newest_first(_entry(path, read, sizes, observer) for path, read in found)
+
+
+def past_runs(
+    runs_dir: Path,
+    *,
+    choose: Callable[[list[RunEntry]], list[RunEntry]] = lambda entries: entries,
+    figures: bool = True,
+    task: str | None = None,
+    reckon: Reckon | None = None,
+    observer: Observer | None = None,
+) -> list[PastRun]:
+    """The runs of a folder, each with what its summary says if `figures` are wanted, from one look at all of them.
+
+    `choose` is given all entries, the newest first, and gives those that are wanted; it may raise. `task` is the name of
+    a task whose figures are wanted whatever the number of names in a run. `reckon` gives the figures of a run that ended
+    and has no summary. Summaries of runs that are not chosen are not opened.
+    """
+    observer, paths = observer or here(), run_paths(runs_dir)
+    with RunIndex(runs_dir, paths) as index:
+        reads = dict(zip(paths, index.infos(paths), strict=True))
+        chosen = choose(_newest_first(_entry(path, read, False, observer) for path, read in reads.items()))
+        found = (
+            index.figures([entry.path for entry in chosen], task, reckon) if figures else [None] * len(chosen)
+        )
+        return [
+            PastRun(entry, reads[entry.path].value, one) for entry, one in zip(chosen, found, strict=True)
+        ]
+
+
+def _newest_first(entries: Iterable[RunEntry]) -> list[RunEntry]:
     return sorted(entries, key=lambda entry: (unix_time(entry.start_time) or 0.0, entry.run_id), reverse=True)
 
 
@@ -169,8 +215,7 @@ def _alive(path: Path, observer: Observer) -> str | None:
     return None
 
 
-def _entry(path: Path, sizes: bool, observer: Observer) -> RunEntry:
-    read = read_document(path / layout.RUN, RunInfo)
+def _entry(path: Path, read: Document[RunInfo], sizes: bool, observer: Observer) -> RunEntry:
     size = size_of(path) if sizes else None
     info = read.value
     if info is None:

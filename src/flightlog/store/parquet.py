@@ -2,28 +2,69 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from flightlog.events import Event, streams
-from flightlog.events.columns import columns, event_columns, projection, quoted
+from flightlog.errors import UsageError
+from flightlog.store import layout
+from flightlog.store.columns_found import LONGEST_LINE_BYTES, READ, escaped, text, users_table
+from flightlog.store.parts import find_parts
+from flightlog.store.snapshots import (
+    Origin,
+    Snapshot,
+    are_as_noted,
+    current_snapshots,
+    note_snapshots,
+    origins,
+    snapshot_file,
+    statement_digest,
+)
+from flightlog.store.tables import open_all
+from flightlog.store.tables_sources import Sources
+from flightlog.store.tables_views import STORED
 
 if TYPE_CHECKING:
     import duckdb
 
-LONGEST_LINE_BYTES = 16 << 20
-"""Longer lines are damage: the recorder's are bounded far below. DuckDB gives up on a file that has one."""
+    from flightlog.store.run import Run
 
-# A folder called `a=b` would add a column, if it were let.
-_READ = "read_json($files, format='newline_delimited', ignore_errors=true, hive_partitioning=false, {})"
-_LINES = _READ.format(f"maximum_object_size={LONGEST_LINE_BYTES}, columns=$columns")
-_OBJECTS = _READ.format(
-    f"maximum_object_size={LONGEST_LINE_BYTES}, columns={{'line': 'JSON'}}, records=false"
-)
+_LINES = READ.format(f"maximum_object_size={LONGEST_LINE_BYTES}, columns=$columns")
+_FORMAT = "(FORMAT parquet, COMPRESSION zstd)"
+
+
+def snapshot_run(run: Run) -> dict[str, int]:
+    """Bring the snapshots in `parquet/` up to date; gives the rows of those that were made, by name.
+
+    Every stream gets one, with each event once, and so do the derived views that take long to make: `views/attempts`
+    and `views/spans`. What is current stays as it is. A run that runs is a `UsageError`. Raises `OSError` or
+    `duckdb.Error` where files cannot be read or written; the lines are never touched.
+    """
+    if run.status == "running":
+        raise UsageError(f"{run.run_id} is running: it can be compacted when it has ended")
+    folder = run.path / layout.PARQUET
+    parts = find_parts(run.path)
+    current = current_snapshots(run.path, parts)
+    rows: dict[str, int] = {}
+    with TemporaryDirectory(prefix="flightlog-") as scratch:
+        sources = Sources(run, Path(scratch))
+        for stream in sources.streams():
+            views = [f"views/{view}" for view, of in STORED.items() if of == stream]
+            if {stream, *views} <= current.keys():
+                continue
+            files = [part.path for part in parts[stream]]
+            before = origins(run.path, files)
+            source = sources.source(stream, snapshots=False)
+            made = write_snapshot({stream: (*source.files, *source.misfits)}, folder)
+            note_snapshots(folder, {} if source.misfits else _notes(folder, made, before))
+            made |= {name: _write_view(run, name, folder) for name in views}
+            if not source.misfits and are_as_noted(run.path, files, before):
+                note_snapshots(folder, _notes(folder, made, before))
+            rows |= made
+    return rows
 
 
 def write_snapshot(files: Mapping[str, Sequence[Path]], folder: Path) -> dict[str, int]:
@@ -53,16 +94,15 @@ def _write_stream(
 ) -> int:
     import duckdb
 
-    unique = f"{stream}.{uuid4().hex}"
-    made = folder / f".{unique}.parquet"
-    cleaned = folder / f".{unique}.jsonl"
+    made = folder / f".{stream}.{uuid4().hex}.parquet"
+    cleaned = made.with_suffix(".jsonl")
     try:
         try:
             rows = _copy(connection, stream, paths, made)
         except duckdb.InvalidInputException:
             _drop_long_lines(paths, cleaned)
             rows = _copy(connection, stream, [cleaned], made)
-        made.replace(folder / f"{stream}.parquet")
+        made.replace(snapshot_file(folder, stream))
     finally:
         made.unlink(missing_ok=True)
         cleaned.unlink(missing_ok=True)
@@ -70,56 +110,46 @@ def _write_stream(
 
 
 def _copy(connection: duckdb.DuckDBPyConnection, stream: str, paths: Sequence[Path], made: Path) -> int:
-    files = [glob.escape(os.fspath(path.absolute())) for path in paths]
-    selected, table = _columns(connection, stream, files)
+    selected, table = users_table(connection, stream, paths)
     written = connection.execute(
-        f"COPY (SELECT {selected} FROM {_LINES} WHERE event IS NOT NULL) TO $made (FORMAT parquet, COMPRESSION zstd)",  # noqa: S608 - names are quoted
-        {"files": files, "columns": table, "made": os.fspath(made)},
+        f"COPY (SELECT {selected} FROM {_LINES} WHERE event IS NOT NULL) TO {text(os.fspath(made))} {_FORMAT}",  # noqa: S608 - quoted
+        {"files": [escaped(path) for path in paths], "columns": table},
     ).fetchone()
     assert written is not None
     return int(written[0])
 
 
-def _columns(
-    connection: duckdb.DuckDBPyConnection, stream: str, files: list[str]
-) -> tuple[str, dict[str, str]]:
-    """The select list and the columns to read for it: the declared ones, then what only the lines know of."""
-    known = stream in streams()
-    declared = columns(stream) if known else event_columns(Event)
-    selected = projection(stream) if known else ", ".join(map(quoted, declared))
-    if known and not stream.startswith("user."):
-        return selected, declared
-    taken = {name.casefold() for name in declared}
-    others = {}
-    for name, kind in _found_columns(connection, files).items():
-        if name.casefold() not in taken:
-            taken.add(name.casefold())
-            others[name] = kind
-    return ", ".join([selected, *map(quoted, others)]), declared | others
+def _write_view(run: Run, name: str, folder: Path) -> int:
+    """Write a derived view, made from the stream's snapshot where that is current."""
+    view = name.removeprefix("views/")
+    target = snapshot_file(folder, name)
+    target.parent.mkdir(exist_ok=True)
+    with open_all([run], only={view}) as tables:
+        return write_rows(tables.connection, f"SELECT * EXCLUDE (run_id) FROM {view}", target)  # noqa: S608 - ours
 
 
-def _found_columns(connection: duckdb.DuckDBPyConnection, files: list[str]) -> dict[str, str]:
-    """The fields of all lines, by name, with the narrowest type that holds every value unchanged."""
-    found = connection.execute(
-        f"""
-        SELECT field.key, list(DISTINCT CASE
-            WHEN field.type NOT IN ('BIGINT', 'UBIGINT') THEN field.type
-            WHEN TRY_CAST(field.value AS BIGINT) IS NULL THEN 'beyond BIGINT'
-            ELSE 'BIGINT' END)
-        FROM {_OBJECTS} AS lines, json_each(lines.line) AS field
-        WHERE json_type(lines.line) = 'OBJECT' AND field.key <> '' AND field.type <> 'NULL'
-        GROUP BY field.key ORDER BY field.key
-        """,  # noqa: S608 - nothing of the user's is in it
-        {"files": files},
-    ).fetchall()
-    return {name: _narrowest(set(types)) for name, types in found}
+def write_rows(
+    connection: duckdb.DuckDBPyConnection, query: str, target: Path, *, aside: Path | None = None
+) -> int:
+    """Write what a query gives into a Parquet file; gives the number of rows.
+
+    The file appears whole or not at all; it is made in the folder `aside`, by default beside it.
+    """
+    made = (aside or target.parent) / f".{target.stem}.{uuid4().hex}.parquet"
+    try:
+        written = connection.execute(f"COPY ({query}) TO {text(os.fspath(made))} {_FORMAT}").fetchone()
+        made.replace(target)
+    finally:
+        made.unlink(missing_ok=True)
+    assert written is not None
+    return int(written[0])
 
 
-def _narrowest(types: set[str]) -> str:
-    if types == {"BIGINT", "DOUBLE"}:
-        return "DOUBLE"
-    (kind, *others) = types
-    return kind if not others and kind in {"BIGINT", "DOUBLE", "BOOLEAN", "VARCHAR"} else "JSON"
+def _notes(folder: Path, made: Mapping[str, int], made_from: dict[str, Origin]) -> dict[str, Snapshot]:
+    return {
+        name: Snapshot(rows, snapshot_file(folder, name).stat().st_size, statement_digest(name), made_from)
+        for name, rows in made.items()
+    }
 
 
 def _drop_long_lines(paths: Sequence[Path], cleaned: Path) -> None:

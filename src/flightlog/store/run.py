@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, overload
 
 from flightlog.errors import AmbiguousRun, DamagedRun, RunNotFound, UsageError
 from flightlog.events import kind_of
@@ -20,6 +21,9 @@ from flightlog.store.liveness import Observer, here, latest, unix_time
 from flightlog.store.parts import find_parts, writer_folders
 from flightlog.store.reading import Completeness, Reading
 
+if TYPE_CHECKING:
+    from flightlog.store.query import Parameters, Table
+
 
 @dataclass(frozen=True)
 class Ending:
@@ -29,12 +33,43 @@ class Ending:
     duration_s: float | None
 
 
+class _TableOf:
+    """One of a run's tables, as an attribute of the run; read when it is asked for rows or a frame."""
+
+    def __init__(self, view: str) -> None:
+        self._view = view
+
+    @overload
+    def __get__(self, run: None, of: type[Run]) -> _TableOf: ...
+    @overload
+    def __get__(self, run: Run, of: type[Run]) -> Table: ...
+    def __get__(self, run: Run | None, of: type[Run]) -> Table | _TableOf:
+        return self if run is None else run.sql(f"FROM {self._view}")
+
+
 class Run:
     """What stands in a run directory. Documents are read when the run is opened, events when they are asked for.
 
     Never changes the directory. `problems` are sentences on the documents; what is wrong with the events
     `completeness()` says.
+
+    The tables of a run are attributes, `run.tasks.df()`, and `run.sql("SELECT …")` asks anything of them.
     """
+
+    tasks = _TableOf("tasks")
+    attempts = _TableOf("attempts")
+    spans = _TableOf("spans")
+    concurrency = _TableOf("concurrency")
+    workers = _TableOf("workers")
+    resources = _TableOf("resources")
+    cache = _TableOf("cache")
+    failures = _TableOf("failures")
+    artifacts = _TableOf("artifacts")
+    cost = _TableOf("cost")
+    metrics = _TableOf("metrics")
+    devices = _TableOf("devices")
+    task_events = _TableOf("task_events")
+    span_events = _TableOf("span_events")
 
     def __init__(self, path: Path, *, observer: Observer | None = None) -> None:
         self.path = path
@@ -82,6 +117,16 @@ class Run:
     def records(self, stream: str) -> Iterator[Decoded]:
         """Every event of a stream once, with the fields its declaration does not know."""
         return self.read().records(stream)
+
+    def sql(self, query: str, params: Parameters | None = None) -> Table:
+        """The answer to a SELECT over the tables of this run, with `?` or `$name` for the parameters.
+
+        `.rows()`, `.df()`, `.pl()` or `.arrow()` of it reads the run; a query that makes no sense is a
+        `UsageError` then. A query reads this run's tables and nothing else, and writes nothing.
+        """
+        from flightlog.store.query import Table
+
+        return Table([self], query, params)
 
     def writers(self) -> list[WriterInfo]:
         """The processes that wrote, the owner first, then in order of their start."""

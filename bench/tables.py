@@ -1,0 +1,103 @@
+"""Questions to a run of very many tasks: the table `attempts` beside bare DuckDB on the same lines, and Parquet.
+
+python -m bench.tables 1000000
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.large_run import write_large_run
+from flightlog.store.parquet import snapshot_run
+from flightlog.store.run import Run
+
+TASKS = 200_000
+"""So many in the routine; a million takes minutes."""
+ROUNDS = 3
+QUESTIONS = (
+    "SELECT task, count(*), avg(duration_s), quantile_cont(duration_s, [0.5, 0.95, 0.99]), max(duration_s) "
+    "FROM {attempts} WHERE {completed} GROUP BY task",
+    "SELECT count(queue_s), avg(queue_s), quantile_cont(queue_s, [0.5, 0.95, 0.99]), max(queue_s) "
+    "FROM {attempts} WHERE {completed}",
+    "SELECT worker, count(*), sum(duration_s) FROM {attempts} WHERE {completed} GROUP BY worker",
+)
+_COLUMNS = "{event: 'VARCHAR', task: 'VARCHAR', worker: 'VARCHAR', duration_s: 'DOUBLE', queue_s: 'DOUBLE'}"
+
+
+def measure(tasks: int = TASKS) -> dict[str, float]:
+    """Seconds of three aggregations and the peak memory of each way, every one in a process of its own; medians."""
+    found: dict[str, list[dict[str, float]]] = {"bare": [], "lines": [], "parquet": []}
+    with tempfile.TemporaryDirectory(prefix="flightlog-bench-") as folder:
+        lines = write_large_run(Path(folder) / "lines", tasks)
+        for _ in range(ROUNDS):
+            for name in ("bare", "lines"):
+                found[name].append(_in_a_process(name, lines))
+        snapshot_run(Run(lines))
+        for _ in range(ROUNDS):
+            found["parquet"].append(_in_a_process("parquet", lines))
+    answers = {json.dumps(one.pop("answer")) for runs in found.values() for one in runs}
+    assert len(answers) == 1, answers
+    return {
+        f"{name}_{what}": statistics.median(one[what] for one in runs)
+        for name, runs in found.items()
+        for what in ("seconds", "megabytes")
+    }
+
+
+def _in_a_process(way: str, run: Path) -> dict[str, float]:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.tables", way, run], capture_output=True, text=True, check=True
+    )
+    answer: dict[str, float] = json.loads(done.stdout)
+    return answer
+
+
+def _ask(way: str, run: Path) -> None:
+    """Answer the questions one way, and print how long that took and what came out."""
+    import resource
+    from time import perf_counter
+
+    import duckdb
+
+    from flightlog.analyze.tables import open_tables
+
+    begun = perf_counter()
+    if way == "bare":
+        scan = f"read_json('{run}/tasks.jsonl', format='newline_delimited', columns={_COLUMNS})"
+        with duckdb.connect() as connection:
+            rows = _answers(connection, scan, "event = 'task_completed'")
+    else:
+        with open_tables([Run(run)], only={"attempts"}) as connection:
+            rows = _answers(connection, "attempts", "state = 'completed'")
+    seconds = perf_counter() - begun
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps({"seconds": seconds, "megabytes": peak, "answer": rows}))
+
+
+def _answers(connection: object, attempts: str, completed: str) -> list[object]:
+    found = []
+    for question in QUESTIONS:
+        asked = question.format(attempts=attempts, completed=completed)
+        rows = connection.execute(asked).fetchall()  # type: ignore[attr-defined]
+        found.append(sorted(json.dumps([_rounded(value) for value in row]) for row in rows))
+    return found
+
+
+def _rounded(value: object) -> object:
+    """Sums in another order differ in their last digits."""
+    if isinstance(value, list):
+        return [_rounded(one) for one in value]
+    return float(f"{value:.9g}") if isinstance(value, float) else value
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        _ask(sys.argv[1], Path(sys.argv[2]))
+    else:
+        for what, value in measure(*map(int, sys.argv[1:])).items():
+            print(f"{what:<20} {value:,.2f}")

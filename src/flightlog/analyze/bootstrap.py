@@ -1,0 +1,256 @@
+"""How much a task's duration changed between two sets of runs, and how sure that is.
+
+Three ratios, after over before: `typical` (the mean of logarithms, with far outliers drawn in, so that a few stuck
+tasks do not decide), `mean` (which they may) and `p95`. The intervals come from a bootstrap that draws blocks of tasks
+next to each other in time rather than single tasks: a busy minute slows all tasks in it, and counts as one accident.
+What differs from run to run is added: as measured where a side has several runs, and never less than `RUN_TO_RUN`.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from operator import itemgetter
+from statistics import NormalDist
+from typing import NamedTuple
+
+from msgspec import Struct
+
+DRAWS = 500
+"""How often the blocks are drawn. The standard error is then good to 3 %, and 40 blocks take some 10 ms."""
+LEAST_BLOCKS = 4
+"""Fewer values than this on a side are too few to tell."""
+LEAST_FOR_P95 = 40
+"""Fewer values than this hold no more than two above their p95."""
+CONFIDENCE = 0.95
+ENOUGH_RUNS = 4
+"""So many runs beyond one a side tell by themselves how much runs differ."""
+RUN_TO_RUN = 0.01
+"""How far a whole run is off its twin at least, as a standard deviation of the logarithm: heat, neighbours, layout."""
+
+_NORMAL = NormalDist()
+_CERTAIN = 1e6
+"""Degrees of freedom of what is taken as known."""
+
+
+class Interval(Struct, frozen=True, kw_only=True):
+    """A ratio, after over before, with its confidence interval; both bounds are null where there are too few values."""
+
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    """How likely at least so large a change is where nothing changed, for this ratio alone."""
+
+
+class Block(NamedTuple):
+    """Tasks next to each other in time, or pairs of them: their number and their sums."""
+
+    tasks: int
+    log_sum: float
+    """Sum of the logarithms of the durations, far outliers drawn in."""
+    seconds: float
+    below: int
+    """How many are at or below the p95 of their side."""
+
+
+class Sample(Struct, frozen=True, kw_only=True):
+    """The durations of one name on both sides, in blocks.
+
+    `paired` blocks go together by position: they hold the same arguments. Their `log_sum` is 0 before, and after it is
+    that of the ratios.
+    """
+
+    paired: bool
+    before: Sequence[Block]
+    after: Sequence[Block]
+    p95_before: float | None = None
+    p95_after: float | None = None
+    p95_slopes: tuple[float, float] | None = None
+    """How steeply the logarithm of the quantile rises around p95, a unit of probability; before and after."""
+    run_offsets: Sequence[Sequence[float]] = ((), ())
+    """The mean logarithm of each run, up to a constant a side: what tells how runs of one side differ."""
+    runs: tuple[int, int] = (1, 1)
+
+
+class Estimates(Struct, frozen=True, kw_only=True):
+    """The three ratios of one name; `p95` is null where there are too few values."""
+
+    typical: Interval
+    mean: Interval
+    p95: Interval | None
+
+
+def estimate(sample: Sample, *, draws: int = DRAWS) -> Estimates:
+    """The ratios of a sample. The same sample gives the same result: the draws are the same for all."""
+    before, after = _total(sample.before), _total(sample.after)
+    typical = after.log_sum / after.tasks - before.log_sum / before.tasks
+    mean = _log(after.seconds / after.tasks) - _log(before.seconds / before.tasks)
+    p95 = None
+    if sample.p95_before and sample.p95_after and sample.p95_slopes is not None:
+        p95 = math.log(sample.p95_after / sample.p95_before)
+    if min(len(sample.before), len(sample.after)) < LEAST_BLOCKS:
+        return Estimates(
+            typical=Interval(ratio=_exp(typical)),
+            mean=Interval(ratio=_exp(mean)),
+            p95=None if p95 is None else Interval(ratio=_exp(p95)),
+        )
+    spreads = _with_runs(sample, _spreads(sample, draws))
+    return Estimates(
+        typical=_interval(typical, spreads[0]),
+        mean=_interval(mean, spreads[1]),
+        p95=None if p95 is None else _interval(p95, spreads[2]),
+    )
+
+
+def ratio_of_runs(before: Sequence[float], after: Sequence[float]) -> Interval | None:
+    """The ratio of a figure that each run has once, such as its wall time; None where it is unknown or not positive.
+
+    The bounds are there where the sides have four runs together, so that their spread is known.
+    """
+    if not before or not after or min(*before, *after) <= 0:
+        return None
+    logs = [[math.log(value) for value in values] for values in (before, after)]
+    point = math.fsum(logs[1]) / len(logs[1]) - math.fsum(logs[0]) / len(logs[0])
+    df = len(before) + len(after) - 2
+    if df < 2:
+        return Interval(ratio=math.exp(point))
+    within = sum(_variance(values) * (len(values) - 1) for values in logs if len(values) > 1) / df
+    sizes = 1 / len(before) + 1 / len(after)
+    if within <= RUN_TO_RUN**2:
+        return _interval(point, _Spread(RUN_TO_RUN**2 * sizes, _CERTAIN))
+    return _interval(point, _Spread(within * sizes, df))
+
+
+class _Spread(NamedTuple):
+    """A part of the variance of the logarithm of a ratio, and the degrees of freedom it is known with."""
+
+    variance: float
+    df: float
+
+
+def _with_runs(sample: Sample, tasks: Sequence[_Spread]) -> list[_Spread]:
+    """The spreads of the three ratios with what differs from run to run.
+
+    Where runs of one side differ by more than their tasks and `RUN_TO_RUN` explain, or there are enough of them, the
+    spread is that between runs, known as well as so few runs can tell it.
+    """
+    sizes = math.fsum(1 / count for count in sample.runs)
+    assumed = _Spread(RUN_TO_RUN**2 * sizes, _CERTAIN)
+    several = [offsets for offsets in sample.run_offsets if len(offsets) > 1]
+    df = sum(len(offsets) - 1 for offsets in several)
+    if df:
+        between = math.fsum(_variance(offsets) * (len(offsets) - 1) for offsets in several) / df * sizes
+        more = between - tasks[0].variance
+        if more > assumed.variance or df >= ENOUGH_RUNS:
+            return [_Spread(spread.variance + max(more, assumed.variance), df) for spread in tasks]
+    return [_sum_of([spread, assumed]) for spread in tasks]
+
+
+def _total(blocks: Sequence[Block]) -> Block:
+    tasks, logs, seconds, below = zip(*blocks, strict=True)
+    return Block(sum(tasks), math.fsum(logs), math.fsum(seconds), sum(below))
+
+
+def _spreads(sample: Sample, draws: int) -> list[_Spread]:
+    """How far tasks alone spread the three ratios."""
+    slopes = sample.p95_slopes or (0.0, 0.0)
+    sides = [
+        _draw(blocks, slope, draws, 0 if sample.paired else side)
+        for side, (blocks, slope) in enumerate(zip((sample.before, sample.after), slopes, strict=True))
+    ]
+    sizes = [len(sample.before), len(sample.after)]
+    if sample.paired:
+        together = ([b - a for a, b in zip(*both, strict=True)] for both in zip(*sides, strict=True))
+        return [_Spread(_variance(values) * sizes[0] / (sizes[0] - 1), sizes[0] - 1) for values in together]
+    found = []
+    for both in zip(*sides, strict=True):
+        parts = [
+            _Spread(_variance(values) * size / (size - 1), size - 1)
+            for values, size in zip(both, sizes, strict=True)
+        ]
+        found.append(_sum_of(parts))
+    return found
+
+
+def _draw(
+    blocks: Sequence[Block], slope: float, draws: int, stream: int
+) -> tuple[list[float], list[float], list[float]]:
+    """Drawn again and again: the mean logarithm, the logarithm of the mean, and how far the p95 moved."""
+    tasks, logs, seconds, below = zip(*blocks, strict=True)
+    typical, mean, p95 = [], [], []
+    for pick in _picks(len(blocks), draws, stream):
+        count = sum(pick(tasks))
+        typical.append(sum(pick(logs)) / count)
+        mean.append(_log(sum(pick(seconds)) / count))
+        p95.append(-slope * sum(pick(below)) / count if slope else 0.0)
+    return typical, mean, p95
+
+
+@cache
+def _picks(blocks: int, draws: int, stream: int) -> list[Callable[[Sequence[float]], tuple[float, ...]]]:
+    """So many draws of blocks with replacement; always the same for the same numbers."""
+    chance = random.Random(f"{blocks} {stream}")
+    return [itemgetter(*chance.choices(range(blocks), k=blocks)) for _ in range(draws)]
+
+
+def _variance(values: Sequence[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def _sum_of(parts: Sequence[_Spread]) -> _Spread:
+    """Independent parts together, with the degrees of freedom of Welch and Satterthwaite."""
+    total = math.fsum(part.variance for part in parts)
+    unsure = math.fsum(part.variance**2 / part.df for part in parts)
+    return _Spread(total, total**2 / unsure if unsure else _CERTAIN)
+
+
+def _interval(point: float, whole: _Spread) -> Interval:
+    error = math.sqrt(whole.variance)
+    reach = error * student_quantile(0.5 + CONFIDENCE / 2, whole.df)
+    return Interval(
+        ratio=_exp(point),
+        low=_exp(point - reach),
+        high=_exp(point + reach),
+        p=student_tail(point / error, whole.df),
+    )
+
+
+def student_tail(t: float, df: float) -> float:
+    """How likely Student's t with so many degrees of freedom is at least this far from 0, to about 1 %."""
+    if math.isinf(t):
+        return 0.0
+    z = (8 * df + 1) / (8 * df + 3) * math.sqrt(df * math.log1p(t * t / df))
+    return math.erfc(z / math.sqrt(2))
+
+
+def student_quantile(probability: float, df: float) -> float:
+    """Student's t below which this share lies; the inverse of `student_tail`."""
+    z = _NORMAL.inv_cdf(probability) * (8 * df + 3) / (8 * df + 1)
+    return math.copysign(math.sqrt(df * math.expm1(min(700.0, z * z / df))), z)
+
+
+def stand_out(p_values: Iterable[float], rate: float) -> list[bool]:
+    """Which of many p-values stand out, so that among those at most `rate` are false (Benjamini and Hochberg)."""
+    values = list(p_values)
+    limit, count = 0.0, len(values)
+    for rank, value in enumerate(sorted(values), start=1):
+        if value <= rate * rank / count:
+            limit = rate * rank / count
+    return [value <= limit for value in values]
+
+
+def log_slope(quantiles: Sequence[float], probabilities: Sequence[float]) -> float:
+    """How steeply the logarithm of a quantile rises from the first to the last of these, a unit of probability."""
+    return (_log(quantiles[-1]) - _log(quantiles[0])) / (probabilities[-1] - probabilities[0])
+
+
+def _log(value: float) -> float:
+    return math.log(max(value, 1e-9))
+
+
+def _exp(value: float) -> float:
+    return math.exp(min(700.0, value))

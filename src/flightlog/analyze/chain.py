@@ -1,0 +1,238 @@
+"""What each attempt of a run waited for: the graph behind the critical path, in whole numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    import duckdb
+
+Kind = Literal["task", "wait", "startup", "program", "span"]
+
+BEFORE, BETWEEN, AFTER = "before the first task", "between tasks", "after the last task"
+START_UP = "worker start-up"
+
+
+class Step(NamedTuple):
+    """A stretch of the chain, in nanoseconds since 1970; `node` is the attempt, for execution."""
+
+    kind: Kind
+    name: str
+    since: int
+    until: int
+    node: int | None
+
+
+class Chain:
+    """The attempts of one run by number, in order of their start, with what each of them waited for.
+
+    The table `bound` has a row for each attempt. It began after the last of these was over: `need`, the one that
+    ended last of the tasks it depends on and of its own earlier attempts; `before`, the last attempt on its worker,
+    if it was queued by then; `ready`, its worker's start-up, likewise; and `submitted`, by the program, which is
+    taken to have waited for `base`, the last attempt that had ended then.
+    """
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, start: int, until: int, size: int) -> None:
+        self._connection = connection
+        self._start, self._until = start, until
+        self.size = size
+
+    def steps(self) -> list[Step]:
+        """The chain from the run's start to its end, in order and without a gap; instant steps are left out.
+
+        Fetches one number of every attempt, some 40 bytes each, and more of those on the chain alone.
+        """
+        found: list[Step] = []
+        cursor = self._until
+
+        def step(kind: Kind, name: str, since: int, of: int | None = None) -> None:
+            nonlocal cursor
+            since = max(self._start, min(since, cursor))
+            if since < cursor:
+                found.append(Step(kind, name, since, cursor, of))
+            cursor = since
+
+        for node, name, began, stopped, moment, how, launched, base_stopped in self._links():
+            step("program", AFTER if not found and cursor == self._until else BETWEEN, stopped)
+            step("task", name, began, node)
+            if moment is None:
+                break
+            step("wait", name, moment)
+            if how == "startup":
+                step("startup", START_UP, launched)
+            elif how == "program" and base_stopped is not None:
+                step("program", BETWEEN, base_stopped)
+        step("program", BEFORE, self._start)
+        return found[::-1]
+
+    def _links(self) -> Iterator[tuple[int, str, int, int, int | None, str | None, int, int | None]]:
+        """The attempts on the chain, the last first."""
+        [(last, previous)] = self._connection.execute(
+            "SELECT arg_max(n, (stopped, -n)), list(previous ORDER BY n) FROM bound"
+        ).fetchall()
+        numbers = []
+        node: int | None = last
+        while node is not None:
+            numbers.append(node)
+            node = previous[node]
+        del previous
+        rows = self._connection.execute(
+            """
+            SELECT bound.n, names.task, bound.began, bound.stopped, bound.moment, bound.how, bound.launched, bound.base_stopped
+            FROM bound JOIN names ON names.id = bound.name
+            WHERE bound.n IN (SELECT unnest($1::BIGINT[])) ORDER BY bound.n DESC
+            """,
+            [numbers],
+        )
+        while batch := rows.fetchmany(10_000):
+            yield from batch
+
+    def replayed(self) -> Replay:
+        """The same attempts, to be asked what shortening would give; fetches ten numbers of each, and holds them."""
+        columns = self._connection.execute(
+            """
+            SELECT list(began ORDER BY n), list(stopped ORDER BY n), list(moment ORDER BY n), list(name ORDER BY n),
+                list(before ORDER BY n), list(ready ORDER BY n), list(submitted ORDER BY n), list(base ORDER BY n),
+                list(base_stopped ORDER BY n)
+            FROM bound
+            """
+        ).fetchone()
+        assert columns is not None
+        needs: dict[int, list[int]] = {}
+        for node, other in self._connection.execute("SELECT n, other FROM needs ORDER BY ALL").fetchall():
+            needs.setdefault(node, []).append(other)
+        names = [
+            name for (name,) in self._connection.execute("SELECT task FROM names ORDER BY id").fetchall()
+        ]
+        return Replay(columns, needs, names)
+
+    def describe(self, nodes: Sequence[int]) -> dict[int, tuple[str, str | None, dict[str, object] | None]]:
+        """Task id, worker and arguments of a few attempts."""
+        rows = self._connection.execute(
+            "SELECT n, task_id, worker_name, args FROM nodes WHERE n IN (SELECT unnest($1::BIGINT[]))",
+            [list(nodes)],
+        ).fetchall()
+        return {n: (task_id, worker, _arguments(args)) for n, task_id, worker, args in rows}
+
+
+class Replay:
+    """A run once more, with some of its tasks instant.
+
+    Every attempt begins as long after what bound it last as it did, on the worker it ran on; the program takes as
+    long from a task's end to what it submitted next, and from the last task to its own end.
+    """
+
+    def __init__(
+        self, columns: Sequence[list[int | None]], needs: Mapping[int, list[int]], names: Sequence[str]
+    ) -> None:
+        (self._began, self._stopped, self._moment, self._name, self._before, self._ready, self._submitted,
+         self._base, self._base_stopped) = columns  # fmt: skip
+        self._needs, self._names = needs, names
+
+    def saved(self, *, name: str | None = None, node: int | None = None) -> int:
+        """By how many nanoseconds the run would be shorter, were one attempt, or all of a name, instant."""
+        instant = self._names.index(name) if name is not None else None
+        ends: list[int] = []
+        for n, (began, stopped) in enumerate(zip(self._began, self._stopped, strict=True)):
+            assert began is not None
+            assert stopped is not None
+            moment = self._moment[n]
+            begins = began if moment is None else max(self._bounds(n, ends)) + began - moment
+            shortened = n == node or self._name[n] == instant
+            ends.append(begins if shortened else begins + stopped - began)
+        return max(end for end in self._stopped if end is not None) - max(ends)
+
+    def _bounds(self, n: int, ends: Sequence[int]) -> Iterator[int]:
+        """When each thing that the attempt waited for is over."""
+        for other in self._needs.get(n, ()):
+            yield ends[other]
+        before, ready, submitted, base = self._before[n], self._ready[n], self._submitted[n], self._base[n]
+        if before is not None:
+            yield ends[before]
+        if ready is not None:
+            yield ready
+        if submitted is not None:
+            ended = self._base_stopped[n]
+            yield submitted if base is None or ended is None else ends[base] + submitted - ended
+
+
+def _arguments(text: str | None) -> dict[str, object] | None:
+    found = msgspec.json.decode(text) if text else None
+    return found if isinstance(found, dict) else None
+
+
+def read_chain(
+    connection: duckdb.DuckDBPyConnection,
+    start: int,
+    until: int,
+    startups: Mapping[str, Sequence[tuple[int, int]]],
+) -> Chain | None:
+    """The graph of one run's attempts, from its `held` table; None where none ran. `startups` are launch and ready."""
+    rows = [(worker, *one) for worker, known in startups.items() for one in known]
+    columns: list[list[object]] = [list(column) for column in zip(*rows, strict=True)] or [[]] * 3
+    connection.execute(
+        """
+        CREATE OR REPLACE TEMP TABLE startups AS SELECT unnest($1::VARCHAR[]) AS worker_name,
+            unnest($2::BIGINT[]) AS launched, unnest($3::BIGINT[]) AS ready
+        """,
+        columns,
+    )
+    connection.execute(_NODES)
+    connection.execute(_BOUND, {"start": start})
+    [(size,)] = connection.execute("SELECT count(*) FROM bound").fetchall()
+    return Chain(connection, start, until, size) if size else None
+
+
+_NODES = """
+CREATE OR REPLACE TEMP TABLE names AS
+    SELECT task, row_number() OVER (ORDER BY task) - 1 AS id FROM (SELECT DISTINCT task FROM held);
+CREATE OR REPLACE TEMP TABLE nodes AS
+    SELECT row_number() OVER (ORDER BY began, stopped, task_id, attempt) - 1 AS n, task_id, attempt, began, stopped,
+        waits, CASE WHEN attempt = 1 THEN submitted END AS submitted, worker AS worker_name, names.id AS name,
+        held.depends_on, held.args
+    FROM held JOIN names USING (task)
+    WHERE began IS NOT NULL;
+CREATE OR REPLACE TEMP TABLE needs AS
+    WITH ends AS (
+        SELECT task_id, arg_max(n, (stopped, n)) AS n, max(stopped) AS stopped FROM nodes
+        WHERE task_id IN (SELECT unnest(depends_on) FROM nodes) GROUP BY task_id
+    ), wanted AS (
+        SELECT n, began, unnest(depends_on) AS task_id FROM nodes WHERE attempt = 1 AND len(depends_on) > 0
+    )
+    SELECT wanted.n, ends.n AS other, ends.stopped FROM wanted JOIN ends USING (task_id)
+    WHERE ends.stopped <= wanted.began AND ends.n < wanted.n
+    UNION ALL
+    SELECT again.n, first.n, first.stopped
+    FROM (SELECT * FROM nodes WHERE attempt > 1) AS again
+        JOIN nodes AS first ON again.task_id = first.task_id AND first.attempt = again.attempt - 1
+    WHERE first.stopped <= again.began AND first.n < again.n;
+"""
+
+_BOUND = """
+CREATE OR REPLACE TEMP TABLE bound AS
+WITH waited AS (
+    SELECT nodes.n, nodes.name, nodes.began, nodes.stopped, need.other AS need, need.stopped AS need_stopped,
+        CASE WHEN earlier.n < nodes.n AND coalesce(nodes.waits <= earlier.stopped, true) THEN earlier.n END AS before,
+        CASE WHEN before IS NOT NULL THEN earlier.stopped END AS before_stopped,
+        CASE WHEN coalesce(nodes.waits <= startups.ready, true) THEN startups.ready END AS ready, startups.launched,
+        CASE WHEN nodes.submitted BETWEEN $start AND nodes.began THEN nodes.submitted END AS submitted,
+        CASE WHEN ended.n < nodes.n THEN ended.n END AS base,
+        CASE WHEN ended.n < nodes.n THEN ended.stopped END AS base_stopped
+    FROM nodes
+        LEFT JOIN (
+            SELECT n, arg_max(other, (stopped, -other)) AS other, max(stopped) AS stopped FROM needs GROUP BY n
+        ) AS need USING (n)
+        ASOF LEFT JOIN (SELECT n, worker_name, stopped FROM nodes) AS earlier
+            ON nodes.worker_name = earlier.worker_name AND nodes.began >= earlier.stopped
+        ASOF LEFT JOIN startups ON nodes.worker_name = startups.worker_name AND nodes.began >= startups.ready
+        ASOF LEFT JOIN (SELECT n, stopped FROM nodes) AS ended ON nodes.submitted >= ended.stopped
+)
+SELECT *, greatest(need_stopped, before_stopped, ready, submitted) AS moment,
+    CASE moment WHEN need_stopped THEN 'need' WHEN before_stopped THEN 'before' WHEN ready THEN 'startup'
+        WHEN submitted THEN 'program' END AS how,
+    CASE how WHEN 'need' THEN need WHEN 'before' THEN before WHEN 'program' THEN base END AS previous
+FROM waited
+"""

@@ -1,0 +1,371 @@
+"""What changed between two runs, or two groups of runs."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from flightlog.analyze.bootstrap import DRAWS, Estimates, Interval, estimate, ratio_of_runs, stand_out
+from flightlog.analyze.changes import (
+    ArgumentSets,
+    CacheChange,
+    Change,
+    ComparedRun,
+    Comparison,
+    DurationChange,
+    NameCount,
+    ResourceChange,
+    Side,
+    Verdict,
+)
+from flightlog.analyze.compare_environment import compare_environments
+from flightlog.analyze.compare_failures import compare_failures
+from flightlog.analyze.compare_runs import VIEWS, RunFigures, prepare, read_figures
+from flightlog.analyze.compare_time import explain
+from flightlog.analyze.matching import Key, Matched, match
+from flightlog.analyze.run_groups import Reference, RunGroup, find_groups
+from flightlog.analyze.tables import open_tables
+from flightlog.analyze.thresholds import Outcome
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.store.run import Run
+
+FALSE_ALARMS = 0.04
+"""Among the changes that are called one, at most so many are noise; where nothing changed, so many comparisons at most
+call anything a change."""
+LEAST_CHANGE = 0.03
+"""A smaller change is called none, however sure it is."""
+WIDEST = 1.3
+"""An interval that reaches beyond this ratio, or its inverse, and holds 1, tells nothing: too few."""
+DRAWN = 60
+FEWER_DRAWS = 100
+"""So many names, by the time they take, have all draws; of a thousand others each has fewer."""
+SMALL = 0.01
+"""Spans that take less of the wall time than this are left out: a task may hold thousands of them."""
+EXAMPLES = 3
+_WEIGHTS = (0.9, 0.1)
+"""How the chance of a false alarm is spent on the typical ratio and on the mean's."""
+
+
+def compare(
+    before: Reference | Iterable[Reference] | None = None,
+    after: Reference | Iterable[Reference] | None = None,
+    *,
+    runs_dir: str | os.PathLike[str] | None = None,
+) -> Comparison:
+    """What changed from `before` to `after`: runs or groups of runs, as `flightlog compare` takes them.
+
+    Each is a run, its id, `latest`, a path, `project:last5`, several of them with commas, or a list. Without any, the
+    last two runs of the latest run's project. The same runs give the same result.
+    """
+    return compare_groups(*find_groups(before, after, runs_dir=runs_dir))
+
+
+def compare_groups(before: RunGroup, after: RunGroup) -> Comparison:
+    """What changed between two groups of runs, none of which is in both."""
+    sides = (before.runs, after.runs)
+    runs = [*before.runs, *after.runs]
+    with open_tables(runs, only=VIEWS) as connection, ThreadPoolExecutor(1) as aside:
+        prepare(connection, sides)
+        reading = aside.submit(read_figures, connection.cursor(), runs)
+        matched = match(connection, (len(before.runs), len(after.runs)))
+        arguments = _arguments(connection)
+        failures = compare_failures(connection)
+        by_task = _task_resources(connection)
+        names = _names(connection)
+        figures = reading.result()
+    old, new = ([figures[run.run_id] for run in side] for side in sides)
+    currencies = {run.currency for run in (*old, *new) if run.cost is not None}
+    one_currency = len(currencies) == 1
+    return Comparison(
+        before=_side(before),
+        after=_side(after),
+        wall_s=_change(old, new, lambda run: run.wall_s),
+        worker_s=_change(
+            old, new, lambda run: run.time.whole.total_s if run.time and run.time.workers else None
+        ),
+        explained=explain(old, new),
+        tasks={kind: _change(old, new, _counter(kind)) for kind in old[0].counts},
+        durations=judge(_worth_telling(matched, old, new)),
+        appeared=[count for count, sides_ in names if sides_ == [1]],
+        vanished=[count for count, sides_ in names if sides_ == [0]],
+        arguments=arguments,
+        resources=[_run_resources(old, new), *by_task],
+        failures=failures,
+        cache=CacheChange(
+            lookups=_change(old, new, lambda run: run.lookups),
+            hits=_change(old, new, lambda run: run.hits),
+            hit_rate=_change(old, new, lambda run: run.hits / run.lookups if run.lookups else None),
+            saved_s=_change(old, new, lambda run: run.saved_s),
+        ),
+        cost=_change(old, new, lambda run: run.cost if one_currency else None),
+        currency=currencies.pop() if one_currency else None,
+        environment=compare_environments(*sides),
+        notes=_notes(before, after, old, new),
+    )
+
+
+def comparison_bytes(comparison: Comparison, outcomes: Sequence[Outcome] | None = None) -> bytes:
+    """The comparison as JSON, with what became of `conditions` if there were any: UTF-8, indented; NaN as null."""
+    document = {field: getattr(comparison, field) for field in comparison.__struct_fields__}
+    if outcomes is not None:
+        document["conditions"] = list(outcomes)
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def _side(group: RunGroup) -> Side:
+    return Side(
+        asked=group.asked,
+        runs=[
+            ComparedRun(
+                run_id=run.run_id, project=run.info.project, status=run.status, start_time=run.info.start_time,
+                duration_s=run.ending().duration_s,
+            )
+            for run in group.runs
+        ],
+    )  # fmt: skip
+
+
+def _change(
+    old: Sequence[RunFigures], new: Sequence[RunFigures], figure: Callable[[RunFigures], float | None]
+) -> Change:
+    """The means of a figure over the runs that know it, unknown if none does."""
+    values = [[value for run in side if (value := figure(run)) is not None] for side in (old, new)]
+    means = [math.fsum(known) / len(known) if known else None for known in values]
+    interval = ratio_of_runs(*values) if len(old) + len(new) > 2 else None
+    return _both(*means, interval=interval if interval and interval.low is not None else None)
+
+
+def _counter(kind: str) -> Callable[[RunFigures], float]:
+    return lambda run: run.counts[kind]
+
+
+def _both(before: float | None, after: float | None, *, interval: Interval | None = None) -> Change:
+    known = before is not None and after is not None
+    return Change(
+        before=before, after=after, difference=after - before if known else None,  # type: ignore[operator]
+        ratio=after / before if known and before else None, interval=interval,  # type: ignore[operator]
+    )  # fmt: skip
+
+
+# --- durations -------------------------------------------------------------------------------------------
+
+
+def judge(matched: dict[Key, Matched], *, draws: int = DRAWS) -> list[DurationChange]:
+    """The verdict on every name that both sides have: changes that stand out first, then by the time they take."""
+    both = [key for key, found in matched.items() if found.sample is not None]
+    both.sort(key=lambda key: (-_time(matched[key]), key))
+    estimates: dict[Key, Estimates] = {}
+    for number, key in enumerate(both):
+        sample = matched[key].sample
+        assert sample is not None
+        enough = draws if number < DRAWN else FEWER_DRAWS
+        estimates[key] = estimate(sample, draws=enough)
+    known = [key for key in both if estimates[key].typical.p is not None]
+    called = dict(
+        zip(known, stand_out([_p_value(estimates[key]) for key in known], FALSE_ALARMS), strict=True)
+    )
+    tails = [key for key in known if estimates[key].p95 is not None]
+    far = dict(zip(tails, stand_out([_p(estimates[key].p95) for key in tails], FALSE_ALARMS), strict=True))
+    found = [
+        _duration(key, matched[key], estimates[key], called.get(key, False), far.get(key, False))
+        for key in both
+    ]
+    found += [_alone(key, found_) for key, found_ in matched.items() if _has_twin(key, matched)]
+    return sorted(found, key=lambda change: change.verdict not in {"slower", "faster"})
+
+
+def _has_twin(key: Key, matched: dict[Key, Matched]) -> bool:
+    """Whether one side alone has it, and the other has the name with, or without, the cache's help."""
+    return matched[key].sample is None and key._replace(cached=not key.cached) in matched
+
+
+def _alone(key: Key, found: Matched) -> DurationChange:
+    return DurationChange(
+        kind="span" if key.kind == "span" else "task", name=key.name, cached=key.cached, verdict="too few to tell",
+        by=None, before=found.before, after=found.after, pairs=None, typical=None, mean=None, p95=None,
+        p95_stands_out=False,
+    )  # fmt: skip
+
+
+def _worth_telling(
+    matched: dict[Key, Matched], old: Sequence[RunFigures], new: Sequence[RunFigures]
+) -> dict[Key, Matched]:
+    walls = [math.fsum(run.wall_s or 0.0 for run in side) for side in (old, new)]
+
+    def large(found: Matched) -> bool:
+        totals = [spread.total_s if spread is not None else 0.0 for spread in (found.before, found.after)]
+        return any(total >= SMALL * wall for total, wall in zip(totals, walls, strict=True))
+
+    return {key: found for key, found in matched.items() if key.kind == "task" or large(found)}
+
+
+def _time(found: Matched) -> float:
+    return sum(spread.total_s for spread in (found.before, found.after) if spread is not None)
+
+
+def _p(interval: Interval | None) -> float:
+    return 1.0 if interval is None or interval.p is None else interval.p
+
+
+def _p_value(found: Estimates) -> float:
+    return min(1.0, _p(found.typical) / _WEIGHTS[0], _p(found.mean) / _WEIGHTS[1])
+
+
+def _duration(key: Key, found: Matched, estimates: Estimates, called: bool, far: bool) -> DurationChange:
+    typical, mean, p95 = estimates.typical, estimates.mean, estimates.p95
+    by_typical = _p(typical) / _WEIGHTS[0] <= _p(mean) / _WEIGHTS[1] or abs(
+        math.log(typical.ratio)
+    ) >= math.log1p(LEAST_CHANGE)
+    deciding = typical if by_typical else mean
+    large = abs(math.log(deciding.ratio)) >= math.log1p(LEAST_CHANGE)
+    verdict: Verdict
+    if called and large:
+        verdict = "slower" if deciding.ratio > 1 else "faster"
+    elif typical.low is None or typical.high is None or max(1 / typical.low, typical.high) > WIDEST:
+        verdict = "too few to tell"
+    else:
+        verdict = "no change"
+    return DurationChange(
+        kind="span" if key.kind == "span" else "task", name=key.name, cached=key.cached, verdict=verdict,
+        by=("typical" if by_typical else "mean") if verdict in {"slower", "faster"} else None,
+        before=found.before, after=found.after, pairs=found.pairs, typical=typical, mean=mean, p95=p95,
+        p95_stands_out=far and p95 is not None and abs(math.log(p95.ratio)) >= math.log1p(LEAST_CHANGE),
+    )  # fmt: skip
+
+
+# --- what appeared and vanished --------------------------------------------------------------------------
+
+
+def _names(connection: duckdb.DuckDBPyConnection) -> list[tuple[NameCount, list[int]]]:
+    rows = connection.execute(
+        """
+        SELECT kind, name, count(*), list(DISTINCT side ORDER BY side) FROM (
+            SELECT 'task' AS kind, task AS name, side FROM compared JOIN sides USING (run_id) WHERE attempt = 1
+            UNION ALL SELECT 'span', name, side FROM compared_spans JOIN sides USING (run_id)
+        ) GROUP BY kind, name HAVING count(DISTINCT side) = 1 ORDER BY kind DESC, count(*) DESC, name
+        """
+    ).fetchall()
+    return [(NameCount(kind=kind, name=name, count=count), sides) for kind, name, count, sides in rows]
+
+
+_SETS = """
+WITH sets AS (
+    SELECT task AS name, args_digest, count(DISTINCT side) AS on_sides, min(side) AS side, min(run_id || chr(0) || task_id) AS ref
+    FROM compared JOIN sides USING (run_id) WHERE args_digest IS NOT NULL GROUP BY ALL
+)
+SELECT name, count(*) FILTER (on_sides = 2), count(*) FILTER (on_sides = 1 AND side = 1),
+    count(*) FILTER (on_sides = 1 AND side = 0), min(ref, $few) FILTER (on_sides = 1 AND side = 1),
+    min(ref, $few) FILTER (on_sides = 1 AND side = 0)
+FROM sets GROUP BY name HAVING bool_or(on_sides = 1) AND count(DISTINCT side) + count(*) FILTER (on_sides = 2) > 1
+ORDER BY count(*) FILTER (on_sides = 1) DESC, name
+"""
+
+
+def _arguments(connection: duckdb.DuckDBPyConnection) -> list[ArgumentSets]:
+    """Sets of arguments that only one side has, of names that both have."""
+    rows = connection.execute(_SETS, {"few": EXAMPLES}).fetchall()
+    wanted = sorted({ref for row in rows for refs in row[4:] for ref in refs or ()})
+    args: dict[str, Any] = {}
+    if wanted:
+        args = {
+            ref: msgspec.json.decode(text) if text else None
+            for ref, text in connection.execute(
+                "SELECT run_id || chr(0) || task_id AS ref, any_value(args)::VARCHAR FROM task_events "
+                "WHERE list_contains($1::VARCHAR[], task_id) AND args IS NOT NULL GROUP BY ref",
+                [[ref.partition("\0")[2] for ref in wanted]],
+            ).fetchall()
+        }
+    return [
+        ArgumentSets(
+            name=name, both=both, appeared=appeared, vanished=vanished,
+            appeared_examples=[args[one] for one in new or () if one in args],
+            vanished_examples=[args[one] for one in gone or () if one in args],
+        )
+        for name, both, appeared, vanished, new, gone in rows
+    ]  # fmt: skip
+
+
+# --- resources and remarks -------------------------------------------------------------------------------
+
+
+def _run_resources(old: Sequence[RunFigures], new: Sequence[RunFigures]) -> ResourceChange:
+    peaks = [[run.peak_rss_bytes for run in side if run.peak_rss_bytes is not None] for side in (old, new)]
+    return ResourceChange(
+        name=None, peak_rss_bytes=_both(*(float(max(known)) if known else None for known in peaks)),
+        cpu_s=_change(old, new, lambda run: run.cpu_s), read_bytes=_change(old, new, lambda run: run.read_bytes),
+        write_bytes=_change(old, new, lambda run: run.write_bytes),
+    )  # fmt: skip
+
+
+def _task_resources(connection: duckdb.DuckDBPyConnection) -> list[ResourceChange]:
+    """What tasks used, by name: the highest peak, CPU time of one on average, bytes a run."""
+    rows = connection.execute(
+        """
+        SELECT task, side, max(peak_rss_bytes), sum(CAST(round_even(cpu_s * 1e9, 0) AS BIGINT)) / count(cpu_s) / 1e9,
+            sum(read_bytes) / runs, sum(write_bytes) / runs, count(*)
+        FROM compared JOIN sides USING (run_id) JOIN (SELECT side, count(*) AS runs FROM sides GROUP BY side) USING (side)
+        GROUP BY task, side, runs
+        """
+    ).fetchall()
+    sides: dict[str, dict[int, tuple[Any, ...]]] = {}
+    for task, side, *used in rows:
+        sides.setdefault(task, {})[side] = tuple(used)
+    found = []
+    for name in sorted(sides, key=lambda task: (-sum(used[4] for used in sides[task].values()), task)):
+        if len(sides[name]) == 2 and any(
+            value is not None for used in sides[name].values() for value in used[:4]
+        ):
+            peak, cpu, read, written = (
+                _both(
+                    *(
+                        None if used[n] is None else float(used[n])
+                        for used in (sides[name][0], sides[name][1])
+                    )
+                )
+                for n in range(4)
+            )
+            found.append(
+                ResourceChange(
+                    name=name, peak_rss_bytes=peak, cpu_s=cpu, read_bytes=read, write_bytes=written
+                )
+            )
+    return found
+
+
+def _notes(
+    before: RunGroup, after: RunGroup, old: Sequence[RunFigures], new: Sequence[RunFigures]
+) -> list[str]:
+    notes = []
+    for run in (*before.runs, *after.runs):
+        if run.status != "completed":
+            notes.append(f"{run.run_id} is {run.status}: it tells of less than a whole run")
+        lost = _lost(run)
+        if lost:
+            notes.append(f"{run.run_id} lost {lost:,} lines, whose tasks are not counted")
+    for group in (before, after):
+        asked = group.asked.rpartition(":last")[2]
+        if (
+            "," not in group.asked
+            and ":last" in group.asked
+            and asked.isdigit()
+            and int(asked) > len(group.runs)
+        ):
+            notes.append(f"{group.asked} asks for {int(asked)} runs; there are {len(group.runs)}")
+    projects = sorted({run.info.project for run in (*before.runs, *after.runs)})
+    if len(projects) > 1:
+        notes.append(f"the runs are of different projects: {', '.join(projects)}")
+    if len({run.currency for run in (*old, *new) if run.cost is not None}) > 1:
+        notes.append("costs are in different currencies and are not compared")
+    return notes
+
+
+def _lost(run: Run) -> int:
+    return sum(sum(writer.lost.values()) for writer in run.writers())

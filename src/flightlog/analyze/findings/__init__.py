@@ -1,0 +1,32 @@
+"""What stands out in a run, the costliest first: one symptom a file, one protocol for all."""
+
+from __future__ import annotations
+
+from flightlog.analyze.findings.base import Facts, Finding, Symptom
+from flightlog.analyze.findings.cache_misses import cache_misses
+from flightlog.analyze.findings.cold_starts import cold_starts
+from flightlog.analyze.findings.failed_work import failed_work
+from flightlog.analyze.findings.handover import handover
+from flightlog.analyze.findings.idle_workers import idle_workers
+from flightlog.analyze.findings.memory_pressure import memory_pressure
+from flightlog.analyze.findings.oversubscription import oversubscription
+from flightlog.analyze.findings.serialization import serialization
+from flightlog.analyze.findings.stragglers import stragglers
+from flightlog.analyze.findings.stuck_tasks import stuck_tasks
+
+SYMPTOMS: tuple[Symptom, ...] = (
+    stuck_tasks, memory_pressure, failed_work, stragglers, idle_workers, cold_starts, handover, serialization,
+    cache_misses, oversubscription,
+)  # fmt: skip
+
+__all__ = ["SYMPTOMS", "Facts", "Finding", "Symptom", "find"]
+
+
+def find(facts: Facts) -> list[Finding]:
+    """Everything that stands out, the costliest first; what has no known cost stands first of all.
+
+    Times may overlap: a task that failed may also have been the straggler. They do not add up.
+    """
+    found = [finding for symptom in SYMPTOMS for finding in symptom(facts)]
+    order = {finding.kind: n for n, finding in enumerate(found)}
+    return sorted(found, key=lambda one: (one.seconds is not None, -(one.seconds or 0.0), order[one.kind]))

@@ -1,0 +1,106 @@
+"""What a symptom looks at, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.units import format_percent
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.analyze.critical import CriticalPath
+    from flightlog.analyze.findings.behind import Behind
+    from flightlog.analyze.shares import Shares
+    from flightlog.analyze.stuck import InFlight
+    from flightlog.analyze.summary import Summary
+
+LEAST_SHARE = 0.03
+"""Below this share of the time nothing stands out."""
+LEAST_S = 0.05
+"""Nor below so many seconds."""
+ENOUGH = 5
+"""How many tasks of a name it takes to say what is usual."""
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """One thing that stands out, and what it cost."""
+
+    kind: str
+    seconds: float | None
+    """Worker-seconds it took; of wall time where no worker is known; null where that cannot be said."""
+    share: float | None
+    """Of all worker time, or of the wall time."""
+    sentence: str
+    """What happened, why, and what to try."""
+    evidence: dict[str, Any]
+    """The numbers behind it, by name, with their units."""
+    where: list[str]
+    """Tasks, workers or hosts it is about, the worst first."""
+
+
+class Facts(NamedTuple):
+    """What is known of one run: its results so far, and its tables."""
+
+    summary: Summary
+    shares: Shares | None
+    critical: CriticalPath | None
+    in_flight: list[InFlight]
+    behind: list[Behind]
+    connection: duckdb.DuckDBPyConnection
+
+    @property
+    def total_s(self) -> float:
+        """All worker time, or the wall time."""
+        return self.shares.whole.total_s if self.shares is not None else 0.0
+
+
+class Symptom(Protocol):
+    """Looks at a run for one thing; gives nothing where it is not there or does not matter."""
+
+    def __call__(self, facts: Facts, /) -> Iterable[Finding]:
+        """What was found."""
+        ...
+
+
+def matters(facts: Facts, seconds: float | None) -> bool:
+    """Whether so much time is worth a sentence."""
+    return seconds is not None and seconds >= LEAST_S and seconds >= LEAST_SHARE * facts.total_s > 0
+
+
+def share_of(facts: Facts, seconds: float | None) -> float | None:
+    """The part of all worker time; null where either is unknown."""
+    return seconds / facts.total_s if seconds is not None and facts.total_s > 0 else None
+
+
+def cost_text(facts: Facts, seconds: float) -> str:
+    """`1.9 worker-hours, 23% of this run`."""
+    of = "worker-" if facts.shares is not None and facts.shares.basis == "workers" else ""
+    number, unit = (
+        (seconds / 3600, "hours") if seconds >= 3600
+        else (seconds / 60, "minutes") if seconds >= 120
+        else (seconds, "seconds")
+    )  # fmt: skip
+    text = f"{number:,.1f}" if number >= 0.95 else f"{number:.2g}"
+    return f"{text} {of}{unit}, {format_percent(share_of(facts, seconds))} of this run,"
+
+
+def call(task: str, args: str | None) -> str:
+    """`simulate(seed=3)`, of arguments as JSON; the name alone where there are none."""
+    found = msgspec.json.decode(args) if args else None
+    if not isinstance(found, dict) or not found:
+        return task
+    inside = ", ".join(
+        f"{name}={value if isinstance(value, str) else msgspec.json.encode(value).decode()}"
+        for name, value in found.items()
+    )
+    return f"{task}({inside[:60]}{'…' if len(inside) > 60 else ''})"
+
+
+def plural(number: int, one: str, many: str | None = None) -> str:
+    """`1 task`, `2,000 tasks`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,67 @@
+"""Results that were computed although they had been before: the misses that cost most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, plural, share_of
+
+NEW = ("never seen", "arguments changed")
+"""Reasons for a miss that are no fault: nobody had asked for that before."""
+
+_MISSES = """
+WITH asked AS (
+    SELECT task, "key", result, reason, saved_s, task_id,
+        count(*) OVER (PARTITION BY task_id) AS beside FROM cache WHERE result IN ('hit', 'miss')
+), missed AS (
+    SELECT *, coalesce(reason, '') NOT IN (SELECT unnest($new::VARCHAR[])) AND reason IS NOT NULL AS lost,
+        "key" IS NOT NULL AND row_number() OVER (PARTITION BY task, "key") > 1 AS again
+    FROM asked WHERE result = 'miss'
+), alone AS (
+    SELECT missed.task, avg((held.stopped - held.began) / 1e9) AS each_s
+    FROM missed JOIN held ON held.task_id = missed.task_id AND held.state = 'completed'
+    WHERE missed.beside = 1 GROUP BY missed.task
+), made AS (
+    SELECT task, avg(saved_s) AS each_s FROM asked WHERE result = 'hit' GROUP BY task
+)
+SELECT missed.task, count(*) FILTER (lost OR again) AS wasted, count(*) FILTER (again AND NOT lost),
+    coalesce(any_value(made.each_s), any_value(alone.each_s)), mode(missed.reason) FILTER (lost), count(*)
+FROM missed LEFT JOIN made USING (task) LEFT JOIN alone USING (task)
+GROUP BY missed.task HAVING count(*) FILTER (lost OR again) > 0
+ORDER BY wasted * coalesce(any_value(made.each_s), any_value(alone.each_s), 0) DESC, wasted DESC, missed.task
+"""
+
+
+def cache_misses(facts: Facts) -> Iterable[Finding]:
+    """The function whose needless misses cost most: expired, changed code, damage, or asked for twice in this run.
+
+    What a miss costs is an estimate: what results that were hit took when they were made, or else what tasks took
+    that did nothing but miss once. Misses on what nobody had asked for before are work, and no finding.
+    """
+    if not facts.summary.cache.misses:
+        return
+    rows = facts.connection.execute(_MISSES, {"new": list(NEW)}).fetchall()
+    known = [row for row in rows if row[3] is not None]
+    if not known:
+        return
+    task, wasted, again, each_s, reason, misses = known[0]
+    lost = wasted * each_s
+    if not matters(facts, lost):
+        return
+    reasons = [reason] * bool(reason) + [f"{plural(again, 'of them', 'of them')} asked for again"] * bool(
+        again
+    )
+    yield Finding(
+        kind="cache_misses",
+        seconds=lost,
+        share=share_of(facts, lost),
+        sentence=(
+            f"About {cost_text(facts, lost)} went to computing again what had been computed before, because {task}"
+            f" missed the cache {wasted:,} times ({', '.join(reasons)}); try `flightlog cache explain` for the reasons."
+        ),
+        evidence={
+            "function": task, "needless_misses": wasted, "asked_again": again, "misses": misses, "each_s": each_s,
+            "reason": reason,
+        },
+        where=[row[0] for row in known[:3]],
+    )  # fmt: skip

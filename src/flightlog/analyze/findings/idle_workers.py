@@ -1,0 +1,62 @@
+"""Workers that were up with nothing to do: at the ends of batches, beside the program, or never used at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from flightlog.analyze.distribution import exact_sum
+from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, plural, share_of
+from flightlog.units import format_duration
+
+
+def idle_workers(facts: Facts) -> Iterable[Finding]:
+    """Idle time behind tasks of ordinary length, and idle time in which no task ran anywhere."""
+    if facts.shares is None or facts.shares.basis != "workers":
+        return
+    unused = sorted(name for name, one in facts.shares.by_worker.items() if not one.attempts)
+    ordinary = [one for one in facts.behind if not one.is_straggler]
+    ends = exact_sum(one.idle_s for one in ordinary)
+    if matters(facts, ends):
+        many = f" ({plural(len(unused), 'worker')} never had any)" if unused else ""
+        yield Finding(
+            kind="idle_workers",
+            seconds=ends,
+            share=share_of(facts, ends),
+            sentence=(
+                f"{cost_text(facts, ends)} went to workers with nothing left to do{many} while others finished tasks of"
+                f" ordinary length, because there was too little to share out at the end of {plural(len(ordinary), 'batch', 'batches')};"
+                " try smaller tasks or fewer workers."
+            ),
+            evidence={
+                "batches": len(ordinary),
+                "unused_workers": len(unused),
+                "workers": facts.shares.workers,
+            },
+            where=unused[:3] or [one.task for one in ordinary[:1]],
+        )
+    alone = facts.shares.whole.idle_alone_s
+    if matters(facts, alone):
+        stretches = {
+            part.name: part.seconds
+            for part in (facts.critical.parts if facts.critical is not None else [])
+            if part.kind == "program"
+        }
+        told = ", ".join(f"{format_duration(lasted)} {name}" for name, lasted in stretches.items())
+        inside = f" ({told})" if told else ""
+        if facts.summary.tasks.queue_s.max:
+            sentence = (
+                f"went to workers waiting for the program, because no task ran or was queued{inside}; try submitting the"
+                " next tasks before gathering, or starting workers later and ending them sooner."
+            )
+        else:  # tasks that never waited are stretches of the program itself, and so are their workers
+            sentence = (
+                f"went to the program outside of its tasks{inside}; try spans there, to see what it did."
+            )
+        yield Finding(
+            kind="program_alone",
+            seconds=alone,
+            share=share_of(facts, alone),
+            sentence=f"{cost_text(facts, alone)} {sentence}",
+            evidence={"program_s": stretches},
+            where=list(stretches),
+        )

@@ -1,0 +1,59 @@
+"""Signs that memory ran out, or nearly: kills, limits reached, memory errors, swap."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from flightlog.analyze.findings.base import Facts, Finding, cost_text, plural, share_of
+from flightlog.analyze.moments import seconds
+from flightlog.units import format_bytes, format_percent
+
+NEARLY = 0.95
+"""A peak beyond this part of what there is leaves no room."""
+
+_FAILED = """
+SELECT count(*), coalesce(sum(stopped - began), 0) FROM held
+WHERE state = 'failed' AND began IS NOT NULL AND regexp_matches(error_type, '(^|\\.)(MemoryError|OutOfMemoryError)$')
+"""
+
+
+def memory_pressure(facts: Facts) -> Iterable[Finding]:
+    """Processes killed for memory, tasks that failed of it, and peaks of a host or cgroup beyond 95 %.
+
+    The cost is that of the tasks that failed of it; null where only the signs are known.
+    """
+    node, cgroup = facts.summary.resources.node, facts.summary.resources.cgroup
+    evidence: dict[str, Any] = {}
+    said: list[str] = []
+    if cgroup is not None and cgroup.oom_kills:
+        evidence["oom_kills"] = cgroup.oom_kills
+        said.append(f"the kernel killed {plural(cgroup.oom_kills, 'process', 'processes')} for memory")
+    row = facts.connection.execute(_FAILED).fetchone()
+    failed, ns = (int(row[0]), int(row[1])) if row is not None else (0, 0)
+    if failed:
+        evidence["tasks_out_of_memory"] = failed
+        said.append(f"{plural(failed, 'task')} failed for want of memory")
+    for what, peak, total in (
+        ("the run's memory limit", cgroup and cgroup.memory_peak_bytes, cgroup and cgroup.memory_limit_bytes),
+        ("a host's memory", node and node.memory_peak_bytes, node and node.memory_total_bytes),
+    ):
+        if peak and total and peak >= NEARLY * total:
+            evidence[f"{'limit' if 'limit' in what else 'host'}_peak_share"] = peak / total
+            said.append(f"{format_percent(peak / total)} of {what} of {format_bytes(total)} was in use")
+    if not said:
+        return
+    lost = seconds(ns) if failed else None
+    cost = (
+        f"{cost_text(facts, lost)} went to tasks that ran out of memory, because "
+        if lost
+        else "Memory ran short: "
+    )
+    yield Finding(
+        kind="memory_pressure",
+        seconds=lost,
+        share=share_of(facts, lost),
+        sentence=f"{cost}{' and '.join(said)}; try fewer tasks at once, or more memory for each.",
+        evidence=evidence,
+        where=list(node.hosts[:3]) if node is not None else [],
+    )

@@ -1,0 +1,77 @@
+"""One run's attempts and spans as moments in nanoseconds, ready to be counted: the tables `held` and `timed`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import duckdb
+
+_MACROS = """
+CREATE OR REPLACE TEMP MACRO at_ns(stamp) AS
+    CASE WHEN year(stamp) BETWEEN 1971 AND 2199 THEN epoch_us(stamp) * 1000 END;
+CREATE OR REPLACE TEMP MACRO in_ns(s) AS
+    CASE WHEN s IS NULL THEN NULL WHEN s <= 0 THEN 0 WHEN s < 2e9 THEN CAST(round_even(s * 1e9, 0) AS BIGINT) ELSE 2305843009213693952 END;
+"""
+"""Moments and durations, as `analyze.moments` reads them."""
+
+_HELD = """
+CREATE OR REPLACE TEMP TABLE held AS
+WITH moments AS (
+    SELECT task, task_id, attempt, component, worker, state, retried, span_id, depends_on,
+        at_ns(submitted_at) AS submitted, at_ns(queued_at) AS queued, at_ns(started_at) AS started,
+        at_ns(ended_at) AS ended, in_ns(queue_s) AS queued_for,
+        duration_s, cpu_s, cpu_scope, result_bytes, error_type, args
+    FROM attempts
+)
+SELECT * EXCLUDE (started, ended, queued_for),
+    CASE WHEN ended IS NOT NULL AND duration_s IS NOT NULL THEN ended - in_ns(duration_s)
+         WHEN ended IS NOT NULL OR state = 'running' THEN started END AS began,
+    CASE WHEN ended IS NOT NULL AND (duration_s IS NOT NULL OR started IS NOT NULL) THEN greatest(began, ended)
+         WHEN state = 'running' AND started IS NOT NULL THEN greatest(started, $until) END AS stopped,
+    coalesce(queued, CASE WHEN queued_for IS NOT NULL THEN began - queued_for END,
+             CASE WHEN attempt = 1 THEN submitted END) AS waits,
+FROM moments
+"""
+
+_DEPENDENTS = """
+WITH needs AS (
+    SELECT task_id, unnest(depends_on) AS needed FROM held WHERE attempt = 1 AND len(depends_on) > 0
+), met AS (
+    SELECT needs.task_id, max(ends.stopped) AS moment, bool_and(ends.stopped IS NOT NULL) AS "all"
+    FROM needs LEFT JOIN (SELECT task_id, max(stopped) AS stopped FROM held GROUP BY ALL) AS ends
+        ON ends.task_id = needs.needed
+    GROUP BY ALL
+)
+UPDATE held SET waits = CASE WHEN met.all OR held.began IS NOT NULL THEN greatest(held.waits, met.moment) END
+FROM met WHERE met.task_id = held.task_id AND held.attempt = 1 AND held.queued IS NULL
+"""
+
+_SUPERSEDED = """
+UPDATE held SET waits = NULL FROM held AS later
+WHERE held.state = 'pending' AND later.task_id = held.task_id AND later.attempt > held.attempt
+"""
+
+_TIMED = """
+CREATE OR REPLACE TEMP TABLE timed AS
+SELECT name, span_id, parent_id, status, "open", in_ns(duration_s) AS lasted, in_ns(self_s) AS own,
+    at_ns(started_at) AS began, at_ns(started_at) + in_ns(duration_s) AS stopped
+FROM spans
+"""
+
+
+def hold(connection: duckdb.DuckDBPyConnection, until: int | None) -> None:
+    """Make `held` of `attempts` and `timed` of `spans`; `until` is when the run ended or was last heard of.
+
+    An attempt holds its worker from `began` to `stopped`: the duration it measured, before its end; where it
+    measured none, from its start to its end, its retry or `until`. `waits` is since when it could have run: when
+    its engine queued it; else before its start by its queueing time; else from its submission, or from the end of
+    the last task it depends on. All three are nanoseconds since 1970, and null where they are unknown.
+
+    Reads every attempt and span once, and keeps a few hundred bytes of each in the connection.
+    """
+    connection.execute(_MACROS)
+    connection.execute(_HELD, {"until": until})
+    connection.execute(_DEPENDENTS)
+    connection.execute(_SUPERSEDED)
+    connection.execute(_TIMED)

@@ -1,0 +1,206 @@
+"""Tasks and spans of two sides, matched by name and, where both know them, by arguments; put into blocks by DuckDB.
+
+Reads the tables `compared` (attempts), `sides` (run_id, side 0 or 1, run), `lookups` (cache lookups by task) and
+`compared_spans`. Durations and logarithms are summed as whole numbers of billionths, so that the same runs give the
+same result to the last bit, in however many threads.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flightlog.analyze.bootstrap import LEAST_FOR_P95, Block, Sample, log_slope
+from flightlog.analyze.changes import Spread
+
+if TYPE_CHECKING:
+    import duckdb
+
+BLOCKS = 40
+"""Blocks of tasks next to each other in time: enough to tell their spread, and the same work for any number of tasks."""
+REACH = 2.0
+"""How many standard deviations from the median an outlier may count, by the quartiles of the logarithms."""
+_AROUND_P95 = (0.92, 0.95, 0.98)
+
+
+class Key(NamedTuple):
+    """What is compared with its like."""
+
+    kind: str
+    """`task` or `span`."""
+    name: str
+    cached: bool
+    """Tasks that found all their results in a cache, and spans in them, are compared among themselves."""
+
+
+class Matched(NamedTuple):
+    """One name on both sides, or on one of them."""
+
+    before: Spread | None
+    after: Spread | None
+    pairs: int | None
+    """Tasks matched by arguments; None where they were not."""
+    sample: Sample | None
+
+
+_TOOK = """
+CREATE OR REPLACE TEMP TABLE took AS
+WITH found AS (
+    SELECT sides.side, sides.run, 'task' AS kind, task AS name, coalesce(hits > 0 AND misses = 0, false) AS cached,
+        args_digest AS digest, coalesce(started_at, ended_at) AS began, task_id AS id, duration_s AS seconds
+    FROM compared JOIN sides USING (run_id) LEFT JOIN lookups USING (run_id, task_id)
+    WHERE state = 'completed'
+    UNION ALL
+    SELECT sides.side, sides.run, 'span', name, spared.span_id IS NOT NULL, NULL, started_at, spans.span_id, duration_s
+    FROM compared_spans AS spans JOIN sides USING (run_id) LEFT JOIN (
+        SELECT run_id, span_id FROM compared JOIN lookups USING (run_id, task_id)
+        WHERE span_id IS NOT NULL AND hits > 0 AND misses = 0
+    ) AS spared ON spared.run_id = spans.run_id AND spared.span_id = spans.parent_id
+)
+SELECT * EXCLUDE (digest), CAST(round_even(least(seconds, 9e9) * 1e9, 0) AS BIGINT) AS ns,
+    CAST(round_even(ln(greatest(seconds, 1e-9)) * 1e9, 0) AS BIGINT) AS log9,
+    CASE WHEN digest IS NOT NULL THEN hash(kind, name, cached, digest) END AS args,
+    CASE WHEN digest IS NOT NULL THEN row_number() OVER (PARTITION BY side, run, args ORDER BY began, id) END AS nth
+FROM found WHERE seconds >= 0 AND isfinite(seconds)
+"""
+
+_SPREAD = """
+SELECT kind, name, cached, side, count(*), sum(ns) / 1e9, quantile_cont(seconds, 0.5), quantile_cont(seconds, 0.95),
+    max(seconds)
+FROM took GROUP BY ALL
+"""
+
+_KEYED = """
+CREATE OR REPLACE TEMP TABLE keyed AS
+SELECT args, nth, any_value(kind) AS kind, any_value(name) AS name, any_value(cached) AS cached,
+    min(began) FILTER (side = 1) AS began,
+    sum(log9) FILTER (side = 0) / count(*) FILTER (side = 0) AS y0,
+    sum(log9) FILTER (side = 1) / count(*) FILTER (side = 1) AS y1,
+    sum(ns) FILTER (side = 0) / count(*) FILTER (side = 0) AS ns0,
+    sum(ns) FILTER (side = 1) / count(*) FILTER (side = 1) AS ns1
+FROM took WHERE args IS NOT NULL GROUP BY args, nth HAVING min(side) < max(side)
+"""
+
+_PAIRING = """
+CREATE OR REPLACE TEMP TABLE pairing AS
+WITH sizes AS (
+    SELECT kind, name, cached, min(tasks) AS fewer, count(*) AS sides FROM (
+        SELECT kind, name, cached, side, count(*) / count(DISTINCT run) AS tasks FROM took GROUP BY ALL
+    ) GROUP BY ALL
+), found AS (
+    SELECT kind, name, cached, count(*) AS pairs, count(DISTINCT args) AS sets FROM keyed GROUP BY ALL
+)
+SELECT kind, name, cached, coalesce(sets > 1 AND 2 * pairs >= fewer, false) AS paired, pairs
+FROM sizes LEFT JOIN found USING (kind, name, cached) WHERE sides = 2
+"""
+"""Pairs serve where half of the tasks have a partner; with one set of arguments there is no spread to take out."""
+
+_UNITS = """
+CREATE OR REPLACE TEMP TABLE units AS
+SELECT kind, name, cached, 2 AS part, 0 AS run, began, args::VARCHAR AS id,
+    CAST(round_even(y1 - y0, 0) AS BIGINT) AS log9, CAST(round_even(ns0, 0) AS BIGINT) AS ns0,
+    CAST(round_even(ns1, 0) AS BIGINT) AS ns1
+FROM keyed JOIN pairing USING (kind, name, cached) WHERE paired
+UNION ALL
+SELECT kind, name, cached, side, run, began, id, log9, CASE side WHEN 0 THEN ns END, CASE side WHEN 1 THEN ns END
+FROM took JOIN pairing USING (kind, name, cached) WHERE NOT paired
+"""
+
+_FENCES = f"""
+CREATE OR REPLACE TEMP TABLE fences AS
+SELECT kind, name, cached, part, lows[2] - {REACH / 1.349} * (lows[3] - lows[1]) AS low,
+    lows[2] + {REACH / 1.349} * (lows[3] - lows[1]) AS high, q0, q1, count
+FROM (
+    SELECT kind, name, cached, part, quantile_cont(log9, [0.25, 0.5, 0.75]) AS lows, count(*) AS count,
+        quantile_cont(ns0, {list(_AROUND_P95)}) AS q0, quantile_cont(ns1, {list(_AROUND_P95)}) AS q1
+    FROM units GROUP BY ALL
+)
+"""  # noqa: S608 - constants
+
+_CLIPPED = "CAST(round_even(least(greatest({value}, low), high), 0) AS BIGINT)"
+
+_BLOCKS = f"""
+SELECT kind, name, cached, part, block, count(*), sum({_CLIPPED.format(value="log9")}) / 1e9,
+    coalesce(sum(ns0), 0) / 1e9, coalesce(sum(ns1), 0) / 1e9,
+    count(*) FILTER (ns0 <= q0[2]), count(*) FILTER (ns1 <= q1[2])
+FROM (
+    SELECT *, ntile({BLOCKS}) OVER (PARTITION BY kind, name, cached, part ORDER BY run, began, id, log9) AS block
+    FROM units
+) JOIN fences USING (kind, name, cached, part) GROUP BY ALL ORDER BY ALL
+"""  # noqa: S608 - constants
+
+_OFFSETS = f"""
+SELECT kind, name, cached, side, run, CASE WHEN any_value(paired) THEN median(log9 - y)
+    ELSE sum({_CLIPPED.format(value="log9")}) / count(*) END / 1e9
+FROM took JOIN pairing USING (kind, name, cached)
+    LEFT JOIN (SELECT *, unnest([0, 1]) AS side, unnest([y0, y1]) AS y FROM keyed) AS keyed
+        USING (kind, name, cached, args, nth, side)
+    JOIN fences USING (kind, name, cached)
+WHERE part = CASE WHEN paired THEN 2 ELSE side END AND (NOT paired OR y IS NOT NULL)
+GROUP BY ALL ORDER BY ALL
+"""  # noqa: S608 - constants
+"""Each run's mean logarithm; of pairs, its median around the mean of its side for the same arguments."""
+
+
+def match(connection: duckdb.DuckDBPyConnection, runs: tuple[int, int]) -> dict[Key, Matched]:
+    """Every name with its durations on both sides; `runs` is how many runs each side has."""
+    for statement in (_TOOK, _KEYED, _PAIRING, _UNITS, _FENCES):
+        connection.execute(statement)
+    spreads: dict[Key, dict[int, Spread]] = {}
+    for kind, name, cached, side, count, total, p50, p95, most in connection.execute(_SPREAD).fetchall():
+        spread = Spread(count=count, total_s=total, mean_s=total / count, p50_s=p50, p95_s=p95, max_s=most)
+        spreads.setdefault(Key(kind, name, cached), {})[side] = spread
+    samples = _samples(connection, runs)
+    pairs = {
+        Key(*key): pairs
+        for *key, pairs in connection.execute(
+            "SELECT kind, name, cached, pairs FROM pairing WHERE paired"
+        ).fetchall()
+    }
+    return {
+        key: Matched(found.get(0), found.get(1), pairs.get(key), samples.get(key))
+        for key, found in sorted(spreads.items())
+    }
+
+
+def _samples(connection: duckdb.DuckDBPyConnection, runs: tuple[int, int]) -> dict[Key, Sample]:
+    parts: dict[Key, dict[int, list[tuple[Any, ...]]]] = {}
+    for kind, name, cached, part, _, *figures in connection.execute(_BLOCKS).fetchall():
+        parts.setdefault(Key(kind, name, cached), {}).setdefault(part, []).append(tuple(figures))
+    offsets: dict[Key, tuple[list[float], list[float]]] = {}
+    if max(runs) > 1:
+        for kind, name, cached, side, _, offset in connection.execute(_OFFSETS).fetchall():
+            offsets.setdefault(Key(kind, name, cached), ([], []))[side].append(offset)
+    tails: dict[Key, dict[int, tuple[Any, ...]]] = {}
+    for kind, name, cached, part, *tail in connection.execute(
+        "SELECT kind, name, cached, part, q0, q1, count FROM fences"
+    ).fetchall():
+        tails.setdefault(Key(kind, name, cached), {})[part] = tuple(tail)
+    return {
+        key: _sample(blocks, tails[key], offsets.get(key, ([], [])), runs) for key, blocks in parts.items()
+    }
+
+
+def _sample(
+    parts: dict[int, list[tuple[Any, ...]]],
+    tails: dict[int, tuple[Any, ...]],
+    offsets: tuple[list[float], list[float]],
+    runs: tuple[int, int],
+) -> Sample:
+    paired = 2 in parts
+    if paired:
+        before = [Block(n, 0.0, s0, b0) for n, _, s0, _, b0, _ in parts[2]]
+        after = [Block(n, y, s1, b1) for n, y, _, s1, _, b1 in parts[2]]
+        quantiles = (tails[2][0], tails[2][1])
+        fewest = tails[2][2]
+    else:
+        before = [Block(n, y, s0, b0) for n, y, s0, _, b0, _ in parts[0]]
+        after = [Block(n, y, s1, b1) for n, y, _, s1, _, b1 in parts[1]]
+        quantiles = (tails[0][0], tails[1][1])
+        fewest = min(tails[0][2], tails[1][2])
+    known = fewest >= LEAST_FOR_P95 and all(values[0] > 0 for values in quantiles)
+    return Sample(
+        paired=paired, before=before, after=after, run_offsets=offsets, runs=runs,
+        p95_before=quantiles[0][1] / 1e9 if known else None,
+        p95_after=quantiles[1][1] / 1e9 if known else None,
+        p95_slopes=(log_slope(quantiles[0], _AROUND_P95), log_slope(quantiles[1], _AROUND_P95)) if known else None,
+    )  # fmt: skip

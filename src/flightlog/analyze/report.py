@@ -1,0 +1,134 @@
+"""Everything a report says of a run: its summary, and beside it where the time went and what stands out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.analyze.calibration import CalibrationLoop, calibration_loops
+from flightlog.analyze.concurrency import Concurrency, concurrency
+from flightlog.analyze.critical import CriticalPath, critical_path
+from flightlog.analyze.critical_spans import critical_spans
+from flightlog.analyze.distribution import Distribution
+from flightlog.analyze.failure_groups import FailureCause, failure_groups
+from flightlog.analyze.findings import Facts, Finding, find
+from flightlog.analyze.findings.behind import behind
+from flightlog.analyze.held import hold
+from flightlog.analyze.moments import moment
+from flightlog.analyze.shares import Shares, shares
+from flightlog.analyze.stuck import InFlight, in_flight
+from flightlog.analyze.summary import Summary, summarize
+from flightlog.analyze.tables import open_tables
+from flightlog.analyze.tasks import NAMES, TaskRow
+from flightlog.analyze.tree import SpanTree, span_tree
+from flightlog.analyze.workers import WorkerTally
+from flightlog.events import WorkerEvent
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.store.run import Run
+
+SLOWEST = 3
+"""How many of the slowest tasks of each name are listed."""
+
+_VIEWS = {"attempts", "spans", "cache", "failures", "task_events"}
+
+
+class Details(Struct, frozen=True, kw_only=True):
+    """What the sections show that are asked for by name."""
+
+    slowest: dict[str, list[TaskRow]]
+    """The slowest completed tasks of each name, with their arguments."""
+    span_tree: SpanTree
+    failures: list[FailureCause]
+
+
+class Report(Summary, frozen=True, kw_only=True):
+    """The summary's fields as they are, and beside them what takes the run's tables to work out."""
+
+    time: Shares | None
+    """Where the time went; null where nothing was recorded to split."""
+    concurrency: Concurrency | None
+    critical_path: CriticalPath | None
+    """Through tasks; through spans where there are no tasks."""
+    findings: list[Finding]
+    """What stands out, the costliest first; none for a healthy run."""
+    in_flight: list[InFlight]
+    calibration: list[CalibrationLoop]
+    details: Details | None
+    """Null where they were not asked for."""
+
+
+def report_on(run: Run, *, details: bool = True, history: Mapping[str, Distribution] | None = None) -> Report:
+    """The report of a run in any state. The same files give the same report.
+
+    `history` has durations of earlier runs by task or span name, to tell what is stuck by.
+    """
+    summary = summarize(run)
+    workers = WorkerTally()
+    for event in run.events("workers"):
+        if isinstance(event, WorkerEvent):
+            workers.add(event)
+    start, until = moment(summary.run.start_time), moment(summary.run.end_time or summary.run.last_seen)
+    window = (start, until)
+    going_on = in_flight(summary, history)
+    with open_tables([run], only=_VIEWS) as connection:
+        hold(connection, until)
+        time = shares(connection, workers, window)
+        startups = {
+            name: [(launched, ready) for launched, ready in launches if ready is not None]
+            for name, launches in workers.launches().items()
+        }
+        critical = critical_path(connection, window, startups) or critical_spans(connection, window)
+        facts = Facts(summary, time, critical, going_on, behind(connection, time), connection)
+        return Report(
+            **{name: getattr(summary, name) for name in Summary.__struct_fields__},
+            time=time,
+            concurrency=concurrency(connection, window),
+            critical_path=critical,
+            findings=find(facts),
+            in_flight=going_on,
+            calibration=calibration_loops(connection),
+            details=_details(connection, summary) if details else None,
+        )
+
+
+def report_bytes(report: Report) -> bytes:
+    """The report as JSON: UTF-8, indented, names in order; NaN and infinities as null."""
+    return msgspec.json.format(msgspec.json.encode(report, order="deterministic"), indent=2) + b"\n"
+
+
+def report_schema() -> dict[str, Any]:
+    """The JSON Schema of the report's JSON; `summary.json` has the first of its fields alone."""
+    schema = msgspec.json.schema(Report)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Flightlog report", **schema}
+
+
+def _details(connection: duckdb.DuckDBPyConnection, summary: Summary) -> Details:
+    slowest: dict[str, list[TaskRow]] = {}
+    names = list(summary.tasks.by_name)[:NAMES]
+    rows = connection.execute(
+        """
+        SELECT task, task_id, args, duration_s, worker FROM held
+        WHERE state = 'completed' AND duration_s IS NOT NULL AND task IN (SELECT unnest($names::VARCHAR[]))
+        QUALIFY row_number() OVER (PARTITION BY task ORDER BY duration_s DESC, task_id, attempt) <= $slowest
+        ORDER BY task, duration_s DESC, task_id
+        """,
+        {"names": names, "slowest": SLOWEST},
+    ).fetchall()
+    for task, task_id, args, duration_s, worker in rows:
+        slowest.setdefault(task, []).append(
+            TaskRow(
+                task=task, task_id=task_id, args=msgspec.json.decode(args) if args else {},
+                duration_s=duration_s, worker=worker,
+            )
+        )  # fmt: skip
+    return Details(
+        slowest=slowest,
+        span_tree=span_tree(connection),
+        failures=failure_groups(connection, summary.failures),
+    )

@@ -1,0 +1,291 @@
+"""How one figure of a project's runs moved over its history, and where it stepped."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import NormalDist, fmean, variance
+from typing import Literal
+
+from msgspec import Struct
+
+from flightlog.analyze.change_points import LEAST, Step, change_points
+from flightlog.analyze.distribution import quantile
+from flightlog.analyze.run_metrics import Metric, Unit, parse_metric
+from flightlog.errors import RunNotFound, UsageError
+from flightlog.store.catalogue import PastRun, RunEntry, past_runs
+from flightlog.store.figures import Figures
+from flightlog.store.liveness import Observer, unix_time
+
+_SIDE = 200
+"""Runs on either side of a step that its size is reckoned from."""
+_SURE = NormalDist().inv_cdf(0.975)
+
+
+class Point(Struct, frozen=True, kw_only=True):
+    """One run that has the figure."""
+
+    run_id: str
+    start_time: str | None
+    status: str
+    value: float
+    git_commit: str | None
+    git_dirty: bool | None
+    level: int
+    """The number of its level, from 0."""
+
+
+class Level(Struct, frozen=True, kw_only=True):
+    """A stretch of runs between two steps."""
+
+    first: int
+    """Number of its first point."""
+    runs: int
+    typical: float
+    """The median where ratios count; of shares and counts the mean."""
+    p05: float
+    p95: float
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """What is not the same in the run where a step began and in the one before."""
+
+    what: Literal["commit", "manifest", "host", "python", "target"]
+    before: str | None
+    after: str | None
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """A step of the figure: from what is typical of the level before to what is of the level after."""
+
+    at: int
+    """Number of the point where it began."""
+    earliest: int
+    latest: int
+    """Where it may have begun as well, at 95 % confidence."""
+    run_id: str
+    start_time: str | None
+    git_commit: str | None
+    git_dirty: bool | None
+    before: float
+    after: float
+    change: float | None
+    """Of a share or a count the difference, else the ratio less 1; null where it starts from 0."""
+    low: float | None
+    high: float | None
+    """Its interval at 95 % confidence."""
+    chance: float
+    """How likely noise alone shows such a step."""
+    differences: list[Difference]
+
+
+class Trend(Struct, frozen=True, kw_only=True):
+    """The history of one figure, the oldest run first."""
+
+    project: str
+    metric: str
+    unit: Unit
+    currency: str | None
+    points: list[Point]
+    levels: list[Level]
+    changes: list[Change]
+    drift: float | None
+    """By how much the figure moved over all points without a step, as `Change.change`; null where it did not."""
+    enough: bool
+    """Whether there are runs enough to tell a step from noise."""
+    left_out: dict[str, int]
+    """How many runs of the project have no point, by reason."""
+
+
+def trends(
+    project: str | None = None,
+    metric: str = "wall",
+    *,
+    last: int | None = None,
+    since: str | None = None,
+    runs_dir: str | os.PathLike[str] | None = None,
+    observer: Observer | None = None,
+) -> Trend:
+    """How a figure of a project's runs moved: `wall`, `duration:TASK`, `p95:TASK`, `memory`, `memory:TASK`, `hits`,
+    `cost` or `failures`.
+
+    The project is that of the latest run unless one is named. `last` counts the newest runs that have the figure; `since`
+    is an ISO 8601 date or time, UTC where it names no zone, and the first that counts. Runs are looked up in `runs_dir`,
+    by default the configured one. Raises `RunNotFound` where there is no run, and `UsageError`.
+    """
+    if runs_dir is None:
+        from flightlog.settings import read_settings
+
+        runs_dir = read_settings().runs_dir
+    folder, wanted, begin = Path(runs_dir).expanduser(), parse_metric(metric), _moment(since)
+
+    name, compared = "", set[Path]()
+
+    def of_the_project(entries: list[RunEntry]) -> list[RunEntry]:
+        nonlocal name
+        name = _project(project, entries, folder)
+        found = [
+            entry
+            for entry in entries
+            if entry.project == name and (begin is None or (unix_time(entry.start_time) or 0.0) >= begin)
+        ]
+        compared.update([entry.path for entry in found if entry.status == "completed"][:last])
+        return found
+
+    def reckon(path: Path) -> Figures | None:
+        from flightlog.analyze.event_figures import figures_of_events  # brings DuckDB along
+
+        return figures_of_events(path) if path in compared else None
+
+    past = past_runs(
+        folder,
+        choose=of_the_project,
+        figures=wanted.needs_figures,
+        task=wanted.task,
+        reckon=reckon,
+        observer=observer,
+    )
+    return trend_of(name, wanted, past, last=last)
+
+
+def _project(asked: str | None, entries: Sequence[RunEntry], folder: Path) -> str:
+    if not entries:
+        raise RunNotFound(f"there are no runs in {folder}; record one, or name another folder of runs")
+    name = entries[0].project if asked is None else asked
+    projects = {entry.project for entry in entries}
+    if name not in projects:
+        known = ", ".join(sorted(projects)[:10]) + (", …" if len(projects) > 10 else "")
+        raise RunNotFound(f"no run in {folder} is of project {name!r}; there are runs of {known}")
+    return name
+
+
+def _moment(since: str | None) -> float | None:
+    if since is None:
+        return None
+    found = unix_time(since)
+    if found is None:
+        raise UsageError(f"{since[:80]!r} is no date: write it as 2026-05-20, or 2026-05-20T14:00:00")
+    return found
+
+
+def trend_of(project: str, metric: Metric, past: Sequence[PastRun], *, last: int | None = None) -> Trend:
+    """The trend in these runs, which are of one project and in the order of a catalogue: the newest first."""
+    metric.check(past)
+    currency = next((run.figures.currency for run in past if run.figures and run.figures.currency), None)
+    currency = currency if metric.unit == "money" else None
+    left_out: Counter[str] = Counter()
+    taken: list[tuple[PastRun, float]] = []
+    for run in past:
+        value, reason = metric.value(run, currency)
+        if value is None:
+            left_out[reason] += 1
+        elif last is not None and len(taken) == last:
+            break
+        else:
+            taken.append((run, value))
+    taken.reverse()
+    values = [value for _, value in taken]
+    relative = metric.relative and all(value > 0 for value in values)
+    scale = [math.log(value) for value in values] if relative else values
+    found = change_points(scale)
+    bounds = [0, *(step.at for step in found.steps), len(values)]
+    levels = [_level(metric, values, *pair) for pair in pairwise(bounds)] if values else []
+    number = [n for n, level in enumerate(levels) for _ in range(level.runs)]
+    changes = [
+        _change(metric, taken, scale if relative else None, step, levels[n], levels[n + 1])
+        for n, step in enumerate(found.steps)
+    ]
+    drift = found.drift
+    if drift is not None and metric.relative:
+        drift = math.exp(drift) - 1.0 if relative else None
+    return Trend(
+        project=project, metric=metric.text, unit=metric.unit, currency=currency,
+        points=[_point(run, value, n) for (run, value), n in zip(taken, number, strict=True)],
+        levels=levels, changes=changes, drift=drift, enough=len(values) >= LEAST, left_out=dict(left_out),
+    )  # fmt: skip
+
+
+def _point(run: PastRun, value: float, level: int) -> Point:
+    entry, info = run.entry, run.info
+    return Point(
+        run_id=entry.run_id, start_time=entry.start_time, status=entry.status, value=value,
+        git_commit=info.git_commit if info else None, git_dirty=info.git_dirty if info else None, level=level,
+    )  # fmt: skip
+
+
+def _level(metric: Metric, values: Sequence[float], first: int, end: int) -> Level:
+    ordered = sorted(values[first:end])
+    return Level(
+        first=first, runs=end - first, typical=quantile(ordered, 0.5) if metric.relative else fmean(ordered),
+        p05=quantile(ordered, 0.05), p95=quantile(ordered, 0.95),
+    )  # fmt: skip
+
+
+def _change(
+    metric: Metric,
+    taken: Sequence[tuple[PastRun, float]],
+    logs: Sequence[float] | None,
+    step: Step,
+    before: Level,
+    after: Level,
+) -> Change:
+    run, previous = taken[step.at][0], taken[step.at - 1][0]
+    values = [value for _, value in taken] if logs is None else logs
+    sides = (
+        values[max(before.first, step.at - _SIDE) : step.at],
+        values[step.at : step.at + min(after.runs, _SIDE)],
+    )
+    low: float | None
+    high: float | None
+    change: float | None
+    if not metric.relative:
+        change = after.typical - before.typical
+        low, high = mean_interval(values[before.first : step.at], values[step.at : step.at + after.runs])
+    elif logs is not None:
+        change = after.typical / before.typical - 1.0
+        low, high = (math.exp(shift) - 1.0 for shift in shift_interval(*sides))
+        low, high = min(low, change), max(high, change)
+    else:  # there are zeros among the values
+        change = after.typical / before.typical - 1.0 if before.typical > 0 else None
+        low = high = None
+    info = run.info
+    return Change(
+        at=step.at, earliest=step.earliest, latest=step.latest, run_id=run.entry.run_id,
+        start_time=run.entry.start_time, git_commit=info.git_commit if info else None,
+        git_dirty=info.git_dirty if info else None, before=before.typical, after=after.typical, change=change,
+        low=low, high=high, chance=step.chance, differences=_differences(previous, run),
+    )  # fmt: skip
+
+
+def mean_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
+    """Between which bounds the mean moved, at 95 % confidence; of two values on each side at least."""
+    moved = fmean(after) - fmean(before)
+    reach = _SURE * math.sqrt(variance(before) / len(before) + variance(after) / len(after))
+    return moved - reach, moved + reach
+
+
+def shift_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
+    """Between which bounds values shifted, at 95 % confidence: of all differences, those that ranks allow for.
+
+    After Hodges and Lehmann: no outlier matters, whatever its size.
+    """
+    shifts = sorted(b - a for a in before for b in after)
+    m, n = len(before), len(after)
+    outside = m * n / 2 - _SURE * math.sqrt(m * n * (m + n + 1) / 12)
+    cut = max(0, math.floor(outside))
+    return shifts[cut], shifts[len(shifts) - 1 - cut]
+
+
+def _differences(before: PastRun, after: PastRun) -> list[Difference]:
+    a, b = before.info, after.info
+    if a is None or b is None:
+        return []
+    pairs: list[tuple[Literal["commit", "manifest", "host", "python", "target"], str | None, str | None]] = [
+        ("commit", a.git_commit, b.git_commit), ("manifest", a.manifest_hash, b.manifest_hash),
+        ("host", a.host or None, b.host or None), ("python", a.python, b.python), ("target", a.target, b.target),
+    ]  # fmt: skip
+    return [Difference(what=what, before=old, after=new) for what, old, new in pairs if old != new]

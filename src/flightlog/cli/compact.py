@@ -1,0 +1,96 @@
+"""Makes Parquet of runs: beside their lines, and, with `--history`, into a history that any tool reads.
+
+    flightlog compact latest
+    flightlog compact --all
+    flightlog compact --all --history /data/flightlog-history
+
+A compacted run has a folder `parquet` with one file a stream, and `parquet/views` with `attempts` and `spans`. All that
+reads runs takes these instead of the lines where they are current: where no line was added or changed since. The lines
+stay what counts, and are never touched. Compacting again makes only what is missing or out of date. Where
+`FLIGHTLOG_TELEMETRY_PARQUET=1` is set, a run is compacted when it closes.
+
+A history has one folder a table, and in it one file a run:
+
+    /data/flightlog-history/attempts/project=sir-demo/date=2026-05-20/run-20260520T035200Z-sir-demo-a1b2c3d4.parquet
+
+The tables are those of `flightlog sql` (`runs`, `attempts`, `tasks`, `spans`, `task_events`, `workers`, …). `project` and
+`date`, the UTC date of the start, are columns to every reader that knows Hive's partitions. Files appear whole, a run that
+did not change is left alone, one that did is written anew, and runs that were removed from the folder of runs stay:
+
+    SELECT project, date, count(*) AS attempts, avg(duration_s) AS mean_s
+    FROM read_parquet('/data/flightlog-history/attempts/**', hive_partitioning=true, union_by_name=true)
+    GROUP BY ALL ORDER BY date;
+
+Runs that are running are passed over, with a word.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flightlog.cli.options import RunsDir, complete_run, readable_runs_folder
+from flightlog.cli.output import note, put
+from flightlog.errors import UsageError
+
+if TYPE_CHECKING:
+    from flightlog.store.run import Run
+
+
+def compact(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN]...",
+            help="'latest', run ids, unique prefixes of them, or paths. Default: latest",
+            autocompletion=complete_run,
+            show_default=False,
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every run in the folder.")] = False,
+    history: Annotated[
+        Path | None,
+        typer.Option("--history", metavar="DIR", help="Write into this history instead of beside the lines."),
+    ] = None,
+    runs_dir: RunsDir = None,
+) -> None:
+    """Make Parquet of runs, for faster questions and for other tools.
+
+    Example: flightlog compact --all --history /data/flightlog-history
+    """
+    from flightlog.store.catalogue import run_paths
+    from flightlog.store.run import Run, open_run
+
+    if every and runs:
+        raise UsageError("--all is every run: leave it out, or the runs")
+    if every:
+        folder = readable_runs_folder(runs_dir)
+        chosen = [Run(path.absolute()) for path in sorted(run_paths(folder))]
+        if not chosen:
+            note(f"there are no runs in {folder}")
+    else:
+        chosen = [open_run(name, runs_dir=runs_dir) for name in runs or ["latest"]]
+    for run in chosen:
+        if run.status == "running" and len(chosen) > 1:
+            note(f"{run.run_id} is running, and was passed over")
+            continue
+        put(f"{run.run_id}: {_made(run, history)}\n")
+
+
+def _made(run: Run, history: Path | None) -> str:
+    import duckdb
+
+    from flightlog.show.phrases import count_text
+    from flightlog.store.history import add_to_history
+    from flightlog.store.parquet import snapshot_run
+
+    try:
+        rows = snapshot_run(run) if history is None else add_to_history(run, history.expanduser())
+    except duckdb.Error as error:
+        raise UsageError(f"{run.path} cannot be compacted: {str(error).splitlines()[0]}") from error
+    where = "beside its lines" if history is None else f"in {history}"
+    if not rows:
+        return f"nothing new {where}"
+    return f"{count_text(sum(rows.values()), 'row')} in {count_text(len(rows), 'table')} {where}"

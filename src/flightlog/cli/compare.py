@@ -1,0 +1,168 @@
+"""Says what changed between two runs, or two groups of runs, and whether it is more than noise.
+
+    flightlog compare                                        # the last two runs of the latest run's project
+    flightlog compare a1b2c3d4 latest
+    flightlog compare demo:last5 demo:latest                 # the five before the latest, and the latest
+    flightlog compare run-a,run-b,run-c run-d,run-e
+    flightlog compare demo:last5 latest --fail-on "p95>10%" "failures>0" "duration:simulate>10%"
+    flightlog compare A B --format md --output comparison.md
+
+A is before, B is after. Each is a run (`latest`, an id, a unique prefix of one, a path), `PROJECT:latest`, `PROJECT:last5`,
+or several of these with commas. The last five of a project before B's runs do not include B's own. With B left out, it is
+the latest run of A's project.
+
+## What is compared
+
+Completed tasks are matched by name and, where at least half of them have a partner with the same arguments on the other
+side, by arguments: the spread between arguments then drops out. Tasks that found all their results in a cache are compared
+among themselves, and stand apart as `(cached)`. Three ratios, B to A: `typical` (the mean of logarithms, with outliers
+beyond two standard deviations drawn in), `mean`, and `p95` (of 40 tasks and more). Spans are compared by name, those of 1%
+of the wall time and more.
+
+The intervals hold the true ratio 19 times in 20. They come from a bootstrap over blocks of tasks next to each other in time,
+so that a busy minute counts as one accident, however many tasks it slowed. What whole runs differ by is added: as measured
+where a side has several runs, and at least 1%. A name is called `slower` or `faster` if its change is 3% at least and stands
+out among all names (Benjamini and Hochberg, 4%): where nothing changed, one comparison in twenty at most calls anything a
+change. `too few to tell` means that the interval reaches beyond a factor of 1.3. The same runs give the same answer.
+
+Why the wall time differs is told in shares that add up: wall time is worker time over the workers there were, and each part
+of worker time (tasks by number and by duration, what caches spared, retries, workers free while tasks were queued, idle,
+starting) counts by the mean number of workers of both sides. Figures of a group are means over its runs, peaks the highest.
+
+## Conditions
+
+`--fail-on` makes the exit code 1 if a condition holds, and says which:
+
+| condition | fails if |
+|---|---|
+| `wall>5%` `worker>1h` | wall time, or worker time, rose by more |
+| `duration>10%` `mean>10%` `p95>10%` | that of any task did; `duration:TASK>10%` of one task or span |
+| `memory>20%` `cpu>10%` `read>1GB` `write>1GB` | peak memory, CPU time or storage traffic of the run or of any task did; `memory:TASK>20%` |
+| `failures>0` `retries>10` | more tasks failed for good or runs did not complete; more attempts were tried again |
+| `hits<-5%` | the share of cache lookups that hit fell by more than 5 points |
+| `cost>1.5` `cost>10%` | the cost rose by more |
+
+With `%` a limit is a share of A, else a difference: `30s`, `1m 30s`, `500MB`, `3`. A condition on durations fails only if
+the change stands out from noise and exceeds the limit; one on figures that a run has once (wall, cost) takes noise into
+account where the sides have four runs together. `--strict` takes every change at its face value. What is unknown neither
+fails nor passes, and is said.
+
+The JSON holds all figures: sides, `wall_s`, `explained`, `durations`, what appeared and vanished, `resources`, `failures`,
+`cache`, `cost`, `environment`, and with `--fail-on` the `conditions`. In Python the same is `flightlog.compare(a, b)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flightlog.cli.options import RunsDir, complete_run, readable_runs_folder
+from flightlog.cli.output import check_file, note, put, wants_color, width, write_file
+from flightlog.errors import UsageError
+
+
+class ComparisonFormat(StrEnum):
+    """How a comparison is written."""
+
+    text = "text"
+    json = "json"
+    md = "md"
+
+
+def compare(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[A] [B]",
+            help="Before and after: runs, or groups such as demo:last5. Default: the last two runs of a project",
+            autocompletion=complete_run,
+            show_default=False,
+        ),
+    ] = None,
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on", metavar="C", help="Exit with 1 if this holds, as 'p95>10%'. Several may follow."
+        ),
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Let conditions fail for changes within noise, too.")
+    ] = False,
+    format_: Annotated[
+        ComparisonFormat, typer.Option("--format", help="How to write it.")
+    ] = ComparisonFormat.text,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="F", help="Write to this file, and nothing to standard output."
+        ),
+    ] = None,
+    runs_dir: RunsDir = None,
+) -> None:
+    """Say what changed between two runs or groups of runs.
+
+    Example: flightlog compare demo:last5 latest --fail-on "p95>10%" "failures>0"
+    """
+    compare_runs(
+        runs or [], fail_on=fail_on or [], strict=strict, format_=format_, output=output, runs_dir=runs_dir
+    )
+
+
+def compare_runs(
+    runs: Sequence[str],
+    *,
+    fail_on: Sequence[str] = (),
+    strict: bool = False,
+    format_: str = "text",
+    output: Path | None = None,
+    runs_dir: Path | None = None,
+) -> None:
+    """Compare and print, or write to `output`; exits with 1 where a condition fails.
+
+    Of `runs`, what holds `<` or `>` is a condition: `--fail-on` may be followed by several.
+    """
+    from flightlog.analyze.thresholds import parse_thresholds
+
+    named = [run for run in runs if not set(run) & set("<>")]
+    conditions = [*fail_on, *(run for run in runs if set(run) & set("<>"))]
+    if conditions and not fail_on:
+        raise UsageError(f"{conditions[0]!r} is a condition: write it after --fail-on")
+    if len(named) > 2:
+        raise UsageError(
+            f"two sides are compared, and these are {len(named)}: {', '.join(named)}; join runs of one side with commas"
+        )
+    thresholds = parse_thresholds(conditions)
+    if output is not None:
+        check_file(output)
+    folder = readable_runs_folder(runs_dir)
+
+    from flightlog.analyze import compare as analysis
+    from flightlog.analyze.thresholds import check
+
+    before, after = [*named, None, None][:2]
+    comparison = analysis.compare(before, after, runs_dir=folder)
+    outcomes = check(comparison, thresholds, strict=strict)
+    if format_ == ComparisonFormat.json:
+        text = analysis.comparison_bytes(comparison, outcomes if thresholds else None).decode()
+    else:
+        from flightlog.show.comparison import comparison_markdown, comparison_text
+
+        if format_ == ComparisonFormat.md:
+            text = comparison_markdown(comparison, outcomes)
+        elif output is None:
+            text = comparison_text(comparison, outcomes, width=width(), color=wants_color())
+        else:
+            text = comparison_text(comparison, outcomes)
+    if output is None:
+        put(text)
+    else:
+        write_file(output, text)
+    for outcome in outcomes:
+        if outcome.state != "passed":
+            note(f"{outcome.state}: {outcome.condition}: {'; '.join(outcome.reasons)}")
+    if any(outcome.state == "failed" for outcome in outcomes):
+        raise typer.Exit(1)

@@ -1,0 +1,196 @@
+"""Answers questions in SQL: one table a stream, and `attempts`, `tasks`, `spans`, `concurrency` and `runs`.
+
+    flightlog sql "SELECT task, count(*) AS n, avg(duration_s) AS mean_s FROM attempts GROUP BY task ORDER BY n DESC"
+    flightlog sql "SELECT worker, sum(duration_s) AS busy_s FROM attempts GROUP BY worker" --run latest --format csv
+    flightlog sql "SELECT project, count(*) AS runs, max(duration_s) AS longest_s FROM runs GROUP BY project" --all
+    flightlog sql "DESCRIBE attempts"
+    flightlog sql "FROM attempts WHERE state = 'failed'" --format parquet --output failed.parquet
+
+The SQL is DuckDB's. Without `--run` it is asked of the run that started last, with `--all` of every run in the folder;
+`run_id` is the first column of every table. Any run can be asked: running, closed, killed or half-copied. Of a run that
+is not closed, the answer is of the lines it had when the command began.
+
+| table | holds |
+|---|---|
+| `attempts` | one row an attempt: its times, its state (`completed failed cancelled running pending`), what it used, its error |
+| `tasks` | one row a task, with what its last attempt says |
+| `spans` | one row a span: its duration, its own time (`self_s`: less the spans inside), its depth |
+| `concurrency` | how many attempts were running from each moment (`since`) on |
+| `runs` | one row a run |
+| `task_events`, `span_events` | the streams `tasks` and `spans` as they were recorded |
+| `workers`, `resources`, `cache`, `failures`, `artifacts`, `cost`, `metrics`, `events`, `devices`, `definitions` | the other streams; every event once |
+| `user_…` | streams of your own events, with `_` for `.` |
+
+`SHOW TABLES` lists them, `DESCRIBE attempts` the columns. Times are in UTC, durations in seconds, sizes in bytes; what is
+unknown is `NULL`. Arguments, tags and metrics are JSON: `args->>'seed'`, `CAST(metrics->'loss' AS DOUBLE)`.
+
+A query is one SELECT. It reads these tables and nothing else: no other file, no network, no setting, and it writes
+nothing. In a terminal a table shows its first 1,000 rows and says so if there are more; the other formats have all rows.
+In JSON the answer is a list of objects, in which arguments, tags and metrics are objects, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flightlog.cli.options import RunsDir, complete_run, readable_runs_folder
+from flightlog.cli.output import check_file, columns, note, put, wants_color, write_file
+from flightlog.errors import UsageError
+
+if TYPE_CHECKING:
+    from flightlog.store.query import Answer
+    from flightlog.store.run import Run
+
+SHOWN = 1000
+
+
+class RowFormat(StrEnum):
+    """How rows are written."""
+
+    table = "table"
+    csv = "csv"
+    json = "json"
+    parquet = "parquet"
+
+
+def sql(
+    query: Annotated[str, typer.Argument(metavar="QUERY", help="One SELECT, in DuckDB's SQL.")],
+    run: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--run",
+            metavar="RUN",
+            help="'latest', a run id, a unique prefix of one, a path, or 'all'; may be repeated. Default: latest",
+            autocompletion=complete_run,
+        ),
+    ] = None,
+    every: Annotated[
+        bool, typer.Option("--all", help="Every run in the folder; the same as --run all.")
+    ] = False,
+    runs_dir: RunsDir = None,
+    format_: Annotated[RowFormat, typer.Option("--format", help="How to write the rows.")] = RowFormat.table,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="F", help="Write to this file, and nothing to standard output."
+        ),
+    ] = None,
+) -> None:
+    """Ask a run, or all runs, a question in SQL.
+
+    Example: flightlog sql "SELECT task, max(duration_s) FROM attempts GROUP BY task"
+    """
+    if format_ is RowFormat.parquet and output is None:
+        raise UsageError("Parquet is not for the screen: name a file with --output")
+    if output is not None:
+        check_file(output)
+    runs = _open_runs(run or [], every, runs_dir)
+    if format_ is RowFormat.parquet:
+        assert output is not None
+        _write_parquet(runs, query, output)
+        return
+
+    from flightlog.store.query import ask
+
+    with ask(runs, query) as answer:
+        if format_ is RowFormat.table:
+            text = _table(answer, None if output is not None else columns())
+            write_file(output, text) if output is not None else put(text)
+            return
+        pieces = _csv(answer) if format_ is RowFormat.csv else _json(answer)
+        if output is None:
+            for piece in pieces:
+                put(piece)
+        else:
+            write_file(output, "".join(pieces))
+
+
+def _open_runs(named: list[str], every: bool, runs_dir: Path | None) -> list[Run]:
+    from flightlog.store.catalogue import run_paths
+    from flightlog.store.run import Run, open_run
+
+    if not every and "all" not in named:
+        return [open_run(name, runs_dir=runs_dir) for name in named or ["latest"]]
+    if set(named) - {"all"}:
+        raise UsageError(
+            f"--all is every run: leave it out, or --run {', '.join(sorted(set(named) - {'all'}))}"
+        )
+    folder = readable_runs_folder(runs_dir)
+    paths = sorted(run_paths(folder))
+    if not paths:
+        raise UsageError(f"there are no runs in {folder}; record one, or name another folder of runs")
+    return [Run(path.absolute()) for path in paths]
+
+
+def _write_parquet(runs: list[Run], query: str, output: Path) -> None:
+    from uuid import uuid4
+
+    from flightlog.store.query import connected
+
+    made = output.absolute().with_name(f".{output.name}.{uuid4().hex}.tmp")
+    try:
+        with connected(runs, query, output=made) as connection:
+            connection.sql(query).write_parquet(str(made))
+        made.replace(output)
+    finally:
+        made.unlink(missing_ok=True)
+
+
+def _table(answer: Answer, width: int | None) -> str:
+    from flightlog.show.rows import rows_text
+
+    shown: list[tuple[Any, ...]] = []
+    count = 0
+    for rows in answer.batches():
+        count += len(rows)
+        shown += rows[: SHOWN - len(shown)]
+    if count > len(shown):
+        note(f"these are the first {len(shown):,} of {count:,} rows; --format csv gives all")
+    elif not count:
+        note("no rows")
+    return rows_text(answer.columns, shown, width=width, color=width is not None and wants_color())
+
+
+def _csv(answer: Answer) -> Iterator[str]:
+    import csv
+    import io
+    import json
+
+    from flightlog.show.rows import plain
+
+    def text(rows: list[Any]) -> str:
+        out = io.StringIO()
+        csv.writer(out, lineterminator="\n").writerows(rows)
+        return out.getvalue()
+
+    def cell(value: Any) -> Any:
+        found = plain(value)
+        return json.dumps(found) if isinstance(found, list | dict | bool) else found
+
+    yield text([answer.columns])
+    for rows in answer.batches():
+        yield text([[cell(value) for value in row] for row in rows])
+
+
+def _json(answer: Answer) -> Iterator[str]:
+    import msgspec
+
+    from flightlog.show.rows import plain
+
+    names = answer.columns
+    texts = [kind == "JSON" for kind in answer.types]
+    lead = "[\n"
+    for rows in answer.batches():
+        for row in rows:
+            values = (
+                msgspec.Raw(value.encode()) if is_json and isinstance(value, str) else plain(value)
+                for value, is_json in zip(row, texts, strict=True)
+            )
+            yield lead + "  " + msgspec.json.encode(dict(zip(names, values, strict=True))).decode()
+            lead = ",\n"
+    yield "[]\n" if lead == "[\n" else "\n]\n"

@@ -1,0 +1,101 @@
+"""Shows how one figure of a project's runs moved over time, and in which run it stepped.
+
+    flightlog trends
+    flightlog trends --metric p95:run_simulation --last 200
+    flightlog trends --project demo --metric memory:run_simulation --since 2026-05-01
+    flightlog trends --format csv > history.csv
+
+The metrics:
+
+| metric | of each run |
+|---|---|
+| `wall` | wall time |
+| `duration:TASK` | mean execution time of the completed tasks of that name |
+| `p95:TASK` | the 95th percentile of the same |
+| `memory:TASK` | largest resident memory that a task of that name was seen with |
+| `memory` | largest resident memory of a sampled process tree |
+| `hits` | share of lookups in the cache that hit |
+| `cost` | estimated cost |
+| `failures` | tasks that failed for good; 1 where the run itself failed and no task did |
+
+A step is a lasting change of the level: at least three runs, and more than noise shows in 97 of 100 histories without
+any change. Ranks decide, so that a few odd runs do not matter; a slow drift is called a drift and not a step. For each
+step the text has the run and the commit where it began, its size with an interval of confidence, and what differs from
+the run before. Fewer than ten runs are shown without a verdict.
+
+Two things look like a step and cannot always be told from one. A drift over fewer than about 150 runs, or one that is
+small beside the noise, is often called a step. And the chances hold for runs that are independent of each other: where
+each run resembles the one before, as on a machine with long busy spells, histories of fewer than about 150 runs show
+steps more often than the text says. Look at the plot, and at what differs from the run before.
+
+Only runs that completed count, since others are as short as they happened to be; `failures` counts all that ended. A
+commit with a plus had files changed since. Figures of tasks are those in each run's `summary.json`; of a run that was
+too large to be summarized when it closed they are reckoned from its events, once.
+
+Runs that have not changed are not read again: an index knows them, a hidden file in the folder of runs, or in the user's
+cache where that cannot be written. It may be removed at any time.
+
+The JSON holds the points, the levels between steps, and the steps; the CSV a row a run.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from flightlog.cli.options import RunsDir, readable_runs_folder
+from flightlog.cli.output import put, wants_color, width
+
+
+class TrendFormat(StrEnum):
+    """How a trend is written."""
+
+    text = "text"
+    json = "json"
+    csv = "csv"
+
+
+def trends(
+    project: Annotated[
+        str | None, typer.Option(metavar="P", help="Of this project. Default: that of the latest run")
+    ] = None,
+    metric: Annotated[
+        str,
+        typer.Option(
+            metavar="M", help="wall, duration:TASK, p95:TASK, memory:TASK, memory, hits, cost or failures."
+        ),
+    ] = "wall",
+    last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Only the newest N runs.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option(metavar="DATE", help="Only runs from this day or time on, such as 2026-05-20."),
+    ] = None,
+    format_: Annotated[TrendFormat, typer.Option("--format", help="How to write it.")] = TrendFormat.text,
+    runs_dir: RunsDir = None,
+) -> None:
+    """Show how a figure moved over the history of a project, and where it stepped.
+
+    Example: flightlog trends --metric duration:run_simulation --last 200
+    """
+    import msgspec
+
+    from flightlog.analyze.trends import trends as read_trends
+    from flightlog.show.trends import trend_csv, trend_text
+
+    trend = read_trends(project, metric, last=last, since=since, runs_dir=readable_runs_folder(runs_dir))
+    if format_ is TrendFormat.json:
+        put(msgspec.json.format(msgspec.json.encode(trend), indent=2).decode() + "\n")
+    elif format_ is TrendFormat.csv:
+        put(trend_csv(trend))
+    else:
+        put(trend_text(trend, width=width(), color=wants_color(), ascii_only=not _draws_braille()))
+
+
+def _draws_braille() -> bool:
+    """Whether standard output is UTF-8, and no terminal with a few hundred characters only."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("_", "-")
+    return encoding in {"utf-8", "utf8"} and os.environ.get("TERM") not in {"dumb", "linux"}

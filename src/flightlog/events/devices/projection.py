@@ -1,0 +1,151 @@
+"""Device-memory events in a shape that does not depend on the backend: resource, attributes, correlation."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from flightlog.events.devices.checks import telemetry_event_to_dict
+from flightlog.events.devices.event import TelemetryEvent, TelemetryEventV3
+from flightlog.events.devices.records import telemetry_event_from_record
+
+PROJECTION_SCHEMA_VERSION = 1
+
+_BACKENDS = ("cuda", "rocm", "mps", "cpu", "tensorflow")
+_SEVERITIES = {
+    "critical": "critical",
+    "error": "error",
+    "warning": "warning",
+    "collector_degraded": "warning",
+    **dict.fromkeys(("collector_recovered", "start", "stop", "phase_enter", "phase_exit", "sample"), "info"),
+}
+_IDENTITY = ("job_id", "rank", "local_rank", "world_size")
+_MEASURES = {
+    "sampling.interval_ms": "sampling_interval_ms",
+    "memory.allocator.allocated_bytes": "allocator_allocated_bytes",
+    "memory.allocator.reserved_bytes": "allocator_reserved_bytes",
+    "memory.allocator.active_bytes": "allocator_active_bytes",
+    "memory.allocator.inactive_bytes": "allocator_inactive_bytes",
+    "memory.allocator.change_bytes": "allocator_change_bytes",
+    "memory.device.used_bytes": "device_used_bytes",
+    "memory.device.free_bytes": "device_free_bytes",
+    "memory.device.total_bytes": "device_total_bytes",
+}
+
+
+@dataclass(frozen=True)
+class ProjectedTelemetryRecord:
+    """One event, whatever backend it came from; its mappings cannot be changed.
+
+    `record_id` follows from the event alone: equal events have equal ids. `source_kind` is the backend's family.
+    `resource` says where it happened, `attributes` what was measured, `correlation` what it belongs to.
+    """
+
+    schema_version: int
+    record_id: str
+    timestamp_ns: int
+    observed_timestamp_ns: int
+    session_id: str
+    source_kind: str
+    event_type: str
+    stage: str | None
+    severity: str | None
+    severity_text: str | None
+    body: str | None
+    resource: Mapping[str, Any]
+    attributes: Mapping[str, Any]
+    correlation: Mapping[str, Any]
+
+
+def project_telemetry_event(event: TelemetryEvent | Mapping[str, Any]) -> ProjectedTelemetryRecord:
+    """The projection of an event, or of a record of v3, v2 or before; raises ValueError for one that is invalid."""
+    if not isinstance(event, TelemetryEventV3):
+        event = telemetry_event_from_record(event)
+    record, metadata = telemetry_event_to_dict(event), event.metadata
+    kind = _source_kind(event)
+    phase = metadata.get("phase_scope")
+    phase = phase if isinstance(phase, Mapping) else {}
+    said = metadata.get("severity_text")
+    digest = hashlib.sha256(json.dumps(record, sort_keys=True, default=str).encode()).hexdigest()
+    return ProjectedTelemetryRecord(
+        schema_version=PROJECTION_SCHEMA_VERSION,
+        record_id=f"telemetry-{digest[:32]}",
+        timestamp_ns=event.timestamp_ns,
+        observed_timestamp_ns=event.timestamp_ns,
+        session_id=event.session_id,
+        source_kind=kind,
+        event_type=event.event_type,
+        stage=_stage(phase),
+        severity=severity_of(event),
+        severity_text=None if said is None else str(said),
+        body=event.context,
+        resource=_frozen(
+            {"source_kind": kind}
+            | {name: record[name] for name in ("collector", "host", "pid", "device_id", *_IDENTITY)}
+        ),
+        attributes=_frozen(metadata | {name: record[field] for name, field in _MEASURES.items()}),
+        correlation=_frozen(
+            {name: record[name] for name in ("session_id", *_IDENTITY)}
+            | {
+                f"phase.{name}": phase[name]
+                for name in ("scope_id", "parent_scope_id", "sequence")
+                if phase.get(name) is not None
+            }
+        ),
+    )
+
+
+def project_telemetry_events(
+    events: Iterable[TelemetryEvent | Mapping[str, Any]],
+) -> list[ProjectedTelemetryRecord]:
+    """The projections of events, in their order."""
+    return [project_telemetry_event(event) for event in events]
+
+
+def unique(mappings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Each different mapping once, as plain JSON values, in the order of first appearance."""
+    found: dict[str, dict[str, Any]] = {}
+    for mapping in mappings:
+        plain = _thawed(mapping)
+        found.setdefault(json.dumps(plain, sort_keys=True, default=str), plain)
+    return list(found.values())
+
+
+def _source_kind(event: TelemetryEvent) -> str:
+    backend = event.metadata.get("backend")
+    if isinstance(backend, str) and backend.strip().lower() in _BACKENDS:
+        return backend.strip().lower()
+    named = event.collector.lower()
+    return next((kind for kind in _BACKENDS if kind in named), "gpu" if event.device_id >= 0 else "other")
+
+
+def _stage(phase: Mapping[str, Any]) -> str | None:
+    path = phase.get("path")
+    for name in (phase.get("name"), path[-1] if isinstance(path, list) and path else None):
+        if isinstance(name, str) and name.strip():
+            return name
+    return None
+
+
+def severity_of(event: TelemetryEvent) -> str | None:
+    """How serious an event is, by its own word or by its type; None where neither tells."""
+    said = event.metadata.get("severity")
+    if isinstance(said, str) and said.strip():
+        return said.strip().lower()
+    return _SEVERITIES.get(event.event_type.strip().lower())
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return MappingProxyType({str(name): _frozen(inner) for name, inner in value.items()})
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
+
+
+def _thawed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _thawed(inner) for name, inner in value.items()}
+    return list(map(_thawed, value)) if isinstance(value, tuple) else value

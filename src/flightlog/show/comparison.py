@@ -1,0 +1,291 @@
+"""A comparison as text or Markdown: the answer in a sentence, then why, then everything that differs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from flightlog.show.answer import answer_text, ratio_text
+from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table, section_text
+from flightlog.show.markdown import escaped, markdown_text
+from flightlog.show.phrases import args_text, count_text, first_line, moment_text, money_text
+from flightlog.show.terminal import Ink, clean, fit, wrap
+from flightlog.units import format_bytes, format_count, format_duration, format_percent
+
+if TYPE_CHECKING:
+    from flightlog.analyze.changes import Change, Comparison, DurationChange, ResourceChange, Side
+    from flightlog.analyze.thresholds import Outcome
+
+WIDTH = 100
+ROWS = 15
+FEW = 5
+TOLD = 0.01
+"""Shares of the wall time's difference that are smaller than this, beside the largest, are added up."""
+DETAIL = 64
+CELL = 36
+NOTABLE = 0.05
+"""What a task uses is told where it changed by this at least."""
+
+
+def comparison_text(
+    comparison: Comparison, outcomes: Sequence[Outcome] = (), *, width: int = WIDTH, color: bool = False
+) -> str:
+    """The comparison, ending in a newline; `outcomes` are those of conditions. `color` adds terminal codes only."""
+    ink = Ink(color)
+    answer = "\n".join(ink("title", line) for line in wrap(clean(answer_text(comparison)), width))
+    sections = [section for section in _sections(comparison, outcomes) if section.says_something()]
+    return (
+        "\n\n".join([answer, *(section_text(section, width=width, ink=ink) for section in sections)]) + "\n"
+    )
+
+
+def comparison_markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
+    """The comparison as Markdown, for pull requests; ends in a newline."""
+    heading, _, rest = markdown_text("What changed", _sections(comparison, outcomes)).partition("\n\n")
+    pieces = answer_text(comparison).split("`")  # every other one is a name
+    answer = "".join(f"`{piece}`" if number % 2 else escaped(piece) for number, piece in enumerate(pieces))
+    return f"{heading}\n\n{answer}\n\n{rest}"
+
+
+def _sections(comparison: Comparison, outcomes: Sequence[Outcome]) -> list[Section]:
+    return [
+        _conditions(outcomes),
+        Section("Runs", blocks=[Facts([("A", _side(comparison.before)), ("B", _side(comparison.after))])]),
+        _explained(comparison),
+        _durations(comparison, "task"),
+        _durations(comparison, "span"),
+        _news(comparison),
+        _failures(comparison),
+        _counts(comparison),
+        _resources(comparison),
+        _environment(comparison),
+        _remarks(comparison),
+    ]
+
+
+def _side(side: Side) -> str:
+    if len(side.runs) == 1:
+        run = side.runs[0]
+        return clean(f"{run.run_id} ({run.status}, started {moment_text(run.start_time)})")
+    shown = ", ".join(run.run_id[-8:] for run in side.runs[:8]) + (", …" if len(side.runs) > 8 else "")
+    return clean(f"{side.asked}: {count_text(len(side.runs), 'run')} ({shown}), figures are means over them")
+
+
+def _conditions(outcomes: Sequence[Outcome]) -> Section:
+    if not outcomes:
+        return Section("Conditions")
+    failed = sum(outcome.state == "failed" for outcome in outcomes)
+    items = [
+        Item(f"{outcome.condition}: {outcome.state}", outcome.reasons, style=_STYLES[outcome.state])
+        for outcome in outcomes
+    ]
+    return Section("Conditions", f"{failed} of {len(outcomes)} failed", [Items(items)])
+
+
+_STYLES = {"failed": "bad", "passed": "good", "unknown": "warn"}
+
+
+def _explained(comparison: Comparison) -> Section:
+    found = comparison.explained
+    if found is None:
+        return Section("Why the wall time differs")
+    least = TOLD * max(abs(found.difference_s), *(abs(share.seconds) for share in found.shares), 0.0)
+    told = [share for share in found.shares if abs(share.seconds) >= least]
+    rows = [(share.what, _signed(share.seconds), fit(clean(share.detail), DETAIL)) for share in told]
+    rest = math.fsum(share.seconds for share in found.shares[len(told) :])
+    if len(told) < len(found.shares):
+        rows.append((count_text(len(found.shares) - len(told), "smaller share"), _signed(rest), ""))
+    if found.not_explained_s:
+        rows.append(("not explained", _signed(found.not_explained_s), ""))
+    means = " a run, on average" if max(len(comparison.before.runs), len(comparison.after.runs)) > 1 else ""
+    return Section(
+        "Why the wall time differs",
+        f"{_signed(found.difference_s)}{means}",
+        [Table(("Share", "Wall time", "From A to B"), rows, left=("From A to B",))],
+    )
+
+
+def _durations(comparison: Comparison, kind: str) -> Section:
+    changes = [change for change in comparison.durations if change.kind == kind]
+    title = "Durations" if kind == "task" else "Spans"
+    if not changes:
+        return Section(title)
+    rows = [
+        (
+            f"{fit(clean(change.name), 14)} (cached)" if change.cached else change.name,
+            _verdict(change),
+            ratio_text(change.typical),
+            ratio_text(change.mean, bounds=False),
+            ratio_text(change.p95, bounds=False),
+            *_each(change, lambda spread: format_count(spread.count)),
+            *_each(change, lambda spread: format_duration(spread.p50_s)),
+            "arguments" if change.pairs is not None else "",
+        )
+        for change in changes[:ROWS]
+    ]
+    head = ("Name", "Verdict", "Typical ratio", "Mean", "p95", "A", "B", "A p50", "B p50", "Matched by")
+    more = f"{count_text(len(changes) - ROWS, 'more name')}" if len(changes) > ROWS else ""
+    note = "B to A, in brackets where the true ratio lies 19 times in 20"
+    return Section(title, note, [Table(head, rows, left=("Matched by", "Verdict"), more=more)])
+
+
+def _each(change: DurationChange, show: Callable[..., str]) -> list[str]:
+    return ["" if spread is None else show(spread) for spread in (change.before, change.after)]
+
+
+def _verdict(change: DurationChange) -> str:
+    if change.before is None or change.after is None:
+        return "only in B" if change.before is None else "only in A"
+    return f"{change.verdict} (mean)" if change.by == "mean" else change.verdict
+
+
+def _news(comparison: Comparison) -> Section:
+    items = [
+        Item(f"only in {where}: {one.name} ({count_text(one.count, one.kind)})")
+        for where, names in (("B", comparison.appeared), ("A", comparison.vanished))
+        for one in names[:FEW]
+    ]
+    for sets in comparison.arguments[:FEW]:
+        parts = [f"{format_count(sets.both)} in both"]
+        parts += [
+            f"{format_count(n)} only in {side}"
+            for side, n in (("B", sets.appeared), ("A", sets.vanished))
+            if n
+        ]
+        examples = [
+            f"only in {side}: {args_text(example, 80) or 'no arguments'}"
+            for side, found in (("B", sets.appeared_examples), ("A", sets.vanished_examples))
+            for example in found
+        ]
+        items.append(Item(f"{sets.name}, sets of arguments: {', '.join(parts)}", examples))
+    hidden = sum(
+        max(0, len(found) - FEW) for found in (comparison.appeared, comparison.vanished, comparison.arguments)
+    )
+    return Section("New and gone", blocks=[Items(items, f"{hidden} more" if hidden else "")] if items else [])
+
+
+def _failures(comparison: Comparison) -> Section:
+    runs = len(comparison.before.runs), len(comparison.after.runs)
+    changes = [change for change in comparison.failures if change.before * runs[1] != change.after * runs[0]]
+    if not changes:
+        same = len(comparison.failures)
+        return Section("Failures", f"{count_text(same, 'cause')}, as before" if same else "")
+    words = {"appeared": "new", "vanished": "gone", "both": "still there"}
+    styles = {"appeared": "bad", "vanished": "good", "both": ""}
+    of = f" in {runs[0]} and {count_text(runs[1], 'run')}" if max(runs) > 1 else ""
+    items = [
+        Item(
+            f"{change.error_type or 'error'}: {first_line(change.message)}",
+            [f"in {', '.join(change.tasks[:FEW])}"] if change.tasks else [],
+            mark=f"{words[change.state]}, {change.before:,} → {change.after:,}{of}: ",
+            style=styles[change.state],
+        )
+        for change in changes[:FEW]
+    ]
+    more = count_text(len(changes) - FEW, "more cause") if len(changes) > FEW else ""
+    return Section("Failures", blocks=[Items(items, more)])
+
+
+def _counts(comparison: Comparison) -> Section:
+    cache, labels = (
+        comparison.cache,
+        {"submitted": "Tasks submitted", "failed": "Tasks failed", "retried": "Retried"},
+    )
+    rows = [_row(label, comparison.tasks[kind], format_count) for kind, label in labels.items()]
+    rows += [
+        _row("Worker time", comparison.worker_s, format_duration),
+        _row("Cache hits", cache.hits, format_count),
+        _row("Cache hit rate", cache.hit_rate, format_percent, ratio=False),
+        _row("Time saved by caches", cache.saved_s, format_duration),
+        _row("Cost", comparison.cost, lambda value: money_text(value, comparison.currency)),
+    ]
+    wall = _row("Wall time", comparison.wall_s, format_duration)
+    told = [wall, *(row for row in rows if row[1] not in _SILENT or row[2] not in _SILENT)]
+    return Section("Figures", blocks=[Table(("", "A", "B", "Change"), told)])
+
+
+_SILENT = {"", "0", "$0.00", "unknown"}
+
+
+def _resources(comparison: Comparison) -> Section:
+    rows = [
+        row
+        for one in comparison.resources[: ROWS + 1]
+        for row in (
+            _use(one, "peak memory", one.peak_rss_bytes, format_bytes),
+            _use(one, "CPU time" if one.name is None else "CPU time of a task", one.cpu_s, format_duration),
+            _use(one, "read", one.read_bytes, format_bytes),
+            _use(one, "written", one.write_bytes, format_bytes),
+        )
+        if row
+    ]
+    head = ("Of", "What", "A", "B", "Change")
+    return Section("Resources", blocks=[Table(head, rows, left=("What",))] if rows else [])
+
+
+def _use(
+    one: ResourceChange, what: str, change: Change, show: Callable[[float | None], str]
+) -> tuple[str, ...]:
+    if not change.before and not change.after:
+        return ()
+    small = change.ratio is not None and abs(change.ratio - 1) < NOTABLE
+    return (
+        () if one.name is not None and small else (one.name or "the run", what, *_row("", change, show)[1:])
+    )
+
+
+def _row(
+    label: str, change: Change, show: Callable[[float | None], str], *, ratio: bool = True
+) -> tuple[str, str, str, str]:
+    before, after = ("" if value is None else show(value) for value in (change.before, change.after))
+    moved = ""
+    if change.ratio is not None and ratio:
+        moved = percent_text(change.ratio)
+        if change.interval is not None and change.interval.low is not None:
+            moved += f" ({percent_text(change.interval.low)} to {percent_text(change.interval.high)})"
+    return label, before, after, moved
+
+
+def _environment(comparison: Comparison) -> Section:
+    found = comparison.environment
+    if not found:
+        return Section("Environment", "nothing known to differ")
+    rows = [
+        (
+            f"{one.what} {one.name}".strip(),
+            *(fit(clean(value or "none"), CELL) for value in (one.before, one.after)),
+        )
+        for one in found[: 2 * ROWS]
+    ]
+    more = f"{len(found) - 2 * ROWS} more" if len(found) > 2 * ROWS else ""
+    return Section("Environment", blocks=[Table(("What", "A", "B"), rows, left=("A", "B"), more=more)])
+
+
+def _remarks(comparison: Comparison) -> Section:
+    said = list(comparison.notes)
+    runs = len(comparison.before.runs) + len(comparison.after.runs)
+    project = comparison.before.runs[0].project
+    groups = f"groups tell: flightlog compare {project}:last5 {project}:latest"
+    if runs == 2:
+        said.append(
+            f"one run a side does not tell how much runs differ by themselves, so 1% is assumed; {groups}"
+        )
+    elif runs < 6:
+        said.append(f"{runs} runs tell little of how much runs differ by themselves; larger {groups}")
+    return Section("Remarks", blocks=[Remarks(said)] if said else [])
+
+
+def percent_text(ratio: float | None) -> str:
+    """`+12%`, `-3.1%`, `2.4x`: a ratio as people say it."""
+    if ratio is None:
+        return "unknown"
+    if abs(ratio - 1) < 0.0005:
+        return "same"
+    if ratio >= 2:
+        return f"{ratio:.3g}x"
+    return ("+" if ratio >= 1 else "") + format_percent(ratio - 1)
+
+
+def _signed(seconds: float) -> str:
+    return f"+{format_duration(seconds)}" if seconds >= 0 else format_duration(seconds)

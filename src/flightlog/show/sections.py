@@ -1,0 +1,203 @@
+"""Sections of a report in full: all task names, the tree of spans, all workers, all failures, calibration loops."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flightlog.show.document import Facts, Item, Items, Section, Table
+from flightlog.show.phrases import call_text, count_text, first_line, moment_text
+from flightlog.show.terminal import clean
+from flightlog.show.time import time_sections
+from flightlog.units import format_bytes, format_count, format_duration, format_percent
+
+if TYPE_CHECKING:
+    from flightlog.analyze.calibration import CalibrationLoop
+    from flightlog.analyze.report import Report
+    from flightlog.analyze.shares import TimeSplit
+    from flightlog.analyze.summary import Summary
+
+FRAMES, COUNTED = 4, 5
+"""How many innermost frames of a traceback, and how many tasks and workers of a cause, are shown."""
+SPREAD = ("Name", "Done", "Failed", "Mean", "p50", "p95", "p99", "Max", "Total", "CPU", "Peak RSS")
+
+
+def known(duration_s: float | None) -> str:
+    """A duration; nothing where it is unknown."""
+    return "" if duration_s is None else format_duration(duration_s)
+
+
+def few(number: int, what: str) -> str:
+    """`… and 3 more names`, or nothing."""
+    return f"and {count_text(number, f'more {what}')}" if number > 0 else ""
+
+
+def names_table(summary: Summary, rows: int | None = None) -> Table:
+    """The task names, the one with the most execution time first."""
+    names = sorted(summary.tasks.by_name.items(), key=lambda item: (-item[1].duration_s.total, item[0]))[
+        :rows
+    ]
+    lines = []
+    for name, task in names:
+        spread = task.duration_s
+        at_least = "≥ " if "process_at_least" in task.rss_scopes else ""
+        lines.append((
+            name, format_count(task.completed), format_count(task.failed) if task.failed else "",
+            known(spread.mean), known(spread.p50), known(spread.p95), known(spread.p99), known(spread.max),
+            known(spread.total if spread.count else None), known(task.cpu_s),
+            f"{at_least}{format_bytes(task.peak_rss_bytes)}" if task.peak_rss_bytes is not None else "",
+        ))  # fmt: skip
+    return Table(SPREAD, lines, more=few(summary.tasks.names - len(lines), "name"))
+
+
+def all_tasks(report: Report) -> list[Section]:
+    """Every task name with its spread, and the slowest tasks of each with their arguments."""
+    if not report.tasks.by_name:
+        return [Section("By task", "no task was recorded")]
+    found = [Section("By task", "", [names_table(report)])]
+    slowest = report.details.slowest if report.details is not None else {}
+    order = sorted(slowest, key=lambda name: (-slowest[name][0].duration_s, name))
+    rows = [
+        (call_text(task.task, task.args, 70), format_duration(task.duration_s), task.worker or "")
+        for name in order
+        for task in slowest[name]
+    ]
+    if rows:
+        table = Table(("Task", "Duration", "Worker"), rows, left=("Worker",))
+        found.append(Section("Slowest of each name", "", [table]))
+    return found
+
+
+def all_spans(report: Report) -> list[Section]:
+    """The tree of spans by name: inside what, how often, how long on the clock, by themselves, and all in all."""
+    tree = report.details.span_tree if report.details is not None else None
+    if tree is None or not tree.nodes:
+        return [Section("Spans", "none were recorded")]
+    rows: list[tuple[str, ...]] = []
+    task: str | None = None
+    for node in tree.nodes:
+        if node.task is not None and node.task != task:
+            rows.append((f"in task {clean(node.task)}", *[""] * 7))
+        task = node.task
+        depth = len(node.path) - 1 + (task is not None)
+        rows.append((
+            "  " * depth + clean(node.path[-1]), format_count(node.count),
+            format_count(node.open) if node.open else "", format_count(node.errors) if node.errors else "",
+            format_duration(node.wall_s), format_duration(node.self_s), format_duration(node.busy_s),
+            format_duration(node.total_s),
+        ))  # fmt: skip
+    spans = report.spans
+    note = (
+        f"{format_count(spans.count)}, {format_duration(spans.busy_s)} busy in"
+        f" {format_duration(spans.wall_s)} of wall time"
+    )
+    head = ("Name", "Count", "Open", "Errors", "Wall", "Self", "Busy", "Total")
+    more = few(tree.paths - len(tree.nodes), "path")
+    if tree.unplaced:
+        more = f"{more}{'; ' if more else 'and '}{count_text(tree.unplaced, 'span')} without an outermost one"
+    return [Section("Spans", note, [Table(head, rows, more=more)]), *calibration_sections(report)]
+
+
+def all_workers(report: Report, width: int) -> list[Section]:
+    """Where the time went, and every worker with its own split."""
+    time = report.time
+    if time is None or time.basis != "workers":
+        return [*time_sections(report, width, links=20), Section("Workers", "none known")]
+    rows = []
+    for name, split in time.by_worker.items():
+        worker = report.workers.by_worker.get(name)
+        rows.append((
+            name, format_count(split.attempts), format_duration(split.total_s), _part(split, split.run_s),
+            _part(split, split.failed_s), _part(split, split.unfinished_s), _part(split, split.transfer_s),
+            _part(split, split.scheduler_s), _part(split, split.startup_s), _part(split, split.idle_s),
+            (worker.lost or "") if worker is not None else "",
+        ))  # fmt: skip
+    head = (
+        "Worker", "Tasks", "Time", "Done", "Failed", "In flight", "Transfer", "Scheduler", "Start-up", "Idle", "Lost",
+    )  # fmt: skip
+    table = Table(head, rows, left=("Lost",), more=few(time.workers - len(rows), "worker"))
+    note = (
+        f"{format_count(report.workers.peak)} at most, {format_percent(report.workers.utilization)} utilization,"
+        f" {format_percent(report.workers.efficiency)} efficiency"
+    )
+    return [*time_sections(report, width, links=20), Section("Workers", note, [table])]
+
+
+def _part(split: TimeSplit, lasted: float | None) -> str:
+    return format_percent(lasted / split.total_s) if lasted and split.total_s else ""
+
+
+def all_failures(report: Report) -> list[Section]:
+    """Every cause: how often, from when to when, of which tasks and arguments, on which workers, at which attempt."""
+    causes = report.details.failures if report.details is not None else []
+    if not causes:
+        return [Section("Failures", "none")]
+    items = []
+    for cause in causes:
+        kind = cause.error_type or "failure"
+        text = f"{kind}: {first_line(cause.message)}" if cause.message else kind
+        frames = [
+            line.strip() for line in (cause.traceback or "").splitlines() if line.strip().startswith("File ")
+        ]
+        below = [
+            f"first {moment_text(cause.first)}, last {moment_text(cause.last)}",
+            _counts("in", cause.tasks),
+            _counts("on", cause.workers),
+            _counts("at", {f"attempt {attempt}": number for attempt, number in cause.attempts.items()}),
+            *(
+                f"such as {call_text(case.task, case.args, 80)}"
+                for case in cause.cases
+                if case.task is not None
+            ),
+            *frames[-FRAMES:],
+            f"fingerprint {cause.fingerprint}" if cause.fingerprint else "",
+        ]
+        items.append(Item(text, below, mark=f"{format_count(cause.count)}x ", style="bad"))
+    failures = report.failures
+    note = f"{format_count(failures.count)}, {count_text(failures.groups, 'cause')}"
+    return [Section("Failures", note, [Items(items, few(failures.groups - len(items), "cause"))])]
+
+
+def _counts(word: str, found: dict[str, int]) -> str:
+    """`on w1 (6), w2 (5)`, the first few; nothing where there is none."""
+    shown = ", ".join(f"{name} ({format_count(number)})" for name, number in list(found.items())[:COUNTED])
+    rest = f" and {len(found) - COUNTED} more" if len(found) > COUNTED else ""
+    return f"{word} {shown}{rest}" if shown else ""
+
+
+def calibration_sections(report: Report, rows: int = 10) -> list[Section]:
+    """Each calibration loop: its best loss first, then its turns, the last ones."""
+    return [_loop(loop, rows) for loop in report.calibration]
+
+
+def _loop(loop: CalibrationLoop, rows: int) -> Section:
+    title = f"Calibration {clean(loop.job)}" if loop.job else "Calibration"
+    best = "no loss recorded" if loop.best_loss is None else f"best loss {loop.best_loss:.6g}"
+    at = f" in iteration {clean(loop.best_iteration)}" if loop.best_iteration is not None else ""
+    pace = f", {_pace(loop.trials_per_minute)} trials a minute" if loop.trials_per_minute is not None else ""
+    note = f"{best}{at}, {count_text(loop.iterations, 'iteration')}{' so far' if loop.open else ''}{pace}"
+    whole = loop.iterations_s or 1.0
+    spent = ", ".join(
+        f"{name} {format_percent(lasted / whole)}"
+        for name, lasted in (("ask", loop.ask_s), ("submit", loop.submit_s), ("gather", loop.gather_s),
+                             ("tell", loop.tell_s), ("other", loop.other_s))
+    )  # fmt: skip
+    lines = [
+        (turn.iteration, format_duration(turn.duration_s), known(turn.ask_s), known(turn.submit_s),
+         known(turn.gather_s), known(turn.tell_s), "" if turn.trials is None else format_count(turn.trials),
+         _loss(turn.min_loss), _loss(turn.best_loss))
+        for turn in loop.listed[-rows:]
+    ]  # fmt: skip
+    head = ("Iteration", "Took", "Ask", "Submit", "Gather", "Tell", "Trials", "Loss", "Best so far")
+    more = (
+        few(loop.iterations - len(lines), "iteration")
+        and f"after {loop.iterations - len(lines):,} earlier ones"
+    )
+    return Section(title, note, [Facts([("Time", spent)]), Table(head, lines, more=more)])
+
+
+def _pace(number: float) -> str:
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+
+
+def _loss(loss: float | None) -> str:
+    return "" if loss is None else f"{loss:.6g}"

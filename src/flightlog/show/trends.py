@@ -1,0 +1,312 @@
+"""A trend as text: the answer, a plot, the levels and the newest runs; or as rows of CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable
+
+from flightlog.analyze.change_points import LEAST
+from flightlog.analyze.run_metrics import parse_metric
+from flightlog.analyze.trends import Change, Point, Trend
+from flightlog.show.phrases import count_text, moment_text, money_text
+from flightlog.show.plot import Line, plot, scale_of
+from flightlog.show.table import table
+from flightlog.show.terminal import Ink, clean, width_of, wrap
+from flightlog.units import format_bytes, format_duration, format_percent
+
+HEIGHT = 10
+NEWEST = 8
+STEPS = 5
+"""How many runs and steps the text names; the table of levels has all steps."""
+
+_TITLES = {
+    "wall": "Wall time", "duration": "Mean duration", "p95": "p95 duration", "memory": "Peak memory",
+    "hits": "Cache hit rate", "cost": "Cost", "failures": "Failures",
+}  # fmt: skip
+_WORDS = {
+    "seconds": ("slower", "faster"), "bytes": ("more memory", "less memory"), "money": ("dearer", "cheaper"),
+    "share": ("percentage points more", "percentage points less"), "count": ("more a run", "fewer a run"),
+}  # fmt: skip
+"""What a larger and a smaller figure is called."""
+_PLAIN = str.maketrans({"→": "->", "·": "-", "…": "...", "±": "+-"})
+
+
+def trend_text(trend: Trend, *, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
+    """The text for a terminal of so many columns; ends in a newline."""
+    ink = Ink(color)
+    lines = [ink("title", clean(_title(trend)))]
+    if trend.points:
+        lines += ["", *_answer(trend, width, ink), ""]
+        lines += [f"  {row}" for row in _plot(trend, width - 2, ascii_only)]
+        if trend.changes:
+            lines += ["", ink("head", "Levels"), *_levels(trend, width, ink)]
+        lines += ["", ink("head", "Newest runs"), *_newest(trend, width, ink)]
+    else:
+        lines += ["", "  No run has this figure."]
+    if trend.left_out:
+        lines += ["", *_left_out(trend, width)]
+    text = "\n".join(lines) + "\n"
+    return text.translate(_PLAIN) if ascii_only else text
+
+
+def trend_csv(trend: Trend) -> str:
+    """A row a run, the oldest first, under a row of names; the level is a number from 0."""
+    out = io.StringIO()
+    rows = csv.writer(out, lineterminator="\n")
+    rows.writerow(["run_id", "start_time", "status", "git_commit", "metric", "value", "unit", "level"])
+    unit = trend.currency if trend.unit == "money" else trend.unit
+    for p in trend.points:
+        rows.writerow([p.run_id, p.start_time, p.status, p.git_commit, trend.metric, p.value, unit, p.level])
+    return out.getvalue()
+
+
+def _title(trend: Trend) -> str:
+    metric = parse_metric(trend.metric)
+    what = _TITLES[metric.kind] + (f" of {metric.task}" if metric.task is not None else "")
+    runs = count_text(len(trend.points), "run")
+    days = [point.start_time[:10] for point in trend.points if point.start_time]
+    when = f" · {days[0]}" if days else ""
+    when += f" to {days[-1]}" if days and days[-1] != days[0] else ""
+    return f"{what} · project {trend.project} · {runs}{when}"
+
+
+def _answer(trend: Trend, width: int, ink: Ink) -> list[str]:
+    show = _value_text(trend)
+    if trend.changes:
+        shown = list(enumerate(trend.changes, 1))[-STEPS:]
+        lines = [
+            line for number, change in reversed(shown) for line in _step(trend, number, change, width, ink)
+        ]
+        more = len(trend.changes) - len(shown)
+        return [*lines, f"  {count_text(more, 'earlier step')}: see the levels below."] if more else lines
+    level = trend.levels[0]
+    usual = f"{'Typically' if trend.unit not in {'share', 'count'} else 'On average'} {show(level.typical)}"
+    spread = (
+        f"nine runs in ten between {show(level.p05)} and {show(level.p95)}" if level.p05 < level.p95 else ""
+    )
+    if not trend.enough:
+        least = f"{count_text(level.runs, 'run')} cannot tell a step from noise: that takes {LEAST} at least."
+        return wrap(f"{usual}. {least}", width, first="  ", rest="  ")
+    steady = f"{usual}{', ' if spread else ''}{spread}."
+    if trend.drift is not None:
+        moved = f"No step, but a slow drift: {_by(trend, trend.drift)} from the first run to the last."
+        return wrap(f"{moved} {steady}", width, first="  ", rest="  ")
+    return wrap(f"No step in {count_text(level.runs, 'run')}. {steady}", width, first="  ", rest="  ")
+
+
+def _step(trend: Trend, number: int, change: Change, width: int, ink: Ink) -> list[str]:
+    show = _value_text(trend)
+    by = _by(trend, change.change) if change.change is not None else "another level"
+    commit = f"commit {_commit(change)}, " if change.git_commit else ""
+    where = f"since {clean(change.run_id)} ({commit}{_minute(change.start_time)} UTC)"
+    label = f"  {number}. " if len(trend.changes) > 1 else "  "
+    blanks = " " * len(label)
+    worse = change.after > change.before if trend.unit != "share" else change.after < change.before
+    answer = wrap(
+        f"{by} {where}: {show(change.before)} → {show(change.after)}", width, first=label, rest=blanks
+    )
+    sure = []
+    if change.low is not None and change.high is not None:
+        sure.append(f"95% confidence: {_between(trend, change.low, change.high)}")
+    sure.append(f"noise alone does that in {_odds(change.chance)}")
+    margin = max(change.at - change.earliest, change.latest - change.at)
+    if margin:
+        sure.append(f"it may have begun {count_text(margin, 'run')} away")
+    return [
+        *(ink("bad" if worse else "good", line) for line in answer),
+        *wrap("; ".join(sure) + ".", width, first=blanks, rest=blanks),
+        *wrap(_cause(change), width, first=blanks, rest=blanks),
+    ]
+
+
+def _cause(change: Change) -> str:
+    """What is new in the run where a step began."""
+    if not change.differences:
+        return "Same commit, manifest, host, Python and target as the run before."
+    found = [f"{d.what} {_short(d.what, d.before)} → {_short(d.what, d.after)}" for d in change.differences]
+    return f"New against the run before: {', '.join(found)}."
+
+
+def _short(what: str, value: str | None) -> str:
+    if value is None:
+        return "unknown"
+    return clean(value[:10] if what in {"commit", "manifest"} else value)
+
+
+def _commit(of: Change | Point) -> str:
+    """`54c56c9a9c`, with a plus where files had been changed since."""
+    if of.git_commit is None:
+        return ""
+    return f"{clean(of.git_commit[:10])}{'+' if of.git_dirty else ''}"
+
+
+def _minute(timestamp: str | None) -> str:
+    """`2026-05-20 03:52`."""
+    return moment_text(timestamp)[:16] if timestamp else "unknown"
+
+
+def _by(trend: Trend, change: float) -> str:
+    """`18% slower`."""
+    more, less = _WORDS[trend.unit]
+    return f"{_size(trend, abs(change))} {more if change >= 0 else less}"
+
+
+def _between(trend: Trend, low: float, high: float) -> str:
+    """`14% to 23% slower`; bounds of both signs each with its word."""
+    if low < 0 < high:
+        return f"{_by(trend, low)} to {_by(trend, high)}"
+    near, far = sorted((abs(low), abs(high)))
+    more, less = _WORDS[trend.unit]
+    return f"{_size(trend, near)} to {_size(trend, far)} {more if high > 0 else less}"
+
+
+def _size(trend: Trend, size: float) -> str:
+    """How much more or less: `18%`, `25 times`, or the number itself."""
+    if trend.unit == "count":
+        return _number(size)
+    if trend.unit == "share":
+        return _number(size * 100)
+    return format_percent(size) if size < 10 else f"{size + 1:.3g} times"
+
+
+def _number(value: float) -> str:
+    """Two digits of small numbers, whole large ones."""
+    if value >= 10 or value == int(value):
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
+def _odds(chance: float) -> str:
+    if chance < 1e-6:
+        return "less than 1 of 1,000,000 histories"
+    return f"1 of {round(1 / chance):,} histories"
+
+
+def _value_text(trend: Trend) -> Callable[[float], str]:
+    if trend.unit == "money":
+        return lambda value: money_text(value, trend.currency)
+    texts: dict[str, Callable[[float], str]] = {
+        "seconds": format_duration, "bytes": format_bytes, "share": format_percent, "count": _number,
+    }  # fmt: skip
+    return texts[trend.unit]
+
+
+def _plot(trend: Trend, width: int, ascii_only: bool) -> list[str]:
+    values = [point.value for point in trend.points]
+    levels = [level.typical for level in trend.levels]
+    low, high = scale_of(values, levels)
+    factor, suffix = _axis(trend, high)
+
+    def label(value: float, gap: float) -> str:
+        decimals = max(0, -math.floor(math.log10(gap) + 1e-9))
+        plain = decimals <= 6 and abs(value) < 1e9
+        return f"{value:,.{decimals}f}{suffix}" if plain else f"{value:.3g}{suffix}"
+
+    rows = plot(
+        [value * factor for value in values],
+        width=width,
+        height=HEIGHT,
+        label=label,
+        lines=[]
+        if trend.drift is not None
+        else [
+            Line(level.first, level.first + level.runs - 1, level.typical * factor) for level in trend.levels
+        ],
+        marks=[change.at for change in trend.changes],
+        ascii_only=ascii_only,
+    )
+    outside = [value for value in values if not low <= value <= high]
+    if outside:
+        show, far = _value_text(trend), max(outside, key=lambda value: abs(value - high))
+        rows.append(f"Off the scale: {count_text(len(outside), 'run')}, up to {show(far)}.")
+    return rows
+
+
+def _axis(trend: Trend, high: float) -> tuple[float, str]:
+    """By what values are multiplied on the axis, and what is written after them."""
+    if trend.unit == "seconds":
+        steps = [(3600.0, " h"), (60.0, " min"), (1.0, " s"), (1e-3, " ms"), (1e-6, " µs")]
+        size, suffix = next((step for step in steps if high >= 2 * step[0]), steps[-1])
+        return 1 / size, suffix
+    if trend.unit == "bytes":
+        power = min(max(int(math.log2(high) // 10), 0), 6) if high >= 1 else 0
+        return 1 / 1024**power, f" {('', 'K', 'M', 'G', 'T', 'P', 'E')[power]}{'iB' if power else 'B'}"
+    return (
+        (100.0, "%")
+        if trend.unit == "share"
+        else (1.0, f" {clean(trend.currency)}" if trend.currency else "")
+    )
+
+
+def _levels(trend: Trend, width: int, ink: Ink) -> list[str]:
+    show = _value_text(trend)
+    rows: list[tuple[str, ...]] = []
+    for number, level in enumerate(trend.levels):
+        point, change = trend.points[level.first], trend.changes[number - 1] if number else None
+        rows.append(
+            (
+                clean(point.run_id), _minute(point.start_time), _commit(point), f"{level.runs:,}",
+                show(level.typical), f"{show(level.p05)} to {show(level.p95)}",
+                "" if change is None or change.change is None else _signed(trend, change.change),
+                str(number) if number else "",
+            )
+        )  # fmt: skip
+    middle = "Median" if trend.unit not in {"share", "count"} else "Mean"
+    head = ("From run", "Started", "Commit", "Runs", middle, "9 of 10 runs", "Change", "Step")
+    return _fitting(head, rows, width, ink, ("Started", "Commit"), ("Started", "9 of 10 runs", "Commit"))
+
+
+def _newest(trend: Trend, width: int, ink: Ink) -> list[str]:
+    show = _value_text(trend)
+    rows: list[tuple[str, ...]] = []
+    for point in reversed(trend.points[-NEWEST:]):
+        usual = trend.levels[point.level].typical
+        relative = trend.unit not in {"share", "count"}
+        off = point.value / usual - 1.0 if relative and usual > 0 else point.value - usual
+        rows.append(
+            (
+                clean(point.run_id), _minute(point.start_time), _commit(point), show(point.value),
+                _signed(trend, off) if trend.drift is None and (usual > 0 or not relative) else "",
+            )
+        )  # fmt: skip
+    head = ("Run", "Started", "Commit", "Value", "To its level")
+    return _fitting(head, rows, width, ink, ("Started", "Commit"), ("Started", "Commit"))
+
+
+def _signed(trend: Trend, change: float) -> str:
+    sign = "+" if change > 0 else "-" if change < 0 else "±"
+    points = " points" if trend.unit == "share" else ""
+    if trend.unit not in {"share", "count"} and change >= 10:
+        return _size(trend, change)
+    return f"{sign}{_size(trend, abs(change))}{points}"
+
+
+def _fitting(
+    head: tuple[str, ...],
+    rows: list[tuple[str, ...]],
+    width: int,
+    ink: Ink,
+    left: tuple[str, ...],
+    dispensable: tuple[str, ...],
+) -> list[str]:
+    """A table no wider than that: columns go first, then names of runs are cut."""
+    for name in ("", *dispensable):
+        if name:
+            at = head.index(name)
+            head, rows = head[:at] + head[at + 1 :], [row[:at] + row[at + 1 :] for row in rows]
+        full = table(head, rows, width=10_000, ink=Ink(False), left=left)
+        if max(map(width_of, full)) <= width:
+            break
+    return table(head, rows, width=width, ink=ink, left=left)
+
+
+def _left_out(trend: Trend, width: int) -> list[str]:
+    found = ", ".join(f"{number:,} {clean(reason)}" for reason, number in sorted(trend.left_out.items()))
+    why = (
+        " A run has none if it was killed, or its files cannot be read."
+        if "without a summary" in trend.left_out
+        else ""
+    )
+    return wrap(f"Runs left out: {found}.{why}", width, first="  ", rest="  ")

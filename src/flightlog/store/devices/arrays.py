@@ -1,0 +1,199 @@
+"""Events out of JSON documents: an array of them, an object that holds one, or a single record.
+
+An array is decoded a window at a time. A window ends where one object ends and a comma follows; that this was the
+end of an event, and not of something inside one, shows when the window decodes as an array of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flightlog.events.devices.bulk import BulkDecoder
+from flightlog.events.devices.event import TelemetryEvent
+from flightlog.store.devices.records import (
+    CHUNK_BYTES,
+    UNREADABLE,
+    CutShort,
+    RecordReader,
+    chunks_of,
+    in_batches,
+    is_object,
+    parse,
+)
+from flightlog.store.devices.tally import Tally
+
+_SPACE = b" \t\r\n"
+_TRIES = 4
+_EVENT_KEYS = frozenset(
+    {
+        "schema_version",
+        "event_type",
+        "type",
+        "memory_allocated",
+        "memory_mb",
+        "timestamp",
+        "timestamp_ns",
+    }
+)
+
+
+class TelemetryDocument:
+    """The events of one JSON document, in its order; iterate once.
+
+    A document that is no telemetry raises ValueError, strict or not. When strict, and where the document is an
+    object, it is held in memory as a whole; its events are not.
+    """
+
+    def __init__(self, path: Path, events_key: str | None, reader: RecordReader, tally: Tally) -> None:
+        self._path, self._key, self._reader, self._tally = path, events_key, reader, tally
+        self._bulk = BulkDecoder()
+        self._index = 0
+
+    def batches(self) -> Iterator[list[TelemetryEvent]]:
+        """Lists of events, none of them empty. Raises OSError."""
+        for events in self._batches():
+            if events:
+                self._tally.read += len(events)
+                yield events
+
+    def _batches(self) -> Iterator[list[TelemetryEvent]]:
+        chunks = chunks_of(self._path)
+        if self._tally.strict:
+            document = parse(b"".join(chunks))
+            yield from in_batches(self._convert(self._records(document, lambda value: value)))
+            return
+        head = next(chunks, b"").lstrip(_SPACE)
+        if head.startswith(b"["):
+            yield from self._array(head[1:], chunks)
+            return
+        members = _members(head + b"".join(chunks))
+        records = self._records(members, lambda raw: _value(bytes(raw)))
+        if isinstance(records, _Text):
+            yield from self._array(b"", _pieces(records[1:]))
+        else:
+            yield from in_batches(self._convert(records))
+
+    def _records(self, document: Any, value: Callable[[Any], Any]) -> Any:
+        """The list of records in a document; `value` gives a member's, which may be a text still."""
+        if isinstance(document, list):
+            return document
+        if not isinstance(document, Mapping):
+            raise ValueError("Telemetry payload must be a JSON object or array")  # noqa: TRY004 - it is the file
+        if self._key is not None:
+            records = value(document[self._key]) if self._key in document else None
+            if not isinstance(records, list | _Text):
+                raise ValueError(f"Top-level key '{self._key}' must contain a list of events")
+            return records
+        if "events" in document and isinstance(records := value(document["events"]), list | _Text):
+            return records
+        if _EVENT_KEYS & document.keys():
+            return [{name: _whole(value(member)) for name, member in document.items()}]
+        raise ValueError("JSON payload does not contain telemetry events")
+
+    def _array(self, window: bytes, chunks: Iterator[bytes]) -> Iterator[list[TelemetryEvent]]:
+        """The events of an array whose bracket has been read, as far as it can be read."""
+        enough, ended = CHUNK_BYTES, False
+        while not ended:
+            pieces, size = [window], len(window)
+            while size < enough and not ended:
+                piece = self._next(chunks)
+                pieces.append(piece)
+                size += len(piece)
+                ended = not piece
+            window = b"".join(pieces)
+            if ended:
+                break
+            cut, events = len(window), None
+            for _ in range(_TRIES):
+                cut = window.rfind(b"},", 0, cut)
+                events = self._window(b"[%b}]" % window[:cut]) if cut >= 0 else None
+                if events is not None or cut < 0:
+                    break
+            if events is None:
+                enough = 2 * len(window)  # a longer window ends elsewhere
+                continue
+            yield events
+            window, enough = window[cut + 2 :], CHUNK_BYTES
+        yield self._rest(window)
+
+    def _next(self, chunks: Iterator[bytes]) -> bytes:
+        try:
+            return next(chunks, b"")
+        except CutShort:  # what is missing shows at the end of the array
+            return b""
+
+    def _window(self, text: bytes) -> list[TelemetryEvent] | None:
+        events = self._bulk.array(text)
+        if events is not None:
+            self._index += len(events)
+            return events
+        try:
+            records = parse(text)
+        except UNREADABLE:
+            return None
+        return list(self._convert(records))
+
+    def _rest(self, window: bytes) -> list[TelemetryEvent]:
+        """The end of an array; of one that breaks off, every record before that."""
+        events = self._window(b"[" + window)
+        if events is not None:
+            return events
+        found: list[Any] = []
+        text = window.decode("utf-8", "replace")
+        decoder, at = json.JSONDecoder(), 0
+        try:
+            while (at := len(text) - len(text[at:].lstrip(" \t\r\n,"))) < len(text):
+                record, at = decoder.raw_decode(text, at)
+                found.append(record)
+        except UNREADABLE:
+            self._tally.tear(self._path)
+        return list(self._convert(found))
+
+    def _convert(self, records: list[Any]) -> Iterator[TelemetryEvent]:
+        if self._tally.strict:
+            for index, record in enumerate(records):
+                if not is_object(record):
+                    raise ValueError(f"Event at index {index} must be an object")
+        for record in records:
+            place = f"{self._path.name}, record {self._index}"
+            if is_object(record):
+                try:
+                    yield self._reader.event(record)
+                except ValueError as error:
+                    self._tally.skip(place, error)
+            else:
+                self._tally.skip(place, ValueError(f"Event at index {self._index} must be an object"))
+            self._index += 1
+
+
+class _Text(bytes):
+    """The JSON text of an array."""
+
+
+def _members(text: bytes) -> Any:
+    """A document's members as texts, or its value where it is no object; raises ValueError for no JSON."""
+    try:
+        return msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = parse(text)
+    if isinstance(value, dict):
+        return {name: json.dumps(member).encode() for name, member in value.items()}
+    return value
+
+
+def _value(text: bytes) -> Any:
+    bare = text.lstrip(_SPACE)
+    return _Text(bare) if bare.startswith(b"[") else parse(bare)
+
+
+def _pieces(text: bytes) -> Iterator[bytes]:
+    return (text[at : at + CHUNK_BYTES] for at in range(0, len(text), CHUNK_BYTES))
+
+
+def _whole(value: Any) -> Any:
+    return parse(value) if isinstance(value, _Text) else value

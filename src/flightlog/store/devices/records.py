@@ -1,0 +1,92 @@
+"""Records of a file to events, with what the file says of them; and the file itself, packed or not."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flightlog.events.devices.event import TelemetryEvent
+from flightlog.events.devices.records import telemetry_event_from_file_record
+
+BOM = b"\xef\xbb\xbf"
+CHUNK_BYTES = 1 << 17
+UNREADABLE = (ValueError, RecursionError)
+"""What text that is no JSON raises: broken syntax, broken UTF-8, numbers without end, nesting without end."""
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class RecordReader:
+    """How the records of a file become events: `session_id` is the session of those that name none."""
+
+    session_id: str | None
+    permissive_legacy: bool = True
+
+    def event(self, record: Mapping[str, Any]) -> TelemetryEvent:
+        """The event of a record; raises ValueError for one that breaks a rule."""
+        return telemetry_event_from_file_record(
+            record, permissive_legacy=self.permissive_legacy, default_session_id=self.session_id
+        )
+
+
+class CutShort(Exception):  # noqa: N818 - reads as what happened
+    """A packed file breaks off; everything before that was given out."""
+
+
+def chunks_of(path: Path) -> Iterator[bytes]:
+    """The file's bytes, a piece at a time, unpacked where it is gzip, whatever its name.
+
+    A byte order mark is left out. Raises OSError, and `CutShort` behind the last byte of a packed file that is
+    not whole.
+    """
+    with path.open("rb") as plain:
+        source = gzip.GzipFile(fileobj=plain) if plain.peek(2).startswith(_GZIP) else plain
+        begun = False
+        while True:
+            pieces: list[bytes] = []
+            size, cut = 0, False
+            while size < CHUNK_BYTES and not cut:
+                try:
+                    piece = source.read1(CHUNK_BYTES - size)
+                except (EOFError, zlib.error, gzip.BadGzipFile):
+                    cut = True
+                else:
+                    if not piece:
+                        break
+                    pieces.append(piece)
+                    size += len(piece)
+            if size:
+                chunk = b"".join(pieces)
+                yield chunk if begun else chunk.removeprefix(BOM)
+                begun = True
+            if cut:
+                raise CutShort
+            if size < CHUNK_BYTES:
+                return
+
+
+def parse(text: bytes) -> Any:
+    """The value of a JSON text, as Python's own parser sees it; raises one of `UNREADABLE`."""
+    return json.loads(text.decode())
+
+
+def is_object(value: Any) -> bool:
+    """Whether a JSON value is an object."""
+    return isinstance(value, Mapping)
+
+
+def in_batches(events: Iterable[TelemetryEvent], size: int = 1000) -> Iterator[list[TelemetryEvent]]:
+    """The events in lists of so many."""
+    batch: list[TelemetryEvent] = []
+    for event in events:
+        batch.append(event)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,257 @@
+"""A folder that device-memory events are appended to: segments of bounded size, the oldest given up in time."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from flightlog.errors import UsageError
+from flightlog.events.devices.checks import check_event
+from flightlog.events.devices.event import TelemetryEvent, TelemetryEventV3, TelemetryEventV4
+from flightlog.events.devices.records import telemetry_event_from_record
+from flightlog.events.devices.sessions import (
+    COMPLETED,
+    INCOMPLETE,
+    INTERRUPTED,
+    RUNNING,
+    SessionSummary,
+)
+from flightlog.store.devices.lock import FolderLock
+from flightlog.store.devices.manifest import MANIFEST, ROLLUPS, SinkManifest, SinkSegment, segment_name
+from flightlog.store.devices.resume import next_number, resume
+from flightlog.store.devices.rollups import rollups
+from flightlog.store.documents import write_document
+
+_FLAGS = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+_ENDINGS = (COMPLETED, INTERRUPTED, INCOMPLETE)
+
+
+class TelemetrySink:
+    """Appends the events of one session to a folder; a context manager, and thread-safe.
+
+    Every event is with the kernel when `append` returns, so that a killed process loses none; a power cut may
+    lose what `flush` has not waited for. A reader finds a whole manifest and whole segments at every moment,
+    perhaps with one torn line at the end.
+
+    A segment holds at most `rollover_events` events and `rollover_bytes`; only a single event that is larger
+    stands in a larger one, alone. The folder holds at most `retain_files` segments and `retain_bytes`: the oldest
+    are removed before a new line would go beyond, the one being written never.
+
+    A folder that was written before is resumed: see `resume`. One that is being written raises `UsageError`.
+    The session is the one given, or the first event's. `clock` gives Unix nanoseconds.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        session: SessionSummary | None = None,
+        *,
+        rollover_events: int = 10_000,
+        rollover_bytes: int = 64 << 20,
+        retain_files: int = 8,
+        retain_bytes: int = 512 << 20,
+        manifest_every_s: float = 2.0,
+        rollup_window_s: float = 60.0,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        if min(rollover_events, rollover_bytes, retain_files) < 1 or retain_bytes < rollover_bytes:
+            raise UsageError(
+                "a sink needs room: rollover and retention are 1 at least, and retain_bytes is not below rollover_bytes"
+            )
+        self.folder = Path(folder)
+        self._limits = rollover_events, rollover_bytes, retain_files, retain_bytes
+        self._manifest_every_s, self._window_s, self._clock = manifest_every_s, rollup_window_s, clock
+        self._guard = threading.Lock()
+        self._fd: int | None = None
+        self._pid = os.getpid()
+        self._pruned_files = self._pruned_bytes = 0
+        self._session: SessionSummary | None = None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._lock: FolderLock | None = FolderLock(self.folder)
+        try:
+            self._manifest: SinkManifest = resume(self.folder)
+            self._next = next_number(self._manifest)
+            if session is not None:
+                self._begin(session)
+            else:
+                self._write_manifest()
+        except BaseException:
+            self._lock.release()
+            raise
+
+    @property
+    def session(self) -> SessionSummary | None:
+        """The session being written; None before the first event where none was given, and once closed."""
+        return self._session
+
+    def append(self, event: TelemetryEvent | Mapping[str, Any]) -> None:
+        """Write one event, or the event of a record of v3, v2 or before.
+
+        Raises ValueError for one that is invalid, of another session, or of schema v4, which is not written;
+        `UsageError` once the sink is closed, and in a forked child; OSError where the disk refuses, and then the
+        segment is as it was.
+        """
+        if isinstance(event, TelemetryEventV4):
+            raise ValueError("a sink holds events of schema v3, which has no unknown counters")  # noqa: TRY004
+        if isinstance(event, TelemetryEventV3):
+            check_event(event)
+        else:
+            default = self._session.session_id if self._session else None
+            event = telemetry_event_from_record(event, default_session_id=default)
+        line = msgspec.json.encode(event) + b"\n"
+        with self._guard:
+            self._require_open()
+            if self._session is None:
+                self._begin(_session_of(event))
+            elif event.session_id != self._session.session_id:
+                raise ValueError(
+                    f"this sink writes session {self._session.session_id}, not {event.session_id}"
+                )
+            self._make_room(len(line))
+            self._write(line)
+            if time.monotonic() - self._manifest_written_s >= self._manifest_every_s:
+                self._write_manifest()
+
+    def flush(self) -> None:
+        """Wait until the disk has every event, and bring the manifest up to date."""
+        with self._guard:
+            self._require_open()
+            if self._fd is not None:
+                os.fsync(self._fd)
+            self._write_manifest(durable=True)
+
+    def close(self, status: str = COMPLETED) -> None:
+        """End the session with this status, and write the rollups; may be called again."""
+        if status not in _ENDINGS:
+            raise UsageError(f"a session ends {', '.join(_ENDINGS[:-1])} or {_ENDINGS[-1]}, not {status!r}")
+        with self._guard:
+            if self._lock is None or self._pid != os.getpid():
+                return
+            self._end_segment()
+            if self._session is not None:
+                self._put(msgspec.structs.replace(self._session, status=status, ended_at_ns=self._clock()))
+                self._session = None
+            self._write_manifest(durable=True)
+            write_document(
+                self.folder / ROLLUPS,
+                rollups(
+                    self.folder,
+                    self._manifest,
+                    window_ns=int(self._window_s * 1e9),
+                    generated_at_ns=self._clock(),
+                    pruned_segments=self._pruned_files,
+                    pruned_bytes=self._pruned_bytes,
+                ),
+            )
+            self._lock.release()
+            self._lock = None
+
+    def __enter__(self) -> TelemetrySink:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(COMPLETED if kind is None else INTERRUPTED)
+
+    # Everything below runs under the guard.
+
+    def _require_open(self) -> None:
+        if self._lock is None:
+            raise UsageError(f"the sink of {self.folder} is closed")
+        if self._pid != os.getpid():
+            raise UsageError(
+                f"the sink of {self.folder} belongs to process {self._pid}: open one of your own"
+            )
+
+    def _begin(self, session: SessionSummary) -> None:
+        self._session = msgspec.structs.replace(session, status=RUNNING, ended_at_ns=None)
+        self._put(self._session)
+        self._write_manifest()
+
+    def _put(self, session: SessionSummary) -> None:
+        others = [other for other in self._manifest.sessions if other.session_id != session.session_id]
+        self._manifest.sessions = sorted(
+            [*others, session], key=lambda other: (other.started_at_ns, other.session_id)
+        )
+
+    def _make_room(self, size: int) -> None:
+        """See to it that a line of this size fits: into the segment, and into the folder."""
+        events, most, files, total = self._limits
+        segments = self._manifest.segments
+        current = segments[-1] if self._fd is not None else None
+        full = current is not None and (
+            current.event_count >= events or (current.event_count and current.size_bytes + size > most)
+        )
+        if full:
+            self._end_segment()
+        keep = 1 if self._fd is not None else 0
+        gone: list[SinkSegment] = []
+        while len(segments) > keep and (
+            len(segments) + (1 - keep) > files
+            or sum(segment.size_bytes for segment in segments) + size > total
+        ):
+            gone.append(segments.pop(0))
+        if self._fd is None:
+            self._begin_segment()
+        elif gone:
+            self._write_manifest()
+        for segment in gone:  # the manifest does not name them any more
+            (self.folder / segment.filename).unlink(missing_ok=True)
+            self._pruned_files += 1
+            self._pruned_bytes += segment.size_bytes
+
+    def _begin_segment(self) -> None:
+        assert self._session is not None
+        name = segment_name(self._next)
+        self._fd = os.open(self.folder / name, _FLAGS, 0o644)
+        self._next += 1
+        self._manifest.segments.append(SinkSegment(name, closed=False, session_id=self._session.session_id))
+        self._write_manifest()
+
+    def _end_segment(self) -> None:
+        if self._fd is not None:
+            os.fsync(self._fd)
+            os.close(self._fd)
+            self._fd = None
+            self._manifest.segments[-1].closed = True
+
+    def _write(self, line: bytes) -> None:
+        assert self._fd is not None
+        segment = self._manifest.segments[-1]
+        try:
+            written = os.write(self._fd, line)
+            while written < len(line):
+                written += os.write(self._fd, line[written:])
+        except BaseException:
+            os.ftruncate(self._fd, segment.size_bytes)
+            raise
+        segment.event_count += 1
+        segment.size_bytes += len(line)
+
+    def _write_manifest(self, *, durable: bool = False) -> None:
+        write_document(self.folder / MANIFEST, self._manifest, durable=durable)
+        self._manifest_written_s = time.monotonic()
+
+
+def _session_of(event: TelemetryEvent) -> SessionSummary:
+    return SessionSummary(
+        session_id=event.session_id,
+        status=RUNNING,
+        started_at_ns=event.timestamp_ns,
+        ended_at_ns=None,
+        host=event.host,
+        pid=event.pid,
+        job_id=event.job_id,
+        rank=event.rank,
+        local_rank=event.local_rank,
+        world_size=event.world_size,
+        source="flightlog.sink",
+    )

@@ -1,0 +1,233 @@
+"""An index of a folder of runs: what `run.json` and `summary.json` of each say, without opening those that stayed.
+
+The index is a cache and never the truth. A document counts as unchanged while size, times and inode are as they were
+when it was read; then what was read is used, else it is read again. So runs may be removed, changed, restored or
+half-copied by anybody, and answers are those of a reader without an index.
+
+Two rules keep that exact. A document that says `running` is read every time. And what was written so recently that
+the file system's clock could not tell a second change from the first is used, but not kept.
+
+Small folders get no index, since reading them is as fast, unless events had to be read. `store/index_file.py` says
+where it is kept, and how.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple
+
+import msgspec
+
+from flightlog.store import layout
+from flightlog.store.documents import Document, decode_document
+from flightlog.store.figures import Figures, decode_figures, kept_names
+from flightlog.store.index_file import Draft, Entry, encode_index, index_file, load_index
+from flightlog.store.layout import RunInfo
+from flightlog.store.stamps import Stamp, all_files, stamp_at, stamp_of
+
+WORTHWHILE = 50
+"""Folders with fewer runs get no index for their documents alone."""
+SETTLED_NS = 3_000_000_000
+"""Longer than the coarsest step in which a file system counts time (two seconds, on FAT)."""
+
+Reckon = Callable[[Path], Figures | None]
+"""Gives the figures of a run from its events."""
+
+
+class RunIndex:
+    """One look at the documents of the runs of a folder, at those that stayed as they were through the index.
+
+    Used in a `with`, which keeps what was read for the next time. Results are in the order of the paths asked for, which
+    must be among those given. A disk that refuses the index costs nothing but time: `problem` says why.
+    """
+
+    def __init__(
+        self,
+        runs_dir: Path,
+        paths: Sequence[Path],
+        *,
+        file: Path | None = None,
+        worthwhile: int = WORTHWHILE,
+        settled_ns: int = SETTLED_NS,
+    ) -> None:
+        self.file = index_file(runs_dir) if file is None else file
+        self._elsewhere = file is None and self.file.parent != runs_dir
+        self.opened = 0
+        """Documents that were opened, since the index did not have them."""
+        self.problem: str | None = None
+        """Why what was read could not be kept."""
+        self._settled_ns = settled_ns
+        self._known = load_index(self.file)
+        self._kept = len(paths) >= worthwhile or bool(self._known)
+        self._draft: Draft | None = None
+        self._changed = False
+        self._names = [path.name for path in paths]
+        self._infos: dict[str, Document[RunInfo]] = {}
+
+    def __enter__(self) -> RunIndex:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.save()
+
+    def infos(self, paths: Iterable[Path]) -> list[Document[RunInfo]]:
+        """`run.json` of each run, as `read_document` gives it."""
+        return [self._info(path) for path in paths]
+
+    def figures(
+        self, paths: Iterable[Path], task: str | None = None, reckon: Reckon | None = None
+    ) -> list[Figures | None]:
+        """What `summary.json` of each run says; None where there is none, or it is of another run.
+
+        `task` is the name of a task that the figures shall hold if the run has it, whatever the number of names. `reckon`
+        gives the figures of an ended run without summary, from its events; they are kept while no file changes.
+        """
+        return [self._figures(path, task, reckon) for path in paths]
+
+    def save(self) -> None:
+        """Keep what was read. Never raises for what the disk does."""
+        draft, self._draft = self._draft, None
+        if draft is None:
+            return
+        if not self._changed:
+            draft.drop()
+            return
+        listed = {name for name in self._names if name.isascii() or _is_text(name)}
+        kept = {name: entry for name, entry in self._known.items() if name in listed}
+        try:
+            draft.publish(encode_index(kept), self.file)
+            self._changed = False
+        except OSError as error:
+            self.problem = f"{self.file}: {error.strerror or error}"
+            draft.drop()
+
+    def _info(self, path: Path) -> Document[RunInfo]:
+        found = self._infos.get(path.name)
+        if found is None:
+            found = self._infos[path.name] = self._look(path)
+        return found
+
+    def _look(self, path: Path) -> Document[RunInfo]:
+        file = f"{path}{os.sep}{layout.RUN}"
+        entry, stamp = self._known.get(path.name), stamp_at(file)
+        same = entry is not None and stamp is not None and entry.run_stamp == stamp
+        if entry is not None and same and not _runs(entry):
+            return Document(entry.info, entry.problem)
+        read = self._read(file, storable=not same and self._looks_settled(stamp))
+        if read.data is None:
+            return Document(None, f"{layout.RUN}: {read.problem}")
+        found = decode_document(read.data, RunInfo, layout.RUN)
+        if read.stamp is not None:
+            entry = self._known.setdefault(path.name, Entry())
+            entry.run_stamp, entry.info, entry.problem = read.stamp, found.value, found.problem
+            self._changed = True
+        return found
+
+    def _figures(self, path: Path, task: str | None, reckon: Reckon | None) -> Figures | None:
+        file = f"{path}{os.sep}{layout.SUMMARY}"
+        entry, stamp = self._known.get(path.name), stamp_at(file)
+        info = self._info(path).value
+        if stamp is None:
+            over = info is not None and info.status in layout.ENDED
+            return self._reckoned(path, entry, task, reckon) if over and reckon is not None else None
+        if entry is not None and entry.summary_stamp == stamp:
+            found = _decode(entry.figures)
+        else:
+            found = self._read_figures(path.name, file, stamp)
+        if found is not None and _lacks(found, task):
+            data = self._read(file, storable=False).data
+            found = None if data is None else decode_figures(data, keep=found.names)
+        return found if found and info and found.run_id in {None, info.run_id} else None
+
+    def _reckoned(self, path: Path, entry: Entry | None, task: str | None, reckon: Reckon) -> Figures | None:
+        before = all_files(path)
+        if entry is not None and entry.events_digest is not None and entry.events_digest == before.digest:
+            found = _decode(entry.figures)
+            if found is not None and not _lacks(found, task):
+                return found
+        self._kept = True  # worth it even for one run
+        storable = self._looks_settled(before.newest)
+        now_ns = self._file_system_time() if storable else None
+        self.opened += 1
+        found = reckon(path)
+        settled = now_ns is not None and before.newest.changed_ns + self._settled_ns < now_ns
+        if settled and found is not None and before == all_files(path):
+            entry = self._known.setdefault(path.name, Entry())
+            entry.events_digest, entry.summary_stamp = before.digest, None
+            entry.figures = msgspec.Raw(msgspec.json.encode(kept_names(found)))
+            self._changed = True
+        return found
+
+    def _read_figures(self, name: str, file: str, stamp: Stamp) -> Figures | None:
+        read = self._read(file, storable=self._looks_settled(stamp))
+        if read.data is None:
+            return None
+        found = decode_figures(read.data)
+        if read.stamp is not None:
+            entry = self._known.setdefault(name, Entry())
+            entry.summary_stamp, entry.events_digest = read.stamp, None
+            entry.figures = msgspec.Raw(msgspec.json.encode(found))
+            self._changed = True
+        return found
+
+    def _looks_settled(self, stamp: Stamp | None) -> bool:
+        """Whether a document may be old enough to be kept, by the clock of this host: a draft is not made in vain."""
+        newest_ns = 0 if stamp is None else stamp.changed_ns
+        return self._kept and newest_ns + self._settled_ns < time.time_ns()
+
+    def _read(self, file: str, *, storable: bool) -> _Read:
+        """A document's bytes; with a stamp where they may be kept."""
+        now_ns = self._file_system_time() if storable else None
+        self.opened += 1
+        try:
+            with open(file, "rb", buffering=0) as source:  # noqa: PTH123 - thousands of them
+                before = stamp_of(os.fstat(source.fileno()))
+                data = source.read()
+                after = stamp_of(os.fstat(source.fileno()))
+        except OSError as error:
+            return _Read(None, None, error.strerror or str(error))
+        settled = now_ns is not None and before.changed_ns + self._settled_ns < now_ns
+        return _Read(data, before if settled and before == after else None)
+
+    def _file_system_time(self) -> int | None:
+        """A time before any reading, by the clock that stamps the files; None where nothing can be kept."""
+        if self._draft is None and self.problem is None:
+            try:
+                self._draft = Draft(self.file, make_folder=self._elsewhere)
+            except OSError as error:
+                self.problem = f"{self.file}: {error.strerror or error}"
+        return self._draft.made_ns if self._draft is not None else None
+
+
+def _lacks(figures: Figures, task: str | None) -> bool:
+    """Whether a task that is asked for may be among the names that are not kept."""
+    return task is not None and task not in figures.tasks and not figures.complete
+
+
+def _is_text(name: str) -> bool:
+    """Whether a folder's name can be written down: its bytes may be in another encoding."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _runs(entry: Entry) -> bool:
+    return entry.info is not None and entry.info.status == "running"
+
+
+class _Read(NamedTuple):
+    data: bytes | None
+    stamp: Stamp | None
+    problem: str | None = None
+
+
+def _decode(figures: msgspec.Raw) -> Figures | None:
+    return msgspec.json.decode(figures, type=Figures | None)

@@ -1,0 +1,62 @@
+"""Runs as tables: a private DuckDB connection with a view a stream, and the views derived from them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from flightlog.store.tables_runs import create_runs
+from flightlog.store.tables_scans import union
+from flightlog.store.tables_streams import StreamTables, open_streams, stream_of, view_names
+from flightlog.store.tables_views import DERIVED, NEEDS, STORED, attempts_of_one
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.store.run import Run
+
+
+@contextmanager
+def open_tables(
+    runs: Sequence[Run], *, only: Collection[str] | None = None
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A private in-memory connection with the tables of all these runs; `only` names the views that are needed.
+
+    Raw views, one a stream, hold every event once: `task_events`, `span_events`, `workers`, `resources`, `cache`,
+    `failures`, …; users' streams under their names with `_` for `.`. Derived ones: `attempts`, `tasks`, `spans`,
+    `concurrency`, `runs`. Every one has `run_id` first, and timestamps in UTC. A run that is not closed is read as
+    it is when the connection is opened. Each use of a view reads the files anew; the connection may be used to make
+    temporary tables. It is closed, and all that was made goes away, when the context ends. Raises OSError where
+    files cannot be read.
+    """
+    with open_all(runs, only=only) as tables:
+        yield tables.connection
+
+
+@contextmanager
+def open_all(runs: Sequence[Run], *, only: Collection[str] | None = None) -> Iterator[StreamTables]:
+    """As `open_tables`, with the names of the views and of the files that they read."""
+    streams = None if only is None else _streams_for(only)
+    with open_streams(runs, only=streams) as tables:
+        if only is None or "runs" in only:
+            create_runs(tables.connection, runs)
+        one = tables.run_ids[0] if len(tables.run_ids) == 1 else None
+        for name, statement in DERIVED.items():
+            if streams is None or NEEDS[name] <= streams:
+                lean = attempts_of_one(one) if one is not None and name == "attempts" else statement
+                made = [lean] if name not in STORED or name in tables.unstored else []
+                view = union([*made, *tables.stored.get(name, ())])
+                tables.connection.execute(f"CREATE VIEW {name} AS {view}")
+        yield tables
+
+
+def table_names(runs: Sequence[Run]) -> list[str]:
+    """The names of all tables there are of these runs, the derived ones first."""
+    found = {stream for run in runs for stream in run.streams()}
+    return [*NEEDS, *sorted(view_names(found).values())]
+
+
+def _streams_for(views: Collection[str]) -> set[str]:
+    streams = {stream_of(view) for view in views if view not in NEEDS}
+    return streams.union(*(NEEDS[view] for view in views if view in NEEDS))

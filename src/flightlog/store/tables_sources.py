@@ -1,0 +1,116 @@
+"""Where the rows of a stream stand: files that DuckDB may read as they are, each line once.
+
+A run that closed in good order has one file a stream, written by the recorder itself: nothing in it is doubled,
+torn or foreign, and it is read as it is. Every other run (running, killed, half-copied, changed since) goes through
+`sift` first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flightlog.store import layout
+from flightlog.store.documents import read_document
+from flightlog.store.integrity import FileSum
+from flightlog.store.parts import Part, find_parts, writer_folders
+from flightlog.store.snapshots import current_snapshots
+from flightlog.store.tables_sift import sift
+
+if TYPE_CHECKING:
+    from flightlog.store.run import Run
+
+
+@dataclass(frozen=True)
+class Source:
+    """The files that hold the rows of one stream of one run: JSONL, or the Parquet snapshot of it."""
+
+    files: tuple[Path, ...]
+    parquet: bool = False
+    misfits: tuple[Path, ...] = ()
+    """Lines of a known kind that lack a field they must have: rows of the stream, of which no more is made."""
+
+
+class Sources:
+    """The files of one run's streams. `scratch` is a folder for what has to be written down anew.
+
+    The answer holds for the run as it is now; lines that a running run records later are not in it.
+    """
+
+    def __init__(self, run: Run, scratch: Path) -> None:
+        self._run = run
+        self._scratch = scratch
+        self._parts = find_parts(run.path)
+        self._snapshots = current_snapshots(run.path, self._parts)
+
+    @cached_property
+    def _settled(self) -> bool:
+        return is_settled(self._run)
+
+    @cached_property
+    def _noted(self) -> tuple[dict[str, FileSum], int]:
+        """The sizes of the files when the run closed, and when that was; nothing if something happened to it."""
+        run = self._run
+        odd = any(one.died or one.lost or one.reasons or not one.closed for one in run.writers())
+        file = run.path / layout.CHECKSUMS
+        if (
+            odd
+            or not run.writers()
+            or run.status not in layout.ENDED
+            or (run.path / layout.SEGMENTS).exists()
+        ):
+            return {}, 0
+        sums = read_document(file, dict[str, FileSum]).value
+        return (sums, file.stat().st_mtime_ns) if sums is not None else ({}, 0)
+
+    def streams(self) -> list[str]:
+        """The streams there are files of, by name."""
+        return sorted(self._parts)
+
+    def parts(self, stream: str) -> list[Part]:
+        """The files of lines of a stream."""
+        return self._parts.get(stream, [])
+
+    def view(self, name: str) -> Path | None:
+        """The snapshot of a derived view, where it is current."""
+        return self._snapshots.get(f"views/{name}")
+
+    def source(self, stream: str, *, snapshots: bool = True) -> Source:
+        """The files of a stream; none where the run has no such stream. Raises OSError.
+
+        Without `snapshots` the files of lines are named, even where a snapshot is current.
+        """
+        parts = self._parts.get(stream, [])
+        snapshot = self._snapshots.get(stream)
+        if snapshot is not None and snapshots:
+            return Source((snapshot,), parquet=True)
+        if not parts:
+            return Source(())
+        if len(parts) == 1 and self._is_sealed(parts[0]):
+            return Source((parts[0].path.absolute(),))
+        sifted = sift(self._run.path, stream, self._scratch, settled=self._settled)
+        return Source(sifted.files, misfits=sifted.misfits)
+
+    def _is_sealed(self, part: Part) -> bool:
+        """Whether a file is as it was when the run closed, and nothing happened to its making.
+
+        That is so where every writer closed by itself and lost nothing, the segments are gone, and the file has
+        the size that was noted and was not written to since.
+        """
+        sums, closed = self._noted
+        expected = sums.get(part.path.name)
+        if expected is None or part.writer is not None or part.path.is_symlink():
+            return False
+        stat = part.path.stat()
+        return stat.st_size == expected.size_bytes and stat.st_mtime_ns <= closed
+
+
+def is_settled(run: Run) -> bool:
+    """Whether nobody writes into the run any more; of a writer that left no word of itself, that is not known."""
+    if run.status in {"running", "unknown"}:
+        return False
+    known = {writer.writer: writer for writer in run.writers()}
+    folders = {writer for _, writer in writer_folders(run.path)}
+    return folders <= known.keys() and not any(map(run.observer.writer_alive, known.values()))

@@ -1,0 +1,71 @@
+"""Calibration loops, from the span names that calibration code records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from building import at, make_run
+
+from flightlog.analyze.calibration import CalibrationLoop, Iteration
+from flightlog.analyze.report import report_on
+from flightlog.events import Event, SpanEvent
+from flightlog.store.run import Run
+
+
+def span(
+    name: str, span_id: str, parent: str | None, since: float, lasted: float, **more: object
+) -> SpanEvent:
+    return SpanEvent(
+        timestamp=at(since),
+        name=name,
+        span_id=span_id,
+        parent_id=parent,
+        duration_s=lasted,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def turn(number: int, since: float, loss: float | None) -> list[Event]:
+    one = f"i{number}"
+    tell: dict[str, object] = {"n_trials": 4} | ({} if loss is None else {"min_loss": loss})
+    return [
+        span("algorithm.ask", f"{one}a", one, since, 0.5, metrics={"n_params": 4}),
+        span("simulation.submit_batch", f"{one}s", one, since + 0.5, 0.25, metrics={"n_submitted": 4}),
+        span("simulation.gather", f"{one}g", one, since + 0.75, 2.0, metrics={"n_results": 4}),
+        span("algorithm.tell", f"{one}t", one, since + 2.75, 0.125, metrics=tell),
+        span("calibration.iteration", one, "job", since, 3.0, tags={"iteration": str(number)}),
+    ]
+
+
+def test_a_loop_is_read_from_its_spans(tmp_path: Path) -> None:
+    events = [
+        event
+        for n, loss in ((1, 0.5), (2, None), (3, 0.75), (4, 0.25))
+        for event in turn(n, 3.0 * (n - 1), loss)
+    ]
+    events.append(span("calibration.job", "job", None, 0, 15.0, tags={"job_id": "flu"}))
+    [loop] = report_on(Run(make_run(tmp_path, events, end_time=at(15), duration_s=15.0))).calibration
+    assert loop == CalibrationLoop(
+        job="flu", iterations=4, open=False, duration_s=15.0, iterations_s=12.0, ask_s=2.0, submit_s=1.0,
+        gather_s=8.0, tell_s=0.5, other_s=0.5, trials=16, trials_per_minute=64.0, best_loss=0.25,
+        best_iteration="4", listed=loop.listed,
+    )  # fmt: skip
+    assert [(one.iteration, one.min_loss, one.best_loss) for one in loop.listed] == [
+        ("1", 0.5, 0.5), ("2", None, 0.5), ("3", 0.75, 0.5), ("4", 0.25, 0.25),
+    ]  # fmt: skip
+    assert loop.listed[0] == Iteration(
+        iteration="1", started_at=at(0), open=False, duration_s=3.0, ask_s=0.5, submit_s=0.25, gather_s=2.0,
+        tell_s=0.125, trials=4, min_loss=0.5, best_loss=0.5,
+    )  # fmt: skip
+
+
+def test_iterations_without_a_job_or_metrics_are_a_loop_all_the_same(tmp_path: Path) -> None:
+    events = [span("calibration.iteration", f"i{n}", None, 2.0 * n, 1.0) for n in range(3)]
+    [loop] = report_on(Run(make_run(tmp_path, events))).calibration
+    assert (loop.job, loop.iterations, loop.duration_s, loop.other_s) == (None, 3, 5.0, 3.0)
+    assert (loop.trials, loop.trials_per_minute, loop.best_loss) == (None, None, None)
+    assert [one.iteration for one in loop.listed] == ["1", "2", "3"]
+
+
+def test_a_run_without_such_spans_has_no_loop(tmp_path: Path) -> None:
+    assert report_on(Run(make_run(tmp_path, [span("train", "t", None, 0, 1.0)]))).calibration == []

@@ -1,0 +1,97 @@
+"""Figures reckoned from events are those that the summary of the same run holds."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from building import at, make_run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from flightlog.analyze.event_figures import figures_of_events
+from flightlog.analyze.summary import summarize, summary_bytes
+from flightlog.events import (
+    CacheLookup,
+    CostEstimate,
+    Event,
+    ResourceSample,
+    TaskCancelled,
+    TaskCompleted,
+    TaskFailed,
+    TaskRetried,
+    TaskStarted,
+    TaskSubmitted,
+)
+from flightlog.store.figures import Figures, decode_figures
+from flightlog.store.run import Run
+
+ENDS = ["completed", "failed", "retried", "cancelled", "running", "pending"]
+
+
+def life(number: int, task: str, end: str, duration_s: float | None, peak: int | None) -> list[Event]:
+    named = {"task": task, "task_id": str(number)}
+    used = {"args": {}, "worker": "w1", "duration_s": duration_s, "cpu_s": duration_s, "peak_rss_bytes": peak}
+    start, stop = at(number), at(number + 1)
+    events: list[Event] = [TaskSubmitted(timestamp=start, args={}, **named)]
+    if end != "pending":
+        events.append(TaskStarted(timestamp=start, worker="w1", queue_s=0.0, **named))
+    failed = {"error_type": "ValueError", "error_message": "no"}
+    if end == "completed":
+        events.append(TaskCompleted(timestamp=stop, **named, **used))
+    elif end == "failed":
+        events.append(TaskFailed(timestamp=stop, **named, **used, **failed))
+    elif end == "cancelled":
+        events.append(TaskCancelled(timestamp=stop, **named, **used))
+    elif end == "retried":
+        again = {"attempt": 2}
+        events += [
+            TaskFailed(timestamp=stop, **named, **used, **failed),
+            TaskRetried(timestamp=stop, reason="no", **named),
+            TaskStarted(timestamp=stop, worker="w1", queue_s=0.0, **named, **again),
+            TaskCompleted(timestamp=at(number + 2), **named, **used, **again),
+        ]
+    return events
+
+
+lives = st.lists(
+    st.tuples(
+        st.sampled_from(["sim", "plot"]),
+        st.sampled_from(ENDS),
+        st.none() | st.floats(0, 1e4),
+        st.none() | st.integers(0, 2**40),
+    ),
+    max_size=8,
+)
+others = st.lists(
+    st.one_of(
+        st.builds(CacheLookup, task=st.just("sim"), result=st.sampled_from(["hit", "miss", "bypass"]), key=st.just("k")),
+        st.builds(
+            ResourceSample, scope=st.sampled_from(["worker", "node"]), host=st.just("n"), cpu_percent=st.none(),
+            pid=st.just(1), rss_bytes=st.none() | st.integers(0, 99), peak_rss_bytes=st.none() | st.integers(0, 99),
+        ),
+        st.builds(
+            CostEstimate, item=st.sampled_from("ab"), amount=st.none() | st.floats(0, 9),
+            currency=st.sampled_from(["EUR", "USD"]), provider=st.none(),
+        ),
+    ),
+    max_size=5,
+)  # fmt: skip
+
+
+@given(lives, others)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_events_and_summary_give_the_same_figures(tmp_path_factory, tasks, more):
+    events = [event for number, one in enumerate(tasks) for event in life(number, *one)]
+    path = make_run(tmp_path_factory.mktemp("runs"), [*events, *more])
+    expected = decode_figures(summary_bytes(summarize(Run(path))))
+    found = figures_of_events(path)
+    assert isinstance(found, Figures)
+    assert msgspec.to_builtins(found) == _approx(msgspec.to_builtins(expected))
+
+
+def _approx(value):
+    if isinstance(value, dict):
+        return {name: _approx(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_approx(inner) for inner in value]
+    return pytest.approx(value, rel=1e-12) if isinstance(value, float) else value

@@ -1,0 +1,269 @@
+"""Shares, concurrency, critical path and span tree against a slow path that shares no code with them."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import plain
+import pytest
+from building import at, make_run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flightlog.analyze.report import Report, report_on
+from flightlog.demo.sweep import sweep
+from flightlog.events import (
+    Event,
+    SpanEvent,
+    TaskCancelled,
+    TaskCompleted,
+    TaskFailed,
+    TaskQueued,
+    TaskRetried,
+    TaskStarted,
+    TaskSubmitted,
+    WorkerLaunched,
+    WorkerLost,
+    WorkerReady,
+    WorkerRemoved,
+)
+from flightlog.store.run import Run
+
+PARTS = ("run", "unfinished", "failed", "transfer", "scheduler", "startup", "idle")
+
+
+def nanoseconds(lasted: float | None) -> int:
+    return round((lasted or 0.0) * 1e9)
+
+
+def check(path: Path) -> Report:
+    """Everything a report says of the time, held against the slow path."""
+    report = report_on(Run(path))
+    check_shares(report, path)
+    check_chain(report, path)
+    held = [one for one in plain.attempts(path) if one["began"] is not None]
+    assert (report.concurrency is None) == (not held)
+    if report.concurrency is not None:
+        assert report.concurrency.running == pytest.approx(plain.running(path, 60), abs=1e-9)
+    assert report.details is not None
+    found = {
+        (node.task, tuple(node.path)): (
+            node.count,
+            *map(nanoseconds, (node.total_s, node.wall_s, node.self_s)),
+        )
+        for node in report.details.span_tree.nodes
+    }
+    assert found == plain.tree(path)
+    return report
+
+
+def check_shares(report: Report, path: Path) -> None:
+    slow = plain.shares(path)
+    if report.time is None or report.time.basis == "wall":
+        assert slow == {}
+        return
+    assert report.time.by_worker.keys() == slow.keys()
+    for name, parts in slow.items():
+        split = report.time.by_worker[name]
+        found = {part: nanoseconds(getattr(split, f"{part}_s")) for part in PARTS}
+        assert found == {
+            "run": parts["run"], "unfinished": parts["unfinished"], "failed": parts["failed"], "transfer": 0,
+            "scheduler": parts["scheduler"], "startup": parts["startup"], "idle": parts["behind"] + parts["alone"],
+        }  # fmt: skip
+        assert (nanoseconds(split.idle_behind_s), nanoseconds(split.idle_alone_s)) == (
+            parts["behind"], parts["alone"],
+        )  # fmt: skip
+        assert sum(found.values()) == nanoseconds(split.total_s)
+    whole = report.time.whole
+    assert sum(nanoseconds(getattr(whole, f"{part}_s")) for part in PARTS) == nanoseconds(whole.total_s)
+    assert (whole.uptime_s, whole.busy_s) == (report.workers.uptime_s, report.workers.busy_s)
+
+
+def check_chain(report: Report, path: Path) -> None:
+    held = [one for one in plain.attempts(path) if one["began"] is not None]
+    if not held:
+        assert report.critical_path is None or report.critical_path.of == "spans"
+        return
+    chain = report.critical_path
+    assert chain is not None
+    slow = plain.Path_(path)
+    assert {(part.kind, part.name): nanoseconds(part.seconds) for part in chain.parts} == slow.parts()
+    assert sum(nanoseconds(part.seconds) for part in chain.parts) == nanoseconds(chain.wall_s)
+    assert nanoseconds(chain.wall_s) == slow.until - slow.start
+    for part in chain.parts:
+        if part.saves_s is not None:
+            assert nanoseconds(part.saves_s) == slow.saved(part.name)
+            assert part.kind == "task"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = sweep(tmp_path_factory.mktemp("demo") / "runs", 12, workers=2).path
+    assert path is not None
+    return path
+
+
+def test_the_demos_numbers_are_those_of_the_slow_path(demo: Path) -> None:
+    report = check(demo)
+    assert report.time is not None
+    assert report.time.whole.attempts == 14
+    assert report.workers.efficiency == pytest.approx(report.time.whole.run_s / report.time.whole.uptime_s)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_damaged_run_gives_what_is_left_of_it(demo: Path, tmp_path: Path, seed: int) -> None:
+    path = tmp_path / demo.name
+    shutil.copytree(demo, path)
+    dice = random.Random(seed)
+    for stream in ("tasks", "workers", "spans"):
+        file = path / f"{stream}.jsonl"
+        lines = file.read_bytes().splitlines(keepends=True)
+        kept = [line for line in lines if dice.random() > 0.15]
+        kept += dice.sample(kept, len(kept) // 5)  # some stand twice
+        dice.shuffle(kept)
+        if kept:
+            kept[-1] = kept[-1][: dice.randrange(len(kept[-1]))]  # and the last is torn
+        file.write_bytes(b"".join(kept))
+    check(path)
+
+
+class Clock:
+    """Tenths of a second, and no moment twice: of two at one moment nobody can say which came first."""
+
+    def __init__(self) -> None:
+        self.ticks = 0
+
+    def __call__(self, tenths: int) -> str:
+        self.ticks += 1
+        return at(tenths / 10 + self.ticks / 1e6)
+
+
+WORKERS = ("w1", "w2", "w3")
+tenths = st.integers(0, 80)
+
+
+@st.composite
+def a_task(draw: st.DrawFn) -> dict[str, Any]:
+    return {
+        "name": draw(st.sampled_from(["load", "sim", "sum"])),
+        "worker": draw(st.sampled_from([*WORKERS, None])),
+        "component": draw(st.sampled_from([None, None, "cpu", "gpu"])),
+        "submitted": draw(tenths),
+        "queued": draw(st.booleans()),
+        "waits": draw(st.integers(0, 20)),
+        "lasts": draw(st.integers(0, 30)),
+        "ends": draw(
+            st.sampled_from(["completed", "completed", "failed", "cancelled", "running", "pending"])
+        ),
+        "retried": draw(st.booleans()),
+        "measured": draw(st.booleans()),
+        "needs": draw(st.integers(0, 3)),
+    }
+
+
+@st.composite
+def a_worker(draw: st.DrawFn) -> dict[str, Any]:
+    return {
+        "launched": draw(st.none() | tenths),
+        "ready": draw(st.none() | st.integers(0, 20)),
+        "ends": draw(st.sampled_from(["removed", "lost", None])),
+        "gone": draw(st.integers(0, 60)),
+        "component": draw(st.sampled_from([None, None, "cpu", "gpu"])),
+    }
+
+
+def events_of(tasks: list[dict[str, Any]], crew: list[dict[str, Any]]) -> Iterator[Event]:
+    clock = Clock()
+    for n, task in enumerate(tasks):
+        ids = {"task": task["name"], "task_id": f"t{n}", "component": task["component"], "span_id": f"s{n}"}
+        needs = [f"t{other}" for other in range(max(0, n - task["needs"]), n)] if task["needs"] else []
+        moment = task["submitted"]
+        yield TaskSubmitted(timestamp=clock(moment), args={"n": n}, depends_on=needs, **ids)
+        if task["queued"]:
+            yield TaskQueued(timestamp=clock(moment), **ids)
+        if task["ends"] == "pending":
+            continue
+        attempt = 1
+        if task["retried"]:
+            moment += task["waits"]
+            yield TaskStarted(timestamp=clock(moment), worker=task["worker"], queue_s=None, **ids)
+            moment += task["lasts"]
+            yield TaskRetried(timestamp=clock(moment), reason="OSError", **ids)
+            attempt = 2
+            if task["queued"]:
+                yield TaskQueued(timestamp=clock(moment + 1), attempt=attempt, **ids)
+        moment += task["waits"]
+        queue_s = None if task["queued"] else task["waits"] / 10
+        yield TaskStarted(
+            timestamp=clock(moment), worker=task["worker"], queue_s=queue_s, attempt=attempt, **ids
+        )
+        if task["ends"] == "running":
+            continue
+        ended = {
+            "timestamp": clock(moment + task["lasts"]), "args": {"n": n}, "worker": task["worker"], "attempt": attempt,
+            "duration_s": task["lasts"] / 10 if task["measured"] else None, **ids,
+        }  # fmt: skip
+        if task["ends"] == "completed":
+            yield TaskCompleted(**ended)
+        elif task["ends"] == "cancelled":
+            yield TaskCancelled(**ended)
+        else:
+            yield TaskFailed(error_type="ValueError", error_message="bad", **ended)
+    for name, worker in zip(WORKERS, crew, strict=False):
+        who = {"worker": name, "host": "n1", "pid": 1, "component": worker["component"]}
+        moment = worker["launched"] or 0
+        if worker["launched"] is not None:
+            yield WorkerLaunched(timestamp=clock(moment), **who)
+        if worker["ready"] is not None:
+            moment += worker["ready"]
+            yield WorkerReady(timestamp=clock(moment), **who)
+        if worker["ends"] == "removed":
+            yield WorkerRemoved(timestamp=clock(moment + worker["gone"]), reason=None, **who)
+        elif worker["ends"] == "lost":
+            yield WorkerLost(timestamp=clock(moment + worker["gone"]), reason="killed", **who)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.lists(a_task(), max_size=8), st.lists(a_worker(), max_size=3), st.booleans())
+def test_runs_of_any_shape_give_the_slow_paths_numbers(tasks: list, crew: list, closed: bool) -> None:
+    folder = Path(mkdtemp(prefix="flightlog-test-"))
+    facts = {} if closed else {"status": "crashed", "end_time": None, "duration_s": None, "heartbeat": at(12)}
+    ends = {"end_time": at(20), "duration_s": 20.0} if closed else {}
+    try:
+        check(make_run(folder, events_of(tasks, crew), **facts, **ends))
+    finally:
+        shutil.rmtree(folder)
+
+
+span = st.tuples(st.integers(0, 50), st.integers(0, 30), st.integers(-1, 8), st.sampled_from("abc"))
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.lists(span, min_size=1, max_size=9))
+def test_spans_of_any_shape_give_the_slow_paths_tree(spans: list) -> None:
+    folder = Path(mkdtemp(prefix="flightlog-test-"))
+    clock = Clock()
+    events = [
+        SpanEvent(
+            timestamp=clock(began), name=name, span_id=f"s{n}", duration_s=lasted / 10,
+            parent_id=f"s{parent}" if 0 <= parent < n else None,
+        )
+        for n, (began, lasted, parent, name) in enumerate(spans)
+    ]  # fmt: skip
+    try:
+        path = make_run(folder, events)
+        report = check(path)
+        assert report.time is not None
+        assert report.time.basis == "wall"
+        covered = report.spans.wall_s if max(began + lasted for began, lasted, *_ in spans) < 99 else None
+        assert covered is None or report.time.whole.run_s == pytest.approx(covered)
+        chain = report.critical_path
+        if chain is not None:
+            assert sum(nanoseconds(part.seconds) for part in chain.parts) == nanoseconds(chain.wall_s)
+    finally:
+        shutil.rmtree(folder)
