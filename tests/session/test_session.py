@@ -279,3 +279,18 @@ def test_a_thousand_finished_tasks_are_a_thousand_completed_ones(tmp_path, where
         with session_in(folder, where=where) as session:
             assert sum(session.client.gather(session.client.map(work.add, range(1000)))) == 500500
         assert counts(summary_of(session)) == {"submitted": 1000, "completed": 1000}
+
+
+def test_tasks_start_in_their_order_while_workers_are_still_coming(tmp_path):
+    marks = [str(tmp_path / name) for name in ("first", "second")]
+    with session_in(tmp_path) as session:
+        client = session.client
+        long_ones = client.map(work.touch_and_wait, marks, [str(tmp_path / "enough")] * 2)
+        short_ones = client.map(work.add, range(4))
+        for mark in marks:  # both are begun before any of the short ones is
+            work.wait_for(mark)
+        assert not any(future.done() for future in short_ones)
+        (tmp_path / "enough").touch()
+        client.gather([*long_ones, *short_ones])
+    started = sorted(events_of(session, "tasks", TaskStarted), key=lambda e: e.timestamp)
+    assert [e.task for e in started] == ["touch_and_wait"] * 2 + ["add"] * 4

@@ -55,8 +55,11 @@ class Crew:
         return next(iter(self._idle), None)
 
     def roomy(self) -> WorkerProcess | None:
-        """A worker that is busy, and could have the next attempt wait at its door."""
-        return next(iter(self._roomy), None)
+        """A worker that is busy, and could have the next attempt wait at its door.
+
+        None while others are coming: what waited there behind a long attempt would be overtaken by later ones.
+        """
+        return None if self._coming else next(iter(self._roomy), None)
 
     def with_next(self) -> list[WorkerProcess]:
         """Workers that may have an attempt waiting at their door."""

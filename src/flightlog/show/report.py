@@ -166,7 +166,8 @@ def _cache(summary: Summary) -> Section:
     if cache.bypassed:
         pairs.append(("Bypassed", off))
     if cache.saved_s is not None:
-        pairs.append(("Time saved", format_duration(cache.saved_s)))
+        more = f"none: lookups took {format_duration(-cache.saved_s)} more than they saved"
+        pairs.append(("Time saved", more if cache.saved_s < 0 else format_duration(cache.saved_s)))
     return Section("Cache", "", [Facts(pairs)])
 
 
