@@ -127,7 +127,9 @@ def bundled(
                 continue
             mark = b'{"the run":' + msgspec.json.encode(run_id) + b","
             lines = file.read_bytes().split(b"\n")  # a line feed stands in no string
-            out.writelines(mark + line[1:] + b"\n" for line in lines if line[:1] == b"{" and line[-1:] == b"}")
+            out.writelines(
+                mark + line[1:] + b"\n" for line in lines if line[:1] == b"{" and line[-1:] == b"}"
+            )
     return rest, [bundle]
 
 
