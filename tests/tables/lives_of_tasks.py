@@ -37,6 +37,11 @@ def latest(events: Iterable[Event], name: str) -> Any:
     )[1]
 
 
+def greatest(events: Iterable[Event], name: str) -> Any:
+    """What these events say, who all should say the same."""
+    return max((value for event in events if (value := getattr(event, name, None)) is not None), default=None)
+
+
 def times(events: Iterable[Event]) -> datetime | None:
     return max((at for e in events if (at := time_of(e.timestamp))), default=None)
 
@@ -60,10 +65,10 @@ def _attempt(run_id: str, task_id: str, number: int, group: list[TaskEvent]) -> 
     named = re.match(r"((?:\w+\.)*[A-Z]\w*)(?:: |$)", reason or "", re.ASCII)
     row = {
         "run_id": run_id,
-        "task": latest(group, "task"),
+        "task": greatest(group, "task"),
         "task_id": task_id,
         "attempt": number,
-        "component": latest(group, "component"),
+        "component": greatest(group, "component"),
         "state": ENDS[type(end)] if end else "failed" if retries else "running" if starts else "pending",
         "retried": bool(retries),
         "worker": latest(ends, "worker") or latest(starts, "worker"),
@@ -76,11 +81,12 @@ def _attempt(run_id: str, task_id: str, number: int, group: list[TaskEvent]) -> 
         "error_message": reason if only_retried else latest(group, "error_message"),
         "span_id": latest(ends, "span_id") or latest(starts, "span_id") or latest(group, "span_id"),
         "depends_on": latest(of(TaskSubmitted), "depends_on"),
+        "parent_id": greatest(group, "parent_id"),
         "reason": reason,
     }
     for name in (
         "duration_s", "cpu_s", "cpu_scope", "peak_rss_bytes", "rss_scope", "read_bytes", "write_bytes",
-        "result_bytes", "args", "args_digest", "metrics", "exit_code", "fingerprint", "parent_id", "tags",
+        "result_bytes", "args", "args_digest", "metrics", "exit_code", "fingerprint", "tags",
     ):  # fmt: skip
         row[name] = latest(group, name)
     return row

@@ -2,7 +2,7 @@
 
 Each statement reads `hidden.for_<view>` once, which holds the events of one stream that are as declared. Lines of one
 thing may come in any order and from several writers; where there are several of one kind, the latest that says
-anything counts.
+anything counts. Of what all lines of an attempt should agree on (task, component, parent) the greatest is taken.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 from flightlog.store.columns_found import text
 from flightlog.store.tables_spans import SPANS
 
-_ENDED = "event IN ('task_completed', 'task_failed', 'task_cancelled')"
-_TASK_KINDS = (
-    "'task_submitted', 'task_queued', 'task_started', 'task_completed', 'task_failed', 'task_cancelled', "
-    "'task_retried'"
-)
-
-_END = "CASE event WHEN 'task_completed' THEN 1 WHEN 'task_failed' THEN 2 WHEN 'task_cancelled' THEN 3 END"
-"""How an attempt ended, as a number: a text in each of very many groups takes more memory than all the rest."""
+_KIND = """
+CASE event
+    WHEN 'task_submitted' THEN 1 WHEN 'task_queued' THEN 2 WHEN 'task_started' THEN 3 WHEN 'task_retried' THEN 4
+    WHEN 'task_completed' THEN 5 WHEN 'task_failed' THEN 6 WHEN 'task_cancelled' THEN 7
+END
+"""
+"""The kinds as numbers: a text in each of very many groups takes more time and memory than all the rest."""
+_SUBMITTED, _QUEUED, _STARTED, _RETRIED, _ENDED = "kind = 1", "kind = 2", "kind = 3", "kind = 4", "kind >= 5"
 
 
 def _attempts(run: str, keys: str) -> str:
@@ -29,14 +29,14 @@ SELECT
     attempt,
     component,
     CASE
-        WHEN ended_as = 1 THEN 'completed'
-        WHEN ended_as = 2 THEN 'failed'
-        WHEN ended_as = 3 THEN 'cancelled'
-        WHEN retried THEN 'failed'
-        WHEN begun THEN 'running'
+        WHEN ended_as = 5 THEN 'completed'
+        WHEN ended_as = 6 THEN 'failed'
+        WHEN ended_as = 7 THEN 'cancelled'
+        WHEN kinds & 16 > 0 THEN 'failed'
+        WHEN kinds & 8 > 0 THEN 'running'
         ELSE 'pending'
     END AS state,
-    retried,
+    kinds & 16 > 0 AS retried,
     coalesce(worker_at_end, worker_at_start) AS worker,
     submitted_at,
     queued_at,
@@ -55,11 +55,11 @@ SELECT
     args_digest,
     metrics,
     CASE
-        WHEN ended_as IS NULL AND retried
+        WHEN ended_as IS NULL AND kinds & 16 > 0
         THEN nullif(regexp_extract(reason, '^((?:[A-Za-z0-9_]+[.])*[A-Z][A-Za-z0-9_]*)(?:: |$)', 1), '')
         ELSE error_type
     END AS error_type,
-    CASE WHEN ended_as IS NULL AND retried THEN reason ELSE error_message END AS error_message,
+    CASE WHEN ended_as IS NULL AND kinds & 16 > 0 THEN reason ELSE error_message END AS error_message,
     exit_code,
     fingerprint,
     coalesce(span_at_end, span_at_start, span_before) AS span_id,
@@ -72,19 +72,18 @@ FROM (
         {run} AS run_id,
         task_id,
         attempt,
-        arg_max(task, moment) AS task,
-        arg_max(component, moment) AS component,
-        arg_max({_END}, moment) AS ended_as,
-        bool_or(event = 'task_retried') AS retried,
-        bool_or(event = 'task_started') AS begun,
-        max(timestamp) FILTER (WHERE event = 'task_submitted') AS submitted_at,
-        max(timestamp) FILTER (WHERE event = 'task_queued') AS queued_at,
-        max(timestamp) FILTER (WHERE event = 'task_started') AS started_at,
-        max(timestamp) FILTER (WHERE event = 'task_retried') AS retried_at,
+        max(task) AS task,
+        max(component) AS component,
+        arg_max(kind, moment) FILTER (WHERE {_ENDED}) AS ended_as,
+        bit_or(1 << kind) AS kinds,
+        max(timestamp) FILTER (WHERE {_SUBMITTED}) AS submitted_at,
+        max(timestamp) FILTER (WHERE {_QUEUED}) AS queued_at,
+        max(timestamp) FILTER (WHERE {_STARTED}) AS started_at,
+        max(timestamp) FILTER (WHERE {_RETRIED}) AS retried_at,
         max(timestamp) FILTER (WHERE {_ENDED}) AS ended_at,
-        arg_max(worker, moment) FILTER (WHERE event = 'task_started') AS worker_at_start,
+        arg_max(worker, moment) FILTER (WHERE {_STARTED}) AS worker_at_start,
         arg_max(worker, moment) FILTER (WHERE {_ENDED}) AS worker_at_end,
-        arg_max(queue_s, moment) FILTER (WHERE event = 'task_started') AS queue_at_start,
+        arg_max(queue_s, moment) FILTER (WHERE {_STARTED}) AS queue_at_start,
         arg_max(queue_s, moment) FILTER (WHERE {_ENDED}) AS queue_at_end,
         arg_max(duration_s, moment) AS duration_s,
         arg_max(cpu_s, moment) AS cpu_s,
@@ -104,14 +103,14 @@ FROM (
         arg_max(fingerprint, moment) AS fingerprint,
         arg_max(reason, moment) AS reason,
         arg_max(span_id, moment) FILTER (WHERE {_ENDED}) AS span_at_end,
-        arg_max(span_id, moment) FILTER (WHERE event = 'task_started') AS span_at_start,
+        arg_max(span_id, moment) FILTER (WHERE {_STARTED}) AS span_at_start,
         arg_max(span_id, moment) AS span_before,
-        arg_max(parent_id, moment) AS parent_id,
+        max(parent_id) AS parent_id,
         arg_max(depends_on, moment) AS depends_on
     FROM (
-        SELECT *, coalesce(timestamp, TIMESTAMP '0001-01-01') AS moment
+        SELECT *, {_KIND} AS kind, coalesce(timestamp, TIMESTAMP '0001-01-01') AS moment
         FROM hidden.for_attempts
-        WHERE event IN ({_TASK_KINDS})
+        WHERE kind IS NOT NULL
     )
     GROUP BY {keys}
 )
