@@ -111,6 +111,15 @@ def test_the_table_of_a_stream_holds_what_the_reader_gives_whatever_happened_to_
         assert rows_held(run, "metrics") == rows_read(run, "metrics")
 
 
+def test_a_line_with_blanks_of_a_power_cut_before_it_is_a_row_also_where_it_stands_twice(tmp_path):
+    run = Run(make_run(tmp_path))
+    line = b'{"event":"metric","timestamp":"2026-05-20T03:52:01.000000Z","writer":"w0000001","seq":0,"name":"m","value":0.5}'
+    (run.path / "metrics.jsonl").write_bytes(b"\0\0" + line + b"\n\0\0\0")
+    (run.path / "metrics-000002.jsonl").write_bytes(line)
+    assert rows_held(run, "metrics") == rows_read(run, "metrics")
+    assert len(rows_held(run, "metrics")) == 1
+
+
 @settings(max_examples=8)
 @given(data=st.data())
 def test_so_do_the_tables_of_very_many_runs(data):
