@@ -64,7 +64,7 @@ def _ask(way: str, run: Path) -> None:
 
     import duckdb
 
-    from flightlog.analyze.tables import open_tables
+    from flightlog.store.tables import open_tables
 
     begun = perf_counter()
     if way == "bare":

@@ -67,6 +67,10 @@ class TaskError(FlightlogError):
     remote_traceback: str | None = None
 
 
+class TaskTimeoutError(TaskError, TimeoutError):
+    """A task did not end within its timeout: `except TimeoutError` catches it as `except TaskError` does."""
+
+
 class CommandError(TaskError):
     """A command that ran as a task failed; `exit_code` or `signal` says how, the tails how its output ended."""
 

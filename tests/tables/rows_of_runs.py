@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from flightlog.analyze.tables import open_tables
 from flightlog.events import Event, kind_of, kinds
 from flightlog.events.codec import UnknownEvent
 from flightlog.events.columns import columns
 from flightlog.store.run import Run
+from flightlog.store.tables import open_tables
 from flightlog.store.tables_streams import RENAMED
 
 FITTING: dict[str, Any] = {

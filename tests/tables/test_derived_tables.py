@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives_of_tasks import attempts_of, concurrency_of, spans_of, tasks_of
 
-from flightlog.analyze.tables import open_tables
 from flightlog.events import (
     Event,
     SpanEvent,
@@ -26,6 +25,7 @@ from flightlog.events import (
 )
 from flightlog.store.parquet import snapshot_run
 from flightlog.store.run import Run
+from flightlog.store.tables import open_tables
 
 SECONDS = st.none() | st.integers(0, 3_000_000).map(lambda us: us / 1e6)
 BYTES = st.none() | st.integers(0, 2**40)

@@ -9,13 +9,13 @@ from building import at, make_run
 from rows_of_runs import make_killed, rows_held, rows_read
 
 import flightlog
-from flightlog.analyze.tables import open_tables
 from flightlog.errors import UsageError
 from flightlog.events import Metric, SpanEvent, TaskCompleted, TaskStarted, define_event
 from flightlog.events.codec import encode_line
 from flightlog.store.integrity import verify_files, write_checksums
 from flightlog.store.parquet import snapshot_run
 from flightlog.store.run import Run
+from flightlog.store.tables import open_tables
 from flightlog.store.tables_sources import Sources
 
 EVENTS = [

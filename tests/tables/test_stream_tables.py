@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows_of_runs import in_order, make_killed, row_of, rows_held, rows_read
 
-from flightlog.analyze.tables import open_tables
 from flightlog.errors import UsageError
 from flightlog.events import Metric, TaskCompleted, TaskStarted, define_event, streams
 from flightlog.events.codec import encode_line
@@ -21,6 +20,7 @@ from flightlog.events.columns import columns
 from flightlog.store import layout
 from flightlog.store.integrity import write_checksums
 from flightlog.store.run import Run
+from flightlog.store.tables import open_tables
 from flightlog.store.tables_sources import Sources
 
 GOOD = encode_line(Metric(name="loss", value=0.5, timestamp=at(1), writer="w0000001", seq=0))[:-1]

@@ -29,8 +29,8 @@ from flightlog.analyze.compare_runs import VIEWS, RunFigures, prepare, read_figu
 from flightlog.analyze.compare_time import explain
 from flightlog.analyze.matching import Key, Matched, match
 from flightlog.analyze.run_groups import Reference, RunGroup, find_groups
-from flightlog.analyze.tables import open_tables
 from flightlog.analyze.thresholds import Outcome
+from flightlog.store.tables import open_tables
 
 if TYPE_CHECKING:
     import duckdb

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from flightlog.analyze.cost import CostTally
-from flightlog.analyze.tables import open_tables
 from flightlog.events import Event
 from flightlog.store.figures import Figures, TaskFigures
 from flightlog.store.run import Run
+from flightlog.store.tables import open_tables
 
 _NAMES = """
 WITH ended AS (

@@ -21,11 +21,11 @@ from flightlog.analyze.moments import moment
 from flightlog.analyze.shares import Shares, shares
 from flightlog.analyze.stuck import InFlight, in_flight
 from flightlog.analyze.summary import Summary, summarize
-from flightlog.analyze.tables import open_tables
 from flightlog.analyze.tasks import NAMES, TaskRow
 from flightlog.analyze.tree import SpanTree, span_tree
 from flightlog.analyze.workers import WorkerTally
 from flightlog.events import WorkerEvent
+from flightlog.store.tables import open_tables
 
 if TYPE_CHECKING:
     import duckdb

@@ -8,16 +8,12 @@ from typing import Any
 import msgspec
 
 from flightlog.engines.contract import Outcome
-from flightlog.errors import CommandError, TaskError
+from flightlog.errors import CommandError, TaskError, TaskTimeoutError
 from flightlog.record.failure import describe
 from flightlog.record.task import is_cancellation
 from flightlog.session.task import Task
 
 _WORDS = {"lost": "WorkerLost", "timed_out": "TimeoutError"}
-
-
-class TaskTimeoutError(TaskError, TimeoutError):
-    """A task did not end within its timeout: `except TimeoutError` catches it as `except TaskError` does."""
 
 
 def failed_by_itself(outcome: Outcome) -> Outcome:

@@ -22,6 +22,7 @@ from flightlog.events.devices.sessions import (
     INTERRUPTED,
     RUNNING,
     SessionSummary,
+    summary_of_events,
 )
 from flightlog.store.devices.lock import FolderLock
 from flightlog.store.devices.manifest import MANIFEST, ROLLUPS, SinkManifest, SinkSegment, segment_name
@@ -242,16 +243,6 @@ class TelemetrySink:
 
 
 def _session_of(event: TelemetryEvent) -> SessionSummary:
-    return SessionSummary(
-        session_id=event.session_id,
-        status=RUNNING,
-        started_at_ns=event.timestamp_ns,
-        ended_at_ns=None,
-        host=event.host,
-        pid=event.pid,
-        job_id=event.job_id,
-        rank=event.rank,
-        local_rank=event.local_rank,
-        world_size=event.world_size,
-        source="flightlog.sink",
-    )
+    """The session that an event begins, whatever its type: the sink itself ends it."""
+    told = summary_of_events([event], source="flightlog.sink")
+    return msgspec.structs.replace(told, status=RUNNING, ended_at_ns=None)
