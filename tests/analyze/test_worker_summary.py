@@ -29,7 +29,7 @@ def workers(*events: Event, until: float = 60.0) -> WorkerSummary:
         tally.add(event)
     end = moment(at(until))
     tasks.summary(end, {})
-    return tally.summary(tasks.attempts.occupied, tasks.by_worker, end)
+    return tally.summary(tasks.work(), end)
 
 
 def test_the_tutorials_example_of_75_percent_efficiency() -> None:

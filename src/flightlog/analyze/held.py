@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import duckdb
 
-_MACROS = """
+MACROS = """
 CREATE OR REPLACE TEMP MACRO at_ns(stamp) AS
     CASE WHEN year(stamp) BETWEEN 1971 AND 2199 THEN epoch_us(stamp) * 1000 END;
 CREATE OR REPLACE TEMP MACRO in_ns(s) AS
@@ -21,8 +22,8 @@ WITH moments AS (
     SELECT task, task_id, attempt, component, worker, state, retried, span_id, depends_on,
         at_ns(submitted_at) AS submitted, at_ns(queued_at) AS queued, at_ns(started_at) AS started,
         at_ns(ended_at) AS ended, in_ns(queue_s) AS queued_for,
-        duration_s, cpu_s, cpu_scope, result_bytes, error_type, args
-    FROM attempts
+        queue_s, duration_s, cpu_s, cpu_scope, result_bytes, error_type, args
+    FROM ({attempts})
 )
 SELECT * EXCLUDE (started, ended, queued_for),
     CASE WHEN ended IS NOT NULL AND duration_s IS NOT NULL THEN ended - in_ns(duration_s)
@@ -60,7 +61,7 @@ FROM spans
 """
 
 
-def hold(connection: duckdb.DuckDBPyConnection, until: int | None) -> None:
+def hold(connection: duckdb.DuckDBPyConnection, until: int | None, *, but: Collection[str] = ()) -> None:
     """Make `held` of `attempts` and `timed` of `spans`; `until` is when the run ended or was last heard of.
 
     An attempt holds its worker from `began` to `stopped`: the duration it measured, before its end; where it
@@ -68,10 +69,19 @@ def hold(connection: duckdb.DuckDBPyConnection, until: int | None) -> None:
     its engine queued it; else before its start by its queueing time; else from its submission, or from the end of
     the last task it depends on. All three are nanoseconds since 1970, and null where they are unknown.
 
-    Reads every attempt and span once, and keeps a few hundred bytes of each in the connection.
+    Reads every attempt and span once, and keeps a few hundred bytes of each in the connection. Of the streams in `but`
+    the table is there already.
     """
-    connection.execute(_MACROS)
-    connection.execute(_HELD, {"until": until})
+    if "tasks" not in but:
+        hold_attempts(connection, until, "FROM attempts")
+    if "spans" not in but:
+        connection.execute(MACROS)
+        connection.execute(_TIMED)
+
+
+def hold_attempts(connection: duckdb.DuckDBPyConnection, until: int | None, attempts: str) -> None:
+    """Make `held` of a statement that gives the attempts, with the columns of `attempts` that `held` has."""
+    connection.execute(MACROS)
+    connection.execute(_HELD.format(attempts=attempts), {"until": until})
     connection.execute(_DEPENDENTS)
     connection.execute(_SUPERSEDED)
-    connection.execute(_TIMED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -11,7 +11,7 @@ from msgspec import Struct
 from flightlog.analyze.distribution import exact_sum
 from flightlog.events import Metric
 
-_LARGEST = 1.7e308
+LARGEST = 1.7e308
 """Whole numbers in JSON have no end; floats have."""
 
 
@@ -31,10 +31,10 @@ class Series:
 
     __slots__ = ("_last", "_order", "_values")
 
-    def __init__(self) -> None:
-        self._values = array("d")
+    def __init__(self, values: Iterable[float] = (), last: float = 0.0) -> None:
+        self._values = array("d", values)
         self._order: tuple[str, str, int, int] = ("", "", -2, 0)
-        self._last = 0.0
+        self._last = last
 
     def add(self, value: float, order: tuple[str, str, int, int]) -> None:
         """Take a value; `order` is when and by whom it was measured, and its place in that line."""
@@ -69,12 +69,16 @@ class MetricTally:
         """Take what one span or task measured; a list holds several values of one metric, in order."""
         for name, found in metrics.items():
             for place, value in enumerate(found if isinstance(found, list) else (found,)):
-                if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > _LARGEST:
+                if isinstance(value, bool) or not isinstance(value, (int, float)) or abs(value) > LARGEST:
                     continue
                 series = self._series.get(name)
                 if series is None:
                     series = self._series[name] = Series()
                 series.add(float(value), (*order, place))
+
+    def put(self, name: str, values: Iterable[float], last: float) -> None:
+        """Take all values of a metric that has none yet, and the latest of them."""
+        self._series[name] = Series(values, last)
 
     def stats(self) -> dict[str, MetricStats]:
         """The metrics by name, in order."""

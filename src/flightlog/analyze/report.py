@@ -17,6 +17,7 @@ from flightlog.analyze.failure_groups import FailureCause, failure_groups
 from flightlog.analyze.findings import Facts, Finding, find
 from flightlog.analyze.findings.behind import behind
 from flightlog.analyze.held import hold
+from flightlog.analyze.large import LARGE_BYTES, LargeStreams
 from flightlog.analyze.moments import moment
 from flightlog.analyze.shares import Shares, shares
 from flightlog.analyze.stuck import InFlight, in_flight
@@ -25,7 +26,7 @@ from flightlog.analyze.tasks import NAMES, TaskRow
 from flightlog.analyze.tree import SpanTree, span_tree
 from flightlog.analyze.workers import WorkerTally
 from flightlog.events import WorkerEvent
-from flightlog.store.tables import open_tables
+from flightlog.store.tables import open_all
 
 if TYPE_CHECKING:
     import duckdb
@@ -63,38 +64,55 @@ class Report(Summary, frozen=True, kw_only=True):
     """Null where they were not asked for."""
 
 
-def report_on(run: Run, *, details: bool = True, history: Mapping[str, Distribution] | None = None) -> Report:
+def report_on(
+    run: Run,
+    *,
+    details: bool = True,
+    history: Mapping[str, Distribution] | None = None,
+    large_bytes: int = LARGE_BYTES,
+) -> Report:
     """The report of a run in any state. The same files give the same report.
 
-    `history` has durations of earlier runs by task or span name, to tell what is stuck by.
+    `history` has durations of earlier runs by task or span name, to tell what is stuck by. Streams of `large_bytes`
+    or more are read another way, with the same result.
     """
-    summary = summarize(run)
+    with open_all([run], only=_VIEWS) as tables:
+        large = LargeStreams(run, tables, large_bytes)
+        return _report(run, tables.connection, large, details, history)
+
+
+def _report(
+    run: Run,
+    connection: duckdb.DuckDBPyConnection,
+    large: LargeStreams,
+    details: bool,
+    history: Mapping[str, Distribution] | None,
+) -> Report:
+    summary = summarize(run, large)
     workers = WorkerTally()
     for event in run.events("workers"):
         if isinstance(event, WorkerEvent):
             workers.add(event)
-    start, until = moment(summary.run.start_time), moment(summary.run.end_time or summary.run.last_seen)
-    window = (start, until)
+    window = moment(summary.run.start_time), moment(summary.run.end_time or summary.run.last_seen)
     going_on = in_flight(summary, history)
-    with open_tables([run], only=_VIEWS) as connection:
-        hold(connection, until)
-        time = shares(connection, workers, window)
-        startups = {
-            name: [(launched, ready) for launched, ready in launches if ready is not None]
-            for name, launches in workers.launches().items()
-        }
-        critical = critical_path(connection, window, startups) or critical_spans(connection, window)
-        facts = Facts(summary, time, critical, going_on, behind(connection, time), connection)
-        return Report(
-            **{name: getattr(summary, name) for name in Summary.__struct_fields__},
-            time=time,
-            concurrency=concurrency(connection, window),
-            critical_path=critical,
-            findings=find(facts),
-            in_flight=going_on,
-            calibration=calibration_loops(connection),
-            details=_details(connection, summary) if details else None,
-        )
+    hold(connection, window[1], but=large.scans)
+    time = shares(connection, workers, window)
+    startups = {
+        name: [(launched, ready) for launched, ready in launches if ready is not None]
+        for name, launches in workers.launches().items()
+    }
+    critical = critical_path(connection, window, startups) or critical_spans(connection, window)
+    facts = Facts(summary, time, critical, going_on, behind(connection, time), connection)
+    return Report(
+        **{name: getattr(summary, name) for name in Summary.__struct_fields__},
+        time=time,
+        concurrency=concurrency(connection, window),
+        critical_path=critical,
+        findings=find(facts),
+        in_flight=going_on,
+        calibration=calibration_loops(connection),
+        details=_details(connection, summary) if details else None,
+    )
 
 
 def report_bytes(report: Report) -> bytes:

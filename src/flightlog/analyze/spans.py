@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
@@ -75,7 +75,7 @@ class SpanTally:
 
     def __init__(self, root: str = "") -> None:
         self._root = root
-        self._names: dict[str, _Name] = {}
+        self._names: dict[str, SpanNameTally] = {}
         self._open: dict[str, SpanOpened] = {}
         self._inside: dict[str, list[tuple[int, int]]] = {}
 
@@ -92,7 +92,7 @@ class SpanTally:
         self._open.pop(event.span_id, None)
         name = self._names.get(event.name)
         if name is None:
-            name = self._names[event.name] = _Name()
+            name = self._names[event.name] = SpanNameTally()
         name.count += 1
         name.errors += event.status == "error"
         if event.metrics:
@@ -144,7 +144,6 @@ class SpanTally:
         oldest: Least[SpanOpened] = Least(IN_FLIGHT)
         for opened in self._open.values():
             oldest.add((opened.timestamp, opened.name, opened.span_id), opened)
-        listed = sorted(self._names, key=lambda name: (-self._names[name].count, name))[:NAMES]
         return SpanSummary(
             count=sum(name.count for name in self._names.values()),
             errors=sum(name.errors for name in self._names.values()),
@@ -154,12 +153,15 @@ class SpanTally:
             ),
             busy_s=seconds(sum(name.own for name in self._names.values())),
             names=len(self._names),
-            by_name={name: self._names[name].summary() for name in sorted(listed)},
+            by_name={
+                name: self._names[name].summary(length(self._names[name].times.union()))
+                for name in listed_names(self._names)
+            },
             in_flight=[_in_flight(opened, until) for opened in oldest.items()],
         )
 
 
-class _Name:
+class SpanNameTally:
     """The tally of one span name."""
 
     def __init__(self) -> None:
@@ -168,14 +170,20 @@ class _Name:
         self.times = Intervals()
         self.metrics = MetricTally()
 
-    def summary(self) -> SpanName:
+    def summary(self, wall: int) -> SpanName:
+        """The result; `wall` is for how many nanoseconds one or more were open."""
         spread = distribution(self.durations)
         return SpanName(
             count=self.count, errors=self.errors, total_s=spread.total,
-            wall_s=seconds(length(self.times.union())), self_s=seconds(self.own),
+            wall_s=seconds(wall), self_s=seconds(self.own),
             mean=spread.mean, min=spread.min, p50=spread.p50, p95=spread.p95, max=spread.max,
             metrics=self.metrics.stats(),
         )  # fmt: skip
+
+
+def listed_names(names: Mapping[str, SpanNameTally]) -> list[str]:
+    """The names that a summary lists, in order: those with the most spans."""
+    return sorted(sorted(names, key=lambda name: (-names[name].count, name))[:NAMES])
 
 
 class _Parent:

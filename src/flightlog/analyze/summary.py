@@ -18,12 +18,13 @@ from flightlog.analyze.overhead import OverheadSummary, overhead
 from flightlog.analyze.resources import ResourceSummary, ResourceTally
 from flightlog.analyze.spans import SpanSummary, SpanTally
 from flightlog.analyze.tasks import TaskSummary, TaskTally, args_of
-from flightlog.analyze.workers import WorkerSummary, WorkerTally
+from flightlog.analyze.workers import Work, WorkerSummary, WorkerTally
 from flightlog.events import Event, Metric, TaskFailed
 from flightlog.store.liveness import latest
 from flightlog.store.reading import Completeness
 
 if TYPE_CHECKING:
+    from flightlog.analyze.large import LargeStreams
     from flightlog.store.reading import Reading
     from flightlog.store.run import Run
 
@@ -73,51 +74,68 @@ class Summary(Struct, frozen=True, kw_only=True):
     overhead: OverheadSummary
 
 
-def summarize(run: Run) -> Summary:
+def summarize(run: Run, large: LargeStreams | None = None) -> Summary:
     """The summary of a run in any state. The same files give the same summary, in whatever order lines stand.
 
     Goes through each stream once, through `tasks` and `spans` a second time where something was in flight, and
-    keeps a few numbers of every event in memory.
+    keeps a few numbers of every event in memory. What `large` has read is not gone through.
     """
     reading = run.read()
+    read = large.scans if large is not None else {}
+    for scan in read.values():
+        reading.take(scan)
     tasks, failures, spans = TaskTally(), FailureTally(), SpanTally(root=run.info.span_id)
     workers, resources, cache = WorkerTally(), ResourceTally(), CacheTally()
     artifacts, cost, metrics = ArtifactTally(), CostTally(), MetricTally()
-    for event in _events(reading, "tasks"):
-        tasks.add(event)
-        if isinstance(event, TaskFailed):
-            failures.add(event)
+    if large is not None and "tasks" in read:
+        for failed in large.failed():
+            failures.add(failed)
+    else:
+        for event in _events(reading, "tasks"):
+            tasks.add(event)
+            if isinstance(event, TaskFailed):
+                failures.add(event)
     for stream, tally in (
         ("spans", spans), ("workers", workers), ("resources", resources), ("cache", cache),
         ("failures", failures), ("artifacts", artifacts), ("cost", cost),
     ):  # fmt: skip
-        for event in _events(reading, stream):
+        for event in _events(reading, stream) if stream not in read else ():
             tally.add(event)
     for event in _events(reading, "metrics"):
         if isinstance(event, Metric):
             metrics.add(event)
-    if spans.needs_settling():
-        spans.settle(_again(run, "spans"))
-    wanted = {start.task_id for start in tasks.in_flight()}
-    args = args_of(_again(run, "tasks"), wanted) if wanted else {}
 
     completeness = run.completeness(reading)
     facts = _facts(run, reading, metrics.stats())
     until = moment(facts.end_time or facts.last_seen)
-    done = tasks.summary(until, args)
+    done, work = large.tasks(until) if large is not None and "tasks" in read else _tasks(run, tasks, until)
+    timed = large.spans() if large is not None and "spans" in read else _spans(run, spans, until)
     return Summary(
         run=facts,
         tasks=done,
-        workers=workers.summary(tasks.attempts.occupied, tasks.by_worker, until),
+        workers=workers.summary(work, until),
         resources=resources.summary(),
         cache=cache.summary(),
-        spans=spans.summary(until),
+        spans=timed,
         failures=failures.summary(),
         artifacts=artifacts.summary(),
         cost=cost.summary(),
         completeness=completeness,
         overhead=overhead(run.writers(), facts.duration_s),
     )
+
+
+def _tasks(run: Run, tasks: TaskTally, until: int | None) -> tuple[TaskSummary, Work]:
+    wanted = {start.task_id for start in tasks.in_flight()}
+    args = args_of(_again(run, "tasks"), wanted) if wanted else {}
+    done = tasks.summary(until, args)
+    return done, tasks.work()
+
+
+def _spans(run: Run, spans: SpanTally, until: int | None) -> SpanSummary:
+    if spans.needs_settling():
+        spans.settle(_again(run, "spans"))
+    return spans.summary(until)
 
 
 def summary_bytes(summary: Summary) -> bytes:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 
 from msgspec import Struct
 
 from flightlog.analyze.attempts import Attempts
 from flightlog.analyze.distribution import Distribution, distribution, exact_sum
+from flightlog.analyze.intervals import Intervals, length, overlap, peak
 from flightlog.analyze.least import Least
 from flightlog.analyze.metrics import MetricStats, MetricTally
 from flightlog.analyze.moments import moment, seconds
@@ -107,7 +108,7 @@ class TaskTally:
     def __init__(self) -> None:
         self.attempts = Attempts()
         self.by_worker: dict[str, WorkerTasks] = {}
-        self._names: dict[str, _Name] = {}
+        self._names: dict[str, TaskNameTally] = {}
         self._queued = array("d")
         self._slowest: Least[TaskCompleted] = Least(SLOWEST)
 
@@ -145,10 +146,10 @@ class TaskTally:
         if queue_s is not None:
             self._queued.append(queue_s)
 
-    def _name(self, task: str) -> _Name:
+    def _name(self, task: str) -> TaskNameTally:
         found = self._names.get(task)
         if found is None:
-            found = self._names[task] = _Name()
+            found = self._names[task] = TaskNameTally()
         return found
 
     def _worker(self, worker: str | None) -> WorkerTasks:
@@ -174,24 +175,44 @@ class TaskTally:
             self._worker(start.worker).attempts += 1
         for task in self.attempts.failures():
             self._name(task).failed += 1
-        names = self._names.values()
-        listed = sorted(self._names, key=lambda name: (-self._names[name].size(), name))[:NAMES]
-        return TaskSummary(
-            submitted=sum(name.submitted for name in names),
-            completed=sum(name.completed for name in names),
-            failed=sum(name.failed for name in names),
-            cancelled=sum(name.cancelled for name in names),
-            retried=sum(name.retried for name in names),
-            running=sum(name.running for name in names),
-            pending=self.attempts.pending(),
-            duration_s=distribution(chain.from_iterable(name.durations for name in names)),
-            queue_s=distribution(self._queued),
-            failed_s=exact_sum(chain.from_iterable(name.lost for name in names)),
-            names=len(self._names),
-            by_name={name: self._names[name].summary() for name in sorted(listed)},
+        return summary_of(
+            self._names, pending=self.attempts.pending(), queue_s=distribution(self._queued),
             slowest=[_row(event) for event in self._slowest.items()],
-            in_flight=[_in_flight(start, until, args.get(start.task_id)) for start in self.in_flight()],
-        )
+            in_flight=[in_flight_row(start, until, args.get(start.task_id)) for start in self.in_flight()],
+        )  # fmt: skip
+
+    def work(self) -> TalliedWork:
+        """What the workers had to do, after `summary`."""
+        return TalliedWork(self.attempts.occupied, self.by_worker)
+
+
+def summary_of(
+    names: Mapping[str, TaskNameTally],
+    *,
+    pending: int,
+    queue_s: Distribution,
+    slowest: list[TaskRow],
+    in_flight: list[TaskInFlight],
+) -> TaskSummary:
+    """The summary of all tasks, from the tallies of their names."""
+    tallies = names.values()
+    listed = sorted(names, key=lambda name: (-names[name].size(), name))[:NAMES]
+    return TaskSummary(
+        submitted=sum(name.submitted for name in tallies),
+        completed=sum(name.completed for name in tallies),
+        failed=sum(name.failed for name in tallies),
+        cancelled=sum(name.cancelled for name in tallies),
+        retried=sum(name.retried for name in tallies),
+        running=sum(name.running for name in tallies),
+        pending=pending,
+        duration_s=distribution(chain.from_iterable(name.durations for name in tallies)),
+        queue_s=queue_s,
+        failed_s=exact_sum(chain.from_iterable(name.lost for name in tallies)),
+        names=len(names),
+        by_name={name: names[name].summary() for name in sorted(listed)},
+        slowest=slowest,
+        in_flight=in_flight,
+    )
 
 
 class WorkerTasks:
@@ -204,33 +225,59 @@ class WorkerTasks:
         self.completed = array("d")
 
 
-class _Name:
+class TalliedWork:
+    """What the workers had to do, as attempts tell it."""
+
+    def __init__(self, occupied: Mapping[str, Intervals], tasks: Mapping[str, WorkerTasks]) -> None:
+        self._occupied = occupied
+        self.attempts = {name: work.attempts for name, work in tasks.items()}
+        self.completed_s = exact_sum(chain.from_iterable(work.completed for work in tasks.values()))
+
+    def bounds(self) -> dict[str, tuple[int, int] | None]:
+        """The first start and the last end on each worker; None where no time is known."""
+        return {
+            **dict.fromkeys(self.attempts),
+            **{name: held.bounds() for name, held in self._occupied.items()},
+        }
+
+    def busy(self, ups: Mapping[str, list[tuple[int, int]]]) -> tuple[dict[str, int], int]:
+        """For how many nanoseconds each worker was held while it was up, and how many were at once at most."""
+        busies = {
+            name: overlap(self._occupied[name].union(), up) if name in self._occupied else []
+            for name, up in ups.items()
+        }
+        return {name: length(spans) for name, spans in busies.items()}, peak(
+            chain.from_iterable(busies.values())
+        )
+
+
+class TaskNameTally:
     """The tally of one task name."""
 
     def __init__(self) -> None:
         self.submitted = self.completed = self.failed = self.cancelled = self.retried = self.running = 0
-        self.durations, self.lost, self._cpu = array("d"), array("d"), array("d")
-        self._cpu_scopes: set[str] = set()
-        self._rss_scopes: set[str] = set()
-        self._peak: int | None = None
-        self._read: int | None = None
-        self._write: int | None = None
-        self._metrics = MetricTally()
+        self.durations, self.lost, self.cpu = array("d"), array("d"), array("d")
+        self.cpu_scopes: set[str] = set()
+        self.rss_scopes: set[str] = set()
+        self.peak: int | None = None
+        self.read: int | None = None
+        self.write: int | None = None
+        self.metrics = MetricTally()
 
     def use(self, event: TaskEnded) -> None:
         """Take what an attempt used and measured."""
         if event.cpu_s is not None:
-            self._cpu.append(event.cpu_s)
-            self._cpu_scopes.add(event.cpu_scope or "unknown")
+            self.cpu.append(event.cpu_s)
+            self.cpu_scopes.add(event.cpu_scope or "unknown")
         if event.peak_rss_bytes is not None:
-            self._peak = max(self._peak or 0, event.peak_rss_bytes)
-            self._rss_scopes.add(event.rss_scope or "unknown")
+            self.peak = max(self.peak or 0, event.peak_rss_bytes)
+            self.rss_scopes.add(event.rss_scope or "unknown")
         if event.read_bytes is not None:
-            self._read = (self._read or 0) + event.read_bytes
+            self.read = (self.read or 0) + event.read_bytes
         if event.write_bytes is not None:
-            self._write = (self._write or 0) + event.write_bytes
+            self.write = (self.write or 0) + event.write_bytes
         if event.metrics:
-            self._metrics.take(event.metrics, (event.timestamp, event.writer, event.seq))
+            self.metrics.take(event.metrics, (event.timestamp, event.writer, event.seq))
 
     def size(self) -> int:
         """How much there is of it."""
@@ -242,9 +289,9 @@ class _Name:
             submitted=self.submitted, completed=self.completed, failed=self.failed,
             cancelled=self.cancelled, retried=self.retried, running=self.running,
             duration_s=distribution(self.durations), failed_s=exact_sum(self.lost),
-            cpu_s=exact_sum(self._cpu) if self._cpu else None, cpu_scopes=sorted(self._cpu_scopes),
-            peak_rss_bytes=self._peak, rss_scopes=sorted(self._rss_scopes),
-            read_bytes=self._read, write_bytes=self._write, metrics=self._metrics.stats(),
+            cpu_s=exact_sum(self.cpu) if self.cpu else None, cpu_scopes=sorted(self.cpu_scopes),
+            peak_rss_bytes=self.peak, rss_scopes=sorted(self.rss_scopes),
+            read_bytes=self.read, write_bytes=self.write, metrics=self.metrics.stats(),
         )  # fmt: skip
 
 
@@ -256,7 +303,8 @@ def _row(event: TaskCompleted) -> TaskRow:
     )  # fmt: skip
 
 
-def _in_flight(start: TaskStarted, until: int | None, args: Json | None) -> TaskInFlight:
+def in_flight_row(start: TaskStarted, until: int | None, args: Json | None) -> TaskInFlight:
+    """One that never ended, with its arguments where they are known."""
     began = moment(start.timestamp)
     elapsed = None if began is None or until is None else seconds(max(0, until - began))
     return TaskInFlight(

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import chain
+from typing import Protocol
 
 from msgspec import Struct
 
-from flightlog.analyze.distribution import exact_sum
-from flightlog.analyze.intervals import Intervals, length, overlap, peak, union
+from flightlog.analyze.intervals import length, peak, union
 from flightlog.analyze.moments import moment, nanoseconds, seconds
-from flightlog.analyze.tasks import WorkerTasks
 from flightlog.events import Event, WorkerEvent, WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
 
 LISTED = 1000
 """How many workers a summary lists; `count` is of all."""
-
-_NOTHING: list[tuple[int, int]] = []
 
 
 class Worker(Struct, frozen=True, kw_only=True):
@@ -55,6 +52,28 @@ class WorkerSummary(Struct, frozen=True, kw_only=True):
     by_worker: dict[str, Worker]
 
 
+class Work(Protocol):
+    """What tasks say of the workers. Workers that no task names are left out."""
+
+    @property
+    def attempts(self) -> Mapping[str, int]:
+        """How many each executed, those in flight included."""
+        ...
+
+    @property
+    def completed_s(self) -> float:
+        """Execution time of all completed tasks whose worker is known."""
+        ...
+
+    def bounds(self) -> Mapping[str, tuple[int, int] | None]:
+        """The first start and the last end on each worker; None where no time is known."""
+        ...
+
+    def busy(self, ups: Mapping[str, list[tuple[int, int]]]) -> tuple[Mapping[str, int], int]:
+        """For how many nanoseconds each worker was held while it was up, and how many were at once at most."""
+        ...
+
+
 class WorkerTally:
     """Takes the events of the stream `workers`, in any order."""
 
@@ -66,33 +85,25 @@ class WorkerTally:
         if isinstance(event, WorkerEvent) and (at := moment(event.timestamp)) is not None:
             self._lives.setdefault(event.worker, []).append((at, _rank(event), event))
 
-    def summary(
-        self, occupied: dict[str, Intervals], tasks: dict[str, WorkerTasks], until: int | None
-    ) -> WorkerSummary:
+    def summary(self, work: Work, until: int | None) -> WorkerSummary:
         """The result, from the lives of workers and from what tasks say of them."""
-        bounds = {name: held.bounds() for name, held in occupied.items()}
-        ups = self.uptimes({**dict.fromkeys(tasks), **bounds}, until)
-        busies = {
-            name: overlap(occupied[name].union(), up) if name in occupied else _NOTHING
-            for name, up in ups.items()
-        }
-        up = sum(length(spans) for spans in ups.values())
-        busy = sum(length(spans) for spans in busies.values())
-        done = exact_sum(chain.from_iterable(work.completed for work in tasks.values()))
+        ups = self.uptimes(work.bounds(), until)
+        busies, at_once = work.busy(ups)
+        up, busy = sum(map(length, ups.values())), sum(busies.values())
         return WorkerSummary(
             count=len(ups),
             peak=peak(chain.from_iterable(ups.values())),
-            peak_busy=peak(chain.from_iterable(busies.values())),
+            peak_busy=at_once,
             lost=sum(self._lost(name) is not None for name in self._lives),
             uptime_s=seconds(up),
             busy_s=seconds(busy),
             utilization=busy / up if up else None,
-            efficiency=done / seconds(up) if up else None,
+            efficiency=work.completed_s / seconds(up) if up else None,
             by_worker={
                 name: Worker(
-                    host=self._host(name), tasks=tasks[name].attempts if name in tasks else 0,
-                    busy_s=seconds(length(busies[name])), uptime_s=seconds(length(ups[name])),
-                    utilization=_share(length(busies[name]), length(ups[name])), lost=self._lost(name),
+                    host=self._host(name), tasks=work.attempts.get(name, 0), busy_s=seconds(busies[name]),
+                    uptime_s=seconds(length(ups[name])), utilization=_share(busies[name], length(ups[name])),
+                    lost=self._lost(name),
                 )
                 for name in list(ups)[:LISTED]
             },

@@ -15,6 +15,14 @@ class Coverage:
         self._starts: list[int] = []
         self._ends: list[int] = []  # one past the last number of each interval
 
+    @classmethod
+    def up_to(cls, end: int) -> Coverage:
+        """All numbers from 0 to below `end`."""
+        made = cls()
+        if end > 0:
+            made._starts, made._ends = [0], [end]
+        return made
+
     def add(self, number: int) -> bool:
         """Put a number in; False if it was there already."""
         ends = self._ends

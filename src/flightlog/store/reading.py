@@ -80,6 +80,10 @@ class Reading:
         yield from scan.records()
         self._scans[stream] = scan
 
+    def take(self, scan: Scan) -> None:
+        """Count a stream as `scan` has it, which went through it another way."""
+        self._scans[scan.stream] = scan
+
     def streams(self) -> list[str]:
         """The streams there are files of, and those that writers say they wrote, by name."""
         named = {stream for info in self._writers.values() for stream in info.lines | info.lost}

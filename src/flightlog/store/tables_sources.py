@@ -88,20 +88,21 @@ class Sources:
             return Source((snapshot,), parquet=True)
         if not parts:
             return Source(())
-        if len(parts) == 1 and self._is_sealed(parts[0]):
+        if self.is_sealed(stream):
             return Source((parts[0].path.absolute(),))
         sifted = sift(self._run.path, stream, self._scratch, settled=self._settled)
         return Source(sifted.files, misfits=sifted.misfits)
 
-    def _is_sealed(self, part: Part) -> bool:
-        """Whether a file is as it was when the run closed, and nothing happened to its making.
+    def is_sealed(self, stream: str) -> bool:
+        """Whether a stream is one file, as it was when the run closed, and nothing happened to its making.
 
         That is so where every writer closed by itself and lost nothing, the segments are gone, and the file has
         the size that was noted and was not written to since.
         """
         sums, closed = self._noted
-        expected = sums.get(part.path.name)
-        if expected is None or part.writer is not None or part.path.is_symlink():
+        part, *others = self._parts.get(stream, [None])
+        expected = None if part is None else sums.get(part.path.name)
+        if part is None or others or expected is None or part.writer is not None or part.path.is_symlink():
             return False
         stat = part.path.stat()
         return stat.st_size == expected.size_bytes and stat.st_mtime_ns <= closed

@@ -10,7 +10,7 @@ from __future__ import annotations
 from flightlog.store.columns_found import text
 from flightlog.store.tables_spans import SPANS
 
-_KIND = """
+KIND = """
 CASE event
     WHEN 'task_submitted' THEN 1 WHEN 'task_queued' THEN 2 WHEN 'task_started' THEN 3 WHEN 'task_retried' THEN 4
     WHEN 'task_completed' THEN 5 WHEN 'task_failed' THEN 6 WHEN 'task_cancelled' THEN 7
@@ -20,7 +20,7 @@ END
 _SUBMITTED, _QUEUED, _STARTED, _RETRIED, _ENDED = "kind = 1", "kind = 2", "kind = 3", "kind = 4", "kind >= 5"
 
 
-def _attempts(run: str, keys: str) -> str:
+def _attempts(run: str, keys: str, events: str = "hidden.for_attempts") -> str:
     return f"""
 SELECT
     run_id,
@@ -51,8 +51,8 @@ SELECT
     read_bytes,
     write_bytes,
     result_bytes,
-    args,
-    args_digest,
+    coalesce(args_at_end, args_before) AS args,
+    coalesce(digest_at_end, digest_before) AS args_digest,
     metrics,
     CASE
         WHEN ended_as IS NULL AND kinds & 16 > 0
@@ -93,8 +93,10 @@ FROM (
         arg_max(read_bytes, moment) AS read_bytes,
         arg_max(write_bytes, moment) AS write_bytes,
         arg_max(result_bytes, moment) AS result_bytes,
-        arg_max(args, moment) AS args,
-        arg_max(args_digest, moment) AS args_digest,
+        arg_max(args, moment) FILTER (WHERE {_ENDED}) AS args_at_end,
+        arg_max(args, moment) AS args_before,
+        arg_max(args_digest, moment) FILTER (WHERE {_ENDED}) AS digest_at_end,
+        arg_max(args_digest, moment) AS digest_before,
         arg_max(metrics, moment) AS metrics,
         arg_max(tags, moment) AS tags,
         arg_max(error_type, moment) AS error_type,
@@ -108,8 +110,8 @@ FROM (
         max(parent_id) AS parent_id,
         arg_max(depends_on, moment) AS depends_on
     FROM (
-        SELECT *, {_KIND} AS kind, coalesce(timestamp, TIMESTAMP '0001-01-01') AS moment
-        FROM hidden.for_attempts
+        SELECT *, {KIND} AS kind, coalesce(timestamp, TIMESTAMP '0001-01-01') AS moment
+        FROM {events}
         WHERE kind IS NOT NULL
     )
     GROUP BY {keys}
@@ -126,9 +128,9 @@ names; `duration_s` is what was measured, so that such an attempt has none.
 """
 
 
-def attempts_of_one(run_id: str) -> str:
+def attempts_of_one(run_id: str, events: str = "hidden.for_attempts") -> str:
     """As `ATTEMPTS`, of the events of one run alone, which need not be told apart by it."""
-    return _attempts(f"CAST({text(run_id)} AS VARCHAR)", "task_id, attempt")
+    return _attempts(f"CAST({text(run_id)} AS VARCHAR)", "task_id, attempt", events)
 
 
 TASKS = """

@@ -1,0 +1,127 @@
+"""A run of very many tasks and spans: its lines are read once, into columns, and counted there.
+
+What comes out is what going through the events one by one gives, to the last digit. That holds for streams that are as
+they were when the run closed, and in which nothing is told twice. Others are gone through event by event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from flightlog.analyze.large_spans import are_regular, read_spans, span_summary
+from flightlog.analyze.large_tasks import HeldWork, hold_tasks, pair_up, task_summary
+from flightlog.events import TaskFailed
+from flightlog.store.columns_found import text
+from flightlog.store.coverage import Coverage
+from flightlog.store.lines import Scan
+from flightlog.store.tables_sources import Sources
+from flightlog.store.tables_views import KIND
+
+if TYPE_CHECKING:
+    from flightlog.analyze.spans import SpanSummary
+    from flightlog.analyze.tasks import TaskSummary
+    from flightlog.store.run import Run
+    from flightlog.store.tables_streams import StreamTables
+
+LARGE_BYTES = 16 << 20
+"""A stream of so many bytes is read into columns."""
+MEMORY = "400MB"
+"""What DuckDB may hold of them at once; the rest waits on disk."""
+
+_READ: Mapping[str, tuple[str, Sequence[str]]] = {
+    "tasks": (
+        "task_events",
+        (
+            f"CAST({KIND} AS UTINYINT) AS kind", "event", "timestamp", "writer", "seq", "task", "task_id", "attempt",
+            "component", "worker", "queue_s", "duration_s", "cpu_s", "cpu_scope", "peak_rss_bytes", "rss_scope",
+            "read_bytes", "write_bytes", "result_bytes", "args", "metrics", "error_type", "error_message",
+            "exit_code", "fingerprint", "reason", "span_id", "depends_on",
+        ),
+    ),
+    "spans": (
+        "span_events",
+        ("event", "timestamp", "writer", "seq", "name", "span_id", "parent_id", "duration_s", "status", "metrics"),
+    ),
+}  # fmt: skip
+"""By stream its view, and what is needed of it."""
+
+
+class LargeStreams:
+    """The streams `tasks` and `spans` of one run, as far as they are large and regular: those are in `scans`.
+
+    Their events are in the connection's views `tasks_read` and `spans_read`.
+    """
+
+    def __init__(self, run: Run, tables: StreamTables, from_bytes: int = LARGE_BYTES) -> None:
+        self._run, self._connection = run, tables.connection
+        self.scans: dict[str, Scan] = {}
+        """How complete each is."""
+        sources = Sources(run, tables.scratch)
+        for stream in _READ:
+            size = sum(part.path.stat().st_size for part in sources.parts(stream))
+            if size >= max(1, from_bytes) and sources.is_sealed(stream):
+                self._read(stream, tables)
+
+    def _read(self, stream: str, tables: StreamTables) -> None:
+        connection = self._connection
+        connection.execute(f"SET memory_limit = '{MEMORY}'")
+        view, columns = _READ[stream]
+        copy = text(str(tables.scratch / f"{stream}.parquet"))
+        connection.execute(
+            f"COPY (SELECT {', '.join(columns)} FROM {view}) TO {copy} (FORMAT parquet, ROW_GROUP_SIZE 40960)"  # noqa: S608 - quoted
+        )
+        connection.execute(f"CREATE TEMP VIEW {stream}_read AS SELECT * FROM read_parquet({copy})")  # noqa: S608 - quoted
+        scan = self._scan(stream)
+        regular = pair_up if stream == "tasks" else are_regular
+        if scan is not None and regular(connection):
+            self.scans[stream] = scan
+
+    def _scan(self, stream: str) -> Scan | None:
+        """What a pass over the events would have counted; None where some are of no known kind, or not numbered."""
+        scan = Scan(self._run.path, stream)
+        known = "kind IS NOT NULL" if stream == "tasks" else "event IN ('span', 'span_open')"
+        rows = self._connection.execute(
+            f"""
+            SELECT writer, count(*), min(seq), max(seq), bool_and({known}),
+                strftime(min("timestamp"), '{_STAMP}'), strftime(max("timestamp"), '{_STAMP}'), count("timestamp")
+            FROM {stream}_read GROUP BY writer
+            """  # noqa: S608 - constants
+        ).fetchall()
+        for writer, lines, lowest, highest, are_known, first, last, stamped in rows:
+            if not writer or lowest != 0 or highest != lines - 1 or not are_known or stamped != lines:
+                return None
+            scan.coverage[writer] = Coverage.up_to(lines)
+            scan.first = min(scan.first or first, first)
+            scan.last = max(scan.last, last)
+        return scan
+
+    def failed(self) -> Iterator[TaskFailed]:
+        """The failed attempts, in no particular order, with what tells their causes apart."""
+        found = self._connection.execute(
+            f"""
+            SELECT strftime("timestamp", '{_STAMP}') AS timestamp, writer, seq, task, task_id, attempt, args, worker,
+                duration_s, error_type, error_message, exit_code, fingerprint
+            FROM tasks_read WHERE kind = 6
+            """  # noqa: S608 - a constant
+        )
+        names = [column[0] for column in found.description or ()]
+        while rows := found.fetchmany(1000):
+            for row in rows:
+                fields = dict(zip(names, row, strict=True))
+                yield TaskFailed(**{**fields, "args": msgspec.json.decode(fields["args"] or "{}")})
+
+    def tasks(self, until: int | None) -> tuple[TaskSummary, HeldWork]:
+        """What became of the tasks, and what the workers had to do; makes the table `held`."""
+        hold_tasks(self._connection, self._run.run_id, until)
+        return task_summary(self._connection, until), HeldWork(self._connection)
+
+    def spans(self) -> SpanSummary:
+        """Where the time of spans went; makes the table `timed`."""
+        read_spans(self._connection, self._run.info.span_id)
+        return span_summary(self._connection)
+
+
+_STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"

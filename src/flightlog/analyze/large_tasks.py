@@ -1,0 +1,256 @@
+"""What became of very many tasks, from the columns of their events: the same as `TaskTally` says of them one by one."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from flightlog.analyze.distribution import distribution, exact_sum
+from flightlog.analyze.held import hold_attempts
+from flightlog.analyze.islands import merge, most_at_once
+from flightlog.analyze.large_metrics import metrics_by_owner
+from flightlog.analyze.tasks import (
+    IN_FLIGHT,
+    SLOWEST,
+    TaskNameTally,
+    TaskRow,
+    TaskSummary,
+    in_flight_row,
+    summary_of,
+)
+from flightlog.events import TaskStarted
+from flightlog.store.tables_views import attempts_of_one
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.events.base import Json
+
+_PAIRED = """
+CREATE OR REPLACE TEMP TABLE paired AS
+SELECT *, lines = bit_count(kinds) AND ends = 1 AND agrees AND says_all AS regular FROM (
+    SELECT
+        task_id,
+        attempt,
+        max("timestamp") FILTER (kind = 1) AS submitted_at,
+        max("timestamp") FILTER (kind = 2) AS queued_at,
+        max("timestamp") FILTER (kind = 3) AS started_at,
+        max(queue_s) FILTER (kind = 3) AS queue_at_start,
+        CAST(count(*) AS INTEGER) AS lines,
+        bit_or(1 << CAST(kind AS INTEGER)) AS kinds,
+        CAST(count(*) FILTER (kind >= 5) AS INTEGER) AS ends,
+        min(hash(task, component)) = max(hash(task, component)) AS agrees,
+        bool_and(kind < 5 OR (worker IS NOT NULL AND span_id IS NOT NULL AND args IS NOT NULL)) AS says_all
+    FROM tasks_read
+    GROUP BY task_id, attempt
+)
+"""
+"""One row an attempt; `kinds` has a bit for each kind of its lines. Of a `regular` one the end says all there is to say
+but when it was submitted, queued and started: of others every line is asked."""
+
+_ATTEMPTS = """
+SELECT
+    ended.task, task_id, attempt, ended.component, ended.worker, ended.span_id, ended.args, needs.depends_on,
+    CASE ended.kind WHEN 5 THEN 'completed' WHEN 6 THEN 'failed' ELSE 'cancelled' END AS state,
+    kinds & 16 > 0 AS retried,
+    paired.submitted_at, paired.queued_at, paired.started_at, ended."timestamp" AS ended_at,
+    coalesce(ended.queue_s, paired.queue_at_start) AS queue_s,
+    ended.duration_s, ended.cpu_s, ended.cpu_scope, ended.result_bytes, ended.error_type
+FROM tasks_read AS ended
+    JOIN paired USING (task_id, attempt)
+    LEFT JOIN (
+        SELECT task_id, attempt, depends_on FROM tasks_read WHERE kind = 1 AND len(depends_on) > 0
+    ) AS needs USING (task_id, attempt)
+WHERE ended.kind >= 5 AND paired.regular
+UNION ALL BY NAME
+SELECT
+    task, task_id, attempt, component, worker, span_id, args, depends_on, state, retried, submitted_at, queued_at,
+    started_at, ended_at, queue_s, duration_s, cpu_s, cpu_scope, result_bytes, error_type
+FROM ({others})
+"""
+
+_OTHERS = """(
+    SELECT * EXCLUDE (kind), NULL AS args_digest, NULL AS tags, NULL AS parent_id
+    FROM tasks_read SEMI JOIN (SELECT task_id, attempt FROM paired WHERE NOT regular) USING (task_id, attempt)
+)"""
+
+_BY_NAME = """
+SELECT task,
+    count(*) FILTER (kind = 1), count(*) FILTER (kind = 5), count(*) FILTER (kind = 7), count(*) FILTER (kind = 4),
+    list(duration_s) FILTER (kind = 5 AND duration_s IS NOT NULL),
+    list(duration_s) FILTER (kind > 5 AND duration_s IS NOT NULL),
+    list(cpu_s) FILTER (cpu_s IS NOT NULL),
+    list(DISTINCT coalesce(nullif(cpu_scope, ''), 'unknown')) FILTER (cpu_s IS NOT NULL),
+    max(peak_rss_bytes),
+    list(DISTINCT coalesce(nullif(rss_scope, ''), 'unknown')) FILTER (peak_rss_bytes IS NOT NULL),
+    sum(read_bytes), sum(write_bytes)
+FROM tasks_read WHERE kind NOT IN (2, 3) GROUP BY task
+"""
+
+_FLYING = """
+CREATE OR REPLACE TEMP TABLE flying AS
+SELECT task, task_id, attempt, worker, queue_s, strftime("timestamp", '%Y-%m-%dT%H:%M:%S.%fZ') AS since
+FROM tasks_read
+    SEMI JOIN (SELECT task_id, attempt FROM paired WHERE kinds & 8 > 0 AND kinds & 240 = 0) USING (task_id, attempt)
+WHERE kind = 3
+"""
+
+_PENDING = """
+WITH waiting AS (SELECT task_id FROM paired WHERE kinds & 2 > 0 AND kinds & 232 = 0)
+SELECT count(*) FROM waiting
+WHERE task_id NOT IN (SELECT task_id FROM paired WHERE kinds & 232 > 0 AND attempt > 1)
+"""
+
+
+def pair_up(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Bring the lines of each attempt together, from `tasks_read`; whether no line of one is there twice."""
+    connection.execute(_PAIRED)
+    [(twice,)] = connection.execute(
+        "SELECT count(*) FROM paired WHERE lines <> bit_count(kinds) OR ends > 1 OR (kinds & 2 > 0 AND attempt <> 1)"
+    ).fetchall()
+    return not twice
+
+
+def hold_tasks(connection: duckdb.DuckDBPyConnection, run_id: str, until: int | None) -> None:
+    """Make the table `held` of what was paired up."""
+    others = attempts_of_one(run_id, _OTHERS)
+    hold_attempts(connection, until, _ATTEMPTS.format(others=others))
+
+
+def task_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> TaskSummary:
+    """All tasks, from `tasks_read`, `paired` and `held`."""
+    names = _by_name(connection)
+    connection.execute(_FLYING)
+    for column, sql in (
+        ("running", "SELECT task, count(*) FROM flying GROUP BY task"),
+        ("failed", "SELECT task, count(*) FROM held WHERE state = 'failed' AND NOT retried GROUP BY task"),
+    ):
+        for task, number in connection.execute(sql).fetchall():
+            setattr(names.setdefault(task, TaskNameTally()), column, number)
+    [(queued,)] = connection.execute(
+        "SELECT list(queue_s) FROM held WHERE state <> 'pending' AND queue_s IS NOT NULL"
+    ).fetchall()
+    spread = distribution(queued or ())
+    del queued
+    [(pending,)] = connection.execute(_PENDING).fetchall()
+    return summary_of(
+        names, pending=pending, queue_s=spread, slowest=_slowest(connection), in_flight=_flying(connection, until)
+    )  # fmt: skip
+
+
+def _by_name(connection: duckdb.DuckDBPyConnection) -> dict[str, TaskNameTally]:
+    names: dict[str, TaskNameTally] = {}
+    answer = connection.execute(_BY_NAME)
+    while row := answer.fetchone():
+        name = names[row[0]] = TaskNameTally()
+        name.submitted, name.completed, name.cancelled, name.retried = row[1:5]
+        name.durations, name.lost, name.cpu = (array("d", values or ()) for values in row[5:8])
+        name.cpu_scopes.update(row[8] or ())
+        name.peak = None if row[9] is None else max(0, row[9])
+        name.rss_scopes.update(row[10] or ())
+        name.read, name.write = (None if number is None else int(number) for number in row[11:13])
+    measured = metrics_by_owner(
+        connection, 'SELECT task AS owner, metrics, "timestamp", writer, seq FROM tasks_read WHERE kind >= 5'
+    )
+    for task, metrics in measured.items():
+        names[task].metrics = metrics
+    return names
+
+
+def _slowest(connection: duckdb.DuckDBPyConnection) -> list[TaskRow]:
+    rows = connection.execute(
+        """
+        SELECT task, task_id, args, duration_s, worker FROM tasks_read WHERE kind = 5 AND duration_s IS NOT NULL
+        ORDER BY duration_s DESC, task, task_id, attempt LIMIT $few
+        """,
+        {"few": SLOWEST},
+    ).fetchall()
+    return [
+        TaskRow(task=task, task_id=task_id, args=_decoded(args), duration_s=duration_s, worker=worker)
+        for task, task_id, args, duration_s, worker in rows
+    ]
+
+
+def _flying(connection: duckdb.DuckDBPyConnection, until: int | None) -> list[Any]:
+    starts = [
+        TaskStarted(
+            task=task, task_id=task_id, attempt=attempt, worker=worker, queue_s=queue_s, timestamp=since
+        )
+        for task, task_id, attempt, worker, queue_s, since in connection.execute(
+            "SELECT * FROM flying ORDER BY since, task, task_id, attempt LIMIT $few", {"few": IN_FLIGHT}
+        ).fetchall()
+    ]
+    args: dict[str, Json] = {}
+    if starts:
+        rows = connection.execute(
+            "SELECT task_id, args FROM tasks_read WHERE kind = 1 AND task_id IN (SELECT unnest($ids::VARCHAR[]))",
+            {"ids": [start.task_id for start in starts]},
+        ).fetchall()
+        args = {task_id: _decoded(text) for task_id, text in rows}
+    return [in_flight_row(start, until, args.get(start.task_id)) for start in starts]
+
+
+class HeldWork:
+    """What the workers had to do, from `held`, `flying` and `tasks_read`."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        rows = connection.execute(
+            """
+            SELECT worker, count(*), list(duration_s) FILTER (kind = 5 AND duration_s IS NOT NULL)
+            FROM tasks_read WHERE kind >= 5 AND worker IS NOT NULL GROUP BY worker
+            """
+        ).fetchall()
+        self.attempts = {worker: number for worker, number, _ in rows}
+        self.completed_s = exact_sum(second for _, _, seconds in rows for second in seconds or ())
+        for worker, number in connection.execute(
+            "SELECT worker, count(*) FROM flying WHERE worker IS NOT NULL GROUP BY worker"
+        ).fetchall():
+            self.attempts[worker] = self.attempts.get(worker, 0) + number
+
+    def bounds(self) -> dict[str, tuple[int, int] | None]:
+        """The first start and the last end on each worker; None where no time is known."""
+        rows = self._connection.execute(
+            f"SELECT worker, min(since), max(until) FROM ({_OCCUPIED}) GROUP BY worker"  # noqa: S608 - a constant
+        ).fetchall()
+        known = {worker: (since, until) for worker, since, until in rows}
+        return {**dict.fromkeys(self.attempts), **known}
+
+    def busy(self, ups: Mapping[str, list[tuple[int, int]]]) -> tuple[dict[str, int], int]:
+        """For how many nanoseconds each worker was held while it was up, and how many were at once at most."""
+        connection = self._connection
+        lives = [(name, since, until) for name, spans in ups.items() for since, until in spans]
+        columns: list[list[Any]] = [list(column) for column in zip(*lives, strict=True)] or [[], [], []]
+        connection.execute(
+            """
+            CREATE OR REPLACE TEMP TABLE lives AS SELECT unnest($1::VARCHAR[]) AS worker,
+                unnest($2::BIGINT[]) AS since, unnest($3::BIGINT[]) AS until
+            """,
+            columns,
+        )
+        merge(connection, "occupied", "worker", _OCCUPIED)
+        connection.execute(
+            """
+            CREATE OR REPLACE TEMP TABLE at_work AS
+            SELECT worker, greatest(occupied.since, lives.since) AS since, least(occupied.until, lives.until) AS until
+            FROM occupied JOIN lives USING (worker)
+            WHERE greatest(occupied.since, lives.since) < least(occupied.until, lives.until)
+            """
+        )
+        rows = connection.execute("SELECT worker, sum(until - since) FROM at_work GROUP BY worker").fetchall()
+        most = most_at_once(connection, "SELECT since, until FROM at_work")
+        return {**dict.fromkeys(ups, 0), **{worker: int(time) for worker, time in rows}}, most
+
+
+_OCCUPIED = """
+SELECT worker, began AS since, stopped AS until FROM held
+WHERE worker IS NOT NULL AND began IS NOT NULL AND stopped IS NOT NULL
+"""
+
+
+def _decoded(text: str | None) -> Json:
+    found: Json = msgspec.json.decode(text or "{}")
+    return found
