@@ -88,7 +88,9 @@ def _attempt(run_id: str, task_id: str, number: int, group: list[TaskEvent]) -> 
         "duration_s", "cpu_s", "cpu_scope", "peak_rss_bytes", "rss_scope", "read_bytes", "write_bytes",
         "result_bytes", "args", "args_digest", "metrics", "exit_code", "fingerprint", "tags",
     ):  # fmt: skip
-        row[name] = latest(group, name)
+        row[name] = latest(
+            ends if name.startswith("args") and latest(ends, name) is not None else group, name
+        )
     return row
 
 
