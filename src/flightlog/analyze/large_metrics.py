@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import duckdb
 
 _MEASURED = """
-CREATE OR REPLACE TEMP TABLE measured AS
+CREATE OR REPLACE TEMP TABLE metric_values AS
 WITH entries AS (
     SELECT owner, "timestamp", writer, seq, unnest(map_entries(from_json(metrics, '"MAP(VARCHAR, JSON)"'))) AS entry
     FROM ({rows}) WHERE metrics IS NOT NULL AND metrics <> '{{}}'
@@ -30,8 +30,8 @@ FROM single WHERE json_type(value) IN ('UBIGINT', 'BIGINT', 'DOUBLE', 'HUGEINT',
 """
 
 _LAST = """
-WITH latest AS (SELECT owner, name, max("timestamp") AS "timestamp" FROM measured GROUP BY owner, name)
-SELECT owner, name, number FROM measured SEMI JOIN latest USING (owner, name, "timestamp")
+WITH latest AS (SELECT owner, name, max("timestamp") AS "timestamp" FROM metric_values GROUP BY owner, name)
+SELECT owner, name, number FROM metric_values SEMI JOIN latest USING (owner, name, "timestamp")
 QUALIFY row_number() OVER (
     PARTITION BY owner, name ORDER BY writer DESC, seq DESC, place DESC, number DESC
 ) = 1
@@ -46,9 +46,9 @@ def metrics_by_owner(connection: duckdb.DuckDBPyConnection, rows: str) -> dict[s
     connection.execute(_MEASURED.format(rows=rows, largest=LARGEST))
     last = {(owner, name): number for owner, name, number in connection.execute(_LAST).fetchall()}
     found: dict[str, MetricTally] = {}
-    answer = connection.execute("SELECT owner, name, list(number) FROM measured GROUP BY owner, name")
+    answer = connection.execute("SELECT owner, name, list(number) FROM metric_values GROUP BY owner, name")
     while row := answer.fetchone():
         owner, name, values = row
         found.setdefault(owner, MetricTally()).put(name, values, last[owner, name])
-    connection.execute("DROP TABLE measured")
+    connection.execute("DROP TABLE metric_values")
     return found

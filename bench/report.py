@@ -1,0 +1,152 @@
+"""The report of a run of very many tasks, beside bare DuckDB aggregating the same files, and from Parquet.
+
+python -m bench.report 1000000
+
+The bare statements count what the report counts, as somebody would by hand who knows that every line is there once:
+attempts put together from their lines; times, use and metrics by task name; queueing; workers; how many ran at once;
+what ran before on each worker; the slowest with their arguments; spans by name with their own time and time on the clock.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.large_run import write_large_run
+from flightlog.store.parquet import snapshot_run
+from flightlog.store.run import Run
+
+TASKS = 200_000
+"""So many in the routine; a million takes minutes."""
+ROUNDS = 3
+
+_TASK = {
+    "event": "VARCHAR", "timestamp": "TIMESTAMP", "task": "VARCHAR", "task_id": "VARCHAR", "attempt": "INTEGER",
+    "worker": "VARCHAR", "queue_s": "DOUBLE", "duration_s": "DOUBLE", "cpu_s": "DOUBLE", "peak_rss_bytes": "BIGINT",
+    "result_bytes": "BIGINT", "args": "JSON", "metrics": "JSON", "error_type": "VARCHAR", "span_id": "VARCHAR",
+}  # fmt: skip
+_SPAN = {
+    "event": "VARCHAR", "timestamp": "TIMESTAMP", "name": "VARCHAR", "span_id": "VARCHAR", "parent_id": "VARCHAR",
+    "duration_s": "DOUBLE", "status": "VARCHAR", "metrics": "JSON",
+}  # fmt: skip
+_BARE = (
+    "CREATE TEMP TABLE lines AS SELECT * FROM {tasks}",
+    """CREATE TEMP TABLE attempts AS SELECT task_id, coalesce(attempt, 1) AS attempt, max(task) AS task,
+        max(worker) AS worker, max("timestamp") FILTER (event = 'task_submitted') AS submitted,
+        max("timestamp") FILTER (event = 'task_queued') AS queued,
+        max("timestamp") FILTER (event = 'task_started') AS started,
+        max("timestamp") FILTER (event IN ('task_completed', 'task_failed', 'task_cancelled')) AS ended,
+        max(queue_s) AS queue_s, max(duration_s) AS duration_s, max(span_id) AS span_id
+    FROM lines GROUP BY task_id, attempt""",
+    """SELECT task, event, count(*), avg(duration_s), min(duration_s), quantile_cont(duration_s, [0.5, 0.95, 0.99]),
+        max(duration_s), sum(cpu_s), max(peak_rss_bytes), sum(result_bytes) FROM lines GROUP BY task, event""",
+    "SELECT count(queue_s), avg(queue_s), quantile_cont(queue_s, [0.5, 0.95, 0.99]), max(queue_s) FROM attempts",
+    "SELECT worker, count(*), sum(duration_s), min(started), max(ended) FROM attempts GROUP BY worker",
+    """SELECT max(running) FROM (SELECT sum(step) OVER (ORDER BY moment, step) AS running FROM (
+        SELECT started AS moment, 1 AS step FROM attempts UNION ALL SELECT ended, -1 FROM attempts))""",
+    """SELECT max(waiting) FROM (SELECT sum(step) OVER (ORDER BY moment, step) AS waiting FROM (
+        SELECT queued AS moment, 1 AS step FROM attempts UNION ALL SELECT started, -1 FROM attempts))""",
+    """SELECT task, sum(epoch(started - before)) FROM (
+        SELECT task, started, lag(ended) OVER (PARTITION BY worker ORDER BY started) AS before FROM attempts)
+    GROUP BY task""",
+    """SELECT task, task_id, args, duration_s FROM lines WHERE event = 'task_completed'
+    QUALIFY row_number() OVER (PARTITION BY task ORDER BY duration_s DESC, task_id) <= 3""",
+    """SELECT task, entry.key, count(*), avg(entry.value::DOUBLE), min(entry.value::DOUBLE), max(entry.value::DOUBLE)
+    FROM (SELECT task, unnest(map_entries(from_json(metrics, '"MAP(VARCHAR, JSON)"'))) AS entry FROM lines)
+    GROUP BY ALL""",
+    "CREATE TEMP TABLE spans AS SELECT * FROM {spans}",
+    """SELECT name, count(*), count(*) FILTER (status = 'error'), sum(duration_s),
+        quantile_cont(duration_s, [0.5, 0.95]), max(duration_s), sum(duration_s - coalesce(inside, 0))
+    FROM spans LEFT JOIN (SELECT parent_id AS span_id, sum(duration_s) AS inside FROM spans GROUP BY ALL)
+        USING (span_id) GROUP BY name""",
+    """SELECT name, sum(greatest(0, until - greatest(since, coalesce(reached, since)))) FROM (
+        SELECT *, max(until) OVER (PARTITION BY name ORDER BY since, until
+            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
+        FROM (SELECT name, epoch("timestamp") AS since, epoch("timestamp") + duration_s AS until FROM spans))
+    GROUP BY name""",
+    """SELECT task, name, count(*), sum(spans.duration_s) FROM spans
+        JOIN attempts ON attempts.span_id = spans.parent_id GROUP BY ALL""",
+    """SELECT name, entry.key, count(*), avg(entry.value::DOUBLE), min(entry.value::DOUBLE), max(entry.value::DOUBLE)
+    FROM (SELECT name, unnest(map_entries(from_json(metrics, '"MAP(VARCHAR, JSON)"'))) AS entry FROM spans)
+    GROUP BY ALL""",
+)
+
+
+def measure(tasks: int = TASKS) -> dict[str, float]:
+    """Seconds and peak memory of each way, every one in a process of its own, in turn; medians."""
+    found: dict[str, list[dict[str, Any]]] = {"bare": [], "lines": [], "parquet": []}
+    with tempfile.TemporaryDirectory(prefix="flightlog-bench-") as folder:
+        run = write_large_run(Path(folder) / "lines", tasks)
+        for _ in range(ROUNDS):
+            for name in ("bare", "lines"):
+                found[name].append(_in_a_process(name, run))
+        snapshot_run(Run(run))
+        for _ in range(ROUNDS):
+            found["parquet"].append(_in_a_process("parquet", run))
+    assert {one["tasks"] for runs in found.values() for one in runs} == {tasks}
+    return {
+        f"{name}_{what}": statistics.median(one[what] for one in runs)
+        for name, runs in found.items()
+        for what in ("seconds", "cpu_seconds", "megabytes")
+    }
+
+
+def _in_a_process(way: str, run: Path) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.report", way, run], capture_output=True, text=True, check=True
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def _bare(run: Path) -> int:
+    import duckdb
+
+    def scan(stream: str, columns: dict[str, str]) -> str:
+        named = ", ".join(f"'{name}': '{kind}'" for name, kind in columns.items())
+        return f"read_json('{run}/{stream}.jsonl', format='newline_delimited', columns={{{named}}})"
+
+    with duckdb.connect(config={"preserve_insertion_order": "false"}) as connection:  # type: ignore[arg-type]
+        for statement in _BARE:
+            connection.execute(
+                statement.replace("{tasks}", scan("tasks", _TASK)).replace("{spans}", scan("spans", _SPAN))
+            )
+            connection.fetchall()
+        [(tasks,)] = connection.execute("SELECT count(*) FROM attempts").fetchall()
+    return int(tasks)
+
+
+def _report(run: Path) -> int:
+    from flightlog.analyze.report import report_bytes, report_on
+
+    report = report_on(Run(run))
+    assert report_bytes(report)
+    return report.tasks.completed
+
+
+def _measured(way: str, run: Path) -> None:
+    import resource
+    from time import perf_counter, process_time
+
+    begun = perf_counter()
+    tasks = _bare(run) if way == "bare" else _report(run)
+    figures = {
+        "seconds": perf_counter() - begun,
+        "cpu_seconds": process_time(),
+        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "tasks": tasks,
+    }
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 2:
+        _measured(sys.argv[1], Path(sys.argv[2]))
+    else:
+        for what, value in measure(*map(int, sys.argv[1:])).items():
+            print(f"{what:<22} {value:,.2f}")
