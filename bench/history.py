@@ -1,4 +1,4 @@
-"""A folder of 5,000 runs: how long `flightlog list` and `trends` take, the first time and after it."""
+"""A folder of 5,000 runs: how long `flightlog list`, `trends` and `compare` take, the first time and after it."""
 
 from __future__ import annotations
 
@@ -107,6 +107,7 @@ def measure(runs: int = RUNS) -> dict[str, float]:
         "list": ["list"],
         "trends": ["trends"],
         "trends of a task": ["trends", "--metric", "p95:simulate"],
+        "compare": ["compare", "study-0:last5", "study-1:last5"],
     }
     try:
         make_history(folder, runs)

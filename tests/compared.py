@@ -31,7 +31,7 @@ def tables(rows: Rows, spared: Sequence[str] = ()) -> Iterator[duckdb.DuckDBPyCo
         )
         connection.execute(
             """
-            CREATE TABLE compared AS SELECT *, 'completed' AS state, run_id || nth AS task_id, NULL::VARCHAR AS span_id,
+            CREATE TABLE compared AS SELECT *, 'completed' AS state, 1 AS attempt, run_id || nth AS task_id, NULL::VARCHAR AS span_id,
                 TIMESTAMP '2026-05-20 03:52:00' + to_milliseconds(nth) AS started_at, NULL::TIMESTAMP AS ended_at
             FROM (SELECT unnest(?::VARCHAR[]) AS run_id, unnest(?::VARCHAR[]) AS task, unnest(?::VARCHAR[]) AS args_digest,
                 unnest(?::DOUBLE[]) AS duration_s, unnest(?::BIGINT[]) AS nth)

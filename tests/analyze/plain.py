@@ -9,6 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+KINDS = {"artifacts": "artifact_", "metrics": "metric", "tasks": "task_", "resources": "resource_"}
+"""How the kinds of a stream begin; others are foreign to it."""
 ENDS = {"task_completed": "completed", "task_failed": "failed", "task_cancelled": "cancelled"}
 
 
@@ -28,7 +30,7 @@ def lines(path: Path, stream: str) -> list[dict[str, Any]]:
             line = json.loads(raw)
         except ValueError:
             continue
-        if isinstance(line, dict) and "event" in line:
+        if isinstance(line, dict) and line.get("event", "of whom?").startswith(KINDS.get(stream, stream[:4])):
             key = (line["writer"], line["seq"]) if line.get("seq", -1) >= 0 and line.get("writer") else place
             found.setdefault(key, line)
     return list(found.values())
@@ -43,6 +45,12 @@ def window(path: Path) -> tuple[int, int]:
         end = ns(max([*every, info.get("heartbeat") or ""]))
     assert end is not None
     return start, end
+
+
+def kind_of_error(reason: str | None) -> str | None:
+    """The class that a reason begins with, such as `OSError: gone`."""
+    name = (reason or "").split(": ")[0]
+    return name if name.split(".")[-1][:1].isupper() and name.replace(".", "").isidentifier() else None
 
 
 def attempts(path: Path) -> list[dict[str, Any]]:
@@ -66,6 +74,7 @@ def attempts(path: Path) -> list[dict[str, Any]]:
             "worker": (end or {}).get("worker") or (start or {}).get("worker"),
             "span_id": (end or start or some).get("span_id"),
             "duration_s": (end or {}).get("duration_s"), "args": (end or submitted or {}).get("args"),
+            "error_type": (end or {}).get("error_type") if end or not retry else kind_of_error(retry.get("reason")),
         }  # fmt: skip
         one["state"] = ENDS[end["event"]] if end else "failed" if retry else "running" if start else "pending"
         ended = ns((end or retry or {"timestamp": None})["timestamp"])

@@ -34,6 +34,25 @@ def noise(seed, count=40, spread=0.2, typical=1.0):
     return [typical * math.exp(chance.gauss(0, spread)) for _ in range(count)]
 
 
+def width(interval):
+    return math.log(interval.high / interval.low)
+
+
+def test_blocks_that_resemble_each_other_in_spells_make_the_intervals_wider():
+    """The same values, shuffled and in spells of eight blocks: what chance puts together once is one accident."""
+    slow = [1.5 if n // 8 % 2 else 1.0 for n in range(40)]
+    before, after = ([a * b for a, b in zip(noise(seed, spread=0.05), slow, strict=True)] for seed in (1, 2))
+    together = estimate(sample(before, after))
+    apart = []
+    for values in (before, after):
+        random.Random(3).shuffle(values)
+        apart.append(values)
+    shuffled = estimate(sample(*apart))
+    assert shuffled.typical.ratio == pytest.approx(together.typical.ratio)
+    assert width(together.typical) > 1.5 * width(shuffled.typical)
+    assert width(together.mean) > 1.5 * width(shuffled.mean)
+
+
 @pytest.mark.parametrize(("df", "t"), [(5, 2.571), (10, 2.228), (30, 2.042), (1e6, 1.960)])
 def test_the_quantiles_of_students_t_are_those_of_the_tables(df, t):
     assert student_quantile(0.975, df) == pytest.approx(t, rel=0.005)

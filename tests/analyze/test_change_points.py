@@ -80,6 +80,19 @@ def test_waves_in_which_runs_resemble_the_one_before_are_hardly_ever_steps():
     assert sum(has_steps(change_points(waves(seed))) for seed in range(200)) / 200 <= 0.1
 
 
+@pytest.mark.parametrize(("length", "most"), [(20, 0.18), (40, 0.13), (60, 0.1), (100, 0.1)])
+@pytest.mark.parametrize("likeness", [0.4, 0.6])
+def test_so_they_are_in_short_histories(length, most, likeness):
+    def waves(seed: int) -> list[float]:
+        draw, value, found = Random(seed), 0.0, []
+        for _ in range(length + 20):
+            value = likeness * value + draw.gauss(0.0, 1.0)
+            found.append(value)
+        return found[20:]
+
+    assert share((change_points(waves(seed)) for seed in range(1000, 1000 + HISTORIES)), has_steps) <= most
+
+
 def test_a_fifth_more_in_noise_of_a_tenth_is_found_with_fifteen_runs_on_each_side():
     found = list(histories(30, gauss, lambda number: FIFTH * (number >= 15)))
     assert share(found, has_steps) >= 0.85

@@ -39,7 +39,7 @@ def duration(name, ratio, *, verdict="slower", p95=None, out=True, low=1.01, kin
     spread = Spread(count=50, total_s=50.0, mean_s=1.0, p50_s=1.0, p95_s=2.0, max_s=3.0)
     interval = Interval(ratio=ratio, low=low, high=ratio * 1.1, p=0.001)
     return DurationChange(
-        kind=kind, name=name, cached=False, verdict=verdict, by=None, before=spread, after=spread, pairs=None,
+        kind=kind, name=name, cached=False, verdict=verdict, by=None, before=spread, after=spread, pairs=None, shared_arguments=None,
         typical=interval, mean=interval, p95=None if p95 is None else Interval(ratio=p95, low=1.0, high=2.0, p=0.01),
         p95_stands_out=out,
     )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import jsonschema
 import msgspec
 import pytest
 from building import at
@@ -38,6 +39,40 @@ def test_json_is_the_whole_comparison_and_python_gives_the_same(runs, capsys):
     found = msgspec.json.decode(capsys.readouterr().out, type=Comparison)
     assert found == flightlog.compare("a0000000", "a0000001")
     assert [change.verdict for change in found.durations] == ["no change"]
+
+
+@pytest.mark.parametrize("conditions", [[], ["--fail-on", "wall>1%", "p95>10%"]])
+def test_the_json_is_valid_by_its_own_schema(runs, capsys, conditions):
+    main(["compare", "a0000000", "latest", *conditions, "--format", "json"])
+    found = msgspec.json.decode(capsys.readouterr().out)
+    assert main(["schema", "compare"]) == 0
+    schema = msgspec.json.decode(capsys.readouterr().out)
+    jsonschema.validate(found, schema)
+    assert found.keys() - {"conditions"} == set(schema["$defs"]["Comparison"]["required"])
+
+
+def test_a_task_with_other_arguments_is_not_called_slower_without_saying_so(tmp_path, capsys):
+    for token, first, factor in (("aaaaaaaa", 0, 1.0), ("bbbbbbbb", 100, 1.5)):
+        events = [
+            event
+            for i in range(20)
+            for event in task_events("fit", first + i, i, 0.2 * factor * (1 + i % 3 / 50))
+        ]
+        closed_run(tmp_path, events, token=token, duration_s=20.0, end_time=at(20))
+    asked = ["compare", "aaaaaaaa", "bbbbbbbb", "--runs-dir", str(tmp_path)]
+    assert main(asked) == 0
+    out = capsys.readouterr().out
+    assert "`fit` is 1.50x slower (1.46 to 1.54), with other arguments" in " ".join(
+        out.split("\n\n")[0].split()
+    )
+    [row] = [line for line in out.splitlines() if line.startswith("  fit ")]
+    assert row.endswith("name, other arguments")
+    assert "fit had other arguments in B than in A (none of the sets are in both): its ratio tells" in out
+    assert main([*asked, "--fail-on", "duration>20%"]) == 1
+    assert "a typical fit (with other arguments) rose by 50%" in capsys.readouterr().err
+    assert main([*asked, "--format", "json"]) == 0
+    [change] = msgspec.json.decode(capsys.readouterr().out)["durations"]
+    assert (change["pairs"], change["shared_arguments"]) == (None, 0.0)
 
 
 def test_conditions_may_follow_each_other_and_make_the_exit_code(runs, capsys):

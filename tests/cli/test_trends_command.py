@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from random import Random
 
+import jsonschema
 import msgspec
 import pytest
 from building import make_run
@@ -45,6 +46,14 @@ def test_a_step_is_told_with_its_run(runs: Path, capsys: Captured) -> None:
         "% slower since run-20260520T035200Z-demo-00000014 (commit 0000000000, 2026-05-01 20:00 UTC)" in out
     )
     assert max(map(len, out.splitlines())) <= 100
+
+
+def test_the_json_is_valid_by_its_own_schema(runs: Path, capsys: Captured) -> None:
+    history(runs, 40, 20)
+    assert main(["trends", "--format", "json"]) == 0
+    trend = msgspec.json.decode(capsys.readouterr().out)
+    assert main(["schema", "trends"]) == 0
+    jsonschema.validate(trend, msgspec.json.decode(capsys.readouterr().out))
 
 
 def test_the_json_and_the_csv_hold_every_run(runs: Path, capsys: Captured) -> None:

@@ -91,3 +91,12 @@ def test_the_innermost_place_of_a_traceback_is_its_last_file_line() -> None:
     assert innermost(trace) == 'File "b.py", line 2, in g'
     assert innermost("killed by the kernel\n") == "killed by the kernel"
     assert innermost(None) == ""
+
+
+def test_names_that_differ_at_their_ends_alone_are_cut_in_the_middle() -> None:
+    rows = [(f"model.very_long.stage_{n:02}", "1") for n in range(2)]
+    assert table(("Name", "Done"), rows, width=20, ink=Ink(False)) == [
+        "  Name          Done",
+        "  model…age_00     1",
+        "  model…age_01     1",
+    ]

@@ -3,6 +3,7 @@
 Three ratios, after over before: `typical` (the mean of logarithms, with far outliers drawn in, so that a few stuck
 tasks do not decide), `mean` (which they may) and `p95`. The intervals come from a bootstrap that draws blocks of tasks
 next to each other in time rather than single tasks: a busy minute slows all tasks in it, and counts as one accident.
+Where neighbouring blocks resemble each other, as in busy spells longer than a block, the intervals are wider by as much.
 What differs from run to run is added: as measured where a side has several runs, and never less than `RUN_TO_RUN`.
 """
 
@@ -29,6 +30,9 @@ ENOUGH_RUNS = 4
 """So many runs beyond one a side tell by themselves how much runs differ."""
 RUN_TO_RUN = 0.01
 """How far a whole run is off its twin at least, as a standard deviation of the logarithm: heat, neighbours, layout."""
+
+LIKENESS = 1.0
+"""Neighbouring blocks resemble each other where their correlation is beyond so many standard errors."""
 
 _NORMAL = NormalDist()
 _CERTAIN = 1e6
@@ -162,17 +166,69 @@ def _spreads(sample: Sample, draws: int) -> list[_Spread]:
         for side, (blocks, slope) in enumerate(zip((sample.before, sample.after), slopes, strict=True))
     ]
     sizes = [len(sample.before), len(sample.after)]
+    times = _waves(sample)
     if sample.paired:
         together = ([b - a for a, b in zip(*both, strict=True)] for both in zip(*sides, strict=True))
-        return [_Spread(_variance(values) * sizes[0] / (sizes[0] - 1), sizes[0] - 1) for values in together]
+        return [_spread(values, sizes[0], more) for values, more in zip(together, times, strict=True)]
+    return [
+        _sum_of([_spread(values, size, more) for values, size in zip(both, sizes, strict=True)])
+        for both, more in zip(zip(*sides, strict=True), times, strict=True)
+    ]
+
+
+def _spread(drawn: Sequence[float], blocks: int, times: float) -> _Spread:
+    """What draws of so many blocks spread by, where the blocks resemble each other so many times as much."""
+    freedom = (blocks - 1) / times
+    return _Spread(_variance(drawn) * times * blocks / (blocks - 1), max(1.0, freedom))
+
+
+def _waves(sample: Sample) -> list[float]:
+    """By how much blocks that resemble the ones before make the three ratios spread wider; 1 where they do not.
+
+    A busy spell longer than a block slows several of them. Correlations are added up over ever longer distances, two at
+    a time, while they stay positive (Geyer's initial sequence), and only if those of neighbours are more than chance.
+    """
     found = []
-    for both in zip(*sides, strict=True):
-        parts = [
-            _Spread(_variance(values) * size / (size - 1), size - 1)
-            for values, size in zip(both, sizes, strict=True)
-        ]
-        found.append(_sum_of(parts))
+    for residuals in zip(*(_residuals(blocks) for blocks in _series(sample)), strict=True):
+        square = math.fsum(value * value for values in residuals for value in values)
+        count = sum(map(len, residuals))
+        if not square or count < 2 * LEAST_BLOCKS:
+            found.append(1.0)
+            continue
+
+        def alike(lag: int, residuals: tuple[list[float], ...] = residuals, square: float = square) -> float:
+            return (
+                sum(a * b for values in residuals for a, b in zip(values, values[lag:], strict=False))
+                / square
+            )
+
+        total, lag = 1.0 + alike(1), 2
+        if total - 1.0 <= LIKENESS / math.sqrt(count):
+            found.append(1.0)
+            continue
+        farthest = min(map(len, residuals)) // 2
+        while lag < farthest and (pair := alike(lag) + alike(lag + 1)) > 0:
+            total, lag = total + pair, lag + 2
+        found.append(max(1.0, min(2 * total - 1.0, count / 8)))
     return found
+
+
+def _series(sample: Sample) -> list[Sequence[Block]]:
+    """What happened in order of time: each side, or the pairs of both."""
+    if not sample.paired:
+        return [sample.before, sample.after]
+    return [[
+        Block(b.tasks, b.log_sum, b.seconds - a.seconds, b.below - a.below)
+        for a, b in zip(sample.before, sample.after, strict=True)
+    ]]  # fmt: skip
+
+
+def _residuals(blocks: Sequence[Block]) -> list[list[float]]:
+    """How far each block is off the mean, for the sums of logarithms, of seconds and of those below p95."""
+    total = _total(blocks)
+    return [
+        [block[field] - total[field] / total.tasks * block.tasks for block in blocks] for field in (1, 2, 3)
+    ]
 
 
 def _draw(

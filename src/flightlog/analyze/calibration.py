@@ -7,13 +7,15 @@ The spans are `calibration.job` around `calibration.iteration`, and in each iter
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.distribution import exact_sum
+from flightlog.analyze.moments import nanoseconds, seconds
 
 if TYPE_CHECKING:
     import duckdb
@@ -82,7 +84,7 @@ def calibration_loops(connection: duckdb.DuckDBPyConnection) -> list[Calibration
     rows = connection.execute(
         """
         SELECT name, span_id, coalesce(parent_id, ''), strftime(started_at, '%Y-%m-%dT%H:%M:%S.%fZ'),
-            epoch_us(started_at) / 1e6, duration_s, "open", tags, metrics
+            epoch_us(started_at) * 1000, duration_s, "open", tags, metrics
         FROM spans WHERE name IN (SELECT unnest($1)) AND started_at IS NOT NULL AND duration_s IS NOT NULL
         ORDER BY started_at, span_id
         """,
@@ -95,18 +97,19 @@ def calibration_loops(connection: duckdb.DuckDBPyConnection) -> list[Calibration
         elif name == ITERATION:
             turn = by_id[span_id] = _Turn(started_at, at, duration_s, opened, _json(tags))
             turns.setdefault(parent, []).append(turn)
-    for name, span_id, parent, _, _, duration_s, _, _, metrics in rows:
+    for name, span_id, *_, metrics in rows:  # what the iteration itself says of its trials comes first
         if name == ITERATION:
             by_id[span_id].measured(_json(metrics), "total_trials")
-        elif name in PHASES and parent in by_id:
+    for name, _, parent, _, _, duration_s, _, _, metrics in rows:
+        if name in PHASES and parent in by_id:
             by_id[parent].phases.setdefault(PHASES[name], []).append(duration_s)
             by_id[parent].measured(_json(metrics), "n_trials")
-    loops = [_loop(found, jobs.get(parent)) for parent, found in turns.items()]
-    return sorted(loops, key=lambda loop: (loop.listed[0].started_at, loop.job or ""))
+    loops = [(found[0].started_at, _loop(found, jobs.get(parent))) for parent, found in turns.items()]
+    return [loop for _, loop in sorted(loops, key=lambda one: (one[0], one[1].job or ""))]
 
 
 class _Turn:
-    def __init__(self, started_at: str, at: float, duration_s: float, opened: bool, tags: Mapping[str, Any]):
+    def __init__(self, started_at: str, at: int, duration_s: float, opened: bool, tags: Mapping[str, Any]):
         self.started_at, self.at, self.duration_s, self.open = started_at, at, duration_s, opened
         self.tag = tags.get("iteration")
         self.phases: dict[str, list[float]] = {}
@@ -126,8 +129,8 @@ class _Turn:
 
 
 def _loop(turns: list[_Turn], job: tuple[str | None, float, bool] | None) -> CalibrationLoop:
-    first, end = turns[0].at, max(turn.at + turn.duration_s for turn in turns)
-    duration_s = job[1] if job is not None else end - first
+    first, end = turns[0].at, max(turn.at + nanoseconds(turn.duration_s) for turn in turns)
+    duration_s = job[1] if job is not None else seconds(end - first)
     listed: list[Iteration] = []
     best: float | None = None
     best_in: str | None = None
@@ -156,9 +159,18 @@ def _loop(turns: list[_Turn], job: tuple[str | None, float, bool] | None) -> Cal
 
 
 def _json(text: str | None) -> Mapping[str, Any]:
-    found = msgspec.json.decode(text) if text else {}
+    try:
+        found = json.loads(text) if text else {}
+    except ValueError:
+        return {}
     return found if isinstance(found, dict) else {}
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    """A number that can be reckoned with; one beyond the range of floats is none."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return None
+    try:
+        return float(value) if math.isfinite(value) else None
+    except OverflowError:
+        return None

@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
-from statistics import NormalDist, median
+from statistics import NormalDist, fmean, median
 
 from msgspec import Struct
 
@@ -32,7 +32,11 @@ _WHOLE = 0.75
 """The share of the level that goes to a whole stretch; the windows in it get the rest."""
 _SHORTEST = 16
 _TELLING = 50
-"""Values that it takes to tell whether each resembles the one before."""
+"""Values that it takes to tell by their differences alone whether each resembles the one before."""
+_CHANCE = 1.0
+"""How many standard errors of chance it takes to call values alike."""
+_TAKEN = 1.5
+"""What two levels take of the likeness of the values around them, in values; by simulation."""
 _LOCATION = 7.35
 """How far the squared statistic may fall from its peak where the step may be as well, at 95 % confidence."""
 _CLIP = 3.0
@@ -126,11 +130,30 @@ def _worth(scores: Sequence[float]) -> float:
     """
     n = len(scores)
     if n < _TELLING:
-        return 1.0
-    next_one = math.fsum((b - a) ** 2 for a, b in pairwise(scores)) / (n - 1)
-    one_after = math.fsum((b - a) ** 2 for a, b in zip(scores, scores[2:], strict=False)) / (n - 2)
-    likeness = min(one_after / next_one - 1.0, 0.9) if next_one else 0.0
-    return math.sqrt((1.0 - likeness) / (1.0 + likeness)) if likeness > 3.0 / math.sqrt(n) else 1.0
+        likeness = _around_levels(scores)
+    else:
+        next_one = math.fsum((b - a) ** 2 for a, b in pairwise(scores)) / (n - 1)
+        one_after = math.fsum((b - a) ** 2 for a, b in zip(scores, scores[2:], strict=False)) / (n - 2)
+        likeness = one_after / next_one - 1.0 if next_one else 0.0
+    likeness = min(likeness, 0.9)
+    return math.sqrt((1.0 - likeness) / (1.0 + likeness)) if likeness > _CHANCE / math.sqrt(n) else 1.0
+
+
+def _around_levels(scores: Sequence[float]) -> float:
+    """How much each of few values resembles the one before, around the levels on both sides of their best split.
+
+    Differences alone tell too little of so few. What levels take along of the likeness is given back.
+    """
+    n = len(scores)
+    at = max(
+        range(LEAST_SIDE, n - LEAST_SIDE + 1),
+        key=lambda k: math.fsum(scores[:k]) ** 2 / k + math.fsum(scores[k:]) ** 2 / (n - k),
+    )
+    left, right = fmean(scores[:at]), fmean(scores[at:])
+    rest = [score - (left if i < at else right) for i, score in enumerate(scores)]
+    square = math.fsum(value * value for value in rest)
+    found = math.fsum(a * b for a, b in pairwise(rest)) / square if square else 0.0
+    return (found * n + _TAKEN) / (n - 2 * _TAKEN)
 
 
 @lru_cache(maxsize=64)

@@ -12,6 +12,8 @@ from msgspec import Struct
 
 from flightlog.analyze.bootstrap import Interval
 
+FEW_SHARED = 0.5
+"""Where both sides have fewer than half of all sets of arguments, tasks are compared with others than themselves."""
 Verdict = Literal["slower", "faster", "no change", "too few to tell"]
 
 
@@ -69,6 +71,8 @@ class DurationChange(Struct, frozen=True, kw_only=True):
     after: Spread | None
     pairs: int | None
     """Tasks matched by arguments: the ratios are of these alone. Null: all tasks of the name, as they are."""
+    shared_arguments: float | None
+    """The share of the task's sets of arguments that both sides have, 0 to 1; null where nobody recorded them."""
     typical: Interval | None
     """The ratio of a typical task; far outliers count little."""
     mean: Interval | None
@@ -76,6 +80,11 @@ class DurationChange(Struct, frozen=True, kw_only=True):
     p95: Interval | None
     p95_stands_out: bool
     """Whether the p95 changed by more than noise, among all names."""
+
+    @property
+    def other_arguments(self) -> bool:
+        """Whether it was called with other arguments, mostly: then a ratio may tell of other work, not of speed."""
+        return self.pairs is None and self.shared_arguments is not None and self.shared_arguments < FEW_SHARED
 
 
 class NameCount(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ import msgspec
 
 from flightlog.analyze.bootstrap import DRAWS, Estimates, Interval, estimate, ratio_of_runs, stand_out
 from flightlog.analyze.changes import (
-    ArgumentSets,
     CacheChange,
     Change,
     ComparedRun,
@@ -23,6 +22,7 @@ from flightlog.analyze.changes import (
     Side,
     Verdict,
 )
+from flightlog.analyze.compare_arguments import compare_arguments
 from flightlog.analyze.compare_environment import compare_environments
 from flightlog.analyze.compare_failures import compare_failures
 from flightlog.analyze.compare_runs import VIEWS, RunFigures, prepare, read_figures
@@ -49,7 +49,6 @@ FEWER_DRAWS = 100
 """So many names, by the time they take, have all draws; of a thousand others each has fewer."""
 SMALL = 0.01
 """Spans that take less of the wall time than this are left out: a task may hold thousands of them."""
-EXAMPLES = 3
 _WEIGHTS = (0.9, 0.1)
 """How the chance of a false alarm is spent on the typical ratio and on the mean's."""
 
@@ -76,7 +75,7 @@ def compare_groups(before: RunGroup, after: RunGroup) -> Comparison:
         prepare(connection, sides)
         reading = aside.submit(read_figures, connection.cursor(), runs)
         matched = match(connection, (len(before.runs), len(after.runs)))
-        arguments = _arguments(connection)
+        arguments, shared = compare_arguments(connection)
         failures = compare_failures(connection)
         by_task = _task_resources(connection)
         names = _names(connection)
@@ -93,9 +92,9 @@ def compare_groups(before: RunGroup, after: RunGroup) -> Comparison:
         ),
         explained=explain(old, new),
         tasks={kind: _change(old, new, _counter(kind)) for kind in old[0].counts},
-        durations=judge(_worth_telling(matched, old, new)),
-        appeared=[count for count, sides_ in names if sides_ == [1]],
-        vanished=[count for count, sides_ in names if sides_ == [0]],
+        durations=judge(_worth_telling(matched, old, new), shared=shared),
+        appeared=[count for count, side in names if side == 1],
+        vanished=[count for count, side in names if side == 0],
         arguments=arguments,
         resources=[_run_resources(old, new), *by_task],
         failures=failures,
@@ -118,6 +117,19 @@ def comparison_bytes(comparison: Comparison, outcomes: Sequence[Outcome] | None 
     if outcomes is not None:
         document["conditions"] = list(outcomes)
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def comparison_schema() -> dict[str, Any]:
+    """The JSON Schema of the comparison's JSON."""
+    written = msgspec.defstruct(
+        "Comparison", [("conditions", list[Outcome], [])], bases=(Comparison,), kw_only=True,
+        namespace={"__doc__": Comparison.__doc__},
+    )  # fmt: skip
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Flightlog comparison",
+        **msgspec.json.schema(written),
+    }
 
 
 def _side(group: RunGroup) -> Side:
@@ -158,8 +170,14 @@ def _both(before: float | None, after: float | None, *, interval: Interval | Non
 # --- durations -------------------------------------------------------------------------------------------
 
 
-def judge(matched: dict[Key, Matched], *, draws: int = DRAWS) -> list[DurationChange]:
-    """The verdict on every name that both sides have: changes that stand out first, then by the time they take."""
+def judge(
+    matched: dict[Key, Matched], *, draws: int = DRAWS, shared: Mapping[str, float] | None = None
+) -> list[DurationChange]:
+    """The verdict on every name that both sides have: changes that stand out first, then by the time they take.
+
+    `shared` has the share of the sets of arguments that both sides have, by task name; names that are not in it have
+    arguments that nobody recorded.
+    """
     both = [key for key, found in matched.items() if found.sample is not None]
     both.sort(key=lambda key: (-_time(matched[key]), key))
     estimates: dict[Key, Estimates] = {}
@@ -175,7 +193,9 @@ def judge(matched: dict[Key, Matched], *, draws: int = DRAWS) -> list[DurationCh
     tails = [key for key in known if estimates[key].p95 is not None]
     far = dict(zip(tails, stand_out([_p(estimates[key].p95) for key in tails], FALSE_ALARMS), strict=True))
     found = [
-        _duration(key, matched[key], estimates[key], called.get(key, False), far.get(key, False))
+        _duration(
+            key, matched[key], estimates[key], called.get(key, False), far.get(key, False), shared or {}
+        )
         for key in both
     ]
     found += [_alone(key, found_) for key, found_ in matched.items() if _has_twin(key, matched)]
@@ -190,8 +210,8 @@ def _has_twin(key: Key, matched: dict[Key, Matched]) -> bool:
 def _alone(key: Key, found: Matched) -> DurationChange:
     return DurationChange(
         kind="span" if key.kind == "span" else "task", name=key.name, cached=key.cached, verdict="too few to tell",
-        by=None, before=found.before, after=found.after, pairs=None, typical=None, mean=None, p95=None,
-        p95_stands_out=False,
+        by=None, before=found.before, after=found.after, pairs=None, shared_arguments=None, typical=None, mean=None,
+        p95=None, p95_stands_out=False,
     )  # fmt: skip
 
 
@@ -219,7 +239,9 @@ def _p_value(found: Estimates) -> float:
     return min(1.0, _p(found.typical) / _WEIGHTS[0], _p(found.mean) / _WEIGHTS[1])
 
 
-def _duration(key: Key, found: Matched, estimates: Estimates, called: bool, far: bool) -> DurationChange:
+def _duration(
+    key: Key, found: Matched, estimates: Estimates, called: bool, far: bool, shared: Mapping[str, float]
+) -> DurationChange:
     typical, mean, p95 = estimates.typical, estimates.mean, estimates.p95
     by_typical = _p(typical) / _WEIGHTS[0] <= _p(mean) / _WEIGHTS[1] or abs(
         math.log(typical.ratio)
@@ -236,7 +258,8 @@ def _duration(key: Key, found: Matched, estimates: Estimates, called: bool, far:
     return DurationChange(
         kind="span" if key.kind == "span" else "task", name=key.name, cached=key.cached, verdict=verdict,
         by=("typical" if by_typical else "mean") if verdict in {"slower", "faster"} else None,
-        before=found.before, after=found.after, pairs=found.pairs, typical=typical, mean=mean, p95=p95,
+        before=found.before, after=found.after, pairs=found.pairs,
+        shared_arguments=shared.get(key.name) if key.kind == "task" else None, typical=typical, mean=mean, p95=p95,
         p95_stands_out=far and p95 is not None and abs(math.log(p95.ratio)) >= math.log1p(LEAST_CHANGE),
     )  # fmt: skip
 
@@ -244,53 +267,17 @@ def _duration(key: Key, found: Matched, estimates: Estimates, called: bool, far:
 # --- what appeared and vanished --------------------------------------------------------------------------
 
 
-def _names(connection: duckdb.DuckDBPyConnection) -> list[tuple[NameCount, list[int]]]:
+def _names(connection: duckdb.DuckDBPyConnection) -> list[tuple[NameCount, int]]:
+    """Names that only one side has, with that side."""
     rows = connection.execute(
         """
-        SELECT kind, name, count(*), list(DISTINCT side ORDER BY side) FROM (
-            SELECT 'task' AS kind, task AS name, side FROM compared JOIN sides USING (run_id) WHERE attempt = 1
-            UNION ALL SELECT 'span', name, side FROM compared_spans JOIN sides USING (run_id)
-        ) GROUP BY kind, name HAVING count(DISTINCT side) = 1 ORDER BY kind DESC, count(*) DESC, name
+        SELECT kind, name, sum(number)::BIGINT AS number, min(side) FROM (
+            SELECT 'task' AS kind, task AS name, run_id, count(*) AS number FROM compared WHERE attempt = 1 GROUP BY task, run_id
+            UNION ALL SELECT 'span', name, run_id, count(*) FROM compared_spans GROUP BY name, run_id
+        ) JOIN sides USING (run_id) GROUP BY kind, name HAVING min(side) = max(side) ORDER BY kind DESC, number DESC, name
         """
     ).fetchall()
-    return [(NameCount(kind=kind, name=name, count=count), sides) for kind, name, count, sides in rows]
-
-
-_SETS = """
-WITH sets AS (
-    SELECT task AS name, args_digest, count(DISTINCT side) AS on_sides, min(side) AS side, min(run_id || chr(0) || task_id) AS ref
-    FROM compared JOIN sides USING (run_id) WHERE args_digest IS NOT NULL GROUP BY ALL
-)
-SELECT name, count(*) FILTER (on_sides = 2), count(*) FILTER (on_sides = 1 AND side = 1),
-    count(*) FILTER (on_sides = 1 AND side = 0), min(ref, $few) FILTER (on_sides = 1 AND side = 1),
-    min(ref, $few) FILTER (on_sides = 1 AND side = 0)
-FROM sets GROUP BY name HAVING bool_or(on_sides = 1) AND count(DISTINCT side) + count(*) FILTER (on_sides = 2) > 1
-ORDER BY count(*) FILTER (on_sides = 1) DESC, name
-"""
-
-
-def _arguments(connection: duckdb.DuckDBPyConnection) -> list[ArgumentSets]:
-    """Sets of arguments that only one side has, of names that both have."""
-    rows = connection.execute(_SETS, {"few": EXAMPLES}).fetchall()
-    wanted = sorted({ref for row in rows for refs in row[4:] for ref in refs or ()})
-    args: dict[str, Any] = {}
-    if wanted:
-        args = {
-            ref: msgspec.json.decode(text) if text else None
-            for ref, text in connection.execute(
-                "SELECT run_id || chr(0) || task_id AS ref, any_value(args)::VARCHAR FROM task_events "
-                "WHERE list_contains($1::VARCHAR[], task_id) AND args IS NOT NULL GROUP BY ref",
-                [[ref.partition("\0")[2] for ref in wanted]],
-            ).fetchall()
-        }
-    return [
-        ArgumentSets(
-            name=name, both=both, appeared=appeared, vanished=vanished,
-            appeared_examples=[args[one] for one in new or () if one in args],
-            vanished_examples=[args[one] for one in gone or () if one in args],
-        )
-        for name, both, appeared, vanished, new, gone in rows
-    ]  # fmt: skip
+    return [(NameCount(kind=kind, name=name, count=count), side) for kind, name, count, side in rows]
 
 
 # --- resources and remarks -------------------------------------------------------------------------------

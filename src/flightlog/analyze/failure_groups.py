@@ -52,7 +52,8 @@ class FailureCause(Struct, frozen=True, kw_only=True):
 def failure_groups(connection: duckdb.DuckDBPyConnection, summary: FailureSummary) -> list[FailureCause]:
     """The causes that the summary lists, in its order, from the run's `failures`, `task_events` and `held`.
 
-    A failed attempt stands in `failures` and in `tasks`; here it counts once, and the count is the summary's.
+    A failed attempt stands in `failures` and in `tasks`; here it counts once, and the count is the summary's. An
+    error that ended a task and then the run, too, is that task's.
     """
     if not summary.count:
         return []
@@ -109,9 +110,10 @@ def _case(
 _CASES = """
 CREATE OR REPLACE TEMP TABLE cases AS
 WITH accounts AS (
-    SELECT fingerprint, error_type, message, "timestamp" AS moment, task, task_id, attempt, worker FROM failures
+    SELECT fingerprint, error_type, message, "timestamp" AS moment, task, task_id, attempt, worker,
+        scope = 'run' AND task_id IS NULL AS of_run FROM failures
     UNION ALL
-    SELECT fingerprint, error_type, error_message, "timestamp", task, task_id, attempt, worker
+    SELECT fingerprint, error_type, error_message, "timestamp", task, task_id, attempt, worker, false
     FROM task_events WHERE event = 'task_failed'
 ), told AS (
     SELECT CASE WHEN fingerprint <> '' THEN fingerprint
@@ -122,6 +124,7 @@ SELECT cause, min(moment) AS moment, max(task) AS task, task_id, coalesce(attemp
 FROM told WHERE task_id IS NOT NULL GROUP BY cause, task_id, coalesce(attempt, 1)
 UNION ALL
 SELECT cause, moment, task, NULL, attempt, worker FROM told WHERE task_id IS NULL
+    AND (NOT of_run OR cause NOT IN (SELECT cause FROM told WHERE NOT of_run))
 """
 
 _BOUNDS = """

@@ -52,34 +52,30 @@ class InFlight(Struct, frozen=True, kw_only=True):
 def in_flight(summary: Summary, history: Mapping[str, Distribution] | None = None) -> list[InFlight]:
     """What is in flight, the stuck first, then the longest; the summary lists the oldest hundred of each kind.
 
-    `history` has the durations of completed tasks and spans of earlier runs by name; it is asked where this run
-    knows fewer than five.
+    `history` has the durations of completed tasks of earlier runs by name; it is asked for a task of which this run
+    knows fewer than five, and for nothing else.
     """
-    earlier = history or {}
+    earlier = {} if history is None else history
     found = [
         _compared(
             "task", task.task, task.task_id, task.args, task.worker, task.since, task.elapsed_s,
-            _usual(summary.tasks.by_name[task.task].duration_s if task.task in summary.tasks.by_name else None,
-                   earlier.get(task.task)),
+            _usual(summary.tasks.by_name[task.task].duration_s if task.task in summary.tasks.by_name else None, "run")
+            or _usual(earlier.get(task.task), "history"),
         )
         for task in summary.tasks.in_flight
     ]  # fmt: skip
     for span in summary.spans.in_flight:
         name = summary.spans.by_name.get(span.name)
         ended = name and Distribution(count=name.count, p50=name.p50, p95=name.p95, max=name.max)
-        usual = _usual(ended or None, earlier.get(span.name))
+        usual = _usual(ended or None, "run")
         found.append(_compared("span", span.name, None, span.tags, None, span.since, span.elapsed_s, usual))
     return sorted(found, key=lambda one: (not one.stuck, -(one.elapsed_s or 0.0), one.since, one.name))
 
 
-def _usual(here: Distribution | None, earlier: Distribution | None) -> Usual | None:
-    of: Literal["run", "history"]
-    for ended, of in ((here, "run"), (earlier, "history")):
-        if ended is None or ended.count < ENOUGH:
-            continue
-        if ended.p50 is not None and ended.p95 is not None and ended.max is not None:
-            return Usual(count=ended.count, p50=ended.p50, p95=ended.p95, max=ended.max, of=of)
-    return None
+def _usual(ended: Distribution | None, of: Literal["run", "history"]) -> Usual | None:
+    if ended is None or ended.count < ENOUGH or ended.p50 is None or ended.p95 is None or ended.max is None:
+        return None
+    return Usual(count=ended.count, p50=ended.p50, p95=ended.p95, max=ended.max, of=of)
 
 
 def _compared(

@@ -196,7 +196,8 @@ def _check_name(comparison: Comparison, task: str) -> None:
 
 
 def _label(change: DurationChange) -> str:
-    return f"{change.name} (cached)" if change.cached else change.name
+    of = "cached" if change.cached else "with other arguments" if change.other_arguments else ""
+    return f"{change.name} ({of})" if of else change.name
 
 
 def _typical(comparison: Comparison, threshold: Threshold) -> Iterator[_Seen]:

@@ -9,15 +9,16 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from statistics import NormalDist, fmean, variance
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.change_points import LEAST, Step, change_points
 from flightlog.analyze.distribution import quantile
 from flightlog.analyze.run_metrics import Metric, Unit, parse_metric
 from flightlog.errors import RunNotFound, UsageError
-from flightlog.store.catalogue import PastRun, RunEntry, past_runs
+from flightlog.store.catalogue import PastRun, Progress, RunEntry, past_runs
 from flightlog.store.figures import Figures
 from flightlog.store.liveness import Observer, unix_time
 
@@ -109,13 +110,15 @@ def trends(
     since: str | None = None,
     runs_dir: str | os.PathLike[str] | None = None,
     observer: Observer | None = None,
+    progress: Progress | None = None,
 ) -> Trend:
     """How a figure of a project's runs moved: `wall`, `duration:TASK`, `p95:TASK`, `memory`, `memory:TASK`, `hits`,
     `cost` or `failures`.
 
     The project is that of the latest run unless one is named. `last` counts the newest runs that have the figure; `since`
     is an ISO 8601 date or time, UTC where it names no zone, and the first that counts. Runs are looked up in `runs_dir`,
-    by default the configured one. Raises `RunNotFound` where there is no run, and `UsageError`.
+    by default the configured one. `progress` is told how many of them were looked at, and of how many. Raises `RunNotFound`
+    where there is no run, and `UsageError`.
     """
     if runs_dir is None:
         from flightlog.settings import read_settings
@@ -148,8 +151,15 @@ def trends(
         task=wanted.task,
         reckon=reckon,
         observer=observer,
+        progress=progress,
     )
     return trend_of(name, wanted, past, last=last)
+
+
+def trend_schema() -> dict[str, Any]:
+    """The JSON Schema of the JSON of `flightlog trends`."""
+    schema = msgspec.json.schema(Trend)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Flightlog trend", **schema}
 
 
 def _project(asked: str | None, entries: Sequence[RunEntry], folder: Path) -> str:

@@ -15,9 +15,10 @@ the latest run of A's project.
 
 Completed tasks are matched by name and, where at least half of them have a partner with the same arguments on the other
 side, by arguments: the spread between arguments then drops out. Tasks that found all their results in a cache are compared
-among themselves, and stand apart as `(cached)`. Three ratios, B to A: `typical` (the mean of logarithms, with outliers
-beyond two standard deviations drawn in), `mean`, and `p95` (of 40 tasks and more). Spans are compared by name, those of 1%
-of the wall time and more.
+among themselves, and stand apart as `(cached)`. A task that was called with other arguments (fewer than half of the sets are
+on both sides) is compared by its name alone, and the comparison says so wherever it tells its ratio: it may have had other
+work to do. Three ratios, B to A: `typical` (the mean of logarithms, with outliers beyond two standard deviations drawn in),
+`mean`, and `p95` (of 40 tasks and more). Spans are compared by name, those of 1% of the wall time and more.
 
 The intervals hold the true ratio 19 times in 20. They come from a bootstrap over blocks of tasks next to each other in time,
 so that a busy minute counts as one accident, however many tasks it slowed. What whole runs differ by is added: as measured
@@ -48,7 +49,8 @@ account where the sides have four runs together. `--strict` takes every change a
 fails nor passes, and is said.
 
 The JSON holds all figures: sides, `wall_s`, `explained`, `durations`, what appeared and vanished, `resources`, `failures`,
-`cache`, `cost`, `environment`, and with `--fail-on` the `conditions`. In Python the same is `flightlog.compare(a, b)`.
+`cache`, `cost`, `environment`, and with `--fail-on` the `conditions`; `flightlog schema compare` is its JSON Schema. In
+Python the same is `flightlog.compare(a, b)`.
 """
 
 from __future__ import annotations

@@ -10,8 +10,9 @@
 
 Any run can be reported: one that is running, closed, killed or half-copied. What was in flight is listed with the
 time since when, beside how long such things usually take in this run: one that has taken longer than all that ended,
-and than three times their 95th percentile, may be stuck. The last section says how complete the recording is and what
-it cost.
+and than three times their 95th percentile, may be stuck. A task of which fewer than five have ended in this run is held
+against the summaries of the last 20 completed runs of the project in the same folder. The last section says how complete
+the recording is and what it cost.
 
 The report is always computed from the events, never taken from `summary.json`, so it is right for a run that was
 changed, too; `flightlog verify` says whether the two agree. The JSON holds what `summary.json` holds and, beside it,
@@ -110,11 +111,14 @@ def report(
         check_file(output)
 
     from flightlog.analyze.report import report_bytes, report_on
+    from flightlog.analyze.usual import EarlierRuns
     from flightlog.show.report import report_markdown, report_text
     from flightlog.store.run import open_run
 
     opened = open_run(named.pop() if named else "latest", runs_dir=runs_dir)
-    found = report_on(opened, details=bool(parts) or format_ is ReportFormat.json)
+    found = report_on(
+        opened, details=bool(parts) or format_ is ReportFormat.json, history=EarlierRuns(opened)
+    )
     if format_ is ReportFormat.json:
         text = report_bytes(found).decode()
     elif format_ is ReportFormat.md:

@@ -3,6 +3,8 @@
     flightlog schema tasks        # a line of tasks.jsonl
     flightlog schema              # a line of any stream
     flightlog schema report       # the report's JSON; summary.json has the first of its fields
+    flightlog schema compare      # the JSON of flightlog compare
+    flightlog schema trends       # the JSON of flightlog trends
     flightlog schema manifest     # flightlog.yaml, for editors
 
 The schemas are made from the declarations that the recorder writes by, in the dialect 2020-12. Fields beyond the
@@ -11,7 +13,7 @@ declared ones are valid: newer versions may add some. Not so in a manifest, wher
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,14 +21,18 @@ from flightlog.cli.output import put
 from flightlog.errors import UsageError
 
 REPORT = "report"
+COMPARE = "compare"
+TRENDS = "trends"
 MANIFEST = "manifest"
+DOCUMENTS = (REPORT, COMPARE, TRENDS, MANIFEST)
+"""What has a schema beside the streams."""
 
 
 def complete_stream(incomplete: str) -> list[str]:
     """Names that the command takes, for the shell."""
     from flightlog.events import streams
 
-    return [name for name in (REPORT, MANIFEST, *streams()) if name.startswith(incomplete)]
+    return [name for name in (*DOCUMENTS, *streams()) if name.startswith(incomplete)]
 
 
 def schema(
@@ -34,13 +40,13 @@ def schema(
         str | None,
         typer.Argument(
             metavar="STREAM",
-            help="A stream, such as tasks, or 'report' or 'manifest'. Default: any stream",
+            help="A stream, such as tasks, or report, compare, trends or manifest. Default: any stream",
             autocompletion=complete_stream,
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Print the JSON Schema of a stream's lines, of the report, or of a manifest.
+    """Print the JSON Schema of a stream's lines, of what a command writes as JSON, or of a manifest.
 
     Example: flightlog schema tasks
     """
@@ -49,19 +55,28 @@ def schema(
     from flightlog.events import streams
     from flightlog.events.schema import json_schema
 
-    if stream == MANIFEST:
+    if stream is not None and stream not in {*DOCUMENTS, *streams()}:
+        raise UsageError(_unknown(stream, [*streams(), *DOCUMENTS]))
+    found = _of_document(stream) if stream in DOCUMENTS else json_schema(stream)
+    put(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+
+
+def _of_document(name: str | None) -> dict[str, Any]:
+    if name == MANIFEST:
         from flightlog.session.manifest_schema import manifest_schema
 
-        found = manifest_schema()
-    elif stream is not None and stream not in {REPORT, *streams()}:
-        raise UsageError(_unknown(stream, [*streams(), REPORT, MANIFEST]))
-    elif stream == REPORT:
-        from flightlog.analyze.report import report_schema
+        return manifest_schema()
+    if name == COMPARE:
+        from flightlog.analyze.compare import comparison_schema
 
-        found = report_schema()
-    else:
-        found = json_schema(stream)
-    put(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        return comparison_schema()
+    if name == TRENDS:
+        from flightlog.analyze.trends import trend_schema
+
+        return trend_schema()
+    from flightlog.analyze.report import report_schema
+
+    return report_schema()
 
 
 def _unknown(name: str, names: list[str]) -> str:

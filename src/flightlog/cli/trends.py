@@ -24,18 +24,20 @@ step the text has the run and the commit where it began, its size with an interv
 the run before. Fewer than ten runs are shown without a verdict.
 
 Two things look like a step and cannot always be told from one. A drift over fewer than about 150 runs, or one that is
-small beside the noise, is often called a step. And the chances hold for runs that are independent of each other: where
-each run resembles the one before, as on a machine with long busy spells, histories of fewer than about 150 runs show
-steps more often than the text says. Look at the plot, and at what differs from the run before.
+small beside the noise, is often called a step. And where each run resembles the one before, as on a machine with long
+busy spells, a step counts for less, by as much as that shows; of fewer than about 40 runs it hardly shows, and one history
+in ten then has a step that is none. Look at the plot, and at what differs from the run before.
 
 Only runs that completed count, since others are as short as they happened to be; `failures` counts all that ended. A
 commit with a plus had files changed since. Figures of tasks are those in each run's `summary.json`; of a run that was
 too large to be summarized when it closed they are reckoned from its events, once.
 
 Runs that have not changed are not read again: an index knows them, a hidden file in the folder of runs, or in the user's
-cache where that cannot be written. It may be removed at any time.
+cache where that cannot be written. It may be removed at any time. The first look at a long history, or at very large runs,
+takes a while; a terminal is told how far it has come.
 
-The JSON holds the points, the levels between steps, and the steps; the CSV a row a run.
+The JSON holds the points, the levels between steps, and the steps (`flightlog schema trends` is its JSON Schema); the
+CSV a row a run.
 """
 
 from __future__ import annotations
@@ -49,6 +51,7 @@ import typer
 
 from flightlog.cli.options import RunsDir, readable_runs_folder
 from flightlog.cli.output import put, wants_color, width
+from flightlog.cli.progress import ProgressLine
 
 
 class TrendFormat(StrEnum):
@@ -86,7 +89,9 @@ def trends(
     from flightlog.analyze.trends import trends as read_trends
     from flightlog.show.trends import trend_csv, trend_text
 
-    trend = read_trends(project, metric, last=last, since=since, runs_dir=readable_runs_folder(runs_dir))
+    folder = readable_runs_folder(runs_dir)
+    with ProgressLine() as progress:
+        trend = read_trends(project, metric, last=last, since=since, runs_dir=folder, progress=progress)
     if format_ is TrendFormat.json:
         put(msgspec.json.format(msgspec.json.encode(trend), indent=2).decode() + "\n")
     elif format_ is TrendFormat.csv:

@@ -75,7 +75,8 @@ def _said(change: DurationChange) -> str:
     assert interval is not None
     average = " on average" if change.by == "mean" else ""
     name = clean(change.name).replace("`", "'")
-    return f"`{name}` is {speed_text(interval)}{average}"
+    other = ", with other arguments" if change.other_arguments else ""
+    return f"`{name}` is {speed_text(interval)}{average}{other}"
 
 
 def _reason(comparison: Comparison) -> str:

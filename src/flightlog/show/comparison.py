@@ -83,6 +83,7 @@ def _conditions(outcomes: Sequence[Outcome]) -> Section:
     return Section("Conditions", f"{failed} of {len(outcomes)} failed", [Items(items)])
 
 
+_CALLED = {"slower", "faster"}
 _STYLES = {"failed": "bad", "passed": "good", "unknown": "warn"}
 
 
@@ -120,7 +121,7 @@ def _durations(comparison: Comparison, kind: str) -> Section:
             ratio_text(change.p95, bounds=False),
             *_each(change, lambda spread: format_count(spread.count)),
             *_each(change, lambda spread: format_duration(spread.p50_s)),
-            "arguments" if change.pairs is not None else "",
+            _matched_by(change),
         )
         for change in changes[:ROWS]
     ]
@@ -128,6 +129,12 @@ def _durations(comparison: Comparison, kind: str) -> Section:
     more = f"{count_text(len(changes) - ROWS, 'more name')}" if len(changes) > ROWS else ""
     note = "B to A, in brackets where the true ratio lies 19 times in 20"
     return Section(title, note, [Table(head, rows, left=("Matched by", "Verdict"), more=more)])
+
+
+def _matched_by(change: DurationChange) -> str:
+    if change.pairs is not None:
+        return "arguments"
+    return "name, other arguments" if change.other_arguments else ""
 
 
 def _each(change: DurationChange, show: Callable[..., str]) -> list[str]:
@@ -264,6 +271,17 @@ def _environment(comparison: Comparison) -> Section:
 
 def _remarks(comparison: Comparison) -> Section:
     said = list(comparison.notes)
+    other = [
+        change for change in comparison.durations if change.other_arguments and change.verdict in _CALLED
+    ]
+    for change in other[:FEW]:
+        shared = format_percent(change.shared_arguments) if change.shared_arguments else "none"
+        said.append(
+            f"{change.name} had other arguments in B than in A ({shared} of the sets are in both): its ratio tells of"
+            " other work as well as of speed"
+        )
+    if len(other) > FEW:
+        said.append(f"so had {count_text(len(other) - FEW, 'more task')}")
     runs = len(comparison.before.runs) + len(comparison.after.runs)
     project = comparison.before.runs[0].project
     groups = f"groups tell: flightlog compare {project}:last5 {project}:latest"

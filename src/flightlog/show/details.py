@@ -44,7 +44,7 @@ def _in_flight(report: Report) -> Section:
             moment_text(one.since),
             format_duration(one.elapsed_s),
             one.worker or "",
-            "" if one.usual is None else format_duration(one.usual.p50),
+            _usually(one),
             _verdict(one),
         )
         for one in report.in_flight[: 2 * ROWS]
@@ -56,6 +56,13 @@ def _in_flight(report: Report) -> Section:
     head = ("Task or span", "Since", "For", "Worker", "Usually", "Stuck?")
     more = f"and {format_count(total - len(rows))} more" if total > len(rows) else ""
     return Section(title, "", [Table(head, rows, left=("Since", "Worker", "Stuck?"), more=more)])
+
+
+def _usually(one: InFlight) -> str:
+    """How long such a thing takes at its median; where this run does not tell, in earlier ones."""
+    if one.usual is None:
+        return ""
+    return f"{format_duration(one.usual.p50)}{' in earlier runs' if one.usual.of == 'history' else ''}"
 
 
 def _verdict(one: InFlight) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from flightlog.show.terminal import Ink, clean, fit, pad, width_of
+from flightlog.show.terminal import Ink, clean, cut_middle, fit, pad, width_of
 
 GAP = "  "
 
@@ -18,7 +18,8 @@ def table(
     left: Collection[str] = (),
     indent: str = "  ",
 ) -> list[str]:
-    """Lines of a table. The first column is cut where lines would grow wider than `width`.
+    """Lines of a table. The first column is cut where lines would grow wider than `width`:
+    at the end, or in the middle where names would look the same without their ends.
 
     It stands left, as do the columns named in `left`; numbers stand right. Columns in which no row says
     anything are left out.
@@ -31,8 +32,13 @@ def table(
     widths[0] = max(min(widths[0], width - others), min(widths[0], 12))
     sides = [number > 0 and title not in left for number, title in enumerate(titles)]
 
+    names = {row[0] for row in cells}
+    alike = len({fit(name, widths[0]) for name in names}) < len(names)
+
     def line(texts: Sequence[str]) -> str:
-        cut = [fit(texts[0], widths[0]), *texts[1:]]
+        # Names that differ at their ends alone are cut in the middle.
+        first = cut_middle(texts[0], widths[0], widths[0] // 2) if alike else fit(texts[0], widths[0])
+        cut = [first, *texts[1:]]
         return GAP.join(pad(text, w, right=side) for text, w, side in zip(cut, widths, sides, strict=True))
 
     lines = [ink("label", line(titles).rstrip()), *(line(row) for row in cells)]

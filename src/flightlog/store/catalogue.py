@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +18,9 @@ from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, here, unix_tim
 from flightlog.store.parts import writer_folders
 
 _REMOVED = ".removed-"
+
+Progress = Callable[[int, int], None]
+"""Is told how many are done, and of how many."""
 
 
 @dataclass(frozen=True)
@@ -73,23 +76,34 @@ def past_runs(
     task: str | None = None,
     reckon: Reckon | None = None,
     observer: Observer | None = None,
+    progress: Progress | None = None,
 ) -> list[PastRun]:
     """The runs of a folder, each with what its summary says if `figures` are wanted, from one look at all of them.
 
     `choose` is given all entries, the newest first, and gives those that are wanted; it may raise. `task` is the name of
     a task whose figures are wanted whatever the number of names in a run. `reckon` gives the figures of a run that ended
-    and has no summary. Summaries of runs that are not chosen are not opened.
+    and has no summary. Summaries of runs that are not chosen are not opened. `progress` is told how many runs were looked
+    at, and of how many: of all for their documents, then of those chosen for their figures.
     """
     observer, paths = observer or here(), run_paths(runs_dir)
     with RunIndex(runs_dir, paths) as index:
-        reads = dict(zip(paths, index.infos(paths), strict=True))
+        reads = dict(zip(paths, index.infos(_watched(paths, progress)), strict=True))
         chosen = choose(_newest_first(_entry(path, read, False, observer) for path, read in reads.items()))
-        found = (
-            index.figures([entry.path for entry in chosen], task, reckon) if figures else [None] * len(chosen)
-        )
+        wanted = _watched([entry.path for entry in chosen], progress)
+        found = index.figures(wanted, task, reckon) if figures else [None] * len(chosen)
         return [
             PastRun(entry, reads[entry.path].value, one) for entry, one in zip(chosen, found, strict=True)
         ]
+
+
+def _watched(paths: Sequence[Path], progress: Progress | None) -> Iterable[Path]:
+    """The paths, each told of when it is its turn."""
+    if progress is None:
+        yield from paths
+        return
+    for number, path in enumerate(paths):
+        progress(number, len(paths))
+        yield path
 
 
 def _newest_first(entries: Iterable[RunEntry]) -> list[RunEntry]:

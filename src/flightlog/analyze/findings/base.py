@@ -73,12 +73,17 @@ def matters(facts: Facts, seconds: float | None) -> bool:
 
 
 def share_of(facts: Facts, seconds: float | None) -> float | None:
-    """The part of all worker time; null where either is unknown."""
-    return seconds / facts.total_s if seconds is not None and facts.total_s > 0 else None
+    """The part of all worker time; null where either is unknown.
+
+    So it is where tasks ran side by side for longer than the whole: several seconds of them went into one of the clock.
+    """
+    if seconds is None or facts.total_s <= 0 or seconds > facts.total_s * (1 + 1e-9):
+        return None
+    return min(1.0, seconds / facts.total_s)
 
 
 def cost_text(facts: Facts, seconds: float) -> str:
-    """`1.9 worker-hours, 23% of this run`."""
+    """`1.9 worker-hours, 23% of this run,`; the time alone where the share cannot be said."""
     of = "worker-" if facts.shares is not None and facts.shares.basis == "workers" else ""
     number, unit = (
         (seconds / 3600, "hours") if seconds >= 3600
@@ -86,7 +91,8 @@ def cost_text(facts: Facts, seconds: float) -> str:
         else (seconds, "seconds")
     )  # fmt: skip
     text = f"{number:,.1f}" if number >= 0.95 else f"{number:.2g}"
-    return f"{text} {of}{unit}, {format_percent(share_of(facts, seconds))} of this run,"
+    share = share_of(facts, seconds)
+    return f"{text} {of}{unit}{'' if share is None else f', {format_percent(share)} of this run,'}"
 
 
 def call(task: str, args: str | None) -> str:

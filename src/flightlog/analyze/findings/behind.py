@@ -13,24 +13,43 @@ if TYPE_CHECKING:
 
 _BEHIND = """
 WITH idle AS (
-    SELECT lane, until, coalesce(a_until, 0) - coalesce(a_since, 0) - coalesce(q_until, 0) + coalesce(q_since, 0) AS ns
+    SELECT lane, since, until, coalesce(a_until, 0) - coalesce(a_since, 0) - coalesce(q_until, 0) + coalesce(q_since, 0) AS ns
     FROM measured
-), last AS (
-    SELECT * FROM (SELECT ups.worker, idle.until, idle.ns FROM idle JOIN ups USING (lane) WHERE ns > 0) AS idle
-        ASOF JOIN (SELECT task, task_id, attempt, args, began, stopped FROM held WHERE began < stopped) AS held
-        ON idle.until >= held.stopped
+), gap AS (
+    SELECT row_number() OVER () AS id, ups.worker, idle.since, idle.until, idle.ns
+    FROM idle JOIN ups USING (lane) WHERE ns > 0
+), ended AS ( -- when the last task ended in each gap; null where all went on
+    SELECT gap.*, CASE WHEN ends.stopped > gap.since THEN ends.stopped END AS stopped
+    FROM gap ASOF LEFT JOIN (SELECT stopped FROM held WHERE began < stopped) AS ends ON gap.until >= ends.stopped
+), reach AS ( -- up to when those last that have begun
+    SELECT began, max(stopped) OVER (ORDER BY began, stopped) AS stopped FROM held
+    WHERE began < stopped AND EXISTS (SELECT 1 FROM ended WHERE stopped IS NULL)
+), told AS (
+    SELECT id, worker, ns, stopped FROM ended WHERE stopped IS NOT NULL
+    UNION ALL
+    SELECT ended.id, ended.worker, ended.ns, reach.stopped
+    FROM (SELECT * FROM ended WHERE stopped IS NULL) AS ended ASOF JOIN reach ON ended.until > reach.began
+), last AS ( -- of several that ended at that very moment the longest
+    SELECT told.worker, told.ns, held.task, held.task_id, held.attempt, held.args, held.began, held.stopped
+    FROM told JOIN held USING (stopped) WHERE held.began < held.stopped
+    QUALIFY row_number() OVER (PARTITION BY told.id ORDER BY held.began, held.task_id, held.attempt) = 1
 ), usual AS (
-    SELECT task, median(stopped - began) AS usual, count(*) AS known FROM held WHERE state = 'completed' GROUP BY task
+    SELECT task, median(stopped - began) AS usual, count(stopped - began) AS known
+    FROM held WHERE state = 'completed' GROUP BY task
 )
 SELECT last.task, any_value(last.args), any_value(last.stopped - last.began) AS lasted, any_value(usual.usual),
     any_value(usual.known), sum(last.ns) AS ns, count(DISTINCT last.worker)
 FROM last LEFT JOIN usual USING (task)
-GROUP BY last.task, last.task_id, last.attempt ORDER BY ns DESC, last.task, last.task_id
+GROUP BY last.task, last.task_id, last.attempt ORDER BY ns DESC, last.task, last.task_id, last.attempt
 """
 
 
 class Behind(NamedTuple):
-    """One task that others were idle behind: nothing was left to start while it ran, and it ended last."""
+    """One task that others were idle behind: nothing was left to start while it ran, and it ended last.
+
+    Where nothing ended while a worker was idle, as before a worker that was removed too early, it is the task that
+    would have held it the longest.
+    """
 
     task: str
     args: str | None

@@ -11,22 +11,25 @@ NEW = ("never seen", "arguments changed")
 
 _MISSES = """
 WITH asked AS (
-    SELECT task, "key", result, reason, saved_s, task_id,
+    SELECT task, "key", result, reason, saved_s, task_id, "timestamp" AS moment, writer, seq,
         count(*) OVER (PARTITION BY task_id) AS beside FROM cache WHERE result IN ('hit', 'miss')
 ), missed AS (
     SELECT *, coalesce(reason, '') NOT IN (SELECT unnest($new::VARCHAR[])) AND reason IS NOT NULL AS lost,
-        "key" IS NOT NULL AND row_number() OVER (PARTITION BY task, "key") > 1 AS again
+        "key" IS NOT NULL AND row_number() OVER (PARTITION BY task, "key" ORDER BY moment, writer, seq) > 1 AS again
     FROM asked WHERE result = 'miss'
 ), alone AS (
-    SELECT missed.task, avg((held.stopped - held.began) / 1e9) AS each_s
+    SELECT missed.task, avg(held.stopped - held.began) / 1e9 AS each_s
     FROM missed JOIN held ON held.task_id = missed.task_id AND held.state = 'completed'
     WHERE missed.beside = 1 GROUP BY missed.task
 ), made AS (
-    SELECT task, avg(saved_s) AS each_s FROM asked WHERE result = 'hit' GROUP BY task
+    SELECT task, avg(in_ns(saved_s)) / 1e9 AS each_s FROM asked WHERE result = 'hit' GROUP BY task
+), reasons AS (
+    SELECT task, reason, count(*) AS number FROM missed WHERE lost GROUP BY task, reason
+    QUALIFY row_number() OVER (PARTITION BY task ORDER BY number DESC, reason) = 1
 )
 SELECT missed.task, count(*) FILTER (lost OR again) AS wasted, count(*) FILTER (again AND NOT lost),
-    coalesce(any_value(made.each_s), any_value(alone.each_s)), mode(missed.reason) FILTER (lost), count(*)
-FROM missed LEFT JOIN made USING (task) LEFT JOIN alone USING (task)
+    coalesce(any_value(made.each_s), any_value(alone.each_s)), any_value(reasons.reason), count(*)
+FROM missed LEFT JOIN made USING (task) LEFT JOIN alone USING (task) LEFT JOIN reasons USING (task)
 GROUP BY missed.task HAVING count(*) FILTER (lost OR again) > 0
 ORDER BY wasted * coalesce(any_value(made.each_s), any_value(alone.each_s), 0) DESC, wasted DESC, missed.task
 """

@@ -8,12 +8,17 @@ from flightlog.analyze.distribution import exact_sum
 from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, plural, share_of
 from flightlog.units import format_duration
 
+_UNUSED = """
+SELECT DISTINCT worker FROM ups
+WHERE worker NOT IN (SELECT worker FROM held WHERE worker IS NOT NULL AND began IS NOT NULL) ORDER BY worker
+"""
+
 
 def idle_workers(facts: Facts) -> Iterable[Finding]:
     """Idle time behind tasks of ordinary length, and idle time in which no task ran anywhere."""
     if facts.shares is None or facts.shares.basis != "workers":
         return
-    unused = sorted(name for name, one in facts.shares.by_worker.items() if not one.attempts)
+    unused = [name for (name,) in facts.connection.execute(_UNUSED).fetchall()]
     ordinary = [one for one in facts.behind if not one.is_straggler]
     ends = exact_sum(one.idle_s for one in ordinary)
     if matters(facts, ends):
@@ -38,7 +43,9 @@ def idle_workers(facts: Facts) -> Iterable[Finding]:
     if matters(facts, alone):
         stretches = {
             part.name: part.seconds
-            for part in (facts.critical.parts if facts.critical is not None else [])
+            for part in (
+                facts.critical.parts if facts.critical is not None and facts.critical.of == "tasks" else []
+            )
             if part.kind == "program"
         }
         told = ", ".join(f"{format_duration(lasted)} {name}" for name, lasted in stretches.items())

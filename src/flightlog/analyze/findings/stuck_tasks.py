@@ -18,7 +18,8 @@ def stuck_tasks(facts: Facts) -> Iterable[Finding]:
     lost = exact_sum(one.elapsed_s or 0.0 for one in found)
     worst = found[0]
     assert worst.usual is not None
-    times = f", {worst.ratio:,.0f} times the median" if worst.ratio is not None else ""
+    of = " of earlier runs" if worst.usual.of == "history" else ""
+    times = f", {worst.ratio:,.0f} times the median{of}" if worst.ratio is not None else ""
     ran = "has been running" if facts.summary.run.status == "running" else "had been running"
     yield Finding(
         kind="stuck_tasks",
