@@ -76,6 +76,13 @@ class TaskName(Struct, frozen=True, kw_only=True):
     read_bytes: int | None
     write_bytes: int | None
     metrics: dict[str, MetricStats]
+    gpu_peak_bytes: int | None = None
+    gpu_memory_scopes: list[str] = []
+    """Whose GPU memory; of `device` others' is counted in, and `allocator_at_least` is a lower bound."""
+    gpu_s: float | None = None
+    """GPU time of all ended attempts that know it."""
+    gpu_scopes: list[str] = []
+    """Whose GPU time: with `device` others' is counted in, and that of attempts at one time more than once."""
 
 
 class TaskSummary(Struct, frozen=True, kw_only=True):
@@ -216,6 +223,10 @@ class _Name:
         self._read: int | None = None
         self._write: int | None = None
         self._metrics = MetricTally()
+        self._gpu = array("d")
+        self._gpu_peak: int | None = None
+        self._gpu_memory_scopes: set[str] = set()
+        self._gpu_scopes: set[str] = set()
 
     def use(self, event: TaskEnded) -> None:
         """Take what an attempt used and measured."""
@@ -229,6 +240,12 @@ class _Name:
             self._read = (self._read or 0) + event.read_bytes
         if event.write_bytes is not None:
             self._write = (self._write or 0) + event.write_bytes
+        if event.gpu_peak_bytes is not None:
+            self._gpu_peak = max(self._gpu_peak or 0, event.gpu_peak_bytes)
+            self._gpu_memory_scopes.add(event.gpu_memory_scope or "unknown")
+        if event.gpu_s is not None:
+            self._gpu.append(event.gpu_s)
+            self._gpu_scopes.add(event.gpu_scope or "unknown")
         if event.metrics:
             self._metrics.take(event.metrics, (event.timestamp, event.writer, event.seq))
 
@@ -245,6 +262,8 @@ class _Name:
             cpu_s=exact_sum(self._cpu) if self._cpu else None, cpu_scopes=sorted(self._cpu_scopes),
             peak_rss_bytes=self._peak, rss_scopes=sorted(self._rss_scopes),
             read_bytes=self._read, write_bytes=self._write, metrics=self._metrics.stats(),
+            gpu_peak_bytes=self._gpu_peak, gpu_memory_scopes=sorted(self._gpu_memory_scopes),
+            gpu_s=exact_sum(self._gpu) if self._gpu else None, gpu_scopes=sorted(self._gpu_scopes),
         )  # fmt: skip
 
 
