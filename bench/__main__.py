@@ -7,7 +7,7 @@ import platform
 import statistics
 import sys
 
-from bench import devices, every_task, history, processes, sampling, spans, starting, tables, tasks
+from bench import devices, every_task, gpu, history, processes, sampling, spans, starting, tables, tasks
 
 LIMIT_SPAN, LIMIT_OFF, LIMIT_IMPORT_S, LIMIT_VERSION_S = 1 / 12, 2.5, 0.050, 0.200
 LIMIT_EVENTS_PER_S, LIMIT_SAMPLING_PERCENT = 1_000_000, 1.0
@@ -153,6 +153,17 @@ def main() -> int:
     )
     held.append(say("  peak memory", f"{peak / 1e6:.0f} MB", "400 MB", peak < LIMIT_DEVICE_PEAK_BYTES))
     note("  and as one list", f"{found['list_per_s']:,.0f}/s, {found['list_peak_bytes'] / 1e6:,.0f} MB")
+    on_gpu = gpu.measure()
+    if on_gpu is not None:
+        percent = on_gpu["sampling_one_gpu_percent_of_core"]
+        held.append(
+            say(
+                "sampling one GPU at 100 ms",
+                f"{percent:.3f} %",
+                "1 % of a core",
+                percent < LIMIT_SAMPLING_PERCENT,
+            )
+        )
     print(f"\n{sum(held)} of {len(held)} budgets hold")
     return 0 if all(held) else 1
 

@@ -109,6 +109,35 @@ def test_a_relative_run_to_join_is_a_message_and_not_joined() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("1", "auto"),
+        ("auto", "auto"),
+        ("Torch", "torch"),
+        ("torch.cuda", "torch.cuda"),
+        ("jax", "jax"),
+        ("0", None),
+        ("", None),
+    ],
+)
+def test_device_memory_is_tracked_of_a_framework_of_any_or_not_at_all(value, expected):
+    found = read_settings({"FLIGHTLOG_DEVICE_MEMORY": value})
+    assert (found.device_memory, found.problems) == (expected, ())
+
+
+def test_the_interval_of_device_memory_is_seconds():
+    assert read_settings({}).device_memory_interval_s == 0.1
+    assert read_settings({"FLIGHTLOG_DEVICE_MEMORY_INTERVAL": "0.5"}).device_memory_interval_s == 0.5
+    found = read_settings({"FLIGHTLOG_DEVICE_MEMORY_INTERVAL": "often", "FLIGHTLOG_DEVICE_MEMORY": "cupy"})
+    assert (found.device_memory, found.device_memory_interval_s) == (None, 0.1)
+    assert found.problems == (
+        "FLIGHTLOG_DEVICE_MEMORY='cupy' is no framework (use torch, jax, tensorflow, 1 or 0); "
+        "no device memory is tracked",
+        "FLIGHTLOG_DEVICE_MEMORY_INTERVAL='often' is no positive number of seconds; it is 0.1",
+    )
+
+
+@pytest.mark.parametrize(
     "value",
     [
         "nonsense",

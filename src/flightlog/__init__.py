@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.compare import compare
     from flightlog.analyze.trends import trends
     from flightlog.record.collector import Collector
+    from flightlog.record.device_memory import track_device_memory
     from flightlog.session.cache import cacheable
     from flightlog.session.session import Session
     from flightlog.store.run import Run, open_run
@@ -29,6 +30,7 @@ _LAZY = {
     "cacheable": "flightlog.session.cache",
     "compare": "flightlog.analyze.compare",
     "open_run": "flightlog.store.run",
+    "track_device_memory": "flightlog.record.device_memory",
     "trends": "flightlog.analyze.trends",
 }
 
@@ -47,6 +49,7 @@ __all__ = [
     "open_run",
     "record",
     "span",
+    "track_device_memory",
     "trends",
 ]
 

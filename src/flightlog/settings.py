@@ -21,6 +21,9 @@ DOCUMENTED: dict[str, str] = {
     "FLIGHTLOG_RUNS_DIR_REMOTE": "Address for copies of runs, such as `s3://bucket/runs`; read, and not used yet.",
     "FLIGHTLOG_CACHE_DIR": "Folder of kept results; the manifest's `local_cache`, or else `.flightlog/cache`, if unset.",
     "FLIGHTLOG_TARGET": "Target of the manifest to run on, where no argument names one.",
+    "FLIGHTLOG_DEVICE_MEMORY": "Whether processes that record track their framework's device memory: 1, torch, jax, "
+    "tensorflow, or 0; off if unset.",
+    "FLIGHTLOG_DEVICE_MEMORY_INTERVAL": "Seconds between two samples of device memory; 0.1 if unset.",
     "FLIGHTLOG_RUN": "Absolute path of the run directory a child process joins; set by Flightlog itself.",
     "TRACEPARENT": "W3C trace context of the span that started this process; set by Flightlog and other tracers.",
 }
@@ -43,6 +46,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """As `runs_dir`; None where nothing is said."""
     target: str | None = None
     """The target of a manifest, blanks around it taken off; whether there is one of that name shows later."""
+    device_memory: str | None = None
+    """The framework whose device memory is tracked, `auto` for whichever is imported; None for no tracking."""
+    device_memory_interval_s: float = 0.1
     run: str | None = None
     """The run directory that this process joins."""
     traceparent: str | None = None
@@ -64,6 +70,8 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         remote=_text(environ, "FLIGHTLOG_RUNS_DIR_REMOTE"),
         cache_dir=_folder(environ, "FLIGHTLOG_CACHE_DIR", "it counts as unset", problems),
         target=(_text(environ, "FLIGHTLOG_TARGET") or "").strip() or None,
+        device_memory=_framework(environ, problems),
+        device_memory_interval_s=_seconds(environ, "FLIGHTLOG_DEVICE_MEMORY_INTERVAL", 0.1, problems),
         run=_run(environ, problems),
         traceparent=_traceparent(environ, problems),
         problems=tuple(problems),
@@ -73,6 +81,11 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
     """`Settings.cache_dir` alone, at little cost: it is asked for at every lookup."""
     return _folder(environ, "FLIGHTLOG_CACHE_DIR", "", []) if environ.get("FLIGHTLOG_CACHE_DIR") else None
+
+
+def asks_for_device_memory(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether `Settings.device_memory` says anything, at little cost: it is asked for at every joining."""
+    return bool(environ.get("FLIGHTLOG_DEVICE_MEMORY"))
 
 
 def _text(environ: Mapping[str, str], name: str) -> str | None:
@@ -109,6 +122,36 @@ def _folder(environ: Mapping[str, str], name: str, kept: str, problems: list[str
     except RuntimeError:  # `~name` of a user that does not exist
         problems.append(f"{name}={_shown(value)} names a home folder that does not exist; {kept}")
         return None
+
+
+def _framework(environ: Mapping[str, str], problems: list[str]) -> str | None:
+    value = _text(environ, "FLIGHTLOG_DEVICE_MEMORY")
+    word = "" if value is None else value.strip().lower()
+    if value is None or word in _OFF:
+        return None
+    if word in _ON or word == "auto":
+        return "auto"
+    if word.partition(".")[0] in {"torch", "jax", "tensorflow"}:
+        return word
+    problems.append(
+        f"FLIGHTLOG_DEVICE_MEMORY={_shown(value)} is no framework (use torch, jax, tensorflow, 1 or 0); "
+        "no device memory is tracked"
+    )
+    return None
+
+
+def _seconds(environ: Mapping[str, str], name: str, default: float, problems: list[str]) -> float:
+    value = _text(environ, name)
+    if value is None:
+        return default
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = 0.0
+    if 0 < seconds < 1e6:
+        return seconds
+    problems.append(f"{name}={_shown(value)} is no positive number of seconds; it is {default:g}")
+    return default
 
 
 def _run(environ: Mapping[str, str], problems: list[str]) -> str | None:

@@ -55,6 +55,9 @@ def with_usage(events: list[Event], seed: int) -> list[Event]:
             event.peak_rss_bytes = dice.choice([None, dice.randrange(1 << 40)])
             event.rss_scope = dice.choice([None, "process", "tree"])
             event.read_bytes, event.write_bytes = dice.choice([None, dice.randrange(1 << 62)]), None
+            event.gpu_peak_bytes = dice.choice([None, dice.randrange(1 << 37)])
+            event.gpu_memory_scope = dice.choice([None, "allocator", "device"])
+            event.gpu_s, event.gpu_scope = dice.choice([(None, None), (dice.random(), "process")])
             event.queue_s = dice.choice([None, dice.random()])
             event.metrics = dice.choice(METRICS)
             if dice.random() < 0.2:

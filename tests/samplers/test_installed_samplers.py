@@ -26,7 +26,7 @@ def _listing(site: Path, entry_points: str) -> list[str]:
 
 
 def test_a_plugins_sampler_is_found_beside_the_built_in_ones(tmp_path: Path) -> None:
-    assert _listing(tmp_path, "rack = plugin:Rack\n") == ["['cgroup', 'host', 'process', 'rack']"]
+    assert _listing(tmp_path, "rack = plugin:Rack\n") == ["['cgroup', 'gpu', 'host', 'process', 'rack']"]
 
 
 def test_plugins_that_cannot_be_loaded_are_reported_and_cost_nobody_else(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_plugins_that_cannot_be_loaded_are_reported_and_cost_nobody_else(tmp_pat
         "bad = plugin_bad:Rack\nhost = plugin:Rack\nmissing = plugin:Other\nnumber = plugin:nothing\n"
     )
     first, *failed = _listing(tmp_path, entry_points)
-    assert first == "['cgroup', 'host', 'process']"
+    assert first == "['cgroup', 'gpu', 'host', 'process']"
     assert failed == [
         "bad | plugin_bad:Rack: RuntimeError: no such rack",
         "host (plugin:Rack) | the name is taken by flightlog.samplers.host:HostSampler",

@@ -10,18 +10,29 @@ from pathlib import Path
 import msgspec
 import pytest
 from fake_machine import FakeClock, write, write_cgroup, write_node, write_process
+from fake_nvml import FakeNvml
 
 from flightlog.events import ResourceSample
 from flightlog.samplers import Sampler, installed_samplers
 from flightlog.samplers.cgroup import CgroupSampler
+from flightlog.samplers.gpu import GpuSampler
+from flightlog.samplers.gpu_driver import DriverFound, find_driver
 from flightlog.samplers.host import HostSampler
 from flightlog.samplers.process import ProcessSampler
+
+
+def _finding(machine: Path) -> Callable[[], DriverFound]:
+    return lambda: find_driver(nvml=FakeNvml(), environ={}, root=machine)
+
 
 Make = Callable[[Path, FakeClock], Sampler]
 SAMPLERS: dict[str, Make] = {
     "host": lambda machine, clock: HostSampler(machine / "proc", clock),
     "process": lambda machine, clock: ProcessSampler(100, proc=machine / "proc", clock=clock),
     "cgroup": lambda machine, clock: CgroupSampler(machine / "cgroup", machine / "proc", clock),
+    "gpu": lambda machine, clock: GpuSampler(
+        _finding(machine), clock, proc=machine / "proc", first_look_s=60
+    ),
 }
 RATES = (
     "cpu_percent interval_s disk_read_bytes_per_s disk_write_bytes_per_s net_recv_bytes_per_s "
@@ -33,6 +44,7 @@ def _build(machine: Path) -> None:
     write_node(machine / "proc")
     write_process(machine / "proc", 100, cpu=5, children="101 ", peak_kib=1)
     write_process(machine / "proc", 101, 100, cpu=5)
+    write(machine / "proc" / "driver" / "nvidia" / "version", "NVRM\n")
     write(machine / "proc" / "self" / "cgroup", "0::/\n")
     write_cgroup(machine / "cgroup", memory_current="1\n", cpu_stat="usage_usec 5\n")
 
@@ -174,6 +186,7 @@ def test_a_forked_child_starts_afresh(name: str, tmp_path: Path) -> None:
         "host": HostSampler,
         "process": ProcessSampler,
         "cgroup": lambda: SAMPLERS["cgroup"](tmp_path, FakeClock()),
+        "gpu": lambda: SAMPLERS["gpu"](tmp_path, FakeClock()),
     }
     sampler = real[name]()
     sampler.sample()

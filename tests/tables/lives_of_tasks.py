@@ -86,7 +86,7 @@ def _attempt(run_id: str, task_id: str, number: int, group: list[TaskEvent]) -> 
     }
     for name in (
         "duration_s", "cpu_s", "cpu_scope", "peak_rss_bytes", "rss_scope", "read_bytes", "write_bytes",
-        "result_bytes", "args", "args_digest", "metrics", "exit_code", "fingerprint", "tags",
+        "gpu_peak_bytes", "gpu_memory_scope", "gpu_s", "gpu_scope", "result_bytes", "args", "args_digest", "metrics", "exit_code", "fingerprint", "tags",
     ):  # fmt: skip
         row[name] = latest(
             ends if name.startswith("args") and latest(ends, name) is not None else group, name
@@ -108,6 +108,10 @@ def _task(group: list[dict[str, Any]]) -> dict[str, Any]:
     def known(name: str) -> list[Any]:
         return [row[name] for row in group if row[name] is not None]
 
+    fullest = max(
+        group,
+        key=lambda row: (-1 if row["gpu_peak_bytes"] is None else row["gpu_peak_bytes"], row["attempt"]),
+    )
     return {
         "run_id": last["run_id"],
         "task": last["task"],
@@ -123,6 +127,10 @@ def _task(group: list[dict[str, Any]]) -> dict[str, Any]:
         "total_s": sum(known("duration_s")) if known("duration_s") else None,
         "cpu_s": sum(known("cpu_s")) if known("cpu_s") else None,
         "peak_rss_bytes": max(known("peak_rss_bytes"), default=None),
+        "gpu_peak_bytes": max(known("gpu_peak_bytes"), default=None),
+        "gpu_memory_scope": fullest["gpu_memory_scope"] if fullest["gpu_peak_bytes"] is not None else None,
+        "gpu_s": sum(known("gpu_s")) if known("gpu_s") else None,
+        "gpu_scope": min(known("gpu_scope"), default=None),  # `device` comes before `process`
         "args": (known("args") or [None])[-1],
         "args_digest": (known("args_digest") or [None])[-1],
         "error_type": last["error_type"],

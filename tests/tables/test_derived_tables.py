@@ -47,6 +47,8 @@ def task_events(draw) -> list[Event]:
             "args": {"seed": draw(st.integers(0, 3))}, "worker": draw(TEXTS), "duration_s": draw(SECONDS),
             "queue_s": draw(SECONDS), "cpu_s": draw(SECONDS), "peak_rss_bytes": draw(BYTES),
             "metrics": draw(st.sampled_from([{}, {"loss": 0.5}])), "args_digest": draw(TEXTS),
+            "gpu_peak_bytes": draw(BYTES), "gpu_memory_scope": draw(st.sampled_from([None, "allocator", "device"])),
+            "gpu_s": draw(SECONDS), "gpu_scope": draw(st.sampled_from([None, "process", "device"])),
         }  # fmt: skip
         reason = draw(st.sampled_from([None, "OSError: gone", "worker lost: no", "a.b.BadThing", "timeout"]))
         events.append(

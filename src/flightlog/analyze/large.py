@@ -37,7 +37,7 @@ _READ: Mapping[str, tuple[str, Sequence[str]]] = {
         (
             f"CAST({KIND} AS UTINYINT) AS kind", "event", "timestamp", "writer", "seq", "task", "task_id", "attempt",
             "component", "worker", "queue_s", "duration_s", "cpu_s", "cpu_scope", "peak_rss_bytes", "rss_scope",
-            "read_bytes", "write_bytes", "result_bytes", "args", "metrics", "error_type", "error_message",
+            "read_bytes", "write_bytes", "result_bytes", "gpu_peak_bytes", "gpu_memory_scope", "gpu_s", "gpu_scope", "args", "metrics", "error_type", "error_message",
             "exit_code", "fingerprint", "reason", "span_id", "depends_on",
         ),
     ),

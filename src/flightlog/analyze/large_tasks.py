@@ -86,7 +86,11 @@ SELECT task,
     list(DISTINCT coalesce(nullif(cpu_scope, ''), 'unknown')) FILTER (cpu_s IS NOT NULL),
     max(peak_rss_bytes),
     list(DISTINCT coalesce(nullif(rss_scope, ''), 'unknown')) FILTER (peak_rss_bytes IS NOT NULL),
-    sum(read_bytes), sum(write_bytes)
+    sum(read_bytes), sum(write_bytes),
+    max(gpu_peak_bytes),
+    list(DISTINCT coalesce(nullif(gpu_memory_scope, ''), 'unknown')) FILTER (gpu_peak_bytes IS NOT NULL),
+    list(gpu_s) FILTER (gpu_s IS NOT NULL),
+    list(DISTINCT coalesce(nullif(gpu_scope, ''), 'unknown')) FILTER (gpu_s IS NOT NULL)
 FROM tasks_read WHERE kind NOT IN (2, 3) GROUP BY task
 """
 
@@ -152,6 +156,10 @@ def _by_name(connection: duckdb.DuckDBPyConnection) -> dict[str, TaskNameTally]:
         name.peak = None if row[9] is None else max(0, row[9])
         name.rss_scopes.update(row[10] or ())
         name.read, name.write = (None if number is None else int(number) for number in row[11:13])
+        name.gpu_peak = None if row[13] is None else max(0, row[13])
+        name.gpu_memory_scopes.update(row[14] or ())
+        name.gpu = array("d", row[15] or ())
+        name.gpu_scopes.update(row[16] or ())
     measured = metrics_by_owner(
         connection, 'SELECT task AS owner, metrics, "timestamp", writer, seq FROM tasks_read WHERE kind >= 5'
     )

@@ -7,14 +7,9 @@ from array import array
 from msgspec import Struct
 
 from flightlog.analyze.distribution import exact_sum
+from flightlog.analyze.gpus import GpuTally, GpuUse
+from flightlog.analyze.load import Load, load_of
 from flightlog.events import Event, ResourceSample
-
-
-class Load(Struct, frozen=True, kw_only=True):
-    """A load over time: its mean, each sample weighed by the time it covers, and its highest sample."""
-
-    mean: float | None
-    max: float | None
 
 
 class NodeUse(Struct, frozen=True, kw_only=True):
@@ -63,16 +58,6 @@ class CgroupUse(Struct, frozen=True, kw_only=True):
     """Between the first and the last sample."""
 
 
-class GpuUse(Struct, frozen=True, kw_only=True):
-    """The GPUs; memory is what everyone used on one device."""
-
-    devices: int
-    gpu_percent: Load
-    memory_peak_bytes: int | None
-    memory_total_bytes: int | None
-    power_max_w: float | None
-
-
 class ResourceSummary(Struct, frozen=True, kw_only=True):
     """All samples. A part that was never sampled is null."""
 
@@ -88,7 +73,7 @@ class ResourceTally:
 
     def __init__(self) -> None:
         self._samples = 0
-        self._node, self._process, self._cgroup, self._gpu = _Scope(), _Scope(), _Scope(), _Scope()
+        self._node, self._process, self._cgroup, self._gpu = _Scope(), _Scope(), _Scope(), GpuTally()
 
     def add(self, event: Event) -> None:
         """Take one event; requests are passed over."""
@@ -103,7 +88,7 @@ class ResourceTally:
             case "cgroup":
                 self._cgroup.add(event, (event.host,), event.cpu_cores)
             case "gpu":
-                self._gpu.add(event, (event.host, event.gpu_uuid, event.gpu_index), event.gpu_percent)
+                self._gpu.add(event)
 
     def summary(self) -> ResourceSummary:
         """The result."""
@@ -112,14 +97,13 @@ class ResourceTally:
             node=_node(self._node) if self._node.sources else None,
             process=_process(self._process) if self._process.sources else None,
             cgroup=_cgroup(self._cgroup) if self._cgroup.sources else None,
-            gpu=_gpu(self._gpu) if self._gpu.sources else None,
+            gpu=self._gpu.summary(),
         )
 
 
 _GAUGES = (
     "load_1m", "swap_used_bytes", "rss_bytes", "peak_rss_bytes", "threads", "processes", "cpus",
     "memory_peak_bytes", "memory_total_bytes", "memory_used_bytes", "throttled_percent",
-    "gpu_memory_used_bytes", "gpu_memory_total_bytes", "gpu_power_w",
 )  # fmt: skip
 _COUNTERS = ("cpu_s", "read_bytes", "write_bytes", "throttled_s", "oom_events", "oom_kills")
 
@@ -154,15 +138,7 @@ class _Scope:
                 seen[0], seen[1], seen[2] = min(seen[0], value), max(seen[1], value), seen[2] + 1
 
     def load(self) -> Load:
-        weight = exact_sum(self._weights)
-        if not self._percents:
-            return Load(mean=None, max=None)
-        if weight > 0:
-            weighed = (p * w for p, w in zip(self._percents, self._weights, strict=True))
-            mean = exact_sum(weighed) / weight
-        else:
-            mean = exact_sum(self._percents) / len(self._percents)
-        return Load(mean=mean, max=max(self._percents))
+        return load_of(self._percents, self._weights)
 
     def highest(self, *fields: str) -> float | None:
         return max((self._highest[field] for field in fields if field in self._highest), default=None)
@@ -216,14 +192,4 @@ def _cgroup(scope: _Scope) -> CgroupUse:
         throttled_percent_max=scope.highest("throttled_percent"),
         oom_events=scope.whole_growth("oom_events"),
         oom_kills=scope.whole_growth("oom_kills"),
-    )
-
-
-def _gpu(scope: _Scope) -> GpuUse:
-    return GpuUse(
-        devices=len(scope.sources),
-        gpu_percent=scope.load(),
-        memory_peak_bytes=scope.whole("gpu_memory_used_bytes"),
-        memory_total_bytes=scope.whole("gpu_memory_total_bytes"),
-        power_max_w=scope.highest("gpu_power_w"),
     )

@@ -77,6 +77,13 @@ class TaskName(Struct, frozen=True, kw_only=True):
     read_bytes: int | None
     write_bytes: int | None
     metrics: dict[str, MetricStats]
+    gpu_peak_bytes: int | None = None
+    gpu_memory_scopes: list[str] = []
+    """Whose GPU memory; of `device` others' is counted in, and `allocator_at_least` is a lower bound."""
+    gpu_s: float | None = None
+    """GPU time of all ended attempts that know it."""
+    gpu_scopes: list[str] = []
+    """Whose GPU time: with `device` others' is counted in, and that of attempts at one time more than once."""
 
 
 class TaskSummary(Struct, frozen=True, kw_only=True):
@@ -263,6 +270,10 @@ class TaskNameTally:
         self.read: int | None = None
         self.write: int | None = None
         self.metrics = MetricTally()
+        self.gpu = array("d")
+        self.gpu_peak: int | None = None
+        self.gpu_memory_scopes: set[str] = set()
+        self.gpu_scopes: set[str] = set()
 
     def use(self, event: TaskEnded) -> None:
         """Take what an attempt used and measured."""
@@ -276,6 +287,12 @@ class TaskNameTally:
             self.read = (self.read or 0) + event.read_bytes
         if event.write_bytes is not None:
             self.write = (self.write or 0) + event.write_bytes
+        if event.gpu_peak_bytes is not None:
+            self.gpu_peak = max(self.gpu_peak or 0, event.gpu_peak_bytes)
+            self.gpu_memory_scopes.add(event.gpu_memory_scope or "unknown")
+        if event.gpu_s is not None:
+            self.gpu.append(event.gpu_s)
+            self.gpu_scopes.add(event.gpu_scope or "unknown")
         if event.metrics:
             self.metrics.take(event.metrics, (event.timestamp, event.writer, event.seq))
 
@@ -292,6 +309,8 @@ class TaskNameTally:
             cpu_s=exact_sum(self.cpu) if self.cpu else None, cpu_scopes=sorted(self.cpu_scopes),
             peak_rss_bytes=self.peak, rss_scopes=sorted(self.rss_scopes),
             read_bytes=self.read, write_bytes=self.write, metrics=self.metrics.stats(),
+            gpu_peak_bytes=self.gpu_peak, gpu_memory_scopes=sorted(self.gpu_memory_scopes),
+            gpu_s=exact_sum(self.gpu) if self.gpu else None, gpu_scopes=sorted(self.gpu_scopes),
         )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ COMMANDS = {
     "explain": "flightlog.cli.explain:explain",
     "report": "flightlog.cli.report:report",
     "compare": "flightlog.cli.compare:compare",
+    "devices": "flightlog.cli.devices:devices",
     "trends": "flightlog.cli.trends:trends",
     "sql": "flightlog.cli.sql:sql",
     "list": "flightlog.cli.list:list_runs",

@@ -24,6 +24,16 @@ on to it or if it did not end well after Ctrl-C, and `failed` otherwise.
 Processes that the command leaves behind do not keep it from ending. Their later output still arrives, passed on by a
 `cat` that lives as long as they do; it is no longer part of the run.
 
+**The memory of GPUs and of other devices**, as PyTorch, JAX or TensorFlow count it, is recorded with `--device-memory`, in
+every Python process of the command that uses one of them, its ranks included:
+
+    flightlog run --device-memory -- torchrun --nproc-per-node 4 train.py
+
+The program needs no change, but its Python needs Flightlog installed. Two more variables are in its environment then:
+`FLIGHTLOG_DEVICE_MEMORY`, and `PYTHONPATH` with a folder of Flightlog's in front, from where Python runs a few lines at its
+start; `python -I` and `python -E` pass them by. Launchers and data loaders' workers are left out. Of programs in other
+languages only the driver's figures are known: the device as a whole, in the samples of the machine.
+
 With `FLIGHTLOG_TELEMETRY=0` the command is executed in Flightlog's place and nothing is recorded. The two variables are
 `FLIGHTLOG_RUN` and `TRACEPARENT`, which let code inside find the run.
 """
@@ -31,7 +41,9 @@ With `FLIGHTLOG_TELEMETRY=0` the command is executed in Flightlog's place and no
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -48,12 +60,30 @@ CONTEXT_SETTINGS = {"allow_interspersed_args": False}
 class _Wrapper(TyperCommand):
     """A command whose arguments are another command: one thing to type, not a list of strings."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As usual, and `--device-memory` may stand alone."""
+        return list(super().parse_args(ctx, _with_framework(args)))
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Typer's signature
         """What follows the command's name in the usage line."""
         return ["[OPTIONS]", "--", "COMMAND", "[ARGUMENTS]..."]
 
 
 COMMAND_CLASS = _Wrapper
+
+_DEVICE_MEMORY = "--device-memory"
+
+
+def _with_framework(args: Sequence[str]) -> list[str]:
+    """The words with `--device-memory=auto` for `--device-memory` alone, where it is an option of ours."""
+    words = list(args)
+    at = 0
+    while at < len(words) and words[at].startswith("-") and words[at] != "--":
+        if words[at] == _DEVICE_MEMORY:
+            words[at] = f"{_DEVICE_MEMORY}=auto"
+        takes_next = "=" not in words[at] and words[at] not in {"-h", "--help"}
+        at += 2 if takes_next else 1
+    return words
 
 
 def run(
@@ -68,6 +98,13 @@ def run(
     sample_interval: Annotated[
         float, typer.Option(metavar="S", min=0.1, help="Seconds between two samples of the machine.")
     ] = 1.0,
+    device_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[=FRAMEWORK]",
+            help="Record device memory as torch, jax or tensorflow counts it; alone: whichever is used.",
+        ),
+    ] = None,
 ) -> None:
     """Record any command, in any language.
 
@@ -76,6 +113,8 @@ def run(
     Example: flightlog run --project climate -- ./model --steps 100
     """
     tags = dict(_tag(text) for text in tag or ())
+    if device_memory is not None:
+        _track(device_memory)
     from flightlog.record.command import run_command
 
     log = logging.getLogger("flightlog")
@@ -92,6 +131,19 @@ def run(
     if result.run_id is not None and is_terminal(sys.stderr):
         note(f"recorded as {result.run_id}")
     raise typer.Exit(result.code)
+
+
+def _track(framework: str) -> None:
+    """Make the command's processes track; Flightlog's own environment is what they get."""
+    from flightlog.record.device_children import tracking_environment
+    from flightlog.samplers.frameworks.finding import NAMES
+
+    if framework not in NAMES:
+        raise UsageError(
+            f"{framework!r} is no framework whose memory can be tracked. Use one of {', '.join(NAMES)}, "
+            "or --device-memory alone for whichever the command uses."
+        )
+    os.environ.update(tracking_environment(framework, os.environ))
 
 
 def _tag(text: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from pathlib import Path
 from types import CoroutineType
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from msgspec import Struct
 
@@ -24,11 +24,15 @@ from flightlog.record.active import run_of
 from flightlog.record.carrier import RUN, attach
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.failure import describe, is_clean_exit
+from flightlog.record.oom_errors import is_out_of_memory
 from flightlog.record.span import Span, current
 from flightlog.record.task import AttemptSpan, is_cancellation
 from flightlog.record.values import bounded, type_name
 from flightlog.samplers.procfs import PROC
 from flightlog.store.liveness import this_host
+
+if TYPE_CHECKING:
+    from flightlog.record.recorder import Recorder
 
 CLOCKS_DIFFER_S = 0.001
 """Two processes of one host disagree on the time by less than this."""
@@ -92,6 +96,7 @@ def _execute(
     ended = clock.now()
     if os.getpid() != pid:
         _leave_forked(error)
+    sink = span._sink
     measured = span.close()
     if peak_is_exact and measured["rss_scope"] == "process_at_least":
         measured["rss_scope"] = "process"  # memory never rose above where it stood at the ends
@@ -115,6 +120,10 @@ def _execute(
         if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
             error.__traceback__ = error.__traceback__.tb_next  # the task's own frames, without this one
         _add_error(outcome, error)
+        if sink is not None and is_out_of_memory(error):
+            from flightlog.record.oom import dump_error
+
+            dump_error(cast("Recorder", sink), error, task=work.task, task_id=work.task_id)
         if is_cancellation(type(error)):
             outcome.end, outcome.reason = "cancelled", type(error).__name__
     return outcome

@@ -9,6 +9,8 @@ from flightlog.events.base import (
     BytesPerSecond,
     Celsius,
     Event,
+    Joules,
+    Megahertz,
     Percent,
     Seconds,
     Watts,
@@ -65,14 +67,44 @@ class ResourceSample(Event, kw_only=True, tag="resource_sample"):
     oom_kills: Annotated[int | None, doc("processes of the cgroup killed for memory, so far")] = None
     gpu_index: Annotated[int | None, doc("index of the GPU on its host")] = None
     gpu_uuid: Annotated[str | None, doc("UUID of the GPU")] = None
-    gpu_percent: Annotated[Percent | None, doc("share of time a kernel ran")] = None
+    gpu_name: Annotated[str | None, doc("what the GPU is called")] = None
+    gpu_mig: Annotated[str | None, doc("UUID of the instance, where it is one of a partitioned GPU")] = None
+    gpu_percent: Annotated[
+        Percent | None, doc("share of time a kernel ran, over the driver's own last period of up to a second")
+    ] = None
     gpu_memory_used_bytes: Annotated[Bytes | None, doc("device memory in use by everyone")] = None
+    gpu_memory_free_bytes: Annotated[Bytes | None, doc("device memory that is free")] = None
     gpu_memory_total_bytes: Annotated[Bytes | None, doc("device memory there is")] = None
+    gpu_process_memory_bytes: Annotated[
+        Bytes | None,
+        doc(
+            "device memory in use by the run's process tree; null where the driver cannot tell, as in containers"
+        ),
+    ] = None
     gpu_memory_bus_percent: Annotated[
         Percent | None, doc("share of time the memory bus was busy; not fill")
     ] = None
     gpu_power_w: Annotated[Watts | None, doc("power drawn")] = None
+    gpu_energy_j: Annotated[Joules | None, doc("energy used since the driver was loaded: a counter")] = None
     gpu_temperature_c: Annotated[Celsius | None, doc("temperature")] = None
+    gpu_clock_mhz: Annotated[Megahertz | None, doc("clock of the processors")] = None
+    gpu_memory_clock_mhz: Annotated[Megahertz | None, doc("clock of the memory")] = None
+    gpu_throttle_reasons: Annotated[
+        list[str] | None,
+        doc(
+            "what holds the clocks back, such as `power_cap` or `thermal_hardware`; empty where nothing does"
+        ),
+    ] = None
+    gpu_ecc_corrected: Annotated[int | None, doc("memory errors corrected since the driver was loaded")] = (
+        None
+    )
+    gpu_ecc_uncorrected: Annotated[
+        int | None, doc("memory errors not corrected since the driver was loaded")
+    ] = None
+    gpu_pcie_sent_bytes_per_s: Annotated[BytesPerSecond | None, doc("sent by the GPU to the host")] = None
+    gpu_pcie_received_bytes_per_s: Annotated[
+        BytesPerSecond | None, doc("received by the GPU from the host")
+    ] = None
 
 
 @register

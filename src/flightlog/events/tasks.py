@@ -67,6 +67,29 @@ class TaskEnded(TaskEvent, kw_only=True):
     ] = None
     read_bytes: Annotated[Bytes | None, doc("read from storage")] = None
     write_bytes: Annotated[Bytes | None, doc("written to storage")] = None
+    gpu_peak_bytes: Annotated[
+        Bytes | None, doc("largest memory seen on one GPU while it ran, of what `gpu_memory_scope` says")
+    ] = None
+    gpu_memory_scope: Annotated[
+        Literal["allocator", "allocator_at_least", "process", "device"] | None,
+        doc(
+            "whose memory: what PyTorch's allocator of the process had handed out (exact; `allocator_at_least` is a "
+            "lower bound: it had peaked higher before), the process tree's by the driver, or everyone's on the "
+            "device; the last two from samples, so peaks in between are missed"
+        ),
+    ] = None
+    gpu_s: Annotated[
+        Seconds | None,
+        doc(
+            "time that kernels ran, from samples, the GPUs' added up; null for less than a second of execution"
+        ),
+    ] = None
+    gpu_scope: Annotated[
+        Literal["process", "device"] | None,
+        doc(
+            "whose kernels: those of the process tree, alone on its GPUs, or everyone's on the GPUs it can see"
+        ),
+    ] = None
     tags: Annotated[Json, doc("what the code inside tagged the task with")] = {}
     metrics: Annotated[Json, doc("what the code inside measured")] = {}
     nonfinite: Annotated[dict[str, str], doc("values that were NaN or infinite, and stand as null")] = {}

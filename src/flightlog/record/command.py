@@ -13,6 +13,7 @@ from flightlog.record.command_record import CommandRecord, TreeSampler
 from flightlog.record.joining import COMMAND
 from flightlog.record.recording import record
 from flightlog.samplers.cgroup import CgroupSampler
+from flightlog.samplers.gpu import GpuSampler
 from flightlog.samplers.host import HostSampler
 from flightlog.settings import read_settings
 
@@ -50,7 +51,7 @@ def run_command(
     with Inbox() as inbox:
         recording = record(
             project or name, runs_dir=runs_dir, tags=tags, sample_interval_s=sample_interval_s,
-            samplers=[CgroupSampler(), HostSampler(), tree], provider=COMMAND, target="local",
+            samplers=[CgroupSampler(), GpuSampler(), HostSampler(), tree], provider=COMMAND, target="local",
         )  # fmt: skip
         with recording as run:
             told = CommandRecord(run, name, argv, tree)

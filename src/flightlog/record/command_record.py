@@ -31,6 +31,7 @@ from flightlog.record.redaction import redact_command
 from flightlog.record.run import LiveRun
 from flightlog.record.task import lane_name
 from flightlog.record.values import clean
+from flightlog.samplers.gpu_task import NO_GPU, TaskWatch, begin
 from flightlog.samplers.process import ProcessSampler
 from flightlog.samplers.usage import own_peak_rss_bytes
 
@@ -112,6 +113,7 @@ class CommandRecord:
         self._ended_ns = 0
         self._worker: dict[str, Any] = {}
         self._floor_bytes = 0
+        self._gpu: TaskWatch | None = None
 
     def place(self) -> dict[str, str]:
         """The variables that let Python code inside the command record into the run, as part of the task."""
@@ -150,6 +152,7 @@ class CommandRecord:
         host = run.recorder.host
         self._worker = {"worker": lane_name(host, child.pid, main=True), "host": host, "pid": child.pid}
         self._floor_bytes = own_peak_rss_bytes()
+        self._gpu = begin(child.pid)
         at = self._at(self._started_ns)
         run.emit(WorkerLaunched(timestamp=at, **self._worker))
         queue_s = (self._started_ns - self._submitted_ns) / 1e9
@@ -227,6 +230,7 @@ class CommandRecord:
         cpu_s = ended.usage.ru_utime + ended.usage.ru_stime
         peak, scope = _peak(ended.usage.ru_maxrss * _MAX_RSS_UNIT, self._floor_bytes, self._tree)
         last = self._tree.last
+        gpu = NO_GPU if self._gpu is None else self._gpu.stop()
         return {
             "timestamp": self._at(self._ended_ns),
             "worker": self._worker["worker"],
@@ -238,6 +242,10 @@ class CommandRecord:
             "rss_scope": scope,
             "read_bytes": last.read_bytes if last else None,
             "write_bytes": last.write_bytes if last else None,
+            "gpu_peak_bytes": gpu.peak_bytes,
+            "gpu_memory_scope": gpu.memory_scope,
+            "gpu_s": gpu.busy_s,
+            "gpu_scope": gpu.scope,
         }
 
     def _sample(self) -> None:

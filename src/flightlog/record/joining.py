@@ -18,7 +18,7 @@ from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, current
 from flightlog.record.upkeep import save_heartbeat
-from flightlog.settings import Settings, parse_traceparent, read_settings
+from flightlog.settings import Settings, asks_for_device_memory, parse_traceparent, read_settings
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.liveness import this_host
@@ -40,6 +40,7 @@ def join(path: str | os.PathLike[str]) -> LiveRun | None:
     folder = Path(path)
     for run in active_runs():
         if run.path == folder:
+            _track(run)
             return run
     before = str(folder) in _left
     if has_ended(str(folder)) and not before:
@@ -55,7 +56,16 @@ def join(path: str | os.PathLike[str]) -> LiveRun | None:
     install()
     follow(run)
     run.on_fork(lambda: follow(run))
+    _track(run)
     return run
+
+
+def _track(run: LiveRun) -> None:
+    """Track device memory where the environment asks for it; one that tracks already goes on."""
+    if asks_for_device_memory():
+        from flightlog.record.device_memory import track_if_asked
+
+        track_if_asked(run)
 
 
 def join_from_environment() -> LiveRun | None:
@@ -124,7 +134,7 @@ def follow(run: LiveRun) -> None:
         nonlocal idle, lines
         said = sum(run.recorder.files.info.lines.values())
         idle, lines = (0, said) if said != lines or run.recorder.open else (idle + 1, lines)
-        if idle >= IDLE_BEATS and _is_over(run.path):
+        if idle >= IDLE_BEATS and is_over(run.path):
             leave()
 
     def leave() -> None:
@@ -141,7 +151,7 @@ def follow(run: LiveRun) -> None:
         from flightlog.record.closing import close_writer, complete
 
         close_writer(run, cpu_s())
-        if _is_over(run.path):  # nobody else will put these lines where they belong
+        if is_over(run.path):  # nobody else will put these lines where they belong
             complete(run.path, read_settings())
 
     def started() -> None:
@@ -159,6 +169,7 @@ def follow(run: LiveRun) -> None:
     run.recorder.on_open = started
 
 
-def _is_over(path: Path) -> bool:
+def is_over(path: Path) -> bool:
+    """Whether a run has ended, by its own word."""
     found = read_document(path / layout.RUN, layout.RunInfo)
     return found.value is not None and found.value.status in layout.ENDED

@@ -18,7 +18,7 @@ from flightlog.record.carrier import format_traceparent
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.environment import read_identity
 from flightlog.record.failure import is_clean_exit
-from flightlog.record.joining import Joined, follow, wrapping_run
+from flightlog.record.joining import COMMAND, Joined, follow, wrapping_run
 from flightlog.record.probe import measure_cost
 from flightlog.record.propagation import ENVIRONMENT, install
 from flightlog.record.pulse import BEAT_S, Sampling, Ticker
@@ -210,7 +210,14 @@ def begin(
     except OSError as error:
         reason = error.strerror or str(error)
         recorder.trouble(reason, f"cannot write {path}: {reason}")
-    return Owned(run, settings, interval, options["samplers"])
+    owned = Owned(run, settings, interval, options["samplers"])
+    if (
+        settings.device_memory is not None and options["provider"] != COMMAND
+    ):  # there, it is the command's to do
+        from flightlog.record.device_memory import track_if_asked
+
+        track_if_asked(run)
+    return owned
 
 
 def default_project() -> str:

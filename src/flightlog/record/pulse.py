@@ -84,9 +84,12 @@ class Sampling:
                 self._samplers.extend(self._make())
             for sampler in list(self._samplers):
                 try:
-                    for sample in sampler.sample():
+                    take = getattr(sampler, "last_sample", sampler.sample) if final else sampler.sample
+                    for sample in take():
                         sample.final = final
                         self._emit(sample)
+                    for text in getattr(sampler, "notes", ()):
+                        self._trouble(text, text)
                 except Exception as error:  # noqa: BLE001 - a sampler that fails is left out, the others go on
                     self._samplers.remove(sampler)
                     name = type(sampler).__name__

@@ -18,6 +18,7 @@ from flightlog.events.codec import decode_line
 from flightlog.record.bus import Bus
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.harmless import are_harmless, is_harmless, learn
+from flightlog.record.oom_errors import is_out_of_memory
 from flightlog.record.span import Span, current
 from flightlog.record.values import bounded, clean, nonfinite_name, text_of
 from flightlog.store.stream import StreamWriter
@@ -281,6 +282,10 @@ class Recorder:
             except Exception:  # noqa: BLE001 - the user's __str__ may raise; the user's own exception goes on
                 span.error_message = None
                 self.count("texts_unreadable")
+        if error is not None and is_out_of_memory(error):
+            from flightlog.record.oom import dump_error
+
+            dump_error(self, error, span)
 
     def announce_open(self, *, ending: bool = False) -> None:
         """Write down the spans that have been open for a while, once each, so that a hang shows where it hangs.

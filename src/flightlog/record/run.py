@@ -13,6 +13,7 @@ from flightlog.record.artifacts import describe_artifact
 from flightlog.record.bus import CAPACITY, Callback
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.failure import FailureText, describe
+from flightlog.record.oom_errors import is_out_of_memory
 from flightlog.record.recorder import Recorder
 from flightlog.record.span import RootSpan, RunSpan, Span, current
 from flightlog.record.task import TaskSpan, lane_name
@@ -91,6 +92,11 @@ class LiveRun:
     def note_failure(self, error: BaseException, scope: Literal["run", "task"], **facts: Any) -> FailureText:
         """Record an exception with its traceback; gives its description."""
         text = describe(error)
+        if is_out_of_memory(error):
+            from flightlog.record.oom import dump_error
+
+            known = {key: facts[key] for key in ("task", "task_id") if key in facts}
+            dump_error(self.recorder, error, **known)
         self.emit(
             Failure(
                 scope=scope,

@@ -7,12 +7,14 @@ import resource
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 from weakref import ref
 
 from msgspec import Struct
 
+from flightlog.samplers.gpu_task import TaskWatch, begin
 from flightlog.samplers.procfs import PROC, Descriptor, keyed_value, parse_process_io
 
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -27,6 +29,10 @@ class Usage(Struct, frozen=True):
     rss_scope: Literal["process", "process_at_least"] | None = None
     read_bytes: int | None = None
     write_bytes: int | None = None
+    gpu_peak_bytes: int | None = None
+    gpu_memory_scope: Literal["allocator", "allocator_at_least", "process", "device"] | None = None
+    gpu_s: float | None = None
+    gpu_scope: Literal["process", "device"] | None = None
 
 
 UNKNOWN = Usage()
@@ -43,13 +49,17 @@ class UsageMeter:
     The peak is exact (`process`) if the process's high-water mark rose meanwhile; else the larger of the
     resident sizes at both ends (`process_at_least`).
 
+    GPUs are measured where there are any: `gpu` begins that, and gives None, at no cost, where there are none.
+
     Any number of meters may run at once in any threads. A meter stopped in a forked child, twice, or without a
     start gives all None.
     """
 
     __slots__ = (
         "__weakref__",
+        "_begin_gpu",
         "_children_s",
+        "_gpu",
         "_high",
         "_io",
         "_pid",
@@ -61,8 +71,8 @@ class UsageMeter:
         "_thread_s",
     )
 
-    def __init__(self, proc: Path = PROC) -> None:
-        self._proc = proc
+    def __init__(self, proc: Path = PROC, gpu: Callable[[], TaskWatch | None] = begin) -> None:
+        self._proc, self._begin_gpu = proc, gpu
         self._pid = -1
 
     def start(self) -> None:
@@ -77,6 +87,7 @@ class UsageMeter:
                         meter._shared = True
             _running[id(self)] = ref(self)
         self._pid = os.getpid()
+        self._gpu = self._begin_gpu()
         files = _own_files(self._proc)
         self._rss, self._high = files.memory()
         self._io = None if self._shared else files.io()
@@ -121,7 +132,13 @@ class UsageMeter:
         else:
             sizes = [size for size in (self._rss, rss) if size is not None]
             peak, rss_scope = (max(sizes), "process_at_least") if sizes else (None, None)
-        return Usage(cpu_s, cpu_scope, peak, rss_scope, read, written)
+        if self._gpu is None:
+            return Usage(cpu_s, cpu_scope, peak, rss_scope, read, written)
+        gpu = self._gpu.stop(shared)
+        return Usage(
+            cpu_s, cpu_scope, peak, rss_scope, read, written,
+            gpu.peak_bytes, gpu.memory_scope, gpu.busy_s, gpu.scope,
+        )  # fmt: skip
 
     def __del__(self) -> None:
         # A meter dropped without a stop must not make every later one share.

@@ -63,6 +63,8 @@ def ended(task: Task, outcome: Outcome, trace_id: str) -> TaskEnded:
         "queue_s": outcome.queue_s, "cpu_s": outcome.cpu_s, "cpu_scope": outcome.cpu_scope,
         "peak_rss_bytes": outcome.peak_rss_bytes, "rss_scope": outcome.rss_scope,
         "read_bytes": outcome.read_bytes, "write_bytes": outcome.write_bytes,
+        "gpu_peak_bytes": outcome.gpu_peak_bytes, "gpu_memory_scope": outcome.gpu_memory_scope,
+        "gpu_s": outcome.gpu_s, "gpu_scope": outcome.gpu_scope,
         "tags": outcome.tags, "metrics": outcome.metrics, "nonfinite": outcome.nonfinite,
     }  # fmt: skip
     if outcome.end == "completed":

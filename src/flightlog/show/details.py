@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
+from flightlog.show.gpus import gpu_facts
 from flightlog.show.phrases import call_text, count_text, first_line, innermost, last_line, moment_text
 from flightlog.show.sections import calibration_sections, few, known, names_table
 from flightlog.show.terminal import Ink, clean
@@ -158,8 +159,8 @@ def _resources(summary: Summary, ink: Ink) -> Section:
         if node.memory_peak_bytes is not None:
             of = f" of {format_bytes(node.memory_total_bytes)}" if node.memory_total_bytes is not None else ""
             pairs.append(("Node memory", f"{format_bytes(node.memory_peak_bytes)} peak{of}"))
-    if use.gpu is not None and use.gpu.memory_peak_bytes is not None:
-        pairs.append(("GPU memory", f"{format_bytes(use.gpu.memory_peak_bytes)} peak on one device"))
+    if use.gpu is not None:
+        pairs += gpu_facts(use.gpu, ink)
     if use.cgroup is not None:
         if use.cgroup.throttled_s:
             held = f"{format_duration(use.cgroup.throttled_s)} by the CPU quota"

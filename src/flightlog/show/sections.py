@@ -15,10 +15,14 @@ if TYPE_CHECKING:
     from flightlog.analyze.report import Report
     from flightlog.analyze.shares import TimeSplit
     from flightlog.analyze.summary import Summary
+    from flightlog.analyze.tasks import TaskName
 
 FRAMES, COUNTED = 4, 5
 """How many innermost frames of a traceback, and how many tasks and workers of a cause, are shown."""
 SPREAD = ("Name", "Done", "Failed", "Mean", "p50", "p95", "p99", "Max", "Total", "CPU", "Peak RSS")
+
+GPU_SPREAD = ("GPU time", "Peak GPU")
+"""Of tasks that know it."""
 
 
 def known(duration_s: float | None) -> str:
@@ -36,7 +40,8 @@ def names_table(summary: Summary, rows: int | None = None) -> Table:
     names = sorted(summary.tasks.by_name.items(), key=lambda item: (-item[1].duration_s.total, item[0]))[
         :rows
     ]
-    lines = []
+    lines: list[tuple[str, ...]] = []
+    gpu = any(task.gpu_peak_bytes is not None or task.gpu_s is not None for _, task in names)
     for name, task in names:
         spread = task.duration_s
         at_least = "≥ " if "process_at_least" in task.rss_scopes else ""
@@ -45,8 +50,27 @@ def names_table(summary: Summary, rows: int | None = None) -> Table:
             known(spread.mean), known(spread.p50), known(spread.p95), known(spread.p99), known(spread.max),
             known(spread.total if spread.count else None), known(task.cpu_s),
             f"{at_least}{format_bytes(task.peak_rss_bytes)}" if task.peak_rss_bytes is not None else "",
+            *((_gpu_time(task), _gpu_peak(task)) if gpu else ()),
         ))  # fmt: skip
-    return Table(SPREAD, lines, more=few(summary.tasks.names - len(lines), "name"))
+    return Table(
+        (*SPREAD, *GPU_SPREAD) if gpu else SPREAD, lines, more=few(summary.tasks.names - len(lines), "name")
+    )
+
+
+def _gpu_time(task: TaskName) -> str:
+    """GPU time, and whose it is where that is not the tasks' alone."""
+    if task.gpu_s is None:
+        return ""
+    return format_duration(task.gpu_s) + (" (device)" if "device" in task.gpu_scopes else "")
+
+
+def _gpu_peak(task: TaskName) -> str:
+    """The largest memory on one GPU, and whose it is."""
+    if task.gpu_peak_bytes is None:
+        return ""
+    at_least = "≥ " if "allocator_at_least" in task.gpu_memory_scopes else ""
+    whose = dict.fromkeys(scope.removesuffix("_at_least") for scope in task.gpu_memory_scopes)
+    return f"{at_least}{format_bytes(task.gpu_peak_bytes)} ({', '.join(whose)})"
 
 
 def all_tasks(report: Report) -> list[Section]:

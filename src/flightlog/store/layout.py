@@ -4,6 +4,7 @@
       run.json  environment.json  recorder.json  summary.json  checksums.json
       manifest.yaml  plan.json  manifest.lock  of a session: what was asked for, worked out and made of
       tasks.jsonl  spans.jsonl  …             the process that made the run writes these
+      oom/<n>-<time>/                          what was known when a device ran out of memory
       segments/<writer>/                       one folder a writing process, its own included
         writer.json                            who writes, since when, what was lost
         tasks.jsonl  spans-000001.jsonl        lines of a child process; rotated files

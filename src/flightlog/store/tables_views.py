@@ -50,6 +50,10 @@ SELECT
     rss_scope,
     read_bytes,
     write_bytes,
+    gpu_peak_bytes,
+    gpu_memory_scope,
+    gpu_s,
+    gpu_scope,
     result_bytes,
     coalesce(args_at_end, args_before) AS args,
     coalesce(digest_at_end, digest_before) AS args_digest,
@@ -92,6 +96,10 @@ FROM (
         arg_max(rss_scope, moment) AS rss_scope,
         arg_max(read_bytes, moment) AS read_bytes,
         arg_max(write_bytes, moment) AS write_bytes,
+        arg_max(gpu_peak_bytes, moment) AS gpu_peak_bytes,
+        arg_max(gpu_memory_scope, moment) AS gpu_memory_scope,
+        arg_max(gpu_s, moment) AS gpu_s,
+        arg_max(gpu_scope, moment) AS gpu_scope,
         arg_max(result_bytes, moment) AS result_bytes,
         arg_max(args, moment) FILTER (WHERE {_ENDED}) AS args_at_end,
         arg_max(args, moment) AS args_before,
@@ -149,6 +157,11 @@ SELECT
     sum(duration_s) AS total_s,
     sum(cpu_s) AS cpu_s,
     max(peak_rss_bytes) AS peak_rss_bytes,
+    max(gpu_peak_bytes) AS gpu_peak_bytes,
+    arg_max_null(gpu_memory_scope, row(gpu_peak_bytes, attempt)) FILTER (WHERE gpu_peak_bytes IS NOT NULL)
+        AS gpu_memory_scope,
+    sum(gpu_s) AS gpu_s,
+    min(gpu_scope) AS gpu_scope,
     arg_max(args, attempt) AS args,
     arg_max(args_digest, attempt) AS args_digest,
     arg_max_null(error_type, attempt) AS error_type,
@@ -159,8 +172,8 @@ GROUP BY run_id, task_id
 """
 """One row per task, with what its last attempt says; a task that waits for its next attempt is `pending`.
 
-`attempts` counts those that began. `total_s` and `cpu_s` are sums over all attempts that know them, null where
-none does.
+`attempts` counts those that began. `total_s`, `cpu_s` and `gpu_s` are sums over all attempts that know them, null
+where none does. Peaks are the largest of an attempt. `gpu_scope` is `device` if that of any attempt is.
 """
 
 CONCURRENCY = """

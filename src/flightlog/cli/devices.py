@@ -1,0 +1,130 @@
+"""Explains device memory: peaks by rank and phase, unused and hidden memory, leaks, and why memory ran out.
+
+    flightlog devices                                  # the run that started last
+    flightlog devices run-20260520T035200Z-demo-a1b2c3d4
+    flightlog devices --rank 0 --rank 3 --phase evaluate
+    flightlog devices telemetry.jsonl                  # a recording of device telemetry, of whatever tool
+    flightlog devices sink-folder --format json
+
+A run has device memory if it was recorded with `flightlog.track_device_memory()` or `flightlog run --device-memory`.
+Anything else that is named must be a file or a folder of device telemetry (schema v2, v3 or v4, or older).
+
+**Peaks** are the highest values of what the framework's allocator handed out (*allocated*), of what it held
+(*reserved*), and of what everyone used on the device (*in use*), each with its own moment. *Unused* is the share of
+reserved memory that was not handed out when most was reserved. *Not ours* is device use less what the allocators of
+this run held: contexts, libraries, other processes. It is known only where a driver counted the device's use. What is
+unknown is called unknown, and is never 0.
+
+**Phases** are what the code said it was doing: the innermost open span. Numbers at the end of a name are left open,
+so that `step 1` and `step 2` are one phase, `step #`. *Times* counts the repetitions that an event was seen in. Every
+event counts for the time up to the next one, and a change of memory for the phase in which it was first seen, so that
+times and growths add up to the session's.
+
+A **leak** is suspected where one phase was seen eight times or more, and both the level at the end of each repetition
+and the lowest level within it grew steadily: warm-up, single steps, levelling off and saw teeth are none. The table has
+how often levels in a random order would show the same. Memory outside of any phase is not judged.
+
+**Out of memory**: what was asked for, what was there, what explains it, and which rank rose first, and how long before.
+
+**Ranks** are put on one time line by clock offsets where they were measured, else by the clocks of their hosts, and
+never by their first samples. With three ranks or more, those are named that begin a phase late, take long in it or hold
+far more memory than the median.
+
+The JSON holds all of it, with memory over time in up to 256 steps.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flightlog.cli.options import RunsDir, complete_run
+from flightlog.cli.output import check_file, put, wants_color, width, write_file
+from flightlog.errors import UsageError
+
+
+class DevicesFormat(StrEnum):
+    """How the explanation is written."""
+
+    text = "text"
+    json = "json"
+    md = "md"
+
+
+def devices(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help="'latest', a run id, a unique prefix of one, a path of a run, or a file or folder of device"
+            " telemetry. Default: latest",
+            autocompletion=complete_run,
+            show_default=False,
+        ),
+    ] = None,
+    rank: Annotated[
+        list[int] | None,
+        typer.Option("--rank", metavar="N", help="Only this rank; may be given several times."),
+    ] = None,
+    phase: Annotated[str | None, typer.Option("--phase", metavar="P", help="Only this phase.")] = None,
+    format_: Annotated[DevicesFormat, typer.Option("--format", help="How to write it.")] = DevicesFormat.text,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="F", help="Write to this file, and nothing to standard output."
+        ),
+    ] = None,
+    runs_dir: RunsDir = None,
+) -> None:
+    """Explain device memory: peaks, phases, fragmentation, leaks, ranks, and why memory ran out.
+
+    Example: flightlog devices latest --rank 0 --format json
+    """
+    if output is not None:
+        check_file(output)
+    import msgspec
+
+    from flightlog.analyze.devices import devices_of_path, devices_of_run, only
+    from flightlog.cli.trends import _draws_braille
+    from flightlog.show.devices import devices_markdown, devices_text
+    from flightlog.store.run import open_run
+
+    recording = _recording(run)
+    if recording is not None:
+        found = devices_of_path(recording)
+    else:
+        found = devices_of_run(open_run(run or "latest", runs_dir=runs_dir))
+    if rank or phase is not None:
+        found = only(found, ranks=rank or (), phase=phase)
+    if format_ is DevicesFormat.json:
+        text = msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
+    elif format_ is DevicesFormat.md:
+        text = devices_markdown(found)
+    elif output is None:
+        text = devices_text(found, width=width(), color=wants_color(), ascii_only=not _draws_braille())
+    else:
+        text = devices_text(found)
+    if output is None:
+        put(text)
+    else:
+        write_file(output, text)
+
+
+def _recording(name: str | None) -> Path | None:
+    """The path, if it is a file, or a folder that holds segments or a manifest and is no run."""
+    if name is None:
+        return None
+    path = Path(name).expanduser()
+    if path.is_file():
+        return path
+    if not path.is_dir():
+        if path.suffix in {".json", ".jsonl", ".gz"}:
+            raise UsageError(f"there is no file {path}")
+        return None
+    from flightlog.store.catalogue import is_run
+
+    sink = (path / "manifest.json").is_file() or next(path.glob("segment-*.jsonl"), None) is not None
+    return path if sink and not is_run(path) else None

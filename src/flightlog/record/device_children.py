@@ -1,0 +1,36 @@
+"""Tracking in the processes of a run that nobody wrote it into: by environment, and inside `flightlog run`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from flightlog.samplers.frameworks.allocator import Allocator
+from flightlog.samplers.frameworks.finding import AUTO, find_allocator
+
+_LAUNCHERS = frozenset(
+    {"torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"}
+)
+_INSIDE = Path(__file__).parent / "inside"
+
+
+def tracking_environment(framework: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that make the Python processes of a command track their device memory, by name."""
+    path = [str(_INSIDE), *filter(None, [environ.get("PYTHONPATH")])]
+    return {"FLIGHTLOG_DEVICE_MEMORY": framework or AUTO, "PYTHONPATH": os.pathsep.join(path)}
+
+
+def find_in_workers(wanted: str) -> Allocator | None:
+    """As `find_allocator`, and none in processes that only serve others: their memory is nobody's question."""
+    return None if is_helper() else find_allocator(wanted)
+
+
+def is_helper(argv: Sequence[str] | None = None) -> bool:
+    """Whether this process is a launcher of ranks, or a daemonic child as data loaders have them."""
+    words = sys.orig_argv if argv is None else argv
+    if "RANK" not in os.environ and any(os.path.basename(word) in _LAUNCHERS for word in words[1:5]):  # noqa: PTH119
+        return True
+    process = sys.modules.get("multiprocessing.process")
+    return process is not None and bool(process.current_process().daemon)

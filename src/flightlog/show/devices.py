@@ -1,0 +1,331 @@
+"""Device memory as text: what matters, a plot for each rank, and tables; or as Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+from flightlog.analyze.device_results import Curve, DeviceReport, OutOfMemory, PhaseUse, Request, SessionUse
+from flightlog.show.document import Item, Items, Remarks, Section, Table, section_text
+from flightlog.show.markdown import markdown_text
+from flightlog.show.phrases import count_text, first_line
+from flightlog.show.plot import Line, plot
+from flightlog.show.terminal import Ink, clean, width_of, wrap
+from flightlog.units import format_bytes, format_count, format_duration, format_percent
+
+PLOTS = 8
+PHASES = 30
+ERRORS = 8
+"""How much of each is shown; the JSON has all."""
+HEIGHT, LOW = 6, 4
+"""Rows of a plot, and of each of three or more."""
+STEPS = 45
+"""Steps of time in a plot: the highest of each is drawn."""
+_PLAIN = str.maketrans({"·": "-", "…": "...", "≥": ">="})
+_COUNTERS = {
+    "allocator_allocated": "allocated memory", "allocator_reserved": "reserved memory",
+    "allocator_inactive": "inactive memory", "device_used": "the device's use",
+    "device_free": "free memory of the device", "device_total": "the device's capacity",
+}  # fmt: skip
+
+
+def devices_text(
+    report: DeviceReport, *, width: int = 100, color: bool = False, ascii_only: bool = False
+) -> str:
+    """The text for a terminal of so many columns; ends in a newline."""
+    ink = Ink(color)
+    before, after = _sections(report, width - 6)
+    parts = [ink("title", _title(report))]
+    parts += [section_text(one, width=width, ink=ink) for one in before if one.says_something()]
+    parts += _plots(report.sessions, width, ink, ascii_only)
+    parts += [section_text(one, width=width, ink=ink) for one in after if one.says_something()]
+    text = "\n\n".join(parts) + "\n"
+    return text.translate(_PLAIN) if ascii_only else text
+
+
+def devices_markdown(report: DeviceReport) -> str:
+    """The same as Markdown, without the plots."""
+    before, after = _sections(report, 10_000)
+    return markdown_text(_title(report), [*before, *after])
+
+
+def _title(report: DeviceReport) -> str:
+    ranks = len({session.rank for session in report.sessions})
+    of = count_text(ranks, "rank") if ranks > 1 else count_text(len(report.sessions), "session")
+    return f"Device memory · {clean(report.source)} · {of} · {count_text(report.events, 'event')}"
+
+
+def _sections(report: DeviceReport, room: int) -> tuple[list[Section], list[Section]]:
+    """What stands before the plots, and what after; lines that say more are broken to so many columns."""
+    ranks = [_ran_out(report.out_of_memory, room), _stragglers(report), _gpus(report)]
+    problems = Section("Not read", "", [Remarks(report.problems)] if report.problems else [])
+    return (
+        [
+            Section("What matters", "", [Remarks(report.advice)] if report.advice else []),
+            _memory(report, room),
+        ],
+        [_by_phase(report, room), _leaks(report, room), *ranks, _unknown(report), problems],
+    )
+
+
+def _memory(report: DeviceReport, room: int) -> Section:
+    hosts = len({one.host for one in report.sessions}) > 1
+    ended = all(one.status == "completed" for one in report.sessions)
+    rows = []
+    for one in report.sessions:
+        unused, gap = one.fragmentation, one.hidden
+        peaks = (one.peak_allocated, one.peak_reserved, one.peak_device_used)
+        highest = one.peak_allocated or one.peak_device_used
+        rows.append((
+            str(one.rank), clean(one.host) if hosts else "", "host" if one.device_id < 0 else str(one.device_id),
+            "" if ended else one.status, *(format_bytes(peak.bytes if peak else None) for peak in peaks),
+            format_bytes(one.capacity_bytes), format_duration(highest.after_s) if highest else "unknown",
+            format_percent(unused.at_peak) if unused else "unknown",
+            _gap(gap.median_bytes, gap.basis) if gap else "unknown",
+        ))  # fmt: skip
+    head = (
+        "Rank", "Host", "Device", "Status", "Allocated", "Reserved", "In use", "Capacity", "After", "Unused", "Not ours",
+    )  # fmt: skip
+    return Section("Peaks", "", _fitting(head, rows, room, ("Host", "Status", "After", "Unused")))
+
+
+def _fitting(
+    head: tuple[str, ...],
+    rows: Sequence[tuple[str, ...]],
+    room: int,
+    dispensable: tuple[str, ...],
+    more: str = "",
+) -> list[Table]:
+    """A table that fits into the room and the margin, where leaving out these columns, one by one, is enough."""
+    if not rows:
+        return []
+    for name in dispensable:
+        columns = [texts for texts in zip(head, *rows, strict=True) if any(texts[1:])]
+        if sum(max(map(width_of, texts)) + 2 for texts in columns) <= room + 6:
+            break
+        at = head.index(name)
+        head, rows = head[:at] + head[at + 1 :], [row[:at] + row[at + 1 :] for row in rows]
+    return [Table(head, rows, left=("Host", "Status"), more=more)]
+
+
+def _gap(median: float, basis: str) -> str:
+    return f"{format_bytes(median)}{'' if basis == 'driver' else '?'}"
+
+
+def _by_phase(report: DeviceReport, room: int) -> Section:
+    many = len(report.sessions) > 1
+    rows = [
+        (
+            _phase(phase.phase), str(one.rank) if many else "", format_count(phase.repetitions),
+            format_duration(phase.duration_s), format_bytes(phase.peak_allocated_bytes),
+            format_bytes(phase.peak_device_used_bytes), _signed(_each(phase)),
+        )
+        for one in report.sessions
+        for phase in one.phases
+    ]  # fmt: skip
+    left_out = len(rows) - PHASES + sum(one.phases_left_out for one in report.sessions)
+    more = (
+        f"and {count_text(left_out, 'more phase')}: see --format json, --rank and --phase"
+        if left_out > 0
+        else ""
+    )
+    head = ("Phase", "Rank", "Times", "Time", "Peak allocated", "Peak in use", "Growth each time")
+    return Section("Phases", "", _fitting(head, rows[:PHASES], room, ("Peak in use",), more))
+
+
+def _each(phase: PhaseUse) -> float | None:
+    return None if phase.growth_bytes is None else phase.growth_bytes / phase.repetitions
+
+
+def _phase(name: str | None) -> str:
+    return "(outside of any)" if name is None else clean(name)
+
+
+def _signed(value: float | None) -> str:
+    return format_bytes(value) if value is None or value <= 0 else f"+{format_bytes(value)}"
+
+
+def _leaks(report: DeviceReport, room: int) -> Section:
+    rows = [
+        (
+            clean(leak.phase), str(one.rank), format_count(leak.repetitions), format_bytes(leak.bytes_per_repetition),
+            _signed(leak.growth_bytes), f"{leak.tested:,}", _chance(leak.chance),
+            "unknown" if leak.full_in_s is None else format_duration(leak.full_in_s),
+        )
+        for one in report.sessions
+        for leak in one.leaks
+    ]  # fmt: skip
+    head = ("Phase", "Rank", "Times", "Each time", "Grew", "Over", "By chance", "Full in")
+    return Section("Leak suspected", "", _fitting(head, rows, room, ("Over", "By chance")))
+
+
+def _chance(chance: float) -> str:
+    return "< 1 in 1,000,000" if chance < 1e-6 else f"1 in {round(1 / chance):,}"
+
+
+def _ran_out(found: Sequence[OutOfMemory], room: int) -> Section:
+    items = []
+    for out in found[:ERRORS]:
+        who = f"rank {out.rank}" if out.rank is not None else "a process"
+        where = " > ".join(out.span_path) or out.phase or ""
+        rose = "; ".join(
+            f"rank {rise.rank} by {format_bytes(rise.to_bytes - rise.from_bytes)}, {format_duration(rise.before_s)} before"
+            for rise in out.rises[:4]
+        )
+        below = [
+            f"at {_moment(out.at_ns)}",
+            _figures(out.request),
+            *(cause.text for cause in out.causes),
+            f"Rose before: {rose}" if rose else "",
+            clean(first_line(out.message)),
+            f"Bundle: {clean(out.bundle)}" if out.bundle else "",
+        ]
+        lines = [line for text in below if text for line in wrap(clean(text), room)]
+        items.append(Item(f"{who}{f' in {where}' if where else ''}", lines, style="bad"))
+    left = len(found) - len(items)
+    more = f"and {count_text(left, 'more time', 'more times')}: see --format json" if left else ""
+    return Section("Out of memory", "", [Items(items, more)] if items else [])
+
+
+def _figures(asked: Request) -> str:
+    named = (
+        (asked.tried_bytes, "asked for"), (asked.free_bytes, "free"), (asked.total_bytes, "in all"),
+        (asked.allocated_bytes, "allocated"), (asked.unallocated_bytes, "reserved but unused"),
+        (asked.process_bytes, "in use by the process"), (asked.other_processes_bytes, "in use by others"),
+    )  # fmt: skip
+    return ", ".join(f"{format_bytes(value)} {what}" for value, what in named if value is not None)
+
+
+def _moment(time_ns: int | None) -> str:
+    if time_ns is None:
+        return "an unknown time"
+    try:
+        moment = datetime.fromtimestamp(time_ns // 1_000_000_000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{time_ns} ns"
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{time_ns % 1_000_000_000 // 1_000_000:03d} UTC"
+
+
+def _stragglers(report: DeviceReport) -> Section:
+    alignment = report.alignment
+    if alignment is None:
+        return Section("Ranks")
+    by = "Ranks are compared by their measured clock offsets."
+    if alignment.basis == "wall_clock":
+        by = "Ranks are compared by the clock of their host."
+        if alignment.hosts > 1:
+            by = f"Ranks are compared by the clocks of {alignment.hosts} hosts, as they stand."
+        if alignment.unaligned:
+            without = ", ".join(map(str, alignment.unaligned[:8]))
+            by += f" Offsets were measured, but not for rank {without}: call tracker.align() in all of them."
+        elif alignment.hosts > 1:
+            by += " `tracker.align()` in every rank measures how far these are apart."
+    rows = [
+        (
+            str(one.rank), {"late": "began late", "long": "took long", "memory": "held more"}[one.kind],
+            clean(one.phase or ""),
+            format_bytes(one.value) if one.kind == "memory" else format_duration(one.value),
+            "" if one.kind == "late" else format_bytes(one.median) if one.kind == "memory" else format_duration(one.median),
+        )
+        for one in report.stragglers
+    ]  # fmt: skip
+    table = (
+        [Table(("Rank", "What", "Phase", "By or with", "Median"), rows, left=("What", "Phase"))]
+        if rows
+        else []
+    )
+    return Section("Ranks", "", [Remarks([by if rows else f"{by} None of them stands out."]), *table])
+
+
+def _gpus(report: DeviceReport) -> Section:
+    rows = [
+        (
+            f"{clean(gpu.host or 'unknown')}:{'?' if gpu.gpu_index is None else gpu.gpu_index}",
+            format_count(gpu.samples), format_bytes(gpu.memory_peak_bytes), format_bytes(gpu.memory_total_bytes),
+            _percent(gpu.gpu_percent_mean), _percent(gpu.gpu_percent_max), _watts(gpu.power_mean_w),
+            _watts(gpu.power_max_w),
+        )
+        for gpu in report.gpus
+    ]  # fmt: skip
+    head = ("GPU", "Samples", "Peak in use", "Capacity", "Busy", "At most", "Power", "At most")
+    return Section("GPUs, by the driver", "", [Table(head, rows)] if rows else [])
+
+
+def _percent(value: float | None) -> str:
+    return "unknown" if value is None else format_percent(value / 100)
+
+
+def _watts(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.0f} W"
+
+
+def _unknown(report: DeviceReport) -> Section:
+    lines: dict[str, list[str]] = {}
+    for one in report.sessions:
+        what = ", ".join(_COUNTERS[name] for name in one.unknown)
+        if what:
+            lines.setdefault(f"{clean(one.collector)} does not tell {what}", []).append(str(one.rank))
+    remarks = [f"{text} (rank {', '.join(sorted(set(ranks), key=int))})." for text, ranks in lines.items()]
+    if any(one.hidden is not None and one.hidden.basis == "assumed" for one in report.sessions):
+        remarks.append(
+            '"Not ours" with a "?": the recording does not say that a driver counted the device\'s use.'
+        )
+    return Section("Unknown", "", [Remarks(remarks)] if remarks else [])
+
+
+def _plots(sessions: Sequence[SessionUse], width: int, ink: Ink, ascii_only: bool) -> list[str]:
+    shown = [one for one in sessions if one.events > 1][:PLOTS]
+    found = []
+    for one in shown:
+        drawn = _plot(one, width - 2, HEIGHT if len(shown) < 3 else LOW, ascii_only)
+        if drawn:
+            title, rows = drawn
+            found.append("\n".join([ink("head", title), *(f"  {row}" for row in rows)]))
+    more = len([one for one in sessions if one.events > 1]) - len(shown)
+    if more > 0:
+        found.append(f"… and {count_text(more, 'more session')}: name some with --rank")
+    return found
+
+
+def _plot(session: SessionUse, width: int, height: int, ascii_only: bool) -> tuple[str, list[str]] | None:
+    curve = session.curve
+    series = (
+        ("allocated", curve.allocated_bytes), ("in use", curve.device_used_bytes), ("reserved", curve.reserved_bytes),
+    )  # fmt: skip
+    what, values = next(
+        ((name, found) for name, found in series if any(v is not None for v in found)), ("", [])
+    )
+    if not values:
+        return None
+    levels = [level for level in over_time(curve, values, session.duration_s, STEPS) for _ in range(4)]
+    power = min(int(math.log2(max([1.0, *levels])) // 10), 6)
+    suffix = f" {('', 'K', 'M', 'G', 'T', 'P', 'E')[power]}{'iB' if power else 'B'}"
+
+    def label(value: float, gap: float) -> str:
+        return f"{value:,.{min(3, max(0, -math.floor(math.log10(gap) + 1e-9)))}f}{suffix}"
+
+    scaled = [level / 1024**power for level in levels]
+    # From 0, so that a small change looks small, to the peak, however short that was.
+    peak = scaled.index(max(scaled))
+    ends = [Line(0, 0, 0.0), Line(peak, peak, scaled[peak])]
+    rows = plot(scaled, width=width, height=height, label=label, lines=ends, ascii_only=ascii_only)
+    where = "host memory" if session.device_id < 0 else f"device {session.device_id}"
+    title = f"Rank {session.rank}, {where}: {what} memory over {format_duration(session.duration_s)}"
+    return title, rows
+
+
+def over_time(curve: Curve, values: Sequence[int | None], duration_s: float, steps: int) -> list[float]:
+    """Values at even steps of time: the highest of each step, and the last one where nothing was seen in it."""
+    highest: list[int | None] = [None] * steps
+    for after, value in zip(curve.after_s, values, strict=True):
+        at = min(steps - 1, int(after / duration_s * steps)) if duration_s > 0 else 0
+        have = highest[at]
+        if value is not None and (have is None or value > have):
+            highest[at] = value
+    found: list[float] = []
+    last = float(next((value for value in highest if value is not None), 0))
+    for value in highest:
+        last = last if value is None else float(value)
+        found.append(last)
+    return found
