@@ -71,7 +71,9 @@ class Chain:
     def _links(self) -> Iterator[tuple[int, str, int, int, int | None, str | None, int, int | None]]:
         """The attempts on the chain, the last first."""
         [(last, previous)] = self._connection.execute(
-            "SELECT arg_max(n, (stopped, -n)), list(previous ORDER BY n) FROM bound"
+            """
+            SELECT (SELECT n FROM bound ORDER BY stopped DESC, n LIMIT 1), list(previous ORDER BY n) FROM bound
+            """
         ).fetchall()
         numbers = []
         node: int | None = last
@@ -112,7 +114,11 @@ class Chain:
     def describe(self, nodes: Sequence[int]) -> dict[int, tuple[str, str | None, dict[str, object] | None]]:
         """Task id, worker and arguments of a few attempts."""
         rows = self._connection.execute(
-            "SELECT n, task_id, worker_name, args FROM nodes WHERE n IN (SELECT unnest($1::BIGINT[]))",
+            """
+            SELECT nodes.n, task_id, nodes.worker_name, held.args
+            FROM (SELECT * FROM nodes WHERE n IN (SELECT unnest($1::BIGINT[]))) AS nodes
+                JOIN held USING (task_id, attempt)
+            """,
             [list(nodes)],
         ).fetchall()
         return {n: (task_id, worker, _arguments(args)) for n, task_id, worker, args in rows}
@@ -191,16 +197,18 @@ CREATE OR REPLACE TEMP TABLE names AS
     SELECT task, row_number() OVER (ORDER BY task) - 1 AS id FROM (SELECT DISTINCT task FROM held);
 CREATE OR REPLACE TEMP TABLE nodes AS
     SELECT row_number() OVER (ORDER BY began, stopped, task_id, attempt) - 1 AS n, task_id, attempt, began, stopped,
-        waits, CASE WHEN attempt = 1 THEN submitted END AS submitted, worker AS worker_name, names.id AS name,
-        held.depends_on, held.args
+        waits, CASE WHEN attempt = 1 THEN submitted END AS submitted, worker AS worker_name, names.id AS name
     FROM held JOIN names USING (task)
     WHERE began IS NOT NULL;
 CREATE OR REPLACE TEMP TABLE needs AS
-    WITH ends AS (
+    WITH wanted AS (
+        SELECT nodes.n, nodes.began, unnest(held.depends_on) AS task_id
+        FROM nodes JOIN (SELECT task_id, depends_on FROM held WHERE attempt = 1 AND len(depends_on) > 0) AS held
+            USING (task_id)
+        WHERE nodes.attempt = 1
+    ), ends AS (
         SELECT task_id, arg_max(n, (stopped, n)) AS n, max(stopped) AS stopped FROM nodes
-        WHERE task_id IN (SELECT unnest(depends_on) FROM nodes) GROUP BY task_id
-    ), wanted AS (
-        SELECT n, began, unnest(depends_on) AS task_id FROM nodes WHERE attempt = 1 AND len(depends_on) > 0
+        WHERE task_id IN (SELECT task_id FROM wanted) GROUP BY task_id
     )
     SELECT wanted.n, ends.n AS other, ends.stopped FROM wanted JOIN ends USING (task_id)
     WHERE ends.stopped <= wanted.began AND ends.n < wanted.n

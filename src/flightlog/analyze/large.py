@@ -14,7 +14,8 @@ import msgspec
 from flightlog.analyze.large_spans import are_regular, read_spans, span_summary
 from flightlog.analyze.large_tasks import HeldWork, hold_tasks, pair_up, task_summary
 from flightlog.events import TaskFailed
-from flightlog.store.columns_found import text
+from flightlog.events.columns import columns
+from flightlog.store.columns_found import LONGEST_LINE_BYTES, READ, escaped, text
 from flightlog.store.coverage import Coverage
 from flightlog.store.lines import Scan
 from flightlog.store.tables_sources import Sources
@@ -28,25 +29,21 @@ if TYPE_CHECKING:
 
 LARGE_BYTES = 16 << 20
 """A stream of so many bytes is read into columns."""
-MEMORY = "400MB"
+MEMORY = "340MB"
 """What DuckDB may hold of them at once; the rest waits on disk."""
 
-_READ: Mapping[str, tuple[str, Sequence[str]]] = {
+_COLUMNS: Mapping[str, Sequence[str]] = {
     "tasks": (
-        "task_events",
-        (
-            f"CAST({KIND} AS UTINYINT) AS kind", "event", "timestamp", "writer", "seq", "task", "task_id", "attempt",
-            "component", "worker", "queue_s", "duration_s", "cpu_s", "cpu_scope", "peak_rss_bytes", "rss_scope",
-            "read_bytes", "write_bytes", "result_bytes", "gpu_peak_bytes", "gpu_memory_scope", "gpu_s", "gpu_scope", "args", "metrics", "error_type", "error_message",
-            "exit_code", "fingerprint", "reason", "span_id", "depends_on",
-        ),
+        "timestamp", "writer", "seq", "task", "task_id", "component", "worker", "queue_s", "duration_s", "cpu_s",
+        "cpu_scope", "peak_rss_bytes", "rss_scope", "read_bytes", "write_bytes", "result_bytes", "gpu_peak_bytes",
+        "gpu_memory_scope", "gpu_s", "gpu_scope", "args", "metrics", "error_type", "error_message", "exit_code",
+        "fingerprint", "reason", "span_id", "depends_on",
     ),
-    "spans": (
-        "span_events",
-        ("event", "timestamp", "writer", "seq", "name", "span_id", "parent_id", "duration_s", "status", "metrics"),
-    ),
+    "spans": ("event", "timestamp", "writer", "seq", "name", "span_id", "parent_id", "duration_s", "status", "metrics"),
 }  # fmt: skip
-"""By stream its view, and what is needed of it."""
+"""What is needed of each stream."""
+_MORE = {"tasks": f"CAST({KIND} AS UTINYINT) AS kind, coalesce(attempt, 1) AS attempt,", "spans": ""}
+"""And what is made of others: attempts leave out that they are the first."""
 
 
 class LargeStreams:
@@ -60,7 +57,7 @@ class LargeStreams:
         self.scans: dict[str, Scan] = {}
         """How complete each is."""
         sources = Sources(run, tables.scratch)
-        for stream in _READ:
+        for stream in _COLUMNS:
             size = sum(part.path.stat().st_size for part in sources.parts(stream))
             if size >= max(1, from_bytes) and sources.is_sealed(stream):
                 self._read(stream, tables)
@@ -68,12 +65,24 @@ class LargeStreams:
     def _read(self, stream: str, tables: StreamTables) -> None:
         connection = self._connection
         connection.execute(f"SET memory_limit = '{MEMORY}'")
-        view, columns = _READ[stream]
+        source = Sources(self._run, tables.scratch).source(stream)
+        files = f"[{', '.join(text(escaped(file)) for file in source.files)}]"
         copy = text(str(tables.scratch / f"{stream}.parquet"))
-        connection.execute(
-            f"COPY (SELECT {', '.join(columns)} FROM {view}) TO {copy} (FORMAT parquet, ROW_GROUP_SIZE 40960)"  # noqa: S608 - quoted
-        )
-        connection.execute(f"CREATE TEMP VIEW {stream}_read AS SELECT * FROM read_parquet({copy})")  # noqa: S608 - quoted
+        selected = f"{_MORE[stream]} {', '.join(_COLUMNS[stream])}"
+        if source.parquet:
+            read = f"SELECT {selected} FROM read_parquet({files})"  # noqa: S608 - quoted
+        else:
+            kinds = columns(stream)
+            wanted = {name: kinds[name] for name in ("event", "attempt", *_COLUMNS[stream]) if name in kinds}
+            lines = READ.format(f"maximum_object_size={LONGEST_LINE_BYTES}, columns={wanted}").replace(
+                "$files", files
+            )
+            connection.execute(
+                f"COPY (SELECT {selected} FROM {lines} WHERE event IS NOT NULL) TO {copy} "  # noqa: S608 - quoted
+                "(FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 40960, DICTIONARY_SIZE_LIMIT 1000)"
+            )
+            read = f"SELECT * FROM read_parquet({copy})"  # noqa: S608 - quoted
+        connection.execute(f"CREATE TEMP VIEW {stream}_read AS {read}")
         scan = self._scan(stream)
         regular = pair_up if stream == "tasks" else are_regular
         if scan is not None and regular(connection):

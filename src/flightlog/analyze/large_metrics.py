@@ -9,29 +9,40 @@ from flightlog.analyze.metrics import LARGEST, MetricTally
 if TYPE_CHECKING:
     import duckdb
 
-_MEASURED = """
+_VALUES = """
 CREATE OR REPLACE TEMP TABLE metric_values AS
-WITH entries AS (
-    SELECT owner, "timestamp", writer, seq, unnest(map_entries(from_json(metrics, '"MAP(VARCHAR, JSON)"'))) AS entry
-    FROM ({rows}) WHERE metrics IS NOT NULL AND metrics <> '{{}}'
-), single AS (
-    SELECT owner, "timestamp", writer, seq, entry.key AS name, entry.value AS value, 0 AS place
-    FROM entries WHERE json_type(entry.value) <> 'ARRAY'
-    UNION ALL
-    SELECT owner, "timestamp", writer, seq, name, value, place FROM (
-        SELECT owner, "timestamp", writer, seq, entry.key AS name, unnest(CAST(entry.value AS JSON[])) AS value,
-            generate_subscripts(CAST(entry.value AS JSON[]), 1) - 1 AS place
-        FROM entries WHERE json_type(entry.value) = 'ARRAY'
+SELECT owner, name, "timestamp", writer, seq, 0 AS place,
+    CASE WHEN kind IN ('UBIGINT', 'BIGINT', 'DOUBLE', 'HUGEINT', 'UHUGEINT')
+        THEN TRY_CAST(CAST(value AS VARCHAR) AS DOUBLE) END AS number,
+    CASE WHEN kind = 'ARRAY' THEN CAST(value AS JSON[]) END AS several
+FROM (
+    SELECT *, json_type(value) AS kind FROM (
+        SELECT owner, "timestamp", writer, seq, unnest(json_keys(metrics)) AS name,
+            unnest(json_extract(metrics, '$.*')) AS value
+        FROM ({rows}) WHERE metrics IS NOT NULL AND metrics <> '{{}}'
     )
 )
-SELECT owner, name, TRY_CAST(CAST(value AS VARCHAR) AS DOUBLE) AS number, "timestamp", writer, seq, place
-FROM single WHERE json_type(value) IN ('UBIGINT', 'BIGINT', 'DOUBLE', 'HUGEINT', 'UHUGEINT')
-    AND abs(number) <= {largest}
+WHERE number IS NOT NULL OR several IS NOT NULL
+"""
+"""One row a value, or a list of them: a whole number, or one with a fraction."""
+
+_SEVERAL = """
+INSERT INTO metric_values
+SELECT owner, name, "timestamp", writer, seq, place,
+    CASE WHEN json_type(value) IN ('UBIGINT', 'BIGINT', 'DOUBLE', 'HUGEINT', 'UHUGEINT')
+        THEN TRY_CAST(CAST(value AS VARCHAR) AS DOUBLE) END AS number,
+    NULL AS several
+FROM (
+    SELECT owner, name, "timestamp", writer, seq, unnest(several) AS value, generate_subscripts(several, 1) - 1 AS place
+    FROM metric_values WHERE several IS NOT NULL
+)
 """
 
 _LAST = """
-WITH latest AS (SELECT owner, name, max("timestamp") AS "timestamp" FROM metric_values GROUP BY owner, name)
-SELECT owner, name, number FROM metric_values SEMI JOIN latest USING (owner, name, "timestamp")
+WITH latest AS (
+    SELECT owner, name, max("timestamp") AS "timestamp" FROM metric_values WHERE {counts} GROUP BY owner, name
+)
+SELECT owner, name, number FROM metric_values SEMI JOIN latest USING (owner, name, "timestamp") WHERE {counts}
 QUALIFY row_number() OVER (
     PARTITION BY owner, name ORDER BY writer DESC, seq DESC, place DESC, number DESC
 ) = 1
@@ -43,10 +54,17 @@ def metrics_by_owner(connection: duckdb.DuckDBPyConnection, rows: str) -> dict[s
 
     `rows` is a select statement of `owner`, `metrics`, `timestamp`, `writer` and `seq`, one row a line.
     """
-    connection.execute(_MEASURED.format(rows=rows, largest=LARGEST))
-    last = {(owner, name): number for owner, name, number in connection.execute(_LAST).fetchall()}
+    counts = f"abs(number) <= {LARGEST}"
+    connection.execute(_VALUES.format(rows=rows))
+    connection.execute(_SEVERAL)
+    last = {
+        (owner, name): number
+        for owner, name, number in connection.execute(_LAST.format(counts=counts)).fetchall()
+    }
     found: dict[str, MetricTally] = {}
-    answer = connection.execute("SELECT owner, name, list(number) FROM metric_values GROUP BY owner, name")
+    answer = connection.execute(
+        f"SELECT owner, name, list(number) FROM metric_values WHERE {counts} GROUP BY owner, name"  # noqa: S608 - a number
+    )
     while row := answer.fetchone():
         owner, name, values = row
         found.setdefault(owner, MetricTally()).put(name, values, last[owner, name])

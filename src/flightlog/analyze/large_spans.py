@@ -69,7 +69,7 @@ def span_summary(connection: duckdb.DuckDBPyConnection) -> SpanSummary:
         tally = names[name] = SpanNameTally()
         tally.count, tally.errors, tally.own = count, errors, int(own)
     answer = connection.execute(
-        "SELECT name, list(duration_s) FROM spans_read WHERE duration_s IS NOT NULL GROUP BY name"
+        "SELECT name, list(duration_s ORDER BY duration_s) FROM spans_read WHERE duration_s IS NOT NULL GROUP BY name"
     )
     while row := answer.fetchone():
         names[row[0]].durations = array("d", row[1])

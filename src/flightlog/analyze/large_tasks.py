@@ -10,7 +10,7 @@ import msgspec
 
 from flightlog.analyze.distribution import distribution, exact_sum
 from flightlog.analyze.held import hold_attempts
-from flightlog.analyze.islands import merge, most_at_once
+from flightlog.analyze.islands import most_at_once
 from flightlog.analyze.large_metrics import metrics_by_owner
 from flightlog.analyze.tasks import (
     IN_FLIGHT,
@@ -73,14 +73,15 @@ FROM ({others})
 """
 
 _OTHERS = """(
-    SELECT * EXCLUDE (kind), NULL AS args_digest, NULL AS tags, NULL AS parent_id
+    SELECT * EXCLUDE (kind), NULL AS args_digest, NULL AS tags, NULL AS parent_id, ['task_submitted', 'task_queued',
+        'task_started', 'task_retried', 'task_completed', 'task_failed', 'task_cancelled'][kind] AS event
     FROM tasks_read SEMI JOIN (SELECT task_id, attempt FROM paired WHERE NOT regular) USING (task_id, attempt)
 )"""
 
 _BY_NAME = """
 SELECT task,
     count(*) FILTER (kind = 1), count(*) FILTER (kind = 5), count(*) FILTER (kind = 7), count(*) FILTER (kind = 4),
-    list(duration_s) FILTER (kind = 5 AND duration_s IS NOT NULL),
+    list(duration_s ORDER BY duration_s) FILTER (kind = 5 AND duration_s IS NOT NULL),
     list(duration_s) FILTER (kind > 5 AND duration_s IS NOT NULL),
     list(cpu_s) FILTER (cpu_s IS NOT NULL),
     list(DISTINCT coalesce(nullif(cpu_scope, ''), 'unknown')) FILTER (cpu_s IS NOT NULL),
@@ -135,7 +136,7 @@ def task_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> Ta
         for task, number in connection.execute(sql).fetchall():
             setattr(names.setdefault(task, TaskNameTally()), column, number)
     [(queued,)] = connection.execute(
-        "SELECT list(queue_s) FROM held WHERE state <> 'pending' AND queue_s IS NOT NULL"
+        "SELECT list(queue_s ORDER BY queue_s) FROM held WHERE state <> 'pending' AND queue_s IS NOT NULL"
     ).fetchall()
     spread = distribution(queued or ())
     del queued
@@ -239,24 +240,34 @@ class HeldWork:
             """,
             columns,
         )
-        merge(connection, "occupied", "worker", _OCCUPIED)
-        connection.execute(
-            """
-            CREATE OR REPLACE TEMP TABLE at_work AS
-            SELECT worker, greatest(occupied.since, lives.since) AS since, least(occupied.until, lives.until) AS until
-            FROM occupied JOIN lives USING (worker)
-            WHERE greatest(occupied.since, lives.since) < least(occupied.until, lives.until)
-            """
-        )
+        connection.execute(_AT_WORK)
         rows = connection.execute("SELECT worker, sum(until - since) FROM at_work GROUP BY worker").fetchall()
+        busy = {worker: int(time) for worker, time in rows}
         most = most_at_once(connection, "SELECT since, until FROM at_work")
-        return {**dict.fromkeys(ups, 0), **{worker: int(time) for worker, time in rows}}, most
+        return {**dict.fromkeys(ups, 0), **busy}, most
 
 
 _OCCUPIED = """
 SELECT worker, began AS since, stopped AS until FROM held
 WHERE worker IS NOT NULL AND began IS NOT NULL AND stopped IS NOT NULL
 """
+
+
+_AT_WORK = f"""
+CREATE OR REPLACE TEMP TABLE at_work AS
+SELECT worker, since, until FROM (
+    SELECT worker, until, greatest(since, coalesce(max(until) OVER (
+        PARTITION BY worker ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ), since)) AS since
+    FROM (
+        SELECT worker, greatest(held.since, lives.since) AS since, least(held.until, lives.until) AS until
+        FROM ({_OCCUPIED}) AS held JOIN lives USING (worker)
+    )
+    WHERE since < until
+)
+WHERE since < until
+"""  # noqa: S608 - a constant
+"""What the attempts on each worker cover while it is up, in pieces that do not overlap."""
 
 
 def _decoded(text: str | None) -> Json:

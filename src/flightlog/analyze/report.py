@@ -131,10 +131,14 @@ def _details(connection: duckdb.DuckDBPyConnection, summary: Summary) -> Details
     names = list(summary.tasks.by_name)[:NAMES]
     rows = connection.execute(
         """
-        SELECT task, task_id, args, duration_s, worker FROM held
-        WHERE state = 'completed' AND duration_s IS NOT NULL AND task IN (SELECT unnest($names::VARCHAR[]))
-        QUALIFY row_number() OVER (PARTITION BY task ORDER BY duration_s DESC, task_id, attempt) <= $slowest
-        ORDER BY task, duration_s DESC, task_id
+        WITH slowest AS ( -- arguments are looked up for these alone
+            SELECT task, task_id, attempt, duration_s, worker FROM held
+            WHERE state = 'completed' AND duration_s IS NOT NULL AND task IN (SELECT unnest($names::VARCHAR[]))
+            QUALIFY row_number() OVER (PARTITION BY task ORDER BY duration_s DESC, task_id, attempt) <= $slowest
+        )
+        SELECT slowest.task, task_id, held.args, slowest.duration_s, slowest.worker
+        FROM slowest JOIN held USING (task_id, attempt)
+        ORDER BY slowest.task, slowest.duration_s DESC, task_id, attempt
         """,
         {"names": names, "slowest": SLOWEST},
     ).fetchall()
