@@ -235,8 +235,16 @@ WITH waited AS (
         ) AS need USING (n)
         ASOF LEFT JOIN (SELECT n, worker_name, stopped FROM nodes) AS earlier
             ON nodes.worker_name = earlier.worker_name AND nodes.began >= earlier.stopped
-        ASOF LEFT JOIN startups ON nodes.worker_name = startups.worker_name AND nodes.began >= startups.ready
-        ASOF LEFT JOIN (SELECT n, stopped FROM nodes) AS ended ON nodes.submitted >= ended.stopped
+        LEFT JOIN (
+            SELECT nodes.n, startups.ready, startups.launched
+            FROM (SELECT * FROM nodes WHERE worker_name IN (SELECT worker_name FROM startups)) AS nodes
+                ASOF JOIN startups ON nodes.worker_name = startups.worker_name AND nodes.began >= startups.ready
+        ) AS startups ON startups.n = nodes.n
+        LEFT JOIN (
+            SELECT late.n AS late, ended.n, ended.stopped
+            FROM (SELECT * FROM nodes WHERE submitted >= (SELECT min(stopped) FROM nodes)) AS late
+                ASOF JOIN (SELECT n, stopped FROM nodes) AS ended ON late.submitted >= ended.stopped
+        ) AS ended ON ended.late = nodes.n
 )
 SELECT *, greatest(need_stopped, before_stopped, ready, submitted) AS moment,
     CASE moment WHEN need_stopped THEN 'need' WHEN before_stopped THEN 'before' WHEN ready THEN 'startup'
