@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from flightlog.store.columns_found import text
 
 if TYPE_CHECKING:
     import duckdb
@@ -16,8 +19,10 @@ CREATE OR REPLACE TEMP MACRO in_ns(s) AS
 """
 """Moments and durations, as `analyze.moments` reads them."""
 
+COLUMNS_BESIDE = "(FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 40960, DICTIONARY_SIZE_LIMIT 1000)"
+"""How columns are kept that are read many times and gone after: fast to write and to read, not small."""
+
 _HELD = """
-CREATE OR REPLACE TEMP TABLE held AS
 WITH moments AS (
     SELECT task, task_id, attempt, component, worker, state, retried, span_id, depends_on,
         at_ns(submitted_at) AS submitted, at_ns(queued_at) AS queued, at_ns(started_at) AS started,
@@ -79,9 +84,21 @@ def hold(connection: duckdb.DuckDBPyConnection, until: int | None, *, but: Colle
         connection.execute(_TIMED)
 
 
-def hold_attempts(connection: duckdb.DuckDBPyConnection, until: int | None, attempts: str) -> None:
-    """Make `held` of a statement that gives the attempts, with the columns of `attempts` that `held` has."""
+def hold_attempts(
+    connection: duckdb.DuckDBPyConnection, until: int | None, attempts: str, *, file: Path | None = None
+) -> None:
+    """Make `held` of a statement that gives the attempts, with the columns of `attempts` that `held` has.
+
+    With `file` it is kept there, as Parquet, and not in memory: for attempts none of which depends on another or was
+    superseded before it began.
+    """
     connection.execute(MACROS)
-    connection.execute(_HELD.format(attempts=attempts), {"until": until})
+    made = _HELD.format(attempts=attempts)
+    if file is not None:
+        kept = text(str(file))
+        connection.execute(f"COPY ({made}) TO {kept} {COLUMNS_BESIDE}", {"until": until})
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW held AS SELECT * FROM read_parquet({kept})")  # noqa: S608 - quoted
+        return
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE held AS {made}", {"until": until})
     connection.execute(_DEPENDENTS)
     connection.execute(_SUPERSEDED)

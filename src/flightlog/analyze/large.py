@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from flightlog.analyze.held import COLUMNS_BESIDE
 from flightlog.analyze.large_spans import are_regular, read_spans, span_summary
 from flightlog.analyze.large_tasks import HeldWork, hold_tasks, pair_up, task_summary
 from flightlog.events import TaskFailed
@@ -53,7 +54,7 @@ class LargeStreams:
     """
 
     def __init__(self, run: Run, tables: StreamTables, from_bytes: int = LARGE_BYTES) -> None:
-        self._run, self._connection = run, tables.connection
+        self._run, self._connection, self._scratch = run, tables.connection, tables.scratch
         self.scans: dict[str, Scan] = {}
         """How complete each is."""
         sources = Sources(run, tables.scratch)
@@ -78,8 +79,7 @@ class LargeStreams:
                 "$files", files
             )
             connection.execute(
-                f"COPY (SELECT {selected} FROM {lines} WHERE event IS NOT NULL) TO {copy} "  # noqa: S608 - quoted
-                "(FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 40960, DICTIONARY_SIZE_LIMIT 1000)"
+                f"COPY (SELECT {selected} FROM {lines} WHERE event IS NOT NULL) TO {copy} {COLUMNS_BESIDE}"  # noqa: S608 - quoted
             )
             read = f"SELECT * FROM read_parquet({copy})"  # noqa: S608 - quoted
         connection.execute(f"CREATE TEMP VIEW {stream}_read AS {read}")
@@ -124,7 +124,7 @@ class LargeStreams:
 
     def tasks(self, until: int | None) -> tuple[TaskSummary, HeldWork]:
         """What became of the tasks, and what the workers had to do; makes the table `held`."""
-        hold_tasks(self._connection, self._run.run_id, until)
+        hold_tasks(self._connection, self._run.run_id, until, self._scratch)
         return task_summary(self._connection, until), HeldWork(self._connection)
 
     def spans(self) -> SpanSummary:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -119,10 +120,16 @@ def pair_up(connection: duckdb.DuckDBPyConnection) -> bool:
     return not twice
 
 
-def hold_tasks(connection: duckdb.DuckDBPyConnection, run_id: str, until: int | None) -> None:
-    """Make the table `held` of what was paired up."""
-    others = attempts_of_one(run_id, _OTHERS)
-    hold_attempts(connection, until, _ATTEMPTS.format(others=others))
+def hold_tasks(connection: duckdb.DuckDBPyConnection, run_id: str, until: int | None, scratch: Path) -> None:
+    """Make the table `held` of what was paired up; most are kept in the folder `scratch`."""
+    [(dependent,)] = connection.execute(
+        """
+        SELECT (SELECT count(*) FROM tasks_read WHERE len(depends_on) > 0) > 0
+            OR (SELECT coalesce(bool_or(kinds & 248 = 0) AND max(attempt) > 1, false) FROM paired)
+        """
+    ).fetchall()
+    attempts = _ATTEMPTS.format(others=attempts_of_one(run_id, _OTHERS))
+    hold_attempts(connection, until, attempts, file=None if dependent else scratch / "held.parquet")
 
 
 def task_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> TaskSummary:
