@@ -6,6 +6,7 @@ import itertools
 import math
 import random
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
@@ -119,6 +120,25 @@ def test_the_slope_of_a_long_series_is_that_of_the_levels_given():
     growth = steady_growth([n * 10.0 * MIB for n in range(2000)])
     assert growth is not None
     assert growth.slope == pytest.approx(10 * MIB)
+
+
+def grown(count: int, off: Callable[[int, float], float]) -> list[float]:
+    """Levels that grow by 10 MiB each, and beside the line by `off`, given the growth after the warm-up."""
+    total = 10.0 * MIB * (count - count // 10 - 1)
+    return [10.0 * MIB * n + off(n, total) for n in range(count)]
+
+
+@pytest.mark.parametrize(("share", "leaks"), [(0.39, True), (0.41, False)])
+def test_a_fall_that_takes_back_two_fifths_of_the_growth_is_a_reset(share, leaks):
+    levels = grown(100, lambda n, total: -(share * total + 10 * MIB) if n == 50 else 0.0)
+    assert (steady_growth(levels) is not None) is leaks
+
+
+@pytest.mark.parametrize(("times", "leaks"), [(3.1, True), (2.9, False)])
+def test_a_growth_of_less_than_three_times_the_scatter_is_noise(times, leaks):
+    wave = (1, 1, 0, -1, -1, 0)
+    levels = grown(120, lambda n, total: wave[n % 6] * total / times / 1.4826)
+    assert (steady_growth(levels) is not None) is leaks
 
 
 def steps(

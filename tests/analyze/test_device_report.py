@@ -259,7 +259,7 @@ def test_gpus_are_told_as_the_driver_saw_them(tmp_path):
         for took, busy, used, power in [(None, 0.0, 10, None), (1.0, 50.0, 30, 200.0), (2.0, 100.0, 20, 500.0)]
     ]  # fmt: skip
     [gpu] = recorded(tmp_path, [event(0), *samples]).gpus
-    assert msgspec.structs.astuple(gpu) == ("node-1", 0, "GPU-1", 3, 30, 100, 62.5, 100.0, 400.0, 500.0)
+    assert msgspec.structs.astuple(gpu) == ("node-1", 0, "GPU-1", None, 3, 30, 100, 62.5, 100.0, 400.0, 500.0)
 
 
 @pytest.mark.parametrize(
@@ -337,6 +337,20 @@ def test_ranks_and_phases_are_picked(tmp_path):
         only(report, ranks=[1, 7])
     with pytest.raises(UsageError, match=r"there is no phase 'tain' .*; its phases are evaluate, train"):
         only(report, phase="tain")
+
+
+def test_instances_of_a_partitioned_gpu_are_told_apart(tmp_path):
+    samples = [
+        ResourceSample(scope="gpu", host="node-1", cpu_percent=None, gpu_index=0, gpu_uuid="GPU-1", gpu_mig=mig,
+                       gpu_memory_used_bytes=used)
+        for mig, used in (("MIG-1a2b3c4d-ffff", 10), ("MIG-5e6f7a8b-ffff", 30))
+    ]  # fmt: skip
+    report = recorded(tmp_path, [event(0), *samples])
+    assert [(gpu.gpu_mig, gpu.memory_peak_bytes) for gpu in report.gpus] == [
+        ("MIG-1a2b3c4d-ffff", 10),
+        ("MIG-5e6f7a8b-ffff", 30),
+    ]
+    assert "node-1:0/MIG-5e6f7a8b " in devices_text(report)
 
 
 def test_the_json_reads_back_and_its_schema_names_every_field(tmp_path):

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jsonschema
 import msgspec
 import pytest
 from building import make_run
@@ -111,8 +112,12 @@ def test_narrow_terminals_get_fewer_columns(runs: Path) -> None:
 
 def test_the_json_holds_the_report_and_the_markdown_its_tables(runs: Path, capsys: Captured) -> None:
     make_run(runs, training())
+    assert main(["schema", "device-report"]) == 0
+    schema = msgspec.json.decode(capsys.readouterr().out)
     assert main(["devices", "latest", "--format", "json"]) == 0
-    report = msgspec.json.decode(capsys.readouterr().out, type=DeviceReport)
+    out = capsys.readouterr().out
+    jsonschema.validate(json.loads(out), schema)
+    report = msgspec.json.decode(out, type=DeviceReport)
     assert [(one.rank, one.status, len(one.leaks)) for one in report.sessions] == [
         (0, "completed", 0), (1, "completed", 0), (2, "incomplete", 2), (3, "completed", 0),
     ]  # fmt: skip

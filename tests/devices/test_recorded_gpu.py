@@ -19,8 +19,6 @@ from flightlog.devices import (
 from flightlog.show.devices import devices_text
 from flightlog.store.run import Run
 
-GIB = 1 << 30
-
 
 @pytest.fixture(scope="module")
 def run() -> Run:
@@ -60,10 +58,18 @@ def test_the_report_of_the_devices_explains_why_memory_ran_out(run: Run) -> None
     assert (session.peak_allocated.bytes, session.peak_allocated.phase) == (137_672_785_920, "provoke")
     [trouble] = report.out_of_memory
     assert (trouble.rank, trouble.phase) == (0, "provoke")
-    assert round((trouble.request.tried_bytes or 0) / GIB, 2) == 11.65
+    assert (trouble.request.tried_bytes, trouble.request.free_bytes) == (12_509_511_680, 11_598_430_208)
     text = devices_text(report)
-    assert "ran out of memory 1m 08s in, in `provoke`, asking for 11.6 GiB" in text
+    assert "ran out of memory 1m 08s in, in `provoke`, asking for 11.7 GiB" in text
     assert "128.2 GiB were in use" in text
+
+
+def test_the_report_says_first_that_memory_ran_out_and_where_to_look(run: Run) -> None:
+    [finding] = [one for one in report_on(run).findings if one.kind == "device_memory"]
+    assert finding.sentence == (
+        f"Ran out of device memory once, in `provoke`: `flightlog devices {run.info.run_id}` explains it."
+    )
+    assert finding.evidence == {"bundles": ["oom/1-20261115T160515Z"], "phases": ["provoke"]}
 
 
 def test_the_report_shows_the_gpu_as_its_driver_saw_it(run: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import logging
 import os
 import subprocess
@@ -20,6 +21,7 @@ from flightlog.record import device_memory
 from flightlog.record.device_clocks import ROUNDS, offset_to_first_rank
 from flightlog.record.device_events import identity
 from flightlog.record.device_memory import NoTracker, Options, checked
+from flightlog.record.device_pace import Pace
 from flightlog.record.device_source import DeviceSource
 from flightlog.record.device_tracker import DeviceMemoryTracker
 from flightlog.samplers.frameworks.host_memory import HostMemory
@@ -208,6 +210,27 @@ def test_a_framework_that_raises_is_told_once_and_the_program_hears_nothing(reco
     ]
 
 
+def test_a_device_that_cannot_be_read_hides_no_other_and_a_runtime_that_raises_no_allocator(recorded, caplog):
+    torch = on_cuda()
+    torch.cuda.stats[1] = cuda_stats(5 * MIB, 6 * MIB)
+    working = torch.cuda.memory_stats_as_nested_dict
+    torch.cuda.mem_get_info = broken = lambda _device: 1 / 0
+    with recorded() as run:
+        tracker = DeviceMemoryTracker(run, Options(), source_of(TorchCuda(torch)))
+        tracker.sample()
+        torch.cuda.memory_stats_as_nested_dict = lambda device: broken(0) if device == 0 else working(device)
+        tracker.sample()
+        tracker.stop()
+    samples = [e for e in devices_of(run) if e.event_type == "sample"]
+    assert [(e.device_id, e.allocator_allocated_bytes) for e in samples] == [
+        (0, GIB), (1, 5 * MIB), (1, 5 * MIB), (1, 5 * MIB),
+    ]  # fmt: skip
+    assert {(e.metadata["device_used_source"], e.device_total_bytes) for e in samples} == {
+        ("allocator", None)
+    }
+    assert caplog.text.count("the memory of a device could not be read: ZeroDivisionError") == 1
+
+
 def test_outside_a_run_tracking_is_nothing():
     with flightlog.track_device_memory() as tracker:
         assert isinstance(tracker, NoTracker)
@@ -286,11 +309,33 @@ def test_a_driver_that_hangs_keeps_nobody_waiting_for_long(recorded, monkeypatch
         stuck.start()
         assert asked.wait(30)
         tracker.sample()
+        monkeypatch.setattr(device_tracker, "LOCK_S", 3600)  # from here on nobody waits any more
+        tracker.sample()
         tracker.dump()
         tracker.stop()
-        assert run.recorder.counts["device_samples_missed"] == 1
+        assert run.recorder.counts["device_samples_missed"] == 2
         answer.set()
         stuck.join()
+
+
+def test_what_takes_long_is_asked_for_a_tenth_of_the_time_and_at_least_every_five_seconds():
+    now, cpu, taken = [0.0], [0.0], []
+
+    def read(cost: float) -> None:
+        cpu[0] += cost
+        now[0] += cost
+        taken.append(round(now[0] - cost, 3))
+
+    pace = Pace(lambda: now[0], lambda: cpu[0])
+    for _ in range(100):
+        pace.run(lambda: read(0.02))
+        now[0] = round(now[0] + 0.01, 3)
+    assert taken[:4] == [0.0, 0.2, 0.4, 0.6]
+    now[0], taken[:] = 100.0, []
+    while now[0] < 130:
+        pace.run(lambda: read(2.0))
+        now[0] += 0.5
+    assert taken == [100.0, 107.0, 114.0, 121.0, 128.0]
 
 
 def test_a_run_that_ends_first_ends_the_session(recorded, monkeypatch):
@@ -465,6 +510,57 @@ def test_a_program_that_knows_nothing_of_flightlog_is_tracked_inside_a_command(p
     assert (kinds[0], kinds[-1]) == ("start", "stop")
 
 
+def test_a_framework_is_looked_for_where_it_would_have_been(program, tmp_path):
+    asks = """
+        import sys
+        asked = []
+        class Hook:
+            def find_spec(self, name, path=None, target=None):
+                asked.append(name)
+        sys.meta_path.insert(1, Hook())  # right behind what waits for a framework
+        import torch
+        print("torch" in asked, "flightlog" in sys.modules)
+    """
+    assert program(asks, "--device-memory").stdout == "True True\n"
+
+
+def test_the_thread_has_ended_before_the_interpreter_does(program, tmp_path):
+    (tmp_path / "lib" / "torch.py").write_text(
+        ""
+    )  # a framework that never starts up: nothing is ever sampled
+    asks = """
+        import atexit, threading
+        names = lambda: [one.name for one in threading.enumerate() if "device" in one.name]
+        atexit.register(lambda: print(names()))
+        import torch
+        print(names())
+    """
+    ended = program(asks, "--device-memory")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "['flightlog-device-memory']\n[]\n", "")
+
+
+@pytest.mark.parametrize("option", ["-S", "-I", "-E"])
+def test_pythons_that_pass_the_start_by_run_as_ever(program, tmp_path, option):
+    asks = (
+        f"import subprocess, sys; subprocess.run([sys.executable, {option!r}, '-c', 'print(1)'], check=True)"
+    )
+    ended = program(asks, "--device-memory")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "1\n", "")
+
+
+def test_what_every_python_starts_with_is_written_for_old_ones_too():
+    source = (Path(device_memory.__file__).parent / "inside" / "sitecustomize.py").read_text()
+    newer = (ast.AnnAssign, ast.JoinedStr, ast.NamedExpr, ast.AsyncFunctionDef, ast.Match)
+    for node in ast.walk(ast.parse(source)):
+        assert not isinstance(node, newer)
+        assert not (isinstance(node, ast.ImportFrom) and node.module == "__future__")
+        assert not (isinstance(node, ast.arg) and node.annotation)
+        assert not (
+            isinstance(node, ast.FunctionDef)
+            and (node.returns or node.args.kwonlyargs or node.args.posonlyargs)
+        )
+
+
 def test_a_program_without_a_framework_is_not_even_given_flightlog(program, tmp_path):
     ended = program("import sys; print('flightlog' in sys.modules)", "--device-memory=torch")
     assert (ended.returncode, ended.stdout) == (0, "False\n")
@@ -491,7 +587,11 @@ def test_launchers_and_daemonic_children_are_not_tracked(monkeypatch):
     monkeypatch.delenv("RANK", raising=False)
     assert is_helper(["python", "/usr/bin/torchrun", "--nproc-per-node", "4", "train.py"])
     assert is_helper(["python", "-u", "-m", "torch.distributed.run", "train.py"])
+    assert is_helper(["python", "-X", "dev", "-um", "accelerate.commands.launch", "train.py"])
     assert not is_helper(["python", "train.py", "--lr", "0.1"])
+    assert not is_helper(["python", "train.py", "--strategy", "deepspeed"])
+    assert not is_helper(["python", "-c", "torchrun"])
+    assert not is_helper(["python"])
     monkeypatch.setenv("RANK", "0")
     assert not is_helper(["python", "/usr/bin/torchrun", "train.py"])
 

@@ -8,7 +8,9 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
 import weakref
+from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -141,6 +143,18 @@ def test_an_out_of_memory_that_nobody_tracked_leaves_what_can_still_be_known(rec
     assert bundle(run)["snapshot"]["complete"] is True
 
 
+def test_a_framework_that_answers_no_more_still_leaves_the_error_and_the_spans(recorded, torch, monkeypatch):
+    def broken(_device: int) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    torch.cuda.memory_stats_as_nested_dict = broken
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with recorded() as run:
+        with pytest.raises(OutOfMemoryError), run.span("epoch"):
+            raise OutOfMemoryError(MESSAGE)
+    assert (bundle(run)["message"], [span["name"] for span in bundle(run)["spans"]]) == (MESSAGE, ["epoch"])
+
+
 def test_without_any_framework_the_bundle_holds_the_error_and_the_spans(recorded):
     with recorded() as run:
         with pytest.raises(OutOfMemoryError), run.span("epoch"):
@@ -259,19 +273,24 @@ def test_a_place_is_taken_once_whoever_asks_and_one_that_is_left_half_done_is_no
     assert take_slot(tmp_path) is None
 
 
-def test_places_are_shared_out_among_all_who_ask_at_once(tmp_path: Path):
+@pytest.mark.parametrize("gives_up", [False, True], ids=["all keep theirs", "two of three give up"])
+def test_places_are_shared_out_among_all_who_ask_at_once(tmp_path: Path, gives_up: bool):
     from concurrent.futures import ThreadPoolExecutor
 
-    def fill(_number: int) -> str | None:
+    def fill(number: int) -> str | None:
         slot = take_slot(tmp_path)
-        return None if slot is None else slot.keep("20261115T151200Z").name
+        if slot is None:
+            return None
+        for name in range(20):
+            (slot.folder / str(name)).write_bytes(b"x")
+        if gives_up and number % 3:
+            return slot.give_up()
+        return slot.keep("20261115T151200Z").name
 
     with ThreadPoolExecutor(8) as pool:
-        kept = list(pool.map(fill, range(40)))
-    names = [f"{number}-20261115T151200Z" for number in range(1, MAX_BUNDLES + 1)]
-    assert sorted(name for name in kept if name) == names
-    assert [path.name for path in bundles(tmp_path)] == names
-    assert sorted(os.listdir(tmp_path / "oom")) == names
+        kept = sorted(filter(None, pool.map(fill, range(120))))
+    assert len(kept) == MAX_BUNDLES or (gives_up and len(kept) < MAX_BUNDLES)
+    assert kept == [path.name for path in bundles(tmp_path)] == sorted(os.listdir(tmp_path / "oom"))
 
 
 def test_a_full_disk_leaves_no_half_bundle_and_the_program_its_own_exception(
@@ -308,14 +327,16 @@ def observed(tracked, torch, monkeypatch):
     """A run whose tracker has attached torch's observer."""
     monkeypatch.setattr(oom_observer, "_attached_in", None)
     monkeypatch.setattr(oom_observer, "_told", None)
-    monkeypatch.setattr(oom_observer, "_unclaimed", None)
+    monkeypatch.setattr(oom_observer, "_unclaimed", deque(maxlen=MAX_BUNDLES))
     monkeypatch.setitem(sys.modules, "torch", torch)
     with tracked as t:
         t.tracker.sample()
         t.tracker.sample()
         [observer] = torch.observers
         yield SimpleNamespace(
-            run=t.run, tracker=t.tracker, ran_out=lambda: observer(0, 20 * GIB, 80 * GIB, GIB)
+            run=t.run,
+            tracker=t.tracker,
+            ran_out=lambda size=20 * GIB: observer(0, size, 80 * GIB, GIB),
         )
 
 
@@ -325,6 +346,14 @@ def test_an_out_of_memory_that_the_program_catches_itself_is_seen_by_torchs_obse
     found = bundle(observed.run)
     assert (found["seen_by"], found["raised"], found["requested_bytes"]) == ("allocator", None, 20 * GIB)
     assert (found["context"], found["device_id"], found["free_bytes"]) == ("epoch", 0, GIB)
+
+
+def test_a_device_that_was_never_read_is_not_given_the_figures_of_another(observed, torch):
+    torch.observers[0](1, 20 * GIB, 80 * GIB, GIB)
+    found = bundle(observed.run)
+    assert (found["device_id"], found["requested_bytes"], found["free_bytes"]) == (1, 20 * GIB, GIB)
+    assert "allocator" not in found
+    assert "device" not in found
 
 
 def test_what_the_observer_saw_and_then_was_raised_is_one_bundle_with_the_exceptions_words(observed):
@@ -343,10 +372,68 @@ def test_what_torch_meets_and_gets_around_leaves_a_place_for_what_is_raised(obse
     for _ in range(MAX_BUNDLES + 2):
         observed.ran_out()
     assert len(bundles(observed.run.path)) == MAX_BUNDLES - 1
-    oom_observer._unclaimed = None
+    other = "CUDA out of memory. Tried to allocate 3.00 GiB."
+    with pytest.raises(OutOfMemoryError), observed.run.span("epoch"):
+        raise OutOfMemoryError(other)
+    assert (bundle(observed.run, -1)["message"], len(bundles(observed.run.path))) == (other, MAX_BUNDLES)
+
+
+def test_an_exception_whose_own_bundle_had_no_room_completes_none_of_an_earlier_one(observed):
+    for _ in range(MAX_BUNDLES):
+        observed.ran_out()
     with pytest.raises(OutOfMemoryError), observed.run.span("epoch"):
         raise OutOfMemoryError(MESSAGE)
+    found = [bundle(observed.run, n).get("raised") for n in range(MAX_BUNDLES - 1)]
+    assert found == [None] * (MAX_BUNDLES - 1)
     assert bundle(observed.run, -1)["message"] == MESSAGE
+
+
+def test_of_several_threads_that_run_out_each_exception_completes_the_bundle_of_its_own(observed):
+    seen, done = threading.Semaphore(0), threading.Event()
+
+    def work(size: int) -> None:  # as autograd has threads of its own
+        observed.ran_out(size)
+        seen.release()
+        done.wait(60)
+
+    threads = [threading.Thread(target=work, args=(s,)) for s in (20 * GIB, 7 * GIB + 12_345, 20 * GIB)]
+    for thread in threads:
+        thread.start()
+        assert seen.acquire(timeout=60)
+    for size in (7, 20):
+        with pytest.raises(OutOfMemoryError), observed.run.span(f"of {size}"):
+            raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size}.00 GiB.")
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert [(found["requested_bytes"], found["raised"]) for found in (bundle(observed.run, n) for n in range(3))] == [
+        (20 * GIB, None), (7 * GIB + 12_345, True), (20 * GIB, True),
+    ]  # fmt: skip
+
+
+def test_a_bundle_that_hangs_in_one_thread_holds_no_other_thread_up(tracked, torch, monkeypatch):
+    monkeypatch.setattr(oom, "_LOCK_S", 0.01)
+    hangs, goes_on = threading.Event(), threading.Event()
+
+    def snapshot() -> Any:
+        hangs.set()
+        goes_on.wait(60)
+        return SNAPSHOT
+
+    torch.cuda.memory._snapshot = snapshot
+    with tracked as t:
+        first = threading.Thread(target=t.tracker.dump)
+        first.start()
+        try:
+            assert hangs.wait(60)
+            with pytest.raises(OutOfMemoryError), t.run.span("epoch"):
+                raise OutOfMemoryError(MESSAGE)
+            assert bundles(t.run.path) == []
+        finally:
+            goes_on.set()
+            first.join()
+        assert t.run.recorder.counts["oom_bundles_left_out"] == 1
+    assert len(bundles(t.run.path)) == 1
 
 
 def test_an_observer_that_is_left_over_tells_nobody(observed, torch):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import threading
 from pathlib import Path
 
@@ -154,21 +155,18 @@ def test_a_gpu_that_cannot_be_read_is_noted_once(tmp_path: Path, clock: FakeCloc
 
 
 def test_a_driver_that_takes_long_to_wake_up_holds_no_sample_up(tmp_path: Path, clock: FakeClock) -> None:
-    awake, found = threading.Event(), threading.Event()
-    quick = sampler_of(tmp_path, FakeNvml(), clock)._find
+    write(tmp_path / "proc" / "driver" / "nvidia" / "version", "NVRM version: 580\n")
+    awake, looking = threading.Event(), queue.SimpleQueue[threading.Thread]()
 
     def find() -> DriverFound:
-        awake.wait()
-        try:
-            return quick()
-        finally:
-            found.set()
+        looking.put(threading.current_thread())
+        awake.wait(60)
+        return find_driver(nvml=FakeNvml(), environ={}, root=tmp_path)
 
     sampler = GpuSampler(find, clock, "node-1", tmp_path / "proc", first_look_s=0)
     assert list(sampler.sample()) == []
     awake.set()
-    found.wait()
-    sampler._look.join()
+    looking.get(timeout=60).join(60)
     assert len(sampler.sample()) == 1
 
 

@@ -12,9 +12,9 @@ from flightlog.analyze.device_counters import path_in, phase_of, text_in, whole_
 from flightlog.analyze.device_requests import parse_request
 from flightlog.analyze.device_results import Request
 from flightlog.analyze.device_track import is_oom
+from flightlog.store import layout
 from flightlog.store.liveness import unix_time
 
-FOLDER = "oom"
 BUNDLE = "bundle.json"
 LARGEST = 16 << 20
 """A bundle's document is a few kilobytes; one larger than that is none."""
@@ -39,8 +39,8 @@ class Bundle(NamedTuple):
 def read_bundles(run: Path) -> tuple[list[Bundle], list[str]]:
     """The bundles of a run in the order of their names, and sentences on those that cannot be read."""
     found, problems = [], []
-    for file in sorted((run / FOLDER).glob(f"*/{BUNDLE}"), key=lambda file: _number(file.parent.name)):
-        name = f"{FOLDER}/{file.parent.name}"
+    for file in sorted((run / layout.OOM).glob(f"*/{BUNDLE}"), key=lambda file: _number(file.parent.name)):
+        name = f"{layout.OOM}/{file.parent.name}"
         try:
             whole = file.stat().st_size <= LARGEST
             document = msgspec.json.decode(file.read_bytes()) if whole else None
@@ -87,7 +87,7 @@ def _bundle(folder: str, said: Mapping[str, Any]) -> Bundle:
 
 
 def _request(said: Mapping[str, Any], message: str | None) -> Request:
-    """The message's figures, and the bundle's own where the message has none."""
+    """The allocator's exact figures where it told them, then the message's, and the bundle's own for what is left."""
     parsed, allocator, device = parse_request(message), _part(said, "allocator"), _part(said, "device")
     allocated = whole_in(allocator, "allocated_bytes", "allocator_allocated_bytes")
     reserved = whole_in(allocator, "reserved_bytes", "allocator_reserved_bytes")
@@ -99,8 +99,10 @@ def _request(said: Mapping[str, Any], message: str | None) -> Request:
         "allocated_bytes": allocated,
         "unallocated_bytes": unallocated,
     }
+    exact = {"tried_bytes": own["tried_bytes"], "free_bytes": whole_in(said, "free_bytes")}
+    known = {name: value for name, value in exact.items() if value is not None}
     filled = {name: value for name, value in own.items() if getattr(parsed, name) is None}
-    return msgspec.structs.replace(parsed, **filled)
+    return msgspec.structs.replace(parsed, **{**filled, **known})
 
 
 def _part(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:

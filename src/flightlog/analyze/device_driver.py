@@ -36,18 +36,22 @@ class _Gpu:
 
 
 def gpu_samples(events: Iterable[object]) -> list[GpuSamples]:
-    """Every GPU that was sampled, by host and index; what the driver did not say is None."""
-    gpus: dict[tuple[str | None, int | None, str | None], _Gpu] = {}
+    """Every GPU, or instance of one, that was sampled, by host and index; what the driver did not say is None."""
+    gpus: dict[tuple[str | None, int | None, str | None, str | None], _Gpu] = {}
     for event in events:
         if isinstance(event, ResourceSample) and event.scope == "gpu":
-            gpus.setdefault((event.host, event.gpu_index, event.gpu_uuid), _Gpu()).add(event)
-    order = sorted(gpus, key=lambda key: (key[0] or "", -1 if key[1] is None else key[1], key[2] or ""))
+            key = (event.host, event.gpu_index, event.gpu_uuid, event.gpu_mig)
+            gpus.setdefault(key, _Gpu()).add(event)
+    order = sorted(
+        gpus, key=lambda key: (key[0] or "", -1 if key[1] is None else key[1], key[2] or "", key[3] or "")
+    )
     return [
         GpuSamples(
             host=host,
             gpu_index=index,
             gpu_uuid=uuid,
-            samples=(gpu := gpus[host, index, uuid]).samples,
+            gpu_mig=mig,
+            samples=(gpu := gpus[host, index, uuid, mig]).samples,
             memory_peak_bytes=gpu.whole("gpu_memory_used_bytes"),
             memory_total_bytes=gpu.whole("gpu_memory_total_bytes"),
             gpu_percent_mean=gpu.mean("gpu_percent"),
@@ -55,5 +59,5 @@ def gpu_samples(events: Iterable[object]) -> list[GpuSamples]:
             power_mean_w=gpu.mean("gpu_power_w"),
             power_max_w=gpu.highest.get("gpu_power_w"),
         )
-        for host, index, uuid in order
+        for host, index, uuid, mig in order
     ]

@@ -18,7 +18,7 @@ _SAID = {
     "tried_bytes": (
         _size(r"tried to allocate "),
         _size(r"(?:trying|attempting) to allocate "),
-        _size(r"failed to allocate "),
+        _size(r"failed to allocate (?:request for )?"),
     ),
     "total_bytes": (_size(r"total capac(?:i?ty) of "), _size("", " total capacity"), _size("max allowed: ")),
     "free_bytes": (_size("of which ", " is free"), _size("", " free[;)]")),

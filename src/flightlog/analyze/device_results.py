@@ -148,11 +148,12 @@ class SessionUse(Struct, frozen=True, kw_only=True):
 
 
 class GpuSamples(Struct, frozen=True, kw_only=True):
-    """What the driver said of one GPU, over the samples of the run's resources."""
+    """What the driver said of one GPU, or one instance of a partitioned one, over the samples of the run's resources."""
 
     host: str | None
     gpu_index: int | None
     gpu_uuid: str | None
+    gpu_mig: str | None
     samples: int
     memory_peak_bytes: int | None
     memory_total_bytes: int | None

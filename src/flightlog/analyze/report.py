@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -26,11 +26,13 @@ from flightlog.analyze.tasks import NAMES, TaskRow
 from flightlog.analyze.tree import SpanTree, span_tree
 from flightlog.analyze.workers import WorkerTally
 from flightlog.events import WorkerEvent
+from flightlog.store import layout
 from flightlog.store.tables import open_all
 
 if TYPE_CHECKING:
     import duckdb
 
+    from flightlog.analyze.device_bundles import Bundle
     from flightlog.store.run import Run
 
 SLOWEST = 3
@@ -102,7 +104,8 @@ def _report(
         for name, launches in workers.launches().items()
     }
     critical = critical_path(connection, window, startups) or critical_spans(connection, window)
-    facts = Facts(summary, time, critical, going_on, behind(connection, time), connection)
+    late = behind(connection, time)
+    facts = Facts(summary, time, critical, going_on, late, connection, _out_of_memory(run))
     return Report(
         **{name: getattr(summary, name) for name in Summary.__struct_fields__},
         time=time,
@@ -113,6 +116,15 @@ def _report(
         calibration=calibration_loops(connection),
         details=_details(connection, summary) if details else None,
     )
+
+
+def _out_of_memory(run: Run) -> Sequence[Bundle]:
+    """The bundles of the run; the many runs that have none pay for one look at a folder."""
+    if not (run.path / layout.OOM).is_dir():
+        return ()
+    from flightlog.analyze.device_bundles import read_bundles
+
+    return read_bundles(run.path)[0]
 
 
 def report_bytes(report: Report) -> bytes:

@@ -42,7 +42,7 @@ from typing import Annotated
 import typer
 
 from flightlog.cli.options import RunsDir, complete_run
-from flightlog.cli.output import check_file, put, wants_color, width, write_file
+from flightlog.cli.output import check_file, draws_braille, put, wants_color, width, write_file
 from flightlog.errors import UsageError
 
 
@@ -88,7 +88,6 @@ def devices(
     import msgspec
 
     from flightlog.analyze.devices import devices_of_path, devices_of_run, only
-    from flightlog.cli.trends import _draws_braille
     from flightlog.show.devices import devices_markdown, devices_text
     from flightlog.store.run import open_run
 
@@ -104,7 +103,7 @@ def devices(
     elif format_ is DevicesFormat.md:
         text = devices_markdown(found)
     elif output is None:
-        text = devices_text(found, width=width(), color=wants_color(), ascii_only=not _draws_braille())
+        text = devices_text(found, width=width(), color=wants_color(), ascii_only=not draws_braille())
     else:
         text = devices_text(found)
     if output is None:

@@ -50,6 +50,12 @@ def wants_color(stream: TextIO | None = None) -> bool:
     return wanted and is_terminal(stream)
 
 
+def draws_braille() -> bool:
+    """Whether standard output is UTF-8, and no terminal with a few hundred characters only."""
+    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("_", "-")
+    return encoding in {"utf-8", "utf8"} and os.environ.get("TERM") not in {"dumb", "linux"}
+
+
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether a stream is there, and is a terminal."""
     return stream is not None and stream.isatty()

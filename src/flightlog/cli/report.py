@@ -34,7 +34,8 @@ tasks it depends on, for its worker to be free or started, or for the program to
 an upper bound: the run is replayed on the same workers with that task name taking no time, and another chain then sets
 the wall time. It is worked out for runs of up to 50,000 attempts.
 
-A finding is told from 3 % of the worker time on; its numbers are in the JSON. Findings may overlap, and do not add up.
+A finding is told from 3 % of the worker time on, and always where memory ran out, of a host or of a device; its numbers are
+in the JSON. Findings may overlap, and do not add up.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@
     flightlog schema report       # the report's JSON; summary.json has the first of its fields
     flightlog schema compare      # the JSON of flightlog compare
     flightlog schema trends       # the JSON of flightlog trends
+    flightlog schema device-report    # the JSON of flightlog devices; devices is the stream
     flightlog schema manifest     # flightlog.yaml, for editors
 
 The schemas are made from the declarations that the recorder writes by, in the dialect 2020-12. Fields beyond the
@@ -23,8 +24,9 @@ from flightlog.errors import UsageError
 REPORT = "report"
 COMPARE = "compare"
 TRENDS = "trends"
+DEVICE_REPORT = "device-report"
 MANIFEST = "manifest"
-DOCUMENTS = (REPORT, COMPARE, TRENDS, MANIFEST)
+DOCUMENTS = (REPORT, COMPARE, TRENDS, DEVICE_REPORT, MANIFEST)
 """What has a schema beside the streams."""
 
 
@@ -40,7 +42,8 @@ def schema(
         str | None,
         typer.Argument(
             metavar="STREAM",
-            help="A stream, such as tasks, or report, compare, trends or manifest. Default: any stream",
+            help="A stream, such as tasks, or report, compare, trends, device-report or manifest."
+            " Default: any stream",
             autocompletion=complete_stream,
             show_default=False,
         ),
@@ -74,6 +77,10 @@ def _of_document(name: str | None) -> dict[str, Any]:
         from flightlog.analyze.trends import trend_schema
 
         return trend_schema()
+    if name == DEVICE_REPORT:
+        from flightlog.analyze.devices import devices_schema
+
+        return devices_schema()
     from flightlog.analyze.report import report_schema
 
     return report_schema()

@@ -42,15 +42,13 @@ CSV a row a run.
 
 from __future__ import annotations
 
-import os
-import sys
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
 from flightlog.cli.options import RunsDir, readable_runs_folder
-from flightlog.cli.output import put, wants_color, width
+from flightlog.cli.output import draws_braille, put, wants_color, width
 from flightlog.cli.progress import ProgressLine
 
 
@@ -97,10 +95,4 @@ def trends(
     elif format_ is TrendFormat.csv:
         put(trend_csv(trend))
     else:
-        put(trend_text(trend, width=width(), color=wants_color(), ascii_only=not _draws_braille()))
-
-
-def _draws_braille() -> bool:
-    """Whether standard output is UTF-8, and no terminal with a few hundred characters only."""
-    encoding = (getattr(sys.stdout, "encoding", None) or "").lower().replace("_", "-")
-    return encoding in {"utf-8", "utf8"} and os.environ.get("TERM") not in {"dumb", "linux"}
+        put(trend_text(trend, width=width(), color=wants_color(), ascii_only=not draws_braille()))

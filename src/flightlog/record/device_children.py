@@ -10,9 +10,11 @@ from pathlib import Path
 from flightlog.samplers.frameworks.allocator import Allocator
 from flightlog.samplers.frameworks.finding import AUTO, find_allocator
 
-_LAUNCHERS = frozenset(
-    {"torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "deepspeed"}
-)
+_LAUNCHERS = frozenset({
+    "torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "accelerate.commands.launch",
+    "deepspeed", "deepspeed.launcher.runner", "deepspeed.launcher.launch",
+})  # fmt: skip
+_TAKE_NEXT = frozenset({"-W", "-X", "--check-hash-based-pycs"})
 _INSIDE = Path(__file__).parent / "inside"
 
 
@@ -30,7 +32,23 @@ def find_in_workers(wanted: str) -> Allocator | None:
 def is_helper(argv: Sequence[str] | None = None) -> bool:
     """Whether this process is a launcher of ranks, or a daemonic child as data loaders have them."""
     words = sys.orig_argv if argv is None else argv
-    if "RANK" not in os.environ and any(os.path.basename(word) in _LAUNCHERS for word in words[1:5]):  # noqa: PTH119
+    if "RANK" not in os.environ and _program(words) in _LAUNCHERS:
         return True
     process = sys.modules.get("multiprocessing.process")
     return process is not None and bool(process.current_process().daemon)
+
+
+def _program(words: Sequence[str]) -> str | None:
+    """The module or the script's name that Python was started with; its arguments are its own."""
+    rest = iter(words[1:])
+    for word in rest:
+        if word in _TAKE_NEXT:
+            next(rest, None)
+        elif not word.startswith("-"):
+            return os.path.basename(word)  # noqa: PTH119 - a word, and no path to look at
+        elif not word.startswith("--"):
+            if word.endswith("m"):
+                return next(rest, None)
+            if word == "-" or word.endswith("c"):
+                return None
+    return None

@@ -15,7 +15,10 @@ LOOK_AGAIN = 10
 
 
 class DeviceSource:
-    """Readings of the devices that a program uses; one thread at a time. May raise what the framework raises."""
+    """Readings of the devices that a program uses; one thread at a time. May raise what the framework raises.
+
+    `failed` is what the last reading met on a device, while others could be read.
+    """
 
     def __init__(
         self,
@@ -30,6 +33,7 @@ class DeviceSource:
         self._driver_asked = False
         self._devices: Mapping[int, Device] = {}
         self._looked = 0
+        self.failed: Exception | None = None
 
     def look(self) -> Allocator | None:
         """The allocator of the program's framework, as soon as it has one."""
@@ -41,14 +45,21 @@ class DeviceSource:
         return self.allocator
 
     def read(self) -> list[tuple[int, AllocatorReading, DeviceUse]]:
-        """Every device in use: its number, its allocator's figures, and its memory by everyone."""
+        """Every device in use that can be read: its number, its allocator's figures, and its memory by everyone."""
+        self.failed = None
         allocator = self.look()
         if allocator is None:
             return []
         found = []
         for device in allocator.devices():
-            reading = allocator.read(device)
+            try:
+                reading = allocator.read(device)
+            except Exception as error:  # noqa: BLE001 - one device that is lost must not hide the others
+                self.failed = error
+                continue
             found.append((device, reading, self._use(allocator, device, reading)))
+        if self.failed is not None and not found:
+            raise self.failed
         return found
 
     def close(self) -> None:
@@ -78,8 +89,11 @@ class DeviceSource:
                 )
         ask: Any = getattr(allocator, "device_memory", None)
         if ask is not None:
-            free, total = ask(device)
-            return DeviceUse(max(total - free, 0), free, total, "driver")
+            try:
+                free, total = ask(device)
+                return DeviceUse(max(total - free, 0), free, total, "driver")
+            except Exception as error:  # noqa: BLE001 - the allocator's own figures are worth having without
+                self.failed = error
         return _told(reading, "driver" if reading.device_used_bytes is not None else None)
 
 

@@ -20,6 +20,7 @@ from flightlog.record.clock import monotonic_ns
 from flightlog.record.device_alerts import Alerts
 from flightlog.record.device_clocks import offset_to_first_rank
 from flightlog.record.device_events import DeviceUse, EventMaker, innermost
+from flightlog.record.device_pace import Pace
 from flightlog.record.device_source import DeviceSource
 from flightlog.record.device_watch import DeviceWatch, percent_used
 from flightlog.record.pulse import Ticker
@@ -34,7 +35,7 @@ KEPT_EVENTS = 200
 """The last events, which an out-of-memory bundle holds."""
 LOOK_FOR_RANK = 5
 LOCK_S = 1.0
-"""How long anybody waits for a sample that another thread takes."""
+"""How long anybody waits for a sample that another thread takes; the next ones not at all, until it is over."""
 LOOK_FOR_END = 50
 """A process that joined a run looks every so many samples whether the run has ended."""
 
@@ -64,6 +65,8 @@ class DeviceMemoryTracker:
         self._kept: deque[DeviceMemory] = deque(maxlen=KEPT_EVENTS)
         self._lock = threading.RLock()  # a signal handler may end the run in the middle of a sample
         self._pid = os.getpid()
+        self._pace = Pace()
+        self._hangs = False
         self._observed = False
         self._samples = 0
         self._ticks = 0
@@ -89,8 +92,9 @@ class DeviceMemoryTracker:
         return self._source.allocator
 
     def begin(self) -> None:
-        """Sample at the interval, on a thread of its own."""
+        """Sample at the interval, on a thread of its own, which ends before the interpreter does."""
         oom.register(self._recorder, self)
+        atexit.register(self._end)  # else it could be inside the framework while that is taken down
         self._ticker = Ticker(
             "flightlog-device-memory", self.options.interval_s, self._tick, self._recorder.trouble
         )
@@ -121,7 +125,7 @@ class DeviceMemoryTracker:
 
     def testify(self, facts: Mapping[str, Any], here: Span | None = None) -> Sequence[DeviceMemory]:
         """Record an `error` event with a fresh reading; gives the last events."""
-        if self._lock.acquire(timeout=LOCK_S):
+        if self._locked():
             try:
                 self._read_again()
                 device = facts.get("device_id", max(self._last, key=self._fullness, default=None))
@@ -129,24 +133,32 @@ class DeviceMemoryTracker:
                     where = here or _here(self._recorder)
                     self._emit([self._event("error", device, where, **_clock(), **facts)])
             finally:
-                self._lock.release()
+                self._release()
         return tuple(self._kept)
 
     def stop(self) -> None:
         """Take the last sample and end the session; once, and only in the process that began it."""
+        self._finish(last_sample=True)
+
+    def _end(self) -> None:
+        """The process ends: where nothing was recorded so far, it is too late to begin."""
+        self._finish(last_sample=self._samples > 0)
+
+    def _finish(self, *, last_sample: bool) -> None:
         if self._stopped or os.getpid() != self._pid:
             return
         self._stopped = True
         ticker, self._ticker = self._ticker, None
         if ticker is not None:
             ticker.stop(timeout_s=1.0)
-        atexit.unregister(self.stop)
+        atexit.unregister(self._end)
         if self._at_exit is not None:
             self._at_exit.cancel()
         self.on_stop()
-        if self._lock.acquire(timeout=LOCK_S):
+        if self._locked():
             try:
-                self._sample(_here(self._recorder), ending=True)
+                if last_sample:
+                    self._sample(_here(self._recorder), ending=True)
                 if self._last:
                     cpu_s = ticker.cpu_s if ticker is not None else None
                     summary: dict[str, Any] = {
@@ -162,7 +174,7 @@ class DeviceMemoryTracker:
             except Exception as error:  # noqa: BLE001 - the program ends as it would have
                 self._trouble(error, "the tracking of device memory could not end in good order")
             finally:
-                self._lock.release()
+                self._release()
         oom_observer.stop_observing(self._recorder)
         oom.unregister(self._recorder, self)
 
@@ -171,7 +183,18 @@ class DeviceMemoryTracker:
         if not self._run.owned and self._ticks % LOOK_FOR_END == 0 and self._run_is_over():
             self.stop()
             return
-        self._sample(innermost(list(self._recorder.open.values())))
+        if not self._pace.run(lambda: self._sample(innermost(list(self._recorder.open.values())))):
+            self._recorder.count("device_samples_missed")
+
+    def _locked(self) -> bool:
+        """Take the lock; not where another thread has had it for long: a driver that hangs must not hold us up."""
+        taken = self._lock.acquire(timeout=0 if self._hangs else LOCK_S)
+        self._hangs = not taken
+        return taken
+
+    def _release(self) -> None:
+        self._hangs = False  # whoever had it for long is done
+        self._lock.release()
 
     def _run_is_over(self) -> bool:
         from flightlog.record.joining import is_over
@@ -181,7 +204,7 @@ class DeviceMemoryTracker:
     def _sample(self, here: Span | None, *, ending: bool = False, **more: Any) -> None:
         if os.getpid() != self._pid or (self._stopped and not ending):
             return
-        if not self._lock.acquire(timeout=LOCK_S):  # a driver that hangs must not make the program hang
+        if not self._locked():
             self._recorder.count("device_samples_missed")
             return
         try:
@@ -192,10 +215,12 @@ class DeviceMemoryTracker:
                 self._observed = self._observe_oom(self.allocator)
             for device, reading, use in found:
                 self._take(device, reading, use, here, more)
+            if self._source.failed is not None:
+                self._trouble(self._source.failed, "the memory of a device could not be read")
         except Exception as error:  # noqa: BLE001 - the framework's own errors stay here
             self._trouble(error, "the framework's memory could not be read")
         finally:
-            self._lock.release()
+            self._release()
 
     def _look_for_rank(self) -> None:
         """A process may become a rank late: what comes from then on is a session of that rank."""
@@ -280,11 +305,12 @@ class DeviceMemoryTracker:
 
     def _end_with_the_process(self) -> None:
         """Stop before the process leaves the run: whoever registers last is called first."""
-        atexit.register(self.stop)
+        atexit.unregister(self._end)
+        atexit.register(self._end)
         if "multiprocessing.util" in sys.modules:  # its children end without atexit
             from multiprocessing.util import Finalize
 
-            self._at_exit = Finalize(None, self.stop, exitpriority=-99)
+            self._at_exit = Finalize(None, self._end, exitpriority=-99)
 
 
 class Bystander:
@@ -298,9 +324,17 @@ class Bystander:
         self.allocator: Allocator | None = None
 
     def testify(self, facts: Mapping[str, Any], here: Span | None = None) -> Sequence[DeviceMemory]:
-        """Record an `error` event for each device in use, the one it is about last."""
+        """Record an `error` event for each device in use, the one it is about last; none where none can be read."""
         maker = EventMaker(self._recorder, 0.0)
-        found = self._source.read()
+        try:
+            found = self._source.read()
+        except Exception as error:  # noqa: BLE001 - a framework that has just run out of memory
+            self._recorder.trouble(
+                "device memory", f"the framework's memory could not be read: {text_of(error)}"
+            )
+            return ()
+        finally:
+            self._source.close()
         self.allocator = allocator = self._source.allocator
         if allocator is None:
             return ()
@@ -314,7 +348,6 @@ class Bystander:
             )
             for device, reading, use in found
         ]  # fmt: skip
-        self._source.close()
         self._recorder.emit_all(events)
         return events
 

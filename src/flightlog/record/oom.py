@@ -41,10 +41,6 @@ _VARIABLES = re.compile(
     r"(PYTORCH|TORCH|CUDA|HIP|ROCR|HSA|NVIDIA_VISIBLE|XLA|JAX|NCCL|OMP|MKL|TF_(FORCE|GPU|XLA|CUDA|ENABLE|NUM))_\w+"
     r"|SLURM_(JOB_ID|PROCID|LOCALID|NTASKS|NNODES)|(LOCAL_)?RANK|(LOCAL_)?WORLD_SIZE"
 )
-_REQUESTED = re.compile(
-    r"(?:[Tt]ried|[Tt]rying|[Ff]ailed) to allocate (?:request for )?([\d.]+)\s*([KMGT]?i?B|bytes)"
-)
-_UNITS = {"bytes": 1, "B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
 class Witness(Protocol):
@@ -68,7 +64,10 @@ class Witness(Protocol):
 _witnesses: WeakKeyDictionary[Recorder, Witness] = WeakKeyDictionary()
 _seen: dict[int, Any] = {}
 _lock = threading.RLock()
+_seen_lock = threading.RLock()
 _SAME_S = 10.0
+_LOCK_S = 5.0
+"""How long a thread waits for the bundle of another: a framework or a disk that hangs there must hang nobody else."""
 
 
 def register(recorder: Recorder, witness: Witness) -> None:
@@ -122,19 +121,22 @@ def dump(
 ) -> Path | None:
     """Write a bundle and an `error` event; gives its folder, or None where there is no room. Never raises."""
     slot: Slot | None = None
+    lock = _lock
+    if not lock.acquire(timeout=_LOCK_S):
+        recorder.count("oom_bundles_left_out")
+        return None
     try:
-        with _lock:
-            witness = witness or _witnesses.get(recorder) or _bystander(recorder)
-            told: dict[str, Any] = {"reason": reason, **({"oom": True} if oom else {})}
-            told |= {key: facts[key] for key in _IN_EVENTS if key in facts}
-            events = witness.testify(told, here)
-            slot = take_slot(recorder.path, reserve=reserve)
-            if slot is None:
-                recorder.count("oom_bundles_left_out")
-                return None
-            kept = _fill(slot, recorder, witness, events, {"reason": reason, "oom": oom, **facts})
-            slot = None
-            return kept
+        witness = witness or _witnesses.get(recorder) or _bystander(recorder)
+        told: dict[str, Any] = {"reason": reason, **({"oom": True} if oom else {})}
+        told |= {key: facts[key] for key in _IN_EVENTS if key in facts}
+        events = witness.testify(told, here)
+        slot = take_slot(recorder.path, reserve=reserve)
+        if slot is None:
+            recorder.count("oom_bundles_left_out")
+            return None
+        kept = _fill(slot, recorder, witness, events, {"reason": reason, "oom": oom, **facts})
+        slot = None
+        return kept
     except Exception as problem:  # noqa: BLE001 - a full disk, a framework in a bad state: the program goes on
         recorder.count("oom_bundles_failed")
         recorder.trouble("oom", f"what there is to know of an out of memory cannot be written: {problem}")
@@ -142,6 +144,7 @@ def dump(
     finally:
         if slot is not None:
             slot.give_up()
+        lock.release()
 
 
 def _fill(
@@ -176,12 +179,12 @@ def _document(
     document: dict[str, Any] = {
         "bundle_version": 1,
         "timestamp": stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
-        "time_ns": last.timestamp_ns if last is not None else time.time_ns(),
+        "time_ns": last.timestamp_ns if last is not None and last.event_type == "error" else time.time_ns(),
         "run_id": recorder.path.name,
         "host": recorder.host,
         "pid": os.getpid(),
         **clean(facts)[0],
-        "requested_bytes": requested if requested is not None else _requested(facts.get("message")),
+        "requested_bytes": requested if requested is not None else requested_in(facts.get("message")),
         "spans": [_span(span) for span in spans if span.name],
         "environment": clean(
             {name: value for name, value in sorted(os.environ.items()) if _VARIABLES.fullmatch(name)},
@@ -199,7 +202,8 @@ def _document(
             "context": last.context,
             "span_path": last.metadata.get("span_path"),
         }
-        document |= _figures(last)
+        if document["device_id"] == last.device_id:
+            document |= _figures(last)
     return document
 
 
@@ -249,19 +253,16 @@ def _versions() -> dict[str, str]:
     return found
 
 
-def _requested(message: object) -> int | None:
-    found = _REQUESTED.search(message) if isinstance(message, str) else None
-    if found is None or found[2] not in _UNITS:
-        return None
-    try:
-        return round(float(found[1].rstrip(".")) * _UNITS[found[2]])
-    except ValueError:
-        return None
+def requested_in(message: object) -> int | None:
+    """The size that a framework's message says could not be had, to the message's own two decimals."""
+    from flightlog.analyze.device_requests import parse_request
+
+    return parse_request(message).tried_bytes if isinstance(message, str) else None
 
 
 def _is_new(error: BaseException) -> bool:
     """Whether this exception was not met before; it is not kept alive, for its frames hold the device's memory."""
-    with _lock:
+    with _seen_lock:
         now = time.monotonic()
         for key, (when, alive) in list(_seen.items()):
             if alive() is None if alive is not None else now - when > _SAME_S:
@@ -292,7 +293,7 @@ def _bystander(recorder: Recorder) -> Witness:
 
 def forget() -> None:
     """Begin anew in a forked child."""
-    global _lock
-    _lock = threading.RLock()
+    global _lock, _seen_lock
+    _lock, _seen_lock = threading.RLock(), threading.RLock()
     _witnesses.clear()
     _seen.clear()

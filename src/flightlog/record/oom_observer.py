@@ -9,12 +9,15 @@ import os
 import re
 import threading
 import time
+from collections import deque
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from weakref import ref
 
-from flightlog.record import oom
+from flightlog.record import oom, oom_slots
 from flightlog.record.recorder import Recorder
+from flightlog.record.values import text_of
 
 RESERVED = 1
 """Places for bundles that are left for exceptions: PyTorch may meet an out of memory and find another way itself."""
@@ -23,9 +26,22 @@ SAME_S = 30.0
 _FIRST_VERSION = (2, 2)
 """Before it, the observer was called with the allocator locked: no statistics could be read there."""
 
+SAME_SIZE = 0.006
+"""Messages round sizes to hundredths of their unit: half a hundredth of the smallest, and a bit."""
+
+
+class Observed(NamedTuple):
+    """A bundle that waits for the exception it may be of."""
+
+    at: float
+    thread: int
+    requested_bytes: int
+    folder: Path
+
+
 _attached_in: int | None = None
 _told: Any = None
-_unclaimed: tuple[float, Path] | None = None
+_unclaimed: deque[Observed] = deque(maxlen=oom_slots.MAX_BUNDLES)
 _here = threading.local()
 
 
@@ -50,28 +66,48 @@ def stop_observing(recorder: Recorder) -> None:
 
 
 def claim(error: BaseException) -> Path | None:
-    """The bundle that the observer wrote for this exception of PyTorch's a moment ago, if it did; once."""
-    global _unclaimed
-    if _unclaimed is None or type(error).__module__.partition(".")[0] != "torch":
+    """The bundle that the observer wrote for this exception of PyTorch's a moment ago, if it did; once.
+
+    Several threads may run out at once, and what ran out in a thread of autograd's is raised in another one: it is the
+    latest of the size that the exception names, one of the same thread before others.
+    """
+    if not _unclaimed or type(error).__module__.partition(".")[0] != "torch":
         return None
-    (when, found), _unclaimed = _unclaimed, None
-    return found if time.monotonic() - when < SAME_S else None
+    asked, mine, now = oom.requested_in(text_of(error)), threading.get_ident(), time.monotonic()
+    fitting = [
+        one
+        for one in tuple(_unclaimed)
+        if now - one.at < SAME_S
+        and (asked is None or abs(one.requested_bytes - asked) <= SAME_SIZE * max(asked, 1))
+    ]
+    if not fitting:
+        return None
+    found = max(fitting, key=lambda one: (one.thread == mine, one.at))
+    with suppress(ValueError):  # another thread was quicker
+        _unclaimed.remove(found)
+        return found.folder
+    return None
 
 
 def _on_oom(device: int, requested: int, allowed: int, free: int) -> None:
     """Called by the allocator in the thread that ran out of memory. An exception here would reach the program."""
-    global _unclaimed
     recorder = _told() if _told is not None else None
     if recorder is None or getattr(_here, "busy", False):
         return
     _here.busy = True
+    mine = threading.get_ident()
     try:
+        for one in tuple(_unclaimed):
+            if one.thread == mine:  # nothing came of it: the thread has gone on
+                with suppress(ValueError):
+                    _unclaimed.remove(one)
         written = oom.dump(
             recorder, "out of memory", reserve=RESERVED, oom=True, seen_by="allocator", raised=None,
             device_id=device, requested_bytes=requested, allowed_bytes=allowed, free_bytes=free,
             message=f"the allocator of device {device} could not get {requested:,} bytes: {free:,} bytes are free",
         )  # fmt: skip
-        _unclaimed = None if written is None else (time.monotonic(), written)
+        if written is not None:
+            _unclaimed.append(Observed(time.monotonic(), mine, requested, written))
     except Exception as error:  # noqa: BLE001 - see above
         recorder.trouble("oom observer", f"an out of memory could not be looked at: {error!r}")
     finally:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
-FOLDER = "oom"
+from flightlog.store import layout
+
 MAX_BUNDLES = 5
 MAX_BYTES = 64 << 20
 
@@ -35,13 +37,13 @@ def bundles(run: Path) -> list[Path]:
     """The bundles of a run, first one first."""
     found = []
     try:
-        names = os.listdir(run / FOLDER)  # noqa: PTH208 - names are enough
+        names = os.listdir(run / layout.OOM)  # noqa: PTH208 - names are enough
     except OSError:
         return []
     for name in names:
         matched = _BUNDLE.fullmatch(name)
         if matched is not None:
-            found.append((int(matched[1]), run / FOLDER / name))
+            found.append((int(matched[1]), run / layout.OOM / name))
     return [path for _, path in sorted(found)]
 
 
@@ -50,7 +52,7 @@ def take_slot(run: Path, *, reserve: int = 0) -> Slot | None:
 
     `reserve` places are left for others. The oldest bundles stay: the first out of memory matters most. Raises OSError.
     """
-    home = run / FOLDER
+    home = run / layout.OOM
     home.mkdir(parents=True, exist_ok=True)
     for number in range(1, MAX_BUNDLES - reserve + 1):
         if number in _numbers(run):
@@ -63,7 +65,7 @@ def take_slot(run: Path, *, reserve: int = 0) -> Slot | None:
         if number in _numbers(run):  # it was kept between our look and our step
             folder.rmdir()
             continue
-        left = MAX_BYTES - _size(home)
+        left = MAX_BYTES - size_of(home)
         if left <= 0:
             folder.rmdir()
             return None
@@ -75,5 +77,11 @@ def _numbers(run: Path) -> set[int]:
     return {int(path.name.partition("-")[0]) for path in bundles(run)}
 
 
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+def size_of(folder: Path) -> int:
+    """Bytes of all files below a folder, however many of them others rename or remove meanwhile."""
+    total = 0
+    for place, _folders, names in os.walk(folder):  # skips what is no longer there
+        for name in names:
+            with suppress(OSError):
+                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 - `walk` gives strings
+    return total

@@ -218,7 +218,9 @@ class NvmlDriver:
         _read_rates(ask, known)
         known["power_w"] = _scaled(ask("nvmlDeviceGetPowerUsage"))
         if depth >= Depth.SECOND:
-            known["energy_j"] = _scaled(ask("nvmlDeviceGetTotalEnergyConsumption"))  # milliseconds on some
+            known["energy_j"] = _scaled(
+                ask("nvmlDeviceGetTotalEnergyConsumption")
+            )  # takes milliseconds on some
             _read_processes(ask, known)
             heat = ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
             if heat is None:  # the name from CUDA 14 on

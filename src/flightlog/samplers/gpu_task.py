@@ -45,7 +45,7 @@ class GpuWatch:
 
     Any number of tasks may run at once, in any threads. The driver is opened on the watching thread and asked there
     alone: one that hangs holds no task up. Starting a task costs no question to it; the end of a task of 50 ms and more
-    waits for a last look, 50 ms at most. `modules` are the modules that the program has imported: PyTorch's allocator
+    waits for a last look, 50 ms at most, and no other one for a driver that took longer until it answers. `modules` are the modules that the program has imported: PyTorch's allocator
     is asked if it is among them and has a GPU open, and is never reset. `spawn` runs the watching elsewhere than on a
     daemon thread, or not at all: the end of a task then looks by itself.
     """
@@ -69,6 +69,7 @@ class GpuWatch:
         self._spawned = False
         self._looks_itself = spawn is None
         self._hurry = threading.Event()
+        self._hangs = False
 
     def begin(self, root: int | None = None) -> TaskWatch:
         """A task begins: in this process, or in the tree of the process `root`. Never raises."""
@@ -90,7 +91,8 @@ class GpuWatch:
             if self._looks_itself:
                 task.seen.clear()
                 self._hurry.set()
-                task.seen.wait(LAST_LOOK_FROM_S)
+                if not self._hangs:
+                    self._hangs = not task.seen.wait(LAST_LOOK_FROM_S)
             else:
                 self.look()
         with self._wanted:
@@ -125,6 +127,7 @@ class GpuWatch:
             return
         at = self.clock()
         readings = [driver.busy(device) for device in driver.devices()]
+        self._hangs = False
         for task in tasks:
             task.see(at, readings, self._proc)
 

@@ -32,8 +32,9 @@ def visible(variable: str | None, gpus: Sequence[Gpu]) -> list[tuple[int, int | 
     partitioned GPU that is named as a whole, or not at all, is seen as its first instance, as CUDA does.
 
     Words are numbers (what follows the digits is not looked at), UUIDs or unambiguous beginnings of one, `MIG-`
-    and the UUID of an instance, or the older `MIG-GPU-<uuid>/<instance>/<compute instance>`. The first word that
-    names nothing, or more than one GPU, ends the list; a GPU named twice empties it. Not set is all.
+    and the UUID of an instance; `MIG-GPU-<uuid>/<instance>/<compute instance>`, of drivers before 470, names nothing.
+    The first word that names nothing, or more than one GPU, ends the list; a GPU named twice empties it. Not set is
+    all.
     """
     everything = [(place, 0 if gpu.instances else None) for place, gpu in enumerate(gpus)]
     if variable is None:

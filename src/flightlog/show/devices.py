@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from flightlog.analyze.device_results import Curve, DeviceReport, OutOfMemory, PhaseUse, Request, SessionUse
 from flightlog.show.document import Item, Items, Remarks, Section, Table, section_text
+from flightlog.show.gpus import gpu_place
 from flightlog.show.markdown import markdown_text
 from flightlog.show.phrases import count_text, first_line
 from flightlog.show.plot import Line, plot
@@ -241,7 +242,7 @@ def _stragglers(report: DeviceReport) -> Section:
 def _gpus(report: DeviceReport) -> Section:
     rows = [
         (
-            f"{clean(gpu.host or 'unknown')}:{'?' if gpu.gpu_index is None else gpu.gpu_index}",
+            f"{clean(gpu.host or 'unknown')}:{gpu_place(gpu.gpu_index, gpu.gpu_mig)}",
             format_count(gpu.samples), format_bytes(gpu.memory_peak_bytes), format_bytes(gpu.memory_total_bytes),
             _percent(gpu.gpu_percent_mean), _percent(gpu.gpu_percent_max), _watts(gpu.power_mean_w),
             _watts(gpu.power_max_w),

@@ -69,8 +69,13 @@ def _what(use: GpuUse) -> str:
 
 
 def _label(one: GpuDeviceUse) -> str:
-    place = "?" if one.index is None else str(one.index)
-    return f"GPU {place}" + (f" on {clean(one.host)}" if one.host else "")
+    return f"GPU {gpu_place(one.index, one.mig)}" + (f" on {clean(one.host)}" if one.host else "")
+
+
+def gpu_place(index: int | None, mig: str | None) -> str:
+    """`3`, or `3/MIG-1a2b3c4d` of an instance: its UUID up to where instances differ."""
+    place = "?" if index is None else str(index)
+    return place if mig is None else f"{place}/{clean(mig)[:12]}"
 
 
 def _held_back(one: GpuDeviceUse) -> str:

@@ -34,6 +34,7 @@ PLAN = "plan.json"
 LOCK = "manifest.lock"
 WRITER = "writer.json"
 SEGMENTS = "segments"
+OOM = "oom"
 PARQUET = "parquet"
 
 ENDED = frozenset({"completed", "failed", "interrupted", "crashed"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from flightlog.analyze.findings.base import Facts, Finding, Symptom
 from flightlog.analyze.findings.cache_misses import cache_misses
 from flightlog.analyze.findings.cold_starts import cold_starts
+from flightlog.analyze.findings.device_memory import device_memory
 from flightlog.analyze.findings.failed_work import failed_work
 from flightlog.analyze.findings.handover import handover
 from flightlog.analyze.findings.idle_workers import idle_workers
@@ -15,8 +16,8 @@ from flightlog.analyze.findings.stragglers import stragglers
 from flightlog.analyze.findings.stuck_tasks import stuck_tasks
 
 SYMPTOMS: tuple[Symptom, ...] = (
-    stuck_tasks, memory_pressure, failed_work, stragglers, idle_workers, cold_starts, handover, serialization,
-    cache_misses, oversubscription,
+    stuck_tasks, device_memory, memory_pressure, failed_work, stragglers, idle_workers, cold_starts, handover,
+    serialization, cache_misses, oversubscription,
 )  # fmt: skip
 
 __all__ = ["SYMPTOMS", "Facts", "Finding", "Symptom", "find"]

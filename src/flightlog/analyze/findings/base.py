@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from flightlog.analyze.critical import CriticalPath
+    from flightlog.analyze.device_bundles import Bundle
     from flightlog.analyze.findings.behind import Behind
     from flightlog.analyze.shares import Shares
     from flightlog.analyze.stuck import InFlight
@@ -52,6 +53,7 @@ class Facts(NamedTuple):
     in_flight: list[InFlight]
     behind: list[Behind]
     connection: duckdb.DuckDBPyConnection
+    out_of_memory: Sequence[Bundle] = ()
 
     @property
     def total_s(self) -> float:
