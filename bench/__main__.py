@@ -134,7 +134,7 @@ def main() -> int:
     held.append(say("  the same from Parquet", f"{lines / stored:.1f} x faster", "3 x", lines / stored >= 3))
     memory = found["lines_megabytes"]
     held.append(say("  peak memory", f"{memory:,.0f} MB", "600 MB", memory < 600))
-    for what, seconds in history.measure().items():
+    for what, (seconds, _) in history.measure().items():
         if what.endswith("first call"):
             note(f"{history.RUNS:,} runs: {what}", f"{seconds:.2f} s")
         else:

@@ -1,9 +1,14 @@
-"""A folder of 5,000 runs: how long `flightlog list`, `trends` and `compare` take, the first time and after it."""
+"""A folder of 5,000 runs: how long `flightlog list`, `trends` and `compare` take, the first time and after it.
+
+python -m bench.history [RUNS]
+"""
 
 from __future__ import annotations
 
 import hashlib
+import os
 import random
+import resource
 import shutil
 import subprocess
 import sys
@@ -11,6 +16,7 @@ import tempfile
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -90,18 +96,26 @@ def _stamp(moment: datetime) -> str:
     return f"{moment:%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
-def seconds(runs_dir: Path, *args: str) -> float:
-    """Wall time of a command, its start included."""
-    began = time.perf_counter()
+class Took(NamedTuple):
+    """Seconds of a command on the clock, its start included, and of CPU."""
+
+    wall_s: float
+    cpu_s: float
+
+
+def took(runs_dir: Path, *args: str) -> Took:
+    """Run a command over these runs."""
+    began, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(
         [sys.executable, "-m", "flightlog.cli.main", *args, "--runs-dir", str(runs_dir)],
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True,
     )  # fmt: skip
-    return time.perf_counter() - began
+    wall_s, used = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return Took(wall_s, used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime)
 
 
-def measure(runs: int = RUNS) -> dict[str, float]:
-    """Seconds of each command without an index, and the median of three calls after it."""
+def measure(runs: int = RUNS) -> dict[str, Took]:
+    """What each command takes without an index, and the median of three calls after it."""
     folder = Path(tempfile.mkdtemp(prefix="flightlog-history-"))
     commands = {
         "list": ["list"],
@@ -112,12 +126,24 @@ def measure(runs: int = RUNS) -> dict[str, float]:
     try:
         make_history(folder, runs)
         time.sleep(4)  # what was written a moment ago is not kept by an index
-        found: dict[str, float] = {}
+        found: dict[str, Took] = {}
         for name, args in commands.items():
             for index in folder.glob(".index-*"):
                 index.unlink()
-            found[f"{name}, first call"] = seconds(folder, *args)
-            found[f"{name}, later calls"] = sorted(seconds(folder, *args) for _ in range(3))[1]
+            found[f"{name}, first call"] = took(folder, *args)
+            found[f"{name}, later calls"] = sorted(took(folder, *args) for _ in range(3))[1]
         return found
     finally:
         shutil.rmtree(folder)
+
+
+def main(runs: int = RUNS) -> None:
+    """Print what each command takes, and how busy the machine was."""
+    print(f"{runs:,} runs; load average {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores at the start")
+    for what, found in measure(runs).items():
+        print(f"{what:32} {found.wall_s:6.2f} s, {found.cpu_s:6.2f} s of CPU", flush=True)
+    print(f"load average {os.getloadavg()[0]:.2f} at the end")
+
+
+if __name__ == "__main__":
+    main(*map(int, sys.argv[1:2]))

@@ -147,6 +147,38 @@ def test_names_and_arguments_that_only_one_side_has_are_listed(tmp_path):
     assert (sets.appeared_examples, sets.vanished_examples) == ([{"number": 7}], [{"number": 2}])
 
 
+def test_arguments_match_where_nobody_wrote_a_digest_of_them_too(tmp_path):
+    """As of tasks that a program records by itself, with `run.task(name, seed=1)`."""
+    times = [0.1 * 2**n for n in range(6)]
+    before = serial("fit", times, args_digest=None)
+    shuffled = [
+        event
+        for n in (5, 3, 0, 1, 4, 2)
+        for event in task_events("fit", n, 5 - n, times[n] * 1.5, args_digest=None)
+    ]
+    [change] = two(tmp_path, before, shuffled).durations
+    assert (change.pairs, change.shared_arguments, change.verdict) == (6, 1.0, "slower")
+    assert change.typical is not None
+    assert change.typical.ratio == pytest.approx(1.5)
+
+
+def test_what_a_cache_answered_is_no_partner_of_what_was_computed_with_other_arguments(tmp_path):
+    """The second run of a growing sweep: all that it computes is new, all that is not new comes from the cache."""
+    first = serial("fit", [0.1 + n / 100 for n in range(10)])
+    second = serial("fit", [0.001] * 10 + [0.3 + n / 100 for n in range(10)])
+    hits = [
+        CacheLookup(timestamp=at(1), task="fit", task_id=f"fit-{n}", result="hit", key=f"k{n}", saved_s=0.1)
+        for n in range(10)
+    ]
+    found = two(tmp_path, first, [*second, *hits])
+    [change] = [one for one in found.durations if not one.cached]
+    assert (change.verdict, change.pairs, change.shared_arguments) == ("slower", None, 0.0)
+    assert change.other_arguments
+    assert found.explained is not None
+    details = {share.what: share.detail for share in found.explained.shares}
+    assert details["duration of tasks"].endswith(" each, if nothing were cached")
+
+
 def test_failures_are_new_gone_or_still_there_and_count_once(tmp_path):
     def failed(number, fingerprint, kind):
         common = {"timestamp": at(number), "task": "fit", "task_id": f"fit-{number}", "worker": "w1"}
@@ -281,6 +313,10 @@ def test_a_run_that_was_killed_is_compared_with_a_word_of_warning(tmp_path):
     )
     found = compare("aaaaaaaa", "bbbbbbbb", runs_dir=tmp_path)
     assert found.notes == ["run-20260520T035200Z-demo-bbbbbbbb is crashed: it tells of less than a whole run"]
+    next(tmp_path.glob("*-aaaaaaaa/run.json")).unlink()
+    assert compare("aaaaaaaa", "bbbbbbbb", runs_dir=tmp_path).notes[0] == (
+        "run-20260520T035200Z-demo-aaaaaaaa may have ended early: it tells of less than a whole run"
+    )
 
 
 def test_the_json_reads_back_as_the_same_comparison(tmp_path):

@@ -62,7 +62,7 @@ def test_the_first_task_of_a_run_may_be_stuck_by_what_history_says(tmp_path: Pat
     assert (hung.ratio, hung.stuck) == (30.0, True)
     [finding] = [one for one in report.findings if one.kind == "stuck_tasks"]
     assert (
-        "sim(seed=7) had been running for 1m 00s, 30 times the median of earlier runs on w1"
+        "sim(seed=7) had been running on w1 for 1m 00s, 30 times the median of earlier runs;"
         in finding.sentence
     )
 

@@ -246,7 +246,7 @@ def hung(tmp_path: Path, elapsed: float, **facts: Any) -> list[Finding]:
 def test_a_task_in_flight_far_beyond_its_kind_may_be_stuck(tmp_path: Path) -> None:
     [finding] = [one for one in hung(tmp_path, 60.0) if one.kind == "stuck_tasks"]
     assert (finding.seconds, finding.where) == (60.0, ["sim(n=9)"])
-    assert "because sim(n=9) had been running for 1m 00s, 600 times the median on w1;" in finding.sentence
+    assert "because sim(n=9) had been running on w1 for 1m 00s, 600 times the median;" in finding.sentence
 
 
 def test_a_task_in_flight_as_long_as_its_kind_is_not_stuck(tmp_path: Path) -> None:

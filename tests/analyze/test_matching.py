@@ -112,6 +112,16 @@ def test_tasks_that_found_all_in_a_cache_are_compared_among_themselves():
     assert list(matched(rows, spared=["hit"])) == [Key("task", "fit", False), Key("task", "hit", True)]
 
 
+def test_the_arguments_that_both_sides_have_are_those_of_the_tasks_that_are_compared():
+    names = [f"d{i}" for i in range(4)]
+    rows = side(0, "fit", [1.0] * 4, names) + side(1, "fit", [1.0] * 4, [*names[1:], "d9"])
+    rows += side(0, "plot", [1.0] * 2, ["a", "b"]) + side(1, "plot", [1.0] * 2)
+    rows += side(0, "load", [1.0], ["a"]) + side(1, "load", [1.0], ["b"])
+    found = matched(rows)
+    shared = {key.name: value.shared for key, value in found.items()}
+    assert shared == {"fit": 3 / 5, "load": 0.0, "plot": None}
+
+
 def test_many_tasks_make_no_more_than_forty_blocks_and_lose_none():
     found = matched(side(0, "fit", [1.0] * 1003) + side(1, "fit", [2.0] * 57))[
         Key("task", "fit", False)

@@ -34,6 +34,13 @@ def test_one_run_is_compared_with_the_latest_of_its_project(runs):
     assert ids(find_groups("a0000001", None, runs_dir=runs)) == (["a0000001"], ["a0000004"])
 
 
+def test_a_group_alone_is_compared_with_the_latest_run_which_is_then_no_part_of_it(runs):
+    assert ids(find_groups("demo:last2", None, runs_dir=runs)) == (["a0000003", "a0000001"], ["a0000004"])
+    assert ids(find_groups(iter(["demo:last2"]), None, runs_dir=runs))[0] == ["a0000003", "a0000001"]
+    with pytest.raises(UsageError, match="is the latest run of 'demo'"):
+        find_groups("a0000004,a0000003", None, runs_dir=runs)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [

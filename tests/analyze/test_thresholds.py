@@ -114,11 +114,11 @@ def test_commas_part_conditions_and_not_names():
         ("p59>10%", "there is no metric 'p59'; perhaps 'p95'"),
         ("zebra>1", "There are wall, worker"),
         ("wall:fit>1s", "'wall' is of the whole run and takes no task"),
-        ("wall>10", "age '10' is not understood"),
+        ("wall>10", "condition 'wall>10': '10' is no limit; write it as '30s' or '10%'"),
         ("wall>ten%", "'ten%' is no share"),
-        ("memory>lots", "size 'lots' is not understood"),
-        ("failures>few", "'few' is not a number or a share"),
-        ("hits<5", "'5' is not points"),
+        ("memory>lots", "condition 'memory>lots': 'lots' is no limit; write it as '500MB' or '10%'"),
+        ("failures>few", "'few' is no limit; write it as '3' or '10%'"),
+        ("hits<5", "'5' is no limit; write it as '5%'"),
     ],
 )
 def test_what_is_not_understood_says_what_would_be(text, words):

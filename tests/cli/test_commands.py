@@ -244,8 +244,11 @@ def test_a_list_as_json_has_the_catalogues_facts(runs: Path, capsys: Captured) -
 
 
 def test_a_list_that_is_cut_says_so_on_standard_error(runs: Path, capsys: Captured) -> None:
-    for n in range(22):
+    for n in range(21):
         make_run(runs, token=f"{n:08x}")
+    assert main(["list"]) == 0
+    assert capsys.readouterr().err == "flightlog: 1 older run is not shown; see --limit\n"
+    make_run(runs, token="ffffffff")
     assert main(["list"]) == 0
     captured = capsys.readouterr()
     assert len(captured.out.splitlines()) == 21

@@ -9,6 +9,7 @@ from building import at
 from compared import closed_run, task_events
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from flightlog.analyze.bootstrap import Interval
 from flightlog.analyze.compare import compare
@@ -107,6 +108,56 @@ def test_markdown_says_the_same_in_tables(slower):
         "| simulate | slower | 1.40 (1.36 to 1.44) | 1.40 | 1.40 | 60 | 60 | 110 ms | 154 ms | arguments |"
         in text
     )
+
+
+def answer(comparison):
+    return " ".join(comparison_text(comparison).partition("\n\n")[0].split())
+
+
+def test_what_goes_against_the_wall_time_is_not_told_as_its_reason(tmp_path):
+    run(tmp_path, "aaaaaaaa", 1.4, wall=30.0)
+    run(tmp_path, "bbbbbbbb", 1.4 * 1.4, wall=24.0)
+    assert answer(compare("aaaaaaaa", "bbbbbbbb", runs_dir=tmp_path)) == (
+        "B took 20% less time (30.0s → 24.0s): -6.0s by idle (workers with nothing to do: 11.0s → 5.0s); "
+        "but `simulate` is 1.40x slower (1.36 to 1.44)."
+    )
+
+
+def test_a_run_that_did_not_complete_is_called_so_in_the_answer(tmp_path):
+    run(tmp_path, "aaaaaaaa", 1.0)
+    run(tmp_path, "bbbbbbbb", 1.0, wall=10.0, status="failed")
+    assert answer(compare("aaaaaaaa", "bbbbbbbb", runs_dir=tmp_path)).startswith(
+        "B, which failed, took 50% less time (20.0s → 10.0s)"
+    )
+    assert answer(compare("bbbbbbbb", "aaaaaaaa", runs_dir=tmp_path)).startswith(
+        "B took 2x as long as A, which failed, (10.0s → 20.0s)"
+    )
+
+
+def test_no_reason_is_told_for_what_runs_differ_by_themselves(tmp_path):
+    for number, wall in enumerate((20.0, 26.0, 23.0, 21.0, 28.0, 24.0)):
+        run(tmp_path, f"a000000{number}", 1.0, wall=wall, start_time=at(number))
+    first, last = "a0000000,a0000001,a0000002", "a0000003,a0000004,a0000005"
+    assert answer(compare(first, last, runs_dir=tmp_path)) == (
+        "B took about as long as A (23.0s → 24.3s), within what their runs differ by; no change stands out from noise "
+        "(1 name compared)."
+    )
+
+
+def test_wall_times_that_read_the_same_are_told_by_their_difference(tmp_path):
+    run(tmp_path, "aaaaaaaa", 1.0, wall=1.94)
+    run(tmp_path, "bbbbbbbb", 1.0, wall=1.87)
+    assert answer(compare("aaaaaaaa", "bbbbbbbb", runs_dir=tmp_path)).startswith(
+        "B took 3.6% less time (1.9s, -70 ms)"
+    )
+
+
+def test_of_details_as_many_are_told_as_fit_and_each_in_full(slower):
+    told = "; ".join(f"task_number_{n}: 110 ms → 154 ms each" for n in range(3))
+    share = structs.replace(slower.explained.shares[0], detail=told)
+    changed = structs.replace(slower, explained=structs.replace(slower.explained, shares=[share]))
+    [row] = [line for line in comparison_text(changed).splitlines() if line.startswith("  idle ")]
+    assert row.endswith("  task_number_0: 110 ms → 154 ms each; …")
 
 
 def test_runs_of_the_same_thing_show_no_change(tmp_path):

@@ -115,6 +115,18 @@ def test_all_failures_tell_when_where_of_what_and_at_which_attempt(report: Repor
     )
 
 
+def test_a_calibration_tells_of_the_phases_that_were_recorded(tmp_path: Path) -> None:
+    turns = [
+        span for n in range(6) for span in (
+            SpanEvent(timestamp=at(n), name="algorithm.ask", span_id=f"a{n}", parent_id=f"i{n}", duration_s=0.25),
+            SpanEvent(timestamp=at(n), name="calibration.iteration", span_id=f"i{n}", duration_s=1.0),
+        )
+    ]  # fmt: skip
+    text = report_text(report_on(Run(make_run(tmp_path, turns))))
+    lines = section(text, "Calibration: no loss recorded, 6 iterations").splitlines()
+    assert (lines[1], lines[-1]) == ("  Time:  ask 25%, other 75%", "  … after 1 earlier iteration")
+
+
 def test_markdown_has_the_same_sections(report: Report) -> None:
     text = report_markdown(report)
     assert text.startswith(

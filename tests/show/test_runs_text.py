@@ -46,6 +46,10 @@ def test_columns_give_way_before_the_name_of_a_run_does(width: int | None, text:
     assert runs_text([entry()], width=width) == text
 
 
+def test_a_run_that_was_killed_took_at_least_as_long_as_it_last_said() -> None:
+    assert runs_text([entry(status="crashed")]).splitlines()[1].endswith(" ≥ 10.0s  48 of 48")
+
+
 def test_nothing_is_cut_where_lines_may_be_of_any_length() -> None:
     assert entry("p" * 300).run_id in runs_text([entry("p" * 300)])
 

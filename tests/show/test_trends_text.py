@@ -158,6 +158,16 @@ def test_no_history_is_a_clear_line():
     )
 
 
+def test_no_run_since_a_date_is_a_clear_line():
+    assert trend_text(steady([])) == "Wall time · project demo · 0 runs\n\n  No run began since then.\n"
+
+
+def test_a_run_as_good_as_at_its_level_is_there():
+    rows = trend_text(steady([3.0] * 11 + [2.9999])).splitlines()
+    newest = next(row for row in rows if row.startswith("  run-"))
+    assert newest.split()[-1] == "±0%"
+
+
 def test_many_steps_are_cut_to_the_newest_and_all_stand_in_the_table():
     trend = stepped(3.1, 3.7, 0.18)
     many = msgspec.structs.replace(trend, changes=trend.changes * 7, levels=[trend.levels[0]] * 8)

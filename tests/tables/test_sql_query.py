@@ -129,6 +129,15 @@ REFUSED = {
     "FROM 'https://example.com/x.csv'": "out of reach",
     "FROM 's3://bucket/x.parquet'": "out of reach",
     "FROM run": "there is no table run",
+    "SELECT getenv('HOME')": "getenv does not exist",
+    "SELECT read_text('/etc/passwd')": "table function",
+    "SELECT * FROM query_table('{beside}')": "out of reach",
+    "SELECT * FROM duckdb_settings()": r"duckdb_settings\(\) cannot be used",
+    "PREPARE p AS SELECT 1": "this is PREPARE",
+    "SET VARIABLE a = 1": "this is SET",
+    "VACUUM": "this is VACUUM",
+    "/* one */ SELECT 1; -- two\nDROP VIEW attempts": "there are 2 statements",
+    "PIVOT attempts ON state USING count(*)": "PIVOT needs the values it makes columns of",
 }
 
 

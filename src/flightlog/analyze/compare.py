@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +75,7 @@ def compare_groups(before: RunGroup, after: RunGroup) -> Comparison:
         prepare(connection, sides)
         reading = aside.submit(read_figures, connection.cursor(), runs)
         matched = match(connection, (len(before.runs), len(after.runs)))
-        arguments, shared = compare_arguments(connection)
+        arguments = compare_arguments(connection)
         failures = compare_failures(connection)
         by_task = _task_resources(connection)
         names = _names(connection)
@@ -92,7 +92,7 @@ def compare_groups(before: RunGroup, after: RunGroup) -> Comparison:
         ),
         explained=explain(old, new),
         tasks={kind: _change(old, new, _counter(kind)) for kind in old[0].counts},
-        durations=judge(_worth_telling(matched, old, new), shared=shared),
+        durations=judge(_worth_telling(matched, old, new)),
         appeared=[count for count, side in names if side == 1],
         vanished=[count for count, side in names if side == 0],
         arguments=arguments,
@@ -170,14 +170,8 @@ def _both(before: float | None, after: float | None, *, interval: Interval | Non
 # --- durations -------------------------------------------------------------------------------------------
 
 
-def judge(
-    matched: dict[Key, Matched], *, draws: int = DRAWS, shared: Mapping[str, float] | None = None
-) -> list[DurationChange]:
-    """The verdict on every name that both sides have: changes that stand out first, then by the time they take.
-
-    `shared` has the share of the sets of arguments that both sides have, by task name; names that are not in it have
-    arguments that nobody recorded.
-    """
+def judge(matched: dict[Key, Matched], *, draws: int = DRAWS) -> list[DurationChange]:
+    """The verdict on every name that both sides have: changes that stand out first, then by the time they take."""
     both = [key for key, found in matched.items() if found.sample is not None]
     both.sort(key=lambda key: (-_time(matched[key]), key))
     estimates: dict[Key, Estimates] = {}
@@ -193,9 +187,7 @@ def judge(
     tails = [key for key in known if estimates[key].p95 is not None]
     far = dict(zip(tails, stand_out([_p(estimates[key].p95) for key in tails], FALSE_ALARMS), strict=True))
     found = [
-        _duration(
-            key, matched[key], estimates[key], called.get(key, False), far.get(key, False), shared or {}
-        )
+        _duration(key, matched[key], estimates[key], called.get(key, False), far.get(key, False))
         for key in both
     ]
     found += [_alone(key, found_) for key, found_ in matched.items() if _has_twin(key, matched)]
@@ -239,9 +231,7 @@ def _p_value(found: Estimates) -> float:
     return min(1.0, _p(found.typical) / _WEIGHTS[0], _p(found.mean) / _WEIGHTS[1])
 
 
-def _duration(
-    key: Key, found: Matched, estimates: Estimates, called: bool, far: bool, shared: Mapping[str, float]
-) -> DurationChange:
+def _duration(key: Key, found: Matched, estimates: Estimates, called: bool, far: bool) -> DurationChange:
     typical, mean, p95 = estimates.typical, estimates.mean, estimates.p95
     by_typical = _p(typical) / _WEIGHTS[0] <= _p(mean) / _WEIGHTS[1] or abs(
         math.log(typical.ratio)
@@ -259,7 +249,7 @@ def _duration(
         kind="span" if key.kind == "span" else "task", name=key.name, cached=key.cached, verdict=verdict,
         by=("typical" if by_typical else "mean") if verdict in {"slower", "faster"} else None,
         before=found.before, after=found.after, pairs=found.pairs,
-        shared_arguments=shared.get(key.name) if key.kind == "task" else None, typical=typical, mean=mean, p95=p95,
+        shared_arguments=found.shared, typical=typical, mean=mean, p95=p95,
         p95_stands_out=far and p95 is not None and abs(math.log(p95.ratio)) >= math.log1p(LEAST_CHANGE),
     )  # fmt: skip
 
@@ -333,7 +323,8 @@ def _notes(
     notes = []
     for run in (*before.runs, *after.runs):
         if run.status != "completed":
-            notes.append(f"{run.run_id} is {run.status}: it tells of less than a whole run")
+            how = "may have ended early" if run.status == "unknown" else f"is {run.status}"
+            notes.append(f"{run.run_id} {how}: it tells of less than a whole run")
         lost = _lost(run)
         if lost:
             notes.append(f"{run.run_id} lost {lost:,} lines, whose tasks are not counted")

@@ -30,17 +30,15 @@ WHERE first = last AND args_digest IS NOT NULL AND list_contains($names::VARCHAR
 """
 
 
-def compare_arguments(connection: duckdb.DuckDBPyConnection) -> tuple[list[ArgumentSets], dict[str, float]]:
-    """Sets of arguments that only one side has, of names that both have; and by name the share that both have.
+def compare_arguments(connection: duckdb.DuckDBPyConnection) -> list[ArgumentSets]:
+    """Sets of arguments that only one side has, of names that both have; the names with the most such sets first.
 
     Reads the tables `compared`, `sides` and `task_events`. Arguments that nobody recorded are in no set.
     """
     connection.execute(_SETS)
-    rows = connection.execute(_IN_BOTH).fetchall()
-    shares = {name: both / (both + appeared + vanished) for name, both, appeared, vanished in rows}
-    differ = [row for row in rows if row[2] or row[3]]
+    differ = [row for row in connection.execute(_IN_BOTH).fetchall() if row[2] or row[3]]
     if not differ:
-        return [], shares
+        return []
     few = {"few": EXAMPLES, "names": [name for name, *_ in differ]}
     refs = {(name, side): found for name, side, found in connection.execute(_ONE_SIDED, few).fetchall()}
     wanted = sorted({ref.partition("\0")[2] for found in refs.values() for ref in found})
@@ -58,4 +56,4 @@ def compare_arguments(connection: duckdb.DuckDBPyConnection) -> tuple[list[Argum
         found.append(ArgumentSets(
             name=name, both=both, appeared=appeared, vanished=vanished, appeared_examples=new, vanished_examples=gone,
         ))  # fmt: skip
-    return found, shares
+    return found

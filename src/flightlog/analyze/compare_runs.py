@@ -63,6 +63,14 @@ SELECT run_id, task, task_id, attempt, component, state, retried, worker, submit
     queue_s, duration_s, cpu_s, peak_rss_bytes, read_bytes, write_bytes, args_digest, depends_on, {span_id} AS span_id
 FROM attempts
 """
+_DIGESTED = """
+CREATE OR REPLACE TABLE compared AS
+SELECT compared.* REPLACE (coalesce(args_digest, digest) AS args_digest) FROM compared LEFT JOIN (
+    SELECT run_id, task_id, md5(max(args::VARCHAR)) AS digest FROM task_events
+    WHERE event = 'task_submitted' AND args IS NOT NULL GROUP BY run_id, task_id
+) USING (run_id, task_id)
+"""
+"""Tasks that a program records by itself have arguments and no digest of them; arguments take long to read."""
 _FAILED = """
 CREATE TABLE failed_tasks AS
 SELECT run_id, task, task_id, timestamp, error_type, error_message, fingerprint
@@ -128,6 +136,8 @@ def prepare(connection: duckdb.DuckDBPyConnection, sides: Sequence[Sequence[Run]
         "coalesce((SELECT bool_or(hits > 0) FROM lookups), false) AND (SELECT count(*) > 0 FROM compared_spans)",
     )
     connection.execute(_COMPARED.format(span_id="span_id" if known else "NULL::VARCHAR"))
+    if _is_so(connection, "SELECT count(*) > 0 FROM compared WHERE args_digest IS NULL"):
+        connection.execute(_DIGESTED)
     failed = _is_so(connection, "SELECT count(*) > 0 FROM compared WHERE state = 'failed'")
     connection.execute(_FAILED.format(any="true" if failed else "false"))
 

@@ -105,7 +105,8 @@ def _work(old: _Side, new: _Side, scale: float, basis: str) -> list[Share]:
             name: f"{_number(_count(old, name))} → {_number(_count(new, name))}" for name in counts
         }),
         _named(f"duration of {noun}s", lengths, each, {
-            name: f"{format_duration(_each(old, name))} → {format_duration(_each(new, name))} each" for name in counts
+            name: f"{format_duration(_each(old, name))} → {format_duration(_each(new, name))} each{_uncached(old, new, name)}"
+            for name in counts
         }),
         Share(
             what="cache", seconds=(saved[0] - saved[1]) * each,
@@ -146,6 +147,11 @@ def _count(side: _Side, name: str) -> float:
 def _each(side: _Side, name: str) -> float | None:
     work = side.work.get(name, _NOTHING)
     return (work.seconds + work.saved_s) / work.count if work.count else None
+
+
+def _uncached(old: _Side, new: _Side, name: str) -> str:
+    spared = any(side.work.get(name, _NOTHING).saved_s for side in (old, new))
+    return ", if nothing were cached" if spared else ""
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -40,6 +40,8 @@ class Matched(NamedTuple):
     after: Spread | None
     pairs: int | None
     """Tasks matched by arguments; None where they were not."""
+    shared: float | None
+    """The share of the sets of arguments that both sides have, 0 to 1; None where a side recorded none."""
     sample: Sample | None
 
 
@@ -92,6 +94,13 @@ SELECT kind, name, cached, side, count, total, q[1], q[2], most FROM (
     FROM found GROUP BY key, side
 ) JOIN named USING (key)
 """
+
+_SHARED = """
+SELECT key, count(*) FILTER (first < last) / count(*) FROM (
+    SELECT any_value(key) AS key, min(side) AS first, max(side) AS last FROM found WHERE args IS NOT NULL GROUP BY args
+) GROUP BY key HAVING min(first) < max(last)
+"""
+"""Of the tasks that are compared: where the cache answered one half, the other half may have had other arguments."""
 
 _KEYED = """
 CREATE OR REPLACE TEMP TABLE keyed AS
@@ -194,8 +203,9 @@ def match(connection: duckdb.DuckDBPyConnection, runs: tuple[int, int]) -> dict[
         keys[key]: pairs
         for key, pairs in connection.execute("SELECT key, pairs FROM pairing WHERE paired").fetchall()
     }
+    shared = {keys[key]: share for key, share in connection.execute(_SHARED).fetchall()}
     return {
-        key: Matched(found.get(0), found.get(1), pairs.get(key), samples.get(key))
+        key: Matched(found.get(0), found.get(1), pairs.get(key), shared.get(key), samples.get(key))
         for key, found in sorted(spreads.items())
     }
 

@@ -71,9 +71,12 @@ def find_groups(
         newest, older = _last_two(folder)
         pair = RunGroup(older.run_id, (older,)), RunGroup(newest.run_id, (newest,))
     elif after is None:
-        old = _group(before, folder, ())
+        asked = before if isinstance(before, str | os.PathLike | Run) else list(before)
+        old = _group(asked, folder, ())
         project = old.runs[0].info.project
         new = _of_project(f"{project}:latest", project, 1, folder, (), live=True)
+        if len(old.runs) > 1:
+            old = _group(asked, folder, {new.runs[0].path.resolve()})
         if new.runs[0].path in {run.path for run in old.runs}:
             raise UsageError(
                 f"{new.runs[0].run_id} is the latest run of {project!r}: name another one to compare it with"

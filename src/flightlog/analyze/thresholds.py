@@ -10,6 +10,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import Literal, NamedTuple
 
 from msgspec import Struct
@@ -28,23 +29,22 @@ class Metric(NamedTuple):
 
     unit: Literal["s", "bytes", "number", "points"]
     by_task: bool
-    meaning: str
 
 
 METRICS = {
-    "wall": Metric("s", False, "wall time of a run"),
-    "worker": Metric("s", False, "worker time of a run"),
-    "duration": Metric("s", True, "duration of a typical task, outliers drawn in"),
-    "mean": Metric("s", True, "mean duration"),
-    "p95": Metric("s", True, "95th percentile of durations"),
-    "memory": Metric("bytes", True, "peak memory"),
-    "cpu": Metric("s", True, "CPU time of a task on average; without a task also of the run"),
-    "read": Metric("bytes", True, "bytes read from storage"),
-    "write": Metric("bytes", True, "bytes written to storage"),
-    "failures": Metric("number", False, "tasks that failed for good and runs that did not complete, a run"),
-    "retries": Metric("number", False, "attempts that were tried again, a run"),
-    "hits": Metric("points", False, "share of cache lookups that hit; % are points"),
-    "cost": Metric("number", False, "cost of a run"),
+    "wall": Metric("s", False),  # wall time of a run
+    "worker": Metric("s", False),  # worker time of a run
+    "duration": Metric("s", True),  # duration of a typical task, outliers drawn in
+    "mean": Metric("s", True),  # mean duration
+    "p95": Metric("s", True),  # 95th percentile of durations
+    "memory": Metric("bytes", True),  # peak memory
+    "cpu": Metric("s", True),  # CPU time of a task on average; without a task also of the run
+    "read": Metric("bytes", True),  # bytes read from storage
+    "write": Metric("bytes", True),  # bytes written to storage
+    "failures": Metric("number", False),  # tasks that failed for good and runs that did not complete, a run
+    "retries": Metric("number", False),  # attempts that were tried again, a run
+    "hits": Metric("points", False),  # share of cache lookups that hit; % are points
+    "cost": Metric("number", False),  # cost of a run
 }
 """The metrics; those `by_task` take `:TASK`, and mean every task without it."""
 
@@ -108,12 +108,13 @@ def _limit(amount: str, metric: Metric, text: str) -> tuple[float, bool]:
         raise UsageError(f"condition {text[:80]!r}: {amount!r} is no share; write it as '10%'")
     if _NUMBER.fullmatch(amount) and (metric.unit == "number" or float(amount) == 0):
         return float(amount), False
-    if metric.unit == "s":
-        return parse_age(amount), False
-    if metric.unit == "bytes":
-        return float(parse_size(amount)), False
-    what = "a number or a share" if metric.unit == "number" else "points"
-    raise UsageError(f"condition {text[:80]!r}: {amount!r} is not {what}; write it as '3' or '10%'")
+    example = {"s": "'30s' or '10%'", "bytes": "'500MB' or '10%'", "number": "'3' or '10%'", "points": "'5%'"}
+    with suppress(UsageError):  # which speaks of ages and sizes, and not of the condition
+        if metric.unit == "s":
+            return parse_age(amount), False
+        if metric.unit == "bytes":
+            return float(parse_size(amount)), False
+    raise UsageError(f"condition {text[:80]!r}: {amount!r} is no limit; write it as {example[metric.unit]}")
 
 
 class _Seen(NamedTuple):

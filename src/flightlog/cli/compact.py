@@ -43,7 +43,7 @@ def compact(
     runs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[RUN]...",
+            metavar="RUN",
             help="'latest', run ids, unique prefixes of them, or paths. Default: latest",
             autocompletion=complete_run,
             show_default=False,

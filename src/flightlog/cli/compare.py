@@ -9,7 +9,7 @@
 
 A is before, B is after. Each is a run (`latest`, an id, a unique prefix of one, a path), `PROJECT:latest`, `PROJECT:last5`,
 or several of these with commas. The last five of a project before B's runs do not include B's own. With B left out, it is
-the latest run of A's project.
+the latest run of A's project: `flightlog compare demo:last5` holds it against the five before it.
 
 ## What is compared
 
@@ -79,7 +79,7 @@ def compare(
     runs: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[A] [B]",
+            metavar="A B",
             help="Before and after: runs, or groups such as demo:last5. Default: the last two runs of a project",
             autocompletion=complete_run,
             show_default=False,

@@ -4,11 +4,13 @@
     flightlog list --project demo --status failed
     flightlog list --format json
 
-A run that claims to be running, and whose process is gone, is listed as `crashed`. In a narrow terminal columns are
-left out, then run ids cut in their middle, so that a run is one line; the last eight digits of an id name the run, too.
-In a pipe everything stands in full. The JSON is a list of objects
-with `run_id`, `project`, `status`, `start_time`, `end_time`, `duration_s`, `tasks_submitted`, `tasks_completed`,
-`tasks_failed`, `path` and `problem`; unknown values are null.
+A run that claims to be running, and whose process is gone, is listed as `crashed`, with the time it took at least: up to
+its last heartbeat. A report, which reads its events, may know of a little more. In a narrow terminal columns are left out,
+then run ids cut in their middle, so that a run is one line; the last eight digits of an id name the run, too. In a pipe
+everything stands in full.
+
+The JSON is a list of objects with `run_id`, `project`, `status`, `start_time`, `end_time`, `duration_s`,
+`tasks_submitted`, `tasks_completed`, `tasks_failed`, `path` and `problem`; unknown values are null.
 """
 
 from __future__ import annotations
@@ -64,7 +66,8 @@ def list_runs(
     if not entries:
         note(f"no runs in {folder}" if project is status is None else f"no such runs in {folder}")
     elif limit is None and len(entries) > len(shown):
-        note(f"{len(entries) - len(shown)} older runs are not shown; see --limit")
+        older = len(entries) - len(shown)
+        note(f"{older:,} older {'run is' if older == 1 else 'runs are'} not shown; see --limit")
 
 
 def _object(entry: object) -> dict[str, object]:

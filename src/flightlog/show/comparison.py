@@ -10,7 +10,7 @@ from flightlog.show.answer import answer_text, ratio_text
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table, section_text
 from flightlog.show.markdown import escaped, markdown_text
 from flightlog.show.phrases import args_text, count_text, first_line, moment_text, money_text
-from flightlog.show.terminal import Ink, clean, fit, wrap
+from flightlog.show.terminal import Ink, clean, fit, width_of, wrap
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _explained(comparison: Comparison) -> Section:
         return Section("Why the wall time differs")
     least = TOLD * max(abs(found.difference_s), *(abs(share.seconds) for share in found.shares), 0.0)
     told = [share for share in found.shares if abs(share.seconds) >= least]
-    rows = [(share.what, _signed(share.seconds), fit(clean(share.detail), DETAIL)) for share in told]
+    rows = [(share.what, _signed(share.seconds), _detail(clean(share.detail))) for share in told]
     rest = math.fsum(share.seconds for share in found.shares[len(told) :])
     if len(told) < len(found.shares):
         rows.append((count_text(len(found.shares) - len(told), "smaller share"), _signed(rest), ""))
@@ -105,6 +105,18 @@ def _explained(comparison: Comparison) -> Section:
         f"{_signed(found.difference_s)}{means}",
         [Table(("Share", "Wall time", "From A to B"), rows, left=("From A to B",))],
     )
+
+
+def _detail(text: str) -> str:
+    """As many names as there is room for, each with its figures in full."""
+    first, *rest = text.split("; ")
+    shown = fit(first, DETAIL)
+    for number, part in enumerate(rest, 1):
+        more = "; …" if number < len(rest) else ""
+        if width_of(f"{shown}; {part}{more}") > DETAIL:
+            return fit(f"{shown}; …", DETAIL + 3)
+        shown = f"{shown}; {part}"
+    return shown
 
 
 def _durations(comparison: Comparison, kind: str) -> Section:
@@ -277,8 +289,8 @@ def _remarks(comparison: Comparison) -> Section:
     for change in other[:FEW]:
         shared = format_percent(change.shared_arguments) if change.shared_arguments else "none"
         said.append(
-            f"{change.name} had other arguments in B than in A ({shared} of the sets are in both): its ratio tells of"
-            " other work as well as of speed"
+            f"{change.name} had other arguments in B than in A ({shared} of the sets are in both): its ratio, and"
+            " those of spans in it, tell of other work as well as of speed"
         )
     if len(other) > FEW:
         said.append(f"so had {count_text(len(other) - FEW, 'more task')}")

@@ -34,7 +34,7 @@ def runs_text(entries: Sequence[RunEntry], *, width: int | None = None, color: b
         "Run": [clean(entry.run_id) for entry in entries],
         "Status": [entry.status for entry in entries],
         "Started": [moment_text(entry.start_time) for entry in entries],
-        "Duration": ["" if e.duration_s is None else format_duration(e.duration_s) for e in entries],
+        "Duration": [_duration(entry) for entry in entries],
         "Tasks": [_tasks(entry) for entry in entries],
         "Size": ["" if e.size_bytes is None else format_bytes(e.size_bytes) for e in entries],
     }
@@ -60,6 +60,13 @@ def _rows(columns: dict[str, list[str]], ink: Ink) -> list[str]:
 
 def _columns_of(columns: dict[str, list[str]]) -> int:
     return max(map(width_of, _rows(columns, Ink(False))))
+
+
+def _duration(entry: RunEntry) -> str:
+    """How long it took; of a run that was killed, at least how long: its last events are not read for a list."""
+    if entry.duration_s is None:
+        return ""
+    return f"{'≥ ' if entry.status == 'crashed' and entry.end_time is None else ''}{format_duration(entry.duration_s)}"
 
 
 def _tasks(entry: RunEntry) -> str:

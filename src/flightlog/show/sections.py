@@ -204,6 +204,7 @@ def _loop(loop: CalibrationLoop, rows: int) -> Section:
         f"{name} {format_percent(lasted / whole)}"
         for name, lasted in (("ask", loop.ask_s), ("submit", loop.submit_s), ("gather", loop.gather_s),
                              ("tell", loop.tell_s), ("other", loop.other_s))
+        if lasted
     )  # fmt: skip
     lines = [
         (turn.iteration, format_duration(turn.duration_s), known(turn.ask_s), known(turn.submit_s),
@@ -212,10 +213,8 @@ def _loop(loop: CalibrationLoop, rows: int) -> Section:
         for turn in loop.listed[-rows:]
     ]  # fmt: skip
     head = ("Iteration", "Took", "Ask", "Submit", "Gather", "Tell", "Trials", "Loss", "Best so far")
-    more = (
-        few(loop.iterations - len(lines), "iteration")
-        and f"after {loop.iterations - len(lines):,} earlier ones"
-    )
+    earlier = loop.iterations - len(lines)
+    more = f"after {count_text(earlier, 'earlier iteration')}" if earlier else ""
     return Section(title, note, [Facts([("Time", spent)]), Table(head, lines, more=more)])
 
 

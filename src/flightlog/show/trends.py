@@ -44,7 +44,7 @@ def trend_text(trend: Trend, *, width: int = 100, color: bool = False, ascii_onl
             lines += ["", ink("head", "Levels"), *_levels(trend, width, ink)]
         lines += ["", ink("head", "Newest runs"), *_newest(trend, width, ink)]
     else:
-        lines += ["", "  No run has this figure."]
+        lines += ["", "  No run has this figure." if trend.left_out else "  No run began since then."]
     if trend.left_out:
         lines += ["", *_left_out(trend, width)]
     text = "\n".join(lines) + "\n"
@@ -276,6 +276,8 @@ def _newest(trend: Trend, width: int, ink: Ink) -> list[str]:
 
 
 def _signed(trend: Trend, change: float) -> str:
+    if trend.unit not in {"share", "count"} and abs(change) < 0.0005:
+        change = 0.0
     sign = "+" if change > 0 else "-" if change < 0 else "±"
     points = " points" if trend.unit == "share" else ""
     if trend.unit not in {"share", "count"} and change >= 10:

@@ -38,6 +38,10 @@ def names_in(query: str) -> frozenset[str] | None:
             raise UsageError(f"a query is one SELECT, and {found}")
         (statement,) = statements
         kind = statement.type.name
+        if kind == "MULTI":
+            raise UsageError(
+                "PIVOT needs the values it makes columns of: PIVOT … ON state IN ('completed', 'failed') …"
+            )
         if kind not in {"SELECT", "SELECT_STATEMENT"}:
             raise UsageError(f"only SELECT is allowed, and this is {_spoken(kind)}: {_NEVER}")
         tree = json.loads(_serialized(connection, statement.query))

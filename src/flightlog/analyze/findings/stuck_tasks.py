@@ -27,8 +27,7 @@ def stuck_tasks(facts: Facts) -> Iterable[Finding]:
         share=share_of(facts, lost),
         sentence=(
             f"{cost_text(facts, lost)} went to {plural(len(found), 'task')} that may be stuck, because {_named(worst)}"
-            f" {ran} for {format_duration(worst.elapsed_s)}{times}"
-            f"{f' on {worst.worker}' if worst.worker else ''}; try a timeout, or look at what it waits for."
+            f" {ran}{f' on {worst.worker}' if worst.worker else ''} for {format_duration(worst.elapsed_s)}{times}; try a timeout, or look at what it waits for."
         ),
         evidence={
             "tasks": len(found),
