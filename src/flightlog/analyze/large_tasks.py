@@ -52,20 +52,24 @@ SELECT *, lines = bit_count(kinds) AND ends = 1 AND agrees AND says_all AS regul
 """One row an attempt; `kinds` has a bit for each kind of its lines. Of a `regular` one the end says all there is to say
 but when it was submitted, queued and started: of others every line is asked."""
 
-_ATTEMPTS = """
+_REGULAR = """
 SELECT
-    ended.task, task_id, attempt, ended.component, ended.worker, ended.span_id, ended.args, needs.depends_on,
+    ended.task, task_id, attempt, ended.component, ended.worker, ended.span_id, ended.args,
+    {needs} AS depends_on,
     CASE ended.kind WHEN 5 THEN 'completed' WHEN 6 THEN 'failed' ELSE 'cancelled' END AS state,
     kinds & 16 > 0 AS retried,
     paired.submitted_at, paired.queued_at, paired.started_at, ended."timestamp" AS ended_at,
     coalesce(ended.queue_s, paired.queue_at_start) AS queue_s,
     ended.duration_s, ended.cpu_s, ended.cpu_scope, ended.result_bytes, ended.error_type
-FROM tasks_read AS ended
-    JOIN paired USING (task_id, attempt)
-    LEFT JOIN (
-        SELECT task_id, attempt, depends_on FROM tasks_read WHERE kind = 1 AND len(depends_on) > 0
-    ) AS needs USING (task_id, attempt)
+FROM tasks_read AS ended JOIN paired USING (task_id, attempt) {join}
 WHERE ended.kind >= 5 AND paired.regular
+"""
+
+_NEEDS = """LEFT JOIN (
+    SELECT task_id, attempt, depends_on FROM tasks_read WHERE kind = 1 AND len(depends_on) > 0
+) AS needs USING (task_id, attempt)"""
+
+_AND_OTHERS = """
 UNION ALL BY NAME
 SELECT
     task, task_id, attempt, component, worker, span_id, args, depends_on, state, retried, submitted_at, queued_at,
@@ -122,14 +126,21 @@ def pair_up(connection: duckdb.DuckDBPyConnection) -> bool:
 
 def hold_tasks(connection: duckdb.DuckDBPyConnection, run_id: str, until: int | None, scratch: Path) -> None:
     """Make the table `held` of what was paired up; most are kept in the folder `scratch`."""
-    [(dependent,)] = connection.execute(
+    [(dependent, superseded, others)] = connection.execute(
         """
-        SELECT (SELECT count(*) FROM tasks_read WHERE len(depends_on) > 0) > 0
-            OR (SELECT coalesce(bool_or(kinds & 248 = 0) AND max(attempt) > 1, false) FROM paired)
+        SELECT (SELECT count(*) FROM tasks_read WHERE len(depends_on) > 0) > 0,
+            coalesce(bool_or(kinds & 248 = 0) AND max(attempt) > 1, false), coalesce(bool_or(NOT regular), false)
+        FROM paired
         """
     ).fetchall()
-    attempts = _ATTEMPTS.format(others=attempts_of_one(run_id, _OTHERS))
-    hold_attempts(connection, until, attempts, file=None if dependent else scratch / "held.parquet")
+    # Each part of the statement reads all lines again: none is asked that has nothing to say.
+    attempts = _REGULAR.format(
+        needs="needs.depends_on" if dependent else "CAST(NULL AS VARCHAR[])", join=_NEEDS if dependent else ""
+    )
+    if others:
+        attempts += _AND_OTHERS.format(others=attempts_of_one(run_id, _OTHERS))
+    in_memory = dependent or superseded
+    hold_attempts(connection, until, attempts, file=None if in_memory else scratch / "held.parquet")
 
 
 def task_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> TaskSummary:
