@@ -10,20 +10,14 @@ what ran before on each worker; the slowest tasks; spans by name with their own 
 from __future__ import annotations
 
 import json
-import statistics
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from typing import Any
 
-from bench.large_run import write_large_run
-from flightlog.store.parquet import snapshot_run
+from bench.ways import medians, three_ways
 from flightlog.store.run import Run
 
 TASKS = 200_000
 """So many in the routine; a million takes minutes."""
-ROUNDS = 3
 
 _TASK = {
     "event": "VARCHAR", "timestamp": "TIMESTAMP", "task": "VARCHAR", "task_id": "VARCHAR", "attempt": "INTEGER",
@@ -76,30 +70,10 @@ _BARE = (
 
 
 def measure(tasks: int = TASKS) -> dict[str, float]:
-    """Seconds and peak memory of each way, every one in a process of its own, in turn; medians."""
-    found: dict[str, list[dict[str, Any]]] = {"bare": [], "lines": [], "parquet": []}
-    with tempfile.TemporaryDirectory(prefix="flightlog-bench-") as folder:
-        run = write_large_run(Path(folder) / "lines", tasks)
-        for _ in range(ROUNDS):
-            for name in ("bare", "lines"):
-                found[name].append(_in_a_process(name, run))
-        snapshot_run(Run(run))
-        for _ in range(ROUNDS):
-            found["parquet"].append(_in_a_process("parquet", run))
-    assert {one["tasks"] for runs in found.values() for one in runs} == {tasks}
-    return {
-        f"{name}_{what}": statistics.median(one[what] for one in runs)
-        for name, runs in found.items()
-        for what in ("seconds", "cpu_seconds", "megabytes")
-    }
-
-
-def _in_a_process(way: str, run: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.report", way, run], capture_output=True, text=True, check=True
-    )
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    """Seconds, CPU seconds and peak memory of each way; medians."""
+    found = three_ways("bench.report", tasks)
+    assert {one["tasks"] for rounds in found.values() for one in rounds} == {tasks}
+    return medians(found, "seconds", "cpu_seconds", "megabytes")
 
 
 def _bare(run: Path) -> int:

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import json
 import math
-import statistics
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
-from typing import Any
 
-from bench.large_run import write_large_run
-from flightlog.store.parquet import snapshot_run
+from bench.ways import medians, three_ways
 from flightlog.store.run import Run
 
 TASKS = 200_000
 """So many in the routine; a million takes minutes."""
-ROUNDS = 3
 QUESTIONS = (
     "SELECT task, count(*), avg(duration_s), quantile_cont(duration_s, [0.5, 0.95, 0.99]), max(duration_s) "
     "FROM {attempts} WHERE {completed} GROUP BY task",
@@ -32,31 +26,11 @@ _COLUMNS = "{event: 'VARCHAR', task: 'VARCHAR', worker: 'VARCHAR', duration_s: '
 
 
 def measure(tasks: int = TASKS) -> dict[str, float]:
-    """Seconds of three aggregations and the peak memory of each way, every one in a process of its own; medians."""
-    found: dict[str, list[dict[str, Any]]] = {"bare": [], "lines": [], "parquet": []}
-    with tempfile.TemporaryDirectory(prefix="flightlog-bench-") as folder:
-        lines = write_large_run(Path(folder) / "lines", tasks)
-        for _ in range(ROUNDS):
-            for name in ("bare", "lines"):
-                found[name].append(_in_a_process(name, lines))
-        snapshot_run(Run(lines))
-        for _ in range(ROUNDS):
-            found["parquet"].append(_in_a_process("parquet", lines))
-    first, *others = (one.pop("answer") for runs in found.values() for one in runs)
+    """Seconds of three aggregations and the peak memory of each way; medians."""
+    found = three_ways("bench.tables", tasks)
+    first, *others = (one["answer"] for rounds in found.values() for one in rounds)
     assert all(_is_like(first, other) for other in others), "the ways give different answers"
-    return {
-        f"{name}_{what}": statistics.median(one[what] for one in runs)
-        for name, runs in found.items()
-        for what in ("seconds", "megabytes")
-    }
-
-
-def _in_a_process(way: str, run: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.tables", way, run], capture_output=True, text=True, check=True
-    )
-    answer: dict[str, Any] = json.loads(done.stdout)
-    return answer
+    return medians(found, "seconds", "megabytes")
 
 
 def _ask(way: str, run: Path) -> None:

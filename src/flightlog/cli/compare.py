@@ -62,7 +62,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import RunsDir, complete_run, readable_runs_folder
+from flightlog.cli.options import OutputFile, RunsDir, complete_run, readable_runs_folder
 from flightlog.cli.output import check_file, note, put, wants_color, width, write_file
 from flightlog.errors import UsageError
 
@@ -97,12 +97,7 @@ def compare(
     format_: Annotated[
         ComparisonFormat, typer.Option("--format", help="How to write it.")
     ] = ComparisonFormat.text,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="F", help="Write to this file, and nothing to standard output."
-        ),
-    ] = None,
+    output: OutputFile = None,
     runs_dir: RunsDir = None,
 ) -> None:
     """Say what changed between two runs or groups of runs.

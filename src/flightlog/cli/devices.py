@@ -41,7 +41,7 @@ from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import RunsDir, complete_run
+from flightlog.cli.options import OutputFile, RunsDir, complete_run
 from flightlog.cli.output import check_file, draws_braille, put, wants_color, width, write_file
 from flightlog.errors import UsageError
 
@@ -71,12 +71,7 @@ def devices(
     ] = None,
     phase: Annotated[str | None, typer.Option("--phase", metavar="P", help="Only this phase.")] = None,
     format_: Annotated[DevicesFormat, typer.Option("--format", help="How to write it.")] = DevicesFormat.text,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="F", help="Write to this file, and nothing to standard output."
-        ),
-    ] = None,
+    output: OutputFile = None,
     runs_dir: RunsDir = None,
 ) -> None:
     """Explain device memory: peaks, phases, fragmentation, leaks, ranks, and why memory ran out.

@@ -65,6 +65,10 @@ def writable_runs_folder(given: Path | None) -> Path:
         raise UsageError(f"no run can be recorded in {folder}: {error.strerror or error}") from None
 
 
+OutputFile = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="F", help="Write to this file, and nothing to standard output."),
+]
 RunsDir = Annotated[
     Path | None,
     typer.Option(

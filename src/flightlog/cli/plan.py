@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from flightlog.cli.manifests import TargetName, note_unset, problems_noted
-from flightlog.cli.options import AnyFormat, Format, RunsDir, complete_run, runs_folder
+from flightlog.cli.options import AnyFormat, Format, OutputFile, RunsDir, complete_run, runs_folder
 from flightlog.cli.output import put, wants_color, width, write_file
 from flightlog.errors import UsageError
 
@@ -57,12 +57,7 @@ def plan(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write no file: print what --output would hold.")
     ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="F", help="Write to this file, and nothing to standard output."
-        ),
-    ] = None,
+    output: OutputFile = None,
     format_: AnyFormat = Format.text,
     runs_dir: RunsDir = None,
 ) -> None:

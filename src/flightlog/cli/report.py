@@ -41,12 +41,11 @@ in the JSON. Findings may overlap, and do not add up.
 from __future__ import annotations
 
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import RunId, RunRef, RunsDir
+from flightlog.cli.options import OutputFile, RunId, RunRef, RunsDir
 from flightlog.cli.output import check_file, put, wants_color, width, write_file
 from flightlog.errors import UsageError
 
@@ -81,12 +80,7 @@ def report(
         typer.Option("--compare", metavar="A B", help="Compare two runs instead; see flightlog compare."),
     ] = None,
     format_: Annotated[ReportFormat, typer.Option("--format", help="How to write it.")] = ReportFormat.text,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="F", help="Write to this file, and nothing to standard output."
-        ),
-    ] = None,
+    output: OutputFile = None,
 ) -> None:
     """Show what happened in a run.
 

@@ -38,7 +38,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flightlog.cli.options import RunsDir, complete_run, readable_runs_folder
+from flightlog.cli.options import OutputFile, RunsDir, complete_run, readable_runs_folder
 from flightlog.cli.output import check_file, columns, note, put, wants_color, write_file
 from flightlog.errors import UsageError
 
@@ -74,12 +74,7 @@ def sql(
     ] = False,
     runs_dir: RunsDir = None,
     format_: Annotated[RowFormat, typer.Option("--format", help="How to write the rows.")] = RowFormat.table,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", metavar="F", help="Write to this file, and nothing to standard output."
-        ),
-    ] = None,
+    output: OutputFile = None,
 ) -> None:
     """Ask a run, or all runs, a question in SQL.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from flightlog.samplers.gpu_answers import Answers, Gone, asking
-from flightlog.samplers.gpu_driver import Depth, Device, DeviceMemoryReading, DeviceReading
+from flightlog.samplers.gpu_driver import Depth, Device, DeviceMemoryReading
+from flightlog.samplers.gpu_library import Ask, LibraryDriver
 from flightlog.samplers.gpu_visible import Gpu, visible
 
 _UNINITIALIZED = 1
@@ -18,9 +17,6 @@ _GONE = frozenset({15, 16})
 """Lost, or in need of a reset."""
 _UNKNOWN_BYTES = 2**64 - 1
 _UNKNOWN_U32 = 2**32 - 1
-
-_Ask = Callable[..., Any]
-"""Asks a function of NVML about one device by name; None is no answer."""
 
 _REASONS = {
     0x002: "application_clocks",
@@ -37,95 +33,28 @@ _REASONS = {
 """Idle (1) is no throttling, and left out."""
 
 
-class NvmlDriver:
+class NvmlDriver(LibraryDriver):
     """NVML, opened for the devices that `CUDA_VISIBLE_DEVICES` leaves; see `GpuDriver`.
 
-    Opening raises what NVML raises. NVML counts devices by their place on the PCI bus, CUDA by default by speed: where
+    NVML counts devices by their place on the PCI bus, CUDA by default by speed: where
     GPUs of several kinds are in one host and `CUDA_DEVICE_ORDER` is not `PCI_BUS_ID`, numbers may not match, and a
     note says so. Of an instance (MIG) NVML knows its memory and processes; power, utilization and the rest are known
-    of the whole GPU alone, and are None.
-
-    A forked child opens NVML again by itself, and never closes what it inherited.
+    of the whole GPU alone, and are None. Where this version of NVML has it, what the driver keeps for itself is told
+    apart from what is in use.
     """
 
+    library_name = "NVML"
+
     def __init__(self, nvml: Any, environ: Mapping[str, str]) -> None:
-        self._nvml, self._environ = nvml, environ
-        self._answers = Answers(self._verdict)
-        self._notes: list[str] = []
-        self._handles: list[Any] = []
-        self._devices: list[Device] = []
         self._memory_version: int | None = getattr(nvml, "nvmlMemory_v2", None)
-        self._pid, self._reopen = -1, False
-        with asking():
-            self._open()
+        super().__init__(nvml, environ)
 
-    @property
-    def notes(self) -> Sequence[str]:
-        """What is wrong."""
-        return tuple(self._notes)
+    def _shut_down(self) -> None:
+        self._library.nvmlShutdown()
 
-    def devices(self) -> Sequence[Device]:
-        """Those that this process can see."""
-        self._be_open()
-        return tuple(self._devices)
-
-    def memory(self, device: Device) -> DeviceMemoryReading:
-        """Memory now."""
-        self._be_open()
-        try:
-            return self._memory_of(device)
-        except Gone as lost:
-            self._note_lost(device, lost)
-            return DeviceMemoryReading()
-
-    def busy(self, device: Device) -> DeviceReading:
-        """Memory, utilization and processes now."""
-        return self._reading(device, _read_busy)
-
-    def read(self, device: Device, depth: Depth = Depth.RARE) -> DeviceReading:
-        """All there is to know now, to this depth."""
-        return self._reading(device, lambda ask, known: self._read(ask, depth, known))
-
-    def _reading(self, device: Device, fill: Callable[[_Ask, dict[str, Any]], None]) -> DeviceReading:
-        """What `fill` comes to know; where the device is lost in the middle of it, what it knew until then."""
-        self._be_open()
-        ordinal = device.ordinal
-
-        def ask(name: str, *args: Any) -> Any:
-            question = getattr(self._nvml, name, None)
-            if question is None:
-                return None
-            return self._answers.ask(ordinal, f"{name}{args}", question, self._handles[ordinal], *args)
-
-        known: dict[str, Any] = {}
-        try:
-            memory = self._memory_of(device)
-            known["memory_used_bytes"], known["memory_free_bytes"] = memory.used_bytes, memory.free_bytes
-            known["memory_total_bytes"] = memory.total_bytes
-            known["memory_reserved_bytes"] = memory.reserved_bytes
-            fill(ask, known)
-        except Gone as lost:
-            self._note_lost(device, lost)
-        return DeviceReading(
-            index=device.index,
-            uuid=device.uuid,
-            name=device.name,
-            pci_bus_id=device.pci_bus_id,
-            mig=device.mig,
-            **known,
-        )
-
-    def close(self) -> None:
-        """Let NVML go, if this process opened it."""
-        if self._pid == os.getpid():
-            with suppress(Exception), asking():
-                self._nvml.nvmlShutdown()
-            self._reopen = True
-
-    def _open(self) -> None:
-        nvml = self._nvml
+    def _initialize(self) -> tuple[list[Any], list[Device]]:
+        nvml = self._library
         nvml.nvmlInit()
-        self._pid, self._reopen = os.getpid(), False
         handles: list[Any] = []
         devices: list[Device] = []
         gpus = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
@@ -151,28 +80,17 @@ class NvmlDriver:
                     mig=None if part is None else instance_uuids[index][part],
                 )
             )
-        if len(handles) >= len(self._handles):  # devices once given out stay answerable
-            self._handles, self._devices = handles, devices
         by_speed = self._environ.get("CUDA_DEVICE_ORDER") != "PCI_BUS_ID"
         if by_speed and len({name for name in names if name}) > 1 and not _by_uuid(variable):
             self._note(
                 "GPUs of several kinds are here, and CUDA may number them in another order than the driver: "
                 "set CUDA_DEVICE_ORDER=PCI_BUS_ID to be sure which GPU a sample is of"
             )
-
-    def _be_open(self) -> None:
-        if self._reopen or self._pid != os.getpid():
-            try:
-                with asking():
-                    self._open()
-            except Exception as error:  # noqa: BLE001 - the driver may be in any state by now
-                # The devices stay known; every question fails by itself until the driver is back.
-                self._pid, self._reopen = os.getpid(), False
-                self._note(f"NVML could not be opened again: {error}")
+        return handles, devices
 
     def _instances(self, gpu: Any) -> list[Any]:
         """Handles of a partitioned GPU's instances, in NVML's order; none where it is not partitioned."""
-        nvml = self._nvml
+        nvml = self._library
         found: list[Any] = []
         with suppress(nvml.NVMLError, AttributeError):
             if nvml.nvmlDeviceGetMigMode(gpu)[0] != nvml.NVML_DEVICE_MIG_ENABLE:
@@ -184,18 +102,18 @@ class NvmlDriver:
 
     def _bus_id(self, gpu: Any) -> str | None:
         try:
-            return _decoded(self._nvml.nvmlDeviceGetPciInfo(gpu).busId)
-        except (self._nvml.NVMLError, AttributeError):
+            return _decoded(self._library.nvmlDeviceGetPciInfo(gpu).busId)
+        except (self._library.NVMLError, AttributeError):
             return None
 
     def _text(self, question: Any, handle: Any) -> str | None:
         try:
             return _decoded(question(handle))
-        except self._nvml.NVMLError:
+        except self._library.NVMLError:
             return None
 
     def _memory_of(self, device: Device) -> DeviceMemoryReading:
-        nvml, handle = self._nvml, self._handles[device.ordinal]
+        nvml, handle = self._library, self._handles[device.ordinal]
         if self._memory_version is not None:
             # Version 2 tells what the driver keeps for itself apart from what is in use.
             found = self._answers.ask(
@@ -213,15 +131,24 @@ class NvmlDriver:
             return DeviceMemoryReading()
         return DeviceMemoryReading(used_bytes=found.used, free_bytes=found.free, total_bytes=found.total)
 
-    def _read(self, ask: _Ask, depth: Depth, known: dict[str, Any]) -> None:
-        nvml = self._nvml
-        _read_rates(ask, known)
+    def _read_rates(self, ask: Ask, known: dict[str, Any]) -> None:
+        rates = ask("nvmlDeviceGetUtilizationRates")
+        if rates is not None:
+            known["utilization_percent"] = float(rates.gpu)
+            known["memory_bus_percent"] = float(rates.memory)
+
+    def _read_processes(self, ask: Ask, known: dict[str, Any]) -> None:
+        known["processes"] = _by_pid(ask("nvmlDeviceGetComputeRunningProcesses"))
+
+    def _read_all(self, ask: Ask, depth: Depth, known: dict[str, Any]) -> None:
+        nvml = self._library
+        self._read_rates(ask, known)
         known["power_w"] = _scaled(ask("nvmlDeviceGetPowerUsage"))
         if depth >= Depth.SECOND:
             known["energy_j"] = _scaled(
                 ask("nvmlDeviceGetTotalEnergyConsumption")
             )  # takes milliseconds on some
-            _read_processes(ask, known)
+            self._read_processes(ask, known)
             heat = ask("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU)
             if heat is None:  # the name from CUDA 14 on
                 heat = ask("nvmlDeviceGetTemperatureV", nvml.NVML_TEMPERATURE_GPU)
@@ -251,7 +178,7 @@ class NvmlDriver:
 
         Counters of 32 bits are as good as none: they may have wrapped several times since they were last read.
         """
-        nvml = self._nvml
+        nvml = self._library
         fields = [
             getattr(nvml, name, None)
             for name in ("NVML_FI_DEV_PCIE_COUNT_TX_BYTES", "NVML_FI_DEV_PCIE_COUNT_RX_BYTES")
@@ -275,31 +202,6 @@ class NvmlDriver:
         if code in _GONE:
             return "gone"
         return "never" if code in _NEVER else "later"
-
-    def _note_lost(self, device: Device, lost: Gone) -> None:
-        self._note(
-            f"GPU {device.index} ({device.name or 'of unknown name'}) does not answer any more: {lost}"
-        )
-
-    def _note(self, text: str) -> None:
-        if text not in self._notes:
-            self._notes.append(text)
-
-
-def _read_busy(ask: _Ask, known: dict[str, Any]) -> None:
-    _read_rates(ask, known)
-    _read_processes(ask, known)
-
-
-def _read_rates(ask: _Ask, known: dict[str, Any]) -> None:
-    rates = ask("nvmlDeviceGetUtilizationRates")
-    if rates is not None:
-        known["utilization_percent"] = float(rates.gpu)
-        known["memory_bus_percent"] = float(rates.memory)
-
-
-def _read_processes(ask: _Ask, known: dict[str, Any]) -> None:
-    known["processes"] = _by_pid(ask("nvmlDeviceGetComputeRunningProcesses"))
 
 
 def _decoded(text: str | bytes) -> str:
