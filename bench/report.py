@@ -13,7 +13,7 @@ import json
 import sys
 from pathlib import Path
 
-from bench.ways import medians, three_ways
+from bench.ways import medians, peak_megabytes, three_ways
 from flightlog.store.run import Run
 
 TASKS = 200_000
@@ -103,7 +103,6 @@ def _report(run: Path) -> int:
 
 
 def _measured(way: str, run: Path) -> None:
-    import resource
     from time import perf_counter, process_time
 
     begun = perf_counter()
@@ -111,7 +110,7 @@ def _measured(way: str, run: Path) -> None:
     figures = {
         "seconds": perf_counter() - begun,
         "cpu_seconds": process_time(),
-        "megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "megabytes": peak_megabytes(),
         "tasks": tasks,
     }
     print(json.dumps(figures))

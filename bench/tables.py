@@ -10,7 +10,7 @@ import math
 import sys
 from pathlib import Path
 
-from bench.ways import medians, three_ways
+from bench.ways import medians, peak_megabytes, three_ways
 from flightlog.store.run import Run
 
 TASKS = 200_000
@@ -35,7 +35,6 @@ def measure(tasks: int = TASKS) -> dict[str, float]:
 
 def _ask(way: str, run: Path) -> None:
     """Answer the questions one way, and print how long that took and what came out."""
-    import resource
     from time import perf_counter
 
     import duckdb
@@ -51,7 +50,7 @@ def _ask(way: str, run: Path) -> None:
         with open_tables([Run(run)], only={"attempts"}) as connection:
             rows = _answers(connection, "attempts", "state = 'completed'")
     seconds = perf_counter() - begun
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    peak = peak_megabytes()
     print(json.dumps({"seconds": seconds, "megabytes": peak, "answer": rows}))
 
 

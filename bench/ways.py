@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from bench.large_run import write_large_run
-from flightlog.store.parquet import snapshot_run
-from flightlog.store.run import Run
 
 ROUNDS = 3
 
@@ -29,7 +27,7 @@ def three_ways(module: str, tasks: int) -> Figures:
         for _ in range(ROUNDS):
             for way in ("bare", "lines"):
                 found[way].append(_in_a_process(module, way, run))
-        snapshot_run(Run(run))
+        _run("flightlog", "compact", run)
         for _ in range(ROUNDS):
             found["parquet"].append(_in_a_process(module, "parquet", run))
     return found
@@ -44,9 +42,18 @@ def medians(found: Figures, *figures: str) -> dict[str, float]:
     }
 
 
+def peak_megabytes() -> float:
+    """The most memory this process held; `getrusage` would count its parent's, from before it was this program."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
 def _in_a_process(module: str, way: str, run: Path) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", module, way, run], capture_output=True, text=True, check=True
-    )
-    answer: dict[str, Any] = json.loads(done.stdout)
+    answer: dict[str, Any] = json.loads(_run(module, way, run))
     return answer
+
+
+def _run(module: str, *args: str | Path) -> str:
+    return subprocess.run(
+        [sys.executable, "-m", module, *args], capture_output=True, text=True, check=True
+    ).stdout

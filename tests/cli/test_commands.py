@@ -65,6 +65,16 @@ def test_the_version_is_printed(capsys: Captured) -> None:
     assert capsys.readouterr().out == f"flightlog {flightlog.__version__}\n"
 
 
+def test_the_package_runs_as_a_module_and_gives_the_commands_exit_code(tmp_path: Path) -> None:
+    python = [sys.executable, "-m", "flightlog"]
+    told = subprocess.run([*python, "--version"], capture_output=True, text=True, check=True)
+    assert told.stdout.startswith("flightlog ")
+    lost = subprocess.run(
+        [*python, "report", "nothing", "--runs-dir", tmp_path], capture_output=True, check=False
+    )
+    assert lost.returncode == 2
+
+
 def test_the_version_needs_no_command_line_library() -> None:
     code = (
         "import sys; from flightlog.cli.main import main; main(['--version']);"

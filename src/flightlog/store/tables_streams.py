@@ -52,7 +52,11 @@ def open_streams(runs: Sequence[Run], *, only: Collection[str] | None = None) ->
 
     with TemporaryDirectory(prefix="flightlog-") as folder:
         scratch = Path(folder)
-        settings = {"temp_directory": str(scratch / "spill"), "preserve_insertion_order": "false"}
+        settings = {
+            "temp_directory": str(scratch / "spill"),
+            "preserve_insertion_order": "false",
+            "asof_loop_join_threshold": "0",  # chosen by a guess at the number of rows, which may be far off
+        }
         with duckdb.connect(config=settings) as connection:  # type: ignore[arg-type]
             connection.execute(f"CREATE SCHEMA {HIDDEN}")
             found = [(run.run_id, Sources(run, scratch)) for run in _each_once(runs)]
