@@ -240,6 +240,17 @@ def test_runs_of_any_shape_give_the_slow_paths_numbers(tasks: list, crew: list, 
         shutil.rmtree(folder)
 
 
+def test_an_instant_attempt_waited_for_the_task_before_it_on_its_worker(tmp_path: Path) -> None:
+    short = {
+        "name": "load", "worker": "w1", "component": None, "submitted": 0, "queued": False, "waits": 0, "lasts": 0,
+        "ends": "completed", "retried": False, "measured": False, "needs": 0,
+    }  # fmt: skip
+    tasks = [short, {**short, "lasts": 2}, {**short, "waits": 1, "retried": True, "measured": True}]
+    chain = check(make_run(tmp_path, events_of(tasks, []))).critical_path
+    assert chain is not None
+    assert [link.task_id for link in chain.longest if link.kind == "task"][:1] == ["t1"]
+
+
 span = st.tuples(st.integers(0, 50), st.integers(0, 30), st.integers(-1, 8), st.sampled_from("abc"))
 
 

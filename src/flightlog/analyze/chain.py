@@ -221,7 +221,9 @@ CREATE OR REPLACE TEMP TABLE needs AS
 
 _BOUND = """
 CREATE OR REPLACE TEMP TABLE bound AS
-WITH waited AS (
+WITH instants AS (
+    SELECT n, worker_name, began::HUGEINT * 4294967296 + n AS place FROM nodes WHERE began = stopped
+), waited AS (
     SELECT nodes.n, nodes.name, nodes.began, nodes.stopped, need.other AS need, need.stopped AS need_stopped,
         CASE WHEN earlier.n < nodes.n AND coalesce(nodes.waits <= earlier.stopped, true) THEN earlier.n END AS before,
         CASE WHEN before IS NOT NULL THEN earlier.stopped END AS before_stopped,
@@ -233,8 +235,18 @@ WITH waited AS (
         LEFT JOIN (
             SELECT n, arg_max(other, (stopped, -other)) AS other, max(stopped) AS stopped FROM needs GROUP BY n
         ) AS need USING (n)
-        ASOF LEFT JOIN (SELECT n, worker_name, stopped FROM nodes) AS earlier
-            ON nodes.worker_name = earlier.worker_name AND nodes.began >= earlier.stopped
+        LEFT JOIN (
+            SELECT nodes.n AS later, earlier.n, earlier.stopped
+            FROM (SELECT * FROM nodes WHERE began < stopped) AS nodes
+                ASOF JOIN (SELECT n, worker_name, stopped FROM nodes) AS earlier
+                ON nodes.worker_name = earlier.worker_name AND nodes.began >= earlier.stopped
+            UNION ALL -- an instant attempt would find itself, or one of the same moment that comes after it
+            SELECT instants.n, earlier.n, earlier.stopped
+            FROM instants ASOF JOIN (
+                SELECT n, worker_name, stopped, stopped::HUGEINT * 4294967296 + n AS place FROM nodes
+                WHERE worker_name IN (SELECT worker_name FROM instants)
+            ) AS earlier ON instants.worker_name = earlier.worker_name AND instants.place > earlier.place
+        ) AS earlier ON earlier.later = nodes.n
         LEFT JOIN (
             SELECT nodes.n, startups.ready, startups.launched
             FROM (SELECT * FROM nodes WHERE worker_name IN (SELECT worker_name FROM startups)) AS nodes
