@@ -139,6 +139,23 @@ def test_a_stream_that_tells_something_twice_is_gone_through_event_by_event(tmp_
     both_ways_agree(run)
 
 
+def test_memory_is_bounded_only_for_what_is_read_in_columns(tmp_path: Path) -> None:
+    def limits(run: Run) -> tuple[str, str]:
+        with open_all([run], only={"task_events", "span_events"}) as tables:
+            asked = "SELECT current_setting('memory_limit')"
+            [(before,)] = tables.connection.execute(asked).fetchall()
+            LargeStreams(run, tables, EVERY)
+            [(after,)] = tables.connection.execute(asked).fetchall()
+            return before, after
+
+    regular = sealed(tmp_path / "a", [submitted("t1"), completed("t1", 2.0, 1.0)])
+    before, after = limits(regular)
+    assert before != after
+    twice = [completed("t1", 2.0, 1.0), completed("t1", 3.0, 2.0)]
+    before, after = limits(sealed(tmp_path / "b", [*twice, *spans_of([(10, 5, -1, "a", {}, "ok")])]))
+    assert before == after
+
+
 def test_a_stream_that_was_changed_after_the_run_closed_is_gone_through_event_by_event(
     tmp_path: Path,
 ) -> None:

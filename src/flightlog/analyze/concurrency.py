@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from flightlog.analyze.islands import most_at_once
 from flightlog.analyze.moments import SECOND, seconds, timestamp_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ def concurrency(
     start, until = window
     if start is None or until is None or until <= start:
         return None
-    most = _most(connection)
+    most = most_at_once(
+        connection, "SELECT began AS since, stopped AS until FROM held WHERE began IS NOT NULL"
+    )
     if most is None:
         return None
     bounds = [start + (until - start) * n // buckets for n in range(buckets + 1)]
@@ -56,27 +59,8 @@ def concurrency(
         running=running,
         mean=seconds(done[-1] - done[0]) / seconds(until - start),
         peak=most[0],
-        peak_at=timestamp_of(most[1]) if most[1] is not None else None,
+        peak_at=timestamp_of(most[1]),
     )
-
-
-def _most(connection: duckdb.DuckDBPyConnection) -> tuple[int, int | None] | None:
-    row = connection.execute(
-        """
-        WITH steps AS (
-            SELECT began AS moment, 1 AS step FROM held WHERE began IS NOT NULL
-            UNION ALL SELECT greatest(stopped, began + 1), -1 FROM held WHERE began IS NOT NULL
-        ), counted AS (
-            SELECT moment, sum(step) OVER (ORDER BY moment, step ROWS UNBOUNDED PRECEDING) AS running FROM steps
-        )
-        SELECT max(running), (SELECT count(*) FROM held WHERE began IS NOT NULL),
-            min(moment) FILTER (running = (SELECT max(running) FROM counted))
-        FROM counted
-        """
-    ).fetchone()
-    if row is None or not row[1]:
-        return None
-    return int(row[0]), None if row[2] is None else int(row[2])
 
 
 def _work_until(connection: duckdb.DuckDBPyConnection, bounds: list[int]) -> list[int]:

@@ -9,32 +9,34 @@ if TYPE_CHECKING:
 
 
 def merge(connection: duckdb.DuckDBPyConnection, name: str, key: str, intervals: str) -> None:
-    """Make the table `name` of `key`, `since` and `until`: the union of each key's intervals, in nanoseconds.
+    """Make the table `name` of `key`, `since`, `until` and `before`: the union of each key's intervals, in nanoseconds.
 
-    `intervals` is a select statement with the same three columns, none of them null and `until` never before `since`.
+    `before` is the time covered before each piece. `intervals` is a select statement of the first three columns, none
+    of them null and `until` never before `since`.
     """
     connection.execute(
         f"""
         CREATE OR REPLACE TEMP TABLE {name} AS
-        SELECT {key}, min(since) AS since, max(until) AS until
-        FROM (
-            SELECT *, sum(CASE WHEN since > reached THEN 1 ELSE 0 END) OVER (
-                PARTITION BY {key} ORDER BY since, until ROWS UNBOUNDED PRECEDING
-            ) AS island
-            FROM (
-                SELECT *, max(until) OVER (
-                    PARTITION BY {key} ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-                ) AS reached
-                FROM ({intervals})
-            )
+        WITH ordered AS (
+            SELECT {key}, since, until, max(until) OVER (
+                PARTITION BY {key} ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ) AS reached FROM ({intervals})
+        ), begun AS ( -- what had been reached when the next piece began is where this one ends
+            SELECT {key}, since, lead(reached) OVER (PARTITION BY {key} ORDER BY since) AS until
+            FROM ordered WHERE reached IS NULL OR since > reached
+        ), merged AS (
+            SELECT begun.{key}, begun.since, coalesce(begun.until, last.until) AS until
+            FROM begun JOIN (SELECT {key}, max(until) AS until FROM ordered GROUP BY {key}) AS last USING ({key})
         )
-        GROUP BY {key}, island
+        SELECT *, coalesce(sum(until - since) OVER (
+            PARTITION BY {key} ORDER BY since ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), 0)::BIGINT AS before FROM merged
         """  # noqa: S608 - names and statements of ours
     )
 
 
-def most_at_once(connection: duckdb.DuckDBPyConnection, intervals: str) -> int:
-    """How many of these intervals run at once at most; 0 where there are none.
+def most_at_once(connection: duckdb.DuckDBPyConnection, intervals: str) -> tuple[int, int] | None:
+    """How many of these intervals run at once at most, and when first; None where there are none.
 
     `intervals` is a select statement of `since` and `until`. An empty interval counts for its moment; touching ones
     do not overlap.
@@ -44,10 +46,10 @@ def most_at_once(connection: duckdb.DuckDBPyConnection, intervals: str) -> int:
         WITH intervals AS ({intervals}), steps AS (
             SELECT since AS moment, 1 AS step FROM intervals
             UNION ALL SELECT greatest(until, since + 1), -1 FROM intervals
+        ), counted AS (
+            SELECT moment, sum(step) OVER (ORDER BY moment, step ROWS UNBOUNDED PRECEDING) AS running FROM steps
         )
-        SELECT max(running) FROM (
-            SELECT sum(step) OVER (ORDER BY moment, step ROWS UNBOUNDED PRECEDING) AS running FROM steps
-        )
+        SELECT max(running), min(moment) FILTER (running = (SELECT max(running) FROM counted)) FROM counted
         """  # noqa: S608 - a statement of ours
     ).fetchone()
-    return int(row[0]) if row and row[0] is not None else 0
+    return None if row is None or row[0] is None else (int(row[0]), int(row[1]))

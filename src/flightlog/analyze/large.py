@@ -19,7 +19,7 @@ from flightlog.events.columns import columns
 from flightlog.store.columns_found import LONGEST_LINE_BYTES, READ, escaped, text
 from flightlog.store.coverage import Coverage
 from flightlog.store.lines import Scan
-from flightlog.store.tables_sources import Sources
+from flightlog.store.tables_sources import Source, Sources
 from flightlog.store.tables_views import KIND
 
 if TYPE_CHECKING:
@@ -58,17 +58,21 @@ class LargeStreams:
         self.scans: dict[str, Scan] = {}
         """How complete each is."""
         sources = Sources(run, tables.scratch)
-        for stream in _COLUMNS:
-            size = sum(part.path.stat().st_size for part in sources.parts(stream))
-            if size >= max(1, from_bytes) and sources.is_sealed(stream):
-                self._read(stream, tables)
+        sizes = {
+            stream: sum(part.path.stat().st_size for part in sources.parts(stream)) for stream in _COLUMNS
+        }
+        large = [stream for stream, size in sizes.items() if size >= max(1, from_bytes)]
+        for stream in large:
+            if sources.is_sealed(stream):
+                self._read(stream, sources.source(stream))
+        if len(self.scans) < len(large):  # what is put together another way may take more
+            self._connection.execute("RESET memory_limit")
 
-    def _read(self, stream: str, tables: StreamTables) -> None:
+    def _read(self, stream: str, source: Source) -> None:
         connection = self._connection
         connection.execute(f"SET memory_limit = '{MEMORY}'")
-        source = Sources(self._run, tables.scratch).source(stream)
         files = f"[{', '.join(text(escaped(file)) for file in source.files)}]"
-        copy = text(str(tables.scratch / f"{stream}.parquet"))
+        copy = text(str(self._scratch / f"{stream}.parquet"))
         selected = f"{_MORE[stream]} {', '.join(_COLUMNS[stream])}"
         if source.parquet:
             read = f"SELECT {selected} FROM read_parquet({files})"  # noqa: S608 - quoted

@@ -140,6 +140,8 @@ def hold_tasks(connection: duckdb.DuckDBPyConnection, run_id: str, until: int | 
     if others:
         attempts += _AND_OTHERS.format(others=attempts_of_one(run_id, _OTHERS))
     in_memory = dependent or superseded
+    if in_memory or others:
+        connection.execute("RESET memory_limit")  # these are put together in memory, however many they are
     hold_attempts(connection, until, attempts, file=None if in_memory else scratch / "held.parquet")
 
 
@@ -262,7 +264,7 @@ class HeldWork:
         rows = connection.execute("SELECT worker, sum(until - since) FROM at_work GROUP BY worker").fetchall()
         busy = {worker: int(time) for worker, time in rows}
         most = most_at_once(connection, "SELECT since, until FROM at_work")
-        return {**dict.fromkeys(ups, 0), **busy}, most
+        return {**dict.fromkeys(ups, 0), **busy}, most[0] if most is not None else 0
 
 
 _OCCUPIED = """

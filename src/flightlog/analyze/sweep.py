@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from flightlog.analyze.islands import merge
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -49,36 +51,12 @@ def lay_out(
         SELECT serves.component, held.began AS since, held.stopped AS until
         FROM held, (SELECT DISTINCT component FROM ups) AS serves WHERE held.began < held.stopped
     """
-    _islands(connection, "waiting", "spells")
-    _islands(connection, "astir", f"(SELECT component, since, until FROM waiting UNION ALL {busy})")  # noqa: S608 - ours
+    merge(connection, "waiting", "component", "FROM spells")
+    merge(connection, "astir", "component", f"SELECT component, since, until FROM waiting UNION ALL {busy}")  # noqa: S608 - ours
 
 
 def _said_ready(since: int, until: int, launches: list[tuple[int, int | None]]) -> bool:
     return not any(launched == since and (ready is None or ready >= until) for launched, ready in launches)
-
-
-def _islands(connection: duckdb.DuckDBPyConnection, name: str, source: str) -> None:
-    """A table of what the spells cover together, by component, with the time covered `before` each piece."""
-    connection.execute(
-        f"""
-        CREATE OR REPLACE TEMP TABLE {name} AS
-        WITH ordered AS (
-            SELECT component, since, until, max(until) OVER (
-                PARTITION BY component ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-            ) AS reached FROM {source}
-        ), begun AS ( -- what had been reached when the next piece began is where this one ends
-            SELECT component, since, lead(reached) OVER (PARTITION BY component ORDER BY since) AS until
-            FROM ordered WHERE reached IS NULL OR since > reached
-        ), merged AS (
-            SELECT begun.component, begun.since, coalesce(begun.until, last.until) AS until
-            FROM begun JOIN (SELECT component, max(until) AS until FROM ordered GROUP BY component) AS last
-                USING (component)
-        )
-        SELECT *, coalesce(sum(until - since) OVER (
-            PARTITION BY component ORDER BY since ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ), 0)::BIGINT AS before FROM merged
-        """  # noqa: S608 - both names are ours
-    )
 
 
 _PIECES = """
