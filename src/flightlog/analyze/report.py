@@ -105,7 +105,7 @@ def _report(
     }
     critical = critical_path(connection, window, startups) or critical_spans(connection, window)
     late = behind(connection, time)
-    facts = Facts(summary, time, critical, going_on, late, connection, _out_of_memory(run))
+    facts = Facts(summary, time, critical, going_on, late, connection, window, _out_of_memory(run))
     return Report(
         **{name: getattr(summary, name) for name in Summary.__struct_fields__},
         time=time,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 from msgspec import Struct
 
+from flightlog.analyze.moments import seconds
 from flightlog.units import format_percent
 
 if TYPE_CHECKING:
@@ -53,12 +54,17 @@ class Facts(NamedTuple):
     in_flight: list[InFlight]
     behind: list[Behind]
     connection: duckdb.DuckDBPyConnection
+    window: tuple[int | None, int | None]
+    """The run's start, and its end or last sign of life, in nanoseconds."""
     out_of_memory: Sequence[Bundle] = ()
 
     @property
     def total_s(self) -> float:
-        """All worker time, or the wall time."""
-        return self.shares.whole.total_s if self.shares is not None else 0.0
+        """All worker time, or the wall time; 0 where neither is known."""
+        if self.shares is not None:
+            return self.shares.whole.total_s
+        start, until = self.window
+        return seconds(max(0, until - start)) if start is not None and until is not None else 0.0
 
 
 class Symptom(Protocol):
@@ -69,31 +75,31 @@ class Symptom(Protocol):
         ...
 
 
-def matters(facts: Facts, seconds: float | None) -> bool:
+def matters(facts: Facts, lost_s: float | None) -> bool:
     """Whether so much time is worth a sentence."""
-    return seconds is not None and seconds >= LEAST_S and seconds >= LEAST_SHARE * facts.total_s > 0
+    return lost_s is not None and lost_s >= LEAST_S and lost_s >= LEAST_SHARE * facts.total_s > 0
 
 
-def share_of(facts: Facts, seconds: float | None) -> float | None:
+def share_of(facts: Facts, lost_s: float | None) -> float | None:
     """The part of all worker time; null where either is unknown.
 
     So it is where tasks ran side by side for longer than the whole: several seconds of them went into one of the clock.
     """
-    if seconds is None or facts.total_s <= 0 or seconds > facts.total_s * (1 + 1e-9):
+    if lost_s is None or facts.total_s <= 0 or lost_s > facts.total_s * (1 + 1e-9):
         return None
-    return min(1.0, seconds / facts.total_s)
+    return min(1.0, lost_s / facts.total_s)
 
 
-def cost_text(facts: Facts, seconds: float) -> str:
+def cost_text(facts: Facts, lost_s: float) -> str:
     """`1.9 worker-hours, 23% of this run,`; the time alone where the share cannot be said."""
     of = "worker-" if facts.shares is not None and facts.shares.basis == "workers" else ""
     number, unit = (
-        (seconds / 3600, "hours") if seconds >= 3600
-        else (seconds / 60, "minutes") if seconds >= 120
-        else (seconds, "seconds")
+        (lost_s / 3600, "hours") if lost_s >= 3600
+        else (lost_s / 60, "minutes") if lost_s >= 120
+        else (lost_s, "seconds")
     )  # fmt: skip
     text = f"{number:,.1f}" if number >= 0.95 else f"{number:.2g}"
-    share = share_of(facts, seconds)
+    share = share_of(facts, lost_s)
     return f"{text} {of}{unit}{'' if share is None else f', {format_percent(share)} of this run,'}"
 
 
