@@ -13,6 +13,8 @@ from flightlog.store import layout
 from flightlog.store.integrity import write_checksums
 
 NAMES, WORKERS = 20, 64
+HANDOVER_S = (5e-5, 1.5e-4)
+"""From the end of a task on a worker to the start of the next, at least and at most."""
 _START = datetime(2026, 5, 20, 3, 52, tzinfo=UTC)
 _SUBMITTED = (
     '{"event":"task_submitted","timestamp":"%s","writer":"w0000001","seq":%d,"task":"%s","task_id":"%s",'
@@ -64,7 +66,7 @@ def write_large_run(runs_dir: Path, tasks: int, *, seed: int = 1, token: str = "
             digest, scale = f"{n * 2654435761 % 2**64:016x}", dice.random()
             submitted = n * 1e-4
             slot = n % WORKERS
-            started = max(submitted, free[slot])
+            started = max(submitted, free[slot] + dice.uniform(*HANDOVER_S))
             duration = dice.lognormvariate(-3.0 + 0.05 * (n % NAMES), 0.6)
             ended = free[slot] = started + duration
             worker, queue_s = f"worker-{slot:02d}", started - submitted

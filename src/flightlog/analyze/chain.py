@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -26,25 +27,22 @@ class Step(NamedTuple):
     node: int | None
 
 
-class Chain:
-    """The attempts of one run by number, in order of their start, with what each of them waited for.
+OnChain = tuple[int, str, int, int, int | None, str | None, int, int | None]
+"""Number and name of an attempt on the chain, when it began and stopped, what it waited for until when, the launch of its
+worker where that was it, and when what the program had waited for stopped."""
+Startups = Mapping[str, Sequence[tuple[int, int]]]
+"""When workers were launched, and when they were ready."""
 
-    The table `bound` has a row for each attempt. It began after the last of these was over: `need`, the one that
-    ended last of the tasks it depends on and of its own earlier attempts; `before`, the last attempt on its worker,
-    if it was queued by then; `ready`, its worker's start-up, likewise; and `submitted`, by the program, which is
-    taken to have waited for `base`, the last attempt that had ended then.
-    """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, start: int, until: int, size: int) -> None:
+class Graph(ABC):
+    """The attempts of one run by number, and the chain through them, followed back from the one that ended last."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, start: int, until: int) -> None:
         self._connection = connection
         self._start, self._until = start, until
-        self.size = size
 
     def steps(self) -> list[Step]:
-        """The chain from the run's start to its end, in order and without a gap; instant steps are left out.
-
-        Fetches one number of every attempt, some 40 bytes each, and more of those on the chain alone.
-        """
+        """The chain from the run's start to its end, in order and without a gap; instant steps are left out."""
         found: list[Step] = []
         cursor = self._until
 
@@ -55,7 +53,7 @@ class Chain:
                 found.append(Step(kind, name, since, cursor, of))
             cursor = since
 
-        for node, name, began, stopped, moment, how, launched, base_stopped in self._links():
+        for node, name, began, stopped, moment, how, launched, base_stopped in self.links():
             step("program", AFTER if not found and cursor == self._until else BETWEEN, stopped)
             step("task", name, began, node)
             if moment is None:
@@ -68,8 +66,40 @@ class Chain:
         step("program", BEFORE, self._start)
         return found[::-1]
 
-    def _links(self) -> Iterator[tuple[int, str, int, int, int | None, str | None, int, int | None]]:
+    def describe(self, nodes: Sequence[int]) -> dict[int, tuple[str, str | None, dict[str, object] | None]]:
+        """Task id, worker and arguments of a few attempts."""
+        return {
+            n: (task_id, worker, _arguments(args)) for n, task_id, worker, args in self.about(list(nodes))
+        }
+
+    @abstractmethod
+    def links(self) -> Iterator[OnChain]:
         """The attempts on the chain, the last first."""
+
+    @abstractmethod
+    def about(self, nodes: list[int]) -> list[tuple[int, str, str | None, str | None]]:
+        """Number, task id, worker and arguments of these attempts."""
+
+
+class Chain(Graph):
+    """The attempts of one run by number, in order of their start, with what each of them waited for.
+
+    The table `bound` has a row for each attempt. It began after the last of these was over: `need`, the one that
+    ended last of the tasks it depends on and of its own earlier attempts; `before`, the last attempt on its worker,
+    if it was queued by then; `ready`, its worker's start-up, likewise; and `submitted`, by the program, which is
+    taken to have waited for `base`, the last attempt that had ended then.
+    """
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, start: int, until: int, startups: Startups
+    ) -> None:
+        super().__init__(connection, start, until)
+        lay_out_startups(connection, startups)
+        connection.execute(_NODES)
+        connection.execute(_BOUND, {"start": start})
+
+    def links(self) -> Iterator[OnChain]:
+        """The attempts on the chain, the last first. Fetches one number of every attempt, some 40 bytes each."""
         [(last, previous)] = self._connection.execute(
             """
             SELECT (SELECT n FROM bound ORDER BY stopped DESC, n LIMIT 1), list(previous ORDER BY n) FROM bound
@@ -111,17 +141,16 @@ class Chain:
         ]
         return Replay(columns, needs, names)
 
-    def describe(self, nodes: Sequence[int]) -> dict[int, tuple[str, str | None, dict[str, object] | None]]:
-        """Task id, worker and arguments of a few attempts."""
-        rows = self._connection.execute(
+    def about(self, nodes: list[int]) -> list[tuple[int, str, str | None, str | None]]:
+        """Number, task id, worker and arguments of these attempts."""
+        return self._connection.execute(
             """
             SELECT nodes.n, task_id, nodes.worker_name, held.args
             FROM (SELECT * FROM nodes WHERE n IN (SELECT unnest($1::BIGINT[]))) AS nodes
                 JOIN held USING (task_id, attempt)
             """,
-            [list(nodes)],
+            [nodes],
         ).fetchall()
-        return {n: (task_id, worker, _arguments(args)) for n, task_id, worker, args in rows}
 
 
 class Replay:
@@ -170,13 +199,8 @@ def _arguments(text: str | None) -> dict[str, object] | None:
     return found if isinstance(found, dict) else None
 
 
-def read_chain(
-    connection: duckdb.DuckDBPyConnection,
-    start: int,
-    until: int,
-    startups: Mapping[str, Sequence[tuple[int, int]]],
-) -> Chain | None:
-    """The graph of one run's attempts, from its `held` table; None where none ran. `startups` are launch and ready."""
+def lay_out_startups(connection: duckdb.DuckDBPyConnection, startups: Startups) -> None:
+    """Make the table `startups`."""
     rows = [(worker, *one) for worker, known in startups.items() for one in known]
     columns: list[list[object]] = [list(column) for column in zip(*rows, strict=True)] or [[]] * 3
     connection.execute(
@@ -186,10 +210,6 @@ def read_chain(
         """,
         columns,
     )
-    connection.execute(_NODES)
-    connection.execute(_BOUND, {"start": start})
-    [(size,)] = connection.execute("SELECT count(*) FROM bound").fetchall()
-    return Chain(connection, start, until, size) if size else None
 
 
 _NODES = """
@@ -255,7 +275,8 @@ WITH instants AS (
         LEFT JOIN (
             SELECT late.n AS late, ended.n, ended.stopped
             FROM (SELECT * FROM nodes WHERE submitted >= (SELECT min(stopped) FROM nodes)) AS late
-                ASOF JOIN (SELECT n, stopped FROM nodes) AS ended ON late.submitted >= ended.stopped
+                ASOF JOIN (SELECT min(n) AS n, stopped FROM nodes GROUP BY stopped) AS ended
+                ON late.submitted >= ended.stopped
         ) AS ended ON ended.late = nodes.n
 )
 SELECT *, greatest(need_stopped, before_stopped, ready, submitted) AS moment,

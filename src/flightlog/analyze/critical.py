@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct
 
-from flightlog.analyze.chain import Kind, Step, read_chain
+from flightlog.analyze.chain import Chain, Kind, Startups, Step
 from flightlog.analyze.moments import seconds, timestamp_of
+from flightlog.analyze.turns import ChainInTurn, none_depends
 from flightlog.events.base import Json
 
 if TYPE_CHECKING:
@@ -76,19 +77,25 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
 def critical_path(
     connection: duckdb.DuckDBPyConnection,
     window: tuple[int | None, int | None],
-    startups: Mapping[str, Sequence[tuple[int, int]]],
+    startups: Startups,
+    *,
+    in_turn: bool = False,
+    replayed: int = REPLAYED,
 ) -> CriticalPath | None:
     """The chain through one run's tasks, from its `held` table; None where no attempt ran or no time passed.
 
-    `startups` are the launch and ready moments of workers. Fetches one number of every attempt, and a few more of
-    those on the chain; of all where there are at most `REPLAYED`.
+    `in_turn` says that there is a table `turns`, too. Fetches a few numbers of the attempts on the chain; of all where
+    there are at most `replayed`.
     """
     start, until = window
     if start is None or until is None or until <= start:
         return None
-    chain = read_chain(connection, start, until, startups)
-    if chain is None:
+    [(size,)] = connection.execute("SELECT count(*) FROM held WHERE began IS NOT NULL").fetchall()
+    if not size:
         return None
+    few = size <= replayed
+    one_by_one = in_turn and not few and none_depends(connection)
+    chain = (ChainInTurn if one_by_one else Chain)(connection, start, until, startups)
     steps = chain.steps()
     parts: dict[tuple[Kind, str], list[int]] = {}
     for step in steps:
@@ -99,7 +106,7 @@ def critical_path(
     longest = sorted(steps, key=lambda step: (step.since - step.until, step.since))[:LONGEST]
     saves: dict[tuple[Kind, str], int] = {}
     alone: dict[int, int] = {}
-    if chain.size <= REPLAYED:
+    if few and isinstance(chain, Chain):
         replay = chain.replayed()
         names = [key for key, _ in ordered if key[0] == "task"][:ANSWERS]
         saves = {key: replay.saved(name=key[1]) for key in names}

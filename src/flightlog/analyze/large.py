@@ -14,6 +14,7 @@ import msgspec
 from flightlog.analyze.held import COLUMNS_BESIDE
 from flightlog.analyze.large_spans import are_regular, read_spans, span_summary
 from flightlog.analyze.large_tasks import HeldWork, hold_tasks, pair_up, task_summary
+from flightlog.analyze.turns import take_turns
 from flightlog.events import TaskFailed
 from flightlog.events.columns import columns
 from flightlog.store.columns_found import LONGEST_LINE_BYTES, READ, escaped, text
@@ -57,6 +58,8 @@ class LargeStreams:
         self._run, self._connection, self._scratch = run, tables.connection, tables.scratch
         self.scans: dict[str, Scan] = {}
         """How complete each is."""
+        self.in_turn = False
+        """Whether attempts took turns on each worker, and there is a table `turns`; known once `tasks` was asked."""
         sources = Sources(run, tables.scratch)
         sizes = {
             stream: sum(part.path.stat().st_size for part in sources.parts(stream)) for stream in _COLUMNS
@@ -129,7 +132,8 @@ class LargeStreams:
     def tasks(self, until: int | None) -> tuple[TaskSummary, HeldWork]:
         """What became of the tasks, and what the workers had to do; makes the table `held`."""
         hold_tasks(self._connection, self._run.run_id, until, self._scratch)
-        return task_summary(self._connection, until), HeldWork(self._connection)
+        self.in_turn = take_turns(self._connection)
+        return task_summary(self._connection, until), HeldWork(self._connection, self.in_turn)
 
     def spans(self) -> SpanSummary:
         """Where the time of spans went; makes the table `timed`."""

@@ -225,8 +225,8 @@ def _flying(connection: duckdb.DuckDBPyConnection, until: int | None) -> list[An
 class HeldWork:
     """What the workers had to do, from `held`, `flying` and `tasks_read`."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
-        self._connection = connection
+    def __init__(self, connection: duckdb.DuckDBPyConnection, in_turn: bool) -> None:
+        self._connection, self._in_turn = connection, in_turn
         rows = connection.execute(
             """
             SELECT worker, count(*), list(duration_s) FILTER (kind = 5 AND duration_s IS NOT NULL)
@@ -260,7 +260,7 @@ class HeldWork:
             """,
             columns,
         )
-        connection.execute(_AT_WORK)
+        connection.execute(_AT_WORK.format(since="since" if self._in_turn else _SINCE))
         rows = connection.execute("SELECT worker, sum(until - since) FROM at_work GROUP BY worker").fetchall()
         busy = {worker: int(time) for worker, time in rows}
         most = most_at_once(connection, "SELECT since, until FROM at_work")
@@ -273,12 +273,14 @@ WHERE worker IS NOT NULL AND began IS NOT NULL AND stopped IS NOT NULL
 """
 
 
+_SINCE = """greatest(since, coalesce(max(until) OVER (
+    PARTITION BY worker ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+), since))"""
+
 _AT_WORK = f"""
 CREATE OR REPLACE TEMP TABLE at_work AS
 SELECT worker, since, until FROM (
-    SELECT worker, until, greatest(since, coalesce(max(until) OVER (
-        PARTITION BY worker ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-    ), since)) AS since
+    SELECT worker, until, {{since}} AS since
     FROM (
         SELECT worker, greatest(held.since, lives.since) AS since, least(held.until, lives.until) AS until
         FROM ({_OCCUPIED}) AS held JOIN lives USING (worker)

@@ -103,7 +103,9 @@ def _report(
         name: [(launched, ready) for launched, ready in launches if ready is not None]
         for name, launches in workers.launches().items()
     }
-    critical = critical_path(connection, window, startups) or critical_spans(connection, window)
+    critical = critical_path(connection, window, startups, in_turn=large.in_turn) or critical_spans(
+        connection, window
+    )
     late = behind(connection, time)
     facts = Facts(summary, time, critical, going_on, late, connection, window, _out_of_memory(run))
     return Report(

@@ -133,19 +133,52 @@ SELECT coalesce(bool_or(crossing), false), coalesce(bool_or(crossing AND kinds >
 """
 
 
+_MARKS = """
+CREATE OR REPLACE TEMP TABLE marks AS
+WITH steps AS (
+    SELECT component, since AS moment, 1 AS queued, 0 AS astir FROM waiting
+    UNION ALL SELECT component, until, -1, 0 FROM waiting
+    UNION ALL SELECT component, since, 0, 1 FROM astir
+    UNION ALL SELECT component, until, 0, -1 FROM astir
+), slopes AS (
+    SELECT component, moment, sum(sum(queued)) OVER earlier AS queued, sum(sum(astir)) OVER earlier AS astir,
+        lag(moment) OVER earlier AS before
+    FROM steps GROUP BY component, moment WINDOW earlier AS (PARTITION BY component ORDER BY moment)
+), rises AS (
+    SELECT *, (moment - before) * lag(queued) OVER earlier AS queued_for, (moment - before) * lag(astir) OVER earlier AS astir_for
+    FROM slopes WINDOW earlier AS (PARTITION BY component ORDER BY moment)
+)
+SELECT component, moment, CAST(queued AS BIGINT) AS queued, CAST(astir AS BIGINT) AS astir,
+    CAST(coalesce(sum(queued_for) OVER earlier, 0) AS BIGINT) AS queued_until,
+    CAST(coalesce(sum(astir_for) OVER earlier, 0) AS BIGINT) AS astir_until,
+    coalesce(lead(moment) OVER earlier, 9223372036854775807) AS next
+FROM rises WINDOW earlier AS (PARTITION BY component ORDER BY moment)
+"""
+"""Where `waiting` or `astir` begin or end: whether they go on from there, and how long they have been until then."""
+FEW_MARKS = 16
+"""So many are tried one by one; more are looked up in order."""
+
 _MEASURED = """
 CREATE OR REPLACE TEMP TABLE measured AS
-SELECT gaps.lane, gaps.since, gaps.until,
-    q1.before + least(gaps.until, q1.until) - q1.since AS q_until,
-    q0.before + least(gaps.since, q0.until) - q0.since AS q_since,
-    a1.before + least(gaps.until, a1.until) - a1.since AS a_until,
-    a0.before + least(gaps.since, a0.until) - a0.since AS a_since,
-FROM (SELECT lane, component, since, until FROM gaps WHERE ready AND since < until) AS gaps
-    ASOF LEFT JOIN waiting AS q1 ON gaps.component = q1.component AND gaps.until >= q1.since
-    ASOF LEFT JOIN waiting AS q0 ON gaps.component = q0.component AND gaps.since >= q0.since
-    ASOF LEFT JOIN astir AS a1 ON gaps.component = a1.component AND gaps.until >= a1.since
-    ASOF LEFT JOIN astir AS a0 ON gaps.component = a0.component AND gaps.since >= a0.since
+WITH free AS MATERIALIZED (
+    SELECT gaps.lane, gaps.component, gaps.since, gaps.until, marks.moment, marks.queued, marks.astir,
+        marks.queued_until + marks.queued * (gaps.until - marks.moment) AS queued_by,
+        marks.astir_until + marks.astir * (gaps.until - marks.moment) AS astir_by
+    FROM (SELECT lane, component, since, until FROM gaps WHERE ready AND since < until) AS gaps {join}
+)
+SELECT lane, since, until, coalesce(queued, 0) * (until - since) AS queued, coalesce(astir, 0) * (until - since) AS astir
+FROM free WHERE coalesce(moment <= since, true) -- nothing began or ended in it
+UNION ALL
+SELECT free.lane, free.since, free.until,
+    free.queued_by - coalesce(marks.queued_until + marks.queued * (free.since - marks.moment), 0),
+    free.astir_by - coalesce(marks.astir_until + marks.astir * (free.since - marks.moment), 0)
+FROM (SELECT * FROM free WHERE moment > since) AS free
+    ASOF LEFT JOIN marks ON free.component = marks.component AND free.since >= marks.moment
 """
+_ONE_BY_ONE = (
+    "LEFT JOIN marks ON gaps.component = marks.component AND gaps.until >= moment AND gaps.until < next"
+)
+_IN_ORDER = "ASOF LEFT JOIN marks ON gaps.component = marks.component AND gaps.until >= marks.moment"
 
 _BY_WORKER = """
 WITH busy AS (
@@ -153,9 +186,7 @@ WITH busy AS (
         sum(CASE WHEN ready THEN 0 ELSE until - since END) AS unready, count(*) FILTER (attempt) AS attempts
     FROM gaps GROUP BY lane
 ), free AS (
-    SELECT lane, sum(coalesce(q_until, 0) - coalesce(q_since, 0)) AS queued,
-        sum(coalesce(a_until, 0) - coalesce(a_since, 0)) AS astir
-    FROM measured GROUP BY lane
+    SELECT lane, sum(queued) AS queued, sum(astir) AS astir FROM measured GROUP BY lane
 )
 SELECT ups.worker, sum(n_0), sum(n_1), sum(n_2), sum(n_3), sum(n_busy), sum(unready), coalesce(sum(queued), 0),
     coalesce(sum(astir), 0), sum(attempts)
@@ -167,7 +198,7 @@ def sweep(connection: duckdb.DuckDBPyConnection, *, wall: bool) -> dict[str, tup
     """Nanoseconds of each worker: transfer, up to run, to unfinished, to failed; busy; unready; queued; astir; attempts.
 
     One sort by worker finds the time covered by each layer and those before it, and the gaps between pieces;
-    looking up both ends of a gap in `waiting` and `astir` gives how much of it these cover. Workers that take
+    looking up both ends of a gap in `marks` gives how much of it `waiting` and `astir` cover. Workers that take
     one task at a time need no more than the piece before each, and those on which all tasks ended alike no more
     than what was reached before it: both are much cheaper, and tried first.
     """
@@ -180,5 +211,7 @@ def sweep(connection: duckdb.DuckDBPyConnection, *, wall: bool) -> dict[str, tup
         way = _SIDE_BY_SIDE if of_several_kinds else _OF_ONE_KIND
         connection.execute(way)
     connection.execute(_GAPS.format(lengths=_lengths(way)))
-    connection.execute(_MEASURED)
+    connection.execute(_MARKS)
+    [(marks,)] = connection.execute("SELECT count(*) FROM marks").fetchall()
+    connection.execute(_MEASURED.format(join=_ONE_BY_ONE if marks <= FEW_MARKS else _IN_ORDER))
     return {name: tuple(map(int, rest)) for name, *rest in connection.execute(_BY_WORKER).fetchall()}

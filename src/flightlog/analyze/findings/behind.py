@@ -13,8 +13,7 @@ if TYPE_CHECKING:
 
 _BEHIND = """
 WITH idle AS (
-    SELECT lane, since, until, coalesce(a_until, 0) - coalesce(a_since, 0) - coalesce(q_until, 0) + coalesce(q_since, 0) AS ns
-    FROM measured
+    SELECT lane, since, until, astir - queued AS ns FROM measured
 ), gap AS (
     SELECT row_number() OVER () AS id, ups.worker, idle.since, idle.until, idle.ns
     FROM idle JOIN ups USING (lane) WHERE ns > 0
