@@ -13,7 +13,7 @@ import msgspec
 
 from flightlog.analyze.held import COLUMNS_BESIDE
 from flightlog.analyze.large_spans import are_regular, read_spans, span_summary
-from flightlog.analyze.large_tasks import HeldWork, hold_tasks, pair_up, task_summary
+from flightlog.analyze.large_tasks import HeldWork, hold_tasks, hold_views, pair_up, task_summary
 from flightlog.analyze.turns import take_turns
 from flightlog.events import TaskFailed
 from flightlog.events.columns import columns
@@ -54,7 +54,10 @@ class LargeStreams:
     Their events are in the connection's views `tasks_read` and `spans_read`.
     """
 
-    def __init__(self, run: Run, tables: StreamTables, from_bytes: int = LARGE_BYTES) -> None:
+    def __init__(
+        self, run: Run, tables: StreamTables, from_bytes: int = LARGE_BYTES, *, counted: bool = False
+    ) -> None:
+        """Read them, but for those of a run that was `counted`: of that, what is stored is enough."""
         self._run, self._connection, self._scratch = run, tables.connection, tables.scratch
         self.scans: dict[str, Scan] = {}
         """How complete each is."""
@@ -65,10 +68,13 @@ class LargeStreams:
             stream: sum(part.path.stat().st_size for part in sources.parts(stream)) for stream in _COLUMNS
         }
         large = [stream for stream, size in sizes.items() if size >= max(1, from_bytes)]
-        for stream in large:
+        self.held: set[str] = set()
+        """The streams whose tables `held` and `timed` are there."""
+        self._stored = counted and "tasks" in large
+        for stream in large if not counted else ():
             if sources.is_sealed(stream):
                 self._read(stream, sources.source(stream))
-        if len(self.scans) < len(large):  # what is put together another way may take more
+        if len(self.scans) < len(large) and not counted:  # what is put together another way may take more
             self._connection.execute("RESET memory_limit")
 
     def _read(self, stream: str, source: Source) -> None:
@@ -133,11 +139,24 @@ class LargeStreams:
         """What became of the tasks, and what the workers had to do; makes the table `held`."""
         hold_tasks(self._connection, self._run.run_id, until, self._scratch)
         self.in_turn = take_turns(self._connection)
+        self.held.add("tasks")
         return task_summary(self._connection, until), HeldWork(self._connection, self.in_turn)
+
+    def hold_stored(self, until: int | None) -> None:
+        """Make the table `held` of the attempts that are stored, where they are many; nothing is counted."""
+        if not self._stored:
+            return
+        self._connection.execute(f"SET memory_limit = '{MEMORY}'")
+        if hold_views(self._connection, until, self._scratch):
+            self.in_turn = take_turns(self._connection)
+            self.held.add("tasks")
+        else:
+            self._connection.execute("RESET memory_limit")
 
     def spans(self) -> SpanSummary:
         """Where the time of spans went; makes the table `timed`."""
         read_spans(self._connection, self._run.info.span_id)
+        self.held.add("spans")
         return span_summary(self._connection)
 
 

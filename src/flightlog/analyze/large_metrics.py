@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flightlog.analyze.metrics import LARGEST, MetricTally
+from flightlog.analyze.large_figures import exact_total, total_of
+from flightlog.analyze.metrics import LARGEST, MetricTally, metric_stats
 
 if TYPE_CHECKING:
     import duckdb
@@ -63,10 +64,14 @@ def metrics_by_owner(connection: duckdb.DuckDBPyConnection, rows: str) -> dict[s
     }
     found: dict[str, MetricTally] = {}
     answer = connection.execute(
-        f"SELECT owner, name, list(number) FROM metric_values WHERE {counts} GROUP BY owner, name"  # noqa: S608 - a number
+        f"""
+        SELECT owner, name, min(number), max(number), {exact_total("number", counts)}
+        FROM metric_values WHERE {counts} GROUP BY owner, name
+        """  # noqa: S608 - ours
     )
     while row := answer.fetchone():
-        owner, name, values = row
-        found.setdefault(owner, MetricTally()).put(name, values, last[owner, name])
+        owner, name, low, high, count, *total = row
+        stats = metric_stats(count, total_of(*total), low, high, last[owner, name])
+        found.setdefault(owner, MetricTally()).put(name, stats)
     connection.execute("DROP TABLE metric_values")
     return found

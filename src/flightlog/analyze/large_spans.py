@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING
 
+from flightlog.analyze.distribution import Distribution
 from flightlog.analyze.held import MACROS
 from flightlog.analyze.islands import merge
+from flightlog.analyze.large_figures import exact_total, ordered, picked, spread_of
 from flightlog.analyze.large_metrics import metrics_by_owner
 from flightlog.analyze.moments import seconds
 from flightlog.analyze.spans import SpanNameTally, SpanSummary, listed_names
@@ -57,22 +58,37 @@ def read_spans(connection: duckdb.DuckDBPyConnection, root: str) -> None:
     connection.execute(_TIMED, {"root": root})
 
 
+class _CountedName(SpanNameTally):
+    """The tally of a name whose durations were counted in their table."""
+
+    durations_spread = Distribution()
+
+    def spread(self) -> Distribution:
+        """Of all durations."""
+        return self.durations_spread
+
+
 def span_summary(connection: duckdb.DuckDBPyConnection) -> SpanSummary:
     """All spans, from `timed` and `spans_read`."""
-    names: dict[str, SpanNameTally] = {}
+    names: dict[str, _CountedName] = {}
     answer = connection.execute(
         """
         SELECT name, count(*), count(*) FILTER (status = 'error'), coalesce(sum(own), 0) FROM timed GROUP BY name
         """
     )
     for name, count, errors, own in answer.fetchall():
-        tally = names[name] = SpanNameTally()
+        tally = names[name] = _CountedName()
         tally.count, tally.errors, tally.own = count, errors, int(own)
     answer = connection.execute(
-        "SELECT name, list(duration_s ORDER BY duration_s) FROM spans_read WHERE duration_s IS NOT NULL GROUP BY name"
+        f"""
+        SELECT name, {picked("durations")}, * EXCLUDE (name, durations) FROM (
+            SELECT name, {ordered("duration_s", "true")} AS durations, {exact_total("duration_s", "true")}
+            FROM spans_read WHERE duration_s IS NOT NULL GROUP BY name
+        )
+        """  # noqa: S608 - constants
     )
     while row := answer.fetchone():
-        names[row[0]].durations = array("d", row[1])
+        names[row[0]].durations_spread = spread_of(*row[1:])
     measured = metrics_by_owner(
         connection, 'SELECT name AS owner, metrics, "timestamp", writer, seq FROM spans_read'
     )

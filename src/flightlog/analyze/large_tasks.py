@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flightlog.analyze.distribution import distribution, exact_sum
+from flightlog.analyze.distribution import Distribution
 from flightlog.analyze.held import hold_attempts
 from flightlog.analyze.islands import most_at_once
+from flightlog.analyze.large_figures import exact_total, ordered, picked, spread_of, total_of
 from flightlog.analyze.large_metrics import metrics_by_owner
 from flightlog.analyze.tasks import (
     IN_FLIGHT,
@@ -83,22 +83,35 @@ _OTHERS = """(
     FROM tasks_read SEMI JOIN (SELECT task_id, attempt FROM paired WHERE NOT regular) USING (task_id, attempt)
 )"""
 
-_BY_NAME = """
-SELECT task,
-    count(*) FILTER (kind = 1), count(*) FILTER (kind = 5), count(*) FILTER (kind = 7), count(*) FILTER (kind = 4),
-    list(duration_s ORDER BY duration_s) FILTER (kind = 5 AND duration_s IS NOT NULL),
-    list(duration_s) FILTER (kind > 5 AND duration_s IS NOT NULL),
-    list(cpu_s) FILTER (cpu_s IS NOT NULL),
-    list(DISTINCT coalesce(nullif(cpu_scope, ''), 'unknown')) FILTER (cpu_s IS NOT NULL),
-    max(peak_rss_bytes),
-    list(DISTINCT coalesce(nullif(rss_scope, ''), 'unknown')) FILTER (peak_rss_bytes IS NOT NULL),
-    sum(read_bytes), sum(write_bytes),
-    max(gpu_peak_bytes),
-    list(DISTINCT coalesce(nullif(gpu_memory_scope, ''), 'unknown')) FILTER (gpu_peak_bytes IS NOT NULL),
-    list(gpu_s) FILTER (gpu_s IS NOT NULL),
-    list(DISTINCT coalesce(nullif(gpu_scope, ''), 'unknown')) FILTER (gpu_s IS NOT NULL)
-FROM tasks_read WHERE kind NOT IN (2, 3) GROUP BY task
-"""
+_DONE, _NOT_DONE = "kind = 5 AND duration_s IS NOT NULL", "kind > 5 AND duration_s IS NOT NULL"
+
+_BY_NAME = f"""
+SELECT * EXCLUDE (durations), {picked("durations")} FROM (
+    SELECT task,
+        count(*) FILTER (kind = 1), count(*) FILTER (kind = 5), count(*) FILTER (kind = 7), count(*) FILTER (kind = 4),
+        list(DISTINCT coalesce(nullif(cpu_scope, ''), 'unknown')) FILTER (cpu_s IS NOT NULL),
+        max(peak_rss_bytes),
+        list(DISTINCT coalesce(nullif(rss_scope, ''), 'unknown')) FILTER (peak_rss_bytes IS NOT NULL),
+        sum(read_bytes), sum(write_bytes),
+        max(gpu_peak_bytes),
+        list(DISTINCT coalesce(nullif(gpu_memory_scope, ''), 'unknown')) FILTER (gpu_peak_bytes IS NOT NULL),
+        list(DISTINCT coalesce(nullif(gpu_scope, ''), 'unknown')) FILTER (gpu_s IS NOT NULL),
+        {exact_total("duration_s", _DONE)},
+        {exact_total("duration_s", _NOT_DONE)},
+        {exact_total("cpu_s", "cpu_s IS NOT NULL")},
+        {exact_total("gpu_s", "gpu_s IS NOT NULL")},
+        {ordered("duration_s", _DONE)} AS durations
+    FROM tasks_read WHERE kind NOT IN (2, 3) GROUP BY task
+)
+"""  # noqa: S608 - constants
+
+_ALL_NAMES = f"""
+SELECT {picked("durations")}, * EXCLUDE (durations) FROM (
+    SELECT {ordered("duration_s", _DONE)} AS durations, {exact_total("duration_s", _DONE)},
+        {exact_total("duration_s", _NOT_DONE)}
+    FROM tasks_read WHERE kind >= 5
+)
+"""  # noqa: S608 - constants
 
 _FLYING = """
 CREATE OR REPLACE TEMP TABLE flying AS
@@ -145,42 +158,89 @@ def hold_tasks(connection: duckdb.DuckDBPyConnection, run_id: str, until: int | 
     hold_attempts(connection, until, attempts, file=None if in_memory else scratch / "held.parquet")
 
 
+def hold_views(connection: duckdb.DuckDBPyConnection, until: int | None, scratch: Path) -> bool:
+    """Make the table `held` of the view `attempts`, in the folder `scratch`; not where some wait for others."""
+    [(entangled,)] = connection.execute(
+        """
+        SELECT coalesce(bool_or(len(depends_on) > 0), false)
+            OR (coalesce(bool_or(state = 'pending'), false) AND max(attempt) > 1)
+        FROM attempts
+        """
+    ).fetchall()
+    if not entangled:
+        hold_attempts(connection, until, "FROM attempts", file=scratch / "held.parquet")
+    return not entangled
+
+
 def task_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> TaskSummary:
     """All tasks, from `tasks_read`, `paired` and `held`."""
     names = _by_name(connection)
+    [(durations, *ends)] = connection.execute(_ALL_NAMES).fetchall()
     connection.execute(_FLYING)
     for column, sql in (
         ("running", "SELECT task, count(*) FROM flying GROUP BY task"),
         ("failed", "SELECT task, count(*) FROM held WHERE state = 'failed' AND NOT retried GROUP BY task"),
     ):
         for task, number in connection.execute(sql).fetchall():
-            setattr(names.setdefault(task, TaskNameTally()), column, number)
-    [(queued,)] = connection.execute(
-        "SELECT list(queue_s ORDER BY queue_s) FROM held WHERE state <> 'pending' AND queue_s IS NOT NULL"
+            setattr(names.setdefault(task, CountedName()), column, number)
+    known = "state <> 'pending' AND queue_s IS NOT NULL"
+    [(picks, *total)] = connection.execute(
+        f"""
+        SELECT {picked("queued")}, * EXCLUDE (queued) FROM (
+            SELECT {ordered("queue_s", known)} AS queued, {exact_total("queue_s", known)} FROM held
+        )
+        """  # noqa: S608 - constants
     ).fetchall()
-    spread = distribution(queued or ())
-    del queued
     [(pending,)] = connection.execute(_PENDING).fetchall()
     return summary_of(
-        names, pending=pending, queue_s=spread, slowest=_slowest(connection), in_flight=_flying(connection, until)
+        names, pending=pending, queue_s=spread_of(picks, *total), duration_s=spread_of(durations, *ends[:3]),
+        failed_s=total_of(*ends[4:]), slowest=_slowest(connection), in_flight=_flying(connection, until),
     )  # fmt: skip
+
+
+class CountedName(TaskNameTally):
+    """The tally of a name whose values were counted in their table."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.durations_spread = Distribution()
+        self.sums: tuple[float, float | None, float | None] = (0.0, None, None)
+
+    def spread(self) -> Distribution:
+        """Of the durations of completed ones."""
+        return self.durations_spread
+
+    def lost_s(self) -> float:
+        """The durations of those that did not complete."""
+        return self.sums[0]
+
+    def cpu_s(self) -> float | None:
+        """Of all attempts that know it."""
+        return self.sums[1]
+
+    def gpu_s(self) -> float | None:
+        """Of all attempts that know it."""
+        return self.sums[2]
 
 
 def _by_name(connection: duckdb.DuckDBPyConnection) -> dict[str, TaskNameTally]:
     names: dict[str, TaskNameTally] = {}
     answer = connection.execute(_BY_NAME)
     while row := answer.fetchone():
-        name = names[row[0]] = TaskNameTally()
+        name = names[row[0]] = CountedName()
         name.submitted, name.completed, name.cancelled, name.retried = row[1:5]
-        name.durations, name.lost, name.cpu = (array("d", values or ()) for values in row[5:8])
-        name.cpu_scopes.update(row[8] or ())
-        name.peak = None if row[9] is None else max(0, row[9])
-        name.rss_scopes.update(row[10] or ())
-        name.read, name.write = (None if number is None else int(number) for number in row[11:13])
-        name.gpu_peak = None if row[13] is None else max(0, row[13])
-        name.gpu_memory_scopes.update(row[14] or ())
-        name.gpu = array("d", row[15] or ())
-        name.gpu_scopes.update(row[16] or ())
+        name.cpu_scopes.update(row[5] or ())
+        name.peak = None if row[6] is None else max(0, row[6])
+        name.rss_scopes.update(row[7] or ())
+        name.read, name.write = (None if number is None else int(number) for number in row[8:10])
+        name.gpu_peak = None if row[10] is None else max(0, row[10])
+        name.gpu_memory_scopes.update(row[11] or ())
+        name.gpu_scopes.update(row[12] or ())
+        done, lost, cpu, gpu = row[13:16], row[16:19], row[19:22], row[22:25]
+        name.durations_spread = spread_of(row[25], *done)
+        name.sums = (
+            total_of(*lost[1:]), total_of(*cpu[1:]) if cpu[0] else None, total_of(*gpu[1:]) if gpu[0] else None
+        )  # fmt: skip
     measured = metrics_by_owner(
         connection, 'SELECT task AS owner, metrics, "timestamp", writer, seq FROM tasks_read WHERE kind >= 5'
     )
@@ -228,13 +288,13 @@ class HeldWork:
     def __init__(self, connection: duckdb.DuckDBPyConnection, in_turn: bool) -> None:
         self._connection, self._in_turn = connection, in_turn
         rows = connection.execute(
-            """
-            SELECT worker, count(*), list(duration_s) FILTER (kind = 5 AND duration_s IS NOT NULL)
-            FROM tasks_read WHERE kind >= 5 AND worker IS NOT NULL GROUP BY worker
-            """
+            "SELECT worker, count(*) FROM tasks_read WHERE kind >= 5 AND worker IS NOT NULL GROUP BY worker"
         ).fetchall()
-        self.attempts = {worker: number for worker, number, _ in rows}
-        self.completed_s = exact_sum(second for _, _, seconds in rows for second in seconds or ())
+        self.attempts: dict[str, int] = dict(rows)
+        [done] = connection.execute(
+            f"SELECT {exact_total('duration_s', _DONE)} FROM tasks_read WHERE worker IS NOT NULL"  # noqa: S608 - constants
+        ).fetchall()
+        self.completed_s = total_of(*done[1:])
         for worker, number in connection.execute(
             "SELECT worker, count(*) FROM flying WHERE worker IS NOT NULL GROUP BY worker"
         ).fetchall():

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
-from flightlog.analyze.distribution import exact_sum
+from flightlog.analyze.distribution import exact_sum, mean_of
 from flightlog.events import Metric
 
 LARGEST = 1.7e308
@@ -31,10 +31,10 @@ class Series:
 
     __slots__ = ("_last", "_order", "_values")
 
-    def __init__(self, values: Iterable[float] = (), last: float = 0.0) -> None:
-        self._values = array("d", values)
+    def __init__(self) -> None:
+        self._values = array("d")
         self._order: tuple[str, str, int, int] = ("", "", -2, 0)
-        self._last = last
+        self._last = 0.0
 
     def add(self, value: float, order: tuple[str, str, int, int]) -> None:
         """Take a value; `order` is when and by whom it was measured, and its place in that line."""
@@ -44,21 +44,24 @@ class Series:
 
     def stats(self) -> MetricStats:
         """What there is to say of the values, of which there must be one."""
-        total = exact_sum(self._values)
-        low, high = min(self._values), max(self._values)
-        mean = min(max(total / len(self._values), low), high)
-        return MetricStats(
-            count=len(self._values), sum=total, mean=mean, min=low, max=high, last=self._last
-        )  # fmt: skip
+        values = self._values
+        return metric_stats(len(values), exact_sum(values), min(values), max(values), self._last)
+
+
+def metric_stats(count: int, total: float, low: float, high: float, last: float) -> MetricStats:
+    """What there is to say of so many values, of which there is one at least."""
+    mean = mean_of(count, total, low, high)
+    return MetricStats(count=count, sum=total, mean=mean, min=low, max=high, last=last)
 
 
 class MetricTally:
     """Metrics by name; values that are no numbers a float can hold are passed over."""
 
-    __slots__ = ("_series",)
+    __slots__ = ("_counted", "_series")
 
     def __init__(self) -> None:
         self._series: dict[str, Series] = {}
+        self._counted: dict[str, MetricStats] = {}
 
     def add(self, event: Metric) -> None:
         """Take one value of a series recorded on its own."""
@@ -76,10 +79,11 @@ class MetricTally:
                     series = self._series[name] = Series()
                 series.add(float(value), (*order, place))
 
-    def put(self, name: str, values: Iterable[float], last: float) -> None:
-        """Take all values of a metric that has none yet, and the latest of them."""
-        self._series[name] = Series(values, last)
+    def put(self, name: str, counted: MetricStats) -> None:
+        """Take a metric whose values were counted elsewhere, all of them."""
+        self._counted[name] = counted
 
     def stats(self) -> dict[str, MetricStats]:
         """The metrics by name, in order."""
-        return {name: self._series[name].stats() for name in sorted(self._series)}
+        found = self._counted | {name: series.stats() for name, series in self._series.items()}
+        return {name: found[name] for name in sorted(found)}

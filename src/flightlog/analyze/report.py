@@ -17,6 +17,7 @@ from flightlog.analyze.failure_groups import FailureCause, failure_groups
 from flightlog.analyze.findings import Facts, Finding, find
 from flightlog.analyze.findings.behind import behind
 from flightlog.analyze.held import hold
+from flightlog.analyze.kept import kept_summary
 from flightlog.analyze.large import LARGE_BYTES, LargeStreams
 from flightlog.analyze.moments import moment
 from flightlog.analyze.shares import Shares, shares
@@ -79,25 +80,27 @@ def report_on(
     or more are read another way, with the same result.
     """
     with open_all([run], only=_VIEWS) as tables:
-        large = LargeStreams(run, tables, large_bytes)
-        return _report(run, tables.connection, large, details, history)
+        kept = kept_summary(run)
+        large = LargeStreams(run, tables, large_bytes, counted=kept is not None)
+        return _report(run, tables.connection, kept or summarize(run, large), large, details, history)
 
 
 def _report(
     run: Run,
     connection: duckdb.DuckDBPyConnection,
+    summary: Summary,
     large: LargeStreams,
     details: bool,
     history: Mapping[str, Distribution] | None,
 ) -> Report:
-    summary = summarize(run, large)
     workers = WorkerTally()
     for event in run.events("workers"):
         if isinstance(event, WorkerEvent):
             workers.add(event)
     window = moment(summary.run.start_time), moment(summary.run.end_time or summary.run.last_seen)
     going_on = in_flight(summary, history)
-    hold(connection, window[1], but=large.scans)
+    large.hold_stored(window[1])
+    hold(connection, window[1], but=large.held)
     time = shares(connection, workers, window)
     startups = {
         name: [(launched, ready) for launched, ready in launches if ready is not None]

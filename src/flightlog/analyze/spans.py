@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 
-from flightlog.analyze.distribution import distribution
+from flightlog.analyze.distribution import Distribution, distribution
 from flightlog.analyze.intervals import Intervals, length, overlap, union
 from flightlog.analyze.least import Least
 from flightlog.analyze.metrics import MetricStats, MetricTally
@@ -172,13 +172,17 @@ class SpanNameTally:
 
     def summary(self, wall: int) -> SpanName:
         """The result; `wall` is for how many nanoseconds one or more were open."""
-        spread = distribution(self.durations)
+        spread = self.spread()
         return SpanName(
             count=self.count, errors=self.errors, total_s=spread.total,
             wall_s=seconds(wall), self_s=seconds(self.own),
             mean=spread.mean, min=spread.min, p50=spread.p50, p95=spread.p95, max=spread.max,
             metrics=self.metrics.stats(),
         )  # fmt: skip
+
+    def spread(self) -> Distribution:
+        """Of all durations."""
+        return distribution(self.durations)
 
 
 def listed_names(names: Mapping[str, SpanNameTally]) -> list[str]:

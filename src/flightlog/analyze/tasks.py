@@ -182,8 +182,11 @@ class TaskTally:
             self._worker(start.worker).attempts += 1
         for task in self.attempts.failures():
             self._name(task).failed += 1
+        tallies = self._names.values()
         return summary_of(
             self._names, pending=self.attempts.pending(), queue_s=distribution(self._queued),
+            duration_s=distribution(chain.from_iterable(name.durations for name in tallies)),
+            failed_s=exact_sum(chain.from_iterable(name.lost for name in tallies)),
             slowest=[_row(event) for event in self._slowest.items()],
             in_flight=[in_flight_row(start, until, args.get(start.task_id)) for start in self.in_flight()],
         )  # fmt: skip
@@ -198,6 +201,8 @@ def summary_of(
     *,
     pending: int,
     queue_s: Distribution,
+    duration_s: Distribution,
+    failed_s: float,
     slowest: list[TaskRow],
     in_flight: list[TaskInFlight],
 ) -> TaskSummary:
@@ -212,9 +217,9 @@ def summary_of(
         retried=sum(name.retried for name in tallies),
         running=sum(name.running for name in tallies),
         pending=pending,
-        duration_s=distribution(chain.from_iterable(name.durations for name in tallies)),
+        duration_s=duration_s,
         queue_s=queue_s,
-        failed_s=exact_sum(chain.from_iterable(name.lost for name in tallies)),
+        failed_s=failed_s,
         names=len(names),
         by_name={name: names[name].summary() for name in sorted(listed)},
         slowest=slowest,
@@ -296,6 +301,22 @@ class TaskNameTally:
         if event.metrics:
             self.metrics.take(event.metrics, (event.timestamp, event.writer, event.seq))
 
+    def spread(self) -> Distribution:
+        """Of the durations of completed ones."""
+        return distribution(self.durations)
+
+    def lost_s(self) -> float:
+        """The durations of those that did not complete."""
+        return exact_sum(self.lost)
+
+    def cpu_s(self) -> float | None:
+        """Of all attempts that know it."""
+        return exact_sum(self.cpu) if self.cpu else None
+
+    def gpu_s(self) -> float | None:
+        """Of all attempts that know it."""
+        return exact_sum(self.gpu) if self.gpu else None
+
     def size(self) -> int:
         """How much there is of it."""
         return max(self.submitted, self.completed + self.failed + self.cancelled + self.running)
@@ -305,12 +326,12 @@ class TaskNameTally:
         return TaskName(
             submitted=self.submitted, completed=self.completed, failed=self.failed,
             cancelled=self.cancelled, retried=self.retried, running=self.running,
-            duration_s=distribution(self.durations), failed_s=exact_sum(self.lost),
-            cpu_s=exact_sum(self.cpu) if self.cpu else None, cpu_scopes=sorted(self.cpu_scopes),
+            duration_s=self.spread(), failed_s=self.lost_s(),
+            cpu_s=self.cpu_s(), cpu_scopes=sorted(self.cpu_scopes),
             peak_rss_bytes=self.peak, rss_scopes=sorted(self.rss_scopes),
             read_bytes=self.read, write_bytes=self.write, metrics=self.metrics.stats(),
             gpu_peak_bytes=self.gpu_peak, gpu_memory_scopes=sorted(self.gpu_memory_scopes),
-            gpu_s=exact_sum(self.gpu) if self.gpu else None, gpu_scopes=sorted(self.gpu_scopes),
+            gpu_s=self.gpu_s(), gpu_scopes=sorted(self.gpu_scopes),
         )  # fmt: skip
 
 

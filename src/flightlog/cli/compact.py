@@ -5,8 +5,8 @@
     flightlog compact --all --history /data/flightlog-history
 
 A compacted run has a folder `parquet` with one file a stream, and `parquet/views` with `attempts` and `spans`. All that
-reads runs takes these instead of the lines where they are current: where no line was added or changed since. The lines
-stay what counts, and are never touched. Compacting again makes only what is missing or out of date. Where
+reads runs takes these instead of the lines where they are current: where no line was added or changed since. Beside those of
+a large run stands its summary, which a report starts from while no file of the run has changed. The lines stay what counts, and are never touched. Compacting again makes only what is missing or out of date. Where
 `FLIGHTLOG_TELEMETRY_PARQUET=1` is set, a run is compacted when it closes.
 
 A history has one folder a table, and in it one file a run:
@@ -82,12 +82,17 @@ def compact(
 def _made(run: Run, history: Path | None) -> str:
     import duckdb
 
+    from flightlog.analyze.kept import keep_summary
     from flightlog.show.phrases import count_text
     from flightlog.store.history import add_to_history
     from flightlog.store.parquet import snapshot_run
 
     try:
-        rows = snapshot_run(run) if history is None else add_to_history(run, history.expanduser())
+        if history is None:
+            rows = snapshot_run(run)
+            keep_summary(run)
+        else:
+            rows = add_to_history(run, history.expanduser())
     except duckdb.Error as error:
         raise UsageError(f"{run.path} cannot be compacted: {str(error).splitlines()[0]}") from error
     where = "beside its lines" if history is None else f"in {history}"

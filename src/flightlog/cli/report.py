@@ -15,7 +15,8 @@ against the summaries of the last 20 completed runs of the project in the same f
 the recording is and what it cost.
 
 The report is always computed from the events, never taken from `summary.json`, so it is right for a run that was
-changed, too; `flightlog verify` says whether the two agree. The JSON holds what `summary.json` holds and, beside it,
+changed, too; `flightlog verify` says whether the two agree. Of a large run that was compacted, the counting was done by
+`flightlog compact`, and is done again once a file of the run has changed. The JSON holds what `summary.json` holds and, beside it,
 `time`, `concurrency`, `critical_path`, `findings`, `in_flight`, `calibration` and `details`; `flightlog schema report`
 is its JSON Schema.
 

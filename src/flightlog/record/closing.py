@@ -85,6 +85,8 @@ def _complete(path: Path, settings: Settings) -> None:
         write_document(path / layout.RUN, info)
     write_checksums(path)
     if settings.parquet:
+        from flightlog.analyze.kept import keep_summary
         from flightlog.store.parquet import snapshot_run
 
         snapshot_run(Run(path))  # after the checksums, which tell that the lines need no second look
+        keep_summary(Run(path))

@@ -36,7 +36,7 @@ def write_checksums(path: Path) -> dict[str, FileSum]:
 
     It leaves out itself, the snapshots in `parquet/`, which can be made again, and links. Raises OSError.
     """
-    sums = {name: _sum(path / name) for name in sorted(_files(path))}
+    sums = {name: _sum(path / name) for name in sorted(covered_files(path))}
     write_document(path / layout.CHECKSUMS, sums, durable=True)
     return sums
 
@@ -54,7 +54,7 @@ def verify_files(path: Path) -> list[Finding]:
     read = read_document(file, dict[str, FileSum])
     if read.value is None:
         return [Finding("unreadable", layout.CHECKSUMS, read.problem or "")]
-    noted, there = read.value, _files(path)
+    noted, there = read.value, covered_files(path)
     findings = [_compare(path, name, expected) for name, expected in noted.items() if name in there]
     findings += [
         Finding("missing", name, f"held {expected.size_bytes} bytes")
@@ -83,7 +83,8 @@ def _sum(file: Path) -> FileSum:
         return FileSum(digest, source.tell())
 
 
-def _files(path: Path) -> set[str]:
+def covered_files(path: Path) -> set[str]:
+    """The files of a run that its checksums are of, by their path within it, with `/`."""
     names: set[str] = set()
     for folder, folders, files in os.walk(path):
         if Path(folder) == path and layout.PARQUET in folders:
