@@ -42,6 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("FLIGHTLOG_TARGET", "SLURM_JOB_ID", "ACCOUNT"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("FLIGHTLOG_RUNS_DIR", str(tmp_path / "runs"))
+    monkeypatch.setenv("PATH", str(tmp_path))  # on a machine with Slurm, its target would be the first choice
     monkeypatch.chdir(tmp_path)
     (tmp_path / ".git").mkdir()  # ends the search here
     (tmp_path / "flightlog.yaml").write_text(TEXT)
