@@ -47,8 +47,10 @@ def make_run(
         "start_time": START,
         "end_time": at(10),
         "duration_s": 10.0,
+        "host": "node-1",
+        "pid": 1,
     }
-    document = layout.RunInfo(run_id=run_id, project=project, host="node-1", pid=1, **{**fields, **info})
+    document = layout.RunInfo(run_id=run_id, project=project, **{**fields, **info})
     (path / layout.RUN).write_bytes(msgspec.json.encode(document))
     numbers: dict[str, int] = {}
     for event in events:

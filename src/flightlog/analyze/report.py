@@ -17,6 +17,7 @@ from flightlog.analyze.failure_groups import FailureCause, failure_groups
 from flightlog.analyze.findings import Facts, Finding, find
 from flightlog.analyze.findings.behind import behind
 from flightlog.analyze.held import hold
+from flightlog.analyze.jobs import JobSummary, job_summary
 from flightlog.analyze.kept import kept_summary
 from flightlog.analyze.large import LARGE_BYTES, LargeStreams
 from flightlog.analyze.moments import moment
@@ -65,6 +66,8 @@ class Report(Summary, frozen=True, kw_only=True):
     calibration: list[CalibrationLoop]
     details: Details | None
     """Null where they were not asked for."""
+    jobs: JobSummary | None = None
+    """The batch jobs the run was executed in; null where it was in none."""
 
 
 def report_on(
@@ -120,6 +123,7 @@ def _report(
         in_flight=going_on,
         calibration=calibration_loops(connection),
         details=_details(connection, summary) if details else None,
+        jobs=job_summary(run),
     )
 
 

@@ -30,6 +30,7 @@ COMMANDS = {
     "compact": "flightlog.cli.compact:compact",
     "verify": "flightlog.cli.verify:verify",
     "gc": "flightlog.cli.gc:gc",
+    "adopt": "flightlog.cli.adopt:adopt",
     "cache": "flightlog.cli.cache:cache",
     "schema": "flightlog.cli.schema:schema",
 }

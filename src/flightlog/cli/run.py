@@ -34,6 +34,11 @@ The program needs no change, but its Python needs Flightlog installed. Two more 
 start; `python -I` and `python -E` pass them by. Launchers and data loaders' workers are left out. Of programs in other
 languages only the driver's figures are known: the device as a whole, in the samples of the machine.
 
+**In a Slurm job** the run also records the job: its id, partition, account, nodes, CPUs, memory and time limit. The elements
+of an array (`sbatch --array`) are one run with a task an element, if all of them see the folder of runs: the first makes
+it, the last to end ends it. `flightlog adopt --slurm JOBID` adds what Slurm's accounting knows afterwards: why a job was
+ended from outside, and what it used.
+
 With `FLIGHTLOG_TELEMETRY=0` the command is executed in Flightlog's place and nothing is recorded. The two variables are
 `FLIGHTLOG_RUN` and `TRACEPARENT`, which let code inside find the run.
 """

@@ -9,15 +9,24 @@ from flightlog.errors import MissingExtra, UsageError
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+    from inspect import Parameter
 
-    from flightlog.engines.contract import Engine
+    from flightlog.engines.contract import Engine, Resources
 
 ENTRY_POINTS = "flightlog.engines"
 """The entry-point group that names engines: provider to a class or function that takes its options by name."""
 
+COMPONENTS = "components"
+"""The argument by which an engine gets the resources of components."""
 
-def make_engine(provider: str, options: Mapping[str, Any]) -> Engine:
+
+def make_engine(
+    provider: str, options: Mapping[str, Any], components: Mapping[str, Resources] | None = None
+) -> Engine:
     """The engine of a provider with these options, not started; an option that is None stands for its default.
+
+    `components` are the resources of a manifest's components, by name: an engine that takes an argument of this name
+    gets them.
 
     `UsageError` for a provider that no installed distribution offers and for options that the engine does not
     take, with the nearest right name; `MissingExtra` where what the engine needs is not installed.
@@ -32,7 +41,10 @@ def make_engine(provider: str, options: Mapping[str, Any]) -> Engine:
         )
     factory = _load(points[provider])
     given = {name: value for name, value in options.items() if value is not None}
-    _check_options(provider, factory, given)
+    parameters = _parameters(factory)
+    _check_options(provider, parameters, given)
+    if components and any(parameter.name == COMPONENTS for parameter in parameters):
+        given[COMPONENTS] = dict(components)
     engine: Engine = factory(**given)
     return engine
 
@@ -52,14 +64,21 @@ def _load(point: EntryPoint) -> Callable[..., Any]:
     return factory
 
 
-def _check_options(provider: str, factory: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    from inspect import Parameter, signature
+def _parameters(factory: Callable[..., Any]) -> list[Parameter]:
+    from inspect import signature
 
-    parameters = signature(factory).parameters.values()
+    return list(signature(factory).parameters.values())
+
+
+def _check_options(provider: str, parameters: list[Parameter], options: Mapping[str, Any]) -> None:
+    from inspect import Parameter
+
     if any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters):
         return
     taken = [
-        p.name for p in parameters if p.kind in (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+        p.name
+        for p in parameters
+        if p.kind in (Parameter.KEYWORD_ONLY, Parameter.POSITIONAL_OR_KEYWORD) and p.name != COMPONENTS
     ]
     for name in options:
         if name not in taken:

@@ -15,6 +15,15 @@ from flightlog.events import WorkerEvent
 from flightlog.events.base import doc
 
 
+class Resources(Struct, frozen=True, kw_only=True):
+    """What a worker of a component needs; None is "not said"."""
+
+    cpus: float | None = None
+    memory_bytes: int | None = None
+    gpus: float | None = None
+    walltime_s: float | None = None
+
+
 class Work(Struct, frozen=True, kw_only=True):
     """One attempt of one task, ready to travel: everything in it is bytes, text or a number."""
 
@@ -100,7 +109,10 @@ class Reports(Protocol):
 
 
 class Engine(Protocol):
-    """Runs attempts. Every method is safe to call from any thread; none but `close` waits."""
+    """Runs attempts. Every method is safe to call from any thread; none waits but `start` and `close`.
+
+    An engine may have a function `dumps`: then calls are pickled by it, for workers that do not import the program.
+    """
 
     def start(self, run_path: str | None, reports: Reports) -> None:
         """Begin; workers may be launched now or when there is work. `run_path` is the run they record into."""

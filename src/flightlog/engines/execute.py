@@ -50,12 +50,18 @@ class Started(Struct, frozen=True, array_like=True):
     queue_s: float | None
 
 
+def plain_dumps(value: Any) -> bytes:
+    """The value as plain pickle."""
+    return pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+
+
 def execute(
     work: Work,
     *,
     worker: str,
     alone: bool,
     started: Callable[[Started], None] | None = None,
+    dumps: Callable[[Any], bytes] = plain_dumps,
     proc: Path = PROC,
 ) -> Outcome:
     """Run an attempt on this thread and say what became of it; never raises, whatever the task does.
@@ -67,15 +73,20 @@ def execute(
     `duration_s` and what was used are the function's alone, without unpickling it and pickling its result. A result
     that does not pickle is a failure; an exception that does not pickle, or not unpickle again, travels as text.
     An attempt that marked itself with `set_status("error")` is failed, and its result is there all the same.
-    What a coroutine function gives is awaited, in an event loop of its own.
+    What a coroutine function gives is awaited, in an event loop of its own. `dumps` pickles results and exceptions.
     A child that the task forked, and that comes back from the function, ends here.
     """
     # In a context of its own: what a task leaves behind there, open spans too, is gone with it.
-    return copy_context().run(_execute, work, worker, alone, started, proc)
+    return copy_context().run(_execute, work, worker, alone, started, dumps, proc)
 
 
 def _execute(
-    work: Work, worker: str, alone: bool, started: Callable[[Started], None] | None, proc: Path
+    work: Work,
+    worker: str,
+    alone: bool,
+    started: Callable[[Started], None] | None,
+    dumps: Callable[[Any], bytes],
+    proc: Path,
 ) -> Outcome:
     pid = os.getpid()
     returned: Any = None
@@ -112,14 +123,14 @@ def _execute(
         **measured,
     )
     if error is None or is_clean_exit(error):
-        _add_result(outcome, work.task, returned)
+        _add_result(outcome, work.task, returned, dumps)
         if span.status == "error" and outcome.end == "completed":
             outcome.end = "failed"
             outcome.error_message = None if span.error_message is None else bounded(span.error_message, 2000)
     else:
         if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
             error.__traceback__ = error.__traceback__.tb_next  # the task's own frames, without this one
-        _add_error(outcome, error)
+        _add_error(outcome, error, dumps)
         if sink is not None and is_out_of_memory(error):
             from flightlog.record.oom import dump_error
 
@@ -204,25 +215,25 @@ def _waited_s(seconds: float) -> float | None:
     return 0.0 if seconds > -CLOCKS_DIFFER_S else None
 
 
-def _add_result(outcome: Outcome, task: str, result: object) -> None:
+def _add_result(outcome: Outcome, task: str, result: object, dumps: Callable[[Any], bytes]) -> None:
     try:
-        outcome.result = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+        outcome.result = dumps(result)
         outcome.result_bytes = len(outcome.result)
     except BaseException as error:  # noqa: BLE001 - the result's own `__reduce__` may raise anything
         kind = type_name(type(result))
         text = f"the result of {task}, a {kind}, cannot be pickled: {type(error).__name__}: {describe(error).message}"
         failure = pickle.PicklingError(text)
         failure.__cause__ = error
-        _add_error(outcome, failure)
+        _add_error(outcome, failure, dumps)
 
 
-def _add_error(outcome: Outcome, error: BaseException) -> None:
+def _add_error(outcome: Outcome, error: BaseException, dumps: Callable[[Any], bytes]) -> None:
     text = describe(error)
     outcome.end = "failed"
     outcome.error_type, outcome.error_message = text.error_type, text.message
     outcome.traceback, outcome.fingerprint = text.traceback, text.fingerprint
     try:
-        pickled = pickle.dumps(error, pickle.HIGHEST_PROTOCOL)
+        pickled = dumps(error)
         again = pickle.loads(pickled)  # noqa: S301 - our own bytes
     except BaseException:  # noqa: BLE001 - the exception's own code may raise anything; its text has been taken
         return

@@ -126,10 +126,12 @@ class Ledger:
                 return
         self.end(attempt, Outcome(end=verdict[0], reason=verdict[1]))
 
-    def cancel(self, task_id: str, reason: str, *, running: bool) -> tuple[bool, Attempt | None]:
+    def cancel(
+        self, task_id: str, reason: str, *, running: bool | Callable[[Attempt], bool]
+    ) -> tuple[bool, Attempt | None]:
         """Whether the attempt will be reported as cancelled, and the attempt if that has still to be brought about.
 
-        One that waits ends here. One that a worker has is judged, if `running` ones can be ended.
+        One that waits ends here. One that a worker has is judged, if `running` ones, or this one, can be ended.
         """
         with self._lock:
             attempt = self._live.get(task_id)
@@ -138,7 +140,7 @@ class Ledger:
             if attempt.verdict is not None:
                 return attempt.verdict[0] == "cancelled", None
             if not attempt.waiting:
-                if not running:
+                if not (running(attempt) if callable(running) else running):
                     return False, None
                 attempt.verdict = ("cancelled", reason)
                 return True, attempt
@@ -177,9 +179,12 @@ class Ledger:
         self._tell(self._reports.ended, attempt.work.task_id, attempt.work.attempt, outcome)
         return True
 
-    def cut_short(self, attempt: Attempt, end: End, reason: str) -> Outcome:
-        """The outcome of an attempt that was ended from outside, at this moment: what is known of it here."""
-        now = monotonic_ns()
+    def cut_short(self, attempt: Attempt, end: End, reason: str, at_ns: int | None = None) -> Outcome:
+        """The outcome of an attempt that was ended from outside, at this moment or one before: what is known of it here.
+
+        `at_ns` is on this host's monotonic clock.
+        """
+        now = monotonic_ns() if at_ns is None else at_ns
         begun = attempt.begun
         return Outcome(
             end=end,

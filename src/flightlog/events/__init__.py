@@ -2,6 +2,7 @@
 
 from flightlog.events.base import SCHEMA_VERSION, Event, kind_of, kinds, streams
 from flightlog.events.devices import DeviceMemory
+from flightlog.events.jobs import JobAccounted, JobEvent, JobStarted
 from flightlog.events.records import ArtifactRecorded, CacheLookup, CostEstimate, Failure
 from flightlog.events.resources import ResourceRequest, ResourceSample
 from flightlog.events.spans import SpanEvent, SpanOpened
@@ -28,6 +29,9 @@ __all__ = [
     "Event",
     "EventDefined",
     "Failure",
+    "JobAccounted",
+    "JobEvent",
+    "JobStarted",
     "Metric",
     "ResourceRequest",
     "ResourceSample",

@@ -15,6 +15,7 @@ _ABOUT = {
     "tasks": "The life of every task, one line a step: submitted, queued, started, and then completed, failed or "
     "cancelled. A retry adds `task_retried` and a new attempt under the same `task_id`.",
     "workers": "The processes, threads and nodes that execute tasks, from launch to end.",
+    "jobs": "The jobs of a batch system that the run was executed in, and what its accounting says of them.",
     "resources": "What was used, sampled at an interval, and what was asked for.",
     "spans": "What code was doing, and inside what. Finished spans are `span`; those that are open for longer "
     "than a moment also appear as `span_open`, so that a hung or killed job shows where it was.",

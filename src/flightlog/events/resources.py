@@ -51,6 +51,11 @@ class ResourceSample(Event, kw_only=True, tag="resource_sample"):
     swap_used_bytes: Annotated[Bytes | None, doc("swap in use")] = None
     rss_bytes: Annotated[Bytes | None, doc("resident memory, summed over the process tree")] = None
     peak_rss_bytes: Annotated[Bytes | None, doc("largest rss_bytes seen by this sampler")] = None
+    managed_bytes: Annotated[
+        Bytes | None,
+        doc("results that the engine keeps on the worker, in memory and on disk, by its own count"),
+    ] = None
+    spilled_bytes: Annotated[Bytes | None, doc("those of them that it has moved to disk, as stored")] = None
     processes: Annotated[int | None, doc("processes in the tree")] = None
     threads: Annotated[int | None, doc("threads in the tree")] = None
     disk_read_bytes_per_s: Annotated[BytesPerSecond | None, doc("read from storage")] = None

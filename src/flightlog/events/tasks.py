@@ -90,6 +90,17 @@ class TaskEnded(TaskEvent, kw_only=True):
             "whose kernels: those of the process tree, alone on its GPUs, or everyone's on the GPUs it can see"
         ),
     ] = None
+    scheduler_s: Annotated[
+        Seconds | None,
+        doc("part of queue_s: held by the engine's scheduler, ready to run, until a worker had room for it"),
+    ] = None
+    transfer_s: Annotated[Seconds | None, doc("time spent fetching what it needs from other workers")] = None
+    spill_s: Annotated[
+        Seconds | None, doc("time its worker spent for it on moving data between memory and disk")
+    ] = None
+    requests: Annotated[
+        int | None, doc("how often its result was asked for by its end: identical pure calls are one task")
+    ] = None
     tags: Annotated[Json, doc("what the code inside tagged the task with")] = {}
     metrics: Annotated[Json, doc("what the code inside measured")] = {}
     nonfinite: Annotated[dict[str, str], doc("values that were NaN or infinite, and stand as null")] = {}

@@ -1,21 +1,30 @@
-"""`flightlog run`: any command, in any language, recorded as a run of one task."""
+"""`flightlog run`: any command, in any language, recorded as a run of one task; an array of Slurm as one run."""
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
 from flightlog.record.child import Child, Ended, Inbox, NotStarted, become, hold_streams
 from flightlog.record.command_record import CommandRecord, TreeSampler
 from flightlog.record.joining import COMMAND
-from flightlog.record.recording import record
+from flightlog.record.recording import Recording, record
+from flightlog.record.slurm_job import job_here
+from flightlog.samplers import Sampler
 from flightlog.samplers.cgroup import CgroupSampler
 from flightlog.samplers.gpu import GpuSampler
 from flightlog.samplers.host import HostSampler
 from flightlog.settings import read_settings
+
+if TYPE_CHECKING:
+    from flightlog.record.array_run import Element
+
+log = logging.getLogger("flightlog")
 
 
 class CommandResult(Struct, frozen=True):
@@ -49,10 +58,7 @@ def run_command(
     name = os.path.basename(argv[0]) or argv[0]  # noqa: PTH119 - a word of the command line, not a path of ours
     tree = TreeSampler()
     with Inbox() as inbox:
-        recording = record(
-            project or name, runs_dir=runs_dir, tags=tags, sample_interval_s=sample_interval_s,
-            samplers=[CgroupSampler(), GpuSampler(), HostSampler(), tree], provider=COMMAND, target="local",
-        )  # fmt: skip
+        recording = _recording(argv, project or name, runs_dir, tags or {}, sample_interval_s, tree)
         with recording as run:
             told = CommandRecord(run, name, argv, tree)
             told.submitted()
@@ -68,6 +74,34 @@ def run_command(
             told.ended(ended, tails, child.unseen)
             recording.conclude(*_verdict(ended))
             return CommandResult(ended.code, run.run_id or None)
+
+
+def _recording(
+    argv: Sequence[str],
+    project: str,
+    runs_dir: str | os.PathLike[str] | None,
+    tags: Mapping[str, Any],
+    interval_s: float | None,
+    tree: TreeSampler,
+) -> Recording | Element:
+    """A run of the command's own; in an element of a Slurm array, the run of the whole array."""
+    samplers: list[Sampler] = [CgroupSampler(), GpuSampler(), HostSampler(), tree]
+    settings, job = read_settings(), job_here()
+    if job is not None and job.array_job_id is not None and settings.run is None:
+        from flightlog.record.array_run import begin_element
+
+        folder = Path(runs_dir) if runs_dir is not None else settings.runs_dir
+        try:
+            return begin_element(
+                job, settings, folder, project=project, argv=argv, tags=tags, interval_s=interval_s, samplers=samplers
+            )  # fmt: skip
+        except Exception as error:  # noqa: BLE001 - the command runs, whatever is wrong with the run of its array
+            why = f"the run of array {job.array_job_id} cannot be had ({error})"
+            log.warning("%s: this element is recorded as a run of its own", why)
+    return record(
+        project, runs_dir=runs_dir, tags=tags, sample_interval_s=interval_s, samplers=samplers, provider=COMMAND,
+        target="local",
+    )  # fmt: skip
 
 
 def _verdict(ended: Ended) -> tuple[str, str | None]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from flightlog.events import (
     Failure,
+    ResourceRequest,
     ResourceSample,
     TaskCancelled,
     TaskCompleted,
@@ -29,6 +30,7 @@ from flightlog.record.passing import Tail
 from flightlog.record.propagation import ENVIRONMENT
 from flightlog.record.redaction import redact_command
 from flightlog.record.run import LiveRun
+from flightlog.record.slurm_job import job_here
 from flightlog.record.task import lane_name
 from flightlog.record.values import clean
 from flightlog.samplers.gpu_task import NO_GPU, TaskWatch, begin
@@ -128,7 +130,9 @@ class CommandRecord:
         assert self.run is not None
         run, task_id = self.run, self.run.recorder.next_id()
         command = redact_command(self._argv)
-        self._args, _ = clean({"command": command})
+        job = job_here()
+        element = {} if job is None or job.array_index is None else {"array_index": job.array_index}
+        self._args, _ = clean({**element, "command": command})
         if run.info.pid == os.getpid():
             run.info.command = self._args["command"]
         self._ids = {
@@ -157,8 +161,23 @@ class CommandRecord:
         run.emit(WorkerLaunched(timestamp=at, **self._worker))
         queue_s = (self._started_ns - self._submitted_ns) / 1e9
         run.emit(TaskStarted(timestamp=at, worker=self._worker["worker"], queue_s=queue_s, **self._ids))
+        self._in_a_job()
         self._tree.follow(ProcessSampler(child.pid, worker=self._worker["worker"], host=host))
         self._sample()
+
+    def _in_a_job(self) -> None:
+        """Say which job of a batch system this is, if it is one, and what it was given."""
+        assert self.run is not None
+        job = job_here(worker=self._worker["worker"], task_id=self._ids["task_id"], host=self._worker["host"])
+        if job is None:
+            return
+        self.run.emit(job)
+        self.run.emit(
+            ResourceRequest(
+                task=self._name, task_id=self._ids["task_id"], cpus=job.cpus, memory_bytes=job.memory_bytes,
+                gpus=job.gpus, walltime_s=job.walltime_s,
+            )
+        )  # fmt: skip
 
     @_never_hurting
     def look(self) -> None:

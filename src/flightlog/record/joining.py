@@ -6,6 +6,7 @@ import atexit
 import logging
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from flightlog.record import span as spans
@@ -29,6 +30,8 @@ MAX_REFUSED = 100
 _refused: set[str] = set()
 _left: set[str] = set()
 """Runs that this process joined and left after they had ended: its own late work still belongs to them."""
+_leaving: dict[str, Callable[[], None]] = {}
+"""How this process leaves each run that it has joined."""
 IDLE_BEATS = 5
 
 COMMAND = "command"
@@ -58,6 +61,16 @@ def join(path: str | os.PathLike[str]) -> LiveRun | None:
     run.on_fork(lambda: follow(run))
     _track(run)
     return run
+
+
+def leave_run(path: str | os.PathLike[str]) -> None:
+    """Stop recording into a run that this process joined, and close its files here; nothing where it has not.
+
+    It may be joined again.
+    """
+    leave = _leaving.pop(str(Path(path)), None)
+    if leave is not None:
+        leave()
 
 
 def _track(run: LiveRun) -> None:
@@ -141,6 +154,7 @@ def follow(run: LiveRun) -> None:
         if os.getpid() != pid or run.recorder.closed:
             return
         run.recorder.closed = True
+        _leaving.pop(str(run.path), None)
         _left.add(str(run.path))
         deactivate(run)
         run.end_lanes()
@@ -167,6 +181,7 @@ def follow(run: LiveRun) -> None:
 
     run.recorder.closed = False
     run.recorder.on_open = started
+    _leaving[str(run.path)] = leave
 
 
 def is_over(path: Path) -> bool:

@@ -25,6 +25,7 @@ from flightlog.record.pulse import BEAT_S, Sampling, Ticker
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.record.signals import death
+from flightlog.record.slurm_job import job_here
 from flightlog.record.span import Span, current
 from flightlog.record.upkeep import make_samplers, save_environment, save_heartbeat
 from flightlog.record.values import clean
@@ -211,6 +212,8 @@ def begin(
         reason = error.strerror or str(error)
         recorder.trouble(reason, f"cannot write {path}: {reason}")
     owned = Owned(run, settings, interval, options["samplers"])
+    if options["provider"] != COMMAND and (job := job_here(host=host)) is not None:
+        run.emit(job)
     if (
         settings.device_memory is not None and options["provider"] != COMMAND
     ):  # there, it is the command's to do

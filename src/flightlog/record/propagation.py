@@ -20,6 +20,9 @@ from flightlog.record.carrier import RUN, TRACEPARENT, attach, attached, carrier
 ENVIRONMENT = {RUN: "FLIGHTLOG_RUN", TRACEPARENT: "TRACEPARENT"}
 """The variables that carry a place in a run into child processes."""
 
+CARRIES_CONTEXT = "_flightlog_carries_context"
+"""Set on an executor whose owner hands the context over by itself, as Dask's workers do."""
+
 log = logging.getLogger("flightlog")
 
 _installed: set[str] = set()
@@ -67,6 +70,8 @@ def _start_thread(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any
 
 
 def _submit(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    if getattr(args[0], CARRIES_CONTEXT, False):
+        return args, kwargs
     place = carrier()
     if not place:
         return args, kwargs

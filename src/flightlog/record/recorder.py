@@ -39,7 +39,7 @@ ANNOUNCE_NS = 400_000_000
 """Spans open for longer than this are written down as open at the next beat."""
 
 _get = current.get
-_encode_lines = msgspec.json.Encoder().encode_lines
+_encode_lines = msgspec.json.Encoder().encode_lines  # given lists alone: of a tuple it leaks the iterator
 _HEX = [f"{i:02x}" for i in range(256)]
 
 
@@ -169,7 +169,7 @@ class Recorder:
             if value.__class__ is not float or value - value != 0:  # as it is of NaN and infinities
                 self._settle_value(event, value)
             try:
-                line = _encode_lines((event,))
+                line = _encode_lines([event])
             except Exception as error:
                 if _is_the_users(error):
                     raise
@@ -214,7 +214,7 @@ class Recorder:
             if event.of_user:
                 self._define(type(event))
             if not event.of_user or is_harmless(event):
-                line = _encode_lines((event,))
+                line = _encode_lines([event])
         except Exception as error:  # a lone surrogate, a huge number, a name that is no string
             if _is_the_users(error):
                 raise
@@ -350,7 +350,7 @@ class Recorder:
             cleaned, marks = clean(fields, limit=limit, keys_secret=event.of_user)
             if marks and "nonfinite" not in event.__struct_fields__:
                 cleaned["nonfinite"] = marks
-            line = _encode_lines(({"event": event.__struct_config__.tag, **cleaned},))
+            line = _encode_lines([{"event": event.__struct_config__.tag, **cleaned}])
             if len(line) <= MAX_LINE:
                 return line
         raise ValueError("the event is too large")

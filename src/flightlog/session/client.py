@@ -10,6 +10,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any, Literal, NamedTuple
 
+from flightlog.engines.execute import plain_dumps
 from flightlog.errors import UsageError
 from flightlog.record.carrier import RUN, TRACEPARENT, format_traceparent
 from flightlog.record.run import LiveRun
@@ -50,9 +51,10 @@ class Client:
         rules: Rules,
         next_id: Callable[[], str],
         progress: bool | None = None,
+        dumps: Callable[[Any], bytes] = plain_dumps,
     ) -> None:
         self._tracker, self._run, self._rules, self._next_id = tracker, run, rules, next_id
-        self._progress = progress
+        self._progress, self._dumps = progress, dumps
         self.functions: dict[Callable[..., Any], None] = {}
         """Every function that was submitted, in order."""
         self._keys: dict[str, object] = {}
@@ -207,7 +209,7 @@ class Client:
         call: tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]] = function, args, kwargs
         if choices.around:
             call = call_around, (choices.around, *call), {}
-        packed = pack(*call, of=function)
+        packed = pack(*call, of=function, dumps=self._dumps)
         shown_args = recorded(arguments if arguments is not None else named_arguments(function, args, kwargs))
         args_digest = digest(shown_args)
         span_id = self._next_id()

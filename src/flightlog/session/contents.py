@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Struct, field
 
+from flightlog.engines.contract import Resources
 from flightlog.events.base import doc
 from flightlog.session.shapes import Duration, Name, Positive, Size, Text, computed
 
@@ -60,6 +61,13 @@ class Component(Struct, frozen=True, kw_only=True):
     mounts: Annotated[dict[str, Text], doc("folders of the host, and where the container sees them")] = {}
     tags: Annotated[tuple[Text, ...], doc("words to find it by")] = ()
     preload_script: Annotated[Text | None, doc("Python file a worker executes when it starts")] = None
+
+    @property
+    def needs(self) -> Resources:
+        """What its workers need, for engines that launch workers to measure."""
+        return Resources(
+            cpus=self.cpus, memory_bytes=self.memory_bytes, gpus=self.gpus, walltime_s=self.walltime_s
+        )
 
 
 class Cache(Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from flightlog.engines.execute import unpickled
+from flightlog.engines.execute import plain_dumps, unpickled
 from flightlog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,15 +43,16 @@ def pack(
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     of: Callable[..., Any] | None = None,
+    dumps: Callable[[Any], bytes] = plain_dumps,
 ) -> Packed:
     """The call as it is now: what is changed in its arguments later does not change it.
 
     A `UsageError` says what cannot be pickled, and of which call; `of` is the function, where another one calls it.
-    A call without futures costs nothing more than its pickling.
+    A call without futures costs nothing more than its pickling, by `dumps`.
     """
     _here.found = {}
     try:
-        call = pickle.dumps((function, tuple(args), dict(kwargs)), pickle.HIGHEST_PROTOCOL)
+        call = dumps((function, tuple(args), dict(kwargs)))
         met = _here.found.values()
         return Packed(call, [one for one, _ in met], [one for one, left in met if left])
     except Exception as error:
@@ -60,9 +61,9 @@ def pack(
         _here.found = None
 
 
-def fill(call: bytes, futures: Sequence[TaskFuture]) -> bytes:
+def fill(call: bytes, futures: Sequence[TaskFuture], dumps: Callable[[Any], bytes] = plain_dumps) -> bytes:
     """A packed call with the results of the futures it needs, all of which have completed."""
-    values = {one.task_id: pickle.dumps(one.result(0), pickle.HIGHEST_PROTOCOL) for one in futures}
+    values = {one.task_id: dumps(one.result(0)) for one in futures}
     return pickle.dumps((call_filled, (call, values), {}), pickle.HIGHEST_PROTOCOL)
 
 

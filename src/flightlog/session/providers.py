@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Struct, field
 
 from flightlog.events.base import doc
-from flightlog.session.shapes import Count, Duration, Size, Text
+from flightlog.session.shapes import Count, Duration, Positive, Size, Text
 
 ENTRY_POINTS = "flightlog.engines"
 
@@ -52,9 +52,8 @@ class SlurmOptions(Struct, frozen=True, kw_only=True):
     n_workers: Annotated[Count | None, doc("workers to start")] = None
     max_workers: Annotated[Count | None, doc("most workers at once")] = None
     min_workers: Annotated[int | None, doc("fewest workers")] = None
-    processes: Annotated[Count | None, doc("worker processes in a job")] = None
+    processes: Annotated[Count | None, doc("worker processes in a job; 1 if unset")] = None
     threads_per_worker: Annotated[Count | None, doc("tasks that a worker runs at once")] = None
-    nodes: Annotated[Count | None, doc("nodes of a job")] = None
     cpus: Annotated[Count | None, doc("CPUs of a job")] = None
     memory_bytes: Annotated[Size | None, doc("memory of a job")] = field(name="memory", default=None)
     gpus: Annotated[int | None, doc("GPUs of a job")] = None
@@ -74,22 +73,32 @@ class RayOptions(Struct, frozen=True, kw_only=True):
     namespace: Annotated[Text | None, doc("namespace of the session")] = None
     num_cpus: Annotated[Count | None, doc("CPUs of a cluster that is started")] = None
     num_gpus: Annotated[int | None, doc("GPUs of a cluster that is started")] = None
-    max_workers: Annotated[Count | None, doc("most tasks at once")] = None
-    object_store_memory_bytes: Annotated[Size | None, doc("memory of the object store")] = field(
-        name="object_store_memory", default=None
+    object_store_memory_bytes: Annotated[
+        Size | None, doc("memory of the object store of a cluster that is started")
+    ] = field(name="object_store_memory", default=None)
+    include_dashboard: Annotated[bool | None, doc("whether a cluster that is started has its dashboard")] = (
+        None
     )
-    runtime_env: Annotated[dict[str, Text], doc("variables of the workers' environment")] = {}
-    include_dashboard: Annotated[bool | None, doc("whether to start the dashboard")] = None
+    max_workers: Annotated[Count | None, doc("most tasks at once")] = None
+    cpus_per_task: Annotated[Positive | None, doc("CPUs that a task asks for; 1 if unset")] = None
+    gpus_per_task: Annotated[float | None, doc("GPUs that a task asks for; none if unset")] = None
+    env_vars: Annotated[dict[str, Text], doc("variables of the workers' environment")] = {}
+    working_dir: Annotated[Text | None, doc("folder that workers get a copy of, and run in")] = None
+    log_to_driver: Annotated[bool | None, doc("whether what tasks print is shown here")] = None
 
 
 class DragonOptions(Struct, frozen=True, kw_only=True):
-    """The Dragon runtime."""
+    """The Dragon runtime that the program was started by; Linux alone."""
 
-    nodes: Annotated[Count | None, doc("nodes to use")] = None
+    nodes: Annotated[Count | None, doc("nodes to use, of those Dragon runs on; all if unset")] = None
     max_workers: Annotated[Count | None, doc("most workers at once")] = None
-    processes_per_node: Annotated[Count | None, doc("worker processes on a node")] = None
-    policy: Annotated[Literal["block", "spread"] | None, doc("how workers are placed on nodes")] = None
-    transport: Annotated[Text | None, doc("hsta or tcp")] = None
+    processes_per_node: Annotated[
+        Count | None, doc("worker processes on a node; as many as it has CPUs if unset")
+    ] = None
+    policy: Annotated[
+        Literal["block", "spread"] | None,
+        doc("one node after the other, or dealt out among them, as is done if unset"),
+    ] = None
 
 
 PROVIDERS: dict[str, type[Struct]] = {

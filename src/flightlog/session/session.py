@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from flightlog.engines.contract import Engine
+from flightlog.engines.execute import plain_dumps
 from flightlog.engines.main_module import refuse_while_main_is_imported
 from flightlog.errors import UsageError
 from flightlog.record.noop import NoopRun
@@ -195,7 +196,8 @@ class Session:
         if self._engine is None:
             from flightlog.engines import make_engine
 
-            self._engine = make_engine(self.provider, contents.targets[self.target].options)
+            needs = {name: component.needs for name, component in contents.components.items()}
+            self._engine = make_engine(self.provider, contents.targets[self.target].options, needs)
         if run is not None:
             self._papers = Papers(run, self.manifest, self.target, contents, self._environ)
         self._tracker = Tracker(self._engine, recorder, next_id)
@@ -204,7 +206,8 @@ class Session:
         self._engine.start(str(run.path) if run is not None else None, self._tracker)
         written = self.manifest.resolved(self._environ, self.target, raw=True)
         rules = Rules.of(contents, self.manifest.path.parent, self._environ, written)
-        self._client = Client(self._tracker, run, rules, next_id, self._progress)
+        dumps = getattr(self._engine, "dumps", plain_dumps)
+        self._client = Client(self._tracker, run, rules, next_id, self._progress, dumps)
 
     def _run_ends(self, status: str) -> None:
         """The run ends before the session does: a signal ends the process. Every task still gets its end."""

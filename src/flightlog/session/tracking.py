@@ -19,6 +19,7 @@ from typing import Any
 from msgspec import Struct
 
 from flightlog.engines.contract import Engine, Outcome
+from flightlog.engines.execute import plain_dumps
 from flightlog.errors import TaskError, UsageError
 from flightlog.events import Event, WorkerEvent
 from flightlog.record.recorder import Recorder
@@ -67,6 +68,7 @@ class Tracker:
         self.workers = WorkerTime()
         self._engine, self._recorder, self._next_id = engine, recorder, next_id
         self._trace_id = recorder.trace_id if recorder is not None else ""
+        self._dumps: Callable[[Any], bytes] = getattr(engine, "dumps", plain_dumps)
         self._tasks: dict[str, Task] = {}
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -256,7 +258,7 @@ class Tracker:
             self._end_with_dependency(task, future)
             return
         try:
-            task.call = fill(task.call, task.waits_for)
+            task.call = fill(task.call, task.waits_for, self._dumps)
             task.waits_for = ()
         except Exception as error:  # noqa: BLE001 - the user's own `__reduce__` runs here
             with self._lock:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
 from flightlog.show.gpus import gpu_facts
+from flightlog.show.jobs import jobs_section
 from flightlog.show.phrases import call_text, count_text, first_line, innermost, last_line, moment_text
 from flightlog.show.sections import calibration_sections, few, known, names_table
 from flightlog.show.terminal import Ink, clean
@@ -27,6 +28,7 @@ def details(report: Report, ink: Ink) -> list[Section]:
     return [
         _in_flight(report),
         _failures(report),
+        jobs_section(report.jobs, running=report.run.status == "running"),
         _by_name(report),
         _slowest(report),
         *calibration_sections(report, TURNS),

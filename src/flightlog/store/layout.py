@@ -57,6 +57,8 @@ class WriterInfo(Struct, kw_only=True):
     closed: bool = False
     died: bool = False
     """Its process ended without closing; every line it had recorded was found all the same."""
+    unheard: bool = False
+    """It recorded where the run directory is not seen, and its end has not come over: what it recorded last may be missing."""
     owner: bool = False
     wall_anchor_ns: int = 0
     """Unix time at the writer's monotonic zero: every timestamp of the writer is this plus monotonic time."""

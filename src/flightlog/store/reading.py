@@ -143,9 +143,19 @@ class Reading:
             number = sum(info.counts.get(count, 0) for info in self._writers.values())
             if number:
                 yield f"{number:,} {what}"
-        died = sum(info.died for info in self._writers.values())
+        died = sum(info.died and not info.unheard for info in self._writers.values())
         if died:
             yield f"{died:,} recording processes ended without a word; all they had recorded is here"
+        unheard = sorted(
+            (info for info in self._writers.values() if info.unheard and info.closed),
+            key=lambda info: (info.host, info.pid),
+        )
+        if unheard:
+            named = ", ".join(f"{info.host} (process {info.pid})" for info in unheard[:3])
+            yield (
+                f"{len(unheard):,} recording processes on hosts that do not see the run were not heard to their end: "
+                f"what they recorded last may be missing. {named}{', …' if len(unheard) > 3 else ''}"
+            )
 
     def _sentences(self, scans: Sequence[Scan], unclosed: Sequence[str]) -> Iterator[str]:
         for scan in scans:

@@ -61,6 +61,7 @@ class Run:
     spans = _TableOf("spans")
     concurrency = _TableOf("concurrency")
     workers = _TableOf("workers")
+    jobs = _TableOf("jobs")
     resources = _TableOf("resources")
     cache = _TableOf("cache")
     failures = _TableOf("failures")

@@ -18,6 +18,8 @@ class RunningEngine:
 
     timeout_s = 0.2
     """A timeout that a task which waits at a gate runs over."""
+    launches_workers = True
+    """Whether the engine launches its workers, and knows how long that took; False where it finds them running."""
 
     def make_engine(self, workers: int) -> Engine:
         """An engine with so many workers at most, of one task at a time each; not started."""

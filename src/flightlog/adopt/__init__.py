@@ -1,0 +1,1 @@
+"""What other tools recorded, made into runs or merged into them."""

@@ -1,0 +1,185 @@
+"""A door in the engine's process at which workers of the same host knock: what they said stays said when they die.
+
+A worker that is killed right after it began a task has told so all the same: the kernel keeps what was written into a
+socket. Other ways home pass through the worker's own threads, and are lost with it.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+HEAD = struct.Struct("=cI")
+"""Kind of a message, and the number of bytes that follow."""
+LEFT = b"L"
+_CREDENTIALS = struct.Struct("3i")
+
+Hear = Callable[[int, bytes, bytes], None]
+"""Called with the sender's process id, the kind of a message and what it says."""
+
+
+class Door:
+    """The engine's side: a named socket that only this user can open. One thread at a time, in which `hear` is called.
+
+    `fd` is readable when there is something for `listen` to take. `OSError` where no socket can be made.
+    """
+
+    def __init__(self, hear: Hear) -> None:
+        self._hear = hear
+        self._folder = tempfile.mkdtemp(prefix="flightlog-")
+        self.path = str(Path(self._folder) / "door")
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._selector = selectors.DefaultSelector()
+        try:
+            self._socket.bind(self.path)
+            self._socket.listen(256)
+            self._socket.setblocking(False)
+        except OSError:
+            self.close()
+            raise
+        self._selector.register(self._socket, selectors.EVENT_READ, None)
+
+    @property
+    def fd(self) -> int:
+        """Readable when somebody knocks or says something: an epoll descriptor, or what takes its place."""
+        fileno: Callable[[], int] = getattr(self._selector, "fileno", self._socket.fileno)
+        return fileno()
+
+    def listen(self) -> None:
+        """Take everything that has been said so far, without waiting."""
+        while ready := self._selector.select(0):
+            for key, _ in ready:
+                if key.data is None:
+                    self._admit()
+                else:
+                    self._take(key.data)
+
+    def dismiss(self, timeout_s: float) -> bool:
+        """Tell all visitors that it is over, and wait until each has gone, listening; whether all went in time.
+
+        What a visitor does then is its own business: it says `LEFT` when that is done.
+        """
+        visitors = [key.data for key in self._selector.get_map().values() if key.data is not None]
+        for visitor in visitors:
+            with suppress(OSError):
+                visitor.socket.shutdown(socket.SHUT_WR)
+        by = time.monotonic() + timeout_s
+        while (rest := by - time.monotonic()) > 0 and not all(
+            visitor.left or visitor.gone for visitor in visitors
+        ):
+            self._selector.select(rest)
+            self.listen()
+        return all(visitor.left or visitor.gone for visitor in visitors)
+
+    def close(self) -> None:
+        """Nobody can knock any more."""
+        with suppress(OSError, RuntimeError):
+            for key in list((self._selector.get_map() or {}).values()):
+                key.fileobj.close()  # type: ignore[union-attr] # sockets, all of them
+        self._socket.close()
+        self._selector.close()
+        for remove, path in ((os.unlink, self.path), (os.rmdir, self._folder)):
+            with suppress(OSError):
+                remove(path)
+
+    def _admit(self) -> None:
+        with suppress(OSError):
+            visitor, _ = self._socket.accept()
+            visitor.setblocking(False)
+            self._selector.register(visitor, selectors.EVENT_READ, Visitor(visitor))
+
+    def _take(self, visitor: Visitor) -> None:
+        for kind, text in visitor.said():
+            if kind == LEFT:
+                visitor.left = True
+            else:
+                self._hear(visitor.pid, kind, text)
+        if visitor.gone:
+            self._selector.unregister(visitor.socket)
+            visitor.socket.close()
+
+
+class Visitor:
+    """A worker at the door."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self.socket, self.gone, self.left = end, False, False
+        self._buffer = bytearray()
+        self.pid: int = 0
+        if hasattr(socket, "SO_PEERCRED"):
+            found = end.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+            self.pid = _CREDENTIALS.unpack(found)[0]
+
+    def said(self) -> list[tuple[bytes, bytes]]:
+        """Whole messages that have come; what is not whole yet is kept."""
+        try:
+            while data := self.socket.recv(1 << 18):
+                self._buffer += data
+            self.gone = True
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.gone = True
+        messages = []
+        while len(self._buffer) >= HEAD.size:
+            kind, length = HEAD.unpack_from(self._buffer)
+            if len(self._buffer) < HEAD.size + length:
+                break
+            messages.append((kind, bytes(self._buffer[HEAD.size : HEAD.size + length])))
+            del self._buffer[: HEAD.size + length]
+        return messages
+
+
+class Knocker:
+    """A worker's side: opens the door at the first message. `OSError` where there is none. Thread-safe.
+
+    `dismissed` is called on a thread of its own when the engine is over, in whatever way.
+    """
+
+    def __init__(self, path: str, dismissed: Callable[[], None]) -> None:
+        self._path, self._dismissed = path, dismissed
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._pid = 0
+
+    def tell(self, kind: bytes, text: bytes) -> None:
+        """Say something; it will be heard even if this process is killed at once."""
+        with self._lock:
+            if self._socket is None or self._pid != os.getpid():  # a forked child is another visitor
+                self._socket, self._pid = self._open(), os.getpid()
+            try:
+                self._socket.sendall(HEAD.pack(kind, len(text)) + text)
+            except OSError:
+                self._socket.close()
+                self._socket = None
+                raise
+
+    def _open(self) -> socket.socket:
+        end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            end.connect(self._path)
+        except OSError:
+            end.close()
+            raise
+        threading.Thread(target=self._wait, args=(end,), name="flightlog-door", daemon=True).start()
+        return end
+
+    def _wait(self, end: socket.socket) -> None:
+        """The engine never says anything, so what can be read is its end."""
+        with suppress(OSError):
+            while end.recv(64):
+                pass
+            self._dismissed()
+            self.tell(LEFT, b"")
+        with self._lock:
+            if self._socket is end:
+                self._socket = None
+        end.close()

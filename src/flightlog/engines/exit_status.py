@@ -1,0 +1,65 @@
+"""How a process ended that is not our child: by a descriptor of it, opened while it lived."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from contextlib import suppress
+from pathlib import Path
+
+from flightlog.samplers.procfs import PROC
+
+_INFO_BYTES = 64
+_GET_INFO = (3 << 30) | (_INFO_BYTES << 16) | (0xFF << 8) | 11
+_WANTS_EXIT = 1 << 3
+_EXIT_AT = 60
+
+
+class Watched:
+    """One process of this host, watched for its end. One thread at a time; `close` it.
+
+    `fd` becomes readable when the process has ended. `OSError` where there is no such process, or no such descriptor
+    to be had (another system than Linux, another user's process).
+    """
+
+    def __init__(self, pid: int, proc: Path = PROC) -> None:
+        self.pid = pid
+        self._proc = proc
+        if not hasattr(os, "pidfd_open"):
+            raise OSError("this system has no descriptors of processes")
+        self.fd: int = os.pidfd_open(pid)
+
+    def exit_code(self) -> int | None:
+        """The exit code as `multiprocessing` has it, negative for a signal; None while nobody can tell.
+
+        Linux 6.15 and later keep it for whoever holds a descriptor, from the moment the parent has asked for it.
+        Before that, and on older kernels, it can be read as long as the parent has not.
+        """
+        status = self._kept()
+        if status is None:
+            status = self._of_zombie()
+        return None if status is None else os.waitstatus_to_exitcode(status)
+
+    def close(self) -> None:
+        """Watch no more; again, it does nothing."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def _kept(self) -> int | None:
+        info = bytearray(_INFO_BYTES)
+        struct.pack_into("=Q", info, 0, _WANTS_EXIT)
+        try:
+            fcntl.ioctl(self.fd, _GET_INFO, info)
+        except OSError:
+            return None
+        (told,) = struct.unpack_from("=Q", info, 0)
+        return struct.unpack_from("=i", info, _EXIT_AT)[0] if told & _WANTS_EXIT else None
+
+    def _of_zombie(self) -> int | None:
+        with suppress(OSError, ValueError, IndexError):
+            stat = (self._proc / str(self.pid) / "stat").read_bytes()
+            state, *fields = stat[stat.rindex(b")") + 1 :].split()
+            return int(fields[48]) if state == b"Z" else None
+        return None

@@ -1,0 +1,192 @@
+"""An attempt inside one of Ray's worker processes: a Ray task that executes it, and says when it began."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.engines.contract import Outcome, Work
+from flightlog.engines.door import Knocker
+from flightlog.engines.execute import Started, execute
+from flightlog.engines.program import dumps_by, with_main
+from flightlog.engines.stay import Stay
+from flightlog.engines.worker_sampling import SampledFrom
+from flightlog.record.task import lane_name
+from flightlog.store.liveness import this_host
+
+BEGAN, PARCEL = b"B", b"P"
+
+
+class Surroundings(Struct, frozen=True, kw_only=True):
+    """What every attempt of one engine has in common."""
+
+    engine: str
+    door: str | None
+    """Path of the engine's door, for workers on its host."""
+    home: SampledFrom
+    main: dict[str, str] = {}
+    """Where functions of the main program are found, as `multiprocessing` has it."""
+
+
+class Order(Struct, frozen=True, array_like=True):
+    """An attempt on its way to a worker: all in one, for Ray packs every argument by itself."""
+
+    serial: int
+    around: bytes
+    work: Work
+
+
+class Began(Struct, frozen=True, kw_only=True):
+    """An attempt began; also who executes it."""
+
+    serial: int
+    started: Started
+    worker: str
+    host: str
+    pid: int
+    node: str
+    """Ray's own name of the node and of the worker, in hex."""
+    ray_worker: str
+    process_start: float | None = None
+    """Unix time at which the process was started."""
+
+
+class Done(Struct, frozen=True, kw_only=True):
+    """An attempt is over, in the words of the process it ran in."""
+
+    began: Began | None
+    outcome: Outcome
+    mute: bool
+    """Whether its process has no way to the engine but this."""
+    result: bytes = b""
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_order = msgspec.msgpack.Decoder(Order).decode
+_decode_surroundings = msgspec.msgpack.Decoder(Surroundings).decode
+decode_began: Callable[[bytes], Began] = msgspec.msgpack.Decoder(Began).decode
+_decode_done = msgspec.msgpack.Decoder(Done).decode
+
+dumps = dumps_by("ray.cloudpickle")
+"""Pickles calls for workers, and results for the program."""
+
+_ways: dict[bytes, Way] = {}
+"""Ways home by engine; a process of Ray serves one program, which may have several engines in a row."""
+
+
+class Way:
+    """How this process tells its engine something: through the door on its host, else by a letter box that Ray hosts.
+
+    When the engine is over, this process leaves the runs it recorded into for it.
+    """
+
+    def __init__(self, around: Surroundings) -> None:
+        self.around, self.who = around, _who()
+        self.stay = Stay(self.who.worker, around.home, self._send)
+        self._knocker = None if around.door is None else Knocker(around.door, self.stay.leave)
+        self.letters: Any = None
+        self._attends = False
+        self.mute = False
+        """Whether nothing could be told last time."""
+
+    def tell(self, kind: bytes, text: bytes) -> None:
+        """Say something, so that it is known whatever becomes of this process. `OSError` if there is no way."""
+        if self._knocker is not None:
+            try:
+                self._knocker.tell(kind, text)
+                return
+            except OSError:
+                self._knocker = None  # another host, or another file system
+        self.mute = self.letters is None
+        if self.mute:
+            raise OSError("there is no way to the engine from here")
+        import ray
+
+        if not self._attends:
+            self._attends = True
+            threading.Thread(target=self._attend, name="flightlog-letters", daemon=True).start()
+        ray.get(self.letters.post.remote(kind, text))
+
+    def _send(self, parcel: bytes) -> None:
+        self.tell(PARCEL, parcel)
+
+    def _attend(self) -> None:
+        import ray
+
+        with suppress(Exception):  # the letter box is gone: so is the engine, and nobody waits for anything
+            ray.get(self.letters.attend.remote())
+            self.stay.leave()
+            ray.get(self.letters.leave.remote())
+
+
+def run_attempt(order: bytes, letters: Any = None) -> bytes:
+    """Execute an attempt in this process; the whole of a Ray task. Gives a `Done`, and raises nothing of the task's."""
+    serial, surroundings, work = msgspec.structs.astuple(_decode_order(order))
+    way = _ways.get(surroundings)
+    if way is None:
+        _ways.clear()
+        way = _ways[surroundings] = Way(_decode_surroundings(surroundings))
+    work = with_main(work, way.around.main)
+    if letters is not None:
+        way.letters = letters
+    if work.place:
+        work = msgspec.structs.replace(work, place=way.stay.at(work.place))
+    said: list[Began] = []
+
+    def begun(started: Started) -> None:
+        said.append(msgspec.structs.replace(way.who, serial=serial, started=started))
+        try:
+            way.tell(BEGAN, _encode(said[0]))
+        except Exception:  # noqa: BLE001 - the task runs all the same; its start is told with its end
+            return
+
+    outcome = execute(work, worker=way.who.worker, alone=True, started=begun, dumps=dumps)
+    if not way.mute:
+        way.stay.settle()
+    result, outcome.result = outcome.result or b"", None
+    return _encode(Done(began=said[0] if said else None, outcome=outcome, mute=way.mute, result=result))
+
+
+def encode_order(serial: int, around: bytes, work: Work) -> bytes:
+    """An attempt, and what it has in common with others. Arguments as recorded stay behind."""
+    return _encode(Order(serial, around, msgspec.structs.replace(work, args={})))
+
+
+def encode_surroundings(surroundings: Surroundings) -> bytes:
+    """What all attempts have in common, ready to travel."""
+    return _encode(surroundings)
+
+
+def decode_done(text: bytes) -> Done:
+    """When and where an attempt began, and what became of it."""
+    done = _decode_done(text)
+    done.outcome.result = done.result or None
+    return done
+
+
+def _who() -> Began:
+    """Who this process is, in what it says of each attempt."""
+    import ray
+
+    host, pid, context = this_host(), os.getpid(), ray.get_runtime_context()
+    return Began(
+        serial=0, started=Started("", 0, None), worker=lane_name(host, pid, main=True), host=host, pid=pid,
+        node=context.get_node_id(), ray_worker=context.get_worker_id(), process_start=process_start(),
+    )  # fmt: skip
+
+
+def process_start() -> float | None:
+    """When this process was started, in Unix time."""
+    import psutil
+
+    try:
+        return float(min(psutil.Process().create_time(), time.time()))
+    except psutil.Error:
+        return None

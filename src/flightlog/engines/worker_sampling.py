@@ -1,0 +1,116 @@
+"""A worker that samples itself, and its host where nobody else does: what the run's own process cannot see."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec import Struct
+
+from flightlog.events import ResourceSample
+from flightlog.record.pulse import Sampling
+from flightlog.record.run import LiveRun
+from flightlog.record.upkeep import make_samplers
+from flightlog.samplers import Sampler
+from flightlog.samplers.process import ProcessSampler
+from flightlog.store import layout
+from flightlog.store.documents import read_document
+from flightlog.store.liveness import this_host
+
+
+class SampledFrom(Struct, frozen=True, kw_only=True):
+    """The process that made the run, which samples its host and the processes below it; travels to workers."""
+
+    host: str
+    pid: int
+    interval_s: float | None
+    """None where nothing is to be sampled."""
+
+
+def sampled_from_here(run_path: str | None) -> SampledFrom:
+    """What workers have to know of the sampling of a run, in the process that made it."""
+    found = None if run_path is None else read_document(Path(run_path) / layout.RUN, layout.RunInfo).value
+    interval_s = None if found is None else found.sample_interval_s
+    return SampledFrom(host=this_host(), pid=os.getpid(), interval_s=interval_s)
+
+
+def sample_worker(run: LiveRun, worker: str, home: SampledFrom) -> Sampling | None:
+    """Sample this process and the processes below it from now on, in scope `worker`; stop it before the run is left.
+
+    On another host than the run's own the machine is sampled too, by one process of all that record the same run there.
+    None where there is nothing to do: nothing is sampled, or the run's own process sees this one among those below it.
+    """
+    if home.interval_s is None or (home.host == this_host() and is_below(home.pid)):
+        return None
+
+    def samplers() -> Sequence[Sampler]:
+        own = ProcessSampler(worker=worker)
+        if home.host == this_host():
+            return [own]
+        key = hashlib.sha1(run.info.trace_id.encode()).hexdigest()[:16]
+        lock = Path(tempfile.gettempdir()) / f"flightlog-{os.getuid()}-{key}.lock"
+        return [own, OncePerHost(lambda: _of_the_host(run), lock)]
+
+    return Sampling(samplers, home.interval_s, run.emit, run.recorder.trouble)
+
+
+def is_below(pid: int) -> bool:
+    """Whether this process runs below another one of this host."""
+    import psutil
+
+    with suppress(psutil.Error):
+        return any(parent.pid == pid for parent in psutil.Process().parents())
+    return False
+
+
+def _of_the_host(run: LiveRun) -> Sequence[Sampler]:
+    return [one for one in make_samplers(run, None) if not isinstance(one, ProcessSampler)]
+
+
+class OncePerHost:
+    """Samplers that sample in one process of a host alone: that which holds the lock. It goes over when that one ends."""
+
+    def __init__(self, make: Callable[[], Sequence[Sampler]], lock: Path) -> None:
+        self._make, self._lock = make, lock
+        self._fd = -1
+        self._samplers: list[Sampler] = []
+
+    def sample(self) -> Sequence[ResourceSample]:
+        """What the samplers say, if it is for this process to ask them."""
+        if self._fd < 0 and not self._take():
+            return ()
+        return [sample for sampler in self._samplers for sample in sampler.sample()]
+
+    def close(self) -> None:
+        """Let another process do it."""
+        for sampler in self._samplers:
+            close = getattr(sampler, "close", None)
+            if close is not None:
+                close()
+        if self._fd >= 0:
+            with suppress(OSError):
+                self._lock.unlink()  # while it is held: whoever has it open sees that it is not the file any more
+            os.close(self._fd)
+            self._fd = -1
+
+    def _take(self) -> bool:
+        try:
+            fd = os.open(self._lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_the_file = self._lock.stat().st_ino == os.fstat(fd).st_ino
+        except OSError:
+            is_the_file = False
+        if not is_the_file:
+            os.close(fd)
+            return False
+        self._fd = fd
+        self._samplers = list(self._make())
+        return True

@@ -1,0 +1,107 @@
+"""The door: what a worker said is heard, also when it was killed at once; and it is told when the engine is over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flightlog.engines.door import Door, Knocker
+
+
+@pytest.fixture
+def heard():
+    return []
+
+
+@pytest.fixture
+def door(heard):
+    door = Door(lambda pid, kind, text: heard.append((pid, kind, text)))
+    yield door
+    door.close()
+
+
+def test_what_a_worker_says_is_heard_in_order_and_with_who_it_is(door, heard):
+    knocker = Knocker(door.path, lambda: None)
+    knocker.tell(b"B", b"first")
+    knocker.tell(b"P", b"")
+    door.listen()
+    assert heard == [(os.getpid(), b"B", b"first"), (os.getpid(), b"P", b"")]
+
+
+@given(texts=st.lists(st.binary(max_size=300), max_size=20))
+def test_messages_come_out_as_they_went_in(texts):
+    heard = []
+    door = Door(lambda _pid, _kind, text: heard.append(text))
+    try:
+        knocker = Knocker(door.path, lambda: None)
+        for text in texts:
+            knocker.tell(b"B", text)
+        door.listen()
+        assert heard == texts
+    finally:
+        door.close()
+
+
+def test_a_message_larger_than_the_socket_holds_arrives_whole(door, heard):
+    text = os.urandom(3 << 20)
+    knocker = Knocker(door.path, lambda: None)
+    telling = threading.Thread(target=knocker.tell, args=(b"P", text))
+    telling.start()
+    while not heard:
+        door.listen()
+    telling.join()
+    assert [said for _, _, said in heard] == [text]
+
+
+def test_the_last_words_of_a_killed_process_are_heard(door, heard):
+    program = (
+        "import os, signal, sys; from flightlog.engines.door import Knocker\n"
+        "Knocker(sys.argv[1], lambda: None).tell(b'B', b'last words')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    worker = subprocess.Popen([sys.executable, "-c", program, door.path])
+    assert worker.wait(60) == -signal.SIGKILL
+    door.listen()
+    assert heard == [(worker.pid, b"B", b"last words")]
+
+
+def test_workers_are_told_when_it_is_over_and_waited_for(door, heard):
+    left = []
+    for number in range(3):
+        knocker = Knocker(door.path, lambda number=number: left.append(number))
+        knocker.tell(b"B", b"here")
+    door.listen()
+    assert door.dismiss(timeout_s=60.0) is True
+    assert sorted(left) == [0, 1, 2]
+    assert len(heard) == 3  # that they left is nothing to be heard
+
+
+def test_a_worker_that_does_not_leave_is_not_waited_for_for_ever(door):
+    stuck = threading.Event()
+    Knocker(door.path, stuck.wait).tell(b"B", b"here")
+    door.listen()
+    assert door.dismiss(timeout_s=0.01) is False
+    stuck.set()
+
+
+def test_a_door_that_is_not_there_is_an_error_of_the_system(tmp_path):
+    with pytest.raises(OSError):
+        Knocker(str(tmp_path / "door"), lambda: None).tell(b"B", b"hello")
+
+
+def test_only_this_user_can_knock_and_nothing_stays_behind(heard):
+    door = Door(lambda *_facts: None)
+    folder = Path(door.path).parent
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    door.close()
+    door.close()
+    assert not folder.exists()

@@ -1,0 +1,145 @@
+"""What is kept on the scheduler is bounded: what does not fit is dropped, oldest first, and counted."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from distributed.scheduler import TaskState
+
+from flightlog.engines import dask_messages as m
+from flightlog.engines.dask_arguments import MAX_TEXT, Arguments
+from flightlog.engines.dask_scheduler_plugin import PARCEL, PER_TASK, WINDOW, SchedulerWatch
+
+
+class Scheduler:
+    """As much of a scheduler as the plugin asks for; keeps what it is given to send."""
+
+    def __init__(self):
+        self.tasks = {}
+        self.workers = {}
+        self.client_comms = {"me": None}
+        self.sent = []
+        self.truncated = []
+        self._broker = SimpleNamespace(truncate=self.truncated.append)
+
+    def client_send(self, client, message):
+        self.sent.append((client, message["topic"], message["event"][1]))
+
+    def add(self, *keys):
+        for key in keys:
+            self.tasks[key] = SimpleNamespace(
+                key=key, state="released", annotations=None, dependencies=(), run_spec=None, run_id=7, metadata=None,
+                who_wants={"me"}, processing_on=SimpleNamespace(address="tcp://a"), exception_blame=None,
+            )  # fmt: skip
+
+
+def watching(capacity=10, own_prefix=None):
+    scheduler = Scheduler()
+    plugin = SchedulerWatch("watch", "me", own_prefix=own_prefix, mark=True, capacity=capacity)
+    plugin._scheduler = scheduler
+    return plugin, scheduler
+
+
+def submit(plugin, scheduler, *keys, client="me"):
+    scheduler.add(*keys)
+    plugin.update_graph(
+        scheduler, client=client, keys=set(keys), tasks=list(keys), stimulus_id="update-graph-1-by-abc"
+    )
+
+
+def told(plugin):
+    _, _, rest = plugin.drain()
+    return [message for parcel in rest for message in m.decode(parcel)]
+
+
+def test_what_does_not_fit_is_dropped_and_the_record_says_how_much():
+    plugin, _ = watching(capacity=10)
+    for number in range(25):
+        plugin.log_event(
+            "all", {"action": "remove-worker", "worker": f"w{number}", "stimulus_id": "s", "expected": True}
+        )
+    dropped, *kept = told(plugin)
+    assert (dropped[0], dropped[2]) == (m.DROPPED, 15)
+    assert [message[2] for message in kept] == [f"w{number}" for number in range(15, 25)]
+
+
+def test_a_large_graph_that_comes_at_once_is_kept_whole():
+    plugin, scheduler = watching(capacity=10)
+    keys = [f"k-{number}" for number in range(1000)]
+    submit(plugin, scheduler, *keys)
+    for key in keys:
+        plugin.transition(key, "waiting", "queued", stimulus_id="s")
+        plugin.transition(key, "queued", "processing", stimulus_id="s")
+    messages = told(plugin)
+    assert [message[0] for message in messages].count(m.ASSIGNED) == 1000
+    assert m.DROPPED not in [message[0] for message in messages]
+    assert len(messages) <= PER_TASK * 1000
+
+
+def test_a_client_that_does_not_listen_gets_so_many_parcels_and_no_more():
+    plugin, scheduler = watching(capacity=10**6)
+    scheduler.add(*(f"k-{number}" for number in range(WINDOW * PARCEL // 2)))
+    for number in range((WINDOW + 5) * PARCEL):
+        plugin._put((m.QUEUED, 1.0, f"k-{number}", 1))
+    plugin._flush()
+    assert len(scheduler.sent) == WINDOW
+    plugin.log_event(plugin.heard, 5)
+    plugin._flush()
+    assert len(scheduler.sent) == WINDOW + 5
+
+
+def test_the_schedulers_own_log_of_events_keeps_nothing_of_ours():
+    plugin, scheduler = watching()
+    for topic, message in ((plugin.up, b"\x90"), (plugin.parcels, b"file"), (plugin.heard, 1)):
+        plugin.log_event(topic, message)
+    assert scheduler.truncated == [plugin.up, plugin.parcels, plugin.heard]
+    assert scheduler.sent == [("me", plugin.parcels, b"file")]
+
+
+def test_only_this_clients_tasks_are_told_of_and_marked_but_for_an_engines_own():
+    plugin, scheduler = watching(own_prefix="flightlog-")
+    scheduler.client_comms["other"] = None
+    submit(plugin, scheduler, "theirs-1", client="other")
+    submit(plugin, scheduler, "nested-1", client="Client-worker-1")
+    submit(plugin, scheduler, "flightlog-1", "mine-1")
+    for key in scheduler.tasks:
+        plugin.transition(key, "waiting", "processing", stimulus_id="s")
+    submitted, assigned = told(plugin)
+    assert submitted[2:] == ["abc", [["mine-1", None, None]]]
+    assert assigned[2:] == ["mine-1", 1, "tcp://a", 7]
+    assert {key for key, task in scheduler.tasks.items() if task.annotations} == {"mine-1"}
+
+
+def test_nothing_is_kept_of_a_task_that_dask_has_forgotten():
+    plugin, scheduler = watching()
+    submit(plugin, scheduler, "k-1")
+    plugin.transition("k-1", "waiting", "processing", stimulus_id="s")
+    plugin.transition("k-1", "processing", "memory", stimulus_id="s", worker="tcp://a", startstops=[])
+    plugin.transition("k-1", "memory", "released", stimulus_id="s")
+    plugin.transition("k-1", "released", "forgotten", stimulus_id="s")
+    assert plugin._mine == {}
+    assert [message[0] for message in told(plugin)] == [m.SUBMITTED, m.ASSIGNED, m.DONE]
+
+
+def test_the_state_that_the_plugin_reads_is_there_in_this_dask():
+    for name in (
+        "run_id",
+        "annotations",
+        "metadata",
+        "exception_blame",
+        "exception_text",
+        "who_wants",
+        "run_spec",
+    ):
+        assert name in TaskState.__slots__
+
+
+def test_arguments_are_named_and_bounded_and_what_is_large_is_named_by_type():
+    def function(x, name, *rest, flag=False):
+        pass
+
+    spec = SimpleNamespace(func=function, args=(1, "n" * 300, 2**70, [1]), kwargs={"flag": True})
+    assert Arguments().of(spec) == {
+        "x": 1, "name": "n" * MAX_TEXT + "…", "2": str(2**70), "3": "<list>", "flag": True,
+    }  # fmt: skip
+    assert Arguments().of(SimpleNamespace()) is None
