@@ -17,7 +17,7 @@ from flightlog.version import __version__
 if TYPE_CHECKING:
     from flightlog.analyze.compare import compare
     from flightlog.analyze.trends import trends
-    from flightlog.engines.watching import watch
+    from flightlog.engines.dask.watching import watch
     from flightlog.record.collector import Collector
     from flightlog.record.device_memory import track_device_memory
     from flightlog.session.cache import cacheable
@@ -33,7 +33,7 @@ _LAZY = {
     "open_run": "flightlog.store.run",
     "track_device_memory": "flightlog.record.device_memory",
     "trends": "flightlog.analyze.trends",
-    "watch": "flightlog.engines.watching",
+    "watch": "flightlog.engines.dask.watching",
 }
 
 __all__ = [

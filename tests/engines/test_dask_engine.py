@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from distributed import Client
 
-from flightlog.engines.dask import DaskEngine
-from flightlog.engines.dask_cluster import local_cluster
+from flightlog.engines.dask.cluster import local_cluster
+from flightlog.engines.dask.engine import DaskEngine
 from flightlog.testing.engines import EngineContract, ProcessEngineContract
 
 

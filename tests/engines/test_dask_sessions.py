@@ -10,8 +10,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 from flightlog.engines import make_engine
-from flightlog.engines.dask import DaskEngine
-from flightlog.engines.dask_cluster import address_in
+from flightlog.engines.dask.cluster import address_in
+from flightlog.engines.dask.engine import DaskEngine
 from flightlog.errors import UsageError
 from flightlog.events import SpanEvent, TaskCompleted, TaskFailed, TaskRetried, TaskStarted
 from flightlog.session.manifest import parse_manifest

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from flightlog.engines.contract import Outcome
-from flightlog.engines.ray_errors import refusal, words_of
-from flightlog.engines.ray_workers import first_sentence
+from flightlog.engines.ray.errors import refusal, words_of
+from flightlog.engines.ray.workers import first_sentence
 
 RayError = type("RayError", (Exception,), {})
 

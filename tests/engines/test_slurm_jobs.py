@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from flightlog.engines import make_engine
 from flightlog.engines.contract import Resources
-from flightlog.engines.slurm import SlurmEngine, job_options, largest, slurm_time
+from flightlog.engines.slurm.engine import SlurmEngine, job_options, largest, slurm_time
 from flightlog.errors import UsageError
 
 SMALL = Resources(cpus=1, memory_bytes=2 << 30, walltime_s=600)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.engines import dask_messages as m
-from flightlog.engines.dask_lives import Lives
+from flightlog.engines.dask import messages as m
+from flightlog.engines.dask.lives import Lives
 from flightlog.events import (
     Failure,
     TaskCancelled,

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 from distributed.scheduler import TaskState
 
-from flightlog.engines import dask_messages as m
-from flightlog.engines.dask_arguments import MAX_TEXT, Arguments
-from flightlog.engines.dask_scheduler_plugin import PARCEL, PER_TASK, WINDOW, SchedulerWatch
+from flightlog.engines.dask import messages as m
+from flightlog.engines.dask.arguments import MAX_TEXT, Arguments
+from flightlog.engines.dask.scheduler_plugin import PARCEL, PER_TASK, WINDOW, SchedulerWatch
 
 
 class Scheduler:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from flightlog.engines import dask_messages as m
-from flightlog.engines.dask_workers import PATIENCE_S, Workers
+from flightlog.engines.dask import messages as m
+from flightlog.engines.dask.workers import PATIENCE_S, Workers
 from flightlog.engines.death import Death
 from flightlog.events import (
     ResourceSample,

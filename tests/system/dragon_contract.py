@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from flightlog.engines.dragon import DragonEngine
+from flightlog.engines.dragon.engine import DragonEngine
 from flightlog.testing.engines import ProcessEngineContract
 
 

@@ -29,7 +29,9 @@ targets:
   dragon: {provider: dragon, max_workers: 2}
 """
 
-MEASURED = re.compile(r"(_s|_bytes|_percent|_at)$|^(total|mean|min|max|p50|p95|p99|last|since|timestamp|first)$")
+MEASURED = re.compile(
+    r"(_s|_bytes|_percent|_at)$|^(total|mean|min|max|p50|p95|p99|last|since|timestamp|first)$"
+)
 """What a report measures: two runs on one engine differ there."""
 WHERE = {
     "run": {"run_id", "target", "provider", "start_time", "end_time", "command", "cwd", "manifest_hash"},
@@ -38,7 +40,16 @@ WHERE = {
     "completeness": {"lines"},
 }
 """Names, places, what comes first of equals, and how many lines workers and samples take."""
-OF_THE_ENGINE = {"workers", "resources", "time", "concurrency", "critical_path", "findings", "overhead", "jobs"}
+OF_THE_ENGINE = {
+    "workers",
+    "resources",
+    "time",
+    "concurrency",
+    "critical_path",
+    "findings",
+    "overhead",
+    "jobs",
+}
 """The sections that tell of workers and of waiting: on every engine the same questions, answered by that engine."""
 
 

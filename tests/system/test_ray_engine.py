@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from flightlog.engines.contract import Resources
-from flightlog.engines.ray import LEAST_STORE_BYTES, RayEngine
+from flightlog.engines.ray.engine import LEAST_STORE_BYTES, RayEngine
 from flightlog.errors import UsageError
 from flightlog.events import WorkerLost
 from flightlog.testing import tasks

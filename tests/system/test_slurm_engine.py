@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flightlog.engines.slurm import SlurmEngine
+from flightlog.engines.slurm.engine import SlurmEngine
 from flightlog.events import JobAccounted, JobStarted, WorkerReady
 from flightlog.session.session import Session
 from flightlog.store.run import Run

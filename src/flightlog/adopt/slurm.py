@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flightlog.engines.slurm_accounting import SlurmJob, parse_accounting
-from flightlog.engines.slurm_events import iso
-from flightlog.engines.slurm_merging import ACCOUNTING, Merged, merge_jobs
-from flightlog.engines.slurm_sacct import Sacct, ask
+from flightlog.engines.slurm.accounting import SlurmJob, parse_accounting
+from flightlog.engines.slurm.events import iso
+from flightlog.engines.slurm.merging import ACCOUNTING, Merged, merge_jobs
+from flightlog.engines.slurm.sacct import Sacct, ask
 from flightlog.errors import FlightlogError, RunNotFound, UsageError
 from flightlog.events import JobEvent
 from flightlog.store import layout

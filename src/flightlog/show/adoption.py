@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from flightlog.engines.slurm_merging import Merged
+from flightlog.engines.slurm.merging import Merged
 from flightlog.show.phrases import count_text
 from flightlog.show.terminal import clean
 

@@ -1,0 +1,1 @@
+"""Sessions on Dask, and watching what a Dask client does."""

@@ -1,0 +1,350 @@
+"""An attempt on a Dask worker: a coroutine of the worker's event loop, which waits for a thread that executes it.
+
+Not the worker's own threads: nothing can end a thread, and one of those that never comes back takes a slot of the
+worker with it. Here an attempt can be written off: the coroutine returns, the worker takes the next one, and what the
+thread still does is thrown away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextvars import Context, copy_context
+from queue import SimpleQueue
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.engines.contract import Outcome, Work
+from flightlog.engines.dask.began import BeganFile
+from flightlog.engines.execute import Started, execute
+from flightlog.engines.kin import descendants, end_all
+from flightlog.engines.pickling import dumps
+from flightlog.events import JobStarted
+from flightlog.record.clock import Clock
+from flightlog.record.slurm_job import job_here
+from flightlog.record.span import current
+from flightlog.store.liveness import this_host
+
+log = logging.getLogger("flightlog")
+
+FLUSH_S = 0.002
+"""How long notes are gathered before they are sent home together."""
+PARCEL = 256
+"""Notes in one message at most."""
+SMALL_BYTES = 8192
+"""Results up to this size travel with the note of their end, others as Dask's own data: messages go by the scheduler."""
+HANDOVER_S = 30.0
+"""How long a parcel of what was recorded may take to the scheduler; then it is sent again."""
+END_PATIENCE_S = 30.0
+"""How long an attempt over its time keeps its slot while its process is about to be ended."""
+STUCK = "its thread cannot be ended and is written off"
+
+
+class Order(Struct, frozen=True, array_like=True):
+    """An attempt as it travels to a worker."""
+
+    engine: str
+    serial: int
+    may_end: bool
+    """Whether the engine may end a worker process to be rid of a task."""
+    work: Work
+    """Without the arguments as recorded: the call has the real ones."""
+
+
+class Note(Struct, array_like=True, omit_defaults=True):
+    """What happened to an attempt."""
+
+    serial: int
+    started: Started | None = None
+    outcome: Outcome | None = None
+    kept: bool = False
+    """The result waits on the worker, as Dask's result of the attempt."""
+
+
+class Parcel(Struct, array_like=True):
+    """Notes on their way home, and who sends them."""
+
+    worker: str
+    host: str
+    pid: int
+    endable: bool
+    """The worker is a process with a nanny that executes one task at a time, and may be ended with it."""
+    notes: list[Note]
+    job: JobStarted | None = None
+    """The batch job that the worker lives in; with its first notes alone."""
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_parcel = msgspec.msgpack.Decoder(Parcel).decode
+decode_job = msgspec.msgpack.Decoder(JobStarted | None).decode
+_decode_order = msgspec.msgpack.Decoder(Order).decode
+
+
+def topic_of(engine: str) -> str:
+    """What the notes to an engine are called among the events of a Dask cluster."""
+    return f"flightlog-{engine}"
+
+
+def relay_topic_of(engine: str) -> str:
+    """The same for parcels of a run directory that a worker does not see."""
+    return f"flightlog-{engine}-relay"
+
+
+async def run_attempt(order: bytes) -> bytes | None:
+    """Run an attempt on this worker and send home what becomes of it; the result itself is given if it is large."""
+    from distributed import get_worker
+
+    wanted = _decode_order(order)
+    return await station_of(get_worker(), wanted.engine).run(wanted)
+
+
+class Lanes:
+    """Threads that run jobs at once, one more wherever all are busy; none keeps a program from ending."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._idle = self._launched = 0
+
+    def run(self, job: Callable[[], None]) -> None:
+        """Run a job, which must not raise, on a thread that has nothing to do."""
+        self._jobs.put(job)
+        with self._lock:
+            if self._idle:
+                self._idle -= 1
+                return
+            self._launched += 1
+            name = f"flightlog-task-{self._launched}"
+        threading.Thread(target=self._work, name=name, daemon=True).start()
+
+    def _work(self) -> None:
+        while True:
+            self._jobs.get()()
+            with self._lock:
+                self._idle += 1
+
+
+_lanes = Lanes()
+_stations: WeakKeyDictionary[Any, dict[str, Station]] = WeakKeyDictionary()
+
+
+def station_of(worker: Any, engine: str) -> Station:
+    """What a worker knows of an engine."""
+    stations = _stations.setdefault(worker, {})
+    if engine not in stations:
+        stations[engine] = Station(worker, engine)
+    return stations[engine]
+
+
+class Station:
+    """An engine's attempts on one worker. On the worker's event loop alone, but for what its threads note."""
+
+    def __init__(self, worker: Any, engine: str) -> None:
+        self._worker, self._engine = worker, engine
+        self._topic, self._relay_topic = topic_of(engine), relay_topic_of(engine)
+        self._alone = bool(worker.nanny) and worker.state.nthreads == 1
+        self._began = BeganFile(engine, worker.address) if worker.nanny else None
+        self._loop = asyncio.get_running_loop()
+        self._notes: deque[Note] = deque()
+        self._flushing = False
+        self._to_begin: dict[int, None] = {}
+        """Attempts whose thread has still to say that it began."""
+        self._runs: dict[int, asyncio.Future[Outcome | None]] = {}
+        self._clock = Clock()
+        self._may_end = False
+        self._job = job_here(os.environ, worker=worker.address, host=this_host())
+        self._place: tuple[dict[str, str], dict[str, str]] = ({}, {})
+        self.relays = False
+        """Whether the run directory is not to be seen from here."""
+
+    async def run(self, order: Order) -> bytes | None:
+        """One attempt, from its thread's start to its end or until it is written off."""
+        serial, work = order.serial, order.work
+        self._may_end = order.may_end
+        over: asyncio.Future[Outcome | None] = self._loop.create_future()
+        self._runs[serial] = over
+        self._to_begin[serial] = None
+        context = copy_context()
+        context.run(current.set, None)
+        _lanes.run(lambda: self._execute(order, over, context))
+        self._flush_soon()
+        try:
+            outcome = await over  # cancelled when the worker closes: then it stays noted as begun
+        finally:
+            self._runs.pop(serial, None)
+        if self._began is not None:
+            self._began.end(serial)
+        if outcome is None:
+            return None
+        kept, result = False, outcome.result
+        if result is not None and len(result) > SMALL_BYTES:
+            outcome.result, kept = None, True
+        self._note(Note(serial, None, outcome, kept))
+        if outcome.end == "timed_out" and work.timeout_s is not None and self._alone and order.may_end:
+            self.flush()
+            await asyncio.sleep(END_PATIENCE_S)  # the engine ends this process, and no task is to begin in it
+        return result if kept else None
+
+    def give_up(self, serials: list[int]) -> None:
+        """Wait no more for these; nothing is told of them."""
+        for serial in serials:
+            over = self._runs.get(serial)
+            if over is not None and not over.done():
+                over.set_result(None)
+
+    def close(self) -> None:
+        """The engine is gone."""
+        self.give_up(list(self._runs))
+        self.flush()
+        if self._began is not None:
+            self._began.close()
+
+    def flush(self) -> None:
+        """Send what was noted, and what job this worker lives in if that was not said; on the event loop."""
+        self._flushing = False
+        while self._notes or self._job is not None:
+            notes = [self._notes.popleft() for _ in range(min(PARCEL, len(self._notes)))]
+            endable = self._alone and self._may_end
+            parcel = Parcel(self._worker.address, this_host(), os.getpid(), endable, notes, self._job)
+            self._job = None
+            self._worker.log_event(self._topic, encode(parcel))
+        if self._to_begin:
+            self._flush_soon()
+
+    def _flush_soon(self) -> None:
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_later(FLUSH_S, self.flush)
+
+    def _note(self, note: Note) -> None:
+        self._notes.append(note)
+        self._flush_soon()
+
+    # --- on a thread
+
+    def _execute(self, order: Order, over: asyncio.Future[Outcome | None], context: Context) -> None:
+        work = order.work
+
+        def begun(started: Started) -> None:
+            if self._began is not None:
+                self._began.begin(order.serial, started)
+            self._notes.append(Note(order.serial, started))  # sent by the flush that waits for it
+            self._to_begin.pop(order.serial, None)
+            if work.timeout_s is not None:
+                self._loop.call_soon_threadsafe(self._limit, order, over, started)
+
+        if work.place:
+            try:
+                work = msgspec.structs.replace(work, place=self._place_here(work.place))
+            except Exception:  # recording is not to keep a task from running
+                log.warning("the run of %s cannot be recorded from here", work.task, exc_info=True)
+        outcome = context.run(
+            execute, work, worker=self._worker.address, alone=self._alone, started=begun, dumps=dumps
+        )
+        try:
+            self._loop.call_soon_threadsafe(_settle, over, outcome)
+        except RuntimeError:
+            log.info("a task ended after its worker had: %s", work.task)  # the loop is closed: nobody listens
+
+    def _place_here(self, place: dict[str, str]) -> dict[str, str]:
+        known, here = self._place
+        if known != place:
+            from flightlog.engines.relay import place_here
+
+            here = place_here(place, self._send_home)
+            self._place = (place, here)
+            self.relays = self.relays or here != place
+        return here
+
+    def place(self) -> dict[str, str]:
+        """Where the last attempt came from."""
+        return self._place[0]
+
+    def _send_home(self, parcel: bytes) -> None:
+        """Hand a parcel to the scheduler, which passes it on; waits until it has it. On the relay's own thread."""
+        sending = self._worker.scheduler.log_event(topic=self._relay_topic, msg=parcel)
+        asyncio.run_coroutine_threadsafe(sending, self._loop).result(HANDOVER_S)
+
+    # --- timeouts
+
+    def _limit(self, order: Order, over: asyncio.Future[Outcome | None], started: Started) -> None:
+        assert order.work.timeout_s is not None
+        left_s = order.work.timeout_s - (time.monotonic_ns() - started.monotonic_ns) / 1e9
+        self._loop.call_later(max(0.0, left_s), self._time_out, order, over, started)
+
+    def _time_out(self, order: Order, over: asyncio.Future[Outcome | None], started: Started) -> None:
+        if over.done():
+            return
+        now = time.monotonic_ns()
+        reason = f"{order.work.task} ran over its timeout of {order.work.timeout_s:g} s"
+        if not (self._alone and order.may_end):
+            reason += f"; {STUCK}"
+        over.set_result(
+            Outcome(
+                end="timed_out", reason=reason, worker=self._worker.address, host=this_host(), pid=os.getpid(),
+                started=started.timestamp, ended=self._clock.iso(now), queue_s=started.queue_s,
+                duration_s=(now - started.monotonic_ns) / 1e9,
+            )
+        )  # fmt: skip
+
+
+def _settle(over: asyncio.Future[Outcome | None], outcome: Outcome) -> None:
+    if not over.done():
+        over.set_result(outcome)
+
+
+# --- what the engine asks of a worker, by `Client.run`
+
+
+def give_up(engine: str, serials: list[int], dask_worker: Any = None) -> None:
+    """Write attempts off that may be running here."""
+    if engine in _stations.get(dask_worker, {}):
+        station_of(dask_worker, engine).give_up(serials)
+
+
+async def introduce(engine: str, dask_worker: Any = None) -> None:
+    """Say which batch job this worker lives in."""
+    station_of(dask_worker, engine).flush()
+
+
+async def leave(engine: str, timeout_s: float, dask_worker: Any = None) -> bytes:
+    """The engine closes: send everything that is recorded here home, and forget it. Gives the job this worker lives in."""
+    station = _stations.get(dask_worker, {}).pop(engine, None)
+    if station is not None:
+        station.close()
+        if station.relays:
+            from flightlog.engines.relay import depart
+
+            loop = asyncio.get_running_loop()
+            await loop.run_in_executor(None, depart, station.place(), timeout_s)
+    return encode(job_here(os.environ, worker=dask_worker.address, host=this_host()))
+
+
+async def end_process(grace_s: float) -> None:
+    """End this worker process with the processes below it: those get SIGTERM, and SIGKILL after so many seconds."""
+    import signal
+
+    below = descendants()
+    end_all(below, "terminate")
+    by = time.monotonic() + grace_s
+    while below and time.monotonic() < by and any(_is_alive(process) for process in below):
+        await asyncio.sleep(0.02)
+    end_all(below, "kill")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _is_alive(process: Any) -> bool:
+    import psutil
+
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

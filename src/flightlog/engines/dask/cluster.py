@@ -1,0 +1,102 @@
+"""The Dask cluster that an engine works on: one that it starts and ends, or one that runs and goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+from msgspec import Struct
+
+from flightlog.errors import UsageError
+
+CONNECT_S = 30.0
+"""How long a scheduler may take to answer."""
+
+
+class Connection(Struct):
+    """A client of our own on a cluster, and the cluster if it is ours to end."""
+
+    client: Any
+    cluster: Any = None
+
+    def close(self, timeout_s: float) -> None:
+        """Leave the cluster; end it if it is ours."""
+        with suppress(TimeoutError, OSError):
+            self.client.close(timeout=timeout_s)
+        if self.cluster is not None:
+            close_cluster(self.cluster, timeout_s)
+
+
+def connect(where: Any, security: Any = None) -> Any:
+    """A synchronous client on a cluster, an address or what `Client` takes; it becomes nobody's default.
+
+    A `UsageError` where nobody answers, or what answers is no Dask scheduler.
+    """
+    from distributed import Client
+
+    name = getattr(where, "scheduler_address", where)
+    make: Any = Client
+    try:
+        return make(
+            where,
+            set_as_default=False,
+            name="flightlog",
+            timeout=CONNECT_S,
+            security=security,
+            asynchronous=False,
+        )
+    except (OSError, TimeoutError, ValueError) as error:
+        raise UsageError(
+            f"no Dask scheduler can be reached at {name}: {error}. Is it running, and is the address right?"
+        ) from error
+
+
+def scheduler_of(client: Any) -> tuple[Any, Any]:
+    """Address and security of the cluster that a client of the user's, synchronous or not, is on."""
+    scheduler = getattr(client, "scheduler", None)
+    if scheduler is None or not hasattr(scheduler, "address"):
+        raise UsageError(
+            f"the Dask client {client!r} is not connected to a scheduler: await it, or do not close it"
+        )
+    return scheduler.address, client.security
+
+
+def address_in(scheduler_file: str) -> str:
+    """The address that a scheduler wrote into its file."""
+    import json
+    from pathlib import Path
+
+    try:
+        return str(json.loads(Path(scheduler_file).expanduser().read_text())["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"scheduler_file {scheduler_file} names no scheduler: {type(error).__name__}: {error}. "
+            "`dask scheduler --scheduler-file` writes such a file"
+        ) from error
+
+
+def local_cluster(options: Mapping[str, Any]) -> Any:
+    """A cluster of this machine; its dashboard, where it can have one, listens at a free port unless one is named. Options that are None are left out."""
+    from distributed import LocalCluster
+
+    from flightlog.engines.dask.steady import steady
+
+    given = {name: value for name, value in options.items() if value is not None}
+    try:
+        return steady(LocalCluster)(**{"dashboard_address": ":0", **given})
+    except (OSError, RuntimeError, ValueError, TypeError) as error:
+        raise UsageError(f"no Dask cluster can be started here: {type(error).__name__}: {error}") from error
+
+
+def adapt(cluster: Any, fewest: int | None, most: int | None) -> None:
+    """Let a cluster grow and shrink with its work, where a bound says so."""
+    if fewest is not None or most is not None:
+        bounds = {"minimum": fewest or 0, **({} if most is None else {"maximum": most})}
+        cluster.adapt(**bounds)
+
+
+def close_cluster(cluster: Any, timeout_s: float) -> None:
+    """End a cluster."""
+    with suppress(TimeoutError, OSError):
+        cluster.close(timeout=timeout_s)

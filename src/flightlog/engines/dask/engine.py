@@ -1,0 +1,187 @@
+"""The engine over Dask: a cluster of this machine, one that runs somewhere, or that of a client that is given."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import distributed  # noqa: F401 - what this engine needs: without it, it is said what to install
+
+from flightlog.engines import pickling
+from flightlog.engines.contract import Reports, Work, WorkerView
+from flightlog.engines.dask.cluster import (
+    Connection,
+    adapt,
+    address_in,
+    connect,
+    local_cluster,
+    scheduler_of,
+)
+from flightlog.engines.dask.pool import CLOSED, DaskPool
+from flightlog.engines.ledger import Ledger
+from flightlog.engines.local import usable_cpus
+from flightlog.engines.main_module import refuse_while_main_is_imported
+from flightlog.errors import UsageError
+
+
+class DaskEngine:
+    """Runs attempts on a Dask cluster; the contract of `Engine`, and thread-safe as that says.
+
+    The cluster is that of a `client` (synchronous or asynchronous, which stays the caller's alone: the engine opens
+    one of its own), that at an `address` or of a `scheduler_file`; else one is started on this machine, with
+    `n_workers` workers (default: usable CPUs over threads) of `threads_per_worker` tasks at once (default: 1), each a
+    process unless `processes` is false. With `min_workers` or `max_workers` it grows and shrinks with the work.
+
+    Each attempt is one Dask task, which Dask never runs a second time: the loss of its worker is its end, with what
+    Dask, the nanny and the kernel say of it. One that its worker had not begun is handed out again.
+
+    What runs can be ended where its worker is a process with a nanny, executes one task at a time, and belongs to a
+    cluster that this engine started, or `end_workers` says that it may: the process and those below it are ended, and
+    the nanny starts another. Elsewhere nothing can be ended: a timeout is reported at once, the thread is written off,
+    and the worker takes the next task while the thread still runs; cancelling does nothing.
+
+    A cluster that the engine did not start is left running, as it was found. Several engines may share one.
+    """
+
+    dumps = staticmethod(pickling.dumps)
+    """How calls are pickled for its workers, which do not import the program."""
+
+    _in_jobs = False
+    """Whether the workers live in jobs of a batch system."""
+
+    def __init__(
+        self,
+        *,
+        address: str | None = None,
+        scheduler_file: str | None = None,
+        n_workers: int | None = None,
+        min_workers: int | None = None,
+        max_workers: int | None = None,
+        threads_per_worker: int | None = None,
+        processes: bool | None = None,
+        memory_limit_bytes: int | None = None,
+        local_directory: str | None = None,
+        interface: str | None = None,
+        protocol: str | None = None,
+        dashboard_address: str | None = None,
+        client: Any = None,
+        end_workers: bool | None = None,
+        kill_grace_s: float = 2.0,
+    ) -> None:
+        named = {"address": address, "scheduler_file": scheduler_file, "client": client}
+        given = [name for name, value in named.items() if value is not None]
+        if len(given) > 1:
+            raise UsageError(f"{' and '.join(given)} name one cluster each: give one of them")
+        cluster: dict[str, Any] = {
+            "n_workers": n_workers, "min_workers": min_workers, "max_workers": max_workers,
+            "threads_per_worker": threads_per_worker, "processes": processes,
+            "memory_limit_bytes": memory_limit_bytes, "local_directory": local_directory, "interface": interface,
+            "protocol": protocol, "dashboard_address": dashboard_address,
+        }  # fmt: skip
+        asked = [name for name, value in cluster.items() if value is not None]
+        if given and asked:
+            raise UsageError(
+                f"{asked[0]} is for a cluster that is started here; {given[0]} names one that runs: leave one of them out"
+            )
+        self._where, self._cluster_options = named, cluster
+        self._end_workers = end_workers if end_workers is not None else not given
+        self._grace_s = kill_grace_s
+        self._pid: int | None = None
+        self._lock = threading.Lock()
+
+    def start(self, run_path: str | None, reports: Reports) -> None:
+        """Connect to the cluster, or start it: seconds. A `UsageError` where that cannot be done.
+
+        On a thread that runs an event loop it does not wait: the cluster may live on that loop. What goes wrong then
+        is the reason that all attempts are lost.
+        """
+        with self._lock:
+            if self._pid is not None:
+                raise UsageError("the engine has been started already")
+            self._pid = os.getpid()
+        refuse_while_main_is_imported("an engine")
+        self._ledger = Ledger(reports)
+        self._pool = DaskPool(
+            self._open, self._ledger, run_path, may_end=self._end_workers, grace_s=self._grace_s,
+            in_jobs=self._in_jobs,
+        )  # fmt: skip
+        self._pool.thread.start()
+        if not _in_event_loop():
+            self._pool.connected.wait()
+            if self._pool.failed is not None:
+                raise self._pool.failed
+        atexit.register(self._at_exit)
+
+    def submit(self, work: Work) -> None:
+        """Take an attempt; its end will be reported, on the engine's thread."""
+        if self._pid is None:
+            raise UsageError("the engine has not been started")
+        self._ledger.add(work)
+        self._pool.wake()
+
+    def cancel(self, task_id: str, reason: str) -> bool:
+        """Give an attempt up; whether it will be reported as cancelled."""
+        return self._pid is not None and self._pool.cancel(task_id, reason)
+
+    def workers(self) -> Sequence[WorkerView]:
+        """The workers there are; each may execute as many tasks at once as it has threads."""
+        return self._pool.views() if self._pid is not None else []
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Leave the cluster, or end it if it is ours; what still runs after so many seconds is reported as cancelled.
+
+        May be called twice. In a forked child it does nothing. On the thread whose event loop the cluster lives on,
+        nothing can end meanwhile: close from another thread (`async with` does).
+        """
+        if self._pid != os.getpid():
+            return
+        self._ledger.shut("cancelled", CLOSED)
+        self._pool.close(time.monotonic() + timeout_s)
+        atexit.unregister(self._at_exit)
+
+    def _open(self) -> Connection:
+        if self._where["client"] is not None:
+            return Connection(connect(*scheduler_of(self._where["client"])))
+        address = self._where["address"]
+        if self._where["scheduler_file"] is not None:
+            address = address_in(self._where["scheduler_file"])
+        if address is not None:
+            return Connection(connect(address))
+        return self._started(self._make_cluster())
+
+    def _started(self, cluster: Any) -> Connection:
+        """A connection to a cluster that was started here; it ends with the connection, also with one that fails."""
+        try:
+            return Connection(connect(cluster), cluster)
+        except BaseException:
+            cluster.close(timeout=5.0)
+            raise
+
+    def _make_cluster(self) -> Any:
+        options = dict(self._cluster_options)
+        fewest, most = options.pop("min_workers"), options.pop("max_workers")
+        threads = options["threads_per_worker"] = options["threads_per_worker"] or 1
+        if options["n_workers"] is None:
+            adapts = fewest is not None or most is not None
+            options["n_workers"] = (fewest or 0) if adapts else max(1, usable_cpus() // threads)
+        options["memory_limit"] = options.pop("memory_limit_bytes")
+        cluster = local_cluster(options)
+        adapt(cluster, fewest, most)
+        return cluster
+
+    def _at_exit(self) -> None:
+        self.close(timeout_s=0.0)
+
+
+def _in_event_loop() -> bool:
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

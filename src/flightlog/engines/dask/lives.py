@@ -1,0 +1,326 @@
+"""The lives of watched Dask tasks: what the plugins tell becomes task events, one end for each task.
+
+A key that is executed again after its end (its result was lost with a worker, or `client.retry`, or the same pure call
+later) is a further submission: its id is the key with `#2`, `#3`, … behind it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from dask.utils import key_split
+
+from flightlog.engines.dask import messages as m
+from flightlog.engines.dask.life import Life, Steps, is_given_up, plain_stimulus, since, why_forgotten
+from flightlog.engines.dask.worker_plugin import span_id
+from flightlog.events import (
+    Event,
+    Failure,
+    TaskCancelled,
+    TaskCompleted,
+    TaskFailed,
+    TaskQueued,
+    TaskRetried,
+    TaskStarted,
+    TaskSubmitted,
+    UserEvent,
+)
+from flightlog.record.harmless import are_harmless, learn
+from flightlog.record.redaction import redact_text
+from flightlog.record.values import bounded, clean
+
+MAX_REMEMBERED = 100_000
+"""Ended keys whose number of lives is remembered, and failures that wait for their end."""
+
+Make = Callable[[str], Iterable[Event]]
+Defer = Callable[[str, Make], None]
+Iso = Callable[[float], str]
+
+
+class Lives:
+    """Turns messages into task events; one thread at a time.
+
+    `defer(worker, make)` calls `make` with the reason of a worker's death when that is known, and emits what it gives.
+    `requests` says how often this client asked for a key, `is_beside_scheduler` whether a worker shares the scheduler's
+    clock.
+    """
+
+    def __init__(
+        self, *, token: str, trace_id: str | None, parent_id: str | None, iso: Iso, defer: Defer,
+        requests: Callable[[str], int], is_beside_scheduler: Callable[[str | None], bool],
+    ) -> None:  # fmt: skip
+        self._token, self._trace_id, self._parent_id = token, trace_id, parent_id
+        self._iso, self._defer, self._requests = iso, defer, requests
+        self._is_beside_scheduler = is_beside_scheduler
+        self._lives: dict[str, Life] = {}
+        self._ended: OrderedDict[str, int] = OrderedDict()
+        self._failures: OrderedDict[int, m.Message] = OrderedDict()
+        self._removals: OrderedDict[str, set[str]] = OrderedDict()
+        """Workers that went away, by the stimulus that their tasks are released with."""
+        self._parents: OrderedDict[tuple[str, float], str] = OrderedDict()
+        """Spans of tasks by worker and start of the transfers that were made for them."""
+        self._on: dict[str, Callable[[m.Message], Iterable[Event]]] = {
+            m.SUBMITTED: self._submitted, m.ANEW: self._anew, m.QUEUED: self._queued, m.ASSIGNED: self._assigned,
+            m.RUNNING: self._running, m.DONE: self._done, m.ERRED: self._erred, m.RELEASED: self._released,
+            m.FORGOTTEN: self._forgotten, m.FAILED: self._failed, m.WORKER_GONE: self._worker_gone,
+        }  # fmt: skip
+
+    @property
+    def in_flight(self) -> int:
+        """How many tasks have not ended."""
+        return len(self._lives)
+
+    def take(self, message: m.Message) -> Iterable[Event]:
+        """The events that a message means; none where it is not about tasks."""
+        handle = self._on.get(message[0])
+        return handle(message) if handle is not None else ()
+
+    def parent_of_transfer(self, worker: str, start: float) -> str | None:
+        """The span of the task that a transfer was made for, as far as it has been told."""
+        return self._parents.get((worker, start))
+
+    def task_id_of(self, key: str) -> str:
+        """The id of the latest life of a key."""
+        life = self._lives.get(key)
+        if life is not None:
+            return life.task_id
+        lives = self._ended.get(key, 1)
+        return key if lives == 1 else f"{key}#{lives}"
+
+    # --- on the way
+
+    def _submitted(self, message: m.Message) -> Iterable[Event]:
+        _, at, by, tasks = message
+        stamp = self._iso(at)
+        for key, _, args in tasks:
+            life = self._new(key, at)
+            life.parent = by or self._parent_id
+            if args:
+                life.args = _cleaned(args)
+        for key, depends_on, _ in tasks:
+            life = self._lives[key]
+            before = [self.task_id_of(other) for other in depends_on or ()]
+            yield TaskSubmitted(timestamp=stamp, args=life.args, args_digest=life.digest, depends_on=before,
+                                **self._ids(life, run=False))  # fmt: skip
+
+    def _anew(self, message: m.Message) -> Iterable[Event]:
+        _, at, key, stimulus = message
+        life = self._new(key, at)
+        life.parent = self._parent_id
+        why = "its result was lost with a worker" if stimulus in self._removals else plain_stimulus(stimulus)
+        fields = {"task_id": life.task_id, "reason": why}
+        yield UserEvent(timestamp=self._iso(at), name="dask.executed_again", fields=fields)
+        yield TaskSubmitted(
+            timestamp=self._iso(at), args={}, args_digest=life.digest, **self._ids(life, run=False)
+        )
+
+    def _queued(self, message: m.Message) -> Iterable[Event]:
+        _, at, key, attempt = message
+        life = self._life(key)
+        life.attempt, life.queued = attempt, at
+        yield TaskQueued(timestamp=self._iso(at), **self._ids(life, run=False))
+
+    def _assigned(self, message: m.Message) -> Iterable[Event]:
+        _, at, key, attempt, worker, run_id = message
+        life = self._life(key)
+        life.attempt, life.assigned, life.worker, life.run_id = attempt, at, worker, run_id
+        if life.queued is None:
+            life.queued = at
+            yield TaskQueued(timestamp=self._iso(at), **self._ids(life, run=False))
+
+    def _running(self, message: m.Message) -> Iterable[Event]:
+        _, _, key, run_id, worker, start, _thread, fetched, delay = message
+        life = self._lives.get(key)
+        if life is None:
+            return
+        self._adopt(worker, run_id, fetched)
+        if life.started is None:
+            yield self._start(life, Steps([["compute", start, start, None]], delay), worker, run_id)
+
+    def _start(self, life: Life, spent: Steps, worker: str | None, run_id: int | None) -> Event:
+        assert spent.start is not None
+        on_schedulers_clock = spent.start if self._is_beside_scheduler(worker) else spent.start + spent.delay
+        life.started, life.worker, life.run_id = spent.start, worker, run_id
+        life.queue_s = since(life.submitted, on_schedulers_clock)
+        return TaskStarted(
+            timestamp=self._iso(spent.start), worker=worker, queue_s=life.queue_s, **self._ids(life)
+        )
+
+    def _caught_up(self, life: Life, spent: Steps, worker: str | None, run_id: int) -> Iterable[Event]:
+        """Say that an attempt started, if its worker had no time to."""
+        self._adopt(worker, run_id, spent.fetched)
+        if spent.start is not None and (life.started is None or life.run_id != run_id):
+            yield self._start(life, spent, worker, run_id)
+        life.worker, life.run_id = worker or life.worker, run_id
+
+    # --- ends
+
+    def _done(self, message: m.Message) -> Iterable[Event]:
+        _, at, key, attempt, run_id, worker, nbytes, _thread, steps, wanted, delay = message
+        life, spent = self._end(key, attempt), Steps(steps, delay)
+        yield from self._caught_up(life, spent, worker, run_id)
+        yield TaskCompleted(
+            timestamp=self._iso(spent.stop if spent.stop is not None else at), result_bytes=nbytes,
+            requests=max(self._requests(key) + max(wanted - 1, 0), 1), **self._ended_facts(life, spent),
+        )  # fmt: skip
+
+    def _erred(self, message: m.Message) -> Iterable[Event]:
+        _, at, key, attempt, run_id, worker, blame, text, steps, _thread = message
+        life = self._end(key, attempt)
+        report = self._failures.pop(run_id, None) if run_id is not None else None
+        if blame != key:
+            why = f"{key_split(blame)} ({self.task_id_of(blame)}), which it depends on, failed: {text or 'unknown'}"
+            yield from self._ended_by(
+                life, at, "DependencyFailed", bounded(redact_text(why), 2000), Steps(None, None)
+            )
+        elif report is not None:
+            spent = Steps(steps or [["compute", report[9], report[10], None]], report[12])
+            yield from self._caught_up(life, spent, report[4], run_id)
+            stamp = self._iso(spent.stop if spent.stop is not None else at)
+            yield TaskFailed(timestamp=stamp, error_type=report[5], error_message=report[6], fingerprint=report[8],
+                             **self._ended_facts(life, spent))  # fmt: skip
+            yield self._failure(life, report, stamp)
+        elif worker is not None and not steps:
+            life.lost.append(worker)
+            self._defer(worker, lambda reason: self._killed(life, at, worker, reason))
+        else:
+            spent = Steps(steps, None)
+            yield from self._caught_up(life, spent, worker, run_id)
+            words = None if text is None else bounded(redact_text(text), 2000)
+            kind = None if words is None else words.partition("(")[0]
+            yield from self._ended_by(life, spent.stop if spent.stop is not None else at, kind, words, spent)
+
+    def _killed(self, life: Life, at: float, worker: str, reason: str) -> Iterable[Event]:
+        """Dask gives a task up that several workers died with."""
+        times = "once" if len(life.lost) == 1 else f"{len(life.lost)} times"
+        who = ", ".join(life.lost)
+        words = f"its worker died {times} while it had this task ({who}); the last one: {reason}"
+        life.worker, spent = worker, Steps(None, None)
+        spent.compute_s = since(life.started, at)
+        yield from self._ended_by(life, at, "KilledWorker", words, spent)
+
+    def _ended_by(
+        self, life: Life, at: float, kind: str | None, words: str | None, spent: Steps
+    ) -> Iterable[Event]:
+        """The end of a task by something that the task itself could not tell of."""
+        stamp = self._iso(at)
+        yield TaskFailed(
+            timestamp=stamp, error_type=kind, error_message=words, **self._ended_facts(life, spent)
+        )
+        yield Failure(timestamp=stamp, scope="task", error_type=kind, message=words, traceback=None,
+                      fingerprint=None, **self._where(life))  # fmt: skip
+
+    def _released(self, message: m.Message) -> Iterable[Event]:
+        """An attempt is over without a result; if the task is given up altogether, that is said next."""
+        _, at, key, attempt, run_id, stimulus = message
+        life = self._life(key)
+        life.attempt = attempt
+        report = self._failures.pop(run_id, None)
+        gone = self._removals.get(stimulus)
+        if report is not None:
+            spent = Steps([["compute", report[9], report[10], None]], report[12])
+            yield from self._caught_up(life, spent, report[4], run_id)
+            stamp = self._iso(spent.stop if spent.stop is not None else at)
+            yield self._failure(life, report, stamp)
+            yield TaskRetried(timestamp=stamp, reason=f"{report[5]}: {report[6]}", **self._ids(life))
+        elif gone:
+            worker = life.worker if life.worker in gone else min(gone)
+            life.lost.append(worker)
+            ids, where, stamp = self._ids(life), {**self._where(life), "worker": worker}, self._iso(at)
+
+            def lost(reason: str) -> Iterable[Event]:
+                yield Failure(timestamp=stamp, scope="task", error_type="WorkerLost", message=reason, traceback=None,
+                              fingerprint=None, **where)  # fmt: skip
+                yield TaskRetried(timestamp=stamp, reason=f"its worker {worker} was lost: {reason}", **ids)
+
+            self._defer(worker, lost)
+        elif is_given_up(stimulus):
+            return  # its end follows
+        else:
+            why = f"Dask: {plain_stimulus(stimulus)}"
+            yield TaskRetried(timestamp=self._iso(at), reason=why, **self._ids(life))
+        life.attempt, life.submitted = attempt + 1, at
+        life.begin()
+
+    def _forgotten(self, message: m.Message) -> Iterable[Event]:
+        _, at, key, stimulus = message
+        life, spent = self._end(key, None), Steps(None, None)
+        spent.compute_s = since(life.started, at)
+        facts = self._ended_facts(life, spent)
+        yield TaskCancelled(timestamp=self._iso(at), reason=why_forgotten(stimulus), **facts)
+
+    def _failed(self, message: m.Message) -> Iterable[Event]:
+        self._failures[message[3]] = message
+        _bound(self._failures)
+        return ()
+
+    def _worker_gone(self, message: m.Message) -> Iterable[Event]:
+        self._removals.setdefault(message[3], set()).add(message[2])
+        _bound(self._removals)
+        return ()
+
+    # --- what they are made of
+
+    def _new(self, key: str, at: float | None) -> Life:
+        self._lives.pop(key, None)
+        number = self._ended.get(key, 0) + 1
+        life = self._lives[key] = Life(key, key if number == 1 else f"{key}#{number}", at)
+        return life
+
+    def _life(self, key: str) -> Life:
+        """The task of a key, made up where its submission was not heard of."""
+        return self._lives.get(key) or self._new(key, None)
+
+    def _end(self, key: str, attempt: int | None) -> Life:
+        life = self._life(key)
+        del self._lives[key]
+        if attempt:
+            life.attempt = attempt
+        self._ended[key] = self._ended.pop(key, 0) + 1
+        _bound(self._ended)
+        return life
+
+    def _adopt(self, worker: str | None, run_id: int, fetched: Iterable[float]) -> None:
+        for start in fetched:
+            self._parents[worker or "", start] = span_id(self._token, run_id)
+        _bound(self._parents)
+
+    def _ids(self, life: Life, *, run: bool = True) -> dict[str, Any]:
+        span = span_id(self._token, life.run_id) if run and life.run_id is not None else None
+        return {"task": life.task, "task_id": life.task_id, "attempt": life.attempt, "trace_id": self._trace_id,
+                "span_id": span, "parent_id": life.parent}  # fmt: skip
+
+    def _ended_facts(self, life: Life, spent: Steps) -> dict[str, Any]:
+        return {
+            **self._ids(life), "args": life.args, "args_digest": life.digest, "worker": life.worker,
+            "duration_s": spent.compute_s, "transfer_s": spent.transfer_s, "spill_s": spent.spill_s,
+            "queue_s": life.queue_s, "scheduler_s": since(life.queued, life.assigned),
+        }  # fmt: skip
+
+    def _where(self, life: Life) -> dict[str, Any]:
+        span = span_id(self._token, life.run_id) if life.run_id is not None else None
+        return {"task": life.task, "task_id": life.task_id, "attempt": life.attempt, "worker": life.worker,
+                "span_id": span}  # fmt: skip
+
+    def _failure(self, life: Life, report: m.Message, stamp: str) -> Failure:
+        _, _, _, _, _, kind, words, traceback, fingerprint, *_ = report
+        return Failure(timestamp=stamp, scope="task", error_type=kind, message=words, traceback=traceback,
+                       fingerprint=fingerprint, **self._where(life))  # fmt: skip
+
+
+def _cleaned(args: dict[str, Any]) -> dict[str, Any]:
+    """Arguments as they may be written; most tasks of a graph have the same names and harmless values."""
+    floats = {name: value for name, value in args.items() if value.__class__ is float}
+    others = {name: value for name, value in args.items() if name not in floats} if floats else args
+    if are_harmless(others, floats) and are_harmless(dict.fromkeys(floats), {}):
+        return args
+    cleaned, _ = clean(args)
+    learn(args, cleaned)
+    return cleaned
+
+
+def _bound(known: OrderedDict[Any, Any]) -> None:
+    while len(known) > MAX_REMEMBERED:
+        known.popitem(last=False)

@@ -1,0 +1,330 @@
+"""Watches a Dask cluster through one client: installs the plugins, hears what they tell, and emits events.
+
+A thread of its own turns what arrives into events, so neither the client's event loop nor the user's threads do. Nothing
+here raises into the program; what cannot be had is said once in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from distributed.utils import sync
+
+from flightlog.engines.dask import messages as m
+from flightlog.engines.dask.client_hooks import ClientHooks
+from flightlog.engines.dask.lives import Lives
+from flightlog.engines.dask.nanny_plugin import NannyWatch
+from flightlog.engines.dask.scheduler_plugin import CAPACITY, SchedulerWatch, drain, topics
+from flightlog.engines.dask.worker_plugin import WorkerWatch
+from flightlog.engines.dask.workers import Workers
+from flightlog.engines.death import Death
+from flightlog.events import Event, Failure, UserEvent
+from flightlog.record.carrier import RUN, TRACEPARENT
+from flightlog.record.clock import Clock
+from flightlog.settings import parse_traceparent
+
+log = logging.getLogger("flightlog")
+
+ACKNOWLEDGE = 8
+"""Parcels between two words to the scheduler that they are here."""
+LATE_S = 3.0
+"""How long the last parcels may take when watching ends."""
+STEP_S = 6.0
+"""How long each step of ending may take: a worker may hang, or be out of reach."""
+IDLE_S = 0.25
+_OF_TASKS = frozenset({m.SUBMITTED, m.QUEUED, m.ASSIGNED, m.DONE})
+"""The messages that make up almost all of the traffic, and are about tasks alone."""
+INSTALL_S = 30.0
+"""How long installing one plugin may keep the program; Dask waits for nannies that are starting."""
+
+
+class Observer:
+    """Everything that happens in a cluster, as events, from now until `stop`.
+
+    `client` is a `distributed.Client`, synchronous or not. `emit` gets every event, on a thread of the observer's; where
+    `emit_all` is given, it gets them many at a time instead. Emitted are worker events, resource samples, transfers
+    (spans called `dask.transfer`), and the task events of what this client submits, but for keys that begin with
+    `own_prefix`. `place`, a carrier, is the run that spans inside those tasks belong to: without it they are left alone.
+    `sampled_host` is a host that somebody else samples.
+
+    Made on the event loop of an asynchronous client, it is installed by and by: `await observer.installed()` before
+    submitting, or the first tasks are missed. Everywhere else it is installed when it is made.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        emit: Callable[[Event], None],
+        *,
+        own_prefix: str | None = None,
+        emit_all: Callable[[Iterable[Event]], None] | None = None,
+        place: dict[str, str] | None = None,
+        sampled_host: str | None = None,
+        capacity: int = CAPACITY,
+    ) -> None:
+        self._client, self._emit, self._emit_all = client, emit, emit_all
+        token = os.urandom(4).hex()
+        self.name = f"flightlog-watch-{token}"
+        self._up, self._down, self._heard, self._parcels = topics(self.name)
+        place = place or {}
+        ids = parse_traceparent(place.get(TRACEPARENT)) or (None, None)
+        self._clock = Clock()
+        numbers = iter(range(1 << 32))
+        own = os.urandom(4).hex()
+        self._hooks = ClientHooks(client)
+        self._lives = Lives(
+            token=token, trace_id=ids[0], parent_id=ids[1], iso=self._iso, requests=self._hooks.requests,
+            defer=lambda worker, make: self._workers.defer(worker, make),  # noqa: PLW0108 - made below
+            is_beside_scheduler=lambda worker: self._workers.is_beside_scheduler(worker),  # noqa: PLW0108
+        )  # fmt: skip
+        self._workers = Workers(
+            iso=self._iso, trace_id=ids[0], parent_id=ids[1], next_id=lambda: f"{own}{next(numbers):08x}",
+            parent_of_transfer=self._lives.parent_of_transfer,
+        )  # fmt: skip
+        self._plugins = (
+            SchedulerWatch(self.name, client.id, own_prefix=own_prefix, mark=True, capacity=capacity),
+            NannyWatch(self.name),
+            WorkerWatch(self.name, token, place, sampled_host),
+        )
+        self._landing: Any = None
+        self._run_path = place.get(RUN)
+        self._arrived: SimpleQueue[bytes | None] = SimpleQueue()
+        self._taken = self._landed = 0
+        self._was_heard = False
+        self._status = self._reason = ""
+        self._stopping = threading.Lock()
+        self.stopped = threading.Event()
+        """Set when everything has been emitted."""
+        self.lost: str | None = None
+        """Why the scheduler is not heard any more, if so."""
+        self._thread = threading.Thread(target=self._work, name="flightlog-dask", daemon=True)
+        self._thread.start()
+        self._installing: asyncio.Task[None] | None = None
+        if _on_loop_of(client):
+            self._installing = asyncio.ensure_future(self._install())
+        else:
+            try:
+                sync(client.loop, self._install)
+            except Exception as error:  # noqa: BLE001 - the program goes on, watched or not
+                log.warning("the Dask cluster cannot be watched: %r", error)
+
+    @property
+    def is_installing(self) -> bool:
+        """Whether tasks that are submitted now may be missed: `installed` was not waited for."""
+        return self._installing is not None and not self._installing.done()
+
+    async def installed(self) -> None:
+        """Wait until everything that happens from now on will be heard of."""
+        if self._installing is not None:
+            await self._installing
+
+    def death_of(self, address: str) -> Death | None:
+        """How a worker ended: Dask's reason, its exit code and signal, and the kernel's word on memory, as far as known.
+
+        None while nobody has heard of its end. Any thread; what its nanny has to say may come a moment later.
+        """
+        return self._workers.death_of(address)
+
+    def stop(self, reason: str = "no longer watched") -> Awaitable[None] | None:
+        """Remove the plugins, emit what is left, and end; what is in flight stays so. Never raises; once.
+
+        `reason` is why the workers that are still there are no longer seen. On the event loop of the client it gives
+        something to await; everywhere else it waits, some seconds at most.
+        """
+        if not self._stopping.acquire(blocking=False):
+            return asyncio.sleep(0) if _on_loop_of(self._client) else None
+        self._status = self._client.status
+        if _on_loop_of(self._client):
+            return self._stop(reason)
+        try:
+            if self._client.status == "running":
+                sync(self._client.loop, self._stop, reason, callback_timeout=3 * STEP_S + 2 * LATE_S)
+            else:
+                self._finish(reason)
+        except Exception as error:  # noqa: BLE001 - the cluster may be gone, and the program ends as it would have
+            log.debug("the plugins could not be removed: %r", error)
+            self._finish(reason)
+        self.stopped.wait(LATE_S)
+        return None
+
+    # --- on the client's event loop
+
+    async def _install(self) -> None:
+        client = self._client
+        client.subscribe_topic(self._down, self._hear)
+        client.subscribe_topic(self._parcels, self._land)
+        scheduler, nanny, worker = self._plugins
+        for plugin, what in ((scheduler, "scheduler"), (nanny, "nannies"), (worker, "workers")):
+            try:
+                await asyncio.wait_for(client.register_plugin(plugin, name=self.name), INSTALL_S)
+            except Exception as error:  # noqa: BLE001 - the program goes on, watched as far as possible
+                log.warning(
+                    "Dask's %s cannot be watched: %r. Is flightlog %s installed there?",
+                    what,
+                    error,
+                    _version(),
+                )
+
+    async def _stop(self, reason: str) -> None:
+        client = self._client
+        await _tried(client.unregister_worker_plugin(name=self.name))
+        await _tried(client.unregister_worker_plugin(name=self.name, nanny=True))
+        drained = await _tried(client.run_on_scheduler(drain, self.name))
+        if drained is not None:
+            sent, files, rest = drained
+            until = time.monotonic() + LATE_S
+            while (self._taken < sent or self._landed < files) and time.monotonic() < until:
+                await asyncio.sleep(0.01)
+            for parcel in rest:
+                self._arrived.put(parcel)
+        try:
+            client.unsubscribe_topic(self._down)
+            client.unsubscribe_topic(self._parcels)
+        except Exception as error:  # noqa: BLE001 - a client that is closed has forgotten them anyway
+            log.debug("a topic could not be unsubscribed: %r", error)
+        self._finish(reason)
+        while not self.stopped.is_set():
+            await asyncio.sleep(0.005)
+
+    def _hear(self, event: tuple[float, bytes]) -> None:
+        self._taken += 1
+        self._was_heard = True
+        self._arrived.put(event[1])
+        if self._taken % ACKNOWLEDGE == 0:
+            acknowledging = self._client.scheduler.log_event(topic=self._heard, msg=self._taken)
+            task = asyncio.ensure_future(acknowledging)
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+    def _land(self, event: tuple[float, bytes]) -> None:
+        if self._landing is None and self._run_path is not None:
+            from flightlog.engines.relay import Landing
+
+            self._landing = Landing(self._run_path)
+        if self._landing is not None:
+            self._landing.take(event[1])
+        self._landed += 1
+
+    # --- on the observer's own thread
+
+    def _finish(self, reason: str) -> None:
+        self._hooks.remove()
+        self._reason = reason
+        self._arrived.put(None)
+
+    def _work(self) -> None:
+        while True:
+            try:
+                parcel = self._arrived.get(timeout=IDLE_S)
+            except Empty:
+                self._tell(self._workers.due())
+                self._look_for_scheduler(self._client.status)
+                continue
+            try:
+                if parcel is None:
+                    break
+                self._tell(self._events(parcel))
+                self._tell(self._workers.due())
+            except Exception:
+                log.warning("what a Dask cluster told could not be recorded", exc_info=True)
+        try:
+            self._look_for_scheduler(self._status)
+            self._tell(self._workers.end(time.time(), self._reason))
+            self._tell(self._late_requests())
+            if self._landing is not None:
+                self._landing.close(LATE_S)
+        except Exception:
+            log.warning("the last that a Dask cluster told could not be recorded", exc_info=True)
+        self.stopped.set()
+
+    def _look_for_scheduler(self, status: str) -> None:
+        """Say that the scheduler is gone, once: a client that had a connection tries to get one again."""
+        if self.lost is not None or status != "connecting" or not self._was_heard:
+            return
+        where = getattr(self._client.scheduler, "address", None)
+        left = self._lives.in_flight
+        self.lost = (
+            f"the connection to the Dask scheduler{f' at {where}' if where else ''} was lost; "
+            f"{'no task was' if not left else 'one task was' if left == 1 else f'{left:,} tasks were'} in flight"
+        )
+        self._tell(
+            [
+                Failure(
+                    scope="run",
+                    error_type="SchedulerLost",
+                    message=self.lost,
+                    traceback=None,
+                    fingerprint=None,
+                )
+            ]
+        )
+
+    def _events(self, parcel: bytes) -> Iterable[Event]:
+        for message in m.decode(parcel):
+            for one in m.decode(message[2]) if message[0] == m.UP else (message,):
+                try:
+                    events = list(self._take(one))
+                except Exception:
+                    log.warning("a message of a Dask cluster was not understood: %.200r", one, exc_info=True)
+                    continue
+                yield from events
+
+    def _take(self, message: m.Message) -> Iterable[Event]:
+        if message[0] in _OF_TASKS:
+            yield from self._lives.take(message)
+        elif message[0] == m.DROPPED:
+            yield UserEvent(
+                timestamp=self._iso(message[1]), name="dask.dropped", fields={"messages": message[2]}
+            )
+        elif message[0] == m.ABILITIES:
+            self._workers.take(message)
+            if message[2]:
+                self._hooks.name_stimuli()
+        else:
+            yield from self._workers.take(message)
+            yield from self._lives.take(message)
+
+    def _late_requests(self) -> Iterable[Event]:
+        """Results that were asked for again after their task had ended."""
+        for key, number in self._hooks.left():
+            fields = {"task_id": self._lives.task_id_of(key), "requests": number}
+            yield UserEvent(name="dask.requested_again", fields=fields)
+
+    def _tell(self, events: Iterable[Event]) -> None:
+        if self._emit_all is not None:
+            self._emit_all(events)
+            return
+        for event in events:
+            self._emit(event)
+
+    def _iso(self, unix_s: float) -> str:
+        return self._clock.iso(int(unix_s * 1e9) - self._clock.anchor_ns)
+
+
+def _on_loop_of(client: Any) -> bool:
+    """Whether this is the thread of the client's event loop, which must not be made to wait."""
+    try:
+        return asyncio.get_running_loop() is client.loop.asyncio_loop
+    except RuntimeError:
+        return False
+
+
+async def _tried(step: Awaitable[Any]) -> Any:
+    """What a step of ending gives; None where it fails or takes too long: the cluster may be gone, or going."""
+    try:
+        return await asyncio.wait_for(step, STEP_S)
+    except Exception as error:  # noqa: BLE001 - whatever the cluster answers, the other steps are taken
+        log.debug("a plugin could not be removed: %r", error)
+        return None
+
+
+def _version() -> str:
+    from flightlog.version import __version__
+
+    return __version__

@@ -1,0 +1,388 @@
+"""Attempts on a Dask cluster: one thread hands them to Dask, listens to the workers and sees to those that are lost."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import msgspec
+
+from flightlog.engines.contract import Outcome, WorkerView
+from flightlog.engines.dask.attempt import STUCK, decode_parcel, relay_topic_of, topic_of
+from flightlog.engines.dask.began import forget_began
+from flightlog.engines.dask.cluster import Connection
+from flightlog.engines.dask.losses import Loss, Losses
+from flightlog.engines.dask.once import Once
+from flightlog.engines.dask.remote import OWN_PREFIX, Remote
+from flightlog.engines.dask.roster import Roster
+from flightlog.engines.death import Death
+from flightlog.engines.execute import Started
+from flightlog.engines.ledger import Attempt, End, Ledger
+from flightlog.events import Event, JobStarted, WorkerEvent, WorkerReady
+from flightlog.record.active import active_runs
+from flightlog.record.clock import monotonic_ns
+from flightlog.store.liveness import this_host
+
+log = logging.getLogger("flightlog")
+
+BATCH = 512
+"""Attempts that are handed to Dask together at most."""
+BATCH_BYTES = 1 << 20
+LOOK_S = 0.5
+"""How often to look whether the scheduler is still there."""
+TRIES = 3
+"""Hand-outs of one attempt that may come to nothing because its worker died before it began."""
+CLOSED = "the engine was closed"
+LEFT = "the session left the cluster; the worker goes on"
+
+
+class DaskPool:
+    """The working half of `DaskEngine`: everything happens on its thread, but for what is said to be from any.
+
+    `connect` opens the connection; what it raises is in `failed` once `connected` is set. `may_end` says that worker
+    processes may be ended with a task that runs in them, `in_jobs` that workers live in jobs of a batch system.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], Connection],
+        ledger: Ledger,
+        run_path: str | None,
+        *,
+        may_end: bool,
+        grace_s: float,
+        in_jobs: bool = False,
+    ) -> None:
+        self.id = secrets.token_hex(4)
+        self.connected = threading.Event()
+        self.failed: BaseException | None = None
+        self._connect, self._ledger, self._may_end, self._grace_s = connect, ledger, may_end, grace_s
+        self._run_path, self._in_jobs = run_path, in_jobs
+        self._run = next((run for run in active_runs() if str(run.path) == run_path), None)
+        self.jobs: dict[str, str] = {}
+        """Batch jobs that workers were found in, by the workers' addresses."""
+        self._said: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
+        self._attempts: dict[int, Attempt] = {}
+        self._running: dict[int, Attempt] = {}
+        self._spent: list[object] = []
+        """Futures of attempts that are over: Dask forgets a task with the last reference to its future."""
+        self._host = this_host()
+        self._roster = Roster()
+        self._land: Callable[[], object] = lambda: True
+        """Waits for the last that workers send home of a run directory they do not see."""
+        self._close_by: float | None = None
+        self.thread = threading.Thread(target=self._work, name="flightlog-dask", daemon=True)
+
+    # --- from any thread
+
+    def wake(self) -> None:
+        """Attempts wait in the ledger."""
+        self._said.put(())
+
+    def cancel(self, task_id: str, reason: str) -> bool:
+        """Give an attempt up: one that has not begun, or runs alone in a process that may be ended."""
+        cancelled, attempt = self._ledger.cancel(task_id, reason, running=self._can_end)
+        if attempt is not None:
+            if attempt.begun is None:
+                self._ledger.end(attempt, Outcome(end="cancelled", reason=reason))
+            self._said.put((self._on_cancelled, attempt))
+        return cancelled
+
+    def views(self) -> list[WorkerView]:
+        """The workers there are."""
+        return self._roster.views(list(self._running.values()))
+
+    def close(self, by: float) -> None:
+        """End everything; what runs may go on until then, on the monotonic clock, by the most impatient of all calls."""
+        self._said.put((self._on_close, by))
+        if threading.current_thread() is not self.thread:
+            self.thread.join()
+
+    def _can_end(self, attempt: Attempt) -> bool:
+        return attempt.begun is None or self._roster.is_endable(attempt.worker)
+
+    # --- the thread
+
+    def _work(self) -> None:
+        try:
+            self._open()
+        except BaseException as error:  # noqa: BLE001 - whoever started the engine gets it
+            self.failed = error
+            self.connected.set()
+            self._ledger.shut("lost", f"there is no Dask cluster: {error}")
+            return
+        self.connected.set()
+        try:
+            while self._close_by is None or (self._attempts and time.monotonic() < self._close_by):
+                self._hand_out()
+                self._listen()
+                self._look_at_the_scheduler()
+        except BaseException as error:  # nobody may wait for ever for an end that is never told
+            log.exception("the engine failed; its tasks are lost")
+            self._give_all_up("lost", f"the engine failed: {type(error).__name__}: {error}")
+        finally:
+            self._leave()
+
+    def _open(self) -> None:
+        opened = time.time()
+        connection = self._connection = self._connect()
+        self._roster.opened = opened if connection.cluster is not None else None
+        client = self._client = connection.client
+        try:
+            self._remote = Remote(client, self.id, self._said.put)
+            client.subscribe_topic(topic_of(self.id), self._on_event)
+            if self._run_path is not None:
+                from flightlog.engines.relay import Landing
+
+                landing = Landing(self._run_path)
+                self._land = landing.close
+                client.subscribe_topic(relay_topic_of(self.id), lambda event: landing.take(event[1]))
+            client.register_plugin(Once(self.id, client.id))
+            from flightlog.engines.dask.observer import Observer
+
+            sampled = self._host if self._run is not None else None
+            self._observer = Observer(client, self._observed, own_prefix=OWN_PREFIX, sampled_host=sampled)
+            self._losses = Losses(self._remote, self._observer.death_of, self._roster.ended, self._lose)
+            self._comm = client.scheduler_comm
+        except BaseException:
+            connection.close(5.0)
+            raise
+
+    def _observed(self, event: Event) -> None:
+        """Something happened on the cluster; from any thread."""
+        if isinstance(event, WorkerEvent):
+            self._said.put((self._on_worker, event))
+        elif self._run is not None:
+            self._run.emit(event)
+
+    def _on_event(self, event: tuple[float, Any]) -> None:
+        """A message by way of the scheduler; on the client's event loop."""
+        message = event[1]
+        if isinstance(message, bytes):
+            self._said.put((self._on_parcel, message))
+        else:
+            self._said.put((self._on_scheduler, *message))
+
+    def _listen(self) -> None:
+        """Wait for what is said, and take all there is."""
+        patience_s = LOOK_S
+        if self._close_by is not None:
+            patience_s = min(patience_s, max(0.0, self._close_by - time.monotonic()))
+        try:
+            said = self._said.get(timeout=patience_s)
+            while True:
+                if said:
+                    said[0](*said[1:])
+                said = self._said.get_nowait()
+        except Empty:
+            if self._spent:
+                spent, self._spent = self._spent, []
+                self._client.loop.add_callback(spent.clear)  # on its own thread that costs a tenth
+
+    def _look_at_the_scheduler(self) -> None:
+        if self._client.status != "running" or self._client.scheduler_comm is not self._comm:
+            reason = f"the connection to the Dask scheduler at {self._remote.address} was lost"
+            self._ledger.shut("lost", reason)
+            self._give_all_up("lost", reason)
+
+    # --- handing out
+
+    def _hand_out(self) -> None:
+        while batch := self._next_batch():
+            try:
+                futures = self._remote.submit(batch, self._may_end)
+            except Exception as error:  # noqa: BLE001 - Dask refuses: a client that is closed, a call that is too large
+                for each in batch:
+                    self._end(each, Outcome(end="lost", reason=f"Dask does not take it: {error}"))
+                continue
+            for each, future in zip(batch, futures, strict=True):
+                each.holder = future
+                self._attempts[each.serial] = each
+
+    def _next_batch(self) -> list[Attempt]:
+        """The attempts that have waited longest, in their order."""
+        batch: list[Attempt] = []
+        size = 0
+        while len(batch) < BATCH and size < BATCH_BYTES:
+            attempt = self._ledger.next()
+            if attempt is None:
+                break
+            if not attempt.over:
+                batch.append(attempt)
+                size += len(attempt.work.call)
+        return batch
+
+    # --- what workers say
+
+    def _on_parcel(self, message: bytes) -> None:
+        parcel = decode_parcel(message)
+        self._roster.note(parcel)
+        if parcel.job is not None:
+            self._on_job(parcel.job)
+        begun: dict[int, None] = {}
+        for note in parcel.notes:
+            attempt = self._attempts.get(note.serial)
+            if note.started is not None:
+                begun[note.serial] = None
+                if attempt is not None and attempt.begun is None:
+                    self._start(attempt, parcel.worker, parcel.host, note.started)
+            if note.outcome is not None:
+                begun.pop(note.serial, None)
+                if attempt is not None and note.kept:
+                    self._remote.bring(attempt, note.outcome, self._end)
+                elif attempt is not None:
+                    self._end(attempt, note.outcome)
+                    if note.outcome.end == "timed_out" and parcel.endable:
+                        self._end_worker(parcel.worker, note.outcome.reason or "a task ran over its time")
+        strays = [serial for serial in begun if serial not in self._attempts]
+        if strays:  # cancelled before it was known that they had begun
+            self._be_rid_of(parcel.worker, strays, "its task was cancelled")
+
+    def _on_job(self, job: JobStarted) -> None:
+        if job.worker is not None and job.worker not in self.jobs:
+            self.jobs[job.worker] = job.job_id
+            if self._run is not None:
+                self._run.emit(job)
+
+    def _start(self, attempt: Attempt, worker: str, host: str, started: Started) -> None:
+        if host != self._host:  # the clock of another host says nothing here
+            started = msgspec.structs.replace(started, monotonic_ns=monotonic_ns())
+        self._running[attempt.serial] = attempt
+        self._ledger.start(attempt, worker, started)
+
+    def _be_rid_of(self, worker: str, serials: list[int], why: str) -> None:
+        """Let a worker execute nothing that nobody waits for: end it with its task, or let it wait for that no more."""
+        if self._roster.is_endable(worker):
+            self._end_worker(worker, why)
+        else:
+            self._remote.give_up(worker, serials)
+
+    def _end(self, attempt: Attempt, outcome: Outcome) -> None:
+        self._attempts.pop(attempt.serial, None)
+        self._running.pop(attempt.serial, None)
+        if attempt.holder is not None:
+            self._spent.append(attempt.holder)
+            attempt.holder = None
+        self._ledger.end(attempt, outcome)
+
+    def _cut_short(
+        self, attempt: Attempt, end: End, reason: str, death: Death | None = None, at_ns: int | None = None
+    ) -> None:
+        outcome = self._ledger.cut_short(attempt, end, reason, at_ns)
+        outcome.host, outcome.pid = self._roster.home(attempt.worker)
+        if death is not None:
+            outcome.exit_code, outcome.signal = death.exit_code, death.signal
+        self._end(attempt, outcome)
+
+    # --- giving up
+
+    def _on_cancelled(self, attempt: Attempt) -> None:
+        """An attempt was judged as cancelled; it may have begun in the very moment."""
+        worker, serial = attempt.worker, attempt.serial
+        if attempt.begun is None or worker is None:
+            self._attempts.pop(serial, None)
+            attempt.holder = None
+            return
+        assert attempt.verdict is not None
+        self._cut_short(attempt, *attempt.verdict)
+        self._be_rid_of(worker, [serial], f"{attempt.work.task} was cancelled: {attempt.verdict[1]}")
+
+    def _end_worker(self, address: str, why: str) -> None:
+        if address not in self._roster.ended:
+            self._roster.ended[address] = why
+            self._remote.end_process(address, self._grace_s, self._roster.is_there)
+
+    def _on_close(self, by: float) -> None:
+        self._close_by = by if self._close_by is None else min(by, self._close_by)
+        for attempt in list(self._attempts.values()):
+            if attempt.begun is None:
+                self._end(attempt, Outcome(end="cancelled", reason=CLOSED))
+
+    def _give_all_up(self, end: End, reason: str) -> None:
+        for attempt in list(self._attempts.values()):
+            self._cut_short(attempt, end, reason)
+
+    # --- what the scheduler says
+
+    def _on_worker(self, event: WorkerEvent) -> None:
+        self._ledger.worker(self._roster.take(event))
+        if self._in_jobs and isinstance(event, WorkerReady):
+            self._remote.ask_for_job(event.worker)
+
+    def _on_scheduler(self, what: str, key: str, worker: str | None, nanny: str | None) -> None:
+        if what == "restart":
+            self._give_all_up("lost", "the Dask cluster was restarted")
+            return
+        attempt = self._attempts.get(int(key.rsplit("-", 2)[1]))
+        if attempt is None:
+            return
+        if what == "gone":
+            self._cut_short(attempt, "lost", "its result went with the worker that had it")
+        elif what == "moved" and worker is not None:
+            self._losses.add(attempt, worker, nanny)
+        elif attempt.holder is not None:
+            self._remote.ask_why(attempt, self._on_erred)
+
+    def _on_erred(self, attempt: Attempt, error: BaseException) -> None:
+        """Dask gives an attempt up: its worker died, or it could not even be begun there."""
+        from distributed.scheduler import KilledWorker
+
+        if attempt.over:
+            return
+        if not isinstance(error, KilledWorker):
+            text = f"Dask could not run it: {error}"
+            kind = type(error).__name__
+            self._end(attempt, Outcome(end="failed", error_type=kind, error_message=text))
+            return
+        self._losses.add(attempt, error.last_worker.address, error.last_worker.nanny)
+
+    def _lose(self, attempt: Attempt, loss: Loss) -> None:
+        began = loss.began
+        if attempt.begun is None and began is not None and attempt.serial in began:
+            host = self._roster.home(loss.worker)[0] or ""
+            self._start(attempt, loss.worker, host, began[attempt.serial])
+        if (
+            attempt.begun is None
+            and began is not None
+            and attempt.mishaps < TRIES
+            and attempt.verdict is None
+        ):
+            attempt.mishaps += 1
+            self._attempts.pop(attempt.serial, None)
+            attempt.holder = None
+            self._ledger.put_back(attempt)  # its function was never called
+            return
+        reason = loss.death.reason
+        if attempt.begun is None:
+            attempt.worker = loss.worker
+            reason += "; whether the task had begun is not known" if began is None else ""
+        self._cut_short(attempt, "lost", reason, loss.death, loss.at_ns)
+
+    # --- the end
+
+    def _leave(self) -> None:
+        """Report what is left as cancelled, and leave the cluster as it was."""
+        ours = self._connection.cluster is not None
+        self._give_all_up("cancelled", CLOSED if ours and self._may_end else f"{CLOSED}; {STUCK}")
+        self._ledger.shut("cancelled", CLOSED)
+        try:
+            self._remote.leave(self._land, self._on_job)
+            self._observer.stop(CLOSED if ours else LEFT)
+            self._dismiss(CLOSED if ours else LEFT)
+        finally:
+            self._connection.close(5.0)
+            forget_began(self.id)
+
+    def _dismiss(self, reason: str) -> None:
+        """Tell the end of all workers, as far as this engine is concerned."""
+        while not self._said.empty():  # what the observer had to say last
+            said = self._said.get()
+            if said and said[0] == self._on_worker:
+                said[0](*said[1:])
+        for event in self._roster.dismiss(reason):
+            self._ledger.worker(event)

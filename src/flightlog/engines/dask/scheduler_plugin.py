@@ -1,0 +1,301 @@
+"""Inside Dask's scheduler: notes what becomes of one client's tasks and of all workers, and sends it in parcels.
+
+The scheduler's own thread does no more for a transition than to append a small tuple; tuples are encoded and sent ten
+times a second. What waits is bounded: where the client does not listen for long, the oldest is dropped, and counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from typing import Any
+
+from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.metrics import time
+
+from flightlog.engines.dask import messages as m
+from flightlog.engines.dask.arguments import Arguments
+from flightlog.store.liveness import this_host
+
+CAPACITY = 50_000
+"""Messages that wait at most: some 30 MB."""
+PER_TASK = 4
+"""Messages that wait at most for each task that the scheduler knows, where it knows many: a part of what Dask keeps."""
+PARCEL = 2_000
+"""Messages in a parcel at most."""
+TASKS = 20
+"""Submitted tasks in a message at most."""
+WINDOW = 32
+"""Parcels on their way that the client has not yet said to have."""
+FLUSH_S = 0.1
+SAMPLE_S = 1.0
+_WORKERS_CLIENT = "Client-worker-"
+"""How Dask names the clients that tasks use to submit more tasks."""
+_METRICS = ("cpu", "memory", "managed_bytes", "spilled_bytes")
+
+
+class SchedulerWatch(SchedulerPlugin):
+    """Notes what concerns `client`; everything runs on the scheduler's thread.
+
+    Tasks are those the client submitted, and those that tasks submitted where no other client is connected, but none
+    whose key begins with `own_prefix`. With `mark`, each is annotated with this plugin's name, so that workers know
+    them. `up` is the topic on which workers and nannies report, `down` the one the client listens on.
+    """
+
+    def __init__(
+        self, name: str, client: str, *, own_prefix: str | None, mark: bool, capacity: int = CAPACITY
+    ) -> None:
+        self.name = name
+        self.up, self.down, self.heard, self.parcels = topics(name)
+        self._client, self._own_prefix, self._mark = client, own_prefix, mark
+        self._ring: deque[tuple[Any, ...]] = deque()
+        self._capacity = self._limit = capacity
+        self._dropped = 0
+        self.sent = self._files = 0
+        self._acknowledged = 0
+        self._mine: dict[Any, int] = {}
+        """Attempts so far of every task that the scheduler knows; negative when it has ended."""
+        self._seen: dict[str, float] = {}
+        self._flushing: asyncio.Task[None] | None = None
+        self._scheduler: Any = None
+
+    # --- the life of the plugin
+
+    async def start(self, scheduler: Any) -> None:
+        """Begin: the workers that are there are the first news."""
+        self._scheduler = scheduler
+        named = "stimulus_id" in inspect.signature(scheduler.update_graph).parameters
+        self._put((m.ABILITIES, time(), named, this_host()))
+        for address in list(scheduler.workers):
+            self._put(self._worker(address, known=True))
+        self._flushing = asyncio.create_task(self._flush_forever())
+
+    def stop(self) -> None:
+        """Send nothing any more."""
+        if self._flushing is not None:
+            self._flushing.cancel()
+
+    async def close(self) -> None:
+        """The scheduler ends: what is left goes out at once."""
+        self._flush()
+        self.stop()
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        """The client is gone, in good order or not: nobody is left to record for, so leave the cluster as it was."""
+        if client == self._client:
+            self.stop()
+            scheduler._ongoing_background_tasks.call_soon(_withdraw, scheduler, self.name)
+
+    # --- what happens
+
+    def update_graph(
+        self, scheduler: Any, *, client: str, keys: set[Any], tasks: list[Any], stimulus_id: str, **_more: Any
+    ) -> None:
+        """Tasks were submitted, or asked for again."""
+        if client != self._client and not self._is_from_my_task(scheduler, client):
+            return
+        now, mine, own = time(), self._mine, self._own_prefix
+        arguments = Arguments()
+        new: list[tuple[Any, ...]] = []
+        again: list[str] = []
+        for key in tasks:
+            if key in mine:
+                if key in keys:
+                    again.append(m.text_of_key(key))
+                continue
+            task = scheduler.tasks.get(key)
+            if task is None or task.state in ("memory", "erred"):
+                continue  # computed before anybody watched
+            if own is not None and type(key) is str and key.startswith(own):
+                continue
+            mine[key] = 1 if task.state == "processing" else 0
+            if self._mark:
+                task.annotations = {**(task.annotations or {}), self.name: 1}
+            depends_on = [m.text_of_key(other.key) for other in task.dependencies] or None
+            new.append((m.text_of_key(key), depends_on, arguments.of(task.run_spec)))
+        by = stimulus_id.rpartition("-by-")[2] if "-by-" in stimulus_id else None
+        for first in range(0, len(new), TASKS):  # a large graph is many messages, so that parcels stay small
+            self._put((m.SUBMITTED, now, by, new[first : first + TASKS]))
+        if again:
+            self._put((m.AGAIN, now, again))
+
+    def transition(
+        self, key: Any, start: str, finish: str, *_args: Any, stimulus_id: str = "", **facts: Any
+    ) -> None:
+        """A task changed its state."""
+        if finish == "waiting" or (attempt := self._mine.get(key)) is None:
+            return
+        if attempt < 0 and finish in ("released", "memory", "erred"):
+            return  # it has ended; its result is copied or given up
+        now, text = time(), key if key.__class__ is str else str(key)
+        if finish == "forgotten":
+            del self._mine[key]
+            if attempt >= 0:
+                self._put((m.FORGOTTEN, now, text, stimulus_id))
+            return
+        if finish in ("processing", "queued", "no-worker"):
+            if attempt < 0:
+                self._put((m.ANEW, now, text, stimulus_id))
+                self._mine[key] = attempt = 0
+            if finish != "processing":
+                self._put((m.QUEUED, now, text, attempt + 1))
+                return
+            self._mine[key] = attempt + 1
+            task = self._scheduler.tasks[key]
+            worker = task.processing_on.address if task.processing_on is not None else None
+            self._put((m.ASSIGNED, now, text, attempt + 1, worker, task.run_id))
+        elif finish == "memory":
+            self._mine[key] = -1
+            task = self._scheduler.tasks[key]
+            delay = (facts.get("metadata") or {}).get(self.name)
+            if delay is not None and task.metadata:
+                task.metadata.pop(self.name, None)
+            self._put((m.DONE, now, text, attempt, task.run_id, facts.get("worker"), facts.get("nbytes"),
+                       facts.get("thread"), facts.get("startstops"), len(task.who_wants or ()), delay))  # fmt: skip
+        elif finish == "erred":
+            self._mine[key] = -1
+            task = self._scheduler.tasks[key]
+            blame = task.exception_blame or task
+            words = facts.get("exception_text") or task.exception_text or blame.exception_text
+            self._put((m.ERRED, now, text, attempt, task.run_id, facts.get("worker"), m.text_of_key(blame.key),
+                       str(words)[:2000] if words else None, facts.get("startstops"), facts.get("thread")))  # fmt: skip
+        elif start == "processing":
+            self._put((m.RELEASED, now, text, attempt, self._scheduler.tasks[key].run_id, stimulus_id))
+
+    def add_worker(self, scheduler: Any, worker: str) -> None:  # noqa: ARG002 - Dask's interface
+        """A worker joined the cluster."""
+        self._put(self._worker(worker, known=False))
+
+    def log_event(self, topic: str, msg: Any) -> None:
+        """Something was said: by our workers and nannies, by the client, or by Dask of its workers."""
+        if topic == self.up:
+            self._forget(topic)
+            self._put((m.UP, time(), msg))
+        elif topic == self.parcels:
+            self._forget(topic)
+            self._send(self.parcels, msg)
+            self._files += 1
+        elif topic == self.heard:
+            self._forget(topic)
+            self._acknowledged = max(self._acknowledged, int(msg))
+        elif topic == "all" and msg.get("action") == "remove-worker":
+            self._seen.pop(msg["worker"], None)
+            self._put((m.WORKER_GONE, time(), msg["worker"], msg["stimulus_id"], bool(msg["expected"])))
+        elif topic == "worker-restart-memory":
+            self._put((m.MEMORY_RESTART, time(), msg["worker"], msg["rss"]))
+
+    def drain(self) -> tuple[int, int, list[bytes]]:
+        """The number of parcels that were sent, that of parcels of files, and what is left, which is handed over here."""
+        rest = []
+        while self._ring:
+            rest.append(self._parcel())
+        return self.sent, self._files, rest
+
+    # --- how it is sent
+
+    def _put(self, message: tuple[Any, ...]) -> None:
+        ring = self._ring
+        if len(ring) >= self._limit:
+            self._make_room()
+        ring.append(message)
+
+    def _make_room(self) -> None:
+        """A graph of many tasks comes at once: a few messages for each task that Dask itself holds are always kept."""
+        self._limit = max(self._capacity, PER_TASK * len(self._scheduler.tasks))
+        while len(self._ring) >= self._limit:
+            self._ring.popleft()
+            self._dropped += 1
+
+    async def _flush_forever(self) -> None:
+        sampled = 0.0
+        while True:
+            await asyncio.sleep(FLUSH_S)
+            now = time()
+            if now - sampled >= SAMPLE_S:
+                sampled = now
+                self._sample()
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._ring and self.sent - self._acknowledged < WINDOW:
+            parcel = self._parcel()
+            self.sent += 1
+            self._send(self.down, parcel)
+
+    def _parcel(self) -> bytes:
+        ring = self._ring
+        messages = [ring.popleft() for _ in range(min(PARCEL, len(ring)))]
+        if self._dropped:
+            messages.insert(0, (m.DROPPED, time(), self._dropped))
+            self._dropped = 0
+        return m.encode([_plain(message) for message in messages])
+
+    def _send(self, topic: str, parcel: bytes) -> None:
+        """To this client alone, and not by the scheduler's log of events, which would keep it."""
+        self._scheduler.client_send(self._client, {"op": "event", "topic": topic, "event": (time(), parcel)})
+
+    def _forget(self, topic: str) -> None:
+        self._scheduler._broker.truncate(topic)
+
+    def _sample(self) -> None:
+        """What the last heartbeat of each worker said, if it is new."""
+        for address, worker in self._scheduler.workers.items():
+            if self._seen.get(address) != worker.last_seen:
+                self._seen[address] = worker.last_seen
+                found = {name: worker.metrics[name] for name in _METRICS if name in worker.metrics}
+                found["time_delay"] = worker.time_delay
+                self._put((m.METRICS, worker.last_seen, address, found))
+
+    def _worker(self, address: str, *, known: bool) -> tuple[Any, ...]:
+        worker = self._scheduler.workers[address]
+        gpus = worker.resources.get("GPU")
+        return (
+            m.WORKER,
+            time(),
+            address,
+            worker.host,
+            worker.nthreads,
+            worker.memory_limit or None,
+            gpus,
+            known,
+        )
+
+    def _is_from_my_task(self, scheduler: Any, client: str) -> bool:
+        """Whether a task's own client can only be one of a task of ours."""
+        if not client.startswith(_WORKERS_CLIENT):
+            return False
+        people = [name for name in scheduler.client_comms if not name.startswith(_WORKERS_CLIENT)]
+        return people == [self._client]
+
+
+def topics(name: str) -> tuple[str, str, str, str]:
+    """Up from workers, down to the client, the client's word that it heard, and parcels of files."""
+    return f"{name}-up", f"{name}-down", f"{name}-heard", f"{name}-files"
+
+
+async def drain(name: str, dask_scheduler: Any = None) -> tuple[int, int, list[bytes]]:
+    """End the plugin of that name on the scheduler: how many parcels of both kinds it had sent, and what it had not."""
+    plugin = dask_scheduler.plugins.pop(name, None)
+    if plugin is None:
+        return 0, 0, []
+    plugin.stop()
+    found: tuple[int, int, list[bytes]] = plugin.drain()
+    return found
+
+
+async def _withdraw(scheduler: Any, name: str) -> None:
+    scheduler.plugins.pop(name, None)
+    if name in scheduler.worker_plugins:
+        await scheduler.unregister_worker_plugin(None, name)
+    if name in scheduler.nanny_plugins:
+        await scheduler.unregister_nanny_plugin(None, name)
+
+
+def _plain(message: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Dask's own records of what a task did, where there are any, as short lists."""
+    kind = message[0]
+    if kind in (m.DONE, m.ERRED) and message[8]:
+        steps = [(d["action"], d["start"], d["stop"], d.get("source")) for d in message[8]]
+        return (*message[:8], steps, *message[9:])
+    return message

@@ -1,0 +1,182 @@
+"""`flightlog.watch`: records what a Dask client that exists already does, without a change to the program."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import logging
+import os
+import weakref
+from collections.abc import Awaitable, Generator, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from flightlog.errors import UsageError
+from flightlog.record.active import current_run
+from flightlog.record.carrier import RUN, TRACEPARENT, carrier
+from flightlog.record.noop import NoopRun
+from flightlog.record.recording import Recording, record
+
+if TYPE_CHECKING:
+    from flightlog.engines.dask.observer import Observer
+    from flightlog.record.run import LiveRun
+
+log = logging.getLogger("flightlog")
+
+
+class Watched:
+    """A client that is being watched, until `close`, the end of a `with` block, of the client or of the program.
+
+    `run` is the run that is recorded into: one of its own, or the one that was open when watching began, which goes
+    on afterwards. In a coroutine use `async with`, or `await` it before submitting.
+    """
+
+    run: LiveRun
+
+    def __init__(
+        self,
+        client: Any,
+        project: str | None,
+        runs_dir: str | os.PathLike[str] | None,
+        tags: Mapping[str, Any] | None,
+    ) -> None:
+        self._client = client
+        self._recording: Recording | None = None
+        self._observer: Observer | None = None
+        self._ending: asyncio.Future[None] | None = None
+        self._closed = False
+        self._hooked = "close"
+        found = current_run()
+        if found is not None:
+            self.run = found
+        else:
+            self._recording = record(project, runs_dir=runs_dir, tags=tags, provider="dask")
+            self.run = self._recording.__enter__()
+        if isinstance(self.run, NoopRun):
+            return
+        self._watch(client)
+
+    def _watch(self, client: Any) -> None:
+        from flightlog.engines.dask.observer import Observer
+
+        run = self.run
+        place = carrier()
+        if place.get(RUN) != str(run.path):
+            place = {RUN: str(run.path), TRACEPARENT: f"00-{run.info.trace_id}-{run.root.span_id}-01"}
+        sampled = run.recorder.host if run.info.sample_interval_s is not None else None
+        self._observer = Observer(
+            client, run.emit, emit_all=run.recorder.emit_all, place=place, sampled_host=sampled
+        )
+        me = weakref.ref(self)
+        # An asynchronous client is closed by `_close`, also at the end of its `async with`.
+        self._hooked = "_close" if client.asynchronous else "close"
+        closing = getattr(client, self._hooked)
+
+        def close(*args: Any, **kwargs: Any) -> Any:
+            """As the client's own, after the last of what was watched has been recorded."""
+            watched = me()
+            if watched is not None:
+                watched.close()
+            return closing(*args, **kwargs)
+
+        async def close_later(*args: Any, **kwargs: Any) -> Any:
+            watched = me()
+            left = watched.close() if watched is not None else None
+            if left is not None:
+                await left
+            return await closing(*args, **kwargs)
+
+        setattr(client, self._hooked, close_later if client.asynchronous else close)
+        run.on_end(lambda _status: self._end_observer())
+        atexit.register(self._at_exit)
+
+    def close(self) -> Awaitable[None] | None:
+        """Watch no more, and end the run if it was made for this. Never raises; once.
+
+        In a coroutine of an asynchronous client it gives something to await, else None.
+        """
+        return self._close(None)
+
+    def _close(self, error: BaseException | None) -> Awaitable[None] | None:
+        if self._closed:
+            return None
+        self._closed = True
+        self._client.__dict__.pop(self._hooked, None)
+        atexit.unregister(self._at_exit)
+        left = self._observer.stop() if self._observer is not None else None
+        if left is None:
+            self._end_run(error)
+            return None
+        return self._after(left, error)
+
+    async def _after(self, left: Awaitable[None], error: BaseException | None) -> None:
+        await left
+        self._end_run(error)
+
+    def _end_run(self, error: BaseException | None) -> None:
+        if self._recording is not None:
+            self._recording.__exit__(type(error) if error is not None else None, error, None)
+
+    def _end_observer(self) -> None:
+        """The run ends first: what has arrived is recorded, and the rest is as it is."""
+        if self._observer is not None:
+            left = self._observer.stop()
+            if left is not None:
+                with suppress(RuntimeError):
+                    self._ending = asyncio.ensure_future(left)
+
+    def _at_exit(self) -> None:
+        self._close(None)
+
+    def __enter__(self) -> LiveRun:
+        if self._observer is not None and self._observer.is_installing:
+            log.warning("the first tasks may be missed: an asynchronous client is watched with `async with`")
+        return self.run
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        left = self._close(error)
+        if left is not None:
+            self._ending = asyncio.ensure_future(left)
+
+    async def __aenter__(self) -> LiveRun:
+        await self
+        return self.run
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        left = self._close(error)
+        if left is not None:
+            await left
+
+    def __await__(self) -> Generator[Any, None, Watched]:
+        if self._observer is not None:
+            yield from self._observer.installed().__await__()
+        return self
+
+
+def watch(
+    client: Any,
+    *,
+    project: str | None = None,
+    runs_dir: str | os.PathLike[str] | None = None,
+    tags: Mapping[str, Any] | None = None,
+) -> Watched:
+    """Record what is submitted to Dask through `client`: futures, delayed objects and collections.
+
+    `with flightlog.watch(client) as run:`, or `watched = flightlog.watch(client)` and later `watched.close()`; without
+    it, watching ends when the client is closed or the program ends. Inside `flightlog.record(...)` it records into that
+    run, and else into one of its own: `project`, `runs_dir` and `tags` are as for `flightlog.record`. With an
+    asynchronous client, `async with`, or `await flightlog.watch(client)`.
+
+    A `UsageError` if `client` is no `distributed.Client`; after that nothing here raises into the program.
+    """
+    kind = next((base for base in type(client).__mro__ if base.__module__ == "distributed.client"), None)
+    if kind is None:
+        raise UsageError(
+            f"flightlog.watch takes a distributed.Client, and was given {type(client).__name__}: {client!r:.100}"
+        )
+    return Watched(client, project, runs_dir, tags)

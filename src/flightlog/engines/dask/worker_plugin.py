@@ -1,0 +1,253 @@
+"""Inside a Dask worker: lets what happens inside watched tasks be recorded as theirs, and tells what only the worker knows.
+
+`Worker.execute` of this one worker is wrapped for as long as the plugin stands: it runs in an asyncio task of its own,
+whose context Dask hands on to the thread or coroutine that executes the user's function. The function, its arguments,
+its result and its exceptions are not touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from flightlog.engines.dask import messages as m
+from flightlog.engines.dask.scheduler_plugin import topics
+from flightlog.record.carrier import RUN
+from flightlog.record.failure import FailureText, describe
+from flightlog.record.joining import join
+from flightlog.record.propagation import CARRIES_CONTEXT
+from flightlog.record.redaction import redact_text
+from flightlog.record.run import LiveRun
+from flightlog.record.span import RootSpan, current
+from flightlog.record.values import bounded
+from flightlog.samplers import Sampler
+from flightlog.store.liveness import this_host
+
+log = logging.getLogger("flightlog")
+
+BEAT_S = 0.25
+"""A task that executes for longer than this is known to do so while it does."""
+SAMPLE_BEATS = 4
+HANDOVER_S = 30.0
+MAX_WAITING = 10_000
+"""Reports kept while the scheduler cannot be reached."""
+
+
+class WorkerWatch(WorkerPlugin):
+    """Watches one worker. Hooks run on the worker's event loop; no hook raises into it.
+
+    `place` names the run that spans inside watched tasks belong to; without one they are left alone. `token` is what
+    the span ids of tasks begin with. The machine is sampled unless it is `sampled_host`.
+    """
+
+    def __init__(self, name: str, token: str, place: dict[str, str], sampled_host: str | None) -> None:
+        self.name = name
+        self._token, self._place, self._sampled_host = token, place, sampled_host
+        self._worker: Any = None
+        self._run: LiveRun | None = None
+        self._execute: Any = None
+        self._wrapper: Any = None
+        self._beating: asyncio.Task[None] | None = None
+        self._waiting: deque[m.Message] = deque(maxlen=MAX_WAITING)
+        self._said: set[int] = set()
+        self._last_transfer: object = None
+        self._samplers: Sequence[Sampler] | None = None
+        self._stopped = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return WorkerWatch, (self.name, self._token, self._place, self._sampled_host)
+
+    async def setup(self, worker: Any) -> None:
+        """Begin to watch."""
+        self._worker = worker
+        cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        self._say([m.HELLO, time.time(), worker.address, this_host(), os.getpid(), cpus])
+        known = worker.transfer_incoming_log
+        self._last_transfer = known[-1] if known else None
+        if self._place:
+            await asyncio.to_thread(self._join)
+        for executor in worker.executors.values():
+            if "ThreadPoolExecutor" in str(type(executor)):  # as Dask itself tells those that get the context
+                setattr(executor, CARRIES_CONTEXT, True)
+        self._execute = worker.execute
+        self._wrapper = self._wrapped(worker.execute)
+        worker.execute = self._wrapper
+        self._beating = asyncio.create_task(self._beat_forever())
+
+    async def teardown(self, worker: Any) -> None:
+        """Leave the worker as it was; what was recorded elsewhere than in the run directory is sent home first."""
+        if self._beating is not None:
+            self._beating.cancel()
+        # Where somebody else has wrapped it since, ours stays in between and does nothing.
+        self._stopped = True
+        if worker.execute is self._wrapper:
+            worker.execute = self._execute
+        run, self._run = self._run, None
+        try:
+            self._beat()
+        except Exception:
+            log.debug("the last beat of the watch on this worker failed", exc_info=True)
+        if run is not None and not run.owned:
+            await asyncio.to_thread(self._leave, run)
+
+    # --- inside tasks
+
+    def _join(self) -> None:
+        try:
+            from flightlog.engines.relay import place_here
+
+            self._run = join(place_here(self._place, self._send_home)[RUN])
+        except Exception as error:  # noqa: BLE001 - the worker works, recorded or not
+            log.warning("spans inside tasks of this worker are not recorded: %r", error)
+
+    def _leave(self, run: LiveRun) -> None:
+        """Close this process's files of the run; where they are elsewhere, send them home. It may be joined again."""
+        from flightlog.engines.relay import depart
+        from flightlog.record.joining import leave_run
+
+        try:
+            depart(self._place, 5.0)
+            leave_run(run.path)
+        except Exception as error:  # noqa: BLE001 - the worker goes on
+            log.warning("a run could not be left in good order: %r", error)
+
+    def _send_home(self, parcel: bytes) -> None:
+        """Hand a parcel to the scheduler, which passes it on; waits until it has it. Never on the event loop."""
+        worker, topic = self._worker, topics(self.name)[3]
+        sending = asyncio.run_coroutine_threadsafe(
+            worker.scheduler.log_event(topic=topic, msg=parcel), worker.loop.asyncio_loop
+        )
+        sending.result(HANDOVER_S)
+
+    def _wrapped(self, execute: Any) -> Any:
+        async def watched(key: Any, *, stimulus_id: str) -> Any:
+            task = self._worker.state.tasks.get(key)
+            if self._stopped or task is None or not task.annotations or self.name not in task.annotations:
+                return await execute(key, stimulus_id=stimulus_id)
+            run, run_id, delay = self._run, task.run_id, float(self._worker.scheduler_delay)
+            if run is not None and not run.recorder.closed:
+                # This coroutine runs in a context of its own, so nobody else sees it.
+                current.set(RootSpan(run.recorder, run.info.trace_id, span_id(self._token, run_id), run.root))
+            task.metadata[self.name] = delay  # it travels with the news that the task has finished
+            event = await execute(key, stimulus_id=stimulus_id)
+            if type(event).__name__ == "ExecuteFailureEvent":
+                self._report_failure(key, run_id, event, delay)
+            return event
+
+        return watched
+
+    def _report_failure(self, key: Any, run_id: int, event: Any, delay: float) -> None:
+        """Why an attempt failed, said before Dask says that it did: of one that is tried again the scheduler keeps nothing."""
+        try:
+            text = _described(event)
+            thread = self._worker.threads.get(key)
+            self._say([m.FAILED, self._now(), m.text_of_key(key), run_id, self._worker.address, text.error_type,
+                       text.message, text.traceback, text.fingerprint, event.start, event.stop, thread, delay])  # fmt: skip
+            self._flush()
+        except Exception:
+            log.debug("a failure could not be described", exc_info=True)
+
+    # --- what the worker tells
+
+    async def _beat_forever(self) -> None:
+        beats = 0
+        while True:
+            try:
+                self._beat()
+                beats += 1
+                if beats % SAMPLE_BEATS == 0 and self._sampled_host != this_host():
+                    await asyncio.to_thread(self._sample)
+            except Exception:
+                log.debug("a beat of the watch on this worker failed", exc_info=True)
+            await asyncio.sleep(BEAT_S)
+
+    def _beat(self) -> None:
+        """Say which tasks execute, and what was fetched from other workers."""
+        worker, delay = self._worker, self._worker.scheduler_delay
+        threads = {key: ident for ident, key in worker.active_threads.items()}
+        running: set[int] = set()
+        for task in (*worker.state.executing, *worker.state.long_running):
+            if task.start_time is None or not task.annotations or self.name not in task.annotations:
+                continue
+            running.add(task.run_id)
+            if task.run_id in self._said:
+                continue
+            fetched = [step["start"] for step in task.startstops if step["action"] == "transfer"]
+            self._say([m.RUNNING, self._now(), m.text_of_key(task.key), task.run_id, worker.address,
+                       task.start_time + delay, threads.get(task.key), fetched, delay])  # fmt: skip
+        self._said = running
+        for entry in self._new_transfers():
+            self._say([m.TRANSFER, self._now(), worker.address, entry["who"], entry["start"], entry["stop"],
+                       entry["total"], len(entry["keys"]), delay])  # fmt: skip
+        self._flush()
+
+    def _new_transfers(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for entry in reversed(self._worker.transfer_incoming_log):
+            if entry is self._last_transfer:
+                break
+            found.append(entry)
+        if found:
+            self._last_transfer = found[0]
+        return found[::-1]
+
+    def _sample(self) -> None:
+        """Measure the machine and its GPUs; several workers of a host may, and the observer takes one's word."""
+        if self._samplers is None:
+            from flightlog.samplers.gpu import GpuSampler
+            from flightlog.samplers.host import HostSampler
+
+            self._samplers = (HostSampler(), GpuSampler())
+        import msgspec
+
+        host, now = this_host(), self._now()
+        for sampler in self._samplers:
+            for sample in sampler.sample():
+                self._say([m.NODE, now, host, self._worker.address, msgspec.json.encode(sample)])
+
+    def _now(self) -> float:
+        return time.time() + float(self._worker.scheduler_delay)
+
+    def _say(self, message: m.Message) -> None:
+        self._waiting.append(message)
+
+    def _flush(self) -> None:
+        """Send what waits, if there is a way; Dask's own stream keeps the order, and does not block."""
+        stream = getattr(self._worker, "batched_stream", None)
+        if not self._waiting or stream is None or stream.comm is None or stream.comm.closed():
+            return
+        messages = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        self._worker.log_event(topics(self.name)[0], m.encode(messages))
+
+
+def _is_of_dask(filename: str) -> bool:
+    return any(f"{os.sep}{name}{os.sep}" in filename for name in ("distributed", "dask"))
+
+
+def _described(event: Any) -> FailureText:
+    """A failure as Dask has it, which is pickled."""
+    from distributed.protocol.pickle import loads
+
+    error = loads(event.exception.data)  # type: ignore[no-untyped-call]
+    if isinstance(error, BaseException):
+        trace = error.__traceback__
+        while trace is not None and _is_of_dask(trace.tb_frame.f_code.co_filename):
+            trace = trace.tb_next
+        if trace is not None:
+            error.__traceback__ = trace  # the task's own frames, without Dask's around them
+        return describe(error)
+    words = bounded(redact_text(event.exception_text), 2000)
+    where = bounded(redact_text(event.traceback_text), 16_000)
+    return FailureText(error_type=words.partition("(")[0], message=words, traceback=where, fingerprint="")
+
+
+def span_id(token: str, run_id: int) -> str:
+    """The span id of one execution, known alike to the worker and to the observer."""
+    return f"{token}{run_id & 0xFFFFFFFF:08x}"

@@ -1,0 +1,286 @@
+"""The workers of a watched Dask cluster: what the plugins tell of them becomes worker events, samples and spans.
+
+A worker is called by its address. Of one that went away the scheduler hears before its nanny says what it died of; what
+there is to say of it waits a little for that.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from flightlog.engines.dask import messages as m
+from flightlog.engines.dask.life import plain_stimulus
+from flightlog.engines.death import Death
+from flightlog.events import (
+    Event,
+    ResourceSample,
+    SpanEvent,
+    UserEvent,
+    WorkerLaunched,
+    WorkerLost,
+    WorkerReady,
+    WorkerRemoved,
+)
+from flightlog.units import format_bytes
+
+PATIENCE_S = 2.0
+"""How long a worker's end, or a transfer, waits for what others have to say of it."""
+MAX_DEATHS = 10_000
+
+_STIMULI = {
+    "handle-worker-cleanup": "its connection to the scheduler closed",
+    "check-worker-ttl": "it sent no heartbeat",
+    "worker-send-comm-fail": "the scheduler could not send to it",
+    "send-all-comm-fail": "the scheduler could not send to it",
+    "nanny-close": "its nanny unregistered it",
+    "retire-workers": "it was retired",
+    "close-worker": "it was told to close",
+    "restart": "the cluster was restarted",
+}
+_sample = msgspec.json.Decoder(ResourceSample).decode
+
+
+class _Worker:
+    """A worker as far as it is known."""
+
+    def __init__(self, at: float) -> None:
+        self.since = at
+        self.host: str | None = None
+        self.pid: int | None = None
+        self.cpus: float | None = None
+        self.nthreads: int | None = None
+        self.memory_bytes: int | None = None
+        self.gpus: float | None = None
+        self.introduced = False
+        self.sampled: float | None = None
+        self.offset_told = False
+
+
+class Workers:
+    """Turns messages into events; one thread at a time, but for `death_of`.
+
+    `parent_of_transfer` gives the span of the task that a transfer was made for.
+    """
+
+    def __init__(
+        self, *, iso: Callable[[float], str], trace_id: str | None, parent_id: str | None, next_id: Callable[[], str],
+        parent_of_transfer: Callable[[str, float], str | None], clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self._iso, self._trace_id, self._parent_id, self._next_id = iso, trace_id, parent_id, next_id
+        self._parent_of_transfer, self._clock = parent_of_transfer, clock
+        self._workers: dict[str, _Worker] = {}
+        self._scheduler_host: str | None = None
+        self._gone: OrderedDict[str, str] = OrderedDict()
+        """Why workers went away, in Dask's words."""
+        self._nannies: OrderedDict[str, Death] = OrderedDict()
+        self._over_limit: OrderedDict[str, int] = OrderedDict()
+        self._deferred: list[tuple[float, str, Callable[[str], Iterable[Event]]]] = []
+        self._transfers: list[tuple[float, m.Message]] = []
+        self._speaker: dict[str, str] = {}
+        """The worker whose word is taken on its host."""
+
+    def take(self, message: m.Message) -> list[Event]:
+        """The events that a message means; none where it is not about workers."""
+        match message[0]:
+            case m.ABILITIES:
+                self._scheduler_host = message[3]
+            case m.WORKER:
+                return self._added(message)
+            case m.HELLO:
+                return self._hello(message)
+            case m.WORKER_GONE:
+                return self._removed(message)
+            case m.MEMORY_RESTART:
+                self._over_limit[message[2]] = message[3]
+                _bound(self._over_limit)
+            case m.DEATH:
+                self._nannies[message[2]] = Death(message[3], message[4], message[5])
+                _bound(self._nannies)
+            case m.METRICS:
+                return self._metrics(message)
+            case m.NODE:
+                return self._node(message)
+            case m.TRANSFER:
+                self._transfers.append((self._clock() + PATIENCE_S, message))
+        return []
+
+    def due(self, *, all_of_it: bool = False) -> list[Event]:
+        """What has waited long enough, or whose wait is over because the answer came."""
+        now, waiting = self._clock(), []
+        events: list[Event] = []
+        for until, worker, make in self._deferred:
+            if all_of_it or now >= until or worker in self._nannies:
+                events += make(self._reason(worker))
+            else:
+                waiting.append((until, worker, make))
+        self._deferred = waiting
+        ready = [one for until, one in self._transfers if all_of_it or now >= until]
+        self._transfers = self._transfers[len(ready) :]
+        return events + [self._transfer(one) for one in ready]
+
+    def defer(self, worker: str, make: Callable[[str], Iterable[Event]]) -> None:
+        """Emit what `make` gives for the reason of a worker's end, when that is known."""
+        self._deferred.append((self._clock() + PATIENCE_S, worker, make))
+
+    def is_beside_scheduler(self, address: str | None) -> bool:
+        """Whether a worker is known to be on the scheduler's host, so that they share a clock."""
+        worker = self._workers.get(address or "")
+        return worker is not None and worker.pid is not None and worker.host == self._scheduler_host
+
+    def death_of(self, address: str) -> Death | None:
+        """How a worker ended, as far as known by now; None while nobody has heard of its end."""
+        if address not in self._gone and address not in self._nannies:
+            return None
+        nanny = self._nannies.get(address)
+        if nanny is None:
+            return Death(self._reason(address))
+        return Death(self._reason(address), nanny.exit_code, nanny.signal)
+
+    def end(self, at: float, reason: str) -> Iterable[Event]:
+        """All that is left to say, when watching ends."""
+        yield from self.due(all_of_it=True)
+        for address, worker in self._workers.items():
+            yield from self._introduce(address)
+            yield WorkerRemoved(timestamp=self._iso(at), worker=address, host=worker.host, pid=worker.pid,
+                                reason=reason, uptime_s=max(at - worker.since, 0.0))  # fmt: skip
+        self._workers = {}
+
+    # --- coming and going
+
+    def _added(self, message: m.Message) -> list[Event]:
+        _, at, address, host, nthreads, memory_bytes, gpus, _known = message
+        if address not in self._workers:  # one that came back at an old address has not died yet
+            self._gone.pop(address, None)
+            self._nannies.pop(address, None)
+            self._over_limit.pop(address, None)
+        worker = self._workers.setdefault(address, _Worker(at))
+        worker.since = min(worker.since, at)
+        worker.nthreads, worker.memory_bytes, worker.gpus = nthreads, memory_bytes, gpus
+        worker.host = worker.host or host
+        return self._introduce(address) if worker.pid is not None else []
+
+    def _hello(self, message: m.Message) -> list[Event]:
+        _, at, address, host, pid, cpus = message
+        if address in self._gone and address not in self._workers:
+            return []
+        worker = self._workers.setdefault(address, _Worker(at))
+        worker.host, worker.pid, worker.cpus = host, pid, cpus
+        return self._introduce(address) if worker.nthreads is not None else []
+
+    def _introduce(self, address: str) -> list[Event]:
+        """Say that a worker is there, once, when its host and process id are known; or late, without."""
+        worker = self._workers[address]
+        if worker.introduced:
+            return []
+        worker.introduced = True
+        who: dict[str, Any] = {"worker": address, "host": worker.host, "pid": worker.pid}
+        cpus = None if worker.nthreads is None else float(worker.nthreads)
+        stamp = self._iso(worker.since)
+        return [
+            WorkerLaunched(
+                timestamp=stamp, cpus=cpus, memory_bytes=worker.memory_bytes, gpus=worker.gpus, **who
+            ),
+            WorkerReady(timestamp=stamp, **who),
+        ]
+
+    def _removed(self, message: m.Message) -> list[Event]:
+        _, at, address, stimulus, expected = message
+        if address not in self._workers:
+            return []
+        events = self._introduce(address)
+        worker = self._workers.pop(address)
+        plain = plain_stimulus(stimulus)
+        meaning = next((text for start, text in _STIMULI.items() if plain.startswith(start)), None)
+        self._gone[address] = f"Dask: {plain}" + (f" ({meaning})" if meaning else "")
+        _bound(self._gone)
+        self._speaker = {host: who for host, who in self._speaker.items() if who != address}
+        who: dict[str, Any] = {
+            "worker": address,
+            "host": worker.host,
+            "pid": worker.pid,
+            "timestamp": self._iso(at),
+        }
+        if expected:
+            uptime_s = max(at - worker.since, 0.0)
+            return [*events, WorkerRemoved(reason=self._gone[address], uptime_s=uptime_s, **who)]
+
+        def lost(reason: str) -> list[Event]:
+            death = self._nannies.get(address)
+            return [WorkerLost(reason=reason, exit_code=death.exit_code if death else None,
+                               signal=death.signal if death else None, **who)]  # fmt: skip
+
+        self.defer(address, lost)
+        return events
+
+    def _reason(self, address: str) -> str:
+        """Everything that is known of a worker's end, the surest first."""
+        parts = []
+        if address in self._over_limit:
+            rss = format_bytes(self._over_limit[address])
+            parts.append(f"its nanny ended it for memory: {rss} resident was over its limit")
+        if address in self._nannies:
+            parts.append(self._nannies[address].reason)
+        if address in self._gone:
+            parts.append(self._gone[address])
+        return "; ".join(parts) or "unknown"
+
+    # --- what they use
+
+    def _metrics(self, message: m.Message) -> list[Event]:
+        _, at, address, found = message
+        worker = self._workers.get(address)
+        if worker is None or (worker.pid is None and at - worker.since < PATIENCE_S):
+            return []
+        interval_s = None if worker.sampled is None else at - worker.sampled
+        worker.sampled = at
+        cores = found["cpu"] / 100 if "cpu" in found else None
+        percent = None if cores is None or not worker.cpus else min(100 * cores / worker.cpus, 100.0)
+        sample = ResourceSample(
+            timestamp=self._iso(at), scope="worker", host=worker.host, worker=address, pid=worker.pid,
+            cpu_percent=percent, cpu_cores=cores, cpus=worker.cpus, interval_s=interval_s,
+            rss_bytes=found.get("memory"), memory_total_bytes=worker.memory_bytes,
+            managed_bytes=found.get("managed_bytes"), spilled_bytes=found.get("spilled_bytes", {}).get("disk"),
+        )  # fmt: skip
+        return [
+            *self._introduce(address),
+            *self._offset(address, worker, at, found.get("time_delay")),
+            sample,
+        ]
+
+    def _offset(self, address: str, worker: _Worker, at: float, offset_s: float | None) -> list[Event]:
+        """How far a worker's clock is behind the scheduler's, as Dask estimates it; once, where they are two clocks."""
+        if worker.offset_told or offset_s is None or self.is_beside_scheduler(address):
+            return []
+        worker.offset_told = True
+        fields = {"worker": address, "host": worker.host, "offset_s": offset_s}
+        return [UserEvent(timestamp=self._iso(at), name="dask.clock_offset", fields=fields)]
+
+    def _node(self, message: m.Message) -> list[Event]:
+        _, at, host, address, encoded = message
+        if self._speaker.setdefault(host, address) != address:
+            return []
+        with suppress(msgspec.DecodeError):
+            sample = _sample(encoded)
+            sample.timestamp = self._iso(at)
+            return [sample]
+        return []
+
+    def _transfer(self, message: m.Message) -> Event:
+        _, _, worker, source, start, stop, total, keys, delay = message
+        return SpanEvent(
+            timestamp=self._iso(start - delay), name="dask.transfer", tags={"source": source, "worker": worker},
+            metrics={"bytes": total, "keys": keys}, status="ok", duration_s=max(stop - start, 0.0),
+            trace_id=self._trace_id or "", span_id=self._next_id(),
+            parent_id=self._parent_of_transfer(worker, start) or self._parent_id,
+        )  # fmt: skip
+
+
+def _bound(known: OrderedDict[str, Any]) -> None:
+    while len(known) > MAX_DEATHS:
+        known.popitem(last=False)

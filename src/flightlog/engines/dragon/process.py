@@ -1,0 +1,127 @@
+"""A worker process as its engine on Dragon sees it: launched on a node, ready, executing an attempt, ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Literal
+
+from flightlog.engines.contract import WorkerView
+from flightlog.engines.dragon.worker import GONE, Surroundings, one_frame, serve
+from flightlog.engines.kin import descendants, end_all
+from flightlog.engines.ledger import Attempt
+from flightlog.engines.wire import Frame, frame
+from flightlog.engines.worker import STOP
+from flightlog.store.liveness import this_host
+
+WRITE_OFF_S = 5.0
+"""A process that has not ended so long after SIGKILL hangs in the kernel, and is written off."""
+DRAIN_S = 2.0
+
+
+class DragonProcess:
+    """One process that Dragon runs on a node. `Exception` of any kind where it cannot be launched.
+
+    `hear` is called, on a thread of its own, with every message and in the end with a frame of kind `GONE`. Each worker
+    has two queues of its own: one that died in the middle of a message leaves those of the others alone.
+    """
+
+    def __init__(self, node: int, around: Surroundings, hear: Callable[[DragonProcess, Frame], None]) -> None:
+        from dragon.infrastructure.policy import Policy
+        from dragon.native.process import Process
+        from dragon.native.queue import Queue
+
+        self.node = node
+        self.attempt: Attempt | None = None
+        self.launched_at, self.launched = time.monotonic(), time.time()
+        self.ready_at: float | None = None
+        self.why_ended: str | None = None
+        self.force: Literal["no", "SIGTERM", "SIGKILL", "hangs"] = "no"
+        self.force_at: float | None = None
+        self.exit_code: int | None = None
+        self._kin: list[Any] = []
+        self._orders, self._answers = Queue(), Queue()
+        self._process = Process(
+            target=serve,
+            args=(self._orders, self._answers, around),
+            policy=Policy(placement=Policy.Placement.HOST_ID, host_id=node),
+        )
+        self._process.start()
+        self.puid: int = self._process.puid
+        self.facts: dict[str, Any] = {"worker": f"dragon:{self.puid}", "host": None, "pid": None}
+        self._hear = hear
+        self._reader = threading.Thread(target=self._read, name="flightlog-reader", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        while True:
+            try:
+                message = one_frame(self._answers.get())
+            except Exception:  # noqa: BLE001 - the queue is gone, or what a dying process wrote is no message
+                message = Frame(GONE, 0, b"", b"")
+            self._hear(self, message)
+            if message.kind == GONE:
+                return
+
+    def ready(self, host: str, pid: int) -> None:
+        """It can take attempts."""
+        self.ready_at = time.monotonic()
+        self.facts = {"worker": f"{host}:{pid}", "host": host, "pid": pid}
+
+    @property
+    def idle(self) -> bool:
+        """Whether it could execute an attempt now."""
+        return self.ready_at is not None and self.attempt is None and self.why_ended is None
+
+    def view(self) -> WorkerView:
+        """The worker as it is now."""
+        attempt = self.attempt
+        running = () if attempt is None or attempt.begun is None else (attempt.work.task_id,)
+        return WorkerView(**self.facts, running=running)
+
+    def hand(self, attempt: Attempt, message: bytes) -> None:
+        """Give it an attempt."""
+        self.attempt, attempt.holder = attempt, self
+        self._orders.put(message)
+
+    def stop(self, why: str, patience_s: float) -> None:
+        """Ask it to end in good order; if it does not, force is due after so many seconds."""
+        if self.why_ended is None:
+            self.why_ended, self.force_at = why, time.monotonic() + patience_s
+            self._orders.put(frame(STOP))
+
+    def use_force(self, why: str, grace_s: float) -> None:
+        """End it and, on this host, the processes below it: SIGTERM now, the next time SIGKILL."""
+        self.why_ended = self.why_ended or why
+        if self.force == "no":
+            self.force, self.force_at = "SIGTERM", time.monotonic() + grace_s
+            self._signal("terminate")
+        elif self.force == "SIGTERM":
+            self.force, self.force_at = "SIGKILL", time.monotonic() + WRITE_OFF_S
+            self._signal("kill")
+        else:
+            self.force, self.force_at = "hangs", None
+
+    def ended(self, exit_code: int | None) -> None:
+        """Its process is over: what it had said is read to the end, which is then heard as `GONE`."""
+        self.exit_code = exit_code
+        end_all(self._kin, "kill")
+        try:
+            self._answers.put(frame(GONE), timeout=DRAIN_S)
+        except Exception:  # noqa: BLE001 - it died with the queue in its hands: nothing more is to be read from it
+            self._hear(self, Frame(GONE, 0, b"", b""))
+
+    def close(self) -> None:
+        """Give its queues back to Dragon."""
+        for queue in (self._orders, self._answers):
+            with suppress(Exception):  # they go with the runtime at the latest
+                queue.destroy()
+
+    def _signal(self, deed: Literal["terminate", "kill"]) -> None:
+        if self.facts["host"] == this_host():
+            self._kin += [kin for kin in descendants(self.facts["pid"]) if kin not in self._kin]
+            end_all(self._kin, deed)
+        with suppress(Exception):  # it has ended already
+            getattr(self._process, deed)()

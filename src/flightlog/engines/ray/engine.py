@@ -1,0 +1,217 @@
+"""Attempts as tasks of Ray: on a Ray started here, or on a cluster that runs."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from flightlog.engines.contract import Reports, Resources, Work, WorkerView
+from flightlog.engines.main_module import refuse_while_main_is_imported
+from flightlog.engines.ray.requests import RayOptionsOf
+from flightlog.errors import MissingExtra, UsageError
+
+if TYPE_CHECKING:
+    from flightlog.engines.ray.quiet import Hush
+
+LEAST_STORE_BYTES = 80 << 20
+"""The smallest object store that Ray starts with, and a little more."""
+NO_REPORTS_HOME = {"RAY_USAGE_STATS_ENABLED": "0"}
+
+
+class RayEngine:
+    """Runs attempts as tasks of Ray, scheduled by Ray; the contract of `Engine`, and thread-safe as that says.
+
+    `address` is that of a running cluster, or `auto`; without it the Ray that this process is connected to already is
+    used, or one is started here with `num_cpus`, `num_gpus` and `object_store_memory_bytes`, and ended at the close.
+    A cluster that was not started here is left running, and so is a connection that was made before.
+
+    At most `max_workers` attempts are with Ray at once; without it as many as keep the cluster busy. A task asks for
+    the CPUs, GPUs and memory of its component, as far as `components` have them, else for `cpus_per_task` and
+    `gpus_per_task`. `env_vars` are set for the workers; `working_dir` is sent to them.
+
+    Workers are Ray's own processes, each told of when it first executes a task. A task over its timeout, or cancelled
+    while it runs, is ended with its process and, on this host, the processes below it: SIGTERM, and SIGKILL after
+    `kill_grace_s` seconds. No task is tried twice by Ray itself.
+
+    `log_to_driver` shows here what tasks print. Notices of Ray's own are kept from this program's output.
+    """
+
+    def __init__(
+        self,
+        *,
+        address: str | None = None,
+        namespace: str | None = None,
+        num_cpus: int | None = None,
+        num_gpus: int | None = None,
+        object_store_memory_bytes: int | None = None,
+        max_workers: int | None = None,
+        cpus_per_task: float = 1.0,
+        gpus_per_task: float = 0.0,
+        env_vars: Mapping[str, str] | None = None,
+        working_dir: str | None = None,
+        include_dashboard: bool = False,
+        log_to_driver: bool = True,
+        kill_grace_s: float = 2.0,
+        components: Mapping[str, Resources] | None = None,
+    ) -> None:
+        try:
+            import ray
+        except ImportError as error:
+            raise MissingExtra(
+                f"the provider 'ray' needs Ray, which cannot be imported here ({error}): pip install 'flightlog[ray]'"
+            ) from error
+        if address is not None and address.startswith("ray://"):
+            raise UsageError(
+                f"the address {address!r} is that of Ray's client server, through which workers cannot be followed: "
+                "start the program on a node of the cluster, with `address: auto`"
+            )
+        _check(max_workers=max_workers, num_cpus=num_cpus)
+        given = {"num_cpus": num_cpus, "num_gpus": num_gpus, "object_store_memory": object_store_memory_bytes}
+        if address is not None and any(value is not None for value in given.values()):
+            names = [name for name, value in given.items() if value is not None]
+            verb = "is" if len(names) == 1 else "are"
+            raise UsageError(
+                f"{', '.join(names)} {verb} for a Ray that is started here, and there is an address, {address!r}"
+            )
+        environment: dict[str, Any] = {"env_vars": dict(env_vars)} if env_vars else {}
+        if working_dir is not None:
+            environment["working_dir"] = working_dir
+        self._ray = ray
+        self._address, self._namespace = address, namespace
+        self._started_with = {
+            **{name: value for name, value in given.items() if value is not None},
+            "include_dashboard": include_dashboard,
+        }
+        self._log_to_driver, self._grace_s = log_to_driver, kill_grace_s
+        self._max_workers = max_workers
+        options: dict[str, Any] = {"num_cpus": cpus_per_task, "num_gpus": gpus_per_task}
+        if environment:
+            options["runtime_env"] = environment
+        self._options = RayOptionsOf(options, components or {})
+        self._pid: int | None = None
+        self._lock = threading.Lock()
+        self._connection: Hush | None = None
+        """There while a connection is that this engine has made."""
+
+    def start(self, run_path: str | None, reports: Reports) -> None:
+        """Connect to Ray, or start it; seconds where it is started."""
+        from flightlog.engines.ray.pool import RayPool
+
+        with self._lock:
+            if self._pid is not None:
+                raise UsageError("the engine has been started already")
+            self._pid = os.getpid()
+        refuse_while_main_is_imported("an engine")
+        began = time.time()
+        if not self._ray.is_initialized():
+            self._connect()
+        self._pool = RayPool(
+            self._ray, self._max_workers, self._options, self._grace_s, began, self._address is not None
+        )
+        self._pool.start(run_path, reports)
+        atexit.register(self._at_exit)
+
+    def submit(self, work: Work) -> None:
+        """Take an attempt; its end will be reported, in whatever thread it comes about."""
+        if self._pid is None:
+            raise UsageError("the engine has not been started")
+        self._pool.submit(work)
+
+    def dumps(self, value: Any) -> bytes:
+        """The value as a pickle for workers, which do not import the program."""
+        from flightlog.engines.ray.worker import dumps
+
+        return dumps(value)
+
+    def cancel(self, task_id: str, reason: str) -> bool:
+        """Give an attempt up, also one that runs; whether it will be reported as cancelled."""
+        return self._pid is not None and self._pool.cancel(task_id, reason)
+
+    def workers(self) -> Sequence[WorkerView]:
+        """The processes of Ray's that have executed attempts and are there."""
+        return self._pool.workers() if self._pid is not None else ()
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """End all attempts, after so many seconds by force; Ray itself too, if it was started here.
+
+        May be called twice. In a forked child it does nothing: the connection is its parent's.
+        """
+        if self._pid != os.getpid():
+            return
+        self._pool.close(timeout_s)
+        atexit.unregister(self._at_exit)
+        with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            self._ray.shutdown()
+            connection.end()
+
+    def _connect(self) -> None:
+        from flightlog.engines.ray.quiet import Hush, no_notices
+
+        options: dict[str, Any] = {
+            "namespace": self._namespace,
+            "log_to_driver": self._log_to_driver,
+            "configure_logging": False,
+        }
+        if self._address is None:
+            options |= {"address": "local", **self._started_with}
+        else:
+            options["address"] = self._address
+        hush = Hush()
+        try:
+            with (
+                no_notices(self._ray),
+                _environment(NO_REPORTS_HOME if self._address is None else {}),
+                _own_sigterm(),
+            ):
+                self._ray.init(**options)
+        except (ConnectionError, OSError, ValueError, RuntimeError) as error:
+            hush.end()
+            what = (
+                "no Ray could be started here"
+                if self._address is None
+                else f"no Ray answers at {self._address}"
+            )
+            raise UsageError(f"{what}: {error}") from error
+        self._connection = hush
+
+    def _at_exit(self) -> None:
+        self.close(timeout_s=0.0)
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Variables for the processes that Ray starts, where nobody has set them; gone afterwards."""
+    new = {name: value for name, value in variables.items() if name not in os.environ}
+    os.environ.update(new)
+    try:
+        yield
+    finally:
+        for name in new:
+            os.environ.pop(name, None)
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keep the program's way of taking SIGTERM, which Ray replaces by its own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _check(**counts: int | None) -> None:
+    for name, value in counts.items():
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise UsageError(f"{name} is {value!r}; it must be a whole number, 1 or more")

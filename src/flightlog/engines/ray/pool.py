@@ -1,0 +1,391 @@
+"""Attempts as tasks of Ray: one thread hands them over, listens to their workers and reports what Ray says."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
+from flightlog.engines.death import Death
+from flightlog.engines.kin import descendants, end_all
+from flightlog.engines.ledger import Attempt, Ledger
+from flightlog.engines.ray.errors import refusal, words_of
+from flightlog.engines.ray.home import RayHome
+from flightlog.engines.ray.requests import RayOptionsOf
+from flightlog.engines.ray.worker import Began, decode_done, encode_order, run_attempt
+from flightlog.engines.ray.workers import RayWorker, RayWorkers
+from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
+
+log = logging.getLogger("flightlog")
+
+CLOSED = "the engine was closed"
+LEAST_AHEAD = 64
+"""Attempts that Ray is handed at least: it can plan ahead, and a cluster that grows sees why it should."""
+REVIEW_S = 5.0
+"""How often to ask Ray which nodes there are, and after workers that cannot be watched from here."""
+LOOK_S, LOOKS = 0.02, 100
+"""How often, and how many times, to ask the kernel how a process ended that is over."""
+FORCE_S = 10.0
+"""An end that Ray or the kernel have not told so long after it was due is told without them."""
+NAMES = 1000
+"""Names of tasks that Ray is told; beyond so many different ones it is spared them."""
+
+
+class RayPool:
+    """An engine over a Ray that this process is connected to.
+
+    At most `max_workers` attempts are with Ray at once; where that is None, as many as keep it busy. `options` are
+    those of its tasks. `began` is the Unix time from which on Ray's processes concern the run, `far`
+    that they may not see the files of this host. Reports are made on one thread, on which everything happens.
+    """
+
+    def __init__(
+        self,
+        ray: Any,
+        max_workers: int | None,
+        options: RayOptionsOf,
+        grace_s: float,
+        began: float,
+        far: bool,
+    ) -> None:
+        self._ray, self._max_workers, self._grace_s = ray, max_workers, grace_s
+        self._options = options
+        self._remotes: dict[tuple[str, str | None], Any] = {}
+        self._waiting_for: set[str] = set()
+        self._held: dict[int, Attempt] = {}
+        """Attempts that are with Ray, by their number."""
+        self._on: dict[int, RayWorker] = {}
+        """Those that run, and where."""
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+        self._ahead = max_workers or LEAST_AHEAD
+        self._workers = RayWorkers(ray)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="flightlog-engine", daemon=True)
+        self._notified = False
+        self._close_by: float | None = None
+        self._closing = False
+        self._began_at, self._far = began, far
+
+    # --- from any thread
+
+    def start(self, run_path: str | None, reports: Reports) -> None:
+        """Begin."""
+        self._ledger = Ledger(reports)
+        self._home = RayHome(self._ray, run_path, self._begun)
+        self._thread.start()
+
+    def submit(self, work: Work) -> None:
+        """Take an attempt."""
+        self._ledger.add(work)
+        if not self._notified:
+            self._notified = True
+            self._soon(self._hand_out)
+
+    def cancel(self, task_id: str, reason: str) -> bool:
+        """Give an attempt up; one that runs is ended with its process."""
+        cancelled, attempt = self._ledger.cancel(task_id, reason, running=True)
+        if attempt is not None:
+            self._soon(partial(self._end_attempt, attempt, "a task was cancelled"))
+        return cancelled
+
+    def workers(self) -> Sequence[WorkerView]:
+        """The processes of Ray's that have executed attempts and are there."""
+        return [worker.view() for worker in self._workers]
+
+    def close(self, timeout_s: float) -> None:
+        """End everything; what runs may go on for so many seconds. Ray's processes are left to Ray."""
+        by = time.monotonic() + timeout_s
+        self._close_by = by if self._close_by is None else min(by, self._close_by)
+        self._ledger.shut("cancelled", CLOSED)
+        self._soon(self._close)
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _soon(self, action: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # over already
+            self._loop.call_soon_threadsafe(action)
+
+    # --- the thread
+
+    def _run(self) -> None:
+        loop = self._loop
+        asyncio.set_event_loop(loop)
+        try:
+            self._home.open(lambda: self._soon(self._home.listen))
+            if self._home.fd is not None:
+                loop.add_reader(self._home.fd, self._home.listen)
+            if self._far:
+                self._home.reach_far()
+            self._review()
+            loop.run_forever()
+        except BaseException as error:  # nobody may wait for ever for an end that is never told
+            log.exception("the engine failed; its tasks are lost")
+            self._abandon(f"the engine failed: {type(error).__name__}: {error}")
+        finally:
+            self._home.close()
+            for worker in self._workers:
+                worker.close()
+            loop.close()
+
+    def _hand_out(self) -> None:
+        self._notified = False  # before anything is looked at
+        while len(self._held) < self._ahead and (attempt := self._ledger.next()) is not None:
+            self._hand(attempt)
+
+    def _hand(self, attempt: Attempt) -> None:
+        work = attempt.work
+        try:
+            remote = self._remote(work.task, work.component)
+            order, letters = encode_order(attempt.serial, self._home.surroundings, work), self._home.letters
+            ref = remote.remote(order) if letters is None else remote.remote(order, letters)
+            self._held[attempt.serial], attempt.holder = attempt, ref
+            future: Future[bytes] = ref.future()
+            future.add_done_callback(lambda done: self._soon(partial(self._answered, attempt, done)))
+        except Exception as error:  # noqa: BLE001 - one attempt that cannot travel must not hold up the others
+            self._held.pop(attempt.serial, None)
+            text = f"it cannot be handed to Ray: {error}"
+            self._ledger.end(
+                attempt, Outcome(end="failed", error_type=type(error).__name__, error_message=text)
+            )
+
+    def _remote(self, task: str, component: str | None) -> Any:
+        """The function Ray runs, under the task's own name and with what its component asks for."""
+        remote = self._remotes.get((task, component))
+        if remote is None:
+            remote = self._ray.remote(**self._options.of(component))(run_attempt)
+            if len(self._remotes) < NAMES:
+                remote = self._remotes[task, component] = remote.options(name=task)
+        return remote
+
+    def _begun(self, began: Began, is_here: bool = False) -> None:
+        """A worker says that it executes an attempt; one that is here is a process of this host by the number it says."""
+        attempt = self._held.get(began.serial)
+        if attempt is None or attempt.over or attempt.begun is not None:
+            return
+        worker = self._workers.get(began.ray_worker) or self._meet(began, is_here)
+        worker.running[attempt.serial], self._on[attempt.serial] = attempt, worker
+        self._ledger.start(attempt, worker.name, began.started)
+        if attempt.verdict is not None:
+            worker.why_ended = worker.why_ended or "a task was cancelled"
+        if attempt.work.timeout_s is not None:
+            timer = self._loop.call_later(attempt.work.timeout_s, self._time_out, attempt)
+            self._timers[attempt.serial] = timer
+
+    def _meet(self, began: Began, is_here: bool) -> RayWorker:
+        worker = self._workers.meet(began, is_here)
+        launched = self._timestamp(worker.launched)
+        self._ledger.worker(WorkerLaunched(timestamp=launched, **worker.facts))
+        ready = max(launched, self._timestamp(worker.ready or worker.seen_at))
+        self._ledger.worker(WorkerReady(timestamp=ready, launch_s=worker.launch_s, **worker.facts))
+        if worker.watched is not None:
+            self._loop.add_reader(worker.watched.fd, self._gone, worker)
+        return worker
+
+    def _timestamp(self, moment: float | None) -> str:
+        """A moment in Unix time as a timestamp, not before this engine began: what was before is of no concern to its run."""
+        clock = self._workers.clock
+        return clock.iso(int(max(moment or 0.0, self._began_at) * 1e9) - clock.anchor_ns)
+
+    def _answered(self, attempt: Attempt, answer: Future[bytes]) -> None:
+        """Ray says what became of its task."""
+        self._home.listen()  # what it said itself comes first, be it with its last breath
+        error = answer.exception()
+        if error is not None:
+            self._failed(attempt, error)
+        else:
+            done = decode_done(answer.result())
+            if done.began is not None:
+                self._begun(done.began)
+            if done.mute:
+                self._home.reach_far()
+            worker = self._let_go(attempt)
+            if worker is not None and not worker.running:
+                worker.why_ended = None  # what should have ended it came too late
+            self._ledger.end(attempt, done.outcome)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._closing:
+            self._finish_if_over()
+        else:
+            self._hand_out()
+
+    def _let_go(self, attempt: Attempt) -> RayWorker | None:
+        self._held.pop(attempt.serial, None)
+        attempt.holder = None
+        if (timer := self._timers.pop(attempt.serial, None)) is not None:
+            timer.cancel()
+        worker = self._on.pop(attempt.serial, None)
+        if worker is not None:
+            worker.running.pop(attempt.serial, None)
+        return worker
+
+    # --- ends that are not the task's own
+
+    def _failed(self, attempt: Attempt, error: BaseException) -> None:
+        worker = self._let_go(attempt)
+        refused = refusal(error)
+        if attempt.verdict is None and refused is not None:
+            self._ledger.end(attempt, refused)
+        elif worker is None:  # it never began
+            self._lose(attempt, Death(words_of(error) or "Ray lost it before it began"))
+        else:
+            worker.lost.append(attempt)
+            worker.said = worker.said or words_of(error)
+            if worker.watched is None:
+                worker.over = True
+            self._loop.call_later(FORCE_S, self._bury, worker)
+            self._bury_if_known(worker)
+
+    def _lose(self, attempt: Attempt, death: Death, worker: RayWorker | None = None) -> None:
+        outcome = self._ledger.cut_short(attempt, "lost", death.reason)
+        if worker is not None:
+            outcome.host, outcome.pid = worker.host, worker.pid
+        if attempt.verdict is None:
+            outcome.exit_code, outcome.signal = death.exit_code, death.signal
+        self._ledger.end(attempt, outcome)
+
+    def _gone(self, worker: RayWorker, looks: int = 0) -> None:
+        """The process of a worker is over; the kernel may need a moment to tell how."""
+        if worker.watched is None:
+            return
+        if looks == 0:
+            self._loop.remove_reader(worker.watched.fd)
+        worker.exit_code = worker.watched.exit_code()
+        if worker.exit_code is None and looks < LOOKS:
+            self._loop.call_later(LOOK_S, self._gone, worker, looks + 1)
+            return
+        worker.over = True
+        self._loop.call_later(FORCE_S, self._bury, worker)
+        self._bury_if_known(worker)
+
+    def _bury_if_known(self, worker: RayWorker) -> None:
+        """Tell of a death when both have spoken: the kernel of the process, and Ray of what it executed."""
+        if worker.over and not worker.running:
+            self._bury(worker)
+
+    def _bury(self, worker: RayWorker) -> None:
+        if worker not in self._workers or not (worker.over or worker.lost):
+            return
+        if worker.watched is not None:
+            self._loop.remove_reader(worker.watched.fd)
+        worker.lost += worker.running.values()
+        self._workers.remove(worker)
+        told = None if worker.lost else self._workers.told(worker.ray_worker)
+        if worker.why_ended is not None or (told is not None and told.intended):
+            death = Death(worker.why_ended or (told.detail if told is not None else None) or "Ray ended it")
+            self._ledger.worker(
+                WorkerRemoved(reason=death.reason, uptime_s=worker.uptime_s(self._began_at), **worker.facts)
+            )
+        else:
+            death = self._workers.death_of(worker)
+            self._ledger.worker(
+                WorkerLost(
+                    reason=death.reason, exit_code=death.exit_code, signal=death.signal, **worker.facts
+                )
+            )
+        for attempt in worker.lost:
+            self._let_go(attempt)
+            self._lose(attempt, death, worker)
+        self._go_on()
+
+    def _end_attempt(self, attempt: Attempt, why: str) -> None:
+        """Have Ray end an attempt that was judged, with the process that executes it."""
+        if attempt.over or attempt.serial not in self._held:
+            return
+        worker = self._on.get(attempt.serial)
+        if worker is not None:
+            worker.why_ended = why
+            if worker.watched is not None and (kin := descendants(worker.pid)):
+                end_all(kin, "terminate")
+                self._loop.call_later(self._grace_s, end_all, kin, "kill")
+        try:
+            self._ray.cancel(attempt.holder, force=True)
+        except Exception as error:  # noqa: BLE001 - Ray's connection may be gone; the attempt ends all the same
+            log.warning("Ray could not be told to end %s: %s", attempt.work.task, error)
+        self._loop.call_later(FORCE_S, self._write_off, attempt)
+
+    def _write_off(self, attempt: Attempt) -> None:
+        if not attempt.over and attempt.serial in self._held:
+            self._let_go(attempt)
+            self._lose(attempt, Death("Ray does not end it"))
+            self._go_on()
+
+    def _time_out(self, attempt: Attempt) -> None:
+        limit = attempt.work.timeout_s
+        reason = f"{attempt.work.task} ran over its timeout of {limit:g} s"
+        if self._ledger.judge(attempt, "timed_out", reason):
+            self._end_attempt(attempt, "a task ran over its time")
+
+    # --- now and then
+
+    def _review(self) -> None:
+        """See how large the cluster is, and who has gone unseen."""
+        try:
+            nodes = [node for node in self._ray.nodes() if node["Alive"]]
+            if len(nodes) > 1:
+                self._home.reach_far()
+            if self._max_workers is None:
+                cpus = sum(node["Resources"].get("CPU", 0.0) for node in nodes)
+                self._ahead = max(LEAST_AHEAD, int(2 * cpus))
+            self._warn_of_unmet([node["Resources"] for node in nodes])
+        except Exception as error:  # noqa: BLE001 - a cluster that does not answer now may answer later
+            log.debug("Ray did not say which nodes there are: %s", error)
+        for worker in self._workers:
+            if worker.watched is None and not worker.running:
+                told = self._workers.told(worker.ray_worker)
+                if told is not None and not told.alive:
+                    worker.over = True
+                    self._bury(worker)
+        self._loop.call_later(REVIEW_S, self._review)
+
+    def _warn_of_unmet(self, nodes: list[dict[str, float]]) -> None:
+        """Say, once, what tasks wait for that no node has: Ray waits for ever, and says it nowhere else."""
+        waiting = {attempt.work.component for attempt in self._held.values() if attempt.begun is None}
+        for component in waiting:
+            unmet = self._options.unmet(component, nodes)
+            if unmet is not None and unmet not in self._waiting_for:
+                self._waiting_for.add(unmet)
+                log.warning("tasks wait for a node with %s, and the cluster has none", unmet)
+
+    # --- closing
+
+    def _close(self) -> None:
+        self._closing = True
+        for attempt in list(self._held.values()):
+            if attempt.begun is None and self._ledger.judge(attempt, "cancelled", CLOSED):
+                self._end_attempt(attempt, CLOSED)
+        assert self._close_by is not None
+        self._loop.call_later(max(0.0, self._close_by - time.monotonic()), self._end_all)
+        self._finish_if_over()
+
+    def _end_all(self) -> None:
+        for attempt in list(self._held.values()):
+            if self._ledger.judge(attempt, "cancelled", CLOSED):
+                self._end_attempt(attempt, CLOSED)
+
+    def _finish_if_over(self) -> None:
+        if self._held or not self._loop.is_running():
+            return
+        if any(worker.lost for worker in self._workers):
+            return  # about to be buried
+        self._home.dismiss()
+        for worker in self._workers:
+            self._workers.remove(worker)
+            reason = worker.why_ended or CLOSED
+            self._ledger.worker(
+                WorkerRemoved(reason=reason, uptime_s=worker.uptime_s(self._began_at), **worker.facts)
+            )
+        self._loop.stop()
+
+    def _abandon(self, reason: str) -> None:
+        self._ledger.shut("lost", reason)
+        for attempt in list(self._held.values()):
+            self._ledger.end(attempt, self._ledger.cut_short(attempt, "lost", reason))

@@ -1,0 +1,1 @@
+"""Sessions on Slurm, and what its accounting knows."""

@@ -1,0 +1,210 @@
+"""The engine over Slurm: Dask workers in jobs, which `dask-jobqueue` submits."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dask_jobqueue  # noqa: F401 - what this engine needs: without it, it is said what to install
+
+from flightlog.engines.contract import Reports, Resources
+from flightlog.engines.dask.cluster import Connection, adapt, connect
+from flightlog.engines.dask.engine import DaskEngine
+from flightlog.errors import FlightlogError, UsageError
+from flightlog.record.active import active_runs
+
+log = logging.getLogger("flightlog")
+
+ACCOUNTING_S = 5.0
+"""How long Slurm's accounting may take to know that the jobs have ended."""
+
+
+class SlurmEngine(DaskEngine):
+    """Runs attempts on Dask workers in Slurm jobs; the contract of `DaskEngine` on a cluster of its own.
+
+    A job holds `processes` worker processes (default: 1) of `threads_per_worker` tasks at once (default: 1) each. The
+    scheduler runs in this process, so nodes must be able to reach this machine, by `interface` where there are several.
+
+    What a job asks for: `cpus`, `memory_bytes`, `gpus` and `walltime_s`, for the whole job. Where those are not said, a
+    worker gets what the largest of the `components` needs, each resource for itself: all jobs are alike. What nobody
+    says is left to Slurm. `queue` is another word for `partition`.
+
+    There are `n_workers` workers, or between `min_workers` and `max_workers` with the work; by default 1. They wait in
+    Slurm's queue, and attempts wait for them. The jobs' output goes to `log_directory`, by default a folder `slurm`
+    beside the runs. When the engine closes, its jobs are cancelled, and what Slurm's accounting says of them is merged
+    into the run.
+    """
+
+    _in_jobs = True
+
+    def __init__(
+        self,
+        *,
+        partition: str | None = None,
+        queue: str | None = None,
+        account: str | None = None,
+        qos: str | None = None,
+        constraint: str | None = None,
+        reservation: str | None = None,
+        n_workers: int | None = None,
+        max_workers: int | None = None,
+        min_workers: int | None = None,
+        processes: int = 1,
+        threads_per_worker: int = 1,
+        cpus: int | None = None,
+        memory_bytes: int | None = None,
+        gpus: int | None = None,
+        walltime_s: float | None = None,
+        interface: str | None = None,
+        local_directory: str | None = None,
+        log_directory: str | None = None,
+        python: str | None = None,
+        job_extra_directives: Sequence[str] = (),
+        job_script_prologue: Sequence[str] = (),
+        kill_grace_s: float = 2.0,
+        components: Mapping[str, Resources] | None = None,
+    ) -> None:
+        super().__init__(kill_grace_s=kill_grace_s)
+        if partition is not None and queue is not None and partition != queue:
+            raise UsageError(
+                f"partition is {partition!r} and queue is {queue!r}: they are one thing, say it once"
+            )
+        needed = largest((components or {}).values(), processes)
+        asked = Resources(
+            cpus=cpus if cpus is not None else needed.cpus,
+            memory_bytes=memory_bytes if memory_bytes is not None else needed.memory_bytes,
+            gpus=gpus if gpus is not None else needed.gpus,
+            walltime_s=walltime_s if walltime_s is not None else needed.walltime_s,
+        )
+        self._bounds = (n_workers, min_workers, max_workers)
+        self._log_directory = log_directory
+        self._run_path: str | None = None
+        self._jobs: dict[str, None] = {}
+        directives = {"qos": qos, "constraint": constraint, "reservation": reservation}
+        self._options = job_options(
+            asked,
+            processes=processes,
+            threads=threads_per_worker,
+            directives=[f"--{name}={value}" for name, value in directives.items() if value is not None]
+            + list(job_extra_directives),
+        ) | {
+            "queue": partition or queue, "account": account, "interface": interface,
+            "local_directory": local_directory, "python": python, "job_script_prologue": list(job_script_prologue),
+        }  # fmt: skip
+
+    def start(self, run_path: str | None, reports: Reports) -> None:
+        """Start the scheduler here, and submit the jobs. A `UsageError` where Slurm takes none."""
+        self._run_path = run_path
+        super().start(run_path, reports)
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """End the jobs; then merge into the run what Slurm's accounting says of them."""
+        pool = getattr(self, "_pool", None)
+        first = pool is not None and pool.thread.is_alive()
+        if first:
+            self._note_jobs()
+        super().close(timeout_s)
+        self._jobs.update(dict.fromkeys(pool.jobs.values() if pool is not None else ()))
+        if first and self._jobs and self._run_path is not None:
+            self._account(self._run_path)
+
+    def _open(self) -> Connection:
+        cluster = self._cluster = self._make_cluster()
+        try:
+            client = connect(cluster)
+            wanted, fewest, most = self._bounds
+            if fewest is None and most is None:
+                cluster.scale(n=wanted or 1)
+            else:
+                adapt(cluster, fewest if fewest is not None else wanted, most)
+        except BaseException:
+            cluster.close(timeout=5.0)
+            raise
+        return Connection(client, cluster)
+
+    def _make_cluster(self) -> Any:
+        from dask_jobqueue.slurm import SLURMCluster
+
+        from flightlog.engines.dask.steady import steady
+
+        folder = self._log_directory
+        if folder is None and self._run_path is not None:
+            folder = str(Path(self._run_path).parent.parent / "slurm")
+        try:
+            return steady(SLURMCluster)(
+                log_directory=folder,
+                job_name="flightlog-worker",
+                scheduler_options={"dashboard_address": ":0"},
+                **{name: value for name, value in self._options.items() if value is not None},
+            )
+        except (OSError, RuntimeError, ValueError, TypeError) as error:
+            raise UsageError(f"no Dask cluster on Slurm can be started: {error}") from error
+
+    def _note_jobs(self) -> None:
+        """Remember the jobs there were: the cluster forgets those that it ends."""
+        for worker in list(getattr(self._cluster, "workers", {}).values()):
+            job_id = getattr(worker, "job_id", None)
+            if job_id:
+                self._jobs[str(job_id)] = None
+
+    def _account(self, run_path: str) -> None:
+        from flightlog.engines.slurm.merging import merge_accounting
+
+        run = next((run for run in active_runs() if str(run.path) == run_path), None)
+        if run is None:
+            return
+        try:
+            merge_accounting(Path(run_path), list(self._jobs), emit=run.emit, patience_s=ACCOUNTING_S)
+        except FlightlogError as error:
+            log.warning(
+                "Slurm's accounting is not in the run: %s. `flightlog adopt --slurm` adds it later", error
+            )
+
+
+def largest(components: Iterable[Resources], processes: int) -> Resources:
+    """What a job of so many workers needs so that any component can run in it; None where no component says."""
+    parts = list(components)
+
+    def most(name: str, times: int) -> Any:
+        said = [value for part in parts if (value := getattr(part, name)) is not None]
+        return max(said) * times if said else None
+
+    return Resources(
+        cpus=most("cpus", processes), memory_bytes=most("memory_bytes", processes),
+        gpus=most("gpus", processes), walltime_s=most("walltime_s", 1),
+    )  # fmt: skip
+
+
+def job_options(
+    asked: Resources, *, processes: int, threads: int, directives: Sequence[str]
+) -> dict[str, Any]:
+    """The arguments of `SLURMCluster` for a job like this."""
+    lines, skipped, worker_args = list(directives), [], []
+    memory = asked.memory_bytes
+    if memory is None:
+        # Dask-jobqueue insists on a figure. It is kept from Slurm, whose own default holds, and from the workers.
+        memory, skipped, worker_args = processes << 30, ["--mem="], ["--memory-limit", "auto"]
+    if asked.gpus:
+        lines.append(f"--gres=gpu:{math.ceil(asked.gpus)}")
+    return {
+        "cores": processes * threads,
+        "processes": processes,
+        "memory": f"{memory} B",
+        "job_mem": f"{math.ceil(memory / 2**20)}M",
+        "job_cpu": None if asked.cpus is None else max(1, math.ceil(asked.cpus)),
+        "walltime": None if asked.walltime_s is None else slurm_time(asked.walltime_s),
+        "job_extra_directives": lines,
+        "job_directives_skip": skipped,
+        "worker_extra_args": worker_args,
+    }
+
+
+def slurm_time(seconds: float) -> str:
+    """A duration as Slurm reads it, `days-hours:minutes:seconds`; parts of a second count as one."""
+    whole = max(1, math.ceil(seconds))
+    days, rest = divmod(whole, 86400)
+    hours, rest = divmod(rest, 3600)
+    return f"{days}-{hours:02}:{rest // 60:02}:{rest % 60:02}"

@@ -1,0 +1,275 @@
+"""Slurm's accounting as events of a run: ends and reasons where the run has none, and the account itself.
+
+Nothing that the run has recorded is said again or otherwise: a task, a worker that has its end keeps it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from flightlog.engines.slurm.accounting import SlurmJob, SlurmStep
+from flightlog.engines.slurm.known import Known, KnownWorker, OpenTask
+from flightlog.engines.slurm.verdict import Verdict, verdict
+from flightlog.events import (
+    Event,
+    Failure,
+    JobAccounted,
+    JobStarted,
+    ResourceRequest,
+    SpanEvent,
+    TaskCancelled,
+    TaskCompleted,
+    TaskFailed,
+    TaskRetried,
+    TaskStarted,
+    TaskSubmitted,
+    WorkerLaunched,
+    WorkerLost,
+    WorkerRemoved,
+)
+from flightlog.store.liveness import unix_time
+
+_OWN_STEPS = frozenset({"batch", "extern", "interactive"})
+"""Steps that are the job itself; all others are spans inside it."""
+
+
+def accounting_events(known: Known, attempts: Sequence[SlurmJob], *, as_tasks: bool) -> list[Event]:
+    """The events that all attempts of one job add to a run, in order of time; `attempts` are over, the first first.
+
+    A job in which nobody of the run was is a task and a worker of its own `as_tasks`, and a worker alone otherwise.
+    """
+    events: list[Event] = []
+    bound = known.bound_to(attempts[0].raw_id, attempts[0].cluster)
+    inside = [[one for one in bound if _attempt_of(one, attempts) == i] for i in range(len(attempts))]
+    for number, job in enumerate(attempts, 1):
+        if (job.raw_id, iso(job.start)) in known.accounted:
+            continue
+        last, here = number == len(attempts), inside[number - 1]
+        ruling = verdict(job)
+        events.append(_account(job, number, ruling))
+        span_id = known.span_id
+        if bound:
+            events += _ends(known, here, job, ruling, last=last)
+            span_id = next((_span_of(known, one) for one in here if one.task_id), known.span_id)
+        else:
+            events += _own_life(known, job, number, ruling, last=last, as_tasks=as_tasks)
+            if as_tasks:
+                span_id = _own_ids(known, job, number)["span_id"]
+        events += [_span(known, job, step, span_id) for step in job.steps if _is_span(step)]
+    return events
+
+
+def _attempt_of(bound: JobStarted, attempts: Sequence[SlurmJob]) -> int:
+    """Which attempt a process was in, from 0: by what Slurm told it, or else by when it was there."""
+    if bound.restarts is not None and bound.restarts < len(attempts):
+        return bound.restarts
+    at = unix_time(bound.timestamp)
+    begun = [i for i, job in enumerate(attempts) if at is not None and (job.start or 0.0) <= at + 1.0]
+    return begun[-1] if begun else 0
+
+
+def iso(moment: float | None) -> str | None:
+    """The timestamp of Unix seconds."""
+    if moment is None:
+        return None
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _account(job: SlurmJob, number: int, ruling: Verdict) -> JobAccounted:
+    return JobAccounted(
+        timestamp=iso(job.end or job.start or job.submit) or "", job_id=job.job_id, cluster=job.cluster,
+        raw_job_id=job.raw_id, array_job_id=job.array_id, array_index=job.array_index, name=job.name,
+        user=job.user, partition=job.partition, account=job.account, qos=job.qos, nodes=job.nodes,
+        cpus=job.cpus, memory_bytes=job.memory_bytes, gpus=job.gpus, walltime_s=job.walltime_s,
+        state=job.state, attempt=number, reason=job.reason or (None if ruling.end == "completed" else ruling.message),
+        exit_code=job.exit_code, signal=job.signal, submitted=iso(job.submit), started=iso(job.start),
+        ended=iso(job.end), queue_s=_between(job.submit, job.start), elapsed_s=_elapsed(job), cpu_s=job.cpu_s,
+        max_rss_bytes=job.max_rss_bytes, steps=len(job.steps),
+    )  # fmt: skip
+
+
+def _ends(
+    known: Known, bound: Sequence[JobStarted], job: SlurmJob, ruling: Verdict, *, last: bool
+) -> Iterator[Event]:
+    """Ends for what the run saw begin in the job and did not see end, and Slurm's reason where it is news.
+
+    What was in an attempt that is not the `last` was given up: the job ran again.
+    """
+    given_up = ruling if last else msgspec.structs.replace(ruling, end="cancelled")
+    workers = {one.worker for one in bound if one.worker is not None}
+    tasks = {one.task_id for one in bound if one.task_id is not None}
+    elsewhere = {one.worker for one in known.jobs if one.worker is not None} - workers
+    whole = any(one.worker is None and one.task_id is None for one in bound)
+    open_tasks = [
+        task
+        for task in known.open_tasks
+        if task.started.task_id in tasks
+        or task.started.worker in workers
+        or (whole and task.started.worker not in elsewhere)
+    ]
+    left = [name for name in sorted(workers) if name in known.workers and not known.workers[name].ended]
+    for task in open_tasks:
+        yield from _end_task(task, job, given_up, whole=len(open_tasks) == 1)
+    news = ruling.by_slurm and ruling.end == "failed" and not open_tasks
+    if news and (left or tasks or whole):
+        yield _failure(
+            job, ruling, known, sorted(tasks)[0] if len(tasks) == 1 else None, min(workers, default=None)
+        )
+    for name in left:
+        yield _end_worker(name, known.workers[name], job, ruling)
+
+
+def _end_task(task: OpenTask, job: SlurmJob, ruling: Verdict, *, whole: bool) -> Iterator[Event]:
+    start, sent = task.started, task.submitted
+    ids: dict[str, Any] = {
+        "task": start.task, "task_id": start.task_id, "attempt": start.attempt, "component": start.component,
+        "trace_id": start.trace_id, "span_id": start.span_id, "parent_id": start.parent_id,
+    }  # fmt: skip
+    facts = {
+        **ids, **_used(job, whole=whole), "timestamp": iso(job.end) or "", "worker": start.worker,
+        "args": sent.args if sent else {}, "args_digest": sent.args_digest if sent else None,
+        "duration_s": _between(unix_time(start.timestamp), job.end), "queue_s": start.queue_s,
+    }  # fmt: skip
+    if ruling.end == "completed" and whole:
+        yield TaskCompleted(**facts)
+    elif ruling.end != "failed":
+        yield TaskCancelled(reason=ruling.message, **facts)
+    else:
+        cause = _cause(job, ruling, start.task)
+        yield TaskFailed(
+            error_message=ruling.message, error_type=ruling.error_type, exit_code=job.exit_code,
+            fingerprint=cause, **facts,
+        )  # fmt: skip
+        yield Failure(
+            timestamp=iso(job.end) or "", scope="task", error_type=ruling.error_type, message=ruling.message,
+            traceback=None, fingerprint=cause, task=start.task, task_id=start.task_id, attempt=start.attempt,
+            worker=start.worker, span_id=start.span_id, exit_code=job.exit_code, signal=job.signal,
+        )  # fmt: skip
+
+
+def _own_life(
+    known: Known, job: SlurmJob, number: int, ruling: Verdict, *, last: bool, as_tasks: bool
+) -> Iterator[Event]:
+    """A job that nobody recorded from inside, as a task on a worker of its own."""
+    worker = f"slurm-{job.job_id}" + (f"#{number}" if number > 1 else "")
+    name = job.name or "job"
+    where = KnownWorker(host=job.nodes, since=iso(job.start))
+    ran = job.start is not None
+    ids = _own_ids(known, job, number)
+    args: dict[str, Any] = {} if job.array_index is None else {"array_index": job.array_index}
+    if as_tasks and number == 1:
+        yield TaskSubmitted(timestamp=iso(job.submit or job.start) or "", args=args, **ids)
+        yield ResourceRequest(
+            timestamp=iso(job.submit or job.start) or "", task=name, task_id=ids["task_id"], cpus=job.cpus,
+            memory_bytes=job.memory_bytes, gpus=job.gpus, walltime_s=job.walltime_s,
+        )  # fmt: skip
+    if ran:
+        yield WorkerLaunched(
+            timestamp=iso(job.start) or "", worker=worker, host=job.nodes, pid=None, cpus=job.cpus,
+            memory_bytes=job.memory_bytes, gpus=job.gpus,
+        )  # fmt: skip
+    if as_tasks:
+        started = TaskStarted(
+            timestamp=iso(job.start or job.end) or "", worker=worker if ran else None,
+            queue_s=_between(job.submit, job.start), **ids,
+        )  # fmt: skip
+        if ran:
+            yield started
+        sent = TaskSubmitted(args=args, **ids)
+        ends = _end_task(OpenTask(started, sent), job, ruling, whole=True)
+        if last:
+            yield from ends
+        else:
+            yield from (event for event in ends if isinstance(event, Failure))
+            yield TaskRetried(timestamp=iso(job.end) or "", reason=ruling.message, **ids)
+    if ran:
+        yield _end_worker(worker, where, job, ruling)
+
+
+def _own_ids(known: Known, job: SlurmJob, number: int) -> dict[str, Any]:
+    return {
+        "task": job.name or "job", "task_id": f"slurm-{job.job_id}", "attempt": number,
+        "trace_id": known.trace_id or None, "span_id": _hex(job, str(number)), "parent_id": known.span_id or None,
+    }  # fmt: skip
+
+
+def _end_worker(name: str, worker: KnownWorker, job: SlurmJob, ruling: Verdict) -> WorkerLost | WorkerRemoved:
+    facts: dict[str, Any] = {
+        "timestamp": iso(job.end) or "", "worker": name, "host": worker.host, "pid": worker.pid,
+        "component": worker.component, "reason": ruling.message,
+    }  # fmt: skip
+    if ruling.end == "failed" and ruling.by_slurm:
+        return WorkerLost(exit_code=job.exit_code, signal=job.signal, **facts)
+    return WorkerRemoved(uptime_s=_between(unix_time(worker.since), job.end), **facts)
+
+
+def _failure(
+    job: SlurmJob, ruling: Verdict, known: Known, task_id: str | None, worker: str | None
+) -> Failure:
+    """Slurm's reason for an end that the run has recorded without it."""
+    task = known.tasks.get(task_id) if task_id is not None else None
+    return Failure(
+        timestamp=iso(job.end) or "", scope="worker", error_type=ruling.error_type, message=ruling.message,
+        traceback=None, fingerprint=_cause(job, ruling, ""), task=task.task if task else None, task_id=task_id,
+        attempt=task.attempt if task else None, worker=worker, span_id=task.span_id if task else None,
+        exit_code=job.exit_code, signal=job.signal,
+    )  # fmt: skip
+
+
+def _used(job: SlurmJob, *, whole: bool) -> dict[str, Any]:
+    """What the job used, where it is one task's own."""
+    if not whole:
+        return {}
+    rss, cpu = job.max_rss_bytes, job.cpu_s
+    return {
+        "cpu_s": cpu, "cpu_scope": None if cpu is None else "tree",
+        "peak_rss_bytes": rss, "rss_scope": None if rss is None else "tree",
+    }  # fmt: skip
+
+
+def _is_span(step: SlurmStep) -> bool:
+    return step.step_id not in _OWN_STEPS and step.start is not None
+
+
+def _span(known: Known, job: SlurmJob, step: SlurmStep, parent_id: str) -> SpanEvent:
+    measured = {"cpu_s": step.cpu_s, "max_rss_bytes": step.max_rss_bytes, "tasks": step.tasks}
+    failed = step.state not in {None, "COMPLETED"}
+    return SpanEvent(
+        timestamp=iso(step.start) or "", name=f"step {step.name or step.step_id}",
+        tags={"step": f"{job.job_id}.{step.step_id}", "nodes": step.nodes},
+        metrics={name: value for name, value in measured.items() if value is not None},
+        status="error" if failed else "ok", duration_s=_between(step.start, step.end), trace_id=known.trace_id,
+        span_id=_hex(job, f"step {step.step_id}"), parent_id=parent_id or None,
+        error_type=step.state if failed else None,
+    )  # fmt: skip
+
+
+def _span_of(known: Known, bound: JobStarted) -> str:
+    task = known.tasks.get(bound.task_id or "")
+    return (task.span_id if task else None) or known.span_id
+
+
+def _cause(job: SlurmJob, ruling: Verdict, task: str) -> str:
+    """The same for the same kind of end; of a program's own failures, for the same program and exit code."""
+    same = ["slurm", str(ruling.error_type)]
+    if not ruling.by_slurm:
+        same = [task, str(ruling.error_type), str(job.exit_code)]
+    return hashlib.sha256("\n".join(same).encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _hex(job: SlurmJob, what: str) -> str:
+    text = "\n".join(["slurm", job.cluster or "", job.raw_id, str(job.start), what])
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
+
+
+def _elapsed(job: SlurmJob) -> float | None:
+    return job.elapsed_s if job.elapsed_s is not None else _between(job.start, job.end)
+
+
+def _between(start: float | None, end: float | None) -> float | None:
+    return None if start is None or end is None else max(0.0, end - start)

@@ -1,0 +1,68 @@
+"""How a Slurm job ended, in plain words: from its state, its exit code, its signal and its memory."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from flightlog.engines.slurm.accounting import SlurmJob
+from flightlog.units import format_bytes, format_duration
+
+
+class Verdict(Struct, frozen=True):
+    """What became of one attempt of a job."""
+
+    end: Literal["completed", "failed", "cancelled"]
+    error_type: str | None
+    """Slurm's word for what it did to the job; `ExitCode` or a signal's name for what the job did itself."""
+    message: str
+    by_slurm: bool
+    """Whether the end came from outside: the program in the job cannot know why."""
+
+
+def verdict(job: SlurmJob) -> Verdict:
+    """The verdict on an attempt that is over."""
+    name, state = f"Slurm job {job.job_id}", job.state
+    if state == "COMPLETED":
+        return Verdict("completed", None, f"{name} completed", False)
+    if state == "CANCELLED":
+        who = f" by {job.killed_by}" if job.killed_by else ""
+        when = "" if job.start is not None else " before it started"
+        return Verdict("cancelled", state, f"{name} was cancelled{who}{when}", True)
+    if state == "OUT_OF_MEMORY" or _outgrew(job):
+        return Verdict("failed", "OUT_OF_MEMORY", f"{name} was ended for its memory: {_memory(job)}", True)
+    if state == "TIMEOUT":
+        limit = f" of {format_duration(job.walltime_s)}" if job.walltime_s is not None else ""
+        return Verdict("failed", state, f"{name} was ended at its time limit{limit}", True)
+    if state in {"PREEMPTED", "REQUEUED"}:
+        what = (
+            "was ended for a job of higher priority"
+            if state == "PREEMPTED"
+            else "was put back into the queue"
+        )
+        return Verdict("failed", state, f"{name} {what}", True)
+    if state in {"NODE_FAIL", "BOOT_FAIL"}:
+        where = (
+            f" among {job.nodes}" if job.nodes and any(c in job.nodes for c in "[,") else f" ({job.nodes})"
+        )
+        return Verdict("failed", state, f"{name} lost a node{where if job.nodes else ''}", True)
+    if state == "FAILED" and job.exit_code is not None:
+        return Verdict("failed", "ExitCode", f"{name} ended with exit code {job.exit_code}", False)
+    if state == "FAILED":
+        how = f"was ended by {job.signal}" if job.signal else "failed; its exit code is not in the accounting"
+        return Verdict("failed", job.signal or state, f"{name} {how}", False)
+    return Verdict("failed", state, f"{name} was ended by Slurm: {state}", True)
+
+
+def _outgrew(job: SlurmJob) -> bool:
+    """Killed, and seen with more memory than the whole job may use: what plugins without cgroups do says no more."""
+    killed = job.state == "FAILED" and job.signal == "SIGKILL"
+    return killed and (job.max_rss_bytes or 0) > (job.memory_bytes or 1 << 62)
+
+
+def _memory(job: SlurmJob) -> str:
+    if job.max_rss_bytes is None:
+        return f"it may use {format_bytes(job.memory_bytes)}" if job.memory_bytes else "how much is not known"
+    limit = f" and may use {format_bytes(job.memory_bytes)}" if job.memory_bytes else ""
+    return f"it was seen with {format_bytes(job.max_rss_bytes)}{limit}"
