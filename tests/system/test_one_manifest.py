@@ -37,9 +37,9 @@ WHERE = {
     "run": {"run_id", "target", "provider", "start_time", "end_time", "command", "cwd", "manifest_hash"},
     "tasks": {"slowest"},
     "details": {"slowest"},
-    "completeness": {"lines"},
+    "completeness": {"lines", "writers"},
 }
-"""Names, places, what comes first of equals, and how many lines workers and samples take."""
+"""Names, places, what comes first of equals, and how many processes and lines that took."""
 OF_THE_ENGINE = {
     "workers",
     "resources",

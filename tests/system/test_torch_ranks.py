@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,6 +65,10 @@ dist.destroy_process_group()
 """
 
 
+TORN_DOWN = "terminate called without an active exception"
+"""What a rank says that Gloo's threads abort while it ends: seen now and then, where nothing of Flightlog is in it."""
+
+
 @pytest.fixture
 def job(tmp_path: Path):
     """Record a training script on four ranks; gives the run and what was printed."""
@@ -75,7 +80,11 @@ def job(tmp_path: Path):
         script.write_text(source)
         env = {**os.environ, "FLIGHTLOG_RUNS_DIR": str(tmp_path / "runs"), "OMP_NUM_THREADS": "1"}
         words = [*FLIGHTLOG, "run", *options, "--", *launcher, str(script)]
-        ended = subprocess.run(words, env=env, check=False, capture_output=True, text=True, timeout=240)
+        for _ in range(3):
+            shutil.rmtree(tmp_path / "runs", ignore_errors=True)
+            ended = subprocess.run(words, env=env, check=False, capture_output=True, text=True, timeout=240)
+            if TORN_DOWN not in ended.stderr:
+                break
         assert ended.returncode == 0, ended.stderr
         [path] = (tmp_path / "runs").iterdir()
         return Run(path), ended

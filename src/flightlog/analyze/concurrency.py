@@ -33,16 +33,21 @@ class Concurrency(Struct, frozen=True, kw_only=True):
 
 
 def concurrency(
-    connection: duckdb.DuckDBPyConnection, window: tuple[int | None, int | None], buckets: int = BUCKETS
+    connection: duckdb.DuckDBPyConnection,
+    window: tuple[int | None, int | None],
+    buckets: int = BUCKETS,
+    *,
+    most: tuple[int, int] | None = None,
 ) -> Concurrency | None:
     """Concurrency between the run's start and its end, from its `held` table; None where nothing ran or no time passed.
 
-    What ran outside of these bounds, by clocks that disagree, is left out of the means.
+    What ran outside of these bounds, by clocks that disagree, is left out of the means. `most` is how many ran at once at
+    most, and when first, where that is known.
     """
     start, until = window
     if start is None or until is None or until <= start:
         return None
-    most = most_at_once(
+    most = most or most_at_once(
         connection, "SELECT began AS since, stopped AS until FROM held WHERE began IS NOT NULL"
     )
     if most is None:

@@ -70,6 +70,7 @@ class LargeStreams:
         large = [stream for stream, size in sizes.items() if size >= max(1, from_bytes)]
         self.held: set[str] = set()
         """The streams whose tables `held` and `timed` are there."""
+        self._work: HeldWork | None = None
         self._stored = counted and "tasks" in large
         for stream in large if not counted else ():
             if sources.is_sealed(stream):
@@ -140,7 +141,14 @@ class LargeStreams:
         hold_tasks(self._connection, self._run.run_id, until, self._scratch)
         self.in_turn = take_turns(self._connection)
         self.held.add("tasks")
-        return task_summary(self._connection, until), HeldWork(self._connection, self.in_turn)
+        summary = task_summary(self._connection, until)
+        self._work = HeldWork(self._connection, self.in_turn)
+        return summary, self._work
+
+    @property
+    def most(self) -> tuple[int, int] | None:
+        """How many attempts were at once at most, and when first, where that was found on the way."""
+        return self._work.most if self._work is not None else None
 
     def hold_stored(self, until: int | None) -> None:
         """Make the table `held` of the attempts that are stored, where they are many; nothing is counted."""

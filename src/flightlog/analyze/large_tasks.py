@@ -287,6 +287,8 @@ class HeldWork:
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, in_turn: bool) -> None:
         self._connection, self._in_turn = connection, in_turn
+        self.most: tuple[int, int] | None = None
+        """How many attempts were at once at most, and when first, where `busy` has found that of all of them."""
         rows = connection.execute(
             "SELECT worker, count(*) FROM tasks_read WHERE kind >= 5 AND worker IS NOT NULL GROUP BY worker"
         ).fetchall()
@@ -324,6 +326,9 @@ class HeldWork:
         rows = connection.execute("SELECT worker, sum(until - since) FROM at_work GROUP BY worker").fetchall()
         busy = {worker: int(time) for worker, time in rows}
         most = most_at_once(connection, "SELECT since, until FROM at_work")
+        if self._in_turn:
+            [(held,)] = connection.execute("SELECT sum(stopped - began) FROM turns").fetchall()
+            self.most = most if sum(busy.values()) == held else None
         return {**dict.fromkeys(ups, 0), **busy}, most[0] if most is not None else 0
 
 

@@ -117,7 +117,7 @@ def _report(
     return Report(
         **{name: getattr(summary, name) for name in Summary.__struct_fields__},
         time=time,
-        concurrency=concurrency(connection, window),
+        concurrency=concurrency(connection, window, most=large.most),
         critical_path=critical,
         findings=find(facts),
         in_flight=going_on,
