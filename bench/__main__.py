@@ -8,6 +8,7 @@ import statistics
 import sys
 
 from bench import (
+    dask,
     devices,
     every_task,
     gpu,
@@ -138,6 +139,16 @@ def main() -> int:
         what = f"runs of {every_task.TASKS:,} finished tasks with as many completed, {kind}"
         measured = f"{every_task.RUNS - len(missing)} of {every_task.RUNS}"
         held.append(say(what, measured, f"{every_task.RUNS} of {every_task.RUNS}", not missing))
+    found = dask.measure()
+    more = found["more_wall_percent"]
+    held.append(
+        say(
+            f"{dask.TASKS:,} tasks of a Dask client that do nothing, watched to bare",
+            f"{more:+.1f} % wall time ({found['more_cpu_percent']:+.1f} % CPU)",
+            f"{dask.BUDGET_PERCENT:.0f} %",
+            more <= dask.BUDGET_PERCENT,
+        )
+    )
     for module, what in (
         (tables, f"aggregating {tables.TASKS:,} tasks by SQL to bare DuckDB on the same lines"),
         (report, f"report of {report.TASKS:,} tasks to bare DuckDB counting the same"),
