@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import subprocess
 import sys
 
@@ -10,10 +11,11 @@ import pytest
 from distributed import Client, LocalCluster
 
 from flightlog.engines import make_engine
-from flightlog.engines.dask.cluster import address_in
+from flightlog.engines.dask.cluster import address_in, connect
 from flightlog.engines.dask.engine import DaskEngine
 from flightlog.errors import UsageError
 from flightlog.events import SpanEvent, TaskCompleted, TaskFailed, TaskRetried, TaskStarted
+from flightlog.record.active import active_runs
 from flightlog.session.manifest import parse_manifest
 from flightlog.session.session import Session
 from flightlog.store.run import Run
@@ -103,6 +105,7 @@ def test_a_session_in_an_asynchronous_program_uses_the_cluster_of_its_client(tmp
 PROGRAM = """
 import sys
 from pathlib import Path
+from flightlog.record.active import active_runs
 from flightlog.session.manifest import parse_manifest
 from flightlog.session.session import Session
 
@@ -135,6 +138,7 @@ def test_functions_classes_and_lambdas_of_the_program_itself_run_on_workers_that
         check=False,
     )
     assert (made.returncode, made.stdout, made.stderr) == (0, "True 12 13\n", "")
+    assert list(active_runs()) == []  # the workers live here, and have left the run with its session
 
 
 def test_what_names_no_scheduler_is_told(tmp_path):
@@ -150,3 +154,23 @@ def test_what_names_no_scheduler_is_told(tmp_path):
     assert address_in(str(tmp_path / "scheduler.json")) == "tcp://127.0.0.1:8786"
     with pytest.raises(UsageError, match="is not connected to a scheduler"):
         DaskEngine(client=object()).start(None, object())
+
+
+def test_whoever_listens_and_does_not_answer_is_told_in_time_and_no_client_is_left_waiting():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        with pytest.raises(UsageError) as told:
+            connect(address, timeout_s=0.2)
+    assert str(told.value) == (
+        f"no Dask scheduler can be reached at {address}: nobody answered within 0.2 s. "
+        "Is it running, and is the address right?"
+    )
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [("127.0.0.1", "missing port number in address"), ("foo://127.0.0.1:1", "unknown address scheme 'foo'")],
+)
+def test_an_address_that_cannot_be_one_is_told_at_once(address, why):
+    with pytest.raises(UsageError, match=f"no Dask scheduler can be reached at {address}: {why}"):
+        connect(address)

@@ -14,6 +14,7 @@ import flightlog
 from flightlog.errors import UsageError
 from flightlog.events import (
     ArtifactRecorded,
+    Failure,
     ResourceSample,
     SpanEvent,
     TaskCancelled,
@@ -296,6 +297,56 @@ def test_without_a_block_it_is_closed_by_hand_and_leaves_everything_as_it_was(cl
     assert [end.args for end in of(watched.run.path, TaskCompleted)] == [{"x": 4}]
 
 
+def test_a_client_that_is_watched_twice_into_one_run_is_recorded_once_until_the_last_is_closed(
+    client, tmp_path
+):
+    before = dict(client.__dict__)
+    with flightlog.record("both", runs_dir=tmp_path) as run:
+        first, second = flightlog.watch(client), flightlog.watch(client)
+        assert len(client.run_on_scheduler(plugins_of)) == 3
+        client.submit(inc, 7).result()
+        first.close()
+        client.submit(inc, 8).result()
+        second.close()
+        assert client.run_on_scheduler(plugins_of) == []
+        assert client.__dict__.keys() == before.keys()
+        client.submit(inc, 9).result()
+    assert [end.args for end in of(run.path, TaskCompleted)] == [{"x": 7}, {"x": 8}]
+
+
+def test_watches_of_two_runs_are_closed_in_any_order_and_leave_the_client_as_it_was(cluster, tmp_path):
+    with Client(cluster) as client:
+        before = dict(client.__dict__)
+        first = flightlog.watch(client, runs_dir=tmp_path)
+        with flightlog.record("inner", runs_dir=tmp_path) as inner:
+            second = flightlog.watch(client)
+            client.submit(inc, 10).result()
+            second.close()
+        client.submit(inc, 11).result()
+        client.close()
+        assert client.__dict__.keys() == before.keys()
+    assert [end.args for end in of(inner.path, TaskCompleted)] == [{"x": 10}]
+    assert [end.args for end in of(first.run.path, TaskCompleted)] == [{"x": 10}, {"x": 11}]
+    assert flightlog.open_run(first.run.path).info.status == "completed"
+
+
+def test_a_cluster_that_is_closed_under_the_watch_is_why_tasks_have_no_end(tmp_path):
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=":0") as made,
+        Client(made) as client,
+        flightlog.watch(client, runs_dir=tmp_path) as run,
+    ):
+        assert client.submit(inc, 1).result() == 2
+        held = client.submit(nap, 3600.0, workers=["nowhere"])
+        while {one.task for one in of(run.path, TaskSubmitted)} != {"inc", "nap"}:
+            time.sleep(0.05)
+        made.close()
+    del held
+    [failure] = of(run.path, Failure)
+    assert (failure.scope, failure.error_type) == ("run", "SchedulerLost")
+    assert failure.message.endswith("was lost; one task was in flight")
+
+
 def test_closing_the_client_closes_the_watch(cluster, tmp_path):
     client = Client(cluster)
     watched = flightlog.watch(client, runs_dir=tmp_path)
@@ -329,12 +380,14 @@ def test_an_asynchronous_client_is_watched_with_async_with(cluster, tmp_path):
     async def program():
         async with Client(cluster.scheduler_address, asynchronous=True) as client:
             async with flightlog.watch(client, runs_dir=tmp_path) as run:
-                assert isinstance(client.submit(inc, 1), Future)
+                # Held, or it may be given up; `map` has another key for the same call.
+                one = client.submit(inc, 1)
+                assert isinstance(one, Future)
                 assert await client.gather(client.map(inc, range(3))) == [1, 2, 3]
             return run
 
     run = asyncio.run(program())
-    assert len(of(run.path, TaskCompleted)) == 3
+    assert len(of(run.path, TaskCompleted)) == 4
     assert flightlog.open_run(run.path).info.status == "completed"
 
 

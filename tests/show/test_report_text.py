@@ -298,6 +298,19 @@ def test_a_crashed_run_shows_what_was_in_flight_and_why_tasks_failed(tmp_path: P
     assert report(path) == CRASHED
 
 
+def test_an_array_that_is_not_heard_of_may_wait_in_the_queue(tmp_path: Path) -> None:
+    path = make_run(
+        tmp_path, status="running", end_time=None, heartbeat=at(8), host="slurm:flight", pid=0,
+        tags={"slurm_array_job_id": "1234"},
+    )  # fmt: skip
+    status = next(line for line in report(path).splitlines() if line.startswith("Status:"))
+    assert status == (
+        "Status:    crashed (last heard of 2026-05-20 03:52:08 UTC, or elements still wait in the queue: squeue --job 1234)"
+    )
+    page = (Path(__file__).parents[2] / "docs" / "engines" / "slurm.md").read_text(encoding="utf-8")
+    assert status in page
+
+
 def test_the_page_on_hung_runs_shows_what_a_report_shows(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "a-run-hung.md").read_text(encoding="utf-8")
     status, in_flight = page.partition("```text\n")[2].partition("\n```")[0].split("\n\n")

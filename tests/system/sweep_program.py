@@ -77,7 +77,7 @@ def recorded(path: Path) -> dict:
         "failures": sorted(failure.error_type for failure in run.events("failures")),
         "lost": sum(run.completeness().lost.values()),
         "sampled": sorted({event.worker for event in run.events("resources") if event.scope == "worker"}),
-        "workers": sorted({event.worker for event in run.events("workers")}),
+        "workers": sorted({event.worker for event in run.events("tasks") if isinstance(event, TaskStarted)}),
     }
 
 

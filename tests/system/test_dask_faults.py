@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections import Counter
 from contextlib import ExitStack, contextmanager
+from itertools import count
 from pathlib import Path
 
 import dask
@@ -261,10 +262,13 @@ def test_a_client_that_exits_without_closing_leaves_its_record_and_no_plugins(tm
                 until(lambda: other.run_on_scheduler(plugins_of) == [])
 
 
+CABLES = count()
+
+
 @contextmanager
 def network():
     """A network namespace joined to this one by a cable: its name, and the addresses of both ends."""
-    number = os.getpid() % 200
+    number = (os.getpid() + next(CABLES)) % 250  # a cable that was cut may stay for a while
     name, here, there = f"flightlog{number}", f"flh{number}", f"flt{number}"
     mine, theirs = f"10.213.{number}.1", f"10.213.{number}.2"
 

@@ -1,7 +1,7 @@
 """The program that tasks come from, for workers that were not started from it.
 
-What the program itself defines, in its main file or at a prompt, travels by value where that is possible. Where it is
-not, the worker imports the main file as `multiprocessing` does.
+What the program itself defines, in its main file or at a prompt, travels by value where that is possible
+(`pickling.dumps`). Where it is not, the worker imports the main file as `multiprocessing` does.
 """
 
 from __future__ import annotations
@@ -9,8 +9,6 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import sys
-from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 import msgspec
@@ -19,31 +17,6 @@ from flightlog.engines.contract import Work
 
 _imported = False
 _error: BaseException | None = None
-
-
-def dumps_by(cloudpickle: str) -> Callable[[Any], bytes]:
-    """A function that pickles a value plainly where that is enough anywhere, else by the cloudpickle of this name.
-
-    It raises whatever either does where neither can.
-    """
-
-    def dumps(value: Any) -> bytes:
-        plain = b""
-        try:
-            plain = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
-            if b"__main__" not in plain:
-                return plain
-        except Exception:  # noqa: BLE001 - a lambda, or what else plain pickle does not know
-            plain = b""
-        try:
-            made: bytes = import_module(cloudpickle).dumps(value, pickle.HIGHEST_PROTOCOL)
-        except Exception:
-            if not plain:
-                raise
-            return plain  # the main program holds what cannot travel: it is imported
-        return made
-
-    return dumps
 
 
 def main_program() -> dict[str, str]:

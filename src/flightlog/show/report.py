@@ -106,6 +106,12 @@ def _remarks(summary: Summary) -> list[str]:
         remarks.append(f"exit code {run.exit_code}")
     if run.last_seen is not None:
         remarks.append(f"last heard of {moment_text(run.last_seen)}")
+    if run.status == "crashed" and run.end_time is None:
+        from flightlog.record.array_run import TAG
+
+        array = run.tags.get(TAG)
+        if array is not None:  # between two elements nobody is there to give a sign of life
+            remarks.append(f"or elements still wait in the queue: squeue --job {array}")
     return remarks
 
 

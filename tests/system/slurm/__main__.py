@@ -22,7 +22,8 @@ def main(words: list[str]) -> int:
     began = time.monotonic()
     try:
         if words[0] == "stop":
-            cluster.stop()
+            ended = cluster.stop()
+            print(f"# {ended} daemons of it ran, and none does now", file=sys.stderr)
             return 0
         cluster.start()
     except NoSlurm as problem:

@@ -16,6 +16,8 @@ from .packages import SBIN, NoSlurm, find, install
 from .settings import ACCOUNT, NODES, slurm_conf, slurmdbd_conf, write_private
 
 PIDS = "pids.json"
+DAEMONS = ("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd")
+"""In the order of their start."""
 PATIENCE_S = 60.0
 
 
@@ -26,7 +28,7 @@ class Cluster:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder.absolute()
+        self.folder = folder.resolve()  # one name, however it is written: processes are known by it
         self.environ = {
             "SLURM_CONF": str(self.folder / "slurm.conf"),
             "PATH": os.environ.get("PATH", "") + ":" + SBIN,
@@ -41,6 +43,11 @@ class Cluster:
             return self
         if os.geteuid() != 0:
             raise NoSlurm("slurmd starts jobs in their users' names: it wants to be root")
+        if self.folder.exists() and any(self.folder.iterdir()) and not (self.folder / "slurm.conf").exists():
+            raise NoSlurm(
+                f"{self.folder} holds something else than a Slurm: name a folder that is empty, or new"
+            )
+        self.stop()  # what is left of one that runs no more as a whole
         shutil.rmtree(self.folder, ignore_errors=True)
         for name in ("state", "database", "logs"):
             (self.folder / name).mkdir(parents=True)
@@ -51,14 +58,28 @@ class Cluster:
             raise
         return self
 
-    def stop(self) -> None:
-        """End every job and every process of this Slurm; the folder and its logs stay."""
-        self._pids = self._pids or self._noted()
-        if "slurmctld" in self._pids and _lives(self._pids["slurmctld"]):
-            self._run(["scancel", "--full", "--user=root"], check=False)
-            self._until(lambda: not self._run(["squeue", "-h"], check=False), "the jobs to end", 5.0, "")
-        for name in reversed(self._pids):
-            _end(self._pids[name])
+    def stop(self) -> int:
+        """End every job and every process of this Slurm, and say how many of its daemons ran; folder and logs stay.
+
+        They are known by the `SLURM_CONF` in their environment, whatever has become of the folder.
+        """
+        found = self._daemons()
+        if not (self.folder / "slurm.conf").exists():
+            for pid in found:
+                _signal(
+                    pid, signal.SIGKILL
+                )  # without their files they neither answer nor have anything to save
+        elif _lives(self._noted().get("slurmctld", 0)):
+            try:
+                self._run(["scancel", "--full", "--user=root"], check=False)
+                self._until(lambda: not self._run(["squeue", "-h"], check=False), "the jobs to end", 5.0, "")
+            except subprocess.TimeoutExpired:
+                pass  # it does not answer: what runs in its jobs is ended below
+        for pid in found:
+            if _program(pid) == "slurmd":
+                _signal(pid, signal.SIGTERM)  # all at once: each takes its time where slurmctld is gone
+        for pid in reversed(found):
+            _end(pid)
         for process in self._started:
             process.wait()
         self._started = []
@@ -66,6 +87,7 @@ class Cluster:
             _signal(pid, signal.SIGKILL)
         (self.folder / PIDS).unlink(missing_ok=True)
         self._pids = {}
+        return len(found)
 
     def run(self, *words: str, **more: str) -> str:
         """The output of one of Slurm's commands, `more` variables in its environment; fails with what it said."""
@@ -214,19 +236,29 @@ class Cluster:
             noted: dict[str, int] = json.loads((self.folder / PIDS).read_text())
         except (OSError, ValueError):
             return {}
+        ours = self._ours()
+        return {name: pid for name, pid in noted.items() if pid in ours}
+
+    def _ours(self) -> dict[int, list[bytes]]:
+        """The environment of every process that lives with this Slurm's configuration, but for this one."""
         ours = b"SLURM_CONF=" + self.environ["SLURM_CONF"].encode()
-        return {name: pid for name, pid in noted.items() if ours in _environ_of(pid)}
+        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+        found = {pid: _environ_of(pid) for pid in pids if pid != os.getpid()}
+        return {pid: variables for pid, variables in found.items() if ours in variables}
+
+    def _daemons(self) -> list[int]:
+        """The daemons of this Slurm in the order of their start, without what they have started and end themselves."""
+        names = {pid: name for pid in self._ours() if (name := _program(pid)) in DAEMONS}
+        return sorted(
+            (pid for pid in names if _parent(pid) not in names), key=lambda pid: DAEMONS.index(names[pid])
+        )
 
     def _left_behind(self) -> list[int]:
         """Step daemons of this Slurm, and what runs in its jobs."""
-        ours = b"SLURM_CONF=" + self.environ["SLURM_CONF"].encode()
-        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-        variables = {pid: _environ_of(pid) for pid in pids if pid != os.getpid()}
         return [
             pid
-            for pid, found in variables.items()
-            if ours in found
-            and (_exe(pid).endswith("/slurmstepd") or any(v.startswith(b"SLURM_JOB_ID=") for v in found))
+            for pid, found in self._ours().items()
+            if _program(pid) == "slurmstepd" or any(v.startswith(b"SLURM_JOB_ID=") for v in found)
         ]
 
 
@@ -270,11 +302,19 @@ def _environ_of(pid: int) -> list[bytes]:
         return []
 
 
-def _exe(pid: int) -> str:
+def _program(pid: int) -> str:
+    """The name of the program a process executes; Debian has `slurmd-wlm` behind `slurmd`."""
     try:
-        return os.readlink(f"/proc/{pid}/exe")
+        return Path(os.readlink(f"/proc/{pid}/exe")).name.removesuffix("-wlm")
     except OSError:
         return ""
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return 0
 
 
 def _lives(pid: int) -> bool:

@@ -24,11 +24,14 @@ from msgspec import Struct
 
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.dask.began import BeganFile
+from flightlog.engines.dask.parcel_gate import hand_over
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.kin import descendants, end_all
 from flightlog.engines.pickling import dumps
 from flightlog.events import JobStarted
+from flightlog.record.carrier import RUN
 from flightlog.record.clock import Clock
+from flightlog.record.joining import leave_run
 from flightlog.record.slurm_job import job_here
 from flightlog.record.span import current
 from flightlog.store.liveness import this_host
@@ -41,8 +44,6 @@ PARCEL = 256
 """Notes in one message at most."""
 SMALL_BYTES = 8192
 """Results up to this size travel with the note of their end, others as Dask's own data: messages go by the scheduler."""
-HANDOVER_S = 30.0
-"""How long a parcel of what was recorded may take to the scheduler; then it is sent again."""
 END_PATIENCE_S = 30.0
 """How long an attempt over its time keeps its slot while its process is about to be ended."""
 STUCK = "its thread cannot be ended and is written off"
@@ -269,9 +270,8 @@ class Station:
         return self._place[0]
 
     def _send_home(self, parcel: bytes) -> None:
-        """Hand a parcel to the scheduler, which passes it on; waits until it has it. On the relay's own thread."""
-        sending = self._worker.scheduler.log_event(topic=self._relay_topic, msg=parcel)
-        asyncio.run_coroutine_threadsafe(sending, self._loop).result(HANDOVER_S)
+        """Hand a parcel to the scheduler, which passes it on; waits until it did. On the relay's own thread."""
+        hand_over(self._worker, self._relay_topic, parcel)
 
     # --- timeouts
 
@@ -320,12 +320,19 @@ async def leave(engine: str, timeout_s: float, dask_worker: Any = None) -> bytes
     station = _stations.get(dask_worker, {}).pop(engine, None)
     if station is not None:
         station.close()
-        if station.relays:
-            from flightlog.engines.relay import depart
-
-            loop = asyncio.get_running_loop()
-            await loop.run_in_executor(None, depart, station.place(), timeout_s)
+        if station.place():
+            await asyncio.to_thread(_leave_run, station.place(), station.relays, timeout_s)
     return encode(job_here(os.environ, worker=dask_worker.address, host=this_host()))
+
+
+def _leave_run(place: dict[str, str], relays: bool, timeout_s: float) -> None:
+    """Record no more into a run: a worker that outlives many sessions is not to hold the files of all."""
+    if relays:
+        from flightlog.engines.relay import depart
+
+        depart(place, timeout_s)
+    elif RUN in place:
+        leave_run(place[RUN])
 
 
 async def end_process(grace_s: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -28,7 +29,7 @@ class Connection(Struct):
             close_cluster(self.cluster, timeout_s)
 
 
-def connect(where: Any, security: Any = None) -> Any:
+def connect(where: Any, security: Any = None, *, timeout_s: float = CONNECT_S) -> Any:
     """A synchronous client on a cluster, an address or what `Client` takes; it becomes nobody's default.
 
     A `UsageError` where nobody answers, or what answers is no Dask scheduler.
@@ -38,18 +39,32 @@ def connect(where: Any, security: Any = None) -> Any:
     name = getattr(where, "scheduler_address", where)
     make: Any = Client
     try:
+        if isinstance(where, str) and not where.startswith("inproc:"):
+            asyncio.run(_ask_who_is_there(where, security, timeout_s))
         return make(
             where,
             set_as_default=False,
             name="flightlog",
-            timeout=CONNECT_S,
+            timeout=timeout_s,
             security=security,
             asynchronous=False,
         )
     except (OSError, TimeoutError, ValueError) as error:
+        why = str(error) or f"nobody answered within {timeout_s:g} s"
         raise UsageError(
-            f"no Dask scheduler can be reached at {name}: {error}. Is it running, and is the address right?"
+            f"no Dask scheduler can be reached at {name}: {why}. Is it running, and is the address right?"
         ) from error
+
+
+async def _ask_who_is_there(address: str, security: Any, timeout_s: float) -> None:
+    """Let somebody answer in time, or raise: a client that gets no answer may wait for ever, and once more when it is let go."""
+    from distributed.core import rpc
+    from distributed.security import Security
+
+    known: Any = security if security is not None else Security()  # type: ignore[no-untyped-call]
+    asked: Any = rpc(address, timeout=timeout_s, connection_args=known.get_connection_args("client"))  # type: ignore[no-untyped-call]
+    async with asked:
+        await asyncio.wait_for(asked.identity(), timeout_s)
 
 
 def scheduler_of(client: Any) -> tuple[Any, Any]:

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any
 
 from dask.utils import key_split
 
 _PURE = re.compile(r"-[0-9a-f]{32}\b")
 _STAMP = re.compile(r"-?\d+(\.\d+)?$")
+
+
+@lru_cache(maxsize=10_000)
+def _is_pure(key: str) -> bool:
+    return _PURE.search(key) is not None
 
 
 class Life:
@@ -21,8 +27,11 @@ class Life:
 
     def __init__(self, key: str, task_id: str, submitted: float | None) -> None:
         self.key, self.task_id, self.submitted = key, task_id, submitted
-        self.task: str = key_split(key)
-        self.digest: str | None = key if _PURE.search(key) else None
+        # Of the tasks of one `client.map` all but the number at the end of the key is the same.
+        head, _, number = key.rpartition("-")
+        kind = key if not head or not number.isdecimal() else head
+        self.task: str = key_split(kind)
+        self.digest: str | None = key if _is_pure(kind) else None
         """Of a pure call Dask's key is a digest of function and arguments."""
         self.args: dict[str, Any] = {}
         self.parent: str | None = None

@@ -89,7 +89,7 @@ class Lives:
         lives = self._ended.get(key, 1)
         return key if lives == 1 else f"{key}#{lives}"
 
-    # --- on the way
+    # --- on the way: named one by one where every task passes, for a `**` costs more than the event itself
 
     def _submitted(self, message: m.Message) -> Iterable[Event]:
         _, at, by, tasks = message
@@ -102,8 +102,10 @@ class Lives:
         for key, depends_on, _ in tasks:
             life = self._lives[key]
             before = [self.task_id_of(other) for other in depends_on or ()]
-            yield TaskSubmitted(timestamp=stamp, args=life.args, args_digest=life.digest, depends_on=before,
-                                **self._ids(life, run=False))  # fmt: skip
+            yield TaskSubmitted(
+                timestamp=stamp, task=life.task, task_id=life.task_id, attempt=life.attempt, trace_id=self._trace_id,
+                parent_id=life.parent, args=life.args, args_digest=life.digest, depends_on=before,
+            )  # fmt: skip
 
     def _anew(self, message: m.Message) -> Iterable[Event]:
         _, at, key, stimulus = message
@@ -119,16 +121,21 @@ class Lives:
     def _queued(self, message: m.Message) -> Iterable[Event]:
         _, at, key, attempt = message
         life = self._life(key)
-        life.attempt, life.queued = attempt, at
-        yield TaskQueued(timestamp=self._iso(at), **self._ids(life, run=False))
+        life.attempt = attempt
+        return (self._queue(life, at),)
 
     def _assigned(self, message: m.Message) -> Iterable[Event]:
         _, at, key, attempt, worker, run_id = message
         life = self._life(key)
         life.attempt, life.assigned, life.worker, life.run_id = attempt, at, worker, run_id
-        if life.queued is None:
-            life.queued = at
-            yield TaskQueued(timestamp=self._iso(at), **self._ids(life, run=False))
+        return () if life.queued is not None else (self._queue(life, at),)
+
+    def _queue(self, life: Life, at: float) -> Event:
+        life.queued = at
+        return TaskQueued(
+            timestamp=self._iso(at), task=life.task, task_id=life.task_id, attempt=life.attempt,
+            trace_id=self._trace_id, parent_id=life.parent,
+        )  # fmt: skip
 
     def _running(self, message: m.Message) -> Iterable[Event]:
         _, _, key, run_id, worker, start, _thread, fetched, delay = message
@@ -144,27 +151,33 @@ class Lives:
         on_schedulers_clock = spent.start if self._is_beside_scheduler(worker) else spent.start + spent.delay
         life.started, life.worker, life.run_id = spent.start, worker, run_id
         life.queue_s = since(life.submitted, on_schedulers_clock)
+        span = span_id(self._token, run_id) if run_id is not None else None
         return TaskStarted(
-            timestamp=self._iso(spent.start), worker=worker, queue_s=life.queue_s, **self._ids(life)
-        )
+            timestamp=self._iso(spent.start), task=life.task, task_id=life.task_id, attempt=life.attempt,
+            trace_id=self._trace_id, span_id=span, parent_id=life.parent, worker=worker, queue_s=life.queue_s,
+        )  # fmt: skip
 
     def _caught_up(self, life: Life, spent: Steps, worker: str | None, run_id: int) -> Iterable[Event]:
         """Say that an attempt started, if its worker had no time to."""
-        self._adopt(worker, run_id, spent.fetched)
+        if spent.fetched:
+            self._adopt(worker, run_id, spent.fetched)
+        began: tuple[Event, ...] = ()
         if spent.start is not None and (life.started is None or life.run_id != run_id):
-            yield self._start(life, spent, worker, run_id)
+            began = (self._start(life, spent, worker, run_id),)
         life.worker, life.run_id = worker or life.worker, run_id
+        return began
 
     # --- ends
 
     def _done(self, message: m.Message) -> Iterable[Event]:
         _, at, key, attempt, run_id, worker, nbytes, _thread, steps, wanted, delay = message
         life, spent = self._end(key, attempt), Steps(steps, delay)
-        yield from self._caught_up(life, spent, worker, run_id)
-        yield TaskCompleted(
+        began = self._caught_up(life, spent, worker, run_id)
+        ended = TaskCompleted(
             timestamp=self._iso(spent.stop if spent.stop is not None else at), result_bytes=nbytes,
             requests=max(self._requests(key) + max(wanted - 1, 0), 1), **self._ended_facts(life, spent),
         )  # fmt: skip
+        return (*began, ended)
 
     def _erred(self, message: m.Message) -> Iterable[Event]:
         _, at, key, attempt, run_id, worker, blame, text, steps, _thread = message
@@ -314,7 +327,7 @@ def _cleaned(args: dict[str, Any]) -> dict[str, Any]:
     """Arguments as they may be written; most tasks of a graph have the same names and harmless values."""
     floats = {name: value for name, value in args.items() if value.__class__ is float}
     others = {name: value for name, value in args.items() if name not in floats} if floats else args
-    if are_harmless(others, floats) and are_harmless(dict.fromkeys(floats), {}):
+    if are_harmless(others, floats) and (not floats or are_harmless(dict.fromkeys(floats), {})):
         return args
     cleaned, _ = clean(args)
     learn(args, cleaned)

@@ -21,6 +21,7 @@ from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.client_hooks import ClientHooks
 from flightlog.engines.dask.lives import Lives
 from flightlog.engines.dask.nanny_plugin import NannyWatch
+from flightlog.engines.dask.parcel_gate import Arrivals
 from flightlog.engines.dask.scheduler_plugin import CAPACITY, SchedulerWatch, drain, topics
 from flightlog.engines.dask.worker_plugin import WorkerWatch
 from flightlog.engines.dask.workers import Workers
@@ -96,7 +97,8 @@ class Observer:
         self._landing: Any = None
         self._run_path = place.get(RUN)
         self._arrived: SimpleQueue[bytes | None] = SimpleQueue()
-        self._taken = self._landed = 0
+        self._taken = 0
+        self._arrivals = Arrivals(client, self._parcels, self._land)
         self._was_heard = False
         self._status = self._reason = ""
         self._stopping = threading.Lock()
@@ -159,7 +161,7 @@ class Observer:
     async def _install(self) -> None:
         client = self._client
         client.subscribe_topic(self._down, self._hear)
-        client.subscribe_topic(self._parcels, self._land)
+        client.subscribe_topic(self._parcels, self._arrivals.on_event)
         scheduler, nanny, worker = self._plugins
         for plugin, what in ((scheduler, "scheduler"), (nanny, "nannies"), (worker, "workers")):
             try:
@@ -180,7 +182,7 @@ class Observer:
         if drained is not None:
             sent, files, rest = drained
             until = time.monotonic() + LATE_S
-            while (self._taken < sent or self._landed < files) and time.monotonic() < until:
+            while (self._taken < sent or self._arrivals.number < files) and time.monotonic() < until:
                 await asyncio.sleep(0.01)
             for parcel in rest:
                 self._arrived.put(parcel)
@@ -202,14 +204,13 @@ class Observer:
             task = asyncio.ensure_future(acknowledging)
             task.add_done_callback(lambda done: done.cancelled() or done.exception())
 
-    def _land(self, event: tuple[float, bytes]) -> None:
+    def _land(self, parcel: bytes) -> None:
         if self._landing is None and self._run_path is not None:
             from flightlog.engines.relay import Landing
 
             self._landing = Landing(self._run_path)
         if self._landing is not None:
-            self._landing.take(event[1])
-        self._landed += 1
+            self._landing.take(parcel)
 
     # --- on the observer's own thread
 
@@ -244,8 +245,9 @@ class Observer:
         self.stopped.set()
 
     def _look_for_scheduler(self, status: str) -> None:
-        """Say that the scheduler is gone, once: a client that had a connection tries to get one again."""
-        if self.lost is not None or status != "connecting" or not self._was_heard:
+        """Say that the scheduler is gone, once: a client that had a connection tries to get one again, or closes itself."""
+        gone = status == "connecting" or (status == "closed" and self._lives.in_flight)
+        if self.lost is not None or not gone or not self._was_heard:
             return
         where = getattr(self._client.scheduler, "address", None)
         left = self._lives.in_flight
@@ -269,18 +271,17 @@ class Observer:
         for message in m.decode(parcel):
             for one in m.decode(message[2]) if message[0] == m.UP else (message,):
                 try:
-                    events = list(self._take(one))
+                    events = list(self._lives.take(one) if one[0] in _OF_TASKS else self._take(one))
                 except Exception:
                     log.warning("a message of a Dask cluster was not understood: %.200r", one, exc_info=True)
                     continue
                 yield from events
 
     def _take(self, message: m.Message) -> Iterable[Event]:
-        if message[0] in _OF_TASKS:
-            yield from self._lives.take(message)
-        elif message[0] == m.DROPPED:
+        if message[0] == m.DROPPED:
+            who = {"worker": message[3]} if len(message) > 3 else {}
             yield UserEvent(
-                timestamp=self._iso(message[1]), name="dask.dropped", fields={"messages": message[2]}
+                timestamp=self._iso(message[1]), name="dask.dropped", fields={"messages": message[2], **who}
             )
         elif message[0] == m.ABILITIES:
             self._workers.take(message)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.metrics import time
 
 from flightlog.engines.dask.attempt import relay_topic_of, topic_of
+from flightlog.engines.dask.parcel_gate import ParcelGate, heard_topic
 
 NOWHERE = "flightlog://nowhere"
 """The address of no worker."""
@@ -23,14 +25,16 @@ class Once(SchedulerPlugin):
         self.name = f"flightlog-once-{engine}"
         self._mark, self._client = f"-{engine}-", client
         self._topic = topic_of(engine)
-        self._topics = (self._topic, relay_topic_of(engine))
+        self._relay_topic = relay_topic_of(engine)
         self._scheduler: Any = None
+        self._gate: ParcelGate | None = None
         self._places: dict[str, Any] = {}
         """The workers that our tasks were given to."""
 
     async def start(self, scheduler: Any) -> None:
         """Registered."""
         self._scheduler = scheduler
+        self._gate = ParcelGate(scheduler, self._relay_topic, self._pass_on)
 
     def update_graph(self, scheduler: Any, *, tasks: list[Any], **_more: Any) -> None:
         """New tasks: the first loss of a worker is one too many for ours."""
@@ -68,9 +72,12 @@ class Once(SchedulerPlugin):
         """Somebody restarted the cluster: all tasks are forgotten."""
         self._tell("restart", "")
 
-    def log_event(self, topic: str, msg: Any) -> None:  # noqa: ARG002 - Dask's signature
+    def log_event(self, topic: str, msg: Any) -> None:
         """An event was sent on: what the scheduler keeps of ours serves nobody."""
-        if topic in self._topics:
+        heard = topic == heard_topic(self._relay_topic)
+        if heard and self._gate is not None:
+            self._gate.hear(int(msg))
+        if heard or topic == self._topic:
             broker = getattr(self._scheduler, "_broker", None)
             if broker is not None:
                 broker.truncate(topic)
@@ -79,6 +86,10 @@ class Once(SchedulerPlugin):
         """A client is gone: ours may have died without a word."""
         if client == self._client and self.name in scheduler.plugins:
             scheduler.remove_plugin(self.name)
+
+    def _pass_on(self, parcel: bytes) -> None:
+        event = (time(), parcel)
+        self._scheduler.client_send(self._client, {"op": "event", "topic": self._relay_topic, "event": event})
 
     def _is_ours(self, key: Any) -> bool:
         return isinstance(key, str) and key.startswith("flightlog-") and self._mark in key

@@ -18,6 +18,7 @@ from flightlog.engines.dask.began import forget_began
 from flightlog.engines.dask.cluster import Connection
 from flightlog.engines.dask.losses import Loss, Losses
 from flightlog.engines.dask.once import Once
+from flightlog.engines.dask.parcel_gate import Arrivals
 from flightlog.engines.dask.remote import OWN_PREFIX, Remote
 from flightlog.engines.dask.roster import Roster
 from flightlog.engines.death import Death
@@ -141,7 +142,8 @@ class DaskPool:
 
                 landing = Landing(self._run_path)
                 self._land = landing.close
-                client.subscribe_topic(relay_topic_of(self.id), lambda event: landing.take(event[1]))
+                topic = relay_topic_of(self.id)
+                client.subscribe_topic(topic, Arrivals(client, topic, landing.take).on_event)
             client.register_plugin(Once(self.id, client.id))
             from flightlog.engines.dask.observer import Observer
 

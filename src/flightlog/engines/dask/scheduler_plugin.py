@@ -16,6 +16,7 @@ from distributed.metrics import time
 
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.arguments import Arguments
+from flightlog.engines.dask.parcel_gate import ParcelGate, heard_topic
 from flightlog.store.liveness import this_host
 
 CAPACITY = 50_000
@@ -52,19 +53,21 @@ class SchedulerWatch(SchedulerPlugin):
         self._ring: deque[tuple[Any, ...]] = deque()
         self._capacity = self._limit = capacity
         self._dropped = 0
-        self.sent = self._files = 0
+        self.sent = 0
         self._acknowledged = 0
         self._mine: dict[Any, int] = {}
         """Attempts so far of every task that the scheduler knows; negative when it has ended."""
         self._seen: dict[str, float] = {}
         self._flushing: asyncio.Task[None] | None = None
         self._scheduler: Any = None
+        self._gate: ParcelGate | None = None
 
     # --- the life of the plugin
 
     async def start(self, scheduler: Any) -> None:
         """Begin: the workers that are there are the first news."""
         self._scheduler = scheduler
+        self._gate = ParcelGate(scheduler, self.parcels, lambda parcel: self._send(self.parcels, parcel))
         named = "stimulus_id" in inspect.signature(scheduler.update_graph).parameters
         self._put((m.ABILITIES, time(), named, this_host()))
         for address in list(scheduler.workers):
@@ -172,10 +175,10 @@ class SchedulerWatch(SchedulerPlugin):
         if topic == self.up:
             self._forget(topic)
             self._put((m.UP, time(), msg))
-        elif topic == self.parcels:
+        elif topic == heard_topic(self.parcels):
             self._forget(topic)
-            self._send(self.parcels, msg)
-            self._files += 1
+            if self._gate is not None:
+                self._gate.hear(int(msg))
         elif topic == self.heard:
             self._forget(topic)
             self._acknowledged = max(self._acknowledged, int(msg))
@@ -190,7 +193,7 @@ class SchedulerWatch(SchedulerPlugin):
         rest = []
         while self._ring:
             rest.append(self._parcel())
-        return self.sent, self._files, rest
+        return self.sent, self._gate.sent if self._gate is not None else 0, rest
 
     # --- how it is sent
 

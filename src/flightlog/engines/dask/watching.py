@@ -6,7 +6,7 @@ import asyncio
 import atexit
 import logging
 import os
-import weakref
+import threading
 from collections.abc import Awaitable, Generator, Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -24,12 +24,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flightlog")
 
+_lock = threading.Lock()
+
 
 class Watched:
     """A client that is being watched, until `close`, the end of a `with` block, of the client or of the program.
 
     `run` is the run that is recorded into: one of its own, or the one that was open when watching began, which goes
-    on afterwards. In a coroutine use `async with`, or `await` it before submitting.
+    on afterwards. In a coroutine use `async with`, or `await` it before submitting. Who watches a client that is watched
+    into the same run already shares that, and everything is recorded once, until the last of them is closed.
     """
 
     run: LiveRun
@@ -46,7 +49,7 @@ class Watched:
         self._observer: Observer | None = None
         self._ending: asyncio.Future[None] | None = None
         self._closed = False
-        self._hooked = "close"
+        self._watchers: Watchers | None = None
         found = current_run()
         if found is not None:
             self.run = found
@@ -55,9 +58,16 @@ class Watched:
             self.run = self._recording.__enter__()
         if isinstance(self.run, NoopRun):
             return
-        self._watch(client)
+        self._watchers = watchers = watchers_of(client)
+        shared = watchers.add(self)
+        if shared is not None:
+            self._observer = shared._observer
+        else:
+            self._observe(client)
+        self.run.on_end(lambda _status: self._end_observer())
+        atexit.register(self._at_exit)
 
-    def _watch(self, client: Any) -> None:
+    def _observe(self, client: Any) -> None:
         from flightlog.engines.dask.observer import Observer
 
         run = self.run
@@ -68,28 +78,6 @@ class Watched:
         self._observer = Observer(
             client, run.emit, emit_all=run.recorder.emit_all, place=place, sampled_host=sampled
         )
-        me = weakref.ref(self)
-        # An asynchronous client is closed by `_close`, also at the end of its `async with`.
-        self._hooked = "_close" if client.asynchronous else "close"
-        closing = getattr(client, self._hooked)
-
-        def close(*args: Any, **kwargs: Any) -> Any:
-            """As the client's own, after the last of what was watched has been recorded."""
-            watched = me()
-            if watched is not None:
-                watched.close()
-            return closing(*args, **kwargs)
-
-        async def close_later(*args: Any, **kwargs: Any) -> Any:
-            watched = me()
-            left = watched.close() if watched is not None else None
-            if left is not None:
-                await left
-            return await closing(*args, **kwargs)
-
-        setattr(client, self._hooked, close_later if client.asynchronous else close)
-        run.on_end(lambda _status: self._end_observer())
-        atexit.register(self._at_exit)
 
     def close(self) -> Awaitable[None] | None:
         """Watch no more, and end the run if it was made for this. Never raises; once.
@@ -102,9 +90,10 @@ class Watched:
         if self._closed:
             return None
         self._closed = True
-        self._client.__dict__.pop(self._hooked, None)
         atexit.unregister(self._at_exit)
-        left = self._observer.stop() if self._observer is not None else None
+        is_last = self._watchers is None or self._watchers.remove(self)
+        ends = is_last or self._recording is not None  # with our run it ends for the others, too
+        left = self._observer.stop() if self._observer is not None and ends else None
         if left is None:
             self._end_run(error)
             return None
@@ -156,6 +145,65 @@ class Watched:
         if self._observer is not None:
             yield from self._observer.installed().__await__()
         return self
+
+
+class Watchers:
+    """Who watches one client, each into a run; thread-safe. While there are any, they are closed before the client is."""
+
+    def __init__(self, client: Any) -> None:
+        self._all: list[Watched] = []
+        # An asynchronous client is closed by `_close`, also at the end of its `async with`.
+        self._name = "_close" if client.asynchronous else "close"
+        self._before = client.__dict__.get(self._name)
+        closing = getattr(client, self._name)
+
+        def close(*args: Any, **kwargs: Any) -> Any:
+            """As the client's own, after the last of what was watched has been recorded."""
+            for watched in list(self._all):
+                watched.close()
+            return closing(*args, **kwargs)
+
+        async def close_later(*args: Any, **kwargs: Any) -> Any:
+            for watched in list(self._all):
+                left = watched.close()
+                if left is not None:
+                    await left
+            return await closing(*args, **kwargs)
+
+        self._hook = close_later if client.asynchronous else close
+        setattr(client, self._name, self._hook)
+
+    def add(self, watched: Watched) -> Watched | None:
+        """One more; gives one that watches into the same run already, if there is one."""
+        with _lock:
+            shared = next((one for one in self._all if one.run is watched.run), None)
+            self._all.append(watched)
+            return shared
+
+    def remove(self, watched: Watched) -> bool:
+        """One less; whether nobody is left that watches into its run. The last leaves the client as it was."""
+        client = watched._client
+        with _lock:
+            if watched in self._all:
+                self._all.remove(watched)
+            if not self._all:
+                _watchers.pop(id(client), None)
+                if client.__dict__.get(self._name) is self._hook:
+                    if self._before is None:
+                        del client.__dict__[self._name]
+                    else:
+                        client.__dict__[self._name] = self._before
+            return all(one.run is not watched.run for one in self._all)
+
+
+_watchers: dict[int, Watchers] = {}
+"""By the client's `id`: those that watch keep it alive."""
+
+
+def watchers_of(client: Any) -> Watchers:
+    """Who watches a client."""
+    with _lock:
+        return _watchers.get(id(client)) or _watchers.setdefault(id(client), Watchers(client))
 
 
 def watch(

@@ -18,7 +18,9 @@ from typing import Any
 from distributed.diagnostics.plugin import WorkerPlugin
 
 from flightlog.engines.dask import messages as m
+from flightlog.engines.dask.parcel_gate import hand_over
 from flightlog.engines.dask.scheduler_plugin import topics
+from flightlog.events import UserEvent
 from flightlog.record.carrier import RUN
 from flightlog.record.failure import FailureText, describe
 from flightlog.record.joining import join
@@ -35,9 +37,8 @@ log = logging.getLogger("flightlog")
 BEAT_S = 0.25
 """A task that executes for longer than this is known to do so while it does."""
 SAMPLE_BEATS = 4
-HANDOVER_S = 30.0
 MAX_WAITING = 10_000
-"""Reports kept while the scheduler cannot be reached."""
+"""Reports kept while the scheduler cannot be reached; then the oldest are dropped, and counted."""
 
 
 class WorkerWatch(WorkerPlugin):
@@ -55,7 +56,8 @@ class WorkerWatch(WorkerPlugin):
         self._execute: Any = None
         self._wrapper: Any = None
         self._beating: asyncio.Task[None] | None = None
-        self._waiting: deque[m.Message] = deque(maxlen=MAX_WAITING)
+        self._waiting: deque[m.Message] = deque()
+        self._dropped = 0
         self._said: set[int] = set()
         self._last_transfer: object = None
         self._samplers: Sequence[Sampler] | None = None
@@ -94,8 +96,21 @@ class WorkerWatch(WorkerPlugin):
             self._beat()
         except Exception:
             log.debug("the last beat of the watch on this worker failed", exc_info=True)
+        self._say_what_is_lost(run)
         if run is not None and not run.owned:
             await asyncio.to_thread(self._leave, run)
+
+    def _say_what_is_lost(self, run: LiveRun | None) -> None:
+        """The scheduler was not to be reached to the last: what it was to be told is counted in the run itself."""
+        lost = self._dropped + len(self._waiting)
+        if not lost:
+            return
+        self._waiting.clear()
+        self._dropped = 0
+        if run is None or run.recorder.closed:
+            log.warning("%d reports of this worker did not reach the Dask scheduler", lost)
+            return
+        run.emit(UserEvent(name="dask.dropped", fields={"messages": lost, "worker": self._worker.address}))
 
     # --- inside tasks
 
@@ -119,12 +134,8 @@ class WorkerWatch(WorkerPlugin):
             log.warning("a run could not be left in good order: %r", error)
 
     def _send_home(self, parcel: bytes) -> None:
-        """Hand a parcel to the scheduler, which passes it on; waits until it has it. Never on the event loop."""
-        worker, topic = self._worker, topics(self.name)[3]
-        sending = asyncio.run_coroutine_threadsafe(
-            worker.scheduler.log_event(topic=topic, msg=parcel), worker.loop.asyncio_loop
-        )
-        sending.result(HANDOVER_S)
+        """Hand a parcel to the scheduler, which passes it on; waits until it did. Never on the event loop."""
+        hand_over(self._worker, topics(self.name)[3], parcel)
 
     def _wrapped(self, execute: Any) -> Any:
         async def watched(key: Any, *, stimulus_id: str) -> Any:
@@ -163,7 +174,8 @@ class WorkerWatch(WorkerPlugin):
                 self._beat()
                 beats += 1
                 if beats % SAMPLE_BEATS == 0 and self._sampled_host != this_host():
-                    await asyncio.to_thread(self._sample)
+                    for sample in await asyncio.to_thread(self._sample):
+                        self._say(sample)
             except Exception:
                 log.debug("a beat of the watch on this worker failed", exc_info=True)
             await asyncio.sleep(BEAT_S)
@@ -198,7 +210,7 @@ class WorkerWatch(WorkerPlugin):
             self._last_transfer = found[0]
         return found[::-1]
 
-    def _sample(self) -> None:
+    def _sample(self) -> list[m.Message]:
         """Measure the machine and its GPUs; several workers of a host may, and the observer takes one's word."""
         if self._samplers is None:
             from flightlog.samplers.gpu import GpuSampler
@@ -208,14 +220,19 @@ class WorkerWatch(WorkerPlugin):
         import msgspec
 
         host, now = this_host(), self._now()
-        for sampler in self._samplers:
-            for sample in sampler.sample():
-                self._say([m.NODE, now, host, self._worker.address, msgspec.json.encode(sample)])
+        return [
+            [m.NODE, now, host, self._worker.address, msgspec.json.encode(sample)]
+            for sampler in self._samplers
+            for sample in sampler.sample()
+        ]
 
     def _now(self) -> float:
         return time.time() + float(self._worker.scheduler_delay)
 
     def _say(self, message: m.Message) -> None:
+        if len(self._waiting) >= MAX_WAITING:
+            self._waiting.popleft()
+            self._dropped += 1
         self._waiting.append(message)
 
     def _flush(self) -> None:
@@ -223,8 +240,12 @@ class WorkerWatch(WorkerPlugin):
         stream = getattr(self._worker, "batched_stream", None)
         if not self._waiting or stream is None or stream.comm is None or stream.comm.closed():
             return
-        messages = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        messages = list(self._waiting)
+        if self._dropped:
+            messages.insert(0, [m.DROPPED, self._now(), self._dropped, self._worker.address])
         self._worker.log_event(topics(self.name)[0], m.encode(messages))
+        self._waiting.clear()
+        self._dropped = 0
 
 
 def _is_of_dask(filename: str) -> bool:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from flightlog.engines import pickling
 from flightlog.engines.execute import Started, execute
-from flightlog.engines.program import add_paths, dumps_by, with_main
+from flightlog.engines.program import add_paths, with_main
 from flightlog.engines.stay import Stay
 from flightlog.engines.wire import Frame, Frames, frame
 from flightlog.engines.worker import READY, STOP, decode_order, encode_outcome, encode_started
@@ -20,7 +22,7 @@ from flightlog.store.liveness import this_host
 
 PARCEL, GONE = b"P", b"G"
 
-dumps = dumps_by("cloudpickle")
+dumps = partial(pickling.dumps, main_is_there=True)
 """Pickles calls for workers, and results for the program."""
 
 

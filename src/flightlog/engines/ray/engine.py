@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from flightlog.engines.contract import Reports, Resources, Work, WorkerView
 from flightlog.engines.main_module import refuse_while_main_is_imported
+from flightlog.engines.ray.reach import check_form
 from flightlog.engines.ray.requests import RayOptionsOf
 from flightlog.errors import MissingExtra, UsageError
 
@@ -66,11 +67,8 @@ class RayEngine:
             raise MissingExtra(
                 f"the provider 'ray' needs Ray, which cannot be imported here ({error}): pip install 'flightlog[ray]'"
             ) from error
-        if address is not None and address.startswith("ray://"):
-            raise UsageError(
-                f"the address {address!r} is that of Ray's client server, through which workers cannot be followed: "
-                "start the program on a node of the cluster, with `address: auto`"
-            )
+        if address is not None:
+            check_form(address)
         _check(max_workers=max_workers, num_cpus=num_cpus)
         given = {"num_cpus": num_cpus, "num_gpus": num_gpus, "object_store_memory": object_store_memory_bytes}
         if address is not None and any(value is not None for value in given.values()):
@@ -154,6 +152,7 @@ class RayEngine:
 
     def _connect(self) -> None:
         from flightlog.engines.ray.quiet import Hush, no_notices
+        from flightlog.engines.ray.reach import check_answer
 
         options: dict[str, Any] = {
             "namespace": self._namespace,
@@ -163,6 +162,7 @@ class RayEngine:
         if self._address is None:
             options |= {"address": "local", **self._started_with}
         else:
+            check_answer(self._address)
             options["address"] = self._address
         hush = Hush()
         try:
@@ -179,7 +179,7 @@ class RayEngine:
                 if self._address is None
                 else f"no Ray answers at {self._address}"
             )
-            raise UsageError(f"{what}: {error}") from error
+            raise UsageError(f"{what}: {error}") from None  # it says all that Ray says
         self._connection = hush
 
     def _at_exit(self) -> None:

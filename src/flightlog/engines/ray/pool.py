@@ -18,6 +18,7 @@ from flightlog.engines.kin import descendants, end_all
 from flightlog.engines.ledger import Attempt, Ledger
 from flightlog.engines.ray.errors import refusal, words_of
 from flightlog.engines.ray.home import RayHome
+from flightlog.engines.ray.nodes import Nodes
 from flightlog.engines.ray.requests import RayOptionsOf
 from flightlog.engines.ray.worker import Began, decode_done, encode_order, run_attempt
 from flightlog.engines.ray.workers import RayWorker, RayWorkers
@@ -30,6 +31,8 @@ LEAST_AHEAD = 64
 """Attempts that Ray is handed at least: it can plan ahead, and a cluster that grows sees why it should."""
 REVIEW_S = 5.0
 """How often to ask Ray which nodes there are, and after workers that cannot be watched from here."""
+GONE_S = 20.0
+"""A cluster whose head nobody could reach for so long is gone; Ray itself ends the whole program after 60."""
 LOOK_S, LOOKS = 0.02, 100
 """How often, and how many times, to ask the kernel how a process ended that is over."""
 FORCE_S = 10.0
@@ -66,6 +69,7 @@ class RayPool:
         self._timers: dict[int, asyncio.TimerHandle] = {}
         self._ahead = max_workers or LEAST_AHEAD
         self._workers = RayWorkers(ray)
+        self._nodes = Nodes(ray, lambda nodes: self._soon(partial(self._see, nodes)))
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._run, name="flightlog-engine", daemon=True)
         self._notified = False
@@ -127,7 +131,7 @@ class RayPool:
             loop.run_forever()
         except BaseException as error:  # nobody may wait for ever for an end that is never told
             log.exception("the engine failed; its tasks are lost")
-            self._abandon(f"the engine failed: {type(error).__name__}: {error}")
+            self._lose_all(f"the engine failed: {type(error).__name__}: {error}")
         finally:
             self._home.close()
             for worker in self._workers:
@@ -327,24 +331,34 @@ class RayPool:
     # --- now and then
 
     def _review(self) -> None:
-        """See how large the cluster is, and who has gone unseen."""
-        try:
-            nodes = [node for node in self._ray.nodes() if node["Alive"]]
-            if len(nodes) > 1:
-                self._home.reach_far()
-            if self._max_workers is None:
-                cpus = sum(node["Resources"].get("CPU", 0.0) for node in nodes)
-                self._ahead = max(LEAST_AHEAD, int(2 * cpus))
-            self._warn_of_unmet([node["Resources"] for node in nodes])
-        except Exception as error:  # noqa: BLE001 - a cluster that does not answer now may answer later
-            log.debug("Ray did not say which nodes there are: %s", error)
+        """Ask how large the cluster is, and see whether it is there at all."""
+        if self._nodes.missing_s() > GONE_S:
+            self._lose_all(f"nobody has listened where Ray's head was for {GONE_S:g} s: the cluster is gone")
+        self._nodes.ask()
+        self._loop.call_later(REVIEW_S, self._review)
+
+    def _see(self, nodes: list[dict[str, Any]]) -> None:
+        """How large the cluster is, and who has gone unseen."""
+        if len(nodes) > 1:
+            self._home.reach_far()
+        if self._max_workers is None:
+            cpus = sum(node["Resources"].get("CPU", 0.0) for node in nodes)
+            self._ahead = max(LEAST_AHEAD, int(2 * cpus))
+        self._warn_of_unmet([node["Resources"] for node in nodes])
         for worker in self._workers:
             if worker.watched is None and not worker.running:
                 told = self._workers.told(worker.ray_worker)
                 if told is not None and not told.alive:
                     worker.over = True
                     self._bury(worker)
-        self._loop.call_later(REVIEW_S, self._review)
+
+    def _lose_all(self, reason: str) -> None:
+        """Tell the ends that Ray will not tell any more, of what it has and of what comes."""
+        self._ledger.shut("lost", reason)
+        for attempt in list(self._held.values()):
+            self._lose(attempt, Death(reason), self._let_go(attempt))
+        if self._closing:
+            self._finish_if_over()
 
     def _warn_of_unmet(self, nodes: list[dict[str, float]]) -> None:
         """Say, once, what tasks wait for that no node has: Ray waits for ever, and says it nowhere else."""
@@ -384,8 +398,3 @@ class RayPool:
                 WorkerRemoved(reason=reason, uptime_s=worker.uptime_s(self._began_at), **worker.facts)
             )
         self._loop.stop()
-
-    def _abandon(self, reason: str) -> None:
-        self._ledger.shut("lost", reason)
-        for attempt in list(self._held.values()):
-            self._ledger.end(attempt, self._ledger.cut_short(attempt, "lost", reason))

@@ -7,15 +7,17 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from flightlog.engines import pickling
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.door import Knocker
 from flightlog.engines.execute import Started, execute
-from flightlog.engines.program import dumps_by, with_main
+from flightlog.engines.program import with_main
 from flightlog.engines.stay import Stay
 from flightlog.engines.worker_sampling import SampledFrom
 from flightlog.record.task import lane_name
@@ -74,7 +76,7 @@ _decode_surroundings = msgspec.msgpack.Decoder(Surroundings).decode
 decode_began: Callable[[bytes], Began] = msgspec.msgpack.Decoder(Began).decode
 _decode_done = msgspec.msgpack.Decoder(Done).decode
 
-dumps = dumps_by("ray.cloudpickle")
+dumps = partial(pickling.dumps, cloudpickle="ray.cloudpickle", main_is_there=True)
 """Pickles calls for workers, and results for the program."""
 
 _ways: dict[bytes, Way] = {}
