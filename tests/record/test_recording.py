@@ -94,7 +94,9 @@ def test_run_json_tells_who_what_and_when(recorded):
 )
 def test_each_way_to_exit_ends_in_the_right_status_and_changes_nothing(tmp_path, body, status, code):
     process = script(
-        tmp_path, f"with flightlog.record('x'):\n    with flightlog.span('s'):\n        pass\n    {body}\n"
+        tmp_path,
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)  # also where the tests were started by nohup\n"
+        f"with flightlog.record('x'):\n    with flightlog.span('s'):\n        pass\n    {body}\n",
     )
     returncode, _, run = ended(tmp_path, process)
     assert (run.status, returncode) == (status, code)
