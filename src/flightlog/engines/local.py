@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import atexit
 import os
-import threading
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from flightlog.engines.contract import Reports, Work, WorkerView
+from flightlog.engines.contract import Reports
 from flightlog.engines.main_module import refuse_main_without_a_file, refuse_while_main_is_imported
+from flightlog.engines.pooled import PooledEngine
 from flightlog.errors import UsageError
 from flightlog.samplers.cgroup import cgroup_limits
 
@@ -20,7 +18,7 @@ if TYPE_CHECKING:
 START_METHODS = ("spawn", "forkserver", "fork")
 
 
-class LocalEngine:
+class LocalEngine(PooledEngine):
     """Runs attempts on this machine; the contract of `Engine`, and thread-safe as that says.
 
     `max_workers` is how many workers there are at most (default: usable CPUs over `threads_per_worker`); they are
@@ -62,49 +60,18 @@ class LocalEngine:
             from flightlog.engines.threads import ThreadPool
 
             self._pool = ThreadPool(max_workers * threads)
-        self._pid: int | None = None
-        self._lock = threading.Lock()
+        super().__init__()
 
     def start(self, run_path: str | None, reports: Reports) -> None:
         """Begin; workers are launched when there is work."""
-        with self._lock:
-            if self._pid is not None:
-                raise UsageError("the engine has been started already")
-            self._pid = os.getpid()
+        self._begin()
         if self._processes:
             refuse_while_main_is_imported("an engine")
             if self._start_method != "fork":
                 refuse_main_without_a_file()
         self._pool.start(run_path, reports)
         # After multiprocessing has registered its own, which would wait for workers that nobody has told to end.
-        atexit.register(self._at_exit)
-
-    def submit(self, work: Work) -> None:
-        """Take an attempt; its end will be reported, in whatever thread it comes about."""
-        if self._pid is None:
-            raise UsageError("the engine has not been started")
-        self._pool.submit(work)
-
-    def cancel(self, task_id: str, reason: str) -> bool:
-        """Give an attempt up; whether it will be reported as cancelled."""
-        return self._pid is not None and self._pool.cancel(task_id, reason)
-
-    def workers(self) -> Sequence[WorkerView]:
-        """The workers there are."""
-        return self._pool.workers()
-
-    def close(self, timeout_s: float = 10.0) -> None:
-        """End all workers; what still runs after so many seconds is ended, or written off, and reported as cancelled.
-
-        May be called twice. In a forked child it does nothing: the workers are its parent's.
-        """
-        if self._pid != os.getpid():
-            return
-        self._pool.close(timeout_s)
-        atexit.unregister(self._at_exit)
-
-    def _at_exit(self) -> None:
-        self.close(timeout_s=0.0)
+        self._close_at_exit()
 
 
 def usable_cpus() -> int:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import sys
-import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain, islice, zip_longest
 from typing import Any, Literal
 
-from flightlog.engines.contract import Reports, Work, WorkerView
+from flightlog.engines.contract import Reports
 from flightlog.engines.main_module import refuse_while_main_is_imported
+from flightlog.engines.pooled import PooledEngine
 from flightlog.errors import MissingExtra, UsageError
 
 INSIDE = "DRAGON_MY_PUID"
 """The variable that Dragon sets in every process it runs."""
 
 
-class DragonEngine:
+class DragonEngine(PooledEngine):
     """Runs attempts in processes of the Dragon runtime; the contract of `Engine`, and thread-safe as that says.
 
     The program must have been started by Dragon: `dragon prog.py`, or `dragon -s prog.py` on one machine. Dragon runs
@@ -56,51 +55,23 @@ class DragonEngine:
         self._nodes, self._max_workers = nodes, max_workers
         self._per_node, self._policy = processes_per_node, policy
         self._grace_s = kill_grace_s
-        self._pid: int | None = None
-        self._lock = threading.Lock()
+        super().__init__()
 
     def start(self, run_path: str | None, reports: Reports) -> None:
         """Begin; workers are launched when there is work."""
         from flightlog.engines.dragon.pool import DragonPool
 
-        with self._lock:
-            if self._pid is not None:
-                raise UsageError("the engine has been started already")
-            self._pid = os.getpid()
+        self._begin()
         refuse_while_main_is_imported("an engine")
         self._pool = DragonPool(self._slots(), self._grace_s)
         self._pool.start(run_path, reports)
-        atexit.register(self._at_exit)
-
-    def submit(self, work: Work) -> None:
-        """Take an attempt; its end will be reported, in whatever thread it comes about."""
-        if self._pid is None:
-            raise UsageError("the engine has not been started")
-        self._pool.submit(work)
+        self._close_at_exit()
 
     def dumps(self, value: Any) -> bytes:
         """The value as a pickle for workers, which do not import the program."""
         from flightlog.engines.dragon.worker import dumps
 
         return dumps(value)
-
-    def cancel(self, task_id: str, reason: str) -> bool:
-        """Give an attempt up; whether it will be reported as cancelled."""
-        return self._pid is not None and self._pool.cancel(task_id, reason)
-
-    def workers(self) -> Sequence[WorkerView]:
-        """The workers there are."""
-        return self._pool.workers() if self._pid is not None else ()
-
-    def close(self, timeout_s: float = 10.0) -> None:
-        """End all workers; what still runs after so many seconds is ended, and reported as cancelled.
-
-        May be called twice. In a forked child it does nothing: the workers are its parent's.
-        """
-        if self._pid != os.getpid():
-            return
-        self._pool.close(timeout_s)
-        atexit.unregister(self._at_exit)
 
     def _slots(self) -> list[int]:
         """The node of each worker that there may be."""
@@ -111,9 +82,6 @@ class DragonEngine:
             raise UsageError(f"nodes is {self._nodes}, and Dragon runs on {len(there)}")
         sizes = {node: self._per_node or int(Node(node).num_cpus) for node in there[: self._nodes]}
         return place_workers(sizes, self._policy, self._max_workers)
-
-    def _at_exit(self) -> None:
-        self.close(timeout_s=0.0)
 
 
 def place_workers(

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from flightlog.engines.contract import Reports, Resources, Work, WorkerView
+from flightlog.engines.contract import Reports, Resources
 from flightlog.engines.main_module import refuse_while_main_is_imported
+from flightlog.engines.pooled import PooledEngine
 from flightlog.engines.ray.reach import check_form
 from flightlog.engines.ray.requests import RayOptionsOf
 from flightlog.errors import MissingExtra, UsageError
@@ -25,7 +25,7 @@ LEAST_STORE_BYTES = 80 << 20
 NO_REPORTS_HOME = {"RAY_USAGE_STATS_ENABLED": "0"}
 
 
-class RayEngine:
+class RayEngine(PooledEngine):
     """Runs attempts as tasks of Ray, scheduled by Ray; the contract of `Engine`, and thread-safe as that says.
 
     `address` is that of a running cluster, or `auto`; without it the Ray that this process is connected to already is
@@ -92,8 +92,7 @@ class RayEngine:
         if environment:
             options["runtime_env"] = environment
         self._options = RayOptionsOf(options, components or {})
-        self._pid: int | None = None
-        self._lock = threading.Lock()
+        super().__init__()
         self._connection: Hush | None = None
         """There while a connection is that this engine has made."""
 
@@ -101,10 +100,7 @@ class RayEngine:
         """Connect to Ray, or start it; seconds where it is started."""
         from flightlog.engines.ray.pool import RayPool
 
-        with self._lock:
-            if self._pid is not None:
-                raise UsageError("the engine has been started already")
-            self._pid = os.getpid()
+        self._begin()
         refuse_while_main_is_imported("an engine")
         began = time.time()
         if not self._ray.is_initialized():
@@ -113,13 +109,7 @@ class RayEngine:
             self._ray, self._max_workers, self._options, self._grace_s, began, self._address is not None
         )
         self._pool.start(run_path, reports)
-        atexit.register(self._at_exit)
-
-    def submit(self, work: Work) -> None:
-        """Take an attempt; its end will be reported, in whatever thread it comes about."""
-        if self._pid is None:
-            raise UsageError("the engine has not been started")
-        self._pool.submit(work)
+        self._close_at_exit()
 
     def dumps(self, value: Any) -> bytes:
         """The value as a pickle for workers, which do not import the program."""
@@ -127,23 +117,8 @@ class RayEngine:
 
         return dumps(value)
 
-    def cancel(self, task_id: str, reason: str) -> bool:
-        """Give an attempt up, also one that runs; whether it will be reported as cancelled."""
-        return self._pid is not None and self._pool.cancel(task_id, reason)
-
-    def workers(self) -> Sequence[WorkerView]:
-        """The processes of Ray's that have executed attempts and are there."""
-        return self._pool.workers() if self._pid is not None else ()
-
-    def close(self, timeout_s: float = 10.0) -> None:
-        """End all attempts, after so many seconds by force; Ray itself too, if it was started here.
-
-        May be called twice. In a forked child it does nothing: the connection is its parent's.
-        """
-        if self._pid != os.getpid():
-            return
-        self._pool.close(timeout_s)
-        atexit.unregister(self._at_exit)
+    def _closed(self) -> None:
+        """End Ray itself, if it was started here."""
         with self._lock:
             connection, self._connection = self._connection, None
         if connection is not None:
@@ -181,9 +156,6 @@ class RayEngine:
             )
             raise UsageError(f"{what}: {error}") from None  # it says all that Ray says
         self._connection = hush
-
-    def _at_exit(self) -> None:
-        self.close(timeout_s=0.0)
 
 
 @contextmanager
