@@ -16,6 +16,9 @@ from flightlog.version import __version__
 
 if TYPE_CHECKING:
     from flightlog.analyze.compare import compare
+    from flightlog.analyze.diagnosis.diagnose import diagnose
+    from flightlog.analyze.diagnosis.text import diagnose_text
+    from flightlog.analyze.prediction.predict import predict
     from flightlog.analyze.trends import trends
     from flightlog.engines.dask.watching import watch
     from flightlog.record.collector import Collector
@@ -30,7 +33,10 @@ _LAZY = {
     "Session": "flightlog.session.session",
     "cacheable": "flightlog.session.cache",
     "compare": "flightlog.analyze.compare",
+    "diagnose": "flightlog.analyze.diagnosis.diagnose",
+    "diagnose_text": "flightlog.analyze.diagnosis.text",
     "open_run": "flightlog.store.run",
+    "predict": "flightlog.analyze.prediction.predict",
     "track_device_memory": "flightlog.record.device_memory",
     "trends": "flightlog.analyze.trends",
     "watch": "flightlog.engines.dask.watching",
@@ -48,7 +54,10 @@ __all__ = [
     "current_run",
     "current_span",
     "define_event",
+    "diagnose",
+    "diagnose_text",
     "open_run",
+    "predict",
     "record",
     "span",
     "track_device_memory",

@@ -21,6 +21,8 @@ DOCUMENTED: dict[str, str] = {
     "FLIGHTLOG_RUNS_DIR_REMOTE": "Address for copies of runs, such as `s3://bucket/runs`; read, and not used yet.",
     "FLIGHTLOG_CACHE_DIR": "Folder of kept results; the manifest's `local_cache`, or else `.flightlog/cache`, if unset.",
     "FLIGHTLOG_TARGET": "Target of the manifest to run on, where no argument names one.",
+    "FLIGHTLOG_OVERLAY": "Overlay that is laid over the manifest last: one of its own by name, or a file.",
+    "FLIGHTLOG_PRICES": "File of a price table, in place of the manifest's and of the one that ships.",
     "FLIGHTLOG_DEVICE_MEMORY": "Whether processes that record track their framework's device memory: 1, torch, jax, "
     "tensorflow, or 0; off if unset.",
     "FLIGHTLOG_DEVICE_MEMORY_INTERVAL": "Seconds between two samples of device memory; 0.1 if unset.",
@@ -46,6 +48,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     """As `runs_dir`; None where nothing is said."""
     target: str | None = None
     """The target of a manifest, blanks around it taken off; whether there is one of that name shows later."""
+    overlay: str | None = None
+    """The name or the file of an overlay, blanks around it taken off; whether there is one shows later."""
+    prices: Path | None = None
+    """As `runs_dir`; the price table, None where nothing is said."""
     device_memory: str | None = None
     """The framework whose device memory is tracked, `auto` for whichever is imported; None for no tracking."""
     device_memory_interval_s: float = 0.1
@@ -70,6 +76,8 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
         remote=_text(environ, "FLIGHTLOG_RUNS_DIR_REMOTE"),
         cache_dir=_folder(environ, "FLIGHTLOG_CACHE_DIR", "it counts as unset", problems),
         target=(_text(environ, "FLIGHTLOG_TARGET") or "").strip() or None,
+        overlay=(_text(environ, "FLIGHTLOG_OVERLAY") or "").strip() or None,
+        prices=_folder(environ, "FLIGHTLOG_PRICES", "it counts as unset", problems),
         device_memory=_framework(environ, problems),
         device_memory_interval_s=_seconds(environ, "FLIGHTLOG_DEVICE_MEMORY_INTERVAL", 0.1, problems),
         run=_run(environ, problems),

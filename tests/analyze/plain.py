@@ -69,7 +69,7 @@ def attempts(path: Path) -> list[dict[str, Any]]:
         some = next(iter(one["lines"].values()))
         one |= {
             "task": some["task"], "task_id": task_id, "attempt": attempt, "component": some.get("component"),
-            "needs": (submitted or {}).get("depends_on", []), "began": None, "stopped": None,
+            "needs": (submitted or {}).get("depends_on", []), "began": None, "stopped": None, "retried": retry is not None,
             "submitted": ns(submitted["timestamp"]) if submitted else None,
             "worker": (end or {}).get("worker") or (start or {}).get("worker"),
             "span_id": (end or start or some).get("span_id"),
@@ -164,7 +164,9 @@ def shares(path: Path) -> dict[str, dict[str, int]]:
     cuts |= {moment for since, to, _ in waiting for moment in (since, to)}
     found = {}
     for name, life in everyone.items():
-        parts = dict.fromkeys(("run", "unfinished", "failed", "scheduler", "startup", "behind", "alone"), 0)
+        parts = dict.fromkeys(
+            ("run", "unfinished", "retried", "failed", "scheduler", "startup", "behind", "alone"), 0
+        )
         if life["up"] is not None:
             since, to = life["up"]
             mine = [one for one in held if one["worker"] == name]
@@ -172,13 +174,15 @@ def shares(path: Path) -> dict[str, dict[str, int]]:
                 (one["began"] for one in mine if one["stopped"] > since and one["began"] < to), default=to
             )
             for a, b in pairwise(sorted({since, to, *(cut for cut in cuts if since < cut < to)})):
-                states = {one["state"] for one in mine if one["began"] <= a and b <= one["stopped"]}
+                at_it = [one for one in mine if one["began"] <= a and b <= one["stopped"]]
+                states = {one["state"] for one in at_it}
                 queued = any(
                     s <= a and b <= e and (c is None or life["component"] in {None, c}) for s, e, c in waiting
                 )
                 busy = any(one["began"] <= a and b <= one["stopped"] for one in held)
                 part = (
                     "run" if "completed" in states else "unfinished" if "running" in states
+                    else "retried" if any(one["retried"] for one in at_it)
                     else "failed" if states else "startup" if not life["ready"] and b <= first
                     else "scheduler" if queued else "behind" if busy else "alone"
                 )  # fmt: skip

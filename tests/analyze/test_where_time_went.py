@@ -72,12 +72,14 @@ def check_shares(report: Report, path: Path) -> None:
         split = report.time.by_worker[name]
         found = {part: nanoseconds(getattr(split, f"{part}_s")) for part in PARTS}
         assert found == {
-            "run": parts["run"], "unfinished": parts["unfinished"], "failed": parts["failed"], "transfer": 0,
+            "run": parts["run"], "unfinished": parts["unfinished"],
+            "failed": parts["failed"] + parts["retried"], "transfer": 0,
             "scheduler": parts["scheduler"], "startup": parts["startup"], "idle": parts["behind"] + parts["alone"],
         }  # fmt: skip
         assert (nanoseconds(split.idle_behind_s), nanoseconds(split.idle_alone_s)) == (
             parts["behind"], parts["alone"],
         )  # fmt: skip
+        assert nanoseconds(split.retried_s) == parts["retried"]
         assert sum(found.values()) == nanoseconds(split.total_s)
     whole = report.time.whole
     assert sum(nanoseconds(getattr(whole, f"{part}_s")) for part in PARTS) == nanoseconds(whole.total_s)

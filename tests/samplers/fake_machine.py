@@ -41,6 +41,17 @@ def write_node(
     write(proc / "net" / "dev", "Inter-|   Receive  |  Transmit\n face |bytes packets\n" + net)
 
 
+def write_energy(
+    sys: Path, zone: str, name: str, microjoules: int, range_uj: int | None = 262_143_328_850
+) -> None:
+    """An energy counter under a fake `/sys`."""
+    folder = sys / "class" / "powercap" / zone
+    write(folder / "name", f"{name}\n")
+    write(folder / "energy_uj", f"{microjoules}\n")
+    if range_uj is not None:
+        write(folder / "max_energy_range_uj", f"{range_uj}\n")
+
+
 def disk(name: str, read_sectors: int, written_sectors: int) -> str:
     return f"   8       0 {name} 10 2 {read_sectors} 3 4 5 {written_sectors} 6 0 7 8 0 0 0 0 0 0\n"
 

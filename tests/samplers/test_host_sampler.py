@@ -11,7 +11,7 @@ from flightlog.samplers.host import HostSampler
 
 def test_the_first_sample_has_levels_but_no_rates(tmp_path: Path) -> None:
     write_node(tmp_path, disks=disk("sda", 10, 20), net=interface("eth0", 1, 2))
-    assert HostSampler(tmp_path, FakeClock(), "node-1").sample() == [
+    assert HostSampler(tmp_path, FakeClock(), "node-1", tmp_path).sample() == [
         ResourceSample(
             scope="node",
             host="node-1",
@@ -28,7 +28,7 @@ def test_the_first_sample_has_levels_but_no_rates(tmp_path: Path) -> None:
 def test_the_second_sample_has_exact_rates(tmp_path: Path) -> None:
     clock = FakeClock()
     write_node(tmp_path, disks=disk("sda", 100, 200), net=interface("eth0", 1000, 2000))
-    sampler = HostSampler(tmp_path, clock, "node-1")
+    sampler = HostSampler(tmp_path, clock, "node-1", tmp_path)
     sampler.sample()
     clock.now += 2.0
     # 200 ticks later: 90 user, 20 system and 10 stolen are busy; 60 idle and 20 waiting for I/O are not.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from fake_machine import FakeClock, write, write_cgroup, write_node, write_process
+from fake_machine import FakeClock, write, write_cgroup, write_energy, write_node, write_process
 from fake_nvml import FakeNvml
 
 from flightlog.events import ResourceSample
@@ -27,7 +27,7 @@ def _finding(machine: Path) -> Callable[[], DriverFound]:
 
 Make = Callable[[Path, FakeClock], Sampler]
 SAMPLERS: dict[str, Make] = {
-    "host": lambda machine, clock: HostSampler(machine / "proc", clock),
+    "host": lambda machine, clock: HostSampler(machine / "proc", clock, sys=machine / "sys"),
     "process": lambda machine, clock: ProcessSampler(100, proc=machine / "proc", clock=clock),
     "cgroup": lambda machine, clock: CgroupSampler(machine / "cgroup", machine / "proc", clock),
     "gpu": lambda machine, clock: GpuSampler(
@@ -44,6 +44,7 @@ def _build(machine: Path) -> None:
     write_node(machine / "proc")
     write_process(machine / "proc", 100, cpu=5, children="101 ", peak_kib=1)
     write_process(machine / "proc", 101, 100, cpu=5)
+    write_energy(machine / "sys", "intel-rapl:0", "package-0", 5_000_000)
     write(machine / "proc" / "driver" / "nvidia" / "version", "NVRM\n")
     write(machine / "proc" / "self" / "cgroup", "0::/\n")
     write_cgroup(machine / "cgroup", memory_current="1\n", cpu_stat="usage_usec 5\n")

@@ -23,7 +23,9 @@ VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 def test_the_schema_is_one() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["required"] == ["version", "project"]
-    assert list(SCHEMA["properties"]) == ["version", "project", "targets", "components", "tasks", "overlays"]
+    assert list(SCHEMA["properties"]) == [
+        "version", "project", "targets", "components", "tasks", "cost", "overlays",
+    ]  # fmt: skip
 
 
 def test_a_whole_manifest_is_valid() -> None:

@@ -117,7 +117,7 @@ def test_workers_cost_what_the_rates_of_the_target_say(tmp_path):
     rates = "    cost:\n      currency: EUR\n      per_worker_hour: 3600\n"
     with session_in(tmp_path, where=PROCESSES + rates) as session:
         session.client.submit(work.add, 1).result()
-    [cost] = events_of(session, "cost", CostEstimate)
+    *_, cost = events_of(session, "cost", CostEstimate)
     assert (cost.item, cost.currency, cost.rate, cost.quantity_unit) == (
         "workers",
         "EUR",

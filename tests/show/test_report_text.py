@@ -147,7 +147,7 @@ Workers: none known
 
 Cache: no lookups
 
-Estimated Cost: unknown
+Estimated Cost: unknown: no rate was given
 
 Recording:
   Completeness:  complete: 0 of 0 lines
@@ -234,7 +234,7 @@ Workers:
 
 Cache: no lookups
 
-Estimated Cost: unknown
+Estimated Cost: unknown: no rate was given
 
 Where the time went: 10.0 worker-seconds of 2 workers
   Part           Share  Time

@@ -81,7 +81,7 @@ def compare_groups(before: RunGroup, after: RunGroup) -> Comparison:
         names = _names(connection)
         figures = reading.result()
     old, new = ([figures[run.run_id] for run in side] for side in sides)
-    currencies = {run.currency for run in (*old, *new) if run.cost is not None}
+    currencies = _currencies(old, new)
     one_currency = len(currencies) == 1
     return Comparison(
         before=_side(before),
@@ -340,9 +340,14 @@ def _notes(
     projects = sorted({run.info.project for run in (*before.runs, *after.runs)})
     if len(projects) > 1:
         notes.append(f"the runs are of different projects: {', '.join(projects)}")
-    if len({run.currency for run in (*old, *new) if run.cost is not None}) > 1:
+    if len(_currencies(old, new)) > 1:
         notes.append("costs are in different currencies and are not compared")
     return notes
+
+
+def _currencies(old: Sequence[RunFigures], new: Sequence[RunFigures]) -> set[str]:
+    """The currencies of what runs cost; one that cost nothing is in any."""
+    return {run.currency for run in (*old, *new) if run.cost is not None and run.currency is not None}
 
 
 def _lost(run: Run) -> int:

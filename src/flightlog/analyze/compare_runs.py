@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from flightlog.analyze.cost import CostTally
+from flightlog.analyze.cost_used import run_cost
 from flightlog.analyze.held import hold
 from flightlog.analyze.moments import SECOND, moment
 from flightlog.analyze.shares import TRANSFER, Shares, shares
@@ -169,11 +169,7 @@ def read_figures(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> 
         *numbers, cpu_s, peak, read, written = counts.get(run.run_id, (0, 0, 0, 0, 0, None, None, None, None))
         tree = sampled.get(run.run_id, (None, None, None, None))
         hits, misses, saved = lookups.get(run.run_id, (0, 0, None))
-        costs = CostTally()
-        for event in run.events("cost"):
-            if isinstance(event, Event):
-                costs.add(event)
-        cost = costs.summary()
+        cost = run_cost(run)
         found[run.run_id] = RunFigures(
             wall_s=walls[run.run_id],
             time=time,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flightlog.analyze.cost import CostTally
-from flightlog.events import Event
+from flightlog.analyze.cost_used import run_cost
 from flightlog.store.figures import Figures, TaskFigures
 from flightlog.store.run import Run
 from flightlog.store.tables import open_tables
@@ -35,11 +34,8 @@ _MEMORY = "SELECT max(greatest(rss_bytes, peak_rss_bytes)) FROM resources WHERE 
 def figures_of_events(path: Path) -> Figures | None:
     """The figures that the summary of this run would hold; None where its files cannot be read."""
     run = Run(path)
-    cost = CostTally()
     try:
-        for event in run.events("cost"):
-            if isinstance(event, Event):
-                cost.add(event)
+        spent = run_cost(run)
         with open_tables([run], only={"attempts", "tasks", "cache", "resources"}) as tables:
             rows = tables.execute(_NAMES).fetchall()
             lookups, hits = tables.execute(_LOOKUPS).fetchall()[0]
@@ -47,7 +43,6 @@ def figures_of_events(path: Path) -> Figures | None:
     except OSError:
         return None
     names = {row[0]: _task(*row[1:]) for row in rows}
-    spent = cost.summary()
     return Figures(
         run_id=run.run_id,
         submitted=sum(name.submitted for name in names.values()),

@@ -7,7 +7,9 @@ from array import array
 from msgspec import Struct
 
 from flightlog.analyze.distribution import exact_sum
+from flightlog.analyze.energy import counted
 from flightlog.analyze.load import Load, load_of
+from flightlog.analyze.moments import moment
 from flightlog.events import ResourceSample
 
 HELD_BACK = (
@@ -64,7 +66,7 @@ class GpuUse(Struct, frozen=True, kw_only=True):
 
 
 class GpuTally:
-    """Takes the samples of scope `gpu`, in any order; 16 bytes stay of a sample."""
+    """Takes the samples of scope `gpu`, in any order; 32 bytes stay of a sample."""
 
     def __init__(self) -> None:
         self._devices: dict[tuple[object, ...], _Device] = {}
@@ -102,7 +104,7 @@ _PEAKS = (
     "gpu_memory_used_bytes", "gpu_memory_total_bytes", "gpu_process_memory_bytes", "gpu_power_w",
     "gpu_temperature_c", "gpu_pcie_received_bytes_per_s", "gpu_pcie_sent_bytes_per_s",
 )  # fmt: skip
-_COUNTERS = ("gpu_energy_j", "gpu_ecc_uncorrected")
+_COUNTERS = ("gpu_ecc_uncorrected",)
 
 
 class _Device:
@@ -114,6 +116,7 @@ class _Device:
         self._name: str | None = None
         self._peaks: dict[str, float] = {}
         self._counters: dict[str, tuple[float, float, int]] = {}
+        self._energy: tuple[array[int], array[float]] = (array("q"), array("d"))
         self._looks = 0
         self._reasons: dict[str, int] = {}
 
@@ -134,6 +137,9 @@ class _Device:
                 # Counters only grow, so the least and the greatest are the first and the last.
                 least, most, times = self._counters.get(field, (value, value, 0))
                 self._counters[field] = (min(least, value), max(most, value), times + 1)
+        if sample.gpu_energy_j is not None:
+            self._energy[0].append(moment(sample.timestamp) or 0)
+            self._energy[1].append(sample.gpu_energy_j)
         if sample.gpu_throttle_reasons is not None:
             self._looks += 1
             for reason in set(sample.gpu_throttle_reasons):
@@ -153,7 +159,7 @@ class _Device:
             memory_total_bytes=self._whole("gpu_memory_total_bytes"),
             process_memory_peak_bytes=self._whole("gpu_process_memory_bytes"),
             power_max_w=self._peaks.get("gpu_power_w"),
-            energy_j=self._growth("gpu_energy_j"),
+            energy_j=counted(*self._energy),
             temperature_max_c=self._peaks.get("gpu_temperature_c"),
             throttled_percent={
                 reason: 100 * self._reasons[reason] / self._looks

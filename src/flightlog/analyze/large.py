@@ -6,7 +6,7 @@ they were when the run closed, and in which nothing is told twice. Others are go
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -55,18 +55,25 @@ class LargeStreams:
     """
 
     def __init__(
-        self, run: Run, tables: StreamTables, from_bytes: int = LARGE_BYTES, *, counted: bool = False
+        self,
+        run: Run,
+        tables: StreamTables,
+        from_bytes: int = LARGE_BYTES,
+        *,
+        counted: bool = False,
+        only: Collection[str] = ("tasks", "spans"),
     ) -> None:
-        """Read them, but for those of a run that was `counted`: of that, what is stored is enough."""
+        """Read them, but for those of a run that was `counted`: of that, what is stored is enough.
+
+        Of the streams that `only` does not name nothing is read.
+        """
         self._run, self._connection, self._scratch = run, tables.connection, tables.scratch
         self.scans: dict[str, Scan] = {}
         """How complete each is."""
         self.in_turn = False
         """Whether attempts took turns on each worker, and there is a table `turns`; known once `tasks` was asked."""
         sources = Sources(run, tables.scratch)
-        sizes = {
-            stream: sum(part.path.stat().st_size for part in sources.parts(stream)) for stream in _COLUMNS
-        }
+        sizes = {stream: sum(part.path.stat().st_size for part in sources.parts(stream)) for stream in only}
         large = [stream for stream, size in sizes.items() if size >= max(1, from_bytes)]
         self.held: set[str] = set()
         """The streams whose tables `held` and `timed` are there."""

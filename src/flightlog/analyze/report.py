@@ -9,7 +9,11 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.calibration import CalibrationLoop, calibration_loops
+from flightlog.analyze.charging import worker_prices
 from flightlog.analyze.concurrency import Concurrency, concurrency
+from flightlog.analyze.cost import CostTally
+from flightlog.analyze.cost_split import CostSplit, split_cost
+from flightlog.analyze.cost_used import used_by
 from flightlog.analyze.critical import CriticalPath, critical_path
 from flightlog.analyze.critical_spans import critical_spans
 from flightlog.analyze.distribution import Distribution
@@ -21,13 +25,13 @@ from flightlog.analyze.jobs import JobSummary, job_summary
 from flightlog.analyze.kept import kept_summary
 from flightlog.analyze.large import LARGE_BYTES, LargeStreams
 from flightlog.analyze.moments import moment
-from flightlog.analyze.shares import Shares, shares
+from flightlog.analyze.shares import Measured, Shares, measure, shares_of, worked
 from flightlog.analyze.stuck import InFlight, in_flight
 from flightlog.analyze.summary import Summary, summarize
 from flightlog.analyze.tasks import NAMES, TaskRow
 from flightlog.analyze.tree import SpanTree, span_tree
 from flightlog.analyze.workers import WorkerTally
-from flightlog.events import WorkerEvent
+from flightlog.events import CostRates, Event, WorkerEvent
 from flightlog.store import layout
 from flightlog.store.tables import open_all
 
@@ -68,6 +72,8 @@ class Report(Summary, frozen=True, kw_only=True):
     """Null where they were not asked for."""
     jobs: JobSummary | None = None
     """The batch jobs the run was executed in; null where it was in none."""
+    cost_split: CostSplit | None = None
+    """What the workers' time was paid for; null where no rate, or no worker, is known."""
 
 
 def report_on(
@@ -75,17 +81,18 @@ def report_on(
     *,
     details: bool = True,
     history: Mapping[str, Distribution] | None = None,
+    rates: CostRates | None = None,
     large_bytes: int = LARGE_BYTES,
 ) -> Report:
     """The report of a run in any state. The same files give the same report.
 
-    `history` has durations of earlier runs by task or span name, to tell what is stuck by. Streams of `large_bytes`
-    or more are read another way, with the same result.
+    `history` has durations of earlier runs by task or span name, to tell what is stuck by. `rates` are what
+    the run is charged by in place of its own. Streams of `large_bytes` or more are read another way, with the same result.
     """
     with open_all([run], only=_VIEWS) as tables:
         kept = kept_summary(run)
         large = LargeStreams(run, tables, large_bytes, counted=kept is not None)
-        return _report(run, tables.connection, kept or summarize(run, large), large, details, history)
+        return _report(run, tables.connection, kept or summarize(run, large), large, details, history, rates)
 
 
 def _report(
@@ -95,6 +102,7 @@ def _report(
     large: LargeStreams,
     details: bool,
     history: Mapping[str, Distribution] | None,
+    rates: CostRates | None,
 ) -> Report:
     workers = WorkerTally()
     for event in run.events("workers"):
@@ -104,7 +112,9 @@ def _report(
     going_on = in_flight(summary, history)
     large.hold_stored(window[1])
     hold(connection, window[1], but=large.held)
-    time = shares(connection, workers, window)
+    measured = measure(connection, workers, window)
+    time = None if measured is None else shares_of(measured)
+    summary, spent = _cost(run, summary, workers, measured, connection, rates)
     startups = {
         name: [(launched, ready) for launched, ready in launches if ready is not None]
         for name, launches in workers.launches().items()
@@ -124,7 +134,36 @@ def _report(
         calibration=calibration_loops(connection),
         details=_details(connection, summary) if details else None,
         jobs=job_summary(run),
+        cost_split=spent,
     )
+
+
+def _cost(
+    run: Run,
+    summary: Summary,
+    workers: WorkerTally,
+    measured: Measured | None,
+    connection: duckdb.DuckDBPyConnection,
+    instead: CostRates | None,
+) -> tuple[Summary, CostSplit | None]:
+    """The summary with the cost at other rates, where such are given, and what the time of workers was paid for."""
+    tally = CostTally(instead)
+    for event in run.events("cost"):
+        if isinstance(event, Event):
+            tally.add(event)
+    rates = tally.rates
+    if rates is None:
+        return summary, None
+    used = used_by(
+        run, summary.run, workers, worked(connection),
+        resources=summary.resources, cache=summary.cache, artifacts=summary.artifacts,
+    )  # fmt: skip
+    if instead is not None:
+        summary = msgspec.structs.replace(summary, cost=tally.summary(used))
+    if measured is None or summary.cost.basis != "workers" or summary.cost.workers_total is None:
+        return summary, None
+    prices = worker_prices(rates, used)
+    return summary, None if prices is None else split_cost(measured.lives, prices, rates.currency)
 
 
 def _out_of_memory(run: Run) -> Sequence[Bundle]:

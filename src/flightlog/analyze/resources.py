@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 
 from msgspec import Struct
 
 from flightlog.analyze.distribution import exact_sum
+from flightlog.analyze.energy import EnergyTally, EnergyUse
 from flightlog.analyze.gpus import GpuTally, GpuUse
 from flightlog.analyze.load import Load, load_of
 from flightlog.events import Event, ResourceSample
@@ -25,6 +27,8 @@ class NodeUse(Struct, frozen=True, kw_only=True):
     memory_total_bytes: int | None
     """Of the host with the peak."""
     swap_peak_bytes: int | None
+    sent_bytes: int | None = None
+    """Sent by all hosts together, to each other too, loopback left out; null where nobody measured."""
 
 
 class ProcessUse(Struct, frozen=True, kw_only=True):
@@ -66,14 +70,17 @@ class ResourceSummary(Struct, frozen=True, kw_only=True):
     process: ProcessUse | None
     cgroup: CgroupUse | None
     gpu: GpuUse | None
+    energy: EnergyUse | None = None
+    """By counters of processors and GPUs."""
 
 
 class ResourceTally:
-    """Takes the events of the stream `resources`, in any order; 16 bytes stay of a sample."""
+    """Takes the events of the stream `resources`, in any order; 24 bytes stay of a sample."""
 
     def __init__(self) -> None:
         self._samples = 0
         self._node, self._process, self._cgroup, self._gpu = _Scope(), _Scope(), _Scope(), GpuTally()
+        self._energy, self._sent = EnergyTally(), array("d")
 
     def add(self, event: Event) -> None:
         """Take one event; requests are passed over."""
@@ -83,6 +90,9 @@ class ResourceTally:
         match event.scope:
             case "node":
                 self._node.add(event, (event.host,), event.cpu_percent)
+                self._energy.add(event)
+                if event.net_sent_bytes_per_s is not None and event.interval_s is not None:
+                    self._sent.append(event.net_sent_bytes_per_s * event.interval_s)
             case "worker":
                 self._process.add(event, (event.host, event.worker, event.pid), event.cpu_cores)
             case "cgroup":
@@ -92,12 +102,14 @@ class ResourceTally:
 
     def summary(self) -> ResourceSummary:
         """The result."""
+        gpu = self._gpu.summary()
         return ResourceSummary(
             samples=self._samples,
-            node=_node(self._node) if self._node.sources else None,
+            node=_node(self._node, self._sent) if self._node.sources else None,
             process=_process(self._process) if self._process.sources else None,
             cgroup=_cgroup(self._cgroup) if self._cgroup.sources else None,
-            gpu=self._gpu.summary(),
+            gpu=gpu,
+            energy=self._energy.summary(gpu),
         )
 
 
@@ -158,7 +170,8 @@ class _Scope:
         return None if value is None else int(value)
 
 
-def _node(scope: _Scope) -> NodeUse:
+def _node(scope: _Scope, sent: array[float]) -> NodeUse:
+    sent_bytes = exact_sum(sent)
     return NodeUse(
         hosts=sorted(str(source[0]) for source in scope.sources if source[0] is not None),
         cpus=scope.highest("cpus"),
@@ -167,6 +180,7 @@ def _node(scope: _Scope) -> NodeUse:
         memory_peak_bytes=scope.fullest[0] if scope.fullest else None,
         memory_total_bytes=scope.fullest[1] if scope.fullest else scope.whole("memory_total_bytes"),
         swap_peak_bytes=scope.whole("swap_used_bytes"),
+        sent_bytes=round(sent_bytes) if sent and math.isfinite(sent_bytes) else None,
     )
 
 

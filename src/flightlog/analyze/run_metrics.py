@@ -100,7 +100,7 @@ class Metric(Struct, frozen=True, kw_only=True):
             if hits is None or not lookups or not 0 <= hits <= lookups < _LARGEST:
                 return None, "without lookups in a cache"
             return hits / lookups, ""
-        if figures.cost is not None and figures.currency != currency:
+        if figures.cost is not None and figures.currency not in {None, currency}:
             return None, "in another currency"
         return figures.cost, "without a cost"
 

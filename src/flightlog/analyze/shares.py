@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -14,7 +14,18 @@ from flightlog.analyze.workers import WorkerTally
 if TYPE_CHECKING:
     import duckdb
 
-__all__ = ["LISTED", "TRANSFER", "Shares", "TimeSplit", "shares"]
+__all__ = [
+    "LISTED",
+    "TRANSFER",
+    "Life",
+    "Measured",
+    "Shares",
+    "TimeSplit",
+    "measure",
+    "shares",
+    "shares_of",
+    "worked",
+]
 
 LISTED = 1000
 """How many workers are listed, the longest at work first; the whole is of all."""
@@ -36,6 +47,8 @@ class TimeSplit(Struct, frozen=True, kw_only=True):
     """Held by attempts whose end was not recorded: in flight."""
     failed_s: float
     """Held by attempts that failed, were retried or cancelled."""
+    retried_s: float
+    """Of `failed_s`, by attempts that were tried again."""
     transfer_s: float | None
     """In spans named transfer, serialize or deserialize directly inside a task; null where none was recorded."""
     scheduler_s: float
@@ -65,6 +78,15 @@ class Shares(Struct, frozen=True, kw_only=True):
     """Attempts that ran, but nobody knows where: they are in no worker's time."""
 
 
+class Measured(NamedTuple):
+    """The time of each worker, before it is put into seconds."""
+
+    basis: Literal["workers", "wall"]
+    lives: dict[str, Life]
+    transfer_known: bool
+    without_worker: int
+
+
 def shares(
     connection: duckdb.DuckDBPyConnection, workers: WorkerTally, window: tuple[int | None, int | None]
 ) -> Shares | None:
@@ -73,14 +95,16 @@ def shares(
     `window` is the run's start, and its end or last sign of life, in nanoseconds. Without workers the clock time
     between them is split: attempts and spans are work, the rest is scheduler or idle.
     """
+    measured = measure(connection, workers, window)
+    return None if measured is None else shares_of(measured)
+
+
+def measure(
+    connection: duckdb.DuckDBPyConnection, workers: WorkerTally, window: tuple[int | None, int | None]
+) -> Measured | None:
+    """As `shares`, of each worker in nanoseconds."""
     start, until = window
-    worked: dict[str, tuple[int, int] | None] = {
-        name: (began, stopped) if began is not None else None
-        for name, began, stopped in connection.execute(
-            "SELECT worker, min(began), max(stopped) FROM held WHERE worker IS NOT NULL AND state <> 'pending' GROUP BY ALL"
-        ).fetchall()
-    }
-    ups = workers.uptimes(worked, until)
+    ups = workers.uptimes(worked(connection), until)
     basis: Literal["workers", "wall"] = "workers" if ups else "wall"
     if not ups:
         if start is None or until is None or start >= until or not _anything(connection):
@@ -89,23 +113,40 @@ def shares(
     launches = workers.launches()
     lay_out(connection, ups, launches, workers.components(), until)
     measured = sweep(connection, wall=basis == "wall")
-    lives = {name: _Life(ups[name], launches.get(name, []), measured.get(name)) for name in ups}
+    lives = {name: Life(ups[name], launches.get(name, []), measured.get(name)) for name in ups}
     known = bool(connection.execute("SELECT count(*) FROM pieces WHERE layer = 0").fetchone()[0])  # type: ignore[index]
-    order = sorted(lives, key=lambda name: (-lives[name].busy, name))[:LISTED]
     [(lost,)] = connection.execute(
         "SELECT count(*) FROM held WHERE worker IS NULL AND began IS NOT NULL"
     ).fetchall()
+    return Measured(basis, lives, known, lost if basis == "workers" else 0)
+
+
+def worked(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int] | None]:
+    """The first start and the last end of the attempts on each worker; None where no time is known."""
+    return {
+        name: (began, stopped) if began is not None else None
+        for name, began, stopped in connection.execute(
+            "SELECT worker, min(began), max(stopped) FROM held WHERE worker IS NOT NULL AND state <> 'pending' GROUP BY ALL"
+        ).fetchall()
+    }
+
+
+def shares_of(measured: Measured) -> Shares:
+    """The same in seconds, the workers longest at work first."""
+    lives, known = measured.lives, measured.transfer_known
+    order = sorted(lives, key=lambda name: (-lives[name].busy, name))[:LISTED]
+    of_workers = measured.basis == "workers"
     return Shares(
-        basis=basis,
-        workers=len(ups) if basis == "workers" else 0,
+        basis=measured.basis,
+        workers=len(lives) if of_workers else 0,
         whole=_split(list(lives.values()), known),
-        by_worker={name: _split([lives[name]], known) for name in order} if basis == "workers" else {},
-        without_worker=lost if basis == "workers" else 0,
+        by_worker={name: _split([lives[name]], known) for name in order} if of_workers else {},
+        without_worker=measured.without_worker,
     )
 
 
-class _Life:
-    """One worker's time in nanoseconds, by part."""
+class Life:
+    """One worker's time in nanoseconds, by part; `failed` holds `retried`, `idle` holds `behind`."""
 
     def __init__(
         self,
@@ -116,22 +157,33 @@ class _Life:
         starting = union((launched, ready) for launched, ready in launches if ready is not None)
         before = length(starting) - length(overlap(starting, ups))
         self.up = length(ups)
-        (self.transfer, run, unfinished, failed, self.busy, unready, queued, others, self.attempts) = (
-            measured or (0,) * 9
-        )
+        (
+            self.transfer,
+            run,
+            unfinished,
+            retried,
+            failed,
+            self.busy,
+            unready,
+            queued,
+            others,
+            self.attempts,
+        ) = measured or (0,) * 10
         self.run, self.unfinished, self.failed = run - self.transfer, unfinished - run, failed - unfinished
+        self.retried = retried - unfinished
         self.startup = before + unready
         self.scheduler, self.behind = queued, others - queued
         self.idle = self.up - failed - unready - queued
         self.total = self.up + before
 
 
-def _split(lives: list[_Life], transfer_known: bool) -> TimeSplit:
+def _split(lives: list[Life], transfer_known: bool) -> TimeSplit:
     def of(part: str) -> float:
         return seconds(sum(getattr(life, part) for life in lives))
 
     return TimeSplit(
         total_s=of("total"), run_s=of("run"), unfinished_s=of("unfinished"), failed_s=of("failed"),
+        retried_s=of("retried"),
         transfer_s=of("transfer") if transfer_known else None, scheduler_s=of("scheduler"),
         startup_s=of("startup"), idle_s=of("idle"), idle_behind_s=of("behind"),
         idle_alone_s=seconds(sum(life.idle - life.behind for life in lives)),

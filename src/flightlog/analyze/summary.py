@@ -11,6 +11,7 @@ from msgspec import Struct
 from flightlog.analyze.artifacts import ArtifactSummary, ArtifactTally
 from flightlog.analyze.cache import CacheSummary, CacheTally
 from flightlog.analyze.cost import CostSummary, CostTally
+from flightlog.analyze.cost_used import used_by
 from flightlog.analyze.failures import FailureSummary, FailureTally
 from flightlog.analyze.metrics import MetricStats, MetricTally
 from flightlog.analyze.moments import moment
@@ -110,16 +111,18 @@ def summarize(run: Run, large: LargeStreams | None = None) -> Summary:
     until = moment(facts.end_time or facts.last_seen)
     done, work = large.tasks(until) if large is not None and "tasks" in read else _tasks(run, tasks, until)
     timed = large.spans() if large is not None and "spans" in read else _spans(run, spans, until)
+    sampled, lookups, outputs = resources.summary(), cache.summary(), artifacts.summary()
+    used = used_by(run, facts, workers, work.bounds(), resources=sampled, cache=lookups, artifacts=outputs)
     return Summary(
         run=facts,
         tasks=done,
         workers=workers.summary(work, until),
-        resources=resources.summary(),
-        cache=cache.summary(),
+        resources=sampled,
+        cache=lookups,
         spans=timed,
         failures=failures.summary(),
-        artifacts=artifacts.summary(),
-        cost=cost.summary(),
+        artifacts=outputs,
+        cost=cost.summary(used),
         completeness=completeness,
         overhead=overhead(run.writers(), facts.duration_s),
     )

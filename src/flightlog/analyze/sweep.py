@@ -66,11 +66,11 @@ FROM ({found}) AS found JOIN ups ON ups.worker = found.worker
     AND found.began < ups.until AND found.stopped > ups.since
 WHERE found.began < found.stopped
 UNION ALL
-SELECT lane, until, until, 4 FROM ups -- the end of each life, so that the last gap has an end
+SELECT lane, until, until, 5 FROM ups -- the end of each life, so that the last gap has an end
 """
 _ATTEMPTS = """
 SELECT coalesce(worker, '') AS worker, began, stopped,
-    CASE state WHEN 'completed' THEN 1 WHEN 'running' THEN 2 ELSE 3 END AS layer FROM held
+    CASE WHEN state = 'completed' THEN 1 WHEN state = 'running' THEN 2 WHEN retried THEN 3 ELSE 4 END AS layer FROM held
 """
 _TRANSFERS = f"""
 SELECT held.worker, timed.began, timed.stopped, 0 AS layer
@@ -96,7 +96,8 @@ SELECT *,
     max(CASE WHEN layer <= 0 THEN stopped END) OVER earlier AS reached_0,
     max(CASE WHEN layer <= 1 THEN stopped END) OVER earlier AS reached_1,
     max(CASE WHEN layer <= 2 THEN stopped END) OVER earlier AS reached_2,
-    max(CASE WHEN layer BETWEEN 1 AND 3 THEN stopped END) OVER earlier AS reached_busy,
+    max(CASE WHEN layer <= 3 THEN stopped END) OVER earlier AS reached_3,
+    max(CASE WHEN layer BETWEEN 1 AND 4 THEN stopped END) OVER earlier AS reached_busy,
     max(stopped) OVER earlier AS reached
 FROM pieces
 WINDOW earlier AS (
@@ -105,7 +106,7 @@ WINDOW earlier AS (
 """
 _GAPS = """
 CREATE OR REPLACE TEMP TABLE gaps AS
-SELECT ups.lane, ups.component, ups.ready OR reached IS NOT NULL AS ready, layer BETWEEN 1 AND 3 AS attempt,
+SELECT ups.lane, ups.component, ups.ready OR reached IS NOT NULL AS ready, layer BETWEEN 1 AND 4 AS attempt,
     coalesce(reached, ups.since) AS since, greatest(coalesce(reached, ups.since), began) AS until,
     {lengths}
 FROM swept JOIN ups USING (lane)
@@ -116,9 +117,10 @@ def _lengths(way: str) -> str:
     """The time that a piece adds to what its layer and those before it cover, for each layer it is in."""
     found = []
     for layer, within in (
-        ("0", "layer <= 0"), ("1", "layer <= 1"), ("2", "layer <= 2"), ("3", "true"), ("busy", "layer BETWEEN 1 AND 3"),
+        ("0", "layer <= 0"), ("1", "layer <= 1"), ("2", "layer <= 2"), ("3", "layer <= 3"), ("4", "true"),
+        ("busy", "layer BETWEEN 1 AND 4"),
     ):  # fmt: skip
-        reached = f"reached_{layer}" if way == _SIDE_BY_SIDE and layer != "3" else "reached"
+        reached = f"reached_{layer}" if way == _SIDE_BY_SIDE and layer != "4" else "reached"
         beyond = f"greatest(0, stopped - greatest(began, coalesce({reached}, began)))"
         added = "stopped - began" if way == _IN_TURN else beyond
         found.append(f"CASE WHEN {within} THEN {added} ELSE 0 END AS n_{layer}")
@@ -127,7 +129,7 @@ def _lengths(way: str) -> str:
 
 _OVERLAPS = """
 SELECT coalesce(bool_or(crossing), false), coalesce(bool_or(crossing AND kinds > 1), false) FROM (
-    SELECT bool_or(began < reached) AS crossing, count(DISTINCT layer) FILTER (layer < 4) AS kinds
+    SELECT bool_or(began < reached) AS crossing, count(DISTINCT layer) FILTER (layer < 5) AS kinds
     FROM swept GROUP BY lane
 )
 """
@@ -182,20 +184,22 @@ _IN_ORDER = "ASOF LEFT JOIN marks ON gaps.component = marks.component AND gaps.u
 
 _BY_WORKER = """
 WITH busy AS (
-    SELECT lane, sum(n_0) AS n_0, sum(n_1) AS n_1, sum(n_2) AS n_2, sum(n_3) AS n_3, sum(n_busy) AS n_busy,
+    SELECT lane, sum(n_0) AS n_0, sum(n_1) AS n_1, sum(n_2) AS n_2, sum(n_3) AS n_3, sum(n_4) AS n_4,
+        sum(n_busy) AS n_busy,
         sum(CASE WHEN ready THEN 0 ELSE until - since END) AS unready, count(*) FILTER (attempt) AS attempts
     FROM gaps GROUP BY lane
 ), free AS (
     SELECT lane, sum(queued) AS queued, sum(astir) AS astir FROM measured GROUP BY lane
 )
-SELECT ups.worker, sum(n_0), sum(n_1), sum(n_2), sum(n_3), sum(n_busy), sum(unready), coalesce(sum(queued), 0),
+SELECT ups.worker, sum(n_0), sum(n_1), sum(n_2), sum(n_3), sum(n_4), sum(n_busy), sum(unready), coalesce(sum(queued), 0),
     coalesce(sum(astir), 0), sum(attempts)
 FROM ups JOIN busy USING (lane) LEFT JOIN free USING (lane) GROUP BY ups.worker
 """
 
 
 def sweep(connection: duckdb.DuckDBPyConnection, *, wall: bool) -> dict[str, tuple[int, ...]]:
-    """Nanoseconds of each worker: transfer, up to run, to unfinished, to failed; busy; unready; queued; astir; attempts.
+    """Nanoseconds of each worker: transfer, up to run, to unfinished, to retried, to failed; busy; unready; queued; astir;
+    attempts.
 
     One sort by worker finds the time covered by each layer and those before it, and the gaps between pieces;
     looking up both ends of a gap in `marks` gives how much of it `waiting` and `astir` cover. Workers that take

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from flightlog.analyze.intervals import length, peak, union
 from flightlog.analyze.moments import moment, nanoseconds, seconds
+from flightlog.analyze.rates import Sizes
 from flightlog.events import Event, WorkerEvent, WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
 
 LISTED = 1000
@@ -129,6 +130,25 @@ class WorkerTally:
             name: min((event.component for _, _, event in life if event.component is not None), default=None)
             for name, life in sorted(self._lives.items())
         }
+
+    def lifetimes(self, worked: Mapping[str, tuple[int, int] | None], until: int | None) -> dict[str, int]:
+        """For how many nanoseconds each worker lived, from launch to its end or `until`; of those with events alone."""
+        launches = self.launches()
+        return {
+            name: length(union([*ups, *((since, to) for since, to in launches[name] if to is not None)]))
+            for name, ups in self.uptimes(worked, until).items()
+            if name in self._lives
+        }
+
+    def given(self) -> dict[str, Sizes]:
+        """What each worker was given when it was launched, as far as its events say."""
+        found: dict[str, Sizes] = {}
+        for name, life in sorted(self._lives.items()):
+            launched = [event for _, _, event in life if isinstance(event, WorkerLaunched)]
+            for event in sorted(launched, key=lambda event: (event.timestamp, event.seq)):
+                said = Sizes(cpus=event.cpus, memory_bytes=event.memory_bytes, gpus=event.gpus)
+                found[name] = said.else_(found.get(name, Sizes()))
+        return found
 
     def _life(self, name: str) -> list[tuple[int, int, WorkerEvent]]:
         return sorted(self._lives.get(name, ()), key=lambda step: (step[0], step[1], step[2].seq))

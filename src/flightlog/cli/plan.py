@@ -2,12 +2,16 @@
 
     flightlog plan
     flightlog plan --target cluster --format json --output plan.json
+    flightlog plan --overlay flightlog.advised.yaml
     flightlog plan --check                # what differs from the last run that has a lock
     flightlog plan --check a1b2c3d4       # from this run
 
 The plan holds the engine's options, the resources of each component, how each task is run, what the last five runs of
 the project say of its tasks (durations, CPUs, memory), and the expected cost: the target's rates by the workers by the
-median duration of those runs, or the reason why it is unknown.
+median duration of those runs, or the reason why it is unknown. Beside each component stands what the attempts of the past
+suggest to ask for; the manifest's own value is the one that counts. `flightlog advise` says more.
+
+`--overlay` lays an overlay over the manifest: one of its own by name, or a file such as `flightlog advise --apply` writes.
 
 A plan can be kept and shared: texts that come from variables stand in it as `${NAME}`, and secrets that were written out
 are redacted. Variables that are not set are noted; where a number or a name needs one, there is no plan.
@@ -53,6 +57,13 @@ def plan(
         ),
     ] = None,
     target: TargetName = None,
+    overlay: Annotated[
+        str | None,
+        typer.Option(
+            metavar="O",
+            help="Overlay to lay over it: a name in the manifest, or a file. Default: FLIGHTLOG_OVERLAY",
+        ),
+    ] = None,
     check: Annotated[bool, typer.Option("--check", help="Say what differs from the lock of a run.")] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Write no file: print what --output would hold.")
@@ -74,9 +85,10 @@ def plan(
     with problems_noted():
         found = load_manifest(manifest)
         if check:
-            text, differs = _checked(found, run, target, runs_folder(runs_dir), format_)
+            text, differs = _checked(found, run, target, overlay, runs_folder(runs_dir), format_)
         else:
-            text, differs = _planned(found, target, runs_folder(runs_dir), format_, output is not None), False
+            to_file = output is not None
+            text, differs = _planned(found, target, overlay, runs_folder(runs_dir), format_, to_file), False
     if output is None or dry_run:
         put(text)
     else:
@@ -85,15 +97,26 @@ def plan(
         raise typer.Exit(1)
 
 
-def _planned(manifest: Manifest, target: str | None, runs_dir: Path, format_: Format, to_file: bool) -> str:
+def _planned(
+    manifest: Manifest,
+    target: str | None,
+    overlay: str | None,
+    runs_dir: Path,
+    format_: Format,
+    to_file: bool,
+) -> str:
     from flightlog.session.history import read_history
+    from flightlog.session.overlay_file import pick_overlay
     from flightlog.session.plan import make_plan, plan_bytes
+    from flightlog.session.suggestions import read_suggestions
     from flightlog.session.targets import pick_target
     from flightlog.show.plan import plan_text
 
     chosen = pick_target(manifest, target)
+    manifest = pick_overlay(manifest, chosen, overlay)
     project = manifest.resolved(os.environ, chosen, raw=True).project.name
-    made = make_plan(manifest, chosen, os.environ, read_history(runs_dir, project))
+    history, suggestions = read_history(runs_dir, project), read_suggestions(runs_dir, project)
+    made = make_plan(manifest, chosen, os.environ, history, suggestions)
     note_unset(manifest, chosen)
     if format_ is Format.json:
         return plan_bytes(made).decode()
@@ -101,12 +124,18 @@ def _planned(manifest: Manifest, target: str | None, runs_dir: Path, format_: Fo
 
 
 def _checked(
-    manifest: Manifest, ref: str | None, target: str | None, runs_dir: Path, format_: Format
+    manifest: Manifest,
+    ref: str | None,
+    target: str | None,
+    overlay: str | None,
+    runs_dir: Path,
+    format_: Format,
 ) -> tuple[str, bool]:
     import msgspec
 
     from flightlog.record.environment import read_environment
     from flightlog.session.lock import compare_locks, find_lock, relock
+    from flightlog.session.overlay_file import pick_overlay
     from flightlog.session.targets import pick_target
     from flightlog.show.plan import differences_text
     from flightlog.store.run import open_run
@@ -117,7 +146,7 @@ def _checked(
     ran_on = open_run(path).info.target
     if target is None and ran_on in manifest.targets:
         chosen = ran_on
-    whole = manifest.for_target(chosen, os.environ)
+    whole = pick_overlay(manifest, chosen, overlay).for_target(chosen, os.environ)
     after = relock(whole, before, read_environment(cwd=manifest.path.parent))
     found = compare_locks(before, after)
     if format_ is Format.json:

@@ -7,6 +7,7 @@
     flightlog report --compare run-abc123 run-def456              # what `flightlog compare` shows
     flightlog report --latest --format json --output report.json
     flightlog report --format md >> $GITHUB_STEP_SUMMARY
+    flightlog report --rates rates.yaml                           # what it cost, at these rates
 
 Any run can be reported: one that is running, closed, killed or half-copied. What was in flight is listed with the
 time since when, beside how long such things usually take in this run: one that has taken longer than all that ended,
@@ -17,8 +18,8 @@ the recording is and what it cost.
 The report is always computed from the events, never taken from `summary.json`, so it is right for a run that was
 changed, too; `flightlog verify` says whether the two agree. Of a large run that was compacted, the counting was done by
 `flightlog compact`, and is done again once a file of the run has changed. The JSON holds what `summary.json` holds and, beside it,
-`time`, `concurrency`, `critical_path`, `findings`, `in_flight`, `calibration` and `details`; `flightlog schema report`
-is its JSON Schema.
+`time`, `cost_split`, `concurrency`, `critical_path`, `findings`, `in_flight`, `calibration` and `details`; `flightlog schema
+report` is its JSON Schema.
 
 **Where the time went** splits the time of all workers, from launch to removal, so that every moment of every worker
 counts once. *Completed work*, *failed work* (failed, retried and cancelled attempts) and *in flight* are time a worker
@@ -29,6 +30,10 @@ launch to ready. *Idle* is the rest: nothing was queued. Without workers the run
 Utilization is the time workers were held by tasks, failed ones included, over the time they were up, start-up left out.
 Efficiency is the execution time of completed tasks over the same. Durations are execution alone; queueing is apart.
 Quantiles interpolate linearly, as pandas does.
+
+**Estimated cost** is the rates of the manifest by the time that workers lived, and what that time was paid for: *useful*
+work, attempts that were *retried* or *failed*, *idle* and *starting* workers. `--rates FILE` charges other rates, for a run
+that has none or to see what another price would come to; nothing is written into the run. See [cost](../cost.md).
 
 The **critical path** is the chain from the run's start to its end in which each link waited for the one before: for the
 tasks it depends on, for its worker to be free or started, or for the program to submit it. What it *saves if instant* is
@@ -48,6 +53,7 @@ import typer
 
 from flightlog.cli.options import OutputFile, RunId, RunRef, RunsDir
 from flightlog.cli.output import check_file, put, wants_color, width, write_file
+from flightlog.cli.rates import RatesFile, rates_in
 from flightlog.errors import UsageError
 
 
@@ -80,6 +86,7 @@ def report(
         tuple[str, str] | None,
         typer.Option("--compare", metavar="A B", help="Compare two runs instead; see flightlog compare."),
     ] = None,
+    rates: RatesFile = None,
     format_: Annotated[ReportFormat, typer.Option("--format", help="How to write it.")] = ReportFormat.text,
     output: OutputFile = None,
 ) -> None:
@@ -93,6 +100,8 @@ def report(
     if compare is not None:
         if named or parts:
             raise UsageError("--compare names both runs, and goes with no other run or section")
+        if rates is not None:
+            raise UsageError("--rates goes with the report of one run: leave out --compare")
         from flightlog.cli.compare import compare_runs
 
         compare_runs(
@@ -112,8 +121,12 @@ def report(
     from flightlog.store.run import open_run
 
     opened = open_run(named.pop() if named else "latest", runs_dir=runs_dir)
+    charged = rates_in(rates, target=opened.info.target, provider=opened.info.provider)
     found = report_on(
-        opened, details=bool(parts) or format_ is ReportFormat.json, history=EarlierRuns(opened)
+        opened,
+        details=bool(parts) or format_ is ReportFormat.json,
+        history=EarlierRuns(opened),
+        rates=charged,
     )
     if format_ is ReportFormat.json:
         text = report_bytes(found).decode()

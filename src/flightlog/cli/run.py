@@ -39,6 +39,9 @@ of an array (`sbatch --array`) are one run with a task an element, if all of the
 it, the last to end ends it. `flightlog adopt --slurm JOBID` adds what Slurm's accounting knows afterwards: why a job was
 ended from outside, and what it used.
 
+**What it costs** is recorded with `--rates FILE`, as `flightlog report --rates` takes it: the command's time counts as a
+worker's, with the CPUs and the memory of its job, or else of the machine.
+
 With `FLIGHTLOG_TELEMETRY=0` the command is executed in Flightlog's place and nothing is recorded. The two variables are
 `FLIGHTLOG_RUN` and `TRACEPARENT`, which let code inside find the run.
 """
@@ -56,6 +59,7 @@ from typer.core import TyperCommand
 
 from flightlog.cli.options import RunsDir, runs_folder
 from flightlog.cli.output import is_terminal, note
+from flightlog.cli.rates import RatesFile, rates_in
 from flightlog.errors import UsageError
 
 CONTEXT_SETTINGS = {"allow_interspersed_args": False}
@@ -103,6 +107,7 @@ def run(
     sample_interval: Annotated[
         float, typer.Option(metavar="S", min=0.1, help="Seconds between two samples of the machine.")
     ] = 1.0,
+    rates: RatesFile = None,
     device_memory: Annotated[
         str | None,
         typer.Option(
@@ -120,6 +125,7 @@ def run(
     tags = dict(_tag(text) for text in tag or ())
     if device_memory is not None:
         _track(device_memory)
+    charged = rates_in(rates, target="local", provider=None)
     from flightlog.record.command import run_command
 
     log = logging.getLogger("flightlog")
@@ -127,8 +133,9 @@ def run(
     log.addHandler(kept)
     log.propagate = False  # a warning in the middle of the command's output would be part of it
     result = run_command(
-        command, project=project, runs_dir=runs_folder(runs_dir), tags=tags, sample_interval_s=sample_interval
-    )
+        command, project=project, runs_dir=runs_folder(runs_dir), tags=tags, sample_interval_s=sample_interval,
+        rates=charged,
+    )  # fmt: skip
     if result.message is not None:
         note(result.message)
     for message in kept.messages:

@@ -5,6 +5,7 @@
     flightlog schema report       # the report's JSON; summary.json has the first of its fields
     flightlog schema compare      # the JSON of flightlog compare
     flightlog schema trends       # the JSON of flightlog trends
+    flightlog schema diagnosis    # the JSON of flightlog diagnose
     flightlog schema device-report    # the JSON of flightlog devices; devices is the stream
     flightlog schema manifest     # flightlog.yaml, for editors
 
@@ -24,9 +25,10 @@ from flightlog.errors import UsageError
 REPORT = "report"
 COMPARE = "compare"
 TRENDS = "trends"
+DIAGNOSIS = "diagnosis"
 DEVICE_REPORT = "device-report"
 MANIFEST = "manifest"
-DOCUMENTS = (REPORT, COMPARE, TRENDS, DEVICE_REPORT, MANIFEST)
+DOCUMENTS = (REPORT, COMPARE, TRENDS, DIAGNOSIS, DEVICE_REPORT, MANIFEST)
 """What has a schema beside the streams."""
 
 
@@ -42,7 +44,7 @@ def schema(
         str | None,
         typer.Argument(
             metavar="STREAM",
-            help="A stream, such as tasks, or report, compare, trends, device-report or manifest."
+            help="A stream, such as tasks, or report, compare, trends, diagnosis, device-report or manifest."
             " Default: any stream",
             autocompletion=complete_stream,
             show_default=False,
@@ -77,6 +79,10 @@ def _of_document(name: str | None) -> dict[str, Any]:
         from flightlog.analyze.trends import trend_schema
 
         return trend_schema()
+    if name == DIAGNOSIS:
+        from flightlog.analyze.diagnosis.diagnose import diagnosis_schema
+
+        return diagnosis_schema()
     if name == DEVICE_REPORT:
         from flightlog.analyze.devices import devices_schema
 

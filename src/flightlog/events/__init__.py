@@ -3,7 +3,7 @@
 from flightlog.events.base import SCHEMA_VERSION, Event, kind_of, kinds, streams
 from flightlog.events.devices import DeviceMemory
 from flightlog.events.jobs import JobAccounted, JobEvent, JobStarted
-from flightlog.events.records import ArtifactRecorded, CacheLookup, CostEstimate, Failure
+from flightlog.events.records import ArtifactRecorded, CacheLookup, CostEstimate, CostRates, Failure
 from flightlog.events.resources import ResourceRequest, ResourceSample
 from flightlog.events.spans import SpanEvent, SpanOpened
 from flightlog.events.tasks import (
@@ -25,6 +25,7 @@ __all__ = [
     "ArtifactRecorded",
     "CacheLookup",
     "CostEstimate",
+    "CostRates",
     "DeviceMemory",
     "Event",
     "EventDefined",

@@ -64,6 +64,32 @@ class ArtifactRecorded(Event, kw_only=True, tag="artifact_recorded"):
 
 
 @register
+class CostRates(Event, kw_only=True, tag="cost_rates"):
+    """What things cost in this run, by its manifest or a price table; the latest counts.
+
+    What a run cost is worked out from the rates and from the time its workers lived. Null rates are not named.
+    """
+
+    stream: ClassVar[str] = "cost"
+
+    currency: Annotated[str, doc("ISO 4217 code")]
+    source: Annotated[str, doc("who says so: the manifest, or a price table by its name")]
+    provider: Annotated[str | None, doc("who bills it")] = None
+    instance: Annotated[str | None, doc("instance type of a price table, `aws/m6i.xlarge`")] = None
+    prices_of: Annotated[str | None, doc("day of the table's price, `2026-06-17`")] = None
+    per_worker_hour: Annotated[float | None, doc("for an hour of a worker")] = None
+    per_cpu_hour: Annotated[float | None, doc("for an hour of a CPU of a worker")] = None
+    per_gb_hour: Annotated[float | None, doc("for an hour of a GB (1000s) of memory of a worker")] = None
+    per_gpu_hour: Annotated[float | None, doc("for an hour of a GPU of a worker")] = None
+    per_gb_month: Annotated[float | None, doc("for keeping a GB (1000s) of artifacts for a month")] = None
+    per_gb_egress: Annotated[float | None, doc("for a GB (1000s) that leaves the provider's network")] = None
+    per_kwh: Annotated[float | None, doc("for a kilowatt-hour")] = None
+    components: Annotated[
+        Json, doc("what a worker of each component has: `cpus`, `memory_bytes` and `gpus`, by component")
+    ] = {}
+
+
+@register
 class CostEstimate(Event, kw_only=True, tag="cost_estimate"):
     """What an item of the run has cost so far. A later estimate of the same item replaces the earlier one."""
 

@@ -64,6 +64,13 @@ class ResourceSample(Event, kw_only=True, tag="resource_sample"):
     write_bytes: Annotated[Bytes | None, doc("written to storage so far")] = None
     net_recv_bytes_per_s: Annotated[BytesPerSecond | None, doc("received, loopback not counted")] = None
     net_sent_bytes_per_s: Annotated[BytesPerSecond | None, doc("sent, loopback not counted")] = None
+    energy_j: Annotated[
+        Joules | None,
+        doc(
+            "energy the processors and their memory used, by everyone on the node: a counter of this sampler, whose "
+            "differences count; null where the kernel has or shows none"
+        ),
+    ] = None
     throttled_s: Annotated[Seconds | None, doc("time the cgroup was held back by its CPU quota, so far")] = (
         None
     )

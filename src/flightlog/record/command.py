@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from flightlog.events import CostRates
 from flightlog.record.child import Child, Ended, Inbox, NotStarted, become, hold_streams
 from flightlog.record.command_record import CommandRecord, TreeSampler
+from flightlog.record.costs import WorkerCosts
 from flightlog.record.joining import COMMAND
 from flightlog.record.recording import Recording, record
 from flightlog.record.slurm_job import job_here
@@ -45,8 +47,11 @@ def run_command(
     runs_dir: str | os.PathLike[str] | None = None,
     tags: Mapping[str, Any] | None = None,
     sample_interval_s: float | None = 1.0,
+    rates: CostRates | None = None,
 ) -> CommandResult:
     """Run a command and record it. Its output, its input, its signals and its exit code are as without recording.
+
+    `rates` are what its time costs.
 
     For the main thread of a process that does nothing else. Where recording is switched off, this process becomes
     the command, and comes back only if that is impossible. Whatever is wrong with recording, the command runs.
@@ -60,7 +65,7 @@ def run_command(
     with Inbox() as inbox:
         recording = _recording(argv, project or name, runs_dir, tags or {}, sample_interval_s, tree)
         with recording as run:
-            told = CommandRecord(run, name, argv, tree)
+            told = CommandRecord(run, name, argv, tree, WorkerCosts(rates))
             told.submitted()
             try:
                 child = Child(argv, {**os.environ, **told.place()}, closed)

@@ -25,6 +25,7 @@ from flightlog.events import (
 from flightlog.record.carrier import RUN, TRACEPARENT, format_traceparent
 from flightlog.record.child import NOT_FOUND, Child, Ended, NotStarted
 from flightlog.record.clock import monotonic_ns
+from flightlog.record.costs import WorkerCosts
 from flightlog.record.noop import NoopRun
 from flightlog.record.passing import Tail
 from flightlog.record.propagation import ENVIRONMENT
@@ -34,6 +35,7 @@ from flightlog.record.slurm_job import job_here
 from flightlog.record.task import lane_name
 from flightlog.record.values import clean
 from flightlog.samplers.gpu_task import NO_GPU, TaskWatch, begin
+from flightlog.samplers.oom_kills import OomKills
 from flightlog.samplers.process import ProcessSampler
 from flightlog.samplers.usage import own_peak_rss_bytes
 
@@ -106,8 +108,16 @@ def _never_hurting(method: Callable[..., None]) -> Callable[..., None]:
 class CommandRecord:
     """What a run is told of its command, step by step; none of it raises."""
 
-    def __init__(self, run: LiveRun, name: str, argv: Sequence[str], tree: TreeSampler) -> None:
+    def __init__(
+        self,
+        run: LiveRun,
+        name: str,
+        argv: Sequence[str],
+        tree: TreeSampler,
+        costs: WorkerCosts | None = None,
+    ) -> None:
         self.run = None if isinstance(run, NoopRun) else run
+        self._costs = costs or WorkerCosts()
         self._name, self._argv, self._tree = name, argv, tree
         self._ids: dict[str, Any] = {}
         self._args: dict[str, Any] = {}
@@ -116,6 +126,7 @@ class CommandRecord:
         self._worker: dict[str, Any] = {}
         self._floor_bytes = 0
         self._gpu: TaskWatch | None = None
+        self._oom: OomKills | None = None
 
     def place(self) -> dict[str, str]:
         """The variables that let Python code inside the command record into the run, as part of the task."""
@@ -141,6 +152,8 @@ class CommandRecord:
         }  # fmt: skip
         self._submitted_ns = monotonic_ns()
         run.emit(TaskSubmitted(timestamp=self._at(self._submitted_ns), args=self._args, **self._ids))
+        for event in self._costs.begin():
+            run.emit(event)
 
     @_never_hurting
     def not_started(self, problem: NotStarted) -> None:
@@ -157,8 +170,11 @@ class CommandRecord:
         self._worker = {"worker": lane_name(host, child.pid, main=True), "host": host, "pid": child.pid}
         self._floor_bytes = own_peak_rss_bytes()
         self._gpu = begin(child.pid)
+        self._oom = OomKills()
         at = self._at(self._started_ns)
-        run.emit(WorkerLaunched(timestamp=at, **self._worker))
+        launched = WorkerLaunched(timestamp=at, **self._worker)
+        run.emit(launched)
+        self._costs.add(launched)
         queue_s = (self._started_ns - self._submitted_ns) / 1e9
         run.emit(TaskStarted(timestamp=at, worker=self._worker["worker"], queue_s=queue_s, **self._ids))
         self._in_a_job()
@@ -207,6 +223,8 @@ class CommandRecord:
             message = (
                 f"{self._name} ended with {how}" if ended.exit_code else f"{self._name} was ended by {how}"
             )
+            kernel = self._oom.claim() if ended.signal == "SIGKILL" and self._oom is not None else None
+            message += f" {kernel}" if kernel else ""
             last = next(
                 (texts[stream] for stream in ("stderr", "output", "stdout") if texts.get(stream)), None
             )
@@ -215,6 +233,8 @@ class CommandRecord:
         run.emit(
             WorkerRemoved(timestamp=self._at(self._ended_ns), reason=how, uptime_s=uptime_s, **self._worker)
         )
+        for estimate in self._costs.estimates():
+            run.emit(estimate)
 
     def _failed(
         self,

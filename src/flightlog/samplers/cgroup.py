@@ -46,6 +46,22 @@ def cgroup_limits(root: Path = CGROUPS, proc: Path = PROC) -> CgroupLimits:
     return CgroupLimits(min(cpus, default=None), min(memory, default=None))
 
 
+def oom_kills(root: Path = CGROUPS, proc: Path = PROC) -> int | None:
+    """Processes that the kernel has killed for memory in the cgroup of the calling process, so far; never raises.
+
+    Of version 2, or else of version 1; None where neither counts them.
+    """
+    memberships = _memberships(proc)
+    for folder in _unified_folders(root, memberships.get("")):
+        found = _keyed(folder / "memory.events", b"oom_kill").get(b"oom_kill")
+        if found is not None:
+            return found
+        break  # its own cgroup alone
+    for folder in _v1_folders(root, memberships, "memory"):
+        return _keyed(folder / "memory.oom_control", b"oom_kill").get(b"oom_kill")
+    return None
+
+
 class CgroupSampler:
     """Samples the cgroup (version 2) of the calling process, in scope `cgroup`.
 

@@ -11,6 +11,7 @@ from flightlog.events.resources import ResourceSample
 from flightlog.samplers.counters import growth, long_enough, percent, rate_over
 from flightlog.samplers.node import NodeCounters, NodeReading, ProcCounters
 from flightlog.samplers.procfs import PROC
+from flightlog.samplers.rapl import SYS, ProcessorEnergy
 
 
 class HostSampler:
@@ -18,7 +19,8 @@ class HostSampler:
 
     `cpu_percent` is of all cores together, 0 to 100, since the previous sample. Disks are whole disks,
     partitions and stacked devices left out, and the network is without loopback, so that no byte counts twice.
-    A counter that went down makes its rate None. Where there is no `/proc`, psutil is asked. One thread at a
+    A counter that went down makes its rate None. `energy_j` is None where the kernel keeps the processors' counters
+    to root, as most do. Where there is no `/proc`, psutil is asked. One thread at a
     time; after a fork the child starts afresh.
     """
 
@@ -27,8 +29,9 @@ class HostSampler:
         proc: Path = PROC,
         clock: Callable[[], float] = time.monotonic,
         host: str | None = None,
+        sys: Path = SYS,
     ) -> None:
-        self._proc = proc
+        self._proc, self._sys = proc, sys
         self._clock = clock
         self._host = host if host is not None else os.uname().nodename
         self._start_afresh()
@@ -36,6 +39,7 @@ class HostSampler:
     def _start_afresh(self) -> None:
         self._pid = os.getpid()
         self._counters: NodeCounters | None = None
+        self._energy: ProcessorEnergy | None = None
         self._before = NodeReading()
         self._at: float | None = None
 
@@ -45,7 +49,9 @@ class HostSampler:
             self._start_afresh()
         if self._counters is None:
             self._counters = self._open()
-        now, at = self._counters.read(), self._clock()
+        if self._energy is None:
+            self._energy = ProcessorEnergy(self._sys)
+        now, energy_j, at = self._counters.read(), self._energy.joules(), self._clock()
         if now == NodeReading():
             return []
         before = self._before
@@ -65,6 +71,7 @@ class HostSampler:
                 memory_used_bytes=now.memory_used_bytes,
                 memory_total_bytes=now.memory_total_bytes,
                 swap_used_bytes=now.swap_used_bytes,
+                energy_j=energy_j,
                 disk_read_bytes_per_s=rate_over(now.disk_read, before.disk_read, interval),
                 disk_write_bytes_per_s=rate_over(now.disk_written, before.disk_written, interval),
                 net_recv_bytes_per_s=rate_over(now.net_received, before.net_received, interval),
@@ -83,3 +90,5 @@ class HostSampler:
         """Let descriptors go; the next sample opens them again."""
         if self._counters is not None:
             self._counters.close()
+        if self._energy is not None:
+            self._energy.close()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path as FilePath
 from typing import Any
 
 from msgspec import Struct
 
 from flightlog.record.redaction import is_secret_key
-from flightlog.session.contents import MANIFEST_VERSION, Contents, Target
+from flightlog.session.charges import charge_problems
+from flightlog.session.contents import MANIFEST_VERSION, Contents, Rates, Target
 from flightlog.session.expansion import expand, has_variables, variables
 from flightlog.session.overlay import shown
 from flightlog.session.providers import PROVIDERS, installed_providers
@@ -47,7 +49,8 @@ class Checker:
     """Checks one tree. Texts with variables are left alone where `environ` is None.
 
     With `raw` free texts keep their variables, set or not, so that what comes out can be stored; numbers, sizes,
-    switches and names are always expanded. `providers` gives the names beyond the built-in ones.
+    switches and names are always expanded. `folder` is the manifest's: files it names are looked for there, and not at
+    all where it is None. `providers` gives the names beyond the built-in ones.
     """
 
     def __init__(
@@ -56,18 +59,25 @@ class Checker:
         environ: Mapping[str, str] | None,
         *,
         raw: bool = False,
+        folder: FilePath | None = None,
         providers: Callable[[], Sequence[str]] = installed_providers,
     ) -> None:
         self.problems: list[Problem] = []
         self._tree = tree
         self._environ = environ
-        self._raw = raw
+        self._raw, self._folder = raw, folder
         self._providers = providers
 
     def contents(self) -> Contents:
         """All of the tree; to be used only if there are no `problems` afterwards."""
         found: Contents = self._struct(self._tree, Contents, (), also=("overlays",))
         self._references(found)
+        return found
+
+    def rates(self) -> Rates:
+        """The tree as a `cost` by itself; to be used only if there are no `problems` afterwards."""
+        found: Rates = self._struct(self._tree, Rates, ())
+        self._charges((), found)
         return found
 
     def _problem(self, node: Node, path: Path, text: str, *, unset: bool = False) -> Any:
@@ -264,10 +274,22 @@ class Checker:
         names = overlays.value if overlays is not None and isinstance(overlays.value, dict) else {}
         for name, target in _items(contents.targets):
             self._refer(("targets", name, "overlay"), target.overlay, "overlay", list(names))
+            self._charges(("targets", name, "cost"), target.cost)
+        self._charges(("cost",), contents.cost)
         components = contents.components
         if isinstance(components, dict):
             for name, task in _items(contents.tasks):
                 self._refer(("tasks", name, "component"), task.component, "component", list(components))
+
+    def _charges(self, path: Path, rates: Rates | None) -> None:
+        """What makes no sense together in a `cost`, or names no price; where all of it is known."""
+        if rates is None or rates is UNKNOWN:
+            return
+        if any(getattr(rates, field.name) is UNKNOWN for field in fields_of(Rates)):
+            return
+        folder = None if self._environ is None else self._folder
+        for key, text in charge_problems(rates, folder, self._environ or {}):
+            self._problem(self._tree.get(*path, key) or self._tree, (*path, key), text)
 
     def _refer(self, path: Path, wanted: Any, what: str, there: list[str]) -> None:
         node = self._tree.get(*path)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent import futures as standard
 from contextlib import suppress
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flightlog.engines.execute import plain_dumps
 from flightlog.errors import UsageError
@@ -24,6 +24,10 @@ from flightlog.session.futures import TaskFuture, wait_together
 from flightlog.session.progress import shown
 from flightlog.session.task import Task
 from flightlog.session.tracking import Tracker
+
+if TYPE_CHECKING:
+    from flightlog.analyze.usual import EarlierRuns
+    from flightlog.session.eta import Eta
 
 TOGETHER = 64
 """Tasks of a `map` that are handed over at a time."""
@@ -59,6 +63,7 @@ class Client:
         """Every function that was submitted, in order."""
         self._keys: dict[str, object] = {}
         self._last_place: tuple[str, dict[str, str]] = ("", {})
+        self._earlier: EarlierRuns | None = None
 
     def submit(
         self,
@@ -159,7 +164,7 @@ class Client:
             raise UsageError(f"errors={errors!r} is neither 'raise' nor 'return'")
         awaited = _checked(futures)
         results: list[Any] = []
-        with shown(lambda: self._tracker.counts, self._progress):
+        with shown(lambda: self._tracker.counts, self._progress, self._eta):
             wait_together(awaited)
             for future in awaited:
                 try:
@@ -182,6 +187,18 @@ class Client:
     def cancel(self, future: TaskFuture) -> bool:
         """Give a task up, also one that runs where the engine can end it; whether that is what becomes of it."""
         return future.cancel()
+
+    def _eta(self) -> Eta | None:
+        """How long it still takes, for whoever draws; earlier runs are looked at when it is first asked for."""
+        try:
+            if self._earlier is None and self._run is not None:
+                from flightlog.analyze.usual import EarlierRuns
+                from flightlog.store.run import Run
+
+                self._earlier = EarlierRuns(Run(self._run.path))
+            return self._tracker.pace.eta(self._earlier)
+        except Exception:  # noqa: BLE001 - a bar that does not know is better than one that falls over
+            return None
 
     def _kind(self, function: Callable[..., Any], wish: Wish) -> Kind:
         """What all tasks of one call of a method have in common. The function is remembered, unless it is ours."""

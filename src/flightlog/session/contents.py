@@ -11,7 +11,7 @@ from msgspec import Struct, field
 
 from flightlog.engines.contract import Resources
 from flightlog.events.base import doc
-from flightlog.session.shapes import Duration, Name, Positive, Size, Text, computed
+from flightlog.session.shapes import Count, Duration, Name, Positive, Size, Text, computed
 
 MANIFEST_VERSION = 1
 
@@ -25,13 +25,26 @@ class Project(Struct, frozen=True, kw_only=True):
 
 
 class Rates(Struct, frozen=True, kw_only=True):
-    """What a target costs by the hour."""
+    """What a target costs. GB are 1000s."""
 
-    currency: Annotated[Name, doc("ISO 4217 code")] = "USD"
+    currency: Annotated[Name | None, doc("ISO 4217 code; that of the price table, or USD, if not said")] = (
+        None
+    )
+    instance: Annotated[
+        Name | None,
+        doc("instance type of the price table, such as aws/m6i.xlarge, in place of rates by the hour"),
+    ] = None
+    workers_per_instance: Annotated[
+        Count | None, doc("workers that share an instance; 1, but on the local provider all, if not said")
+    ] = None
+    prices: Annotated[Text | None, doc("file of the price table, in place of the one that ships")] = None
     per_worker_hour: Annotated[float | None, doc("for each worker")] = None
     per_cpu_hour: Annotated[float | None, doc("for each CPU of a worker")] = None
     per_gpu_hour: Annotated[float | None, doc("for each GPU of a worker")] = None
     per_gb_hour: Annotated[float | None, doc("for each GB (1000s) of memory of a worker")] = None
+    per_gb_month: Annotated[float | None, doc("for keeping a GB of artifacts for a month")] = None
+    per_gb_egress: Annotated[float | None, doc("for each GB that leaves the provider's network")] = None
+    per_kwh: Annotated[float | None, doc("for a kilowatt-hour of what energy counters show")] = None
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -41,7 +54,7 @@ class Target(Struct, frozen=True, kw_only=True):
         Name, doc("engine that runs the tasks: local, dask, slurm, ray, dragon or a plugin's")
     ]
     overlay: Annotated[Name | None, doc("overlay that applies whenever this target is picked")] = None
-    cost: Annotated[Rates | None, doc("rates, for the expected cost")] = None
+    cost: Annotated[Rates | None, doc("what it costs, in place of the manifest's own cost")] = None
     options: Annotated[dict[str, Any], computed()] = {}
     """The provider's own keys that were written, checked and converted: sizes in bytes, durations in seconds."""
 
@@ -99,7 +112,8 @@ class Contents(Struct, frozen=True, kw_only=True):
     targets: Annotated[dict[str, Target], doc("places to run, by name")] = {}
     components: Annotated[dict[str, Component], doc("kinds of workers, by name")] = {}
     tasks: Annotated[dict[str, Task], doc("how tasks are run, by name")] = {}
+    cost: Annotated[Rates | None, doc("what targets cost that have no cost of their own")] = None
 
 
-OVERLAID = ("project", "targets", "components", "tasks")
+OVERLAID = ("project", "targets", "components", "tasks", "cost")
 """The keys an overlay may hold, each in part."""

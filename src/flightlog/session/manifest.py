@@ -84,7 +84,7 @@ class Manifest:
         came from variables and is not to be stored; with `raw` free texts keep their variables, set or not.
         """
         manifest = self if target is None else self.for_target(target, environ)
-        checker = Checker(manifest.tree, environ, raw=raw)
+        checker = Checker(manifest.tree, environ, raw=raw, folder=self.path.parent)
         contents = checker.contents()
         if checker.problems:
             raise ManifestError([problem.sentence(self.name) for problem in checker.problems])
@@ -92,7 +92,7 @@ class Manifest:
 
     def problems(self, environ: Mapping[str, str], target: str) -> list[Problem]:
         """What is wrong with one target with these variables; unset ones are marked as such."""
-        checker = Checker(self.for_target(target, environ).tree, environ)
+        checker = Checker(self.for_target(target, environ).tree, environ, folder=self.path.parent)
         checker.contents()
         return checker.problems
 

@@ -12,11 +12,15 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from flightlog.analyze.rates import Sizes, hourly, names_time, number
+from flightlog.events import CostRates
 from flightlog.record.redaction import REDACTED, is_secret_key, redact_text
+from flightlog.session.charges import charges, charges_of
 from flightlog.session.contents import Cache, Component, Rates
 from flightlog.session.expansion import has_variables
 from flightlog.session.history import History
 from flightlog.session.manifest import Manifest
+from flightlog.session.suggestions import Suggestion
 
 
 class PlannedComponent(Struct, frozen=True, kw_only=True):
@@ -88,10 +92,16 @@ class Plan(Struct, frozen=True, kw_only=True):
     cost: ExpectedCost
     history: History | None
     """What earlier runs of the project say; None where there are none."""
+    suggestions: dict[str, Suggestion] = {}
+    """What history suggests for components; what the manifest says counts. A session's own plan has none."""
 
 
 def make_plan(
-    manifest: Manifest, target: str, environ: Mapping[str, str], history: History | None = None
+    manifest: Manifest,
+    target: str,
+    environ: Mapping[str, str],
+    history: History | None = None,
+    suggestions: Mapping[str, Suggestion] | None = None,
 ) -> Plan:
     """The plan of one target, its overlay included; whatever is wrong is a `ManifestError`."""
     manifest = manifest.for_target(target, environ)
@@ -124,8 +134,11 @@ def make_plan(
             )
             for name, task in contents.tasks.items()
         },
-        cost=expected_cost(chosen.cost, contents.components, workers, history),
+        cost=expected_cost(
+            charges_of(contents, target, manifest.path.parent, environ), contents.components, workers, history
+        ),
         history=history,
+        suggestions={name: each for name, each in (suggestions or {}).items() if name in contents.components},
     )  # fmt: skip
 
 
@@ -148,17 +161,25 @@ def storable(value: Any, key: str = "") -> Any:
 
 
 def expected_cost(
-    rates: Rates | None, components: Mapping[str, Component], workers: int | None, history: History | None
+    rates: Rates | CostRates | None,
+    components: Mapping[str, Component],
+    workers: int | None,
+    history: History | None,
 ) -> ExpectedCost:
     """Rate by workers by hours, the hours from history; a worker is priced as one of the dearest component."""
-    if rates is None or not _named(rates):
+    if isinstance(rates, Rates):
+        rates = charges(rates, components, None, {})
+    if rates is None or not names_time(rates):
         return _no_cost("the target has no rates", None, None)
-    prices = [_price(rates, component) for component in components.values() or [Component()]]
+    kinds = [
+        Sizes(cpus=one.cpus, memory_bytes=one.memory_bytes, gpus=one.gpus) for one in components.values()
+    ]
+    prices = [hourly(rates, sizes) for sizes in kinds or [Sizes()]]
     known = [price for price in prices if price is not None]
     if len(known) < len(prices):
         reason = "a rate is by CPU or by memory, and not every component says how much of it a worker has"
         return _no_cost(reason, rates.currency, None)
-    price = max(known)
+    price = number(max(known))
     if history is None or history.duration_s is None:
         return _no_cost("no earlier run tells how long it takes", rates.currency, price)
     if workers is None:
@@ -173,29 +194,6 @@ def _no_cost(reason: str, currency: str | None, price: float | None) -> Expected
     return ExpectedCost(
         amount=None, currency=currency, reason=reason, worker_hours=None, per_worker_hour=price
     )
-
-
-def _named(rates: Rates) -> bool:
-    return any(
-        rate is not None
-        for rate in (rates.per_worker_hour, rates.per_cpu_hour, rates.per_gpu_hour, rates.per_gb_hour)
-    )
-
-
-def _price(rates: Rates, component: Component) -> float | None:
-    """What a worker costs an hour; None where a rate is for something the component does not say."""
-    gigabytes = None if component.memory_bytes is None else component.memory_bytes / 1e9
-    total = 0.0
-    for rate, amount in (
-        (rates.per_worker_hour, 1.0),
-        (rates.per_cpu_hour, component.cpus),
-        (rates.per_gpu_hour, component.gpus or 0.0),  # a worker that asks for no GPU has none
-        (rates.per_gb_hour, gigabytes),
-    ):
-        if rate is not None and amount is None:
-            return None
-        total += (rate or 0.0) * (amount or 0.0)
-    return total
 
 
 def _workers(options: Mapping[str, Any]) -> int | None:

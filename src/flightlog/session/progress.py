@@ -10,12 +10,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from flightlog.session.eta import Eta
     from flightlog.session.tracking import Counts
 
 
+_UNITS = ((86_400.0, "days", 1), (3_600.0, "h", 1), (60.0, "min", 0), (1.0, "s", 0))
+
+
 @contextmanager
-def shown(counts: Callable[[], Counts], wanted: bool | None) -> Iterator[None]:
-    """Show a bar on standard error meanwhile, which goes away afterwards.
+def shown(
+    counts: Callable[[], Counts], wanted: bool | None, eta: Callable[[], Eta | None] | None = None
+) -> Iterator[None]:
+    """Show a bar on standard error meanwhile, which goes away afterwards; with how long it still takes, where `eta` knows.
 
     Only where standard error is a terminal: in a pipe or a file there is nothing. `wanted=False` switches it off.
     """
@@ -25,7 +31,7 @@ def shown(counts: Callable[[], Counts], wanted: bool | None) -> Iterator[None]:
     from rich.console import Console
     from rich.live import Live
 
-    bar = Bar(counts)
+    bar = Bar(counts, eta)
     console = Console(stderr=True)
     # The program's own output is its own: it is not redirected through the display.
     with Live(
@@ -40,10 +46,10 @@ def shown(counts: Callable[[], Counts], wanted: bool | None) -> Iterator[None]:
 
 
 class Bar:
-    """The counts as a line: how many of how many, and what went wrong."""
+    """The counts as a line: how many of how many, what went wrong, and how long it still takes."""
 
-    def __init__(self, counts: Callable[[], Counts]) -> None:
-        self._counts = counts
+    def __init__(self, counts: Callable[[], Counts], eta: Callable[[], Eta | None] | None = None) -> None:
+        self._counts, self._eta = counts, eta
 
     def __rich__(self) -> Table:
         from rich.progress_bar import ProgressBar
@@ -66,4 +72,15 @@ class Bar:
             number = getattr(counts, word)
             if number:
                 parts.append(f"{number:,} {word}")
+        eta = self._eta() if self._eta is not None and counts.ended < counts.submitted else None
+        if eta is not None:
+            parts.append(eta_text(eta))
         return " · ".join(parts)
+
+
+def eta_text(eta: Eta) -> str:
+    """`about 3 min left (2 to 5)`; the unit is that of the upper end."""
+    size, unit, decimals = next((each for each in _UNITS if eta.high >= 2 * each[0]), _UNITS[-1])
+    low, expected, high = (f"{value / size:.{decimals}f}" for value in (eta.low, eta.expected, eta.high))
+    words = "at least " if eta.at_least else "about "
+    return f"{words}{expected} {unit} left" + (f" ({low} to {high})" if low != high else "")

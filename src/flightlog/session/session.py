@@ -18,13 +18,15 @@ from flightlog.engines.contract import Engine
 from flightlog.engines.execute import plain_dumps
 from flightlog.engines.main_module import refuse_while_main_is_imported
 from flightlog.errors import UsageError
+from flightlog.record.costs import WorkerCosts
 from flightlog.record.noop import NoopRun
 from flightlog.record.recording import record
 from flightlog.record.run import LiveRun
+from flightlog.session.charges import charges_of
 from flightlog.session.choices import Rules
 from flightlog.session.client import Client
-from flightlog.session.costs import workers_cost
 from flightlog.session.manifest import Manifest, load_manifest
+from flightlog.session.overlay_file import pick_overlay
 from flightlog.session.papers import Papers
 from flightlog.session.targets import pick_target
 from flightlog.session.tracking import Tracker
@@ -51,6 +53,7 @@ class Session:
         manifest: Manifest | str | os.PathLike[str] | None = None,
         *,
         target: str | None = None,
+        overlay: str | os.PathLike[str] | None = None,
         runs_dir: str | os.PathLike[str] | None = None,
         tags: Mapping[str, Any] | None = None,
         sample_interval_s: float | None = 1.0,
@@ -60,15 +63,18 @@ class Session:
     ) -> None:
         """Read the manifest and pick the target; nothing is started yet.
 
-        `manifest` and `target` as in `from_yaml`. `runs_dir`, `tags` and `sample_interval_s` are those of
+        `manifest` and `target` as in `from_yaml`. `overlay` is laid over the manifest last: one of its own by name, or a
+        file; by default the one that `FLIGHTLOG_OVERLAY` names. `runs_dir`, `tags` and `sample_interval_s` are those of
         `flightlog.record`. `progress=False` shows no bar on a terminal either. `engine` runs the tasks in place of the
         target's own. A manifest or target that makes no sense is a `UsageError` or a `ManifestError`.
         """
-        self.manifest = manifest if isinstance(manifest, Manifest) else load_manifest(_path(manifest))
-        self.target = pick_target(self.manifest, target, environ)
+        written = manifest if isinstance(manifest, Manifest) else load_manifest(_path(manifest))
+        self.target = pick_target(written, target, environ)
+        self.manifest = pick_overlay(written, self.target, overlay, environ)
         self._contents = self.manifest.resolved(environ, self.target)
         self.provider = self._contents.targets[self.target].provider
         self._engine, self._environ, self._progress = engine, environ, progress
+        self._costs = WorkerCosts(charges_of(self._contents, self.target, self.manifest.path.parent, environ))
         self._recording = record(
             self._contents.project.name, runs_dir=runs_dir, tags=tags, sample_interval_s=sample_interval_s,
             target=self.target, provider=self.provider,
@@ -200,7 +206,9 @@ class Session:
             self._engine = make_engine(self.provider, contents.targets[self.target].options, needs)
         if run is not None:
             self._papers = Papers(run, self.manifest, self.target, contents, self._environ)
-        self._tracker = Tracker(self._engine, recorder, next_id)
+            for event in self._costs.begin():
+                run.emit(event)
+        self._tracker = Tracker(self._engine, recorder, next_id, self._costs)
         if run is not None:
             run.on_end(self._run_ends)
         self._engine.start(str(run.path) if run is not None else None, self._tracker)
@@ -237,12 +245,10 @@ class Session:
                 log.warning("  %s", line)
             if failed > len(failures):
                 log.warning("  … and %d more", failed - len(failures))
-        rates = self._contents.targets[self.target].cost
         if self._papers is not None and self._client is not None:
             self._papers.finish(self._client.functions)
-            if rates is not None:
-                up_s = self._tracker.workers.seconds()
-                self.telemetry.emit(workers_cost(rates, self._contents.components, up_s, self.provider))
+            for estimate in self._costs.estimates():
+                self.telemetry.emit(estimate)
         trace = error.__traceback__ if error is not None else None
         self._recording.__exit__(type(error) if error is not None else None, error, trace)
 

@@ -22,10 +22,11 @@ from flightlog.engines.contract import Engine, Outcome
 from flightlog.engines.execute import plain_dumps
 from flightlog.errors import TaskError, UsageError
 from flightlog.events import Event, WorkerEvent
+from flightlog.record.costs import WorkerCosts
 from flightlog.record.recorder import Recorder
 from flightlog.session import task_events
-from flightlog.session.costs import WorkerTime
 from flightlog.session.dependencies import fill
+from flightlog.session.eta import Pace
 from flightlog.session.outcomes import error_type_of, failed_by_itself, message_of, told, value_of
 from flightlog.session.retrying import Delays, delay_before
 from flightlog.session.task import Task
@@ -61,11 +62,18 @@ class Tracker:
     while events are written, futures resolved or the engine called.
     """
 
-    def __init__(self, engine: Engine, recorder: Recorder | None, next_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        recorder: Recorder | None,
+        next_id: Callable[[], str],
+        costs: WorkerCosts | None = None,
+    ) -> None:
         self.counts = Counts()
         self.failures: list[str] = []
         """A line for each of the first tasks that failed for good."""
-        self.workers = WorkerTime()
+        self.pace = Pace()
+        self._costs = costs or WorkerCosts()
         self._engine, self._recorder, self._next_id = engine, recorder, next_id
         self._trace_id = recorder.trace_id if recorder is not None else ""
         self._dumps: Callable[[Any], bytes] = getattr(engine, "dumps", plain_dumps)
@@ -94,6 +102,7 @@ class Tracker:
                 raise UsageError("the session is closed: submit tasks while it is open")
             self._tasks.update((task.task_id, task) for task in tasks)
             self.counts.submitted += len(tasks)
+            self.pace.submitted(task.name for task in tasks)
         if self._recorder is not None:
             self._emit([task_events.submitted(task, self._trace_id) for task in tasks])
         for task in tasks:
@@ -137,6 +146,7 @@ class Tracker:
         task = self._tasks.get(task_id)
         if task is not None and task.attempt == attempt:
             task.future.note_started(True)
+            self.pace.started(task_id, task.name)
 
     def ended(self, task_id: str, attempt: int, outcome: Outcome) -> None:
         """The attempt is over; what is reported of an attempt a second time is passed over."""
@@ -156,6 +166,7 @@ class Tracker:
             if again:
                 task.attempt, task.held, task.span_id = attempt + 1, True, self._next_id()
                 self.counts.retried += 1
+                self.pace.stopped(task_id)
             else:
                 self._claim(task)
         if again:
@@ -171,9 +182,10 @@ class Tracker:
 
     def worker(self, event: WorkerEvent) -> None:
         """Something happened to a worker."""
-        self.workers.add(event)
         if self._recorder is not None:
             self._recorder.emit(event)
+            for estimate in self._costs.add(event):
+                self._recorder.emit(estimate)
 
     # --- the end of it all
 
@@ -215,6 +227,8 @@ class Tracker:
             task.future.end_cancelled()
         with self._lock:
             self.counts.cancelled += len(left)
+            for task, _ in left:
+                self.pace.ended(task.task_id, task.name, None)
             self._ending -= len(left)
             self._changed.notify_all()
 
@@ -318,7 +332,9 @@ class Tracker:
             if outcome.end != "completed":
                 self._recorder.emit(task_events.failure(task, task.attempt, task.span_id, outcome, error))
         with self._lock:
-            if outcome.end == "completed":
+            completed = outcome.end == "completed"
+            self.pace.ended(task.task_id, task.name, outcome.duration_s if completed else None)
+            if completed:
                 self.counts.completed += 1
             else:
                 self.counts.failed += 1

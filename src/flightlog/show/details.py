@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
-from flightlog.show.gpus import gpu_facts
+from flightlog.show.gpus import energy_text, gpu_facts
 from flightlog.show.jobs import jobs_section
 from flightlog.show.phrases import call_text, count_text, first_line, innermost, last_line, moment_text
 from flightlog.show.sections import calibration_sections, few, known, names_table
@@ -170,6 +170,14 @@ def _resources(summary: Summary, ink: Ink) -> Section:
         if use.cgroup.oom_kills:
             pairs.append(
                 ("Out of memory", ink("bad", f"{count_text(use.cgroup.oom_kills, 'process')} killed"))
+            )
+    if use.energy is not None:
+        by_host = use.energy.by_host.values()
+        counted = [one.processors_j for one in by_host if one.processors_j is not None]
+        if counted:
+            where = f" of {count_text(len(counted), 'host')}" if len(counted) > 1 else ""
+            pairs.append(
+                ("Node energy", f"{energy_text(sum(counted))} by the processors{where}, for everyone")
             )
     return Section("Resources", "", [Facts(pairs)] if pairs else [])
 

@@ -45,7 +45,7 @@ def gpu_facts(use: GpuUse, ink: Ink) -> list[tuple[str, str]]:
     if use.power_max_w is not None:
         power.append(f"{use.power_max_w:.0f} W max on one device")
     if use.energy_j is not None:
-        power.append(f"{_energy(use.energy_j)} in all")
+        power.append(f"{energy_text(use.energy_j)} in all")
     if use.temperature_max_c is not None:
         power.append(f"{use.temperature_max_c:.0f} °C max")
     if power:
@@ -89,5 +89,6 @@ def _held_back(one: GpuDeviceUse) -> str:
     )
 
 
-def _energy(joules: float) -> str:
+def energy_text(joules: float) -> str:
+    """`250 J`, `12.3 Wh`."""
     return f"{joules:.0f} J" if joules < 360 else f"{joules / 3600:.1f} Wh"

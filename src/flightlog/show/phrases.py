@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,9 @@ import msgspec
 
 from flightlog.show.terminal import clean, fit
 
-_SIGNS = {"USD": "$", "EUR": "€", "GBP": "£"}
+_SIGNS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥"}
+_WHOLE = frozenset({"JPY", "KRW"})
+"""Currencies without hundredths."""
 
 
 def args_text(args: Mapping[str, Any] | None, width: int = 60) -> str:
@@ -40,12 +43,22 @@ def moment_text(timestamp: str | None) -> str:
 
 
 def money_text(amount: float | None, currency: str | None) -> str:
-    """`$12.30`, `4.00 CHF`; small amounts keep their digits, an unknown one is "unknown"."""
-    if amount is None:
+    """`$12.30`, `4.00 CHF`, `-$0.02`, `¥1,200`; small amounts keep their digits, an unknown one is "unknown"."""
+    if amount is None or not math.isfinite(amount):
         return "unknown"
-    text = f"{amount:,.2f}" if amount == 0 or abs(amount) >= 0.01 else f"{amount:.2g}"
+    if amount < 0:
+        return f"-{money_text(-amount, currency)}"
+    whole = currency in _WHOLE and (amount == 0 or amount >= 1)
+    text = (
+        f"{amount:,.0f}" if whole else f"{amount:,.2f}" if amount == 0 or amount >= 0.01 else _small(amount)
+    )
     sign = _SIGNS.get(currency or "")
     return f"{sign}{text}" if sign else f"{text} {clean(currency or '')}".rstrip()
+
+
+def _small(amount: float) -> str:
+    """Two digits, written out where that is no more than a few zeros."""
+    return f"{amount:.{1 - math.floor(math.log10(amount))}f}" if amount >= 1e-6 else f"{amount:.2g}"
 
 
 def count_text(number: int, one: str, many: str | None = None) -> str:

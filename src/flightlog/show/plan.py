@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from flightlog.analyze.advice.resources import is_same
+from flightlog.analyze.advice.words import request_text
+from flightlog.analyze.past_requests import Requested
 from flightlog.show.phrases import args_text, count_text, money_text
 from flightlog.show.table import facts, table
 from flightlog.show.terminal import Ink, clean, fit
@@ -15,6 +18,7 @@ if TYPE_CHECKING:
     from flightlog.session.lock import Difference
     from flightlog.session.overlay import Change
     from flightlog.session.plan import Plan, PlannedCache, PlannedComponent, PlannedTask
+    from flightlog.session.suggestions import Suggestion
 
 WIDTH = 100
 
@@ -66,11 +70,27 @@ def _components(plan: Plan, width: int, ink: Ink) -> list[str]:
         (
             name, _number(each.cpus), _size(each.memory_bytes), _number(each.gpus),
             "" if each.walltime_s is None else format_duration(each.walltime_s), each.image or "",
+            _suggestion(plan.suggestions.get(name), each),
         )
         for name, each in plan.components.items()
     ]  # fmt: skip
-    head = ("Component", "CPUs", "Memory", "GPUs", "Walltime", "Image")
-    return [ink("head", "Components"), *table(head, rows, width=width, ink=ink, left=("Image",))]
+    head = ("Component", "CPUs", "Memory", "GPUs", "Walltime", "Image", "History suggests")
+    lines = table(head, rows, width=width, ink=ink, left=("Image", "History suggests"))
+    return [ink("head", "Components"), *lines]
+
+
+def _suggestion(found: Suggestion | None, asked: PlannedComponent) -> str:
+    """`1 CPU, 7.2GB (720 attempts)`; "the same" where that is what is asked for; nothing where too little is known."""
+    if found is None:
+        return ""
+    pairs = ((found.cpus, asked.cpus), (found.memory_bytes, asked.memory_bytes))
+    known = [(new, old) for new, old in pairs if new is not None]
+    if all(is_same(old, new) for new, old in known):
+        text = "the same"
+    else:
+        text = request_text(Requested(cpus=found.cpus, memory_bytes=found.memory_bytes))
+    least = "" if found.whole else "at least "
+    return f"{least}{text} ({count_text(found.attempts, 'attempt')})"
 
 
 def _tasks(plan: Plan, width: int, ink: Ink) -> list[str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from flightlog.show.cost import cost_section
 from flightlog.show.details import details
 from flightlog.show.document import Facts, Section, section_text
 from flightlog.show.findings import findings_section
 from flightlog.show.markdown import markdown_text
-from flightlog.show.phrases import args_text, moment_text, money_text
+from flightlog.show.phrases import args_text, moment_text
 from flightlog.show.sections import all_failures, all_spans, all_tasks, all_workers
 from flightlog.show.table import facts
 from flightlog.show.terminal import Ink, clean, fit, width_of
@@ -64,7 +65,7 @@ def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> l
         _tasks(report, width, ink),
         _workers(report, ink),
         _cache(report),
-        Section("Estimated Cost", _cost(report)),
+        cost_section(report),
         *time_sections(report, width),
         *details(report, ink),
     ]
@@ -175,17 +176,3 @@ def _cache(summary: Summary) -> Section:
         more = f"none: lookups took {format_duration(-cache.saved_s)} more than they saved"
         pairs.append(("Time saved", more if cache.saved_s < 0 else format_duration(cache.saved_s)))
     return Section("Cache", "", [Facts(pairs)])
-
-
-def _cost(summary: Summary) -> str:
-    cost = summary.cost
-    text = money_text(cost.total, cost.currency)
-    remarks = []
-    provider = cost.provider or summary.run.provider
-    if provider:
-        remarks.append(f"{clean(provider)} provider")
-    if cost.unknown_items and cost.total is not None:
-        remarks.append(f"{cost.unknown_items} of {len(cost.by_item)} items without a rate")
-    if cost.total is None and len({item.currency for item in cost.by_item.values()}) > 1:
-        remarks.append("several currencies")
-    return text + (f" ({', '.join(remarks)})" if remarks else "")

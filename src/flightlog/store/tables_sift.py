@@ -157,7 +157,10 @@ class _Sift(Scan):
                 line == given,
                 line + b"\n",
             )  # blanks around a line the reader passes over, and DuckDB does not
-        return False, self._rewrite(decode_line(line))
+        try:
+            return False, self._rewrite(decode_line(line))
+        except NotAnEvent:  # not text, in a field that the event does not know: the reader skips it
+            return False, encode_line(event) if isinstance(event, Event) else b""
 
     def _is_plain(self, line: bytes, event: Event) -> bool:
         """Whether the line is made as the recorder makes them, so that there is one way to read it."""

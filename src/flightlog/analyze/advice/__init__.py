@@ -1,0 +1,1 @@
+"""What history says to change: what to ask for (`resources`), and how to lay the work out (`shape`)."""

@@ -1,0 +1,177 @@
+"""What to ask for next time, and what else to change: all advice that the history of a project gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.analyze.advice.base import Advice
+from flightlog.analyze.advice.components import component_settings
+from flightlog.analyze.advice.resources import Prices, Recommendation, recommend
+from flightlog.analyze.advice.shape import advise_shape
+from flightlog.analyze.advice.words import evidence, gain, notes, reason, sentence
+from flightlog.analyze.past import Past, PastAttempt, base_name, read_past
+from flightlog.errors import RunNotFound, UsageError
+from flightlog.events import CostRates
+from flightlog.store.catalogue import list_runs
+from flightlog.store.liveness import Observer
+from flightlog.store.run import Run
+
+LOWEST, HIGHEST = 0.5, 0.999
+
+
+class Advised(Struct, frozen=True, kw_only=True):
+    """All advice on one project, each with its evidence."""
+
+    project: str
+    target: str | None
+    """The one it is restricted to."""
+    confidence: float
+    """The share of later attempts that what is recommended is to be enough for."""
+    runs: int
+    attempts: int
+    older_runs: int
+    """Runs that are there and were not looked at."""
+    recommendations: list[Recommendation]
+    """By task, those that take most time first; also those that need no change, or have too little history."""
+    advice: list[Advice]
+    """Everything there is to change, what matters most first."""
+    changes: dict[str, str]
+    """All values to set, by path in the manifest; where two pieces of advice differ, the first one's."""
+    problems: list[str]
+    """What of the history could not be read."""
+    silent: dict[str, str] = {}
+    """By kind of advice there is none of: why."""
+
+
+def advise(
+    runs_dir: Path,
+    *,
+    project: str | None = None,
+    target: str | None = None,
+    task: str | None = None,
+    confidence: float = 0.95,
+    observer: Observer | None = None,
+) -> Advised:
+    """Advice from the runs in a folder: of a project, by default the latest run's, and of all its tasks or one.
+
+    Raises `RunNotFound` where there is nothing to learn from, and `UsageError` for a confidence that makes no sense.
+    """
+    check_confidence(confidence)
+    past = read_past(runs_dir, project=project, target=target, task=task, observer=observer)
+    if not past.runs:
+        raise RunNotFound(_no_runs(runs_dir, past, target))
+    if not past.attempts:
+        raise RunNotFound(_no_attempts(past, runs_dir, task, observer))
+    return advise_on(past, confidence=confidence, target=target, task=task)
+
+
+def check_confidence(confidence: float) -> None:
+    """A `UsageError` unless it is a share between a half and nearly all."""
+    if not LOWEST <= confidence <= HIGHEST:
+        raise UsageError(
+            f"a confidence of {confidence:g} makes no sense: give the share of attempts that shall have enough, "
+            f"from {LOWEST} to {HIGHEST}, such as 0.95"
+        )
+
+
+def advise_on(
+    past: Past,
+    *,
+    confidence: float = 0.95,
+    target: str | None = None,
+    task: str | None = None,
+    shape: bool = True,
+) -> Advised:
+    """The advice that a past gives; without `shape` on requests alone. `target` and `task` are those it was read for."""
+    by_name: dict[str, list[PastAttempt]] = {}
+    for attempt in past.attempts:
+        by_name.setdefault(attempt.name, []).append(attempt)
+    order = [run.run_id for run in reversed(past.runs)]
+    prices = _prices(past.runs)
+    busy = past.node_cpu_percent
+    found = [recommend(name, these, order, confidence, prices, busy) for name, these in by_name.items()]
+    found.sort(key=lambda one: (-(one.worker_s or 0.0), one.task))
+    resources = _of_resources(found)
+    others = advise_shape(past.runs, task=None if task is None else base_name(task)) if shape else None
+    ranked = sorted([*resources, *(others.advice if others else ())], key=_rank)
+    changes: dict[str, str] = {}
+    for one in ranked:
+        for path, value in one.changes.items():
+            changes.setdefault(path, value)
+    return Advised(
+        project=past.project or "", target=target, confidence=confidence, runs=len(past.runs),
+        attempts=len(past.attempts), older_runs=past.older_runs, recommendations=found, advice=ranked,
+        changes=changes, problems=list(dict.fromkeys([*past.problems, *(others.problems if others else ())])),
+        silent=others.silent if others else {},
+    )  # fmt: skip
+
+
+def advised_json(advised: Advised) -> bytes:
+    """As JSON, indented: with the words of each recommendation beside its numbers."""
+    document: dict[str, Any] = msgspec.to_builtins(advised)
+    for one, found in zip(document["recommendations"], advised.recommendations, strict=True):
+        one |= {
+            "change": found.is_to_change,
+            "reason": reason(found),
+            "potential_savings": gain(found),
+            "notes": notes(found),
+        }
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def _of_resources(found: Sequence[Recommendation]) -> list[Advice]:
+    """A piece of advice for each task whose request is to be changed; what to set stands with the task that decides."""
+    settings = component_settings(found)
+    return [
+        Advice(
+            kind="resources", about=one.task, sentence=sentence(one), evidence=evidence(one), gain=gain(one),
+            changes={path: wanted.text for path, wanted in settings.items() if wanted.task == one.task},
+        )
+        for one in found
+        if one.is_to_change
+    ]  # fmt: skip
+
+
+def _rank(advice: Advice) -> tuple[int, float]:
+    """What keeps tasks from failing first, then what saves most worker time, then the rest as it came."""
+    killed = advice.evidence.get("memory_killed", 0) if advice.kind == "resources" else 0
+    return 0 if killed else 1 if advice.gain_s is not None else 2, -(advice.gain_s or 0.0)
+
+
+def _prices(runs: Sequence[Run]) -> Prices | None:
+    """The rates of the newest run that has any by CPU or by memory."""
+    for run in runs[:1]:
+        rates = [event for event in run.events("cost") if isinstance(event, CostRates)]
+        if rates and (rates[-1].per_cpu_hour is not None or rates[-1].per_gb_hour is not None):
+            last = rates[-1]
+            return Prices(
+                currency=last.currency, per_cpu_hour=last.per_cpu_hour, per_gb_hour=last.per_gb_hour
+            )
+    return None
+
+
+def _no_runs(runs_dir: Path, past: Past, target: str | None) -> str:
+    if past.project is None:
+        return f"there are no runs in {runs_dir} to learn from; record one, or name another folder of runs"
+    if past.problems:
+        return f"no run of {past.project!r} in {runs_dir} can be read: {past.problems[0]}"
+    if target is not None:
+        return f"no run of {past.project!r} in {runs_dir} was on target {target!r}"
+    known = sorted({entry.project for entry in list_runs(runs_dir)})
+    there = f"; there are runs of {', '.join(known[:10])}{', …' * (len(known) > 10)}" if known else ""
+    return f"no run in {runs_dir} is of project {past.project!r}{there}"
+
+
+def _no_attempts(past: Past, runs_dir: Path, task: str | None, observer: Observer | None) -> str:
+    many = f"{len(past.runs)} run{'s' * (len(past.runs) != 1)} of {past.project!r} in {runs_dir}"
+    if task is None:
+        return f"{many} {'have' if len(past.runs) != 1 else 'has'} no task that began: there is nothing to learn from"
+    there = read_past(runs_dir, project=past.project, runs=5, attempts=10_000, observer=observer)
+    names = sorted({one.name for one in there.attempts})
+    hint = f"; there are {', '.join(names[:10])}{', …' * (len(names) > 10)}" if names else ""
+    return f"no attempt of {base_name(task)!r} in {many}{hint}"

@@ -1,0 +1,172 @@
+"""Caching: functions that compute the same again and again, and caches that are asked and never have it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from flightlog.analyze.advice.base import Advice
+from flightlog.analyze.advice.gathered import CacheUse, Look, RunShape
+from flightlog.analyze.advice.repeats import Repeats
+from flightlog.analyze.advice.rounding import manifest_duration, round_duration, worker_time
+from flightlog.units import format_bytes, format_duration, format_percent
+
+LEAST_CALL_S = 0.05
+"""Shorter calls gain little by a lookup, which takes a millisecond or so."""
+LEAST_SAVED_S, LEAST_SAVED = 5.0, 0.1
+"""So much time, and such a share of a function's, has to be saved."""
+LEAST_REPEATED = 3
+"""So many calls have to be repetitions."""
+WRITES_BYTES = 1 << 20
+"""A call that writes so much makes files, which a result out of the cache would not."""
+LEAST_RUNS, LEAST_LOOKUPS = 3, 20
+"""A cache that never hits has been asked so many times, in so many runs."""
+
+_NEW = ("never seen", "arguments changed")
+
+
+def advise_caching(shapes: Sequence[RunShape], repeats: Sequence[Repeats]) -> Look:
+    """Functions worth caching, by what was called again; and caches without a hit, by the reasons they gave."""
+    asked = {name for shape in shapes for name in (*shape.cached_tasks, *shape.cache)}
+    advice: list[Advice] = []
+    why: list[str] = []
+    for one in repeats:
+        if one.name in asked:
+            continue
+        reason = _why_not(one, shapes)
+        if reason is None:
+            advice.append(_worth(one, shapes))
+        elif one.repeated_s >= LEAST_SAVED_S:
+            why.append(f"{one.name}: {reason}")
+    for name in sorted({name for shape in shapes for name in shape.cache}):
+        found = _never_hits(name, shapes)
+        if found is not None:
+            advice.append(found)
+    if advice:
+        return Look(advice=advice)
+    return Look(silent="; ".join(why[:3]) or f"no call took long and was made again in {len(shapes)} runs")
+
+
+def _why_not(one: Repeats, shapes: Sequence[RunShape]) -> str | None:
+    """Why nothing is advised of a function that computes the same again; None where it is worth caching."""
+    again = one.calls - one.different
+    planned = [shape.planned.task(one.name) for shape in shapes]
+    if one.repeated_s < LEAST_SAVED_S or again < LEAST_REPEATED or one.repeated_s < LEAST_SAVED * one.total_s:
+        return "too little of it is repeated"
+    if one.total_s < LEAST_CALL_S * one.calls:
+        return "its calls are too short to gain by a lookup"
+    if one.unlike:
+        return f"{one.unlike} calls gave another result for the same arguments"
+    if any(task.cache is not None for task in planned):
+        return "the manifest says how it is cached"
+    if any(task.outputs for task in planned) or one.write_bytes >= WRITES_BYTES:
+        return "it makes files, which a cached result would not"
+    return None
+
+
+def _worth(one: Repeats, shapes: Sequence[RunShape]) -> Advice:
+    again = one.calls - one.different
+    a_run = one.repeated_s / one.runs
+    key = shapes[0].planned.target is not None
+    how = "`cache: true` in the manifest, or `@flightlog.cacheable`" if key else "`@flightlog.cacheable`"
+    alike = ", and gave a result of the same size" if one.results_known else ""
+    return Advice(
+        kind="cache",
+        about=one.name,
+        sentence=(
+            f"Cache {one.name} ({how}): {again:,} of {one.calls:,} calls in {one.runs} run{'s' * (one.runs != 1)} repeated an"
+            f" earlier one{alike}; it would have saved {format_duration(one.repeated_s)} of {format_duration(one.total_s)}."
+            " Only if its result depends on its arguments alone."
+        ),
+        evidence={
+            "runs": one.runs, "calls": one.calls, "repeated_calls": again, "total_s": one.total_s,
+            "repeated_s": one.repeated_s, "results_compared": one.results_known,
+        },
+        gain=f"{worker_time(a_run)} a run, {format_percent(one.repeated_s / one.total_s)} of its time",
+        gain_s=a_run,
+        changes={f"tasks.{one.name}.cache": "true"} if key else {},
+    )  # fmt: skip
+
+
+def _never_hits(name: str, shapes: Sequence[RunShape]) -> Advice | None:
+    used = [(shape, shape.cache[name]) for shape in shapes if name in shape.cache]
+    uses = [use for _, use in used]
+    lookups = sum(use.hits + use.misses + use.bypassed for use in uses)
+    if len(used) < LEAST_RUNS or lookups < LEAST_LOOKUPS or any(use.hits for use in uses):
+        return None
+    reasons = _reasons(uses)
+    if not reasons:
+        return None
+    main = next(iter(reasons))
+    spent = sum(use.lookup_s for use in uses) / len(uses)
+    kept = sum(use.kept_bytes for use in uses)
+    evidence: dict[str, Any] = {
+        "runs": len(used), "lookups": lookups, "hits": 0, "misses": sum(use.misses for use in uses),
+        "bypassed": sum(use.bypassed for use in uses), "reasons": reasons, "lookup_s": spent, "kept_bytes": kept,
+    }  # fmt: skip
+    told = ", ".join(f"{reason} ({number:,})" for reason, number in list(reasons.items())[:3])
+    what, changes, gain = _mend(name, main, [shape for shape, _ in used], reasons, spent, kept)
+    return Advice(
+        kind="cache",
+        about=name,
+        sentence=f"The cache of {name} never had what it was asked for: {lookups:,} lookups in {len(used)} runs, no hit: {told}. {what}",
+        evidence=evidence,
+        gain=gain,
+        gain_s=None,
+        changes=changes,
+    )
+
+
+def _mend(
+    name: str,
+    reason: str,
+    shapes: Sequence[RunShape],
+    reasons: dict[str, int],
+    spent_s: float,
+    kept_bytes: int,
+) -> tuple[str, dict[str, str], str | None]:
+    """What to do about a reason, the manifest's change, and what it gives."""
+    planned = shapes[0].planned.task(name)
+    cost = f"{format_duration(spent_s)} of lookups a run" + (
+        f", and {format_bytes(kept_bytes)} written in vain" if kept_bytes else ""
+    )
+    if all(one in _NEW for one in reasons):
+        text = "Every call is a new one: do without the cache, or name arguments that do not change the result in `ignore`."
+        return text, {f"tasks.{name}.cache": "false"} if planned.cache else {}, cost
+    if reason == "expired":
+        apart = _apart(shapes)
+        lives = planned.cache.get("ttl_s") if isinstance(planned.cache, dict) else None
+        if apart is None:
+            return "Results are too old when they are asked for: raise its `ttl`.", {}, None
+        longer = manifest_duration(round_duration(3 * apart))
+        told = f" of {format_duration(lives)}" if lives else ""
+        text = f"Runs are {format_duration(apart)} apart, and its `ttl`{told} is over by then: set {longer}."
+        return text, {f"tasks.{name}.cache.ttl": longer} if lives else {}, None
+    if reason == "code changed":
+        return (
+            "Its code, or code that it calls, changes between runs; `flightlog cache explain` names it.",
+            {},
+            None,
+        )
+    if reason == "damaged":
+        return "What is kept cannot be read: look at the disk, and clear it with `flightlog cache`.", {}, None
+    return "`flightlog cache explain` says more.", {}, None
+
+
+def _apart(shapes: Sequence[RunShape]) -> float | None:
+    """How long it is from one run to the next, the median; None where that is not known."""
+    begun = sorted(shape.started for shape in shapes if shape.started is not None)
+    between = [later - earlier for earlier, later in pairwise(begun)]
+    found = median(between) if between else 0.0
+    return found if found > 0 else None
+
+
+def _reasons(uses: Sequence[CacheUse]) -> dict[str, int]:
+    """All reasons, the most frequent first."""
+    found: dict[str, int] = {}
+    for use in uses:
+        for reason, number in use.reasons.items():
+            found[reason] = found.get(reason, 0) + number
+    return dict(sorted(found.items(), key=lambda one: (-one[1], one[0])))

@@ -1,0 +1,198 @@
+"""How much of one resource a task needs: the bound, and all that stands behind it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from flightlog.analyze.advice.beyond import fit_with_killed
+from flightlog.analyze.advice.bounds import (
+    LEAST,
+    Seen,
+    effective_count,
+    enough_for,
+    quantile_seen,
+    upper_bound,
+)
+from flightlog.analyze.advice.growth import Growth, argument_of, find_growth
+from flightlog.analyze.advice.recent import Recent, what_is_recent
+from flightlog.analyze.advice.use import Resource, Use
+
+_CLOSE = 1.1
+"""A value that lies between two that are no further apart is known well enough: the larger one counts."""
+_ROWS = 5
+
+
+class AtArgument(Struct, frozen=True, kw_only=True):
+    """What it takes for one value of the argument that a need depends on."""
+
+    argument: str
+    value: float | str
+    bound: float
+
+
+class Need(Struct, frozen=True, kw_only=True):
+    """What a task needs of one resource, in CPUs, bytes or seconds; None is unknown."""
+
+    resource: Resource
+    share: float
+    """Of later attempts that `bound` is to be enough for."""
+    bound: float | None
+    method: str | None
+    """`order statistic`, `lognormal` or `censored lognormal`."""
+    problem: str | None
+    """Why there is no bound."""
+    tasks: int
+    """That say anything, in the runs that count."""
+    runs: int
+    worth: float | None
+    """How many independent ones they are worth: fewer where those of a run resemble each other."""
+    at_least: int
+    """Of the tasks, those that say no more than "at least"."""
+    killed: int
+    """Of those, the ones that were ended at a limit."""
+    killed_at: float | None
+    """The largest limit that ended one; `bound` is not below it."""
+    typical: float | None
+    """The median of use."""
+    usual_most: float | None
+    """What the wanted share of the tasks used at most: the bound without any allowance."""
+    largest: float | None
+    growth: Growth | None = None
+    """What it depends on, where it depends on an argument."""
+    table: list[AtArgument] = []
+    """Of a need that depends on an argument, what to ask for, from the smallest to the largest seen."""
+    since: str | None = None
+    """The run from which on runs count, where the level changed then; None where all do."""
+    change: float | None = None
+    """By which share it changed."""
+    drift: float | None = None
+    """By which share it moves from run to run, slowly; the bound looks ahead."""
+
+
+def find_need(resource: Resource, found: Sequence[Use], share: float, runs: Sequence[str]) -> Need:
+    """What these tasks say together; `runs` are the ids of the runs, the oldest first. The order of tasks does not matter."""
+    growth = None if resource == "cpus" else _growth(found)
+    growth, killed = _with_killed(found, growth)
+    settled = [killed.get(n) or _settled(one, growth) for n, one in enumerate(found)]
+    recent = _recent(found, settled, growth, runs)
+    number = {run_id: n for n, run_id in enumerate(runs)}
+    counted = [
+        (use, Seen(seen.value * recent.factor(number[use.run_id]), seen.exact))
+        for use, seen in zip(found, settled, strict=True)
+        if number[use.run_id] >= recent.since
+    ]
+    values = [seen for _, seen in counted]
+    used = [seen for use, seen in zip(found, settled, strict=True) if number[use.run_id] >= recent.since]
+    worth = effective_count(_by_run(counted)) if counted else None
+    bound = upper_bound(values, share, effective=worth)
+    limits = [use.value for use, _ in counted if use.killed]
+    killed_at = max(limits, default=None)
+    exact = [seen.value for seen in values if seen.exact]
+    return Need(
+        resource=resource, share=share,
+        bound=None if bound is None else max(bound.value, killed_at or 0.0),
+        method=None if bound is None else bound.method,
+        problem=_problem(len(exact), len(values), share) if bound is None else None,
+        tasks=len(values), runs=len({use.run_id for use, _ in counted}), worth=worth,
+        at_least=sum(not seen.exact for seen in values), killed=len(limits), killed_at=killed_at,
+        typical=quantile_seen(used, 0.5), usual_most=quantile_seen(used, share),
+        largest=max((seen.value for seen in used if seen.exact), default=None),
+        growth=growth, table=_table(growth, counted, share) if growth is not None and bound is not None else [],
+        since=runs[recent.since] if recent.since else None, change=recent.change, drift=recent.drift,
+    )  # fmt: skip
+
+
+def _problem(exact: int, there: int, share: float) -> str:
+    if not there:
+        return "nothing was measured"
+    more = f"{LEAST - exact} more {'is' if LEAST - exact == 1 else 'are'} needed to say anything"
+    part = "" if exact == there else f", of {there} that say at least something,"
+    known = f"only {exact} attempt{'s' * (exact != 1)}{part} {'was' if exact == 1 else 'were'} measured to the end"
+    return f"{known}: {more}, {max(0, enough_for(share) - exact)} more for a bound without assumptions"
+
+
+def _growth(found: Sequence[Use]) -> Growth | None:
+    known = [use for use in found if use.exact or _is_close(use)]
+    return find_growth([use.most or use.value for use in known], [use.args for use in known])
+
+
+def _with_killed(found: Sequence[Use], growth: Growth | None) -> tuple[Growth | None, dict[int, Seen]]:
+    """The dependence, fitted anew with the killed tasks where there are any; and those, by their number."""
+    dead = [n for n, use in enumerate(found) if use.killed]
+    if growth is None or not dead:
+        return growth, {}
+    known = [use for use in found if use.exact]
+    fitted, needs = fit_with_killed(known, [found[n] for n in dead], growth)
+    told = zip(dead, needs, strict=True)
+    return fitted, {n: Seen(need) for n, need in told if fitted.at(found[n].args) is not None}
+
+
+def _is_close(use: Use) -> bool:
+    return use.most is not None and use.most <= use.value * _CLOSE
+
+
+def _settled(use: Use, growth: Growth | None) -> Seen:
+    """What a task is taken to have needed: what was measured; else what its arguments say, within what is known."""
+    if use.exact:
+        return Seen(use.value)
+    if _is_close(use):
+        return Seen(use.most or use.value)
+    expected = growth.at(use.args) if growth is not None else None
+    if expected is not None and use.most is not None:
+        return Seen(min(max(expected, use.value), use.most))
+    if expected is not None and expected > use.value:
+        return Seen(expected)
+    return Seen(use.value, exact=False)
+
+
+def _recent(
+    found: Sequence[Use], settled: Sequence[Seen], growth: Growth | None, runs: Sequence[str]
+) -> Recent:
+    by_run: dict[str, list[float]] = {run_id: [] for run_id in runs}
+    for use, seen in zip(found, settled, strict=True):
+        expected = growth.at(use.args) if growth is not None else 1.0
+        if seen.exact and expected is not None:
+            by_run[use.run_id].append(seen.value / expected)
+    return what_is_recent(list(by_run.values()), least=enough_for(0.95))
+
+
+def _by_run(counted: Sequence[tuple[Use, Seen]]) -> list[list[float]]:
+    groups: dict[str, list[float]] = {}
+    for use, seen in counted:
+        if seen.exact or use.killed:
+            groups.setdefault(use.run_id, []).append(math.log(seen.value))
+    return list(groups.values())
+
+
+def _table(growth: Growth, counted: Sequence[tuple[Use, Seen]], share: float) -> list[AtArgument]:
+    """The dependence by the bound on how far values lie above it."""
+    ratios = [
+        Seen(seen.value / expected, seen.exact)
+        for use, seen in counted
+        if (expected := growth.at(use.args)) is not None
+    ]
+    above = upper_bound(ratios, share)
+    if above is None:
+        return []
+    pairs: list[tuple[float | str, float | None]] = []
+    if growth.shape == "category":
+        by_need = sorted(growth.levels.items(), key=lambda pair: pair[1])
+        pairs += by_need
+    else:
+        pairs += [(x, growth.at_value(x)) for x in _spread(growth, counted)]
+    return [
+        AtArgument(argument=growth.argument, value=value, bound=middle * above.value)
+        for value, middle in pairs
+        if middle is not None
+    ]
+
+
+def _spread(growth: Growth, counted: Sequence[tuple[Use, Seen]]) -> list[float]:
+    """A few of the values that the argument had, evenly among them, the smallest and the largest included."""
+    found = sorted({x for use, _ in counted if (x := argument_of(use.args, growth.argument)) is not None})
+    if len(found) <= _ROWS:
+        return found
+    return [found[round(n * (len(found) - 1) / (_ROWS - 1))] for n in range(_ROWS)]

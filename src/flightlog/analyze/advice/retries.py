@@ -1,0 +1,155 @@
+"""Retries: those that never help, and failures that a second attempt would have mended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from flightlog.analyze.advice.base import Advice
+from flightlog.analyze.advice.gathered import Look, RunShape
+from flightlog.analyze.advice.repeats import Mended
+from flightlog.analyze.advice.rounding import worker_time
+from flightlog.units import format_percent
+
+LEAST_RETRIED, LEAST_UNSURE = 5, 10
+"""So many tasks have to fail again before their retries are called useless; more where the error may pass by itself."""
+LEAST_RESCUED = 3
+"""So many have to run through when tried again before others are worth it."""
+OFTEN = 0.5
+"""The share of them that has to run through."""
+LEAST_S, MUCH_S, LEAST_SHARE = 0.1, 1.0, 0.01
+"""Further attempts take at least so much of a run; and either much of it, or more than this share."""
+RETRIES = 2
+
+TRANSIENT = frozenset({
+    "BrokenPipeError", "CommClosedError", "ConnectTimeout", "ConnectionAbortedError", "ConnectionError",
+    "ConnectionRefusedError", "ConnectionResetError", "IncompleteRead", "KilledWorker", "NODE_FAIL", "ReadTimeout",
+    "RemoteDisconnected", "SSLError", "TimeoutError", "URLError", "WorkerLost", "gaierror",
+})  # fmt: skip
+"""Errors that come from outside of the task and may be gone at the next attempt."""
+LASTING = frozenset({
+    "AssertionError", "AttributeError", "FileNotFoundError", "FloatingPointError", "ImportError", "IndexError",
+    "IsADirectoryError", "KeyError", "LinAlgError", "ModuleNotFoundError", "NameError", "NotADirectoryError",
+    "NotImplementedError", "OverflowError", "PermissionError", "PicklingError", "RecursionError", "SyntaxError",
+    "TypeError", "UnboundLocalError", "UnicodeDecodeError", "UnicodeEncodeError", "ValueError", "ZeroDivisionError",
+})  # fmt: skip
+"""Errors of the code or of what it is given: they come again by their nature."""
+_OTHERS = frozenset({"DependencyFailed", "MemoryError", "OUT_OF_MEMORY", "OutOfMemoryError", "TIMEOUT"})
+"""Errors that other advice is about, or that are not the task's own."""
+
+
+class _Total(Struct):
+    """One kind of failure of one task, over all runs."""
+
+    runs: int = 0
+    tasks: int = 0
+    tried_again: int = 0
+    rescued: int = 0
+    same_again: int = 0
+    again_s: float = 0.0
+
+
+def is_transient(error_type: str | None) -> bool:
+    """Whether an error is of a kind that a second attempt may not meet."""
+    return (error_type or "").rpartition(".")[2] in TRANSIENT
+
+
+def advise_retries(shapes: Sequence[RunShape], mended: Sequence[Mended] = ()) -> Look:
+    """What to retry and what not, by task. `mended` are failed calls that completed when made again elsewhere."""
+    totals: dict[tuple[str, str], _Total] = {}
+    for shape in shapes:
+        for row in shape.retried:
+            total = totals.setdefault((row.name, row.error_type or ""), _Total())
+            total.runs += 1
+            for field in ("tasks", "tried_again", "rescued", "same_again", "again_s"):
+                setattr(total, field, getattr(total, field) + getattr(row, field))
+    if not totals:
+        return Look(silent=f"no attempt failed in {len(shapes)} runs")
+    advice = [
+        one
+        for (name, error), total in sorted(totals.items())
+        if (one := _useless(name, error, total, totals, shapes) or _worth(name, error, total, shapes, mended))
+    ]
+    return Look(
+        advice=advice, silent=None if advice else "no retries were in vain, and none are missing for certain"
+    )
+
+
+def _useless(
+    name: str, error: str, total: _Total, totals: dict[tuple[str, str], _Total], shapes: Sequence[RunShape]
+) -> Advice | None:
+    """Retries that never helped: the task fails every time, of the same error."""
+    kind = error.rpartition(".")[2]
+    if kind in TRANSIENT or kind in _OTHERS or not error:
+        return None
+    least = LEAST_RETRIED if kind in LASTING else LEAST_UNSURE
+    if total.tried_again < least or total.rescued or total.same_again < total.tried_again:
+        return None
+    runs = len(shapes)
+    spent = sum(shape.time.total_s for shape in shapes if shape.time is not None)
+    each_s = total.again_s / total.runs
+    if each_s < LEAST_S or (each_s < MUCH_S and total.again_s < LEAST_SHARE * spent):
+        return None
+    helped = sorted(other for (task, other), it in totals.items() if task == name and it.rescued)
+    planned = next((s.planned.tasks[name].retries for s in shapes if name in s.planned.tasks), None)
+    # 0 of n says that fewer than 3 in n help, 19 times in 20.
+    bound = min(1.0, 3 / total.tried_again)
+    changes = {f"tasks.{name}.retries": "0"} if planned and not helped else {}
+    but = (
+        f"; keep them for {', '.join(helped)}, where they helped, and let {kind} end the task at once in its code"
+        if helped
+        else ""
+    )
+    return Advice(
+        kind="retries",
+        about=name,
+        sentence=(
+            f"Do not retry {name} for {kind}: {total.tried_again:,} tasks that failed of it were tried again in"
+            f" {total.runs} of {runs} runs, and every one failed of it every time{but}."
+        ),
+        evidence={
+            "runs": runs, "runs_with_it": total.runs, "error_type": error, "tried_again": total.tried_again,
+            "rescued": 0, "chance_that_one_helps_at_most": bound, "again_s": total.again_s, "retries": planned,
+        },
+        gain=f"{worker_time(total.again_s / total.runs)} in a run that meets it",
+        gain_s=total.again_s / runs,
+        changes=changes,
+    )  # fmt: skip
+
+
+def _worth(
+    name: str, error: str, total: _Total, shapes: Sequence[RunShape], mended: Sequence[Mended]
+) -> Advice | None:
+    """Failures for good that a further attempt would likely have mended."""
+    kind = error.rpartition(".")[2]
+    if kind in _OTHERS or not error:
+        return None
+    planned = next((s.planned.tasks[name].retries for s in shapes if name in s.planned.tasks), None)
+    given_up = total.tasks - total.tried_again
+    if planned or not given_up:
+        return None
+    evidence = {"runs": len(shapes), "error_type": error, "failed_for_good": given_up, "retries": planned}
+    if total.tried_again >= LEAST_RESCUED and total.rescued >= OFTEN * total.tried_again:
+        share = total.rescued / total.tried_again
+        why = f"{total.rescued:,} of {total.tried_again:,} tasks that were tried again after it completed"
+        evidence |= {"tried_again": total.tried_again, "rescued": total.rescued}
+    else:
+        again = next((m for m in mended if (m.name, m.error_type) == (name, error)), None)
+        if again is None or again.completed < LEAST_RESCUED or again.completed < OFTEN * again.calls:
+            return None
+        share = again.completed / again.calls
+        why = f"{again.completed:,} of {again.calls:,} calls that failed of it completed in other runs of the same code"
+        evidence |= {"calls": again.calls, "completed_elsewhere": again.completed}
+    return Advice(
+        kind="retries",
+        about=name,
+        sentence=(
+            f"Retry {name} up to {RETRIES} times: {given_up:,} task{'s' * (given_up != 1)} failed for good of {kind} in"
+            f" {total.runs} of {len(shapes)} runs, and {why}. Only if it may be run twice."
+        ),
+        evidence=evidence,
+        gain=f"about {format_percent(share)} of these failures",
+        gain_s=None,
+        changes={f"tasks.{name}.retries": str(RETRIES)} if shapes[0].planned.target is not None else {},
+    )

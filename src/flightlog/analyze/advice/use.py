@@ -1,0 +1,129 @@
+"""What attempts say of what a task needs: exactly, or that it is at least so much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from flightlog.analyze.past import PastAttempt
+
+Resource = Literal["cpus", "memory", "gpu_memory", "walltime"]
+RESOURCES: tuple[Resource, ...] = ("cpus", "memory", "gpu_memory", "walltime")
+
+_LONG_ENOUGH_S = 0.1
+"""Attempts that are shorter say nothing of CPUs: clocks tick at a hundredth of a second."""
+_NEAR_REQUEST = 0.5
+"""A killed attempt that was last seen with less than this share of its request met another limit than that."""
+
+
+class Use(Struct, frozen=True, kw_only=True):
+    """What one task, all its attempts together, says of one resource."""
+
+    run_id: str
+    args: Mapping[str, Any]
+    value: float
+    """CPUs, bytes or seconds."""
+    exact: bool
+    """Whether that is what it needed; otherwise it needed more, or ended before it could."""
+    most: float | None = None
+    """Where it is not exact: it did not need more than this; None where nobody knows."""
+    killed: bool = False
+    """It was ended because it had no more than `value`."""
+
+
+def uses(attempts: Iterable[PastAttempt], resource: Resource) -> list[Use]:
+    """What each task says, in the order of the attempts given, which are the newest first.
+
+    An attempt that completed counts alone. Of a task that never did, the one that got furthest counts, and says "at
+    least". Attempts of which nothing is known say nothing.
+    """
+    by_task: dict[tuple[str, str], Use] = {}
+    attempts = list(attempts)
+    peaks = _peaks_before(attempts) if resource == "memory" else {}
+    for attempt in attempts:
+        found = _use(attempt, resource, peaks)
+        if found is None:
+            continue
+        key = attempt.run_id, attempt.task_id
+        known = by_task.get(key)
+        if known is None or (found.exact, found.value) > (known.exact, known.value):
+            by_task[key] = found
+    return list(by_task.values())
+
+
+def _use(attempt: PastAttempt, resource: Resource, peaks: Mapping[tuple[str, str, int], float]) -> Use | None:
+    if resource == "cpus":
+        return _cpus(attempt)
+    if resource == "memory":
+        return _memory(attempt, peaks)
+    if resource == "gpu_memory":
+        return _gpu_memory(attempt)
+    return _walltime(attempt)
+
+
+def _cpus(attempt: PastAttempt) -> Use | None:
+    """Cores kept busy on average; those of an attempt that failed count as well."""
+    took, cpu_s = attempt.duration_s, attempt.cpu_s
+    if took is None or cpu_s is None or took < _LONG_ENOUGH_S or cpu_s <= 0:
+        return None
+    return _made(attempt, cpu_s / took, exact=True)
+
+
+def _memory(attempt: PastAttempt, peaks: Mapping[tuple[str, str, int], float]) -> Use | None:
+    if attempt.memory_killed:
+        had = memory_had(attempt)
+        return None if had is None else _made(attempt, had, exact=False, killed=True)
+    peak = attempt.peak_rss_bytes
+    if attempt.state == "completed" and attempt.rss_scope == "process_at_least":
+        most = peaks.get((attempt.run_id, attempt.task_id, attempt.attempt))
+        return _made(attempt, peak, exact=False, most=most)
+    return _made(attempt, peak, exact=attempt.state == "completed")
+
+
+def memory_had(attempt: PastAttempt) -> float | None:
+    """What an attempt that was killed for its memory had: its request, or what it was last seen with; None if unknown."""
+    asked, peak = attempt.requested_memory_bytes, attempt.peak_rss_bytes
+    if asked is None or (peak is not None and peak < _NEAR_REQUEST * asked):
+        return peak
+    return max(asked, peak or 0)
+
+
+def _peaks_before(attempts: Sequence[PastAttempt]) -> dict[tuple[str, str, int], float]:
+    """For each attempt the largest memory its worker had had before it ended, which its own cannot have been above."""
+    found: dict[tuple[str, str, int], float] = {}
+    highest: dict[tuple[str, str], float] = {}
+    for attempt in sorted(
+        (one for one in attempts if one.ended is not None), key=lambda one: one.ended or 0.0
+    ):
+        worker = attempt.run_id, attempt.worker or ""
+        if attempt.rss_scope in {"process", "tree"} and attempt.peak_rss_bytes is not None:
+            highest[worker] = max(highest.get(worker, 0.0), float(attempt.peak_rss_bytes))
+        elif worker in highest:
+            found[attempt.run_id, attempt.task_id, attempt.attempt] = highest[worker]
+    return found
+
+
+def _gpu_memory(attempt: PastAttempt) -> Use | None:
+    whole = attempt.state == "completed" and attempt.gpu_memory_scope != "allocator_at_least"
+    return _made(attempt, attempt.gpu_peak_bytes, exact=whole, killed=attempt.gpu_memory_killed)
+
+
+def _walltime(attempt: PastAttempt) -> Use | None:
+    took = attempt.duration_s
+    if attempt.timed_out:
+        limits = [limit for limit in (took, attempt.timeout_s) if limit is not None]
+        return _made(attempt, max(limits), exact=False, killed=True) if limits else None
+    return _made(attempt, took, exact=attempt.state == "completed")
+
+
+def _made(
+    attempt: PastAttempt, value: float | None, *, exact: bool, most: float | None = None, killed: bool = False
+) -> Use | None:
+    if value is None or value <= 0 or attempt.state == "running":
+        return None
+    return Use(
+        run_id=attempt.run_id, args=attempt.args, value=float(value), exact=exact,
+        most=most if most is not None and most >= value else None, killed=killed,
+    )  # fmt: skip

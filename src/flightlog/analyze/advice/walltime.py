@@ -1,0 +1,185 @@
+"""Time limits: of batch jobs, which workers live in, and of tasks. Far too long, nearly reached, or reached."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from flightlog.analyze.advice.base import Advice
+from flightlog.analyze.advice.gathered import Job, Look, RunShape
+from flightlog.analyze.advice.rounding import manifest_duration, round_duration, worker_time
+from flightlog.units import format_duration, format_percent
+
+LEAST_JOBS = 5
+LEAST_TASKS = 20
+"""So many have to have ended by themselves before a shorter limit is advised."""
+LEAST_RUNS = 2
+FAR = 3.0
+"""A limit of so many times the longest is far above it."""
+NEAR = 0.9
+"""A job or task that takes this share of its limit nearly reaches it."""
+MARGIN = 1.5
+"""What is advised is so much longer than the longest, and then rounded up."""
+HUNG = 0.5
+"""Where all that completed took less than this share of the limit, what reached it did not just need a little more."""
+LEAST_WALLTIME_S = 1800
+"""Shorter limits gain nothing in a batch system's queue."""
+
+
+def advise_walltime(shapes: Sequence[RunShape]) -> Look:
+    """On the time limit of jobs, and on the timeout of each task."""
+    advice = [*_jobs(shapes), *_timeouts(shapes)]
+    if advice:
+        return Look(advice=advice)
+    limited = any(
+        shape.jobs or shape.timed_out or any(t.timeout_s for t in shape.planned.tasks.values())
+        for shape in shapes
+    )
+    return Look(silent="time limits suit the work" if limited else "no time limit is known")
+
+
+def _jobs(shapes: Sequence[RunShape]) -> list[Advice]:
+    """On the limit of the newest run's jobs, from all runs whose jobs had the same."""
+    newest = next((shape for shape in shapes if shape.jobs), None)
+    if newest is None:
+        return []
+    limit = newest.jobs[0].walltime_s
+    alike = [
+        s for s in shapes if s.target == newest.target and any(job.walltime_s == limit for job in s.jobs)
+    ]
+    jobs = [job for shape in alike for job in shape.jobs if job.walltime_s == limit]
+    over = [job for job in jobs if job.state == "TIMEOUT"]
+    longest = max(job.elapsed_s for job in jobs)
+    runs = f"{len(jobs)} job{'s' * (len(jobs) != 1)} of {len(alike)} run{'s' * (len(alike) != 1)}"
+    if over:
+        return [_longer_job(newest, limit, 2 * limit, jobs, len(alike), (
+            f"{len(over)} of {runs} ran into it, and what they would have needed is not known"
+        ), f"{worker_time(sum(job.elapsed_s for job in over) / len(alike))} a run of work cut short")]  # fmt: skip
+    if longest >= NEAR * limit:
+        why = (
+            f"the longest of {runs} took {format_duration(longest)}, {format_percent(longest / limit)} of it"
+        )
+        return [
+            _longer_job(newest, limit, MARGIN * longest, jobs, len(alike), why, "jobs that are not cut short")
+        ]
+    shorter = round_duration(MARGIN * longest)
+    far = limit >= FAR * longest and limit >= LEAST_WALLTIME_S and shorter <= limit / 2
+    if not far or len(jobs) < LEAST_JOBS or len(alike) < LEAST_RUNS:
+        return []
+    name, changes = _job_change(newest, shorter)
+    return [
+        Advice(
+            kind="walltime",
+            about=name,
+            sentence=(
+                f"Ask for jobs of {manifest_duration(shorter)} instead of {format_duration(limit)}: the longest of {runs}"
+                f" took {format_duration(longest)}, and a batch system fits short jobs in sooner."
+            ),
+            evidence=_job_evidence(jobs, len(alike), limit, longest),
+            gain="jobs that may start sooner",
+            changes=changes,
+        )
+    ]
+
+
+def _longer_job(
+    shape: RunShape, limit: float, needed: float, jobs: Sequence[Job], runs: int, why: str, gain: str
+) -> Advice:
+    longer = round_duration(needed)
+    name, changes = _job_change(shape, longer)
+    return Advice(
+        kind="walltime",
+        about=name,
+        sentence=f"Ask for jobs of {manifest_duration(longer)} instead of {format_duration(limit)}: {why}.",
+        evidence=_job_evidence(jobs, runs, limit, max(job.elapsed_s for job in jobs)),
+        gain=gain,
+        changes=changes,
+    )
+
+
+def _job_evidence(jobs: Sequence[Job], runs: int, limit: float, longest: float) -> dict[str, float]:
+    return {
+        "runs": runs, "jobs": len(jobs), "walltime_s": limit, "longest_s": longest,
+        "median_s": median(job.elapsed_s for job in jobs), "cut_short": sum(job.state == "TIMEOUT" for job in jobs),
+    }  # fmt: skip
+
+
+def _job_change(shape: RunShape, seconds: int) -> tuple[str, dict[str, str]]:
+    """What the advice is about, and the manifest's key: the target's own, or that of the components that say one."""
+    planned, text = shape.planned, manifest_duration(seconds)
+    if planned.target is None:
+        return shape.target or "jobs", {}
+    if "walltime_s" in planned.options or "walltime" in planned.options:
+        return planned.target, {f"targets.{planned.target}.walltime": text}
+    said = sorted(name for name, component in planned.components.items() if component.walltime_s is not None)
+    return planned.target, {f"components.{name}.walltime": text for name in said}
+
+
+def _timeouts(shapes: Sequence[RunShape]) -> list[Advice]:
+    names = {name for shape in shapes for name, task in shape.planned.tasks.items() if task.timeout_s}
+    names |= {one.name for shape in shapes for one in shape.timed_out}
+    return [one for name in sorted(names) if (one := _timeout(name, shapes)) is not None]
+
+
+def _timeout(name: str, shapes: Sequence[RunShape]) -> Advice | None:
+    """On the timeout that the newest run of a task had, from all runs that had the same."""
+    limits = [(shape, _limit(shape, name)) for shape in shapes]
+    limit = next((limit for _, limit in limits if limit is not None), None)
+    if limit is None:
+        return None
+    alike = [shape for shape, one in limits if one == limit]
+    tasks = [shape.tasks[name] for shape in alike if name in shape.tasks]
+    completed = sum(task.completed for task in tasks)
+    longest = max((task.longest_s for task in tasks if task.longest_s is not None), default=None)
+    over = sum(one.attempts for shape in alike for one in shape.timed_out if one.name == name)
+    evidence = {
+        "runs": len(alike), "completed": completed, "timed_out": over, "timeout_s": limit, "longest_s": longest,
+    }  # fmt: skip
+    many = (
+        f"{completed:,} completed task{'s' * (completed != 1)} of {len(alike)} run{'s' * (len(alike) != 1)}"
+    )
+    planned = (
+        alike[0].planned.task(name).timeout_s is not None
+    )  # else it was said in the code, which comes first
+    if over and longest is not None and completed >= LEAST_TASKS and longest < HUNG * limit:
+        shorter = round_duration(2 * longest)
+        if shorter > limit / 2:
+            return None
+        saved = over * (limit - shorter) / len(alike)
+        return Advice(
+            kind="walltime",
+            about=name,
+            sentence=(
+                f"Give {name} a timeout of {manifest_duration(shorter)} instead of {format_duration(limit)}: {over} attempt"
+                f"{'s' * (over != 1)} ran into it, while the longest of {many} took {format_duration(longest)}; they"
+                " look stuck, not slow."
+            ),
+            evidence=evidence,
+            gain=f"{worker_time(saved)} a run",
+            gain_s=saved,
+            changes={f"tasks.{name}.timeout": manifest_duration(shorter)} if planned else {},
+        )
+    reached = longest is not None and longest >= NEAR * limit and completed >= LEAST_RUNS
+    if not over and not reached:
+        return None
+    longer = round_duration(2 * limit if over else MARGIN * (longest or limit))
+    why = (
+        f"{over} attempt{'s' * (over != 1)} ran into it, beside {many}"
+        + (f" of which the longest took {format_duration(longest)}" if longest is not None else "")
+        if over
+        else f"the longest of {many} took {format_duration(longest)}, {format_percent((longest or 0) / limit)} of it"
+    )
+    return Advice(
+        kind="walltime",
+        about=name,
+        sentence=f"Give {name} a timeout of {manifest_duration(longer)} instead of {format_duration(limit)}: {why}.",
+        evidence=evidence,
+        gain="attempts that are not cut short",
+        changes={f"tasks.{name}.timeout": manifest_duration(longer)} if planned else {},
+    )
+
+
+def _limit(shape: RunShape, name: str) -> float | None:
+    """The timeout of a task in a run: of what ran into it, else by the plan."""
+    told = next((one.limit_s for one in shape.timed_out if one.name == name), None)
+    return told if told is not None else shape.planned.task(name).timeout_s

@@ -1,0 +1,1 @@
+"""What a failure most likely is, and what to do about it."""

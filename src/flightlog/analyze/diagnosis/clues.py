@@ -1,0 +1,206 @@
+"""What rules are made of: clues, each of which looks at a case for one kind of sign.
+
+A clue counts in full where it is found in the root cause, and less in what came of it or in a passing warning. What a
+kernel or a batch system says counts in full wherever it stands: it ends the job, whatever the program said before.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from flightlog.analyze.diagnosis.base import Case, Sign, Source
+from flightlog.analyze.diagnosis.patterns import Phrases, compiled
+
+Clue = Callable[[Case], Iterable[Sign]]
+LONGEST_EVIDENCE = 240
+GUESSED = 0.5
+"""Part of the weight that words keep on a line that only supposes a cause ("perhaps out of memory?")."""
+_GUESS = re.compile(
+    r"\b(?:perhaps|maybe|possibly|presumably|likely (?:due|because|caused)|might (?:be|have)|could be (?:due|caused))\b",
+    re.I,
+)
+_FINAL = frozenset({Source.kernel, Source.scheduler})
+"""What they say counts in full wherever it stands."""
+
+ERRNO = {
+    "EPERM": (1, "Operation not permitted"),
+    "ENOENT": (2, "No such file or directory"),
+    "EIO": (5, "Input/output error"),
+    "ENOMEM": (12, "Cannot allocate memory"),
+    "EACCES": (13, "Permission denied"),
+    "ENODEV": (19, "No such device"),
+    "ENOTDIR": (20, "Not a directory"),
+    "EISDIR": (21, "Is a directory"),
+    "EFBIG": (27, "File too large"),
+    "ENOSPC": (28, "No space left on device"),
+    "EROFS": (30, "Read-only file system"),
+    "EPIPE": (32, "Broken pipe"),
+    "EADDRINUSE": (98, "Address already in use"),
+    "ENETUNREACH": (101, "Network is unreachable"),
+    "ECONNRESET": (104, "Connection reset by peer"),
+    "ENOTCONN": (107, "Transport endpoint is not connected"),
+    "ESHUTDOWN": (108, "Cannot send after transport endpoint shutdown"),
+    "ETIMEDOUT": (110, "Connection timed out"),
+    "ECONNREFUSED": (111, "Connection refused"),
+    "EHOSTDOWN": (112, "Host is down"),
+    "EHOSTUNREACH": (113, "No route to host"),
+    "ESTALE": (116, "Stale (?:NFS )?file handle"),
+    "EDQUOT": (122, "Disk quota exceeded"),
+}
+"""Numbers as on Linux, and glibc's texts."""
+
+
+class Clues:
+    """A rule made of clues, and of what to suggest."""
+
+    def __init__(self, *clues: Clue, suggest: Callable[[Case], list[str]] | Sequence[str]) -> None:
+        self._clues = clues
+        self._suggest = suggest
+
+    def signs(self, case: Case, /) -> Iterator[Sign]:
+        """Every clue's signs."""
+        for clue in self._clues:
+            yield from clue(case)
+
+    def suggestions(self, case: Case, /) -> list[str]:
+        """What to do, the most useful first."""
+        return self._suggest(case) if callable(self._suggest) else list(self._suggest)
+
+
+def raised(
+    weight: float,
+    *types: str,
+    saying: str | None = None,
+    unless: str | None = None,
+    calling: str | None = None,
+) -> Clue:
+    """An exception of one of these types (`MemoryError`, or with its module: `torch.OutOfMemoryError`), or a service's
+    answer of that name; several names may stand in one string.
+
+    `saying` and `unless` are patterns that its message must and must not hold; `calling` one that its innermost
+    function and source line must hold.
+    """
+    names = frozenset(" ".join(types).split())
+
+    def look(case: Case) -> Iterator[Sign]:
+        for one, share in case.reading.shares():
+            if not names & {one.name, one.type, one.answer}:
+                continue
+            told = f"{one.type}: {one.message}"
+            calls = " ".join((*one.functions[-2:], *one.code[-2:]))
+            if not _holds(saying, told) or not _holds(calling, calls) or (unless and _holds(unless, told)):
+                continue
+            yield Sign(source=Source.exception, weight=weight * share, text=_short(one.line))
+
+    return look
+
+
+def _holds(pattern: str | None, text: str, flags: re.RegexFlag = re.I) -> bool:
+    """Whether the pattern is in the text; no pattern is in every text."""
+    return pattern is None or compiled(pattern, flags).search(text) is not None
+
+
+def named(weight: float, *patterns: str, unless: str | None = None) -> Clue:
+    """An exception whose type's own name says it (`SolverDivergedError`): authors name types for what went wrong.
+
+    Capital letters count; `unless` is looked for in the name and the message.
+    """
+    pattern = "|".join(patterns)
+
+    def look(case: Case) -> Iterator[Sign]:
+        for one, share in case.reading.shares():
+            if not _holds(pattern, one.name, re.NOFLAG):
+                continue
+            if unless is None or not _holds(unless, f"{one.name}: {one.message}", re.NOFLAG):
+                yield Sign(source=Source.exception, weight=weight * share, text=_short(one.line))
+
+    return look
+
+
+def says(weight: float, *patterns: str, unless: str | None = None, case: bool = False) -> Clue:
+    """Words, outside file names, addresses and quoted names, small and capital letters alike unless `case`.
+
+    Not on a line that holds `unless`. The weakest of sources.
+    """
+    return _search("|".join(patterns), weight, unless, Source.words, case)
+
+
+def reports(
+    weight: float, *patterns: str, source: Source = Source.scheduler, unless: str | None = None
+) -> Clue:
+    """A line in the form that a batch system, an engine, a runtime or the kernel writes; capital letters count."""
+    return _search("|".join(patterns), weight, unless, source, True)
+
+
+def _search(pattern: str, weight: float, unless: str | None, source: Source, cased: bool) -> Clue:
+    phrases = Phrases(pattern, cased=cased, unless=unless)
+    masked = source is Source.words
+
+    def look(case: Case) -> Iterator[Sign]:
+        best: tuple[float, str] | None = None
+        for passage in case.reading.passages:
+            share = max(passage.share, 0.8) if source in _FINAL else passage.share
+            if best is not None and share <= best[0]:
+                continue
+            text, lowered = passage.words if masked else passage.forms
+            at = phrases.line(text, lowered)
+            if at is not None:
+                line = passage.line(text.count("\n", 0, at))
+                best = (share * GUESSED if masked and _GUESS.search(line) else share, line)
+        if best is not None:
+            yield Sign(source=source, weight=weight * best[0], text=_short(best[1]))
+
+    return look
+
+
+def errno(name: str, weight: float, *, unless: str | None = None) -> Clue:
+    """A system call's error, by number, by name or by the text that the C library has for it."""
+    number, words = ERRNO[name]
+    pattern = rf"\[Errno {number}\]|\(?os error {number}\)?|\berrno[ =:]{{1,3}}{number}\b|\b{name}\b|(?:^|[^'\"\w]){words}"
+    return _search(pattern, weight, unless, Source.exception, False)
+
+
+def ended(*ends: str | int, weight: float) -> Clue:
+    """A process that ended by one of these signals (`SIGKILL`) or with one of these exit codes."""
+
+    def look(case: Case) -> Iterator[Sign]:
+        facts, reading = case.facts, case.reading
+        signals = (*(() if facts is None or facts.signal is None else (facts.signal,)), *reading.signals)
+        codes = (
+            *(() if facts is None or facts.exit_code is None else (facts.exit_code,)),
+            *reading.exit_codes,
+        )
+        for end in ends:
+            if end in signals or end in codes:
+                said = f"ended by {end}" if isinstance(end, str) else f"exit code {end}"
+                yield Sign(source=Source.exit, weight=weight, text=said)
+
+    return look
+
+
+def status(*codes: int, weight: float) -> Clue:
+    """A server answered with one of these HTTP statuses."""
+
+    def look(case: Case) -> Iterator[Sign]:
+        for code in case.reading.http:
+            if code in codes:
+                yield Sign(source=Source.exception, weight=weight, text=f"HTTP status {code}")
+
+    return look
+
+
+def job_state(*states: str, weight: float = 6.0) -> Clue:
+    """The batch system's word for how the job ended, from the record."""
+
+    def look(case: Case) -> Iterator[Sign]:
+        said = None if case.facts is None else case.facts.job_state
+        if said is not None and said.upper().split(" ")[0] in states:
+            yield Sign(source=Source.scheduler, weight=weight, text=f"the batch system says {said}")
+
+    return look
+
+
+def _short(line: str) -> str:
+    line = " ".join(line.split())
+    return line if len(line) <= LONGEST_EVIDENCE else f"{line[: LONGEST_EVIDENCE - 1]}…"

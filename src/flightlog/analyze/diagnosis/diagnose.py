@@ -1,0 +1,275 @@
+"""Why a run failed: its failures grouped, root causes first, each with class, evidence, remedy and check."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from flightlog.analyze.diagnosis.base import Rule
+from flightlog.analyze.diagnosis.folding import CANCELLED, fold, in_order, lay_cancelled
+from flightlog.analyze.diagnosis.gathering import Gathered, gather
+from flightlog.analyze.diagnosis.groups import LISTED, Counts, Group, find_groups
+from flightlog.analyze.diagnosis.losses import Incident, Workers, lay_to_incidents, read_workers
+from flightlog.analyze.diagnosis.mishaps import VIEWS, collect, explain_dependents
+from flightlog.analyze.diagnosis.nonfinite import read_nonfinite
+from flightlog.analyze.diagnosis.record_signs import with_record
+from flightlog.analyze.diagnosis.remedies import checks, remedies
+from flightlog.analyze.diagnosis.results import Cause, Example, Explained, RunDiagnosis
+from flightlog.analyze.diagnosis.run_end import RunEnd, run_end
+from flightlog.analyze.diagnosis.summing_up import answer
+from flightlog.analyze.diagnosis.telling import certainty, evidence, headline, missing
+from flightlog.analyze.diagnosis.unfailed import of_bundles, of_values
+from flightlog.analyze.diagnosis.weighing import load_rules, weigh
+from flightlog.errors import DamagedRun
+from flightlog.store import layout
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.analyze.diagnosis.asked import Plans
+    from flightlog.store.run import Run
+
+_INSTALLED = ("/lib/python3", "site-packages", "dist-packages", "<frozen ")
+_OF_LIMITS = frozenset({"out_of_memory", "timeout", "time_limit", "unknown"})
+NEAR_S = 60.0
+"""A bundle of a device that ran out of memory belongs to failures that are no further off."""
+
+
+def diagnose(run: Run | str | os.PathLike[str] = "latest") -> RunDiagnosis:
+    """Why a run, or tasks in it, failed; a run in any state, also one that is damaged or without failures.
+
+    `run` is an opened run, or what `open_run` takes. Reads each stream a few times and keeps a few hundred bytes of
+    every ended attempt. Raises `RunNotFound`, `AmbiguousRun`, and `DamagedRun` where nothing can be read.
+    """
+    from flightlog.store.run import Run, open_run
+
+    opened = run if isinstance(run, Run) else open_run(run)
+    return _Diagnosing(opened).result()
+
+
+class _Diagnosing:
+    """One diagnosis, while the run's tables are open."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._ref = _reference(run)
+        loaded = load_rules()
+        self._rules: dict[str, Rule] = with_record(loaded)
+        self._problems = [*run.problems, *loaded.problems]
+        self._workers: Workers = read_workers(run)
+        self._ends: dict[str, RunEnd] = {}
+        self._bundles: list[tuple[float | None, str, str]] = []
+
+    def result(self) -> RunDiagnosis:
+        from flightlog.store.tables import open_tables
+
+        try:
+            with open_tables([self._run], only=VIEWS) as connection:
+                return self._result(connection)
+        except OSError as error:
+            raise DamagedRun(f"{self._run.path} cannot be read: {error.strerror or error}") from error
+
+    def _result(self, connection: duckdb.DuckDBPyConnection) -> RunDiagnosis:
+        from flightlog.analyze.diagnosis.asked import read_plans
+        from flightlog.analyze.diagnosis.successes import read_successes
+        from flightlog.analyze.diagnosis.surroundings import Around, Place, look_around
+
+        collect(connection)
+        lay_to_incidents(connection, self._workers)
+        explain_dependents(connection)
+        groups, counts = find_groups(connection)
+        values = read_nonfinite(connection)
+        self._read_bundles()
+        incidents = self._join_incidents(groups)
+        ended = run_end(self._run, connection, told=bool(groups) or self._run.info.status != "failed")
+        if ended is not None:
+            self._add_end(ended, groups)
+        home = self._run.info.host
+        places = [
+            Place(number, group.at, self._host(group, incidents.get(group.root)), self._worker(group, incidents.get(group.root)),
+                  group.task_id, group.root)
+            for number, group in enumerate(groups) if group.at is not None
+        ]  # fmt: skip
+        around = look_around(connection, places, self._workers.hosts, home)
+        plans = read_plans(self._run, connection, {group.task_id for group in groups if group.task_id})
+        successes = read_successes(connection, {group.task for group in groups if group.task})
+        given_up = dict(connection.execute("SELECT root, number FROM given_up").fetchall())
+        causes = []
+        for number, group in enumerate(groups):
+            found = gather(
+                self._run, group, incidents.get(group.root), around.get(number, Around()), self._workers, plans,
+                successes.get(group.task or ""), values, self._bundles_near(group), self._cancelled_by(group),
+            )  # fmt: skip
+            causes.append(self._cause(found, plans, given_up.get(group.root, 0)))
+        causes += of_values(values, causes, self._rules, self._ref)
+        causes += of_bundles(self._bundles, causes, self._rules, self._ref)
+        causes = lay_cancelled(causes, connection.execute(CANCELLED).fetchall())
+        if plans.problem:
+            self._problems.append(plans.problem)
+        return self._put_together(in_order(fold(causes)), counts, connection)
+
+    def _put_together(
+        self, causes: list[Cause], counts: Counts, connection: duckdb.DuckDBPyConnection
+    ) -> RunDiagnosis:
+        [(completed, cancelled)] = connection.execute(
+            "SELECT count(*) FILTER (event = 'task_completed'), count(*) FILTER (event = 'task_cancelled') FROM ended"
+        ).fetchall()
+        return RunDiagnosis(
+            run_id=self._run.run_id,
+            status=self._run.status,
+            answer=answer(self._run.status, causes, counts, completed, cancelled),
+            failures=counts.mishaps + len(self._ends),
+            tasks_failed=counts.tasks_failed,
+            recovered=counts.recovered,
+            causes=causes,
+            more_causes=max(0, counts.roots - LISTED),
+            problems=list(dict.fromkeys(self._problems)),
+        )
+
+    def _cause(self, found: Gathered, plans: Plans, given_up: int) -> Cause:
+        group, end = found.group, self._ends.get(found.group.root)
+        judged = weigh(found.case, self._rules)
+        self._problems += judged.problems
+        own = remedies(found, judged.failure_class, plans)
+        unaccounted = [
+            job.array_job_id or job.job_id
+            for job in self._workers.started
+            if job.worker not in self._workers.jobs
+        ]
+        scope = group.scope
+        if found.incident is not None:
+            scope = "job" if found.incident.jobs else "worker"
+        return Cause(
+            failure_class=judged.failure_class,
+            confidence=judged.confidence,
+            certainty=certainty(judged.failure_class, judged.confidence),
+            scope=scope,
+            headline=headline(found),
+            count=found.incident.processes or len(found.incident.jobs) if found.incident else group.count,
+            first=group.first,
+            last=group.last,
+            tasks=group.tasks,
+            workers=group.workers,
+            hosts=sorted({host for name in group.workers if (host := self._workers.hosts.get(name))}
+                         | ({found.host} if found.host else set())),
+            recovered=group.recovered,
+            failed=group.failed,
+            explains=Explained(
+                lost_tasks=group.lost_tasks if found.incident is not None else 0,
+                dependents=group.dependents + given_up,
+                in_flight=end.in_flight if end is not None else 0,
+            ),
+            evidence=evidence(found, self._rules.get(judged.failure_class), judged.failure_class),
+            suggestions=_merged(own, judged.suggestions, judged.failure_class),
+            checks=checks(found, judged.failure_class, self._ref, self._run.info.project),
+            missing=missing(found, judged.failure_class, unaccounted),
+            also=judged.also,
+            example=_example(found),
+            fingerprint=group.fingerprint,
+        )  # fmt: skip
+
+    def _join_incidents(self, groups: list[Group]) -> dict[str, Incident]:
+        """The incidents by root; one that no failure belongs to gets a group of its own."""
+        found = {incident.key: incident for incident in self._workers.incidents}
+        known = {group.root for group in groups}
+        for key, incident in found.items():
+            if key in known:
+                continue
+            times = [lost.event.timestamp for lost in incident.losses] + [
+                job.timestamp for job in incident.jobs
+            ]
+            at = next((lost.at for lost in incident.losses if lost.at is not None), None)
+            groups.append(Group(
+                root=key, incident=key, count=0, dependents=0, first=min(times), last=max(times), at=at, last_at=at,
+                scope="worker", workers={lost.event.worker: 1 for lost in incident.losses[:20]},
+            ))  # fmt: skip
+        return found
+
+    def _add_end(self, ended: RunEnd, groups: list[Group]) -> None:
+        """The run's own end: a group of its own, or what the end of its job explains."""
+        states = {f"job {job.state}" for job in self._workers.run_jobs}
+        above = next(
+            (group for group in groups if group.incident in states and self._run.status == "crashed"), None
+        )
+        if above is None:
+            groups.append(ended.group)
+        self._ends[(above or ended.group).root] = ended
+
+    def _worker(self, group: Group, incident: Incident | None) -> str | None:
+        return group.worker or (incident.losses[0].event.worker if incident and incident.losses else None)
+
+    def _host(self, group: Group, incident: Incident | None) -> str | None:
+        return self._workers.hosts.get(self._worker(group, incident) or "") or self._run.info.host or None
+
+    def _cancelled_by(self, group: Group) -> str | None:
+        end = self._ends.get(group.root)
+        return end.cancelled_by if end is not None else None
+
+    def _read_bundles(self) -> None:
+        if not (self._run.path / layout.OOM).is_dir():
+            return
+        from flightlog.analyze.device_bundles import read_bundles
+
+        bundles, problems = read_bundles(self._run.path)
+        self._problems += problems
+        for one in bundles:
+            at = None if one.time_ns is None else one.time_ns / 1e9
+            self._bundles.append((at, one.message or one.folder, one.folder))
+
+    def _bundles_near(self, group: Group) -> list[str]:
+        first, last = group.at, group.last_at
+        return [
+            message
+            for at, message, _ in self._bundles
+            if at is None or first is None or first - NEAR_S <= at <= (last or first) + NEAR_S
+        ]
+
+
+def _example(found: Gathered) -> Example | None:
+    group = found.group
+    if group.task_id is None and group.message is None:
+        return None
+    return Example(
+        task=group.task, task_id=group.task_id, attempt=group.attempt, args=group.args, worker=group.worker,
+        host=found.host, error_type=group.error_type, message=group.message, frame=_frame(group.traceback),
+    )  # fmt: skip
+
+
+def _frame(traceback: str | None) -> str | None:
+    """The innermost frame of a traceback that is in the user's own code; else the innermost."""
+    frames = [line.strip() for line in (traceback or "").splitlines() if line.strip().startswith("File ")]
+    own = [line for line in frames if not any(part in line for part in _INSTALLED)]
+    return own[-1] if own else frames[-1] if frames else None
+
+
+def _merged(own: list[str], general: list[str], failure_class: str) -> list[str]:
+    """What is said in the manifest's terms, and what is said in general: its first says less where a limit was met."""
+    if not own:
+        return general
+    return [*own, *general[1:]] if failure_class in _OF_LIMITS else [*general[:1], *own, *general[1:]]
+
+
+def _reference(run: Run) -> str:
+    """What names the run to a command: its id where it stands in the configured folder, else its path."""
+    from flightlog.settings import read_settings
+
+    folder = read_settings().runs_dir.expanduser()
+    there = run.path.absolute().parent == folder.absolute() and run.path.name == run.run_id
+    return run.run_id if there else str(run.path)
+
+
+def diagnosis_bytes(diagnosis: RunDiagnosis) -> bytes:
+    """The diagnosis as JSON: UTF-8, indented, names in order."""
+    return msgspec.json.format(msgspec.json.encode(diagnosis, order="deterministic"), indent=2) + b"\n"
+
+
+def diagnosis_schema() -> dict[str, Any]:
+    """The JSON Schema of the diagnosis's JSON."""
+    schema = msgspec.json.schema(RunDiagnosis)
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Flightlog diagnosis",
+        **schema,
+    }

@@ -1,0 +1,224 @@
+"""The case of a group of failures: its text, its facts, and where each of them stands in the run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from flightlog.analyze.diagnosis.base import Case, Source
+from flightlog.analyze.diagnosis.facts import RunFacts
+from flightlog.analyze.diagnosis.losses import ENDED_BY_SCHEDULER, Incident, Workers
+from flightlog.analyze.diagnosis.mishaps import LOST_TYPES
+from flightlog.analyze.diagnosis.reading import read_text
+from flightlog.store import layout
+from flightlog.store.liveness import unix_time
+
+if TYPE_CHECKING:
+    from flightlog.analyze.diagnosis.asked import Asked, Plans
+    from flightlog.analyze.diagnosis.groups import Group
+    from flightlog.analyze.diagnosis.nonfinite import Nonfinite
+    from flightlog.analyze.diagnosis.successes import Success
+    from flightlog.analyze.diagnosis.surroundings import Around
+    from flightlog.events import JobAccounted
+    from flightlog.store.run import Run
+
+TIMED_OUT = re.compile(r" (?:ran over its timeout of|did not end (?:within [0-9.e+]+ s|in time)$)")
+"""How a session says that it ended an attempt at its limit."""
+JOB_END_S = 120.0
+"""What ends so near to the end of its job may have ended with it: batch systems give time between signal and kill."""
+_NO_EXCEPTIONS = frozenset({*LOST_TYPES, "ExitCode", "CommandNotFound", "CommandNotExecutable"})
+
+
+class Origin(Struct, frozen=True):
+    """Where a fact stands."""
+
+    file: str
+    event: str | None
+    time: str | None
+
+
+class Gathered(Struct, kw_only=True):
+    """All there is to say of a group before it is weighed."""
+
+    group: Group
+    incident: Incident | None
+    case: Case
+    origins: dict[Source, Origin]
+    around: Around
+    asked: Asked
+    success: Success | None
+    host: str | None
+    job: JobAccounted | None
+    cgroup_bytes: int | None = None
+    """The limit of the cgroup that it was in."""
+    recorder_file: str | None = None
+    """The document that says why the recorder could not write, where it could not."""
+
+
+def gather(
+    run: Run,
+    group: Group,
+    incident: Incident | None,
+    around: Around,
+    workers: Workers,
+    plans: Plans,
+    success: Success | None,
+    values: Sequence[Nonfinite],
+    device_oom: Sequence[str],
+    cancelled_by: str | None = None,
+) -> Gathered:
+    """Put the case of a group together."""
+    worker = group.worker or (incident.losses[0].event.worker if incident and incident.losses else None)
+    host = workers.hosts.get(worker or "") or run.info.host or None
+    job = _job(group, incident, workers, worker)
+    asked = plans.of(group.task, group.component, group.task_id)
+    cgroup = around.cgroup_limit_bytes or (plans.cgroup_bytes if host == run.info.host else None)
+    limits = [job.memory_bytes if job else None, cgroup, asked.memory_bytes if plans.enforced else None]
+    least = min((one for one in limits if one), default=None) or around.node_total_bytes or plans.host_bytes
+    facts = _facts(run, group, incident, around, asked, success, job, host, worker, least)
+    before = tuple(
+        sorted({one.name for one in values if group.at is None or one.at is None or one.at <= group.at + 1})
+    )
+    full = [(reason, one.writer) for one in run.writers() for reason in one.reasons if _is_full(reason)]
+    lost, writer = full[0] if full else (None, None)
+    noted = (
+        layout.RECORDER
+        if (run.path / layout.RECORDER).exists()
+        else f"{layout.SEGMENTS}/{writer}/{layout.WRITER}"
+    )
+    changes = {
+        "nonfinite": tuple(dict.fromkeys((*group.nonfinite, *before))),
+        "device_oom": tuple(device_oom) if group.scope != "metric" else (),
+        "recorder_lost": lost,
+        "cancelled_by": cancelled_by,
+    }
+    facts = RunFacts(**{**{name: getattr(facts, name) for name in RunFacts.__struct_fields__}, **changes})
+    text, kind = _text(group, incident)
+    case = Case(reading=read_text(text, kind), facts=facts)
+    return Gathered(
+        group=group, incident=incident, case=case, origins=_origins(group, incident, around, job), around=around,
+        asked=asked, success=success, host=host, job=job, cgroup_bytes=cgroup,
+        recorder_file=noted if full else None,
+    )  # fmt: skip
+
+
+def _job(
+    group: Group, incident: Incident | None, workers: Workers, worker: str | None
+) -> JobAccounted | None:
+    """The job that the failure was in, where its end may be the failure's.
+
+    An exception has its own reasons, however its job was ended later: a session cancels its jobs when it closes.
+    """
+    if incident is not None:
+        return incident.jobs[0] if incident.jobs else workers.jobs.get(worker or "")
+    told = group.traceback is not None or (group.scope == "task" and group.error_type not in _NO_EXCEPTIONS)
+    if told or group.scope == "metric":
+        return None
+    job = workers.jobs.get(worker or "") or workers.task_jobs.get(group.task_id or "")
+    if job is None and group.scope in {"run", "command"} and workers.run_jobs:
+        job = workers.run_jobs[-1]
+    ended = None if job is None else unix_time(job.ended or job.timestamp)
+    near = ended is None or group.last_at is None or abs(ended - group.last_at) <= JOB_END_S
+    return job if near else None
+
+
+def _facts(
+    run: Run,
+    group: Group,
+    incident: Incident | None,
+    around: Around,
+    asked: Asked,
+    success: Success | None,
+    job: JobAccounted | None,
+    host: str | None,
+    worker: str | None,
+    limit: int | None,
+) -> RunFacts:
+    lost = incident.losses[0].event if incident is not None and incident.losses else None
+    reason = lost.reason or "it went away" if lost is not None else None
+    if reason is None and group.error_type in {"WorkerLost", "KilledWorker"}:
+        reason = group.message or "it went away"
+    signal = group.signal or (lost.signal if lost is not None else None) or (job.signal if job else None)
+    told = "OOM killer" in (reason or "") or (
+        group.scope == "command" and "OOM killer" in (group.message or "")
+    )
+    kernel = True if told or ((around.oom_kills or 0) > 0 and _dead(group, reason, signal)) else None
+    if kernel is None and around.oom_kills == 0:
+        kernel = False
+    state = job.state if job is not None and job.state in ENDED_BY_SCHEDULER else None
+    if state is None and group.error_type in ENDED_BY_SCHEDULER:
+        state = group.error_type
+    crowd = incident.processes if incident is not None and incident.host else 0
+    duration = run.info.duration_s if group.duration_s is None and group.scope == "run" else group.duration_s
+    if job is not None and job.elapsed_s is not None and (incident is not None or duration is None):
+        duration = job.elapsed_s
+    return RunFacts(
+        scope=group.scope, run_status=run.status, task=group.task, component=asked.component, worker=worker, host=host,
+        exit_code=group.exit_code if group.exit_code is not None else (lost.exit_code if lost else None),
+        signal=signal, kernel_oom=kernel, cgroup_oom_kills=around.oom_kills if kernel and around.oom_kills else None,
+        job_state=state, job_reason=job.reason if job else None, worker_lost_reason=reason, duration_s=duration,
+        timed_out=bool(group.error_type == "TimeoutError" and TIMED_OUT.search(group.message or "")),
+        timeout_s=asked.timeout_s, walltime_s=(job.walltime_s if job else None) or asked.walltime_s,
+        requested_memory_bytes=asked.memory_bytes,
+        memory_limit_bytes=limit,
+        last_rss_bytes=around.last_bytes if around.memory_scope != "node" else None,
+        peak_rss_bytes=group.peak_rss_bytes or (job.max_rss_bytes if job else None),
+        memory_scope=around.memory_scope, memory_slope_bytes_per_s=around.slope_bytes_per_s,
+        node_memory_used_percent=around.node_used_percent, gpu_memory_used_percent=around.gpu_used_percent,
+        success_peaks_bytes=success.peaks_bytes if success else (), neighbours=around.neighbours,
+        lost_with=max(0, group.lost_tasks - 1) if incident is not None else 0, hosts_workers_lost=crowd,
+        failed_same_moment=around.failed_beside,
+    )  # fmt: skip
+
+
+def _dead(group: Group, reason: str | None, signal: str | None) -> bool:
+    """Whether a process of it ended in a way that the kernel's kill would look like."""
+    return signal == "SIGKILL" or group.exit_code in {137, -9} or reason is not None or group.scope == "run"
+
+
+def _is_full(reason: str) -> bool:
+    return "No space left" in reason or "quota" in reason.lower()
+
+
+def _text(group: Group, incident: Incident | None) -> tuple[str, str | None]:
+    """What is read as the failure's text, and the exception's type where it is one."""
+    if incident is not None:
+        reasons = dict.fromkeys(lost.event.reason or "" for lost in incident.losses[:20])
+        said = dict.fromkeys(job.reason or "" for job in incident.jobs[:20])
+        return "\n".join(filter(None, (*said, *reasons, group.output_tail))), None
+    kind = group.error_type
+    signal = kind is not None and kind.startswith("SIG")
+    kind = None if kind in _NO_EXCEPTIONS or signal or group.scope == "command" else kind
+    if group.traceback:
+        return group.traceback, kind
+    return "\n".join(part for part in (group.message, group.output_tail) if part), kind
+
+
+def _origins(
+    group: Group, incident: Incident | None, around: Around, job: JobAccounted | None
+) -> dict[Source, Origin]:
+    event = "failure" if group.recorded_in == "failures.jsonl" else "task_failed"
+    own = Origin(group.recorded_in, event, group.first)
+    if group.scope == "run" and group.recorded_in == "run.json":
+        own = Origin("run.json", None, group.first)
+    if group.scope == "metric":
+        own = Origin(group.recorded_in, "metric", group.first)
+    found = dict.fromkeys(Source, own)
+    if incident is not None and incident.losses:
+        lost = Origin("workers.jsonl", "worker_lost", incident.losses[0].event.timestamp)
+        found = dict.fromkeys(Source, lost)
+    if job is not None:
+        account = Origin("jobs.jsonl", "job_accounted", job.timestamp)
+        if incident is not None and not incident.losses:
+            found = dict.fromkeys(Source, account)
+        found[Source.scheduler] = account
+    if around.samples and group.scope != "metric":
+        found[Source.resources] = Origin("resources.jsonl", "resource_sample", around.last_time)
+    if around.oom_kills and "OOM" not in (
+        incident.losses[0].event.reason or "" if incident and incident.losses else ""
+    ):
+        found[Source.kernel] = Origin("resources.jsonl", "resource_sample", around.oom_time)
+    return found

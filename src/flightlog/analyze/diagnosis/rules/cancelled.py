@@ -1,0 +1,83 @@
+"""Somebody, or the program above it, told it to stop."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from flightlog.analyze.diagnosis.base import Case, Sign, Source
+from flightlog.analyze.diagnosis.clues import Clues, ended, job_state, named, raised, says
+
+
+def _facts(case: Case) -> Iterator[Sign]:
+    if case.facts is not None and case.facts.cancelled_by:
+        yield Sign(source=Source.scheduler, weight=6, text=f"cancelled by {case.facts.cancelled_by}")
+
+
+_STOPPED = re.compile(
+    r"\bCANCELLED\b(?: AT |\+| by |.{0,40}by)|\*\*\* (?:JOB|STEP) .{0,60}CANCELLED|JobState=CANCELLED|(?i:state)[:=] ?CANCELLED"
+    r"|TERM_(?:FORCE_)?OWNER|TERM_ADMIN|Job (?:was )?deleted by|removed by user|via condor_rm|\b(?:qdel|bkill|scancel)\b"
+    r"|^\s*\d+(?:_\d+)?[\s|].*\bCANCELLED\b"
+)
+_FOR_A_REASON = re.compile(r"DUE TO|TIME LIMIT|PREEMPT|NODE FAIL|REQUEUE|MEMORY")
+
+
+def _batch_system(case: Case) -> Iterator[Sign]:
+    """The batch system cancelled it. After an exception it only clears up: the launcher ends the other ranks."""
+    root = case.reading.root
+    after = (
+        root is not None
+        and not root.quiet
+        and root.name not in ("KeyboardInterrupt", "CancelledError", "SystemExit")
+    )
+    for line in case.reading.text.split("\n"):
+        if _STOPPED.search(line) and not _FOR_A_REASON.search(line):
+            yield Sign(source=Source.scheduler, weight=0.8 if after else 5.5, text=line.strip()[:240])
+            break
+    told = None if case.facts is None else case.facts.signal
+    if "SIGTERM" in (*case.reading.signals, told):
+        yield Sign(source=Source.exit, weight=0.5 if after else 0.95, text="ended by SIGTERM")
+
+
+_OTHER = r"TIME LIMIT|PREEMPT|NODE FAIL|REQUEUE|time limit|memory"
+
+rule = Clues(
+    _facts,
+    job_state("CANCELLED", "TERM_OWNER", "TERM_ADMIN"),
+    raised(
+        5.5,
+        "KeyboardInterrupt TaskCancelledError JobCancelled JobCancelledError CancelledException",
+        "InterruptedException Interrupted UserInterrupt InterruptException WorkflowCancelled",
+        "JobCanceled Abort TaskCanceledException OperationCanceledException Canceled Cancelled",
+        "FutureCancelledError RunCancelled JobCancelledException",
+    ),
+    raised(5.5, "CancelledError QueryCanceled OperationCancelled", unless="timeout|deadline"),
+    _batch_system,
+    says(
+        4.5,
+        (
+            r"\b(?:job|task|run|workflow|operation|build|query|request|execution|step|pipeline|future"
+            r"|process|training|statement|trial|computation|order)s?\b.{0,40}\b(?:was|were|has been"
+            "|have been|is|got|been)? ?(?:cancell?ed|aborted by (?:the )?user"
+            "|interrupted by (?:the )?user|stopped by (?:the )?user|terminated by (?:the )?user"
+            "|killed by (?:the )?user)"
+        ),
+        (
+            "(?:cancell?ed|aborted|interrupted|stopped|terminated|killed|deleted|removed) (?:by|at|on"
+            "|due to|per) (?:the )?(?:user|request|operator|administrator|admin|owner|uid)"
+        ),
+        "user (?:request(?:ed)?|cancel|abort|interrupt|stop|initiated)|keyboard ?interrupt",
+        r"received (?:an )?interrupt|ctrl[-+ ]?c\b|^\^C|interrupt(?:ed)? signal",
+        "graceful(?:ly)? (?:stop|shutdown|exit|shut)|cancell?ation (?:requested|was)",
+        "the operation was cancell?ed|has received a shutdown signal|caught signal 2|got SIGINT",
+        "received SIGINT|SIGINT received",
+        unless=rf"{_OTHER}|\*\*\*|slurmstepd",
+    ),
+    ended("SIGINT", 130, weight=4),
+    ended("SIGHUP", weight=0.8),
+    named(3.5, "Cancel|KeyboardInterrupt|UserInterrupt|UserAbort", unless="timeout|deadline"),
+    suggest=[
+        "Ask who stopped it: `sacct -j JOB -o State,User,Comment`, the CI's log, or whoever shares the session.",
+        "If nobody meant to, look for a parent that ended first (a closed terminal, a scheduler, a driver script).",
+    ],
+)

@@ -1,0 +1,159 @@
+"""The program itself is wrong: a name, a type, a shape, an index, or memory it may not touch."""
+
+from __future__ import annotations
+
+from flightlog.analyze.diagnosis.base import Case
+from flightlog.analyze.diagnosis.clues import Clues, ended, named, raised, says
+
+_SHAPE = (
+    r"shapes?\b|dimension|broadcast|size mismatch|must match|size of tensor|dtype|ndim|expected .{0,60}(?:but )?(?:got|found)|same device|out of range|unpack|ambiguous|inplace|in-place"
+    r"|positional|backward through the graph|does not require grad|leaf variable|index|not callable|unhashable|not iterable|\baxis|sequence argument|must have length|length equal|same length|Expected object of|scalar|__init__|has no (?:attribute|field|member)"
+)
+
+
+def _suggest(case: Case) -> list[str]:
+    root = case.reading.root
+    said = []
+    if root is not None and root.files:
+        inside = next(
+            (
+                n
+                for n in range(len(root.files) - 1, -1, -1)
+                if "site-packages" not in root.files[n] and not root.files[n].startswith("<")
+            ),
+            -1,
+        )
+        where, code = root.files[inside], root.code[inside] if root.code else ""
+        said.append(f"Look at `{where}`, in `{root.functions[inside]}`" + (f": `{code}`." if code else "."))
+    return [
+        *said,
+        "Run that call alone, in one process, with the arguments of the failed task.",
+        "If it worked before: compare with the last good run (`flightlog compare`), code and packages alike.",
+    ]
+
+
+rule = Clues(
+    raised(
+        3.5,
+        "NameError UnboundLocalError SyntaxError IndentationError TabError TypeError AttributeError",
+        "NotImplementedError RecursionError ReferenceError NullPointerException ClassCastException",
+        "IndexOutOfBoundsException ArrayIndexOutOfBoundsException StringIndexOutOfBoundsException",
+        "NegativeArraySizeException StackOverflowError ConcurrentModificationException UndefVarError",
+        "MethodError BoundsError DimensionMismatch NoMethodError ReferenceError IllegalStateException",
+        "std::out_of_range std::logic_error std::length_error UnsupportedOperationException",
+        "DeprecatedError ConcretizationTypeError TracerBoolConversionError TracerArrayConversionError",
+        "UnexpectedTracerError NonConcreteBooleanIndexError TracerIntegerConversionError TypingError",
+        "InvalidArgumentError StackOverflowException AxisError DTypePromotionError StackOverflow",
+        "AmbiguousOverloadError UFuncTypeError UFuncNoLoopError _UFuncNoLoopError InvalidIndexError",
+        "InvalidOperationError",
+    ),
+    raised(
+        3.5,
+        "BinderException CatalogException ProgrammingError SQLSyntaxErrorException UndefinedColumn",
+        "UndefinedTable NoSuchColumnError AnalysisException",
+        unless="path does not exist|PATH_NOT_FOUND",
+    ),
+    says(
+        3.5,
+        "no such column|(?:column|relation|table) .{0,80}(?:not found in FROM|does not exist$)",
+        "SQL syntax|unknown column",
+    ),
+    says(
+        3.5, r"must (?:have|be|be of) (?:the )?same (?:\w+ )?(?:dim|shape|size|length|dtype|type|rank|number)"
+    ),
+    raised(
+        3,
+        "IndexError AssertionError StopIteration InvalidStateError BufferError SystemError",
+        "IllegalArgumentException UnsupportedOperation LookupError",
+    ),
+    raised(3, "KeyError"),
+    raised(3.2, "ZeroDivisionError"),
+    raised(2.5, "UnicodeEncodeError"),
+    raised(3.5, "ValueError RuntimeError Exception InvalidArgumentError error", saying=_SHAPE),
+    raised(0.95, "ValueError"),
+    raised(0.8, "RuntimeError Exception std::runtime_error SystemExit OSError"),
+    says(
+        3.5,
+        "shapes? .{0,60}(?:cannot be multiplied|not aligned|mismatch|incompatible|do not match)",
+        "could not (?:be )?broadcast|operands could not be|size mismatch",
+        "dimension(?:s)? (?:mismatch|must|out of range|do not match)",
+        "must match the (?:existing )?size|index .{0,40}out of (?:range|bounds)",
+        "subscript out of (?:bounds|range)",
+        "(?:array|list|string|tuple|vector|pop) index out of (?:range|bounds)|non-conformable",
+        "expected .{0,60}same device|not enough values to unpack|too many values to unpack",
+        r"has no (?:attribute|member|field)|is not defined\b|is not callable",
+        r"object of type .{0,40} is not|unexpected keyword argument|missing \d+ required positional",
+        r"takes \d+ positional|maximum recursion depth|stack overflow",
+        "trying to backward through the graph|modified by an inplace",
+    ),
+    says(
+        3.5,
+        (
+            r"\b(?:error|syntax error)\b.{0,40}\b(?:expected|unexpected|before|undeclared"
+            "|invalid syntax|near unexpected token)"
+        ),
+        "undefined reference to|was not declared in this scope|undeclared identifier",
+        r"implicit declaration|no matching function|multiple definition of|ld returned \d|syntax error",
+        "invalid syntax|compilation (?:failed|error|terminated)",
+        "unexpected (?:symbol|end of input|string constant)|could not find function",
+        "object .{0,80}not found$|no method matching|non-numeric argument",
+        "argument .{0,40}is missing, with no default|unused argument",
+        "cannot open the connection to itself|template argument|redefinition of",
+        (
+            "(?<![A-Za-z])error: (?:no (?:member|match|viable|type)|expected|use of|cannot convert"
+            r"|invalid use|conflicting|unknown type)\b"
+        ),
+        unless=r"config|yaml|command line|--\w|json",
+    ),
+    says(
+        3,
+        "assert(?:ion)? .{0,120}failed|assertion (?:failed|error|failure)|panicked at|nil pointer",
+        "invalid memory address|null pointer|segmentation (?:fault|violation)|double free",
+        r"free\(\): invalid|corrupted (?:size|double-linked|unsorted)|heap corruption|munmap_chunk",
+        "stack smashing|buffer overflow|invalid pointer|access violation|invalid memory reference",
+        "use[- ]after[- ]free|address not mapped|pure virtual method|unaligned tcache",
+        "malloc_consolidate|memory corruption|deadlock!",
+        unless="cuda|device-side",
+    ),
+    says(1.5, r"\bdeadlock\b|race condition|not implemented|internal (?:compiler )?error|bug in"),
+    ended("SIGSEGV", weight=3),
+    ended("SIGILL", "SIGBUS", weight=0.95),
+    ended("SIGABRT", weight=0.95),
+    named(
+        2.5,
+        (
+            "TypeMismatch|Index(?:Error|OutOf)|Attribute|Shape|Dimension|Assert|NotImplemented"
+            "|NullPointer|Syntax|Undefined|Bounds|Recursion|Compil|IllegalState"
+        ),
+    ),
+    says(
+        3.5,
+        (
+            "(?:above upper|below lower) bound|outside of (?:the )?(?:array )?bounds"
+            "|Fortran runtime error: (?:Attempt|Array|Substring|Incorrect extent|Allocatable)"
+            "|already allocated|not (?:currently )?allocated"
+        ),
+    ),
+    says(
+        3.5,
+        (
+            "argument is of length zero|missing value where TRUE/FALSE needed"
+            "|replacement has \\d+ row|incorrect number of dimensions|undefined columns selected"
+            "|arguments imply differing number of rows|subscript out of bounds"
+        ),
+    ),
+    says(
+        3.5,
+        (
+            r"Fortran runtime error: (?:Missing comma|Format present|Array bound|Expected \w+ for item"
+            "|Dimension|Recursive)"
+        ),
+    ),
+    says(1.6, "Fortran runtime error", unless="file|end of|bad |record|memory"),
+    says(3.5, "cannot be coerced to|non-function|could not be coerced"),
+    says(
+        3.5,
+        r"changed size during iteration|generator raised StopIteration|event loop is (?:already running|closed)|no running event loop|cannot schedule new futures|range_check",
+    ),
+    suggest=_suggest,
+)

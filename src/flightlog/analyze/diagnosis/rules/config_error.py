@@ -1,0 +1,170 @@
+"""What was asked for is wrong: options, settings, environment variables, or a request the system cannot grant."""
+
+from __future__ import annotations
+
+from flightlog.analyze.diagnosis.clues import Clues, named, raised, reports, says
+
+_FILE = r"config|\.ya?ml|\.toml|\.ini\b|\.cfg|settings|hydra|omegaconf"
+
+rule = Clues(
+    raised(
+        5,
+        "ConfigError ConfigurationError ImproperlyConfigured ConfigAttributeError ConfigKeyError",
+        "ConfigCompositionException MissingMandatoryValue MissingConfigException",
+        "UnsupportedInterpolationType InterpolationKeyError InterpolationResolutionError",
+        "ConfigTypeError ConfigValueError OverrideParseException ScannerError ComposerError",
+        "ConstructorError TOMLDecodeError TomlDecodeError NoSectionError NoOptionError",
+        "MissingSectionHeaderError DuplicateOptionError UsageError BadParameter NoSuchOption",
+        "MissingParameter argparse.ArgumentError ArgumentTypeError BadArgumentUsage",
+        "InvalidConfigError MissingConfigError ConfigException ConfigNotFound InvalidConfiguration",
+        "MisconfigurationException SettingsError InvalidSettingError UnknownEngine HydraException",
+        "ConfigFileError OptionError ValidationErrorConfig StrictDataclassFieldValidationError",
+        "UnrecognizedFlagError IllegalFlagValueError InvalidArgumentException",
+        "InvalidConfigurationError UndefinedValueError ConfigLoadError BadOptionUsage BadConfigError",
+        "InterpolationMissingOptionError ConfigIndexError ConfigParserError NoRegionError",
+        "ConfigFileException",
+    ),
+    raised(5, "yaml.parser.ParserError"),
+    raised(2, "BadRequestError BadRequest InvalidParameterValue ParamValidationError InvalidRequest"),
+    raised(4, "ValidationError", saying=rf"settings|config|{_FILE}|Extra inputs are not permitted"),
+    raised(2.5, "ValidationError"),
+    raised(
+        3,
+        "JSONDecodeError ParserError SchemaError KeyError ValueError TypeError UnicodeDecodeError",
+        "FileNotFoundError AssertionError RuntimeError AttributeError",
+        saying=_FILE,
+    ),
+    raised(5, "KeyError", calling="environ|getenv"),
+    raised(4.5, "KeyError", saying="(?-i:^KeyError: '[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+')"),
+    says(
+        3,
+        "environment variable|env(?:ironment)? var",
+        (
+            "must be (?:set|specified|provided|defined|given|one of|either|divisible|passed"
+            "|configured|positive|in (?:the )?range)"
+        ),
+        "should be one of|not a valid (?:choice|option|value|mode|device|backend|strategy|name)",
+        "is not (?:one of|supported|a supported|in the list|allowed|recognized)",
+        "unsupported (?:option|value|mode|backend|type|device|strategy|optimizer|model)",
+        (
+            "unknown (?:option|model|optimizer|backend|scheduler|argument|mode|name|architecture|key"
+            "|setting|strategy|solver)"
+        ),
+        "unrecogni[sz]ed (?:option|argument|configuration|model|key|parameter|flag)",
+        "invalid (?:choice|option|value for|configuration|setting|argument .{0,40}option)",
+        "(?:please|you (?:must|need to|should|have to)) (?:set|specify|provide|pass|configure|choose)",
+        "expected one of|cannot be used (?:together|with)|mutually exclusive",
+        "not (?:be )?(?:set|configured|specified|defined) (?:in|for|by)",
+        "requires? (?:--|the option|setting)|no such (?:option|setting)",
+        "missing (?:required )?(?:option|setting|configuration|argument:|parameter:|key .{0,30}config)",
+        r"can only be used with|only supports?\b(?! \S+ \d)",
+        unless="credential|token|api.?key|password|shape|tensor|dimension|axis|ndarray|dtype",
+    ),
+    says(
+        5,
+        r"^\s*usage: ",
+        r"^\s*\S{1,80}: error: (?:unrecognized|the following|argument|ambiguous|invalid|too few|one of|unknown)",
+        "the following arguments are required",
+        "unrecogni[sz]ed (?:arguments?|options?|parameter|flag|command|configuration|key)",
+        "invalid choice|no such option",
+        "unknown (?:option|flag|argument|command|parameter|configuration|setting|keyword|directive|subcommand)",
+        "(?:un)?expected (?:option|extra argument)",
+        "invalid (?:option|argument|flag|configuration|setting|value for|parameter|value .{0,40}(?:option|for))",
+        "bad (?:option|parameter|configuration)",
+        "missing (?:required )?(?:argument|option|parameter|flag|setting|configuration|value for|command)",
+        "requires (?:an )?argument|flag provided but not defined|illegal option|no such command",
+        "option .{0,60}(?:not (?:allowed|recogni[sz]ed|supported)|requires|is invalid)|misconfigur",
+        unless="invalid argument: .{0,40}(?:read|write)|keyword argument",
+    ),
+    says(
+        4.5,
+        r"environment variables?\b.{0,80}\b(?:not|missing|must|required|unset|undefined|empty|isn't)",
+        r"(?:is|was|are) not set\b|unbound variable|must be set|expected, but not set",
+        "parameter (?:null or )?not set|not (?:been )?configured|JAVA_HOME",
+        "variable is not defined in environment",
+        unless="credential|token|api.?key|password",
+    ),
+    says(
+        4.5,
+        (
+            "(?:error|problem|invalid|failed|unable|cannot|could not|mistake"
+            r"|mapping values)\b.{0,60}\b(?:config(?:uration)?|settings|yaml|toml|manifest"
+            "|schema file)"
+        ),
+        (
+            "config(?:uration)?(?: file)? (?:error|is invalid|invalid|not found|is missing|missing"
+            "|is wrong|problem|is not valid|has)"
+        ),
+        "mapping values are not allowed|could not find expected ':'",
+        "found character .{0,30}cannot start any token|found undefined tag",
+        "while (?:parsing|scanning) a (?:block|flow|simple|quoted)",
+        "additional properties are not allowed|is a required property|is not valid under any",
+        "extra (?:fields|inputs) (?:are )?not permitted|field required|strict decoding error",
+        "unknown field|key .{0,40}not in struct",
+        unless=r"package configuration|\bmount\b|permission denied",
+    ),
+    reports(
+        5.5,
+        (
+            r"(?:sbatch|salloc|qsub|bsub|scontrol|condor_submit|msub|flux|oarsub)\b.{0,40}(?:error"
+            "|ERROR|[Ii]nvalid|[Uu]nknown|[Ii]llegal|[Bb]ad)"
+        ),
+        "srun: error: (?:Unable to (?:create|allocate)|Invalid|Task launch)",
+        "Batch job submission failed|Unable to allocate resources",
+        (
+            "Invalid (?:account|partition|qos|feature|node|generic|job|--|wckey|time|number|option"
+            "|resource|constraint|directive)"
+        ),
+        "[Rr]equested (?:node configuration|partition|time limit|nodes|resource)",
+        r"More processors requested than permitted|QOS\w*Limit|AssocGrp\w+|AssocMax\w+|MaxJobs",
+        "Job violates accounting|PartitionTimeLimit|PartitionNodeLimit|ReqNodeNotAvail|BadConstraints",
+        "InvalidAccount|InvalidQOS|Unknown queue|Illegal (?:attribute|queue|use of)",
+        "DependencyNeverSatisfied|job (?:submit|submission) .{0,30}(?:rejected|failed|limit)",
+        "exceeds (?:queue|partition|resource|the) .{0,40}limits?|unsupported option",
+        unless=(
+            "time limit exceeded|Connection|contact slurm controller|communication|Zero Bytes|TIME LIMIT"
+            "|Socket timed out|Exited with|Killed|Out Of Memory"
+        ),
+    ),
+    reports(
+        5,
+        "CreateContainerConfigError|CreateContainerError|InvalidImageName|ErrImageNeverPull",
+        r"RunContainerError|StartError|(?:configmap|secret) \"[^\"]+\" not found|couldn't find key",
+        "is invalid: |Unschedulable|FailedScheduling|Insufficient (?:cpu|memory|nvidia)",
+        "didn't match (?:Pod's )?node (?:affinity|selector)|untolerated taint|exceeded quota: ",
+        "error validating|no matches for kind|invalid reference format|unknown shorthand flag",
+        "unknown flag",
+    ),
+    reports(3, "ImagePullBackOff|ErrImagePull|exec format error|no such image"),
+    says(
+        3.5,
+        "not enough slots available|there are not enough slots|A master URL must be set",
+        "only one of .{0,60}(?:may|can|must)|mutually exclusive",
+        "cannot be used (?:together|with|in combination)|conflicting options",
+        r"the following module\(s\) are unknown|Unable to locate a modulefile|Unknown CMake command",
+        r"CMake Error|Could not find a package configuration file|No CMAKE_\w+_COMPILER",
+        "configure: error|not a directory or does not contain|invalid mode",
+        "invalid (?:device|backend|strategy|solver|scheduler) (?:name|string|type)",
+        "please (?:specify|set|provide|choose)|Default process group has not been initialized",
+        "Error reading namelist|cannot match namelist|namelist",
+        unless="credential|token|api.?key|memory",
+    ),
+    named(3, "Config|Setting|Usage|BadOption|Misconfig"),
+    named(1.5, "Param|Argument(?!Error)|Option|Validation"),
+    says(
+        2.5, r"expected format|invalid \w{2,20} (?:format|specification|syntax)", unless="file|data|json|date"
+    ),
+    reports(4.5, r"[Jj]ob not submitted|Request aborted by esub"),
+    says(4, r"parameters?\S* .{0,60}\b(?:is|are)\S* not valid|(?:invalid|unknown) (?:\w+ )?profile\b"),
+    reports(4.5, r"Job rejected|FATAL IO ERROR|is undefined in dictionary|syntax error in NAMELIST"),
+    says(
+        3,
+        r"(?:unknown|invalid|unrecogni[sz]ed|unsupported) [\w ]{2,30} ''",
+        unless=r"column|character|token|byte|date|literal|symbol|variable|identifier|file|path|key|name|module",
+    ),
+    suggest=[
+        "Compare the name and the value with what the program takes: its `--help`, its example configuration, or the site's list of queues and accounts (`sinfo`, `sacctmgr show assoc user=$USER`).",
+        "If it is an environment variable, hand it to the workers, too: they do not always see your shell's.",
+        "Let the program check its settings first, before the expensive part.",
+    ],
+)

@@ -1,0 +1,71 @@
+"""A disk, a quota or a limit on files had no more room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flightlog.analyze.diagnosis.base import Case, Sign, Source
+from flightlog.analyze.diagnosis.clues import Clues, ended, errno, named, raised, reports, says
+from flightlog.units import format_bytes
+
+
+def _facts(case: Case) -> Iterator[Sign]:
+    free = None if case.facts is None else case.facts.disk_free_bytes
+    if free is not None and free < 10_000_000:
+        yield Sign(source=Source.resources, weight=2.5, text=f"{format_bytes(free)} free on the disk")
+
+
+rule = Clues(
+    _facts,
+    errno("ENOSPC", 6),
+    errno("EDQUOT", 6),
+    errno("EFBIG", 4),
+    raised(
+        6,
+        "DiskFullError OutOfDiskError DiskQuotaExceeded DiskFull NoSpaceLeft OutOfDiskSpaceError",
+        "DiskFullException NotEnoughDiskSpaceError InsufficientDiskSpace",
+    ),
+    says(
+        5,
+        "no space left|no space on (?:the )?(?:device|disk)|out of (?:disk|storage)(?: space)?",
+        (
+            "(?:disk|file ?system|filesystem|volume|partition|storage|tmp|scratch|drive) (?:is |was "
+            "|space is |space )?(?:full|exhausted)"
+        ),
+        "disk (?:usage|space) .{0,40}(?:exceed|full|exhaust|low)|database or disk is full",
+        "not enough (?:free |disk |available |storage )*space",
+        "insufficient (?:free |disk |storage |available )+(?:space)?",
+        "(?:low|lack) (?:on|of) disk space|needs? .{0,30}more disk space|not enough (?:room|disk)",
+        unless="shared memory|address space|heap space",
+    ),
+    says(
+        4,
+        (
+            "(?:disk|storage|inode|file|space|block|home|user|group|project)s? quota (?:was |is "
+            "|has been )?(?:exceeded|reached|full)"
+        ),
+        "quota exceeded|over (?:disk )?quota|exceed(?:ed|s)? (?:the |your )?(?:disk |storage )?quota",
+        "(?:storage|disk|space) limit (?:was |has been |is )?(?:reached|exceeded)|user block limit",
+        "inode limit|no (?:free )?inodes",
+        unless="requests|per minute|cpus|gpus|api|rate|tokens",
+    ),
+    reports(
+        5,
+        "low on resource: ephemeral-storage|exceeds the total limit of containers",
+        "ephemeral local storage usage exceeds|ephemeral-storage|DiskPressure|imagefs|nodefs",
+        r"over \d+(?:\.\d+)?% full",
+    ),
+    says(
+        3.5,
+        r"file size limit exceeded|wrote only \d+ of \d+|short write|file too large|write error: .{0,20}space",
+    ),
+    ended("SIGXFSZ", weight=4.5),
+    says(2, "No usable temporary directory"),
+    named(3.5, "DiskFull|OutOfDisk|NoSpace|DiskQuota|DiskSpace|StorageFull"),
+    says(2.5, "file write failed|failed writing file|write failed"),
+    says(3, "table .{0,40} is full"),
+    suggest=[
+        "See what is full, as the task sees it: `df -h .`, `df -i .`, `quota -s` or `lfs quota -h -u $USER PATH`; a container's `/tmp` is small.",
+        "Send scratch files elsewhere (`TMPDIR`), write fewer checkpoints, and remove old runs.",
+    ],
+)

@@ -1,0 +1,120 @@
+"""The computation left the numbers it can work with: not a number, overflow, singular, no convergence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flightlog.analyze.diagnosis.base import Case, Sign, Source
+from flightlog.analyze.diagnosis.clues import Clues, ended, named, raised, says
+
+
+def _facts(case: Case) -> Iterator[Sign]:
+    if case.facts is not None and case.facts.nonfinite:
+        named = ", ".join(f"`{name}`" for name in case.facts.nonfinite[:3])
+        yield Sign(
+            source=Source.resources, weight=3, text=f"{named} had become NaN or infinite before the end"
+        )
+
+
+_NAN = r"(?:\bNaNs?\b|\bnans?\b|\bINF\b|\binfinit(?:y|e)\b|\b(?:non|not)[- ]finite\b|\binf\b|not a number)"
+_INPUT = r"input (?:\w+ )?contains|cannot convert"
+"""What came in was not finite: that is for the data."""
+
+rule = Clues(
+    _facts,
+    raised(
+        5.5,
+        "FloatingPointError LinAlgError ConvergenceError ConvergenceWarning ArpackNoConvergence",
+        "ArpackError NoConvergence SingularException PosDefException SingularMatrixError",
+        "NonFiniteError NotConvergedError SCFError SolverError SCFConvergenceError DivergenceError",
+        "IntegrationError NanError LAPACKException ConvergenceFailure NotPSDError NanInfException",
+        "PositiveDefiniteException",
+    ),
+    raised(4, "OverflowError", unless="pickle|serializ|C (?:long|int)|python int too large|date value"),
+    raised(2, "OverflowError"),
+    raised(2.8, "ZeroDivisionError"),
+    raised(4, "ArithmeticException DomainError InexactError DivideError"),
+    raised(
+        4.5,
+        "ValueError RuntimeError AssertionError Exception SystemExit",
+        saying=rf"{_NAN}|math domain error|singular|positive[ -]definite|converge|diverg",
+        unless=_INPUT,
+    ),
+    says(
+        4,
+        rf"\bloss\b.{{0,40}}{_NAN}|{_NAN}.{{0,40}}\bloss\b",
+        rf"(?:contains?|found|detected|encountered|returned|produced|became|got|is|are|has|have|invalid) (?:an? )?(?:value )?(?:of )?{_NAN}",
+        rf"{_NAN} (?:values? |or \w+ )?(?:were |was |is |are )?(?:detected|found|encountered|produced|in (?:the )?(?:loss|gradient|solution|residual|output|input))",
+        rf"{_NAN} gradients?|gradients? .{{0,30}}{_NAN}",
+        unless="pandas|column|cannot convert",
+    ),
+    says(
+        5,
+        (
+            r"\b(?:singular matrix|matrix is (?:\w+ )?singular|exactly singular|numerically singular"
+            "|not positive[- ]definite|ill[- ]conditioned|rank[- ]deficient|zero pivot"
+            "|computationally singular|(?:SVD|eigenvalues?|eigensolver|solver|iterations?|SCF|Newton"
+            "|optimization|optimizer|algorithm|solution|method|electronic|minimization|fit) (?:did"
+            r"|does|has|have|do|failed|not|could)[ \w]{0,20}(?:not )?(?:to )?converge)"
+        ),
+    ),
+    says(
+        4,
+        r"\b(?:did not|does not|failed to|not|fails to|has not|have not|without) converg",
+        "bracketing interval|not (?:be )?bracketed|line ?search (?:failed|has failed|error)",
+        "(?:is|are) not hermitian|failed in (?:LAPACK|call to LAPACK)",
+        r"\b(?:LAPACK|BLAS|ScaLAPACK)\b.{0,40}(?:fail|error|info ?= ?-?[1-9])",
+        r"\b[SDCZ](?:POTRF|GETRF|GESV|SYEV|HEEV|HEGV|GEEV|SYGV)\w*\b.{0,40}(?:fail|error|info)",
+        "iteration is not making (?:good )?progress",
+        "convergence (?:failure|failed|not (?:achieved|reached))|no convergence|non-?convergence",
+        r"\bdiverg(?:ed|ing|ence)\b|solution (?:blew|blow)|blow(?:n|ing)? up",
+        "exceeded (?:maximum|max) (?:number of )?(?:iterations|newton)",
+        "maximum (?:number of )?iterations (?:reached|exceeded)",
+        unless="branch",
+    ),
+    says(
+        4,
+        "floating[- ]point (?:exception|error|overflow|invalid)",
+        "(?:invalid value|divide by zero|overflow|underflow) encountered|(?<!Error: )division by zero",
+        "divide by zero|arithmetic (?:exception|overflow)",
+        "numerical(?:ly)? (?:instabilit|unstable|overflow|error|issue|problem)|math domain error",
+        "IEEE_(?:INVALID|DIVIDE_BY_ZERO|OVERFLOW)|integer overflow|gradient overflow",
+    ),
+    says(
+        3.5,
+        r"(?:time ?step|step size|dt|\bh\b) .{0,30}(?:too small|below minimum|underflow|smaller than)",
+        r"\bCFL\b|courant number",
+        "negative (?:pressure|density|volume|temperature|jacobian|cell volume|energy)",
+        "lost (?:too many )?(?:atoms|particles)|lost atoms|LINCS WARNING",
+        "energy (?:drift|is not conserved)|residual.{0,30}(?:increas|too large)",
+        "temperature .{0,30}out of (?:range|bounds)|detected NaN",
+        unless="CFLAGS",
+    ),
+    ended("SIGFPE", weight=4.5),
+    named(
+        3.5,
+        (
+            "Converg|Singular|Na[nN](?![a-z])|Overflow(?!.*Stack)|LinAlg|Diverg|FloatingPoint|Numeric"
+            "|NonFinite|Infeasib"
+        ),
+        unless="StackOverflow|pickle",
+    ),
+    says(
+        4,
+        (
+            "required step size is less than|step size (?:became|is) (?:too|effectively)"
+            "|repeated (?:convergence|error test) failures"
+        ),
+    ),
+    says(4, rf"{_NAN} residual|DIVERGED_\w+"),
+    says(
+        4,
+        r"floating (?:invalid|overflow|divide)|forrtl: error \((?:65|72|73)\)|simulation (?:is |became |went )?unstable|non-numeric (?:pressure|atom|energy|box)",
+    ),
+    suggest=[
+        "Find where it begins: check inputs with `numpy.isfinite(x).all()`, and let it raise at once: "
+        "`numpy.seterr(all='raise')`, `torch.autograd.set_detect_anomaly(True)`, `jax.config.update('jax_debug_nans', True)`.",
+        "Smaller steps (time step or learning rate), clipped gradients, higher precision, scaled inputs.",
+        "With linear systems: look at the condition number, and add a small multiple of the identity.",
+    ],
+)

@@ -1,0 +1,94 @@
+"""The job ran as long as it was allowed to, and was ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flightlog.analyze.diagnosis.base import Case, Sign, Source
+from flightlog.analyze.diagnosis.clues import Clues, ended, job_state, named, raised, reports, says
+from flightlog.units import format_duration
+
+
+def _facts(case: Case) -> Iterator[Sign]:
+    facts = case.facts
+    if facts is None or facts.duration_s is None or not facts.walltime_s:
+        return
+    if facts.duration_s >= 0.98 * facts.walltime_s:
+        text = f"it ran {format_duration(facts.duration_s)} of {format_duration(facts.walltime_s)} allowed"
+        stopped = facts.signal in ("SIGTERM", "SIGKILL", "SIGXCPU") or facts.exit_code in (
+            124,
+            137,
+            143,
+            -15,
+            -9,
+        )
+        yield Sign(source=Source.resources, weight=4 if stopped else 2, text=text)
+
+
+def _suggest(case: Case) -> list[str]:
+    allowed = None if case.facts is None else case.facts.walltime_s
+    ask = "Ask for more time" if not allowed else f"Ask for more than the {format_duration(allowed)} it had"
+    return [
+        f"{ask}, or split the work into jobs that fit.",
+        "Write checkpoints, and ask for a signal before the end (`#SBATCH --signal=B:USR1@300`) to write the last one.",
+    ]
+
+
+rule = Clues(
+    _facts,
+    job_state("TIMEOUT", "TIMELIMIT", "TERM_RUNLIMIT", "TERM_CPULIMIT", "DEADLINE"),
+    reports(
+        6,
+        r"DUE TO TIME LIMIT|\bCANCELLED\b.{0,60}TIME ?LIMIT|TERM_RUNLIMIT|TERM_CPULIMIT|\bTIMELIMIT\b",
+        "JobState=TIMEOUT|State[:=] ?TIMEOUT|STATE: ?TIMEOUT|Reason=TimeLimit",
+    ),
+    reports(5, r"^\s*\d+(?:_\d+)?(?:\.\w+)?[\s|].*\bTIMEOUT\b"),
+    reports(
+        4.5,
+        r"\b(?<!\.)DeadlineExceeded\b|active longer than specified deadline|activeDeadlineSeconds",
+        unless=r"rpc|desc =",
+    ),
+    says(
+        5,
+        r"\bwall[ -]?(?:clock )?time\b.{0,60}\b(?:exceed|limit|expired|reached|over)",
+        r"\bexceed\w*\b.{0,60}\bwall[ -]?(?:clock)?[ -]?time",
+    ),
+    says(
+        4,
+        r"\bwallclock\b.{0,40}(?:exceed|limit)",
+        (
+            r"\b(?:exceed\w*|reach(?:ed|ing)|hit|after|over)\b.{0,40}\b(?:job|run|run ?time|hard|soft"
+            r"|cpu|execution|maximum|max|allowed|queue)[- ]?(?:run)?[ -]?time(?: ?limit)?\b(?!out)"
+        ),
+        unless=r"\b(?:retries|memory)\b",
+    ),
+    says(
+        5,
+        (
+            r"\b(?:job|step|task|run|build|query|workflow|instance|kernel|notebook|pod|container"
+            r"|allocation|session)\b.{0,60}\b(?:exceeded|reached|hit|over)\b.{0,40}\b(?:time ?limit"
+            "|maximum (?:execution|run) ?time|run ?time limit|time allowed)"
+        ),
+    ),
+    says(
+        5,
+        r"\btime ?limit (?:was )?(?:exceeded|reached|expired|hit)|\bcpu(?: ?time)? ?limit exceeded",
+        "maximum execution time|exceeded (?:the |its |hard |soft )*(?:time|run ?time|cpu) ?limit",
+        "killed? .{0,30}(?:time|runtime) limit|run time limit",
+    ),
+    says(
+        4,
+        "job attempt duration exceeded timeout|job execution exceeded",
+        "ran (?:for )?longer than (?:the )?(?:allowed|maximum|permitted)",
+    ),
+    raised(4.5, "TimeLimitExceeded SoftTimeLimitExceeded WallTimeExceeded WalltimeExceeded TimeLimitError"),
+    ended("SIGXCPU", weight=4),
+    named(4, "TimeLimit|Wall[Tt]ime|RunLimit"),
+    says(4, r"\b(?:execution|job|build|run|step)\b.{0,40}took longer than|exceeded .{0,20}\btime ?limit"),
+    reports(
+        5,
+        r"hard limit \"?(?:h_rt|s_rt|h_cpu)|allowed_(?:job|execute)_duration|allocation (?:has |was )?expired",
+    ),
+    says(4, r"\b(?:build|workflow|pipeline) timed out|wall ?clock limit"),
+    suggest=_suggest,
+)

@@ -1,0 +1,132 @@
+"""A worker process, a rank or a whole node went away under its tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from flightlog.analyze.diagnosis.base import Case, Sign, Source
+from flightlog.analyze.diagnosis.clues import Clues, job_state, named, raised, reports, says
+
+
+def _facts(case: Case) -> Iterator[Sign]:
+    facts = case.facts
+    if facts is None:
+        return
+    if facts.worker_lost_reason is not None:
+        text = f"the worker was lost: {facts.worker_lost_reason}"
+        yield Sign(source=Source.scheduler, weight=3.5, text=text)
+    if facts.lost_with:
+        text = f"{facts.lost_with} other tasks ended with the same worker or host"
+        yield Sign(source=Source.neighbours, weight=2, text=text)
+
+
+_LAUNCHED = frozenset({"ChildFailedError", "ProcessExitedException", "SignalException"})
+_FROM_OUTSIDE = frozenset({"SIGKILL", "SIGHUP", "SIGTERM", "SIGBUS"})
+
+
+def _rank_killed(case: Case) -> Iterator[Sign]:
+    """A launcher that reports a child killed from outside: the child is gone, and nobody says why."""
+    root, signals = case.reading.root, case.reading.signals
+    if root is not None and root.name in _LAUNCHED and _FROM_OUTSIDE & {*signals}:
+        yield Sign(source=Source.exit, weight=4, text=f"a child process was ended by {signals[0]}")
+
+
+rule = Clues(
+    _facts,
+    _rank_killed,
+    job_state("NODE_FAIL", "BOOT_FAIL", "TERM_UNKNOWN"),
+    raised(
+        5,
+        "KilledWorker WorkerLostError WorkerCrashedError ActorDiedError RayActorError",
+        "ActorUnavailableError NodeDiedError ObjectLostError OwnerDiedError",
+        "ObjectReconstructionFailedError TerminatedWorkerError BrokenProcessPool BrokenThreadPool",
+        "BrokenExecutor LocalRayletDiedError ExecutorLostFailure WorkerDied WorkerDiedError",
+        "NoValidWorkerError WorkerFailed DeadKernelError ObjectFetchTimedOutError ManagerLost",
+        "WorkerLost ProcessExitedException",
+    ),
+    raised(2.5, "CommClosedError"),
+    reports(
+        6,
+        r"DUE TO NODE FAILURE|\bNODE_FAIL\b|\bBOOT_FAIL\b|Node failure on|NodeNotReady|NodeLost\b",
+        r"\bNode \S+ is not (?:ready|responding)|launch failed requeued",
+    ),
+    reports(
+        3.5,
+        "BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES",
+        (
+            r"(?:mpirun|mpiexec|prterun|PRTE|ORTE|mpiexec\.hydra|srun).{0,80}\b(?:noticed that process"
+            "|has lost communication|lost connection|daemon)"
+        ),
+    ),
+    reports(
+        4.5,
+        r"exited on signal \d+",
+        r"(?:[Kk]illed|KILLED) (?:by|BY) (?:(?:signal|SIGNAL):? )?(?:\d+|SIG\w+|Killed|Bus error|Hangup)",
+        r"task \d+(?:-\d+)?: (?:Killed|Bus error)",
+        "EXIT STRING: (?:Killed|Bus error|Terminated|Hangup|Segmentation fault)",
+        unless="compil|cc1plus|process group",
+    ),
+    reports(
+        6,
+        r"DataLoader worker \(pid\(?s?\)?:? ?[\d, ]+\)? (?:is|are|exited|was)",
+        "DataLoader worker .{0,60}(?:killed|exited unexpectedly)",
+    ),
+    reports(
+        5.5,
+        r"ExecutorLostFailure|Executor (?:heartbeat timed out|\S+ exited|lost)|Lost executor",
+        r"Container .{0,60}on a \*lost\* node|Remote RPC client disassociated",
+        "Lost task .{0,80}ExecutorLost",
+    ),
+    says(
+        4,
+        (
+            r"\b(?:workers?|nanny|actor|executor|node|raylet|rank|daemon|kernel|engine|child|agent"
+            "|process in the process pool|loader process|slave|peer process|engine core"
+            r"|enginecore)\b(?: process(?:es)?| proc)?.{0,60}\b(?:died|dies|was lost|has been lost"
+            "|is lost|is dead|was killed|has been killed|crashed|disappeared|vanished"
+            "|terminated abruptly|terminated unexpectedly|exited prematurely|exited unexpectedly"
+            "|unexpectedly (?:exited|failed|died|terminated)|went away|became unreachable"
+            "|failed unexpectedly|died unexpectedly)"
+        ),
+    ),
+    says(
+        4,
+        (
+            r"\b(?:lost|losing) (?:connection|contact|communication) (?:to|with) (?:the )?(?:worker"
+            "|node|executor|scheduler|nanny|daemon|rank|remote daemon|agent|runner)"
+        ),
+        "missed .{0,20}heartbeats?|no heartbeats?",
+        "heartbeat (?:was )?(?:lost|missed|timeout|timed out|failed)|lost worker",
+        "no worker(?:s)? (?:left|alive)|all workers (?:died|lost)",
+    ),
+    says(
+        4,
+        r"worker\b.{0,30}\b(?:sent|got|received|exited with|was terminated|terminated).{0,30}(?:SIG|signal)",
+        "prematurely exit|terminated abruptly while the future",
+    ),
+    says(
+        3,
+        "could not (?:find|schedule).{0,40}lost dependenc|lost dependencies",
+        "node (?:failure|is down|went down|crashed|has failed|was terminated)",
+    ),
+    named(
+        4,
+        (
+            "(?:Worker|Actor|Node|Engine|Executor|Kernel|Process|Raylet)\\w*(?:Died|Dead|Lost|Crash"
+            "|Kill|Terminated|Exited)|Dead(?:Kernel|Worker|Engine|Node)|KilledWorker|LostWorker"
+            "|BrokenProcess"
+        ),
+    ),
+    says(3.5, "processes terminated badly|terminated badly; aborting"),
+    says(4, r"failed to heartbeat|stream died|communicate with (?:the )?scheduler"),
+    says(
+        4,
+        r"caused the cluster to lose|no longer alive|worker stopped while|unexpected exit of|process \d+ .{0,40}was killed",
+    ),
+    suggest=[
+        "Find out what ended the worker: its own log, the kernel's (`dmesg -T`), or the batch system "
+        "(`sacct -j JOB -o JobID,State,ExitCode,MaxRSS,NodeList`). Memory is the usual reason.",
+        "If one node lost all of its tasks, leave it out (`--exclude=NODE`) and tell its operators.",
+        "Let tasks be retried elsewhere, and keep their results small enough to be computed again.",
+    ],
+)

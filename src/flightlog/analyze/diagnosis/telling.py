@@ -1,0 +1,197 @@
+"""A weighed group in words: headline, evidence with its place in the run, what was not recorded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from flightlog.analyze.diagnosis.base import Sign, Source
+from flightlog.analyze.diagnosis.record_signs import RECORDER, was_killed
+from flightlog.analyze.diagnosis.results import Evidence
+from flightlog.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from flightlog.analyze.diagnosis.base import Rule
+    from flightlog.analyze.diagnosis.gathering import Gathered
+
+EVIDENCE = 6
+"""Most signs that are told of one cause."""
+_MEMORY_MATTERS = frozenset({"unknown", "worker_lost", "out_of_memory"})
+_ORDER = {source: number for number, source in enumerate(Source)}
+
+
+def certainty(failure_class: str, confidence: float) -> str:
+    """The confidence in words."""
+    if failure_class == "unknown":
+        return "unknown"
+    for least, word in ((0.9, "very likely"), (0.7, "likely"), (0.5, "possible")):
+        if confidence >= least:
+            return word
+    return "a guess"
+
+
+def headline(found: Gathered) -> str:
+    """What happened, in a line without a full stop."""
+    group, incident, job = found.group, found.incident, found.job
+    if incident is not None and incident.jobs:
+        first = incident.jobs[0]
+        more = f" and {len(incident.jobs) - 1:,} more" if len(incident.jobs) > 1 else ""
+        return f"{first.scheduler} job {first.job_id}{more} ended as {first.state}"
+    if incident is not None and incident.host is not None:
+        return f"host {incident.host} went away with {format_count(incident.processes)} workers"
+    if incident is not None and incident.losses:
+        lost = incident.losses[0].event
+        if len(incident.losses) == 1:
+            where = f" on {lost.host}" if lost.host else ""
+            return f"worker {lost.worker}{where} was lost: {_line(lost.reason)}"
+        many = (
+            "a worker process"
+            if incident.processes == 1
+            else f"{format_count(incident.processes)} worker processes"
+        )
+        return f"{many} went away: {_line(lost.reason)}"
+    if group.scope == "run" and group.recorded_in == "run.json":
+        return _run_line(found)
+    what = (
+        f"`{group.task}`"
+        if group.task
+        else {"worker": "a worker", "command": "a command"}.get(group.scope, "the run")
+    )
+    times = "" if group.count == 1 else f" {format_count(group.count)} times"
+    kind = group.error_type or ("job " + job.state if job else "")
+    said = ": ".join(part for part in (kind, _line(group.message)) if part)
+    return f"{what} failed{times}{f': {said}' if said else ''}"
+
+
+def _run_line(found: Gathered) -> str:
+    facts = found.case.facts
+    status = facts.run_status if facts else None
+    if status == "crashed":
+        return "the run's process went away without a word"
+    if status == "interrupted":
+        return f"the run was interrupted{f' by {facts.cancelled_by}' if facts and facts.cancelled_by else ''}"
+    how = (
+        found.group.message
+        or (found.group.signal and f"ended by {found.group.signal}")
+        or "no reason was recorded"
+    )
+    return f"the run failed: {_line(how)}"
+
+
+def _line(text: str | None) -> str:
+    first = next((line.strip() for line in (text or "").splitlines() if line.strip()), "")
+    return first if len(first) <= 160 else first[:159] + "…"
+
+
+def evidence(found: Gathered, rule: Rule | None, failure_class: str) -> list[Evidence]:
+    """What speaks for the class, the strongest first, each with where it stands; then what else is known."""
+    kept: dict[str, Sign] = {}
+    for sign in sorted(_signs(found, rule), key=lambda sign: (-sign.weight, _ORDER[sign.source])):
+        if sign.weight > 0:
+            kept.setdefault(sign.text, sign)
+    signs = [
+        one for one in kept.values() if not any(one.text in other and one.text != other for other in kept)
+    ]
+    told = [_placed(found, sign.text, sign.source) for sign in signs[:EVIDENCE]]
+    if not told and (found.group.message or found.group.error_type):
+        said = ": ".join(part for part in (found.group.error_type, _line(found.group.message)) if part)
+        told.append(_placed(found, said, Source.words))
+    job = found.job
+    if (
+        job is not None
+        and job.reason
+        and found.incident is not None
+        and not any(job.reason in text for text in kept)
+    ):
+        told.append(_placed(found, job.reason, Source.scheduler))
+    if failure_class in _MEMORY_MATTERS:
+        told += [one for one in _beside(found) if one.text not in kept]
+    return told or [_placed(found, "nothing was recorded that tells how it ended", Source.words)]
+
+
+def _signs(found: Gathered, rule: Rule | None) -> Iterable[Sign]:
+    if rule is None:
+        return []
+    try:
+        return list(rule.signs(found.case))
+    except Exception:  # noqa: BLE001 - anybody's code; that it fails, `weigh` has said
+        return []
+
+
+def _placed(found: Gathered, text: str, source: Source) -> Evidence:
+    if text.startswith(RECORDER):
+        return Evidence(text=text, source=source.value, file=found.recorder_file)
+    origin = found.origins.get(source)
+    if origin is None:
+        return Evidence(text=text, source=source.value)
+    return Evidence(text=text, source=source.value, file=origin.file, event=origin.event, time=origin.time)
+
+
+def _beside(found: Gathered) -> Iterable[Evidence]:
+    """The curve and the neighbours, where they help to judge a death that nothing else explains."""
+    facts, around, group = found.case.facts, found.around, found.group
+    if facts is None or group.scope == "metric" or not (was_killed(facts) or facts.worker_lost_reason):
+        return
+    if (
+        group.suspect is not None
+        and found.incident is not None
+        and group.suspect[2] >= found.incident.processes
+    ):
+        task, task_id, workers = group.suspect
+        yield Evidence(
+            text=f"each of the {workers} lost workers had `{task}` ({task_id}): it may be what ends them",
+            source="neighbours", file="tasks.jsonl",
+        )  # fmt: skip
+    if around.samples and around.last_bytes is not None:
+        whose = {"task": "the task", "worker": "its process tree", "cgroup": "the cgroup", "node": "the host"}
+        over = f", from {format_bytes(around.first_bytes)}" if around.samples > 1 else ""
+        limit = facts.memory_limit_bytes
+        of = f" of {format_bytes(limit)}" if limit and around.memory_scope != "node" else ""
+        yield Evidence(
+            text=f"memory of {whose.get(around.memory_scope or '', 'it')} before the end: "
+            f"{format_bytes(around.last_bytes)}{of}{over}",
+            source="resources", file="resources.jsonl", event="resource_sample", time=around.last_time,
+        )  # fmt: skip
+    if group.peak_rss_bytes is not None and group.peak_rss_bytes > (around.last_bytes or 0):
+        yield Evidence(
+            text=f"the most that was seen of it: {format_bytes(group.peak_rss_bytes)}", source="resources",
+            file="tasks.jsonl", event="task_failed",
+        )  # fmt: skip
+    if around.running:
+        names = ", ".join(f"`{name}`" for name in around.neighbours[:3])
+        yield Evidence(
+            text=f"{around.running} other {'attempt' if around.running == 1 else 'attempts'} ran on the host then: {names}",
+            source="neighbours",
+            file="tasks.jsonl",
+        )
+
+
+def missing(found: Gathered, failure_class: str, unaccounted: list[str]) -> list[str]:
+    """What would have told more, and how to have it next time."""
+    facts, said = found.case.facts, []
+    if facts is None or found.group.scope == "metric":
+        return []
+    dark = failure_class in {"unknown", "worker_lost", "out_of_memory"} and (
+        was_killed(facts) or facts.worker_lost_reason
+    )
+    if dark and not found.around.samples:
+        said.append(
+            "No memory was sampled before the end: record with `sample_interval_s=1` to see it climb."
+        )
+    if dark and facts.kernel_oom is None and not facts.job_state:
+        where = f" on {found.host}" if found.host else ""
+        said.append(
+            "Nothing in the record says that the kernel killed it for memory; "
+            f"`dmesg -T | grep -i 'killed process'`{where} would."
+        )
+    if unaccounted and failure_class in {"unknown", "worker_lost"}:
+        jobs = ",".join(unaccounted[:3])
+        said.append(
+            f"The batch system was not asked how its jobs ended: `flightlog adopt --slurm {jobs}` adds it to the run."
+        )
+    if failure_class == "unknown" and found.group.scope == "command" and not found.group.output_tail:
+        said.append(
+            "The command's output was not recorded: let `flightlog run` see it, and its last lines are kept."
+        )
+    return said

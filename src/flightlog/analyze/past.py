@@ -1,0 +1,286 @@
+"""The past of a project: every attempt of its tasks in its newest runs, with what it used and what it had asked for.
+
+What advice, prediction and diagnosis learn from. Runs that are damaged give what can be read of them; those of which
+nothing can are named in `problems`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.analyze.past_ends import gpu_memory_killed, memory_killed, timed_out, timeout_of
+from flightlog.analyze.past_requests import Requests
+from flightlog.errors import FlightlogError
+from flightlog.store.catalogue import RunEntry, list_runs
+from flightlog.store.liveness import Observer, unix_time
+from flightlog.store.run import Run, open_run
+
+if TYPE_CHECKING:
+    import duckdb
+
+RUNS = 50
+ATTEMPTS = 100_000
+"""How many runs and attempts are looked at, at most; the newest count."""
+NAMED = 20
+"""How many unreadable runs are named, at most; the rest is counted."""
+
+_INDEX = re.compile(r"(?P<name>.+?)\[[^\[\]]*\]", re.DOTALL)
+
+
+class PastAttempt(Struct, frozen=True, kw_only=True):
+    """One attempt of a task that began; None is unknown."""
+
+    run_id: str
+    task: str
+    """As recorded: `sim[3]`."""
+    name: str
+    """Without an index: `sim`."""
+    task_id: str
+    attempt: int
+    component: str | None
+    target: str | None
+    provider: str | None
+    host: str | None
+    worker: str | None
+    args: dict[str, Any]
+    state: str
+    """`completed`, `failed`, `cancelled`, or `running`: it began, and no end of it was seen."""
+    started: float | None
+    """When it began, as told by its start, or else by its end and its duration: Unix seconds."""
+    ended: float | None
+    """Unix seconds."""
+    duration_s: float | None
+    queue_s: float | None
+    cpu_s: float | None
+    cpu_scope: str | None
+    peak_rss_bytes: int | None
+    rss_scope: str | None
+    gpu_peak_bytes: int | None
+    gpu_memory_scope: str | None
+    result_bytes: int | None
+    error_type: str | None
+    error_message: str | None
+    exit_code: int | None
+    signal: str | None
+    memory_killed: bool | None
+    """Ended for the host's memory, as kernel, cgroup, engine, batch system or MemoryError say; None: killed, why is unknown."""
+    gpu_memory_killed: bool
+    """Ended because a device had no memory left."""
+    timed_out: bool
+    """Ended at its timeout, or at the time limit of its job."""
+    requested_cpus: float | None
+    requested_memory_bytes: int | None
+    requested_gpus: float | None
+    requested_walltime_s: float | None
+    timeout_s: float | None
+    """The longest it might run, where the plan or its own end says."""
+    fingerprint: str | None
+    """The same for failures with the same cause."""
+
+
+class Past(Struct, frozen=True, kw_only=True):
+    """The newest runs of a project and their attempts, both the newest first."""
+
+    project: str | None
+    runs: list[Run]
+    """Those that could be read, whether they have attempts or not."""
+    attempts: list[PastAttempt]
+    problems: list[str] = []
+    """Sentences on what could not be read."""
+    older_runs: int = 0
+    """Runs of the project that are there and were not looked at."""
+    node_cpu_percent: dict[str, float] = {}
+    """How busy the CPUs of the hosts were on average, 0 to 100, by run; runs without samples of a node are left out."""
+
+
+def base_name(task: str) -> str:
+    """A task's name without the index of one of many: `sim` of `sim[3]`."""
+    found = _INDEX.fullmatch(task)
+    return task if found is None else found["name"]
+
+
+def read_past(
+    runs_dir: Path,
+    *,
+    project: str | None,
+    target: str | None = None,
+    task: str | None = None,
+    runs: int = RUNS,
+    attempts: int = ATTEMPTS,
+    before: str | None = None,
+    observer: Observer | None = None,
+) -> Past:
+    """The past of a project, or of the latest run's where it is None; running runs with what they have so far.
+
+    `target` keeps runs on that target, `task` attempts of that name (`sim` means `sim[3]`, too), `before` runs that
+    started before that run, or that time. At most `runs` runs and `attempts` attempts, the newest. An empty past
+    where there is nothing; never raises for what stands in the folder.
+    """
+    entries = list_runs(runs_dir, observer=observer)
+    if project is None and entries:
+        project = entries[0].project
+    limit = _moment(before, entries)
+    chosen = [
+        entry
+        for entry in entries
+        if entry.project == project
+        and entry.run_id != before
+        and (limit is None or (unix_time(entry.start_time) or 0.0) < limit)
+    ]
+    problems: list[str] = []
+    opened: list[Run] = []
+    looked_at = 0
+    for entry in chosen:
+        if len(opened) == runs:
+            break
+        looked_at += 1
+        try:
+            run = open_run(entry.path, observer=observer)
+            if target is None or run.info.target == target:
+                opened.append(run)
+        except (FlightlogError, OSError) as error:
+            problems.append(f"{entry.run_id}: {error}")
+    opened = _each_id_once(opened, problems)
+    busy: dict[str, float] = {}
+    readable, found = _read(opened, task, attempts, problems, busy)
+    if len(problems) > NAMED:
+        problems = [*problems[:NAMED], f"and {len(problems) - NAMED} more like these"]
+    return Past(
+        project=project, runs=readable, attempts=found, problems=problems, older_runs=len(chosen) - looked_at,
+        node_cpu_percent=busy,
+    )  # fmt: skip
+
+
+def _moment(before: str | None, entries: Sequence[RunEntry]) -> float | None:
+    if before is None:
+        return None
+    run = next((entry for entry in entries if entry.run_id == before), None)
+    return unix_time(run.start_time if run is not None else before)
+
+
+def _each_id_once(runs: list[Run], problems: list[str]) -> list[Run]:
+    """The runs without copies; the one whose folder bears its id is no copy."""
+    once: dict[str, Run] = {}
+    for run in runs:
+        known = once.setdefault(run.run_id, run)
+        if known is not run:
+            copy = run if known.path.name == run.run_id else known
+            once[run.run_id] = known if copy is run else run
+            problems.append(f"{copy.path.name}: is a copy of {run.run_id}, which counts once")
+    return list(once.values())
+
+
+def _read(
+    runs: list[Run], task: str | None, limit: int, problems: list[str], busy: dict[str, float]
+) -> tuple[list[Run], list[PastAttempt]]:
+    """The attempts of all runs at once; run by run where one of them cannot be read, so that it spoils no other."""
+    if not runs:
+        return [], []
+    import duckdb
+
+    unreadable = (OSError, FlightlogError, duckdb.Error)
+    try:
+        return runs, _attempts(runs, task, limit, busy)
+    except unreadable:
+        pass  # one of them spoils it; which one shows below
+    readable: list[Run] = []
+    found: list[PastAttempt] = []
+    for run in runs:
+        try:
+            found += _attempts([run], task, limit - len(found), busy) if len(found) < limit else []
+            readable.append(run)
+        except unreadable as error:
+            problems.append(f"{run.run_id}: cannot be read: {str(error).partition(chr(10))[0]}")
+    return readable, found
+
+
+def _attempts(runs: list[Run], task: str | None, limit: int, busy: dict[str, float]) -> list[PastAttempt]:
+    from flightlog.store.tables import open_tables
+
+    by_id = {run.run_id: run for run in runs}
+    with open_tables(runs, only=("attempts", "resources", "workers", "failures")) as connection:
+        cursor = connection.execute(_ATTEMPTS, {"runs": list(by_id), "task": task, "limit": limit})
+        names = [column[0] for column in cursor.description or ()]
+        rows = [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
+        if not rows:
+            return []
+        requests, lost = Requests(connection, runs), _lost(connection)
+        signals = _signals(connection)
+        busy |= dict(connection.execute(_BUSY).fetchall())
+    return [_attempt(row, by_id[row["run_id"]], requests, lost, signals) for row in rows]
+
+
+def _attempt(
+    row: dict[str, Any],
+    run: Run,
+    requests: Requests,
+    lost: dict[tuple[str, str], str],
+    signals: dict[tuple[str, str, int], str],
+) -> PastAttempt:
+    row["args"] = _args(row["args"])
+    run_id, task, worker = row["run_id"], row["task"], row["worker"]
+    name = base_name(task)
+    failed = row["state"] == "failed"
+    error_type, message = row["error_type"], row["error_message"]
+    reason = (
+        lost.get((run_id, worker)) if failed and error_type in _BY_WORKER and worker is not None else None
+    )
+    signal = signals.get((run_id, row["task_id"], row["attempt"])) if failed else None
+    asked = requests.of(run_id, row["task_id"], (task, name), row["component"], worker)
+    timeout_s = (timeout_of(message) if failed else None) or requests.timeout_s(run_id, name)
+    return PastAttempt(
+        name=name, target=run.info.target, provider=run.info.provider,
+        host=requests.host(run_id, worker) or run.info.host or None, signal=signal,
+        memory_killed=memory_killed(error_type, message, signal, reason) if failed else False,
+        gpu_memory_killed=failed and gpu_memory_killed(error_type, message),
+        timed_out=failed and timed_out(error_type, message, reason),
+        requested_cpus=asked.cpus, requested_memory_bytes=asked.memory_bytes, requested_gpus=asked.gpus,
+        requested_walltime_s=asked.walltime_s, timeout_s=timeout_s, **row,
+    )  # fmt: skip
+
+
+def _args(text: str | None) -> dict[str, Any]:
+    try:
+        found = msgspec.json.decode(text) if text else {}
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _lost(connection: duckdb.DuckDBPyConnection) -> dict[tuple[str, str], str]:
+    """Why workers were lost, by run and worker."""
+    rows = connection.execute(
+        "SELECT run_id, worker, reason FROM workers WHERE event = 'worker_lost' AND reason IS NOT NULL"
+    ).fetchall()
+    return {(run_id, worker): reason for run_id, worker, reason in rows}
+
+
+def _signals(connection: duckdb.DuckDBPyConnection) -> dict[tuple[str, str, int], str]:
+    """The signals that ended attempts, by run, task and attempt."""
+    rows = connection.execute(
+        "SELECT run_id, task_id, attempt, signal FROM failures WHERE signal IS NOT NULL AND task_id IS NOT NULL"
+    ).fetchall()
+    return {(run_id, task_id, attempt or 1): signal for run_id, task_id, attempt, signal in rows}
+
+
+_BUSY = "SELECT run_id, avg(cpu_percent) FROM resources WHERE scope = 'node' AND cpu_percent IS NOT NULL GROUP BY run_id"
+_BY_WORKER = frozenset({None, "WorkerLost", "KilledWorker"})
+"""Errors behind which the end of a worker stands."""
+_ATTEMPTS = r"""
+SELECT
+    run_id, task, task_id, attempt, component, worker, args, state,
+    coalesce(epoch(started_at), epoch(ended_at) - duration_s) AS started, epoch(ended_at) AS ended,
+    duration_s, queue_s, cpu_s, cpu_scope, peak_rss_bytes, rss_scope, gpu_peak_bytes, gpu_memory_scope,
+    result_bytes, error_type, error_message, exit_code, fingerprint
+FROM attempts
+WHERE state <> 'pending' AND task IS NOT NULL
+    AND ($task IS NULL OR task = $task OR regexp_replace(task, '\[[^\[\]]*\]$', '') = $task)
+ORDER BY list_position($runs, run_id), ended_at DESC NULLS FIRST, task_id, attempt
+LIMIT $limit
+"""

@@ -1,0 +1,103 @@
+"""Says what to ask for next time, from what every attempt of the past really used.
+
+    flightlog advise
+    flightlog advise --task run_simulation
+    flightlog advise --target cluster --confidence 0.99
+    flightlog advise --apply                # writes flightlog.advised.yaml, never the manifest
+
+For each task: what it asks for now, what would be enough, why, and what that saves. `sim[3]` counts as `sim`. Attempts
+that failed count as well: one that was killed at 8 GB needed more than 8 GB. Memory that grows with an argument is seen,
+and said with what each size takes. The answer gets wider the less history there is; with fewer than five measured
+attempts there is none, and the text says how many are missing. Below the requests stands other advice: on workers,
+threads, chunks, caches, retries and time limits, each with its evidence.
+
+What is recommended is meant to be enough for 95 of 100 later attempts, or for another share that `--confidence` names.
+The newest 50 runs of the project count. Where the need changed in a lasting way, only runs since then do.
+
+`--apply` writes what is to be set into an overlay beside the manifest. Nothing uses it until you pick it:
+
+    flightlog plan --overlay flightlog.advised.yaml
+    FLIGHTLOG_OVERLAY=flightlog.advised.yaml python sweep.py
+
+How the numbers come about, and how well they hold on histories with known truth, stands in [advice](../advice.md).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flightlog.cli.manifests import problems_noted
+from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
+from flightlog.cli.output import note, put, wants_color, width
+
+if TYPE_CHECKING:
+    from flightlog.analyze.advice.advise import Advised
+
+
+def advise(
+    task: Annotated[str | None, typer.Option(metavar="T", help="Only tasks of this name.")] = None,
+    target: Annotated[
+        str | None, typer.Option(metavar="T", help="Only from runs on this target. Default: all")
+    ] = None,
+    project: Annotated[
+        str | None, typer.Option(metavar="P", help="Of this project. Default: that of the latest run")
+    ] = None,
+    confidence: Annotated[
+        float,
+        typer.Option(metavar="C", help="Share of attempts that what is recommended shall be enough for."),
+    ] = 0.95,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="Write what to set into an overlay beside the manifest.")
+    ] = False,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(
+            "--manifest",
+            metavar="F",
+            help="With --apply: the manifest, or its folder. Default: flightlog.yaml here or above",
+        ),
+    ] = None,
+    format_: AnyFormat = Format.text,
+    runs_dir: RunsDir = None,
+) -> None:
+    """Say what to ask for next time, and why.
+
+    Example: flightlog advise --task run_simulation
+    """
+    from flightlog.analyze.advice.advise import advise as advised_by
+    from flightlog.analyze.advice.advise import advised_json
+    from flightlog.show.advice import advice_text
+
+    found = advised_by(
+        readable_runs_folder(runs_dir), project=project, target=target, task=task, confidence=confidence
+    )
+    if format_ is Format.json:
+        put(advised_json(found).decode())
+    else:
+        put(advice_text(found, width=width(), color=wants_color(), apply_hint=not apply))
+    if apply:
+        _apply(found, manifest)
+
+
+def _apply(found: Advised, manifest: Path | None) -> None:
+    """Write the overlay, and say where it is and how it is used; on standard error, for the output may be JSON."""
+    from flightlog.session.advised import write_advised
+    from flightlog.session.manifest import load_manifest
+
+    with problems_noted():
+        written = write_advised(load_manifest(manifest), found)
+    for problem in written.left_out:
+        note(problem)
+    if written.path is None:
+        note("there is nothing to set in the manifest: no overlay was written")
+        return
+    note(
+        f"wrote {written.path}, with {len(written.changes)} value{'s' * (len(written.changes) != 1)}; nothing uses it yet"
+    )
+    note(f"see what it changes: flightlog plan --overlay {written.path}")
+    note(
+        f"run with it: FLIGHTLOG_OVERLAY={written.path}, or Session.from_yaml(overlay={str(written.path)!r})"
+    )

@@ -1,0 +1,119 @@
+"""Says why a run, or tasks in it, failed: root causes first, each with its evidence, what to do and how to check it.
+
+    flightlog diagnose                                            # the run that started last
+    flightlog diagnose run-20260520T035200Z-demo-a1b2c3d4
+    flightlog diagnose latest --format json
+    flightlog diagnose --text slurm-1234.out                      # a log or a traceback alone
+    python train.py 2>&1 | flightlog diagnose --text -
+
+Any run can be diagnosed: one that failed, crashed or was killed, one that is running, damaged or half-copied, and one that
+completed with failures on the way. Failures with one cause are one; what follows from another stands under it: tasks that
+were lost with a worker, a host or a job, tasks that depend on one that failed, and what ended at the moment a disk was full
+or a job's time was up.
+
+Every cause has a class and a confidence from 0 to 1: how likely the class is right. Kernel, cgroup, batch system, exit code,
+signal, exception and the curve of memory before the end count before words do. Each line of evidence names the file, the
+event and the time it stands at in the run. Where the record does not tell, the cause is `unknown`, and the answer says
+what to record, or whom to ask, next time. The commands under *check* show the evidence itself.
+
+With `--text` a text alone is read: the end of a log, a traceback, an error message.
+[How to read a diagnosis](../diagnose.md) lists the classes, and shows how a site adds rules of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flightlog.cli.options import AnyFormat, Format, RunRef, RunsDir
+from flightlog.cli.output import put, wants_color, width
+from flightlog.errors import UsageError
+
+LARGEST = 64 << 20
+"""Of a longer text the end is read: that is where the failure stands."""
+
+
+def diagnose(
+    run: RunRef = None,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            "--text", metavar="FILE", help="Diagnose this text instead of a run; - is standard input."
+        ),
+    ] = None,
+    exception_type: Annotated[
+        str | None,
+        typer.Option(
+            "--exception-type",
+            metavar="TYPE",
+            help="With --text: the exception's class, where the text does not show it.",
+        ),
+    ] = None,
+    runs_dir: RunsDir = None,
+    format_: AnyFormat = Format.text,
+) -> None:
+    """Say why a run, or tasks in it, failed.
+
+    Example: flightlog diagnose latest --format json
+    """
+    if text is not None:
+        if run is not None or runs_dir is not None:
+            raise UsageError("--text diagnoses a text alone: leave out the run")
+        _of_text(text, exception_type, format_)
+        return
+    if exception_type is not None:
+        raise UsageError("--exception-type goes with --text")
+    from flightlog.analyze.diagnosis.diagnose import diagnose as why
+    from flightlog.analyze.diagnosis.diagnose import diagnosis_bytes
+    from flightlog.show.diagnosis import diagnosis_text
+    from flightlog.store.run import open_run
+
+    found = why(open_run(run or "latest", runs_dir=runs_dir))
+    if format_ is Format.json:
+        put(diagnosis_bytes(found).decode())
+    else:
+        put(diagnosis_text(found, width=width(), color=wants_color()))
+
+
+def _of_text(source: str, exception_type: str | None, format_: Format) -> None:
+    from flightlog.analyze.diagnosis.text import diagnose_text
+    from flightlog.show.diagnosis import text_diagnosis_text
+
+    found = diagnose_text(_read(source), exception_type)
+    if format_ is Format.json:
+        import msgspec
+
+        put(
+            (
+                msgspec.json.format(msgspec.json.encode(found, order="deterministic"), indent=2) + b"\n"
+            ).decode()
+        )
+    else:
+        put(text_diagnosis_text(found, width=width(), color=wants_color()))
+
+
+def _read(source: str) -> str:
+    """The text of a file or of standard input, whatever its bytes are."""
+    import sys
+    from collections import deque
+    from pathlib import Path
+
+    try:
+        if source != "-":
+            with Path(source).open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(max(0, size - LARGEST))
+                return file.read(LARGEST).decode(errors="replace")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"cannot read {source}: {getattr(error, 'strerror', None) or error}") from None
+    if sys.stdin is None or sys.stdin.closed:
+        raise UsageError("standard input is closed: there is no text to read")
+    kept: deque[bytes] = deque()
+    held = 0
+    while block := sys.stdin.buffer.read(1 << 20):
+        kept.append(block)
+        held += len(block)
+        while held - len(kept[0]) > LARGEST:
+            held -= len(kept.popleft())
+    return b"".join(kept).decode(errors="replace")

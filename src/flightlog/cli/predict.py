@@ -1,0 +1,248 @@
+"""Says how long a task will take and how much memory it will need, from the runs recorded so far.
+
+    flightlog predict simulate n=2000 method=rk4
+    flightlog predict simulate n=2000 --host node-7 --format json
+    flightlog predict --plan --target cluster      # wall time, cost and memory of a plan, before it runs
+    flightlog predict --plan --calls calls.jsonl --workers 64
+    flightlog predict --evaluate                   # how good the predictions were on later runs
+    flightlog predict --train                      # learn anew now, and say what was learnt
+
+Each answer is an expected value (half of such tasks stay below) and an interval that holds 9 of 10. It names the attempts
+that it comes from, the method, and what to keep in mind: little history, arguments beyond those seen, attempts that were
+left out. Arguments are given as `name=value`; numbers and JSON are read as such, everything else as text.
+
+Two methods compete for each task, on runs that neither has seen, and the better one answers. The plain one takes the
+quantiles of the name's recent attempts. The other is gradient boosting of quantiles over the arguments, the sizes of
+inputs, host and component, with intervals that are moved and widened by what the newest runs show (conformal prediction);
+it needs scikit-learn (`pip install 'flightlog[ml]'`). Without it the plain one answers, and says so.
+
+The newest 50 runs of the project count, and 100,000 attempts of them. Attempts that were killed at their memory limit or
+ended at their time limit count as more than that limit; those that failed or were cancelled do not count.
+
+The model is kept beside the runs, as a hidden JSON file that nothing executes. It is trained anew when newer runs hold more
+than a fifth of its tasks, or are ten, and when it is damaged or was made by another version.
+
+`--plan` takes the manifest's target and the calls of the project's last run, or those of a file with a JSON object a line
+(`{"task": "simulate", "args": {"n": 100}}`), and lets them run on the plan's workers, some hundred times, with durations
+drawn from their predictions. What that run took around its tasks is added.
+
+`--evaluate` trains on earlier runs and tests on the newest three tenths. `Error` is the median of how far the expected value
+was off, `Loss` the pinball loss of low, expected and high in logarithms, `In interval` should be near 90%, `Width` is the
+high end over the low end; `by name` is the plain method. More in [predictions](../predict.md).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flightlog.cli.manifests import TargetName, note_unset, problems_noted
+from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
+from flightlog.cli.output import put, wants_color, width
+from flightlog.errors import UsageError
+
+if TYPE_CHECKING:
+    from flightlog.session.forecast import Forecast
+    from flightlog.session.workload import Workload
+    from flightlog.store.run import Run
+
+
+def predict(
+    task: Annotated[
+        str | None, typer.Argument(metavar="TASK", help="Name of the task.", show_default=False)
+    ] = None,
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME=VALUE...", help="Its arguments.", show_default=False),
+    ] = None,
+    train: Annotated[
+        bool, typer.Option("--train", help="Learn anew, also if the model is up to date.")
+    ] = False,
+    evaluate: Annotated[
+        bool,
+        typer.Option("--evaluate", help="Hold predictions against later runs, and say how good they are."),
+    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Wall time, cost and memory of a plan.")] = False,
+    manifest: Annotated[
+        Path | None,
+        typer.Option(
+            "--manifest",
+            metavar="F",
+            help="With --plan: the manifest, or its folder. Default: flightlog.yaml here or above",
+        ),
+    ] = None,
+    target: TargetName = None,
+    calls: Annotated[
+        Path | None,
+        typer.Option(
+            "--calls",
+            metavar="F",
+            help="With --plan: the calls, a JSON object a line. Default: the last run's",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option("--workers", metavar="N", min=1, help="With --plan: so many workers.")
+    ] = None,
+    host: Annotated[str | None, typer.Option("--host", metavar="H", help="Where the task would run.")] = None,
+    project: Annotated[
+        str | None,
+        typer.Option("--project", metavar="P", help="Of this project. Default: that of the latest run"),
+    ] = None,
+    format_: AnyFormat = Format.text,
+    runs_dir: RunsDir = None,
+) -> None:
+    """Say how long a task will take and how much memory it will need.
+
+    Example: flightlog predict simulate n=2000
+    """
+    if plan + evaluate + (task is not None) > 1:
+        raise UsageError("give one of TASK, --plan and --evaluate")
+    for option, given in (
+        ("--calls", calls),
+        ("--workers", workers),
+        ("--target", target),
+        ("--manifest", manifest),
+    ):
+        if given is not None and not plan:
+            raise UsageError(f"{option} goes with --plan")
+    if plan and project is not None:
+        raise UsageError("--project goes without --plan: the manifest names the project")
+    if host is not None and task is None:
+        raise UsageError("--host goes with a TASK")
+    folder = readable_runs_folder(runs_dir)
+    if plan:
+        with problems_noted():
+            put(_shown(_forecast(folder, manifest, target, calls, workers, train), format_))
+    elif evaluate:
+        put(_shown(_evaluated(folder, project), format_))
+    elif task is not None:
+        from flightlog.analyze.prediction.predict import predict as predicted
+
+        args = read_arguments(arguments or [])
+        put(
+            _shown(
+                predicted(task, args, runs_dir=folder, project=project, host=host, train_anew=train), format_
+            )
+        )
+    elif train:
+        put(_trained(folder, project, format_))
+    else:
+        raise UsageError(
+            "name a task, as in `flightlog predict simulate n=2000`, or give --plan, --evaluate or --train"
+        )
+
+
+def read_arguments(words: list[str]) -> dict[str, Any]:
+    """Arguments from `name=value`: JSON where it is JSON, a text otherwise."""
+    import msgspec
+
+    found: dict[str, Any] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals or not name:
+            raise UsageError(f"{word!r} is no argument: write name=value, as in n=2000")
+        try:
+            found[name] = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            found[name] = {"True": True, "False": False, "None": None}.get(text, text)
+    return found
+
+
+def _shown(found: Any, format_: Format) -> str:
+    """A result as text or as JSON."""
+    from flightlog.analyze.prediction.base import Prediction
+    from flightlog.analyze.prediction.evaluation import Evaluation
+    from flightlog.show import prediction as show
+
+    if format_ is Format.json:
+        return _json(found)
+    if isinstance(found, Prediction):
+        return show.prediction_text(found, width=width(), color=wants_color())
+    if isinstance(found, Evaluation):
+        return show.evaluation_text(found, width=width(), color=wants_color())
+    return show.forecast_text(found, width=width(), color=wants_color())
+
+
+def _json(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode() + "\n"
+
+
+def _trained(folder: Path, project: str | None, format_: Format) -> str:
+    from flightlog.analyze.prediction.predict import open_model
+    from flightlog.show.prediction import model_text
+
+    opened = open_model(folder, project, train_anew=True)
+    model = opened.model
+    if format_ is Format.json:
+        about = {
+            key: getattr(model, key) for key in ("format", "flightlog", "sklearn", "project", "trained_at", "runs", "attempts")
+        }  # fmt: skip
+        methods = {
+            quantity: {name: of.method for name, of in model.quantity(quantity).names.items()}
+            for quantity in ("duration_s", "peak_memory_bytes")
+        }
+        return _json({**about, "methods": methods, "notes": opened.notes})
+    return model_text(model, opened.why, width=width(), color=wants_color())
+
+
+def _evaluated(folder: Path, project: str | None) -> Any:
+    from flightlog.analyze.past import read_past
+    from flightlog.analyze.prediction.evaluation import evaluate
+
+    past = read_past(folder, project=project)
+    if not past.runs:
+        whose = f" of project {project!r}" if project else ""
+        raise UsageError(f"there are no runs{whose} in {folder} to evaluate with: record some first")
+    return evaluate(past)
+
+
+def _forecast(
+    folder: Path,
+    manifest: Path | None,
+    target: str | None,
+    calls: Path | None,
+    workers: int | None,
+    anew: bool,
+) -> Forecast:
+    from flightlog.analyze.prediction.predict import open_model
+    from flightlog.session.forecast import forecast
+    from flightlog.session.history import read_history
+    from flightlog.session.manifest import load_manifest
+    from flightlog.session.plan import make_plan
+    from flightlog.session.targets import pick_target
+    from flightlog.session.workload import calls_of_file
+
+    found = load_manifest(manifest)
+    chosen = pick_target(found, target)
+    name = found.resolved(os.environ, chosen, raw=True).project.name
+    work: Workload | None = calls_of_file(calls) if calls is not None else None
+    opened = open_model(folder, name, train_anew=anew)
+    made = make_plan(found, chosen, os.environ, read_history(folder, name))
+    note_unset(found, chosen)
+    return forecast(made, opened.model, work or _last_calls(folder, name), workers=workers)
+
+
+def _last_calls(folder: Path, project: str) -> Workload:
+    """The calls of the newest run of a project that has any."""
+    from flightlog.session.workload import calls_of_run
+
+    for run in _ended_runs(folder, project):
+        work = calls_of_run(run)
+        if work.calls:
+            return work
+    raise UsageError(
+        f"no run of project {project!r} in {folder} has any tasks: name a file of calls with --calls"
+    )
+
+
+def _ended_runs(folder: Path, project: str) -> list[Run]:
+    from flightlog.store.catalogue import list_runs
+    from flightlog.store.run import Run
+
+    entries = [each for each in list_runs(folder) if each.project == project and each.status != "running"]
+    return [Run(entry.path) for entry in entries[:20]]

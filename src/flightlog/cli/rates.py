@@ -1,0 +1,32 @@
+"""The option `--rates` of several commands."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from flightlog.events import CostRates
+
+RatesFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--rates",
+        metavar="FILE",
+        help="What things cost: a YAML file with the keys of a manifest's cost, or a manifest.",
+    ),
+]
+
+
+def rates_in(file: Path | None, *, target: str | None, provider: str | None) -> CostRates | None:
+    """The rates in a file, for a run of this target; None without a file. What is wrong with it is said line by line."""
+    if file is None:
+        return None
+    from flightlog.cli.manifests import problems_noted
+    from flightlog.session.rates_file import read_rates
+
+    with problems_noted():
+        return read_rates(file, os.environ, target=target, provider=provider)

@@ -1,0 +1,152 @@
+"""Advice as an overlay in a file of its own, beside the manifest: nothing uses it until it is picked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.analyze.advice.advise import Advised
+from flightlog.errors import UsageError
+from flightlog.session.manifest import Manifest
+from flightlog.session.overlay import shown
+from flightlog.session.overlay_file import problems_of
+from flightlog.session.tree import read_tree
+from flightlog.store.documents import replace_bytes
+
+SUFFIX = ".advised.yaml"
+_MARK = "# Written by `flightlog advise --apply`, which may replace it; content "
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_.-]+)*")
+_KINDS = {"components": "component", "tasks": "task", "targets": "target"}
+
+
+class WrittenOverlay(Struct, frozen=True, kw_only=True):
+    """What became of the advice."""
+
+    path: Path | None
+    """The file, named from the working directory where it is in there; None where there was nothing to set."""
+    changes: dict[str, str]
+    left_out: list[str]
+    """Sentences on what could not be set."""
+
+
+def write_advised(manifest: Manifest, advised: Advised) -> WrittenOverlay:
+    """Write what is advised into `<manifest>.advised.yaml`, as far as the manifest has such things and it is news.
+
+    A file of that name that was not written so, or was changed since, is left alone, with a `UsageError`. The
+    manifest itself is never touched.
+    """
+    changes: dict[str, str] = {}
+    left_out: list[str] = []
+    for path, value in advised.changes.items():
+        problem = _problem(manifest, path, value)
+        if problem is not None:
+            left_out.append(f"{path} was not set to {value}: {problem}")
+        elif _there(manifest, path) != value:
+            changes[path] = value
+    if not changes:
+        return WrittenOverlay(path=None, changes={}, left_out=left_out)
+    file = manifest.path.with_suffix(SUFFIX)
+    _refuse_others(file)
+    try:
+        replace_bytes(file, overlay_text(manifest, advised, changes).encode())
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror or error}") from error
+    return WrittenOverlay(path=_near(file), changes=changes, left_out=left_out)
+
+
+def overlay_text(manifest: Manifest, advised: Advised, changes: Mapping[str, str]) -> str:
+    """The file's text: each value with what stood there before, and all reasons at the top."""
+    reasons = [one.sentence for one in advised.advice if any(path in changes for path in one.changes)]
+    lines = [f"# {line}" for line in (
+        f"From {advised.attempts:,} attempts in {advised.runs:,} runs of {advised.project}, so that"
+        f" {advised.confidence * 100:g} % of later attempts have enough.",
+        *reasons,
+    )]  # fmt: skip
+    tree: dict[str, Any] = {}
+    for path, value in changes.items():
+        *way, last = _way(manifest, path)
+        inside = tree
+        for part in way:
+            inside = inside.setdefault(part, {})
+        before = _there(manifest, path)
+        inside[last] = _word(value) + (f"  # was {' '.join(before.split())}" if before is not None else "")
+    body = "".join(f"{' '.join(line.split())}\n" for line in lines) + "".join(_yaml(tree))
+    return f"{_MARK}{_digest(body)}\n{body}"
+
+
+def _yaml(tree: Mapping[str, Any], indent: str = "") -> Iterator[str]:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield f"{indent}{_word(key)}:\n"
+            yield from _yaml(value, indent + "  ")
+        else:
+            yield f"{indent}{_word(key)}: {value}\n"
+
+
+def _way(manifest: Manifest, path: str) -> tuple[str, ...]:
+    """The keys of a path: names may have dots in them, and the manifest's own names say which do."""
+    kind, _, rest = path.partition(".")
+    there = manifest.tree.get(kind)
+    names = list(there.value) if there is not None and isinstance(there.value, dict) else []
+    known = max((name for name in names if rest.startswith(f"{name}.")), key=len, default=None)
+    if known is not None:
+        return kind, known, *rest[len(known) + 1 :].split(".")
+    name, _, key = rest.rpartition(".")
+    return kind, name, key
+
+
+def _there(manifest: Manifest, path: str) -> str | None:
+    node = manifest.tree.get(*_way(manifest, path))
+    return None if node is None or node.value is None else shown(node)
+
+
+def _problem(manifest: Manifest, path: str, value: str) -> str | None:
+    """Why a value cannot be set; None where it can."""
+    kind, name, *keys = _way(manifest, path)
+    if kind not in _KINDS or not name or not all(keys):
+        return "an overlay sets what a component, a task or a target has"
+    if manifest.tree.get(kind, name) is None and kind != "tasks":
+        return f"{manifest.name} has no {_KINDS[kind]} {name!r}"
+    over: Any = _word(value)
+    for key in (*reversed(keys), name, kind):
+        over = {key: over}
+    found = problems_of(manifest, read_tree("".join(_yaml(over)), "advice"), "advice")
+    return found[0].text if found else None
+
+
+def _word(text: str) -> str:
+    """A text as YAML: plain where that is safe."""
+    return text if _PLAIN.fullmatch(text) else msgspec.json.encode(text).decode()
+
+
+def _digest(body: str) -> str:
+    return sha256(body.encode()).hexdigest()[:16]
+
+
+def _refuse_others(file: Path) -> None:
+    try:
+        text = file.read_bytes().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise UsageError(f"cannot look at {file}: {error.strerror or error}") from error
+    first, _, body = text.partition("\n")
+    if not first.startswith(_MARK):
+        raise UsageError(
+            f"{file} was not written by `flightlog advise --apply`, and was left alone; move it away"
+        )
+    if first.removeprefix(_MARK).strip() != _digest(body):
+        raise UsageError(
+            f"{file} was changed since it was written, and was left alone; move it away to get a new one"
+        )
+
+
+def _near(file: Path) -> Path:
+    here = Path.cwd()
+    return file.relative_to(here) if file.is_relative_to(here) else file

@@ -1,0 +1,237 @@
+"""What a plan will likely take before it runs: wall time, cost and memory, from what history says of its tasks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from flightlog.analyze.prediction.base import Estimate
+from flightlog.analyze.prediction.model import Model, estimate
+from flightlog.analyze.prediction.schedule import Spread, makespan, mean_of, simulate
+from flightlog.errors import UsageError
+from flightlog.session.plan import ExpectedCost, Plan
+from flightlog.session.workload import Call, Workload
+
+UNSURE = 0.1
+"""By how much whole runs differ where there are too few to tell: standard deviation of the logarithm."""
+
+
+class TaskForecast(Struct, frozen=True, kw_only=True):
+    """The tasks of one name."""
+
+    calls: int
+    work_s: float
+    """Seconds of all of them, one after the other, on average."""
+    duration_s: Spread | None
+    """Of the one that takes longest; None where nothing is known."""
+    peak_memory_bytes: Spread | None
+    """Of the one that needs most; None where nothing is known."""
+
+
+class MemoryForecast(Struct, frozen=True, kw_only=True):
+    """The memory of one worker at its worst."""
+
+    expected: float
+    high: float
+    """19 of 20 stay below."""
+    task: str
+    args: dict[str, Any]
+    """The call that needs most."""
+    at_once: int
+    """Tasks that a worker runs at once; the largest ones are added up."""
+    asked_bytes: int | None
+    """What the component of that task asks for."""
+    over: int
+    """Calls whose upper end is beyond what their component asks for."""
+
+
+class Forecast(Struct, frozen=True, kw_only=True):
+    """What a plan will likely take."""
+
+    project: str
+    target: str
+    workers: int
+    slots: int
+    """Tasks that can run at once."""
+    workers_from: str
+    calls: int
+    calls_from: str
+    uncounted: int
+    """Of them, those of which history knows too little: they come on top of all that is said."""
+    wall_s: Spread
+    work_s: float
+    """Seconds of all tasks, one after the other, on average."""
+    around_s: float | None
+    """Part of the wall time: before the first and after the last task, as in the run that the calls are from."""
+    handover_s: float
+    """Part of the wall time: what that run took for each task beyond the task itself."""
+    memory: MemoryForecast | None
+    cost: ExpectedCost
+    cost_low: float | None
+    cost_high: float | None
+    tasks: dict[str, TaskForecast]
+    notes: list[str]
+
+
+def forecast(plan: Plan, model: Model, work: Workload, *, workers: int | None = None) -> Forecast:
+    """What this plan takes for this work; a `UsageError` where nothing can be said.
+
+    Calls of names that history does not know count for nothing, and the notes say how many. `workers` stands in for
+    those of the plan.
+    """
+    notes = list(model.notes)
+    at_once = _at_once(plan.options)
+    number, origin = _workers(plan, work, workers, at_once)
+    durations, memory = _estimates(work.calls, model)
+    known = [place for place, each in enumerate(durations) if each is not None]
+    if not known:
+        names = ", ".join(sorted({call.task for call in work.calls})[:5])
+        raise UsageError(
+            f"history knows too little of the tasks of this plan ({names}) to say how long it takes: at least five "
+            "completed attempts of a name are needed"
+        )
+    _say_unknown(work, durations, notes)
+    estimates = [each for each in durations if each is not None]
+    after = _renumbered(work.after, known)
+    slots = number * at_once
+    handover = _handover(work)
+    differ = model.duration_s.between_runs
+    spread = simulate(
+        estimates, slots, after, between_runs=UNSURE if differ is None else differ, handover_s=handover
+    )
+    if differ is None:
+        notes.append("too few runs to tell how much whole runs differ: 10% is assumed")
+    around = work.around_s or 0.0
+    wall = Spread(**{key: getattr(spread, key) + around for key in ("expected", "low", "high")})
+    if failed := model.duration_s.left_out.get("failed", 0):
+        notes.append(
+            f"failures and retries are not counted: {failed:,} of {model.attempts:,} attempts failed before"
+        )
+    if spared := model.duration_s.left_out.get("spared by the cache"):
+        notes.append(
+            f"as if nothing were found in the cache, which spared {spared:,} attempts most of their work before"
+        )
+    cost, low, high = _cost(plan, number, wall)
+    return Forecast(
+        project=plan.project, target=plan.target, workers=number, slots=slots, workers_from=origin,
+        calls=len(work.calls), calls_from=work.source, uncounted=len(work.calls) - len(known) + work.cut, wall_s=wall, work_s=sum(map(mean_of, estimates)),
+        around_s=work.around_s, handover_s=handover, memory=_memory(plan, work.calls, memory, at_once), cost=cost,
+        cost_low=low, cost_high=high, tasks=_tasks(work.calls, durations, memory), notes=notes,
+    )  # fmt: skip
+
+
+def _estimates(calls: Sequence[Call], model: Model) -> tuple[list[Estimate | None], list[Estimate | None]]:
+    """Duration and memory of each call; equal calls are asked for once."""
+    import msgspec
+
+    known: dict[tuple[str, str | None, bytes], tuple[Estimate | None, Estimate | None]] = {}
+    found = []
+    for call in calls:
+        key = call.task, call.component, msgspec.json.encode(call.args)
+        if key not in known:
+            known[key] = (
+                estimate(model.duration_s, call.task, call.args, component=call.component),
+                estimate(model.peak_memory_bytes, call.task, call.args, component=call.component),
+            )
+        found.append(known[key])
+    return [each for each, _ in found], [each for _, each in found]
+
+
+def _at_once(options: Mapping[str, Any]) -> int:
+    threads = options.get("threads_per_worker")
+    return threads if isinstance(threads, int) and threads > 0 else 1
+
+
+def _workers(plan: Plan, work: Workload, given: int | None, at_once: int) -> tuple[int, str]:
+    if given is not None:
+        return given, "as given"
+    if plan.workers is not None:
+        return plan.workers, f"from the {plan.workers_from}"
+    if work.workers:
+        return max(1, round(work.workers / at_once)), "as in the run that the calls are from"
+    raise UsageError(
+        "neither the manifest nor history says how many workers there will be: say so with --workers, or as n_workers "
+        f"or max_workers of target {plan.target!r}"
+    )
+
+
+def _say_unknown(work: Workload, durations: Sequence[Estimate | None], notes: list[str]) -> None:
+    unknown = Counter(call.task for call, each in zip(work.calls, durations, strict=True) if each is None)
+    for name, count in unknown.most_common(5):
+        calls = f"{count:,} call{'s' * (count != 1)} of {name}"
+        notes.append(f"not counted: {calls}, of which history knows too little")
+    if len(unknown) > 5:
+        notes.append(f"not counted: the calls of {len(unknown) - 5:,} further names")
+    if work.cut:
+        notes.append(f"not counted: {work.cut:,} further calls, which are too many")
+
+
+def _renumbered(after: Sequence[Sequence[int]], known: Sequence[int]) -> list[list[int]]:
+    if not after:
+        return []
+    place = {old: new for new, old in enumerate(known)}
+    return [[place[other] for other in after[old] if other in place] for old in known]
+
+
+def _handover(work: Workload) -> float:
+    """What the earlier run took for each task beyond the task itself: handing over, starting, waiting."""
+    if work.span_s is None or not work.workers or any(each is None for each in work.durations):
+        return 0.0
+    alone = makespan([each for each in work.durations if each is not None], work.workers, work.after)
+    return max(0.0, work.span_s - alone) * work.workers / max(1, len(work.durations))
+
+
+def _memory(
+    plan: Plan, calls: Sequence[Call], memory: Sequence[Estimate | None], at_once: int
+) -> MemoryForecast | None:
+    known = [(each, call) for each, call in zip(memory, calls, strict=True) if each is not None]
+    if not known:
+        return None
+    largest = sorted(known, key=lambda pair: -pair[0].high)[:at_once]
+    _, most = largest[0]
+    return MemoryForecast(
+        expected=sum(each.expected for each, _ in largest), high=sum(each.high for each, _ in largest),
+        task=most.task, args=most.args, at_once=at_once, asked_bytes=_asked(plan, most),
+        over=sum((asked := _asked(plan, call)) is not None and each.high > asked for each, call in known),
+    )  # fmt: skip
+
+
+def _asked(plan: Plan, call: Call) -> int | None:
+    task = plan.tasks.get(call.task)
+    component = plan.components.get(call.component or (task.component if task is not None else None) or "")
+    return component.memory_bytes if component is not None else None
+
+
+def _cost(plan: Plan, workers: int, wall: Spread) -> tuple[ExpectedCost, float | None, float | None]:
+    """The cost of so long, and that of the ends of the interval; the plan's own reason where there is no rate."""
+    price = plan.cost.per_worker_hour
+    if price is None:
+        return plan.cost, None, None
+    hours = [workers * seconds / 3600 for seconds in (wall.expected, wall.low, wall.high)]
+    cost = replace(plan.cost, amount=price * hours[0], reason=None, worker_hours=hours[0])
+    return cost, price * hours[1], price * hours[2]
+
+
+def _tasks(
+    calls: Sequence[Call], durations: Sequence[Estimate | None], memory: Sequence[Estimate | None]
+) -> dict[str, TaskForecast]:
+    places: dict[str, list[int]] = {}
+    for place, call in enumerate(calls):
+        places.setdefault(call.task, []).append(place)
+    return {
+        name: TaskForecast(
+            calls=len(mine), work_s=sum(mean_of(each) for place in mine if (each := durations[place]) is not None),
+            duration_s=_most(durations, mine), peak_memory_bytes=_most(memory, mine),
+        )
+        for name, mine in sorted(places.items())
+    }  # fmt: skip
+
+
+def _most(estimates: Sequence[Estimate | None], places: Sequence[int]) -> Spread | None:
+    known = [each for place in places if (each := estimates[place]) is not None]
+    most = max(known, key=lambda each: each.expected, default=None)
+    return None if most is None else Spread(expected=most.expected, low=most.low, high=most.high)

@@ -1,0 +1,140 @@
+"""A diagnosis as text: the answer first, then each cause with its evidence, what to do and how to check it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from flightlog.show.phrases import call_text, count_text, moment_text
+from flightlog.show.terminal import Ink, clean, wrap
+
+if TYPE_CHECKING:
+    from flightlog.analyze.diagnosis.base import Diagnosis
+    from flightlog.analyze.diagnosis.results import Cause, Evidence, RunDiagnosis
+
+SHOWN = 8
+"""How many causes are shown; the JSON has all that were diagnosed."""
+NAMED = 4
+_LABEL = 11
+
+
+def diagnosis_text(diagnosis: RunDiagnosis, *, width: int = 100, color: bool = False) -> str:
+    """The diagnosis of a run; ends in a newline. Everything that a run recorded comes out clean."""
+    ink = Ink(color)
+    lines = [ink("title", clean(diagnosis.run_id)), *wrap(clean(diagnosis.answer), width)]
+    for number, cause in enumerate(diagnosis.causes[:SHOWN], 1):
+        lines += ["", *_cause(cause, number, width, ink)]
+    left = len(diagnosis.causes) - SHOWN
+    if left > 0 or diagnosis.more_causes:
+        more = max(0, left) + diagnosis.more_causes
+        lines += ["", f"… and {count_text(more, 'rarer cause')} (--format json has the first 30)"]
+    if diagnosis.problems:
+        lines += ["", ink("head", "The record:")]
+        lines += [
+            line for one in diagnosis.problems for line in wrap(clean(one), width, first="  - ", rest="    ")
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _cause(cause: Cause, number: int, width: int, ink: Ink) -> Iterable[str]:
+    sure = (
+        cause.certainty if cause.failure_class == "unknown" else f"{cause.certainty} ({cause.confidence:.2f})"
+    )
+    name = "cause unknown" if cause.failure_class == "unknown" else f"{cause.failure_class}, {sure}"
+    head = f"{number}. {clean(name)}: {clean(cause.headline)}"
+    first, *rest = wrap(head, width, rest="   ")
+    style = "warn" if cause.failure_class == "unknown" or cause.scope == "metric" else "bad"
+    yield ink(style, first)
+    yield from rest
+    for label, texts in (
+        ("explains", _explains(cause)),
+        ("where", _where(cause)),
+        ("because", [_evidence(one) for one in cause.evidence]),
+        ("do", cause.suggestions[:3]),
+        ("check", cause.checks),
+        ("not known", cause.missing),
+        ("or else", [_others(cause)] if cause.also else []),
+    ):
+        yield from _labelled(label, texts, width, ink, whole=label == "check")
+
+
+def _labelled(
+    label: str, texts: Sequence[str], width: int, ink: Ink, *, whole: bool = False
+) -> Iterable[str]:
+    """A label with its lines beside it; a command stands on one line, so that it can be copied."""
+    for number, text in enumerate(text for text in texts if text):
+        lead = f"   {label:<{_LABEL}}" if number == 0 else " " * (_LABEL + 3)
+        said = clean(text)
+        lines = [lead + said] if whole else wrap(said, width, first=lead, rest=" " * (_LABEL + 3))
+        yield lines[0].replace(label, ink("label", label), 1) if number == 0 else lines[0]
+        yield from lines[1:]
+
+
+def _explains(cause: Cause) -> list[str]:
+    known = cause.explains
+    parts = [
+        count_text(known.lost_tasks, "lost task") if known.lost_tasks else "",
+        count_text(known.dependents, "task that depends on it", "tasks that depend on it") if known.dependents else "",
+        count_text(known.in_flight, "attempt that was under way", "attempts that were under way") if known.in_flight else "",
+        f"{count_text(known.cancelled, 'task')} given up then" if known.cancelled else "",
+        count_text(known.at_that_moment, "other failure at that moment", "other failures at that moment")
+        if known.at_that_moment else "",
+    ]  # fmt: skip
+    said = ", ".join(part for part in parts if part)
+    mended = f"{count_text(cause.recovered, 'task')} of it completed when retried" if cause.recovered else ""
+    return [part for part in (said, mended) if part]
+
+
+def _where(cause: Cause) -> list[str]:
+    if cause.first is None:
+        return []
+    example = cause.example
+    call = (
+        call_text(example.task, example.args, 80) if example is not None and example.task is not None else ""
+    )
+    worker = f" on {example.worker}" if example is not None and example.worker else ""
+    tasks = _names(cause.tasks)
+    several = sum(cause.tasks.values()) > 1
+    when = moment_text(cause.first)
+    if cause.last and cause.first and cause.last[:19] != cause.first[:19]:
+        when += f" to {moment_text(cause.last)}"
+    said = [when + (f", in {tasks}" if several else f", {call}{worker}" if call else "")]
+    if several and call:
+        said.append(f"first in {call}{worker}")
+    if example is not None and example.frame:
+        said.append(example.frame)
+    return said
+
+
+def _names(found: dict[str, int]) -> str:
+    shown = ", ".join(f"{clean(name)} ({number:,})" for name, number in list(found.items())[:NAMED])
+    return shown + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")
+
+
+def _evidence(one: Evidence) -> str:
+    time = one.time[11:19] if one.time and len(one.time) >= 19 else ""
+    place = " ".join(part for part in (one.file or "", one.event or "", time) if part)
+    return f"{one.text}{f'  [{place}]' if place else ''}"
+
+
+def _others(cause: Cause) -> str:
+    return ", ".join(f"{name} ({confidence:.2f})" for name, confidence in cause.also.items())
+
+
+def text_diagnosis_text(diagnosis: Diagnosis, *, width: int = 100, color: bool = False) -> str:
+    """The diagnosis of a text alone; ends in a newline."""
+    ink = Ink(color)
+    if diagnosis.failure_class == "unknown":
+        lines = [ink("warn", "Cause unknown: nothing in the text speaks strongly for any class.")]
+    else:
+        from flightlog.analyze.diagnosis.telling import certainty
+
+        sure = certainty(diagnosis.failure_class, diagnosis.confidence)
+        lines = [ink("bad", f"{clean(diagnosis.failure_class)}, {sure} ({diagnosis.confidence:.2f})")]
+    others = ", ".join(f"{name} ({confidence:.2f})" for name, confidence in diagnosis.also.items())
+    for label, texts in (
+        ("because", diagnosis.evidence), ("do", diagnosis.suggestions), ("or else", [others]),
+        ("problems", diagnosis.problems),
+    ):  # fmt: skip
+        lines += _labelled(label, list(texts), width, ink)
+    return "\n".join(lines) + "\n"

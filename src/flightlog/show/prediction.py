@@ -1,0 +1,207 @@
+"""Predictions, forecasts of plans and their evaluation as text: the answer first, then what it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from flightlog.show.phrases import call_text, count_text, money_text
+from flightlog.show.table import facts, table
+from flightlog.show.terminal import Ink, clean, wrap
+from flightlog.units import format_bytes, format_count, format_duration, format_percent
+
+if TYPE_CHECKING:
+    from flightlog.analyze.prediction.base import Estimate, Prediction
+    from flightlog.analyze.prediction.evaluation import Evaluation, QuantityScores, Score
+    from flightlog.analyze.prediction.model import Model
+    from flightlog.analyze.prediction.schedule import Spread
+    from flightlog.session.forecast import Forecast, MemoryForecast
+
+WIDTH = 100
+
+
+def prediction_text(found: Prediction, *, width: int = WIDTH, color: bool = False) -> str:
+    """What a task will likely take, ending in a newline."""
+    ink = Ink(color)
+    parts = (
+        ("Duration", found.duration_s, format_duration),
+        ("Peak memory", found.peak_memory_bytes, format_bytes),
+    )
+    pairs = [(label, _estimate(each, unit)) for label, each, unit in parts]
+    lines = [ink("title", call_text(found.task, found.args, width)), *facts(pairs, ink=ink), ""]
+    lines.append(ink("head", "Why"))
+    for label, each, _ in parts:
+        if each is not None:
+            evidence = f"{count_text(each.examples, 'completed attempt')} in {count_text(each.runs, 'run')}"
+            lines += _item(f"{label.lower()}: {evidence}; {each.reason}", width)
+    trained = (
+        f"trained {clean(found.trained_at)} from {count_text(found.training_runs, 'run')} of {found.project}"
+    )
+    lines += _item(trained, width)
+    return "\n".join([*lines, *_notes(found.notes, width, ink)]) + "\n"
+
+
+def model_text(model: Model, why: str | None, *, width: int = WIDTH, color: bool = False) -> str:
+    """What was learnt from a project's runs, ending in a newline."""
+    ink = Ink(color)
+    learnt = f"{count_text(model.attempts, 'attempt')} in {count_text(len(model.runs), 'run')}"
+    lines = [
+        ink("title", f"Model of {clean(model.project or 'unknown')}: learnt from {learnt}"),
+        *facts(
+            [
+                ("Trained", f"{clean(model.trained_at)}{f' ({clean(why)})' if why else ''}"),
+                ("scikit-learn", model.sklearn or "not installed: quantiles by name alone"),
+            ],
+            ink=ink,
+        ),
+        "",
+    ]
+    rows = []
+    for name in sorted(model.names):
+        for label, quantity in (("duration", model.duration_s), ("peak memory", model.peak_memory_bytes)):
+            of = quantity.names.get(name)
+            if of is not None:
+                looked_at = quantity.boosted.keys if of.method == "boosting" and quantity.boosted else set()
+                by = ", ".join(sorted(key.removeprefix("args.") for key in looked_at)) or "name"
+                method = (
+                    of.method if of.plain is not None or of.method == "boosting" else "too little history"
+                )
+                rows.append((clean(name), label, format_count(of.examples), method, clean(by)))
+    head = ("Task", "Quantity", "Examples", "Method", "By")
+    lines += table(head, rows, width=width, ink=ink, left=("Quantity", "Method", "By"))
+    left = {**model.duration_s.left_out, **model.peak_memory_bytes.left_out}
+    notes = [f"left out: {count_text(number, 'attempt')} that {_reason(why)}" for why, number in left.items()]
+    return "\n".join([*lines, *_notes([*notes, *model.notes], width, ink)]) + "\n"
+
+
+def evaluation_text(found: Evaluation, *, width: int = WIDTH, color: bool = False) -> str:
+    """How predictions fared on later runs, ending in a newline."""
+    ink = Ink(color)
+    tested = f"  {found.tested_runs} of {count_text(found.runs, 'run')} tested, each by a model of earlier runs alone"
+    lines = [
+        ink("title", f"Predictions of {clean(found.project or 'unknown')}, held against its newest runs"),
+        *([tested] if found.tested_runs else []),
+    ]
+    for label, scores in (("Duration", found.duration_s), ("Peak memory", found.peak_memory_bytes)):
+        lines += ["", ink("head", label), *_scores(scores, width, ink)]
+    notes = [
+        f"{label}: {count_text(number, 'attempt')} left out that {_reason(why)}"
+        for label, scores in (("duration", found.duration_s), ("peak memory", found.peak_memory_bytes))
+        for why, number in scores.left_out.items()
+    ]
+    return "\n".join([*lines, *_notes([*notes, *found.notes], width, ink)]) + "\n"
+
+
+def forecast_text(found: Forecast, *, width: int = WIDTH, color: bool = False) -> str:
+    """What a plan will likely take, ending in a newline."""
+    ink = Ink(color)
+    pairs = [
+        ("Wall time", ("at least " if found.uncounted else "") + _spread(found.wall_s, format_duration)),
+        ("Cost", _cost(found)),
+        ("Memory of a worker", _memory(found.memory)),
+    ]
+    workers = f"{count_text(found.workers, 'worker')} ({found.workers_from})"
+    if found.slots != found.workers:
+        workers += f", {found.slots} tasks at once"
+    evidence = [
+        f"{clean(found.calls_from)}, on {workers}",
+        f"{format_duration(found.work_s)} of work, one task after the other",
+    ]
+    if found.around_s is not None:
+        evidence.append(
+            f"{format_duration(found.around_s)} before the first and after the last task, as in that run"
+        )
+    if found.handover_s > 0:
+        evidence.append(
+            f"{format_duration(found.handover_s)} for each task beyond the task itself, as in that run"
+        )
+    lines = [
+        ink("title", f"Forecast: {clean(found.project)} on {clean(found.target)}"), *facts(pairs, ink=ink), "",
+        ink("head", "Why"), *(line for text in evidence for line in _item(text, width)), "",
+    ]  # fmt: skip
+    rows = [
+        (
+            clean(name), format_count(each.calls), format_duration(each.work_s) if each.duration_s else "unknown",
+            _spread(each.duration_s, format_duration), _spread(each.peak_memory_bytes, format_bytes),
+        )
+        for name, each in found.tasks.items()
+    ]  # fmt: skip
+    head = ("Task", "Calls", "Work", "Longest", "Largest memory")
+    lines += table(head, rows, width=width, ink=ink, left=("Longest", "Largest memory"))
+    return "\n".join([*lines, *_notes(found.notes, width, ink)]) + "\n"
+
+
+def _estimate(each: Estimate | None, unit: Callable[[float | None], str]) -> str:
+    return (
+        "unknown: see below"
+        if each is None
+        else f"about {_interval(each.expected, each.low, each.high, unit)}"
+    )
+
+
+def _spread(each: Spread | None, unit: Callable[[float | None], str]) -> str:
+    return "unknown" if each is None else _interval(each.expected, each.low, each.high, unit)
+
+
+def _interval(expected: float, low: float, high: float, unit: Callable[[float | None], str]) -> str:
+    return f"{unit(expected)} ({unit(low)} to {unit(high)})"
+
+
+def _cost(found: Forecast) -> str:
+    cost = found.cost
+    if cost.amount is None:
+        return f"unknown: {clean(cost.reason or 'no rates')}"
+    ends = (money_text(end, cost.currency) for end in (found.cost_low, found.cost_high))
+    least = "at least " if found.uncounted else ""
+    return f"{least}{money_text(cost.amount, cost.currency)} ({' to '.join(ends)})"
+
+
+def _memory(memory: MemoryForecast | None) -> str:
+    if memory is None:
+        return "unknown: nobody measured it"
+    largest = call_text(memory.task, memory.args, 40)
+    text = f"{format_bytes(memory.expected)}, 19 of 20 below {format_bytes(memory.high)}: {largest}"
+    if memory.at_once > 1:
+        text += f" and the next {memory.at_once - 1}, at once"
+    if memory.asked_bytes is not None:
+        text += f"; {format_bytes(memory.asked_bytes)} asked for"
+    return text + (f", which {count_text(memory.over, 'call')} may exceed" if memory.over else "")
+
+
+def _scores(scores: QuantityScores, width: int, ink: Ink) -> list[str]:
+    if scores.whole is None:
+        return ["  nothing to hold against anything: too little history, or nobody measured it"]
+    rows = [_score("all tasks", scores.whole)]
+    if len(scores.names) > 1:
+        rows += [_score(clean(name), each) for name, each in scores.names.items()]
+    head = ("Task", "Attempts", "Error", "by name", "Loss", "by name", "In interval", "Width", "by name")
+    lines = table(head, rows, width=width, ink=ink)
+    if scores.unpredicted:
+        lines.append(f"  {count_text(scores.unpredicted, 'attempt')} of names too little known before")
+    return lines
+
+
+def _score(name: str, each: Score) -> tuple[str, ...]:
+    return (
+        name, format_count(each.attempts), format_percent(each.error), format_percent(each.baseline_error),
+        f"{each.loss:.3f}", f"{each.baseline_loss:.3f}", format_percent(each.coverage), f"{each.ratio:.3g}x",
+        f"{each.baseline_ratio:.3g}x",
+    )  # fmt: skip
+
+
+def _notes(notes: Sequence[str], width: int, ink: Ink) -> list[str]:
+    if not notes:
+        return []
+    return ["", ink("head", "Keep in mind"), *(line for note in notes for line in _item(note, width))]
+
+
+def _item(text: str, width: int) -> list[str]:
+    return wrap(clean(text), width, first="  - ", rest="    ")
+
+
+def _reason(why: str) -> str:
+    return {
+        "failed": "failed", "cancelled": "were cancelled", "killed for memory": "were killed for memory",
+        "killed at an unknown memory limit": "were killed at an unknown memory limit",
+        "ended at its time limit": "ended at their time limit", "spared by the cache": "the cache spared more than half of their work",
+    }.get(why, why)  # fmt: skip

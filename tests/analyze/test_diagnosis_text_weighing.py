@@ -1,0 +1,195 @@
+"""Rules are asked, their signs are weighed, and a rule that is broken is named and left out."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flightlog.analyze.diagnosis.base import Case, Diagnosis, Sign, Source
+from flightlog.analyze.diagnosis.facts import RunFacts
+from flightlog.analyze.diagnosis.patterns import Phrases, alternatives, needed, small_letters
+from flightlog.analyze.diagnosis.reading import Reading, read_text
+from flightlog.analyze.diagnosis.weighing import load_rules, weigh
+
+NOTHING = Case(reading=Reading())
+
+
+class Says:
+    """A rule that always says the same."""
+
+    def __init__(self, *weights: float, texts: str = "abcdef") -> None:
+        self._signs = [
+            Sign(source=Source.words, weight=w, text=t) for w, t in zip(weights, texts, strict=False)
+        ]
+
+    def signs(self, case: Case, /) -> list[Sign]:
+        return self._signs
+
+    def suggestions(self, case: Case, /) -> list[str]:
+        return ["do this"]
+
+
+class Raises(Says):
+    def signs(self, case: Case, /) -> list[Sign]:
+        raise ZeroDivisionError("oops")
+
+
+class Misshapen(Says):
+    def signs(self, case: Case, /) -> list[Sign]:
+        return ["not a sign"]  # type: ignore[list-item]
+
+
+class Speechless(Says):
+    def suggestions(self, case: Case, /) -> list[str]:
+        raise LookupError("nothing to say")
+
+
+def test_the_strongest_class_is_named_with_its_share_of_the_evidence() -> None:
+    assert weigh(NOTHING, {"mine": Says(3, 1), "other": Says(2)}) == Diagnosis(
+        failure_class="mine",
+        confidence=0.69,
+        evidence=["a", "b"],
+        suggestions=["do this"],
+        also={"other": 0.25},
+    )
+
+
+def test_a_hint_alone_is_not_enough_to_name_a_class() -> None:
+    found = weigh(NOTHING, {"mine": Says(0.8)})
+    assert (found.failure_class, found.also) == ("unknown", {"mine": 0.39})
+
+
+def test_ten_lines_that_say_the_same_are_one_sign() -> None:
+    assert weigh(NOTHING, {"mine": Says(3, 3, 3, texts="aaa")}) == weigh(NOTHING, {"mine": Says(3)})
+
+
+def test_a_sign_against_a_class_is_taken_off() -> None:
+    assert weigh(NOTHING, {"mine": Says(4, -3.5)}).failure_class == "unknown"
+
+
+@given(st.lists(st.floats(0, 6), max_size=6), st.lists(st.floats(-6, 6), max_size=6), st.floats(0.5, 6))
+def test_more_evidence_for_a_class_never_lowers_its_confidence(
+    mine: list[float], other: list[float], more: float
+) -> None:
+    def share(weights: list[float]) -> float:
+        found = weigh(NOTHING, {"mine": Says(*weights), "other": Says(*other)})
+        return found.confidence if found.failure_class == "mine" else found.also.get("mine", 0.0)
+
+    assert share([*mine, more]) >= share(mine) - 0.01 or not mine
+
+
+def test_rules_that_raise_or_yield_something_else_are_left_out_and_named() -> None:
+    found = weigh(NOTHING, {"a": Raises(), "b": Misshapen(), "c": Says(float("inf")), "mine": Says(3)})
+    assert (found.failure_class, found.problems) == (
+        "mine",
+        [
+            "rule 'a' failed and was left out: ZeroDivisionError: oops",
+            "rule 'b' failed and was left out: TypeError: a sign was expected, not str",
+            "rule 'c' failed and was left out: ValueError: a finite weight was expected, not inf",
+        ],
+    )
+
+
+def test_a_class_stands_even_where_its_rule_cannot_suggest_anything() -> None:
+    found = weigh(NOTHING, {"mine": Speechless(3)})
+    assert (found.failure_class, found.suggestions, found.problems) == (
+        "mine",
+        [],
+        ["rule 'mine' could not suggest anything: LookupError: nothing to say"],
+    )
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed package with three rules of its own, of which one is usable."""
+    folder = tmp_path / "oursite-1.0.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Name: oursite\nVersion: 1.0\n")
+    (folder / "entry_points.txt").write_text(
+        "[flightlog.rules]\nlicence = oursite_rules:licence\nabsent = oursite_rules:nowhere\nshapeless = oursite_rules:shapeless\n"
+    )
+    (tmp_path / "oursite_rules.py").write_text(
+        "from flightlog.analyze.diagnosis.clues import Clues, says\n"
+        "licence = Clues(says(5, 'no licence left'), suggest=['Wait for a licence.'])\nshapeless = 3\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    load_rules.cache_clear()
+    yield
+    load_rules.cache_clear()
+    sys.modules.pop("oursite_rules", None)
+
+
+def test_a_site_adds_its_own_class_by_an_entry_point(site: None) -> None:
+    found = weigh(Case(reading=read_text("solver: no licence left, 12 of 12 in use")))
+    assert (found.failure_class, found.suggestions) == ("licence", ["Wait for a licence."])
+    assert found.problems == [
+        "rule 'absent' (oursite_rules:nowhere) cannot be loaded: AttributeError: module 'oursite_rules' has no attribute 'nowhere'",
+        "rule 'shapeless' (oursite_rules:shapeless) has no `signs` and `suggestions` to call",
+    ]
+
+
+def test_facts_of_the_record_decide_where_the_text_is_silent() -> None:
+    killed = read_text("Killed")
+    facts = RunFacts(
+        signal="SIGKILL",
+        last_rss_bytes=7_900_000_000,
+        memory_limit_bytes=8_000_000_000,
+        memory_slope_bytes_per_s=1e8,
+    )
+    assert weigh(Case(reading=killed)).failure_class == "unknown"
+    assert weigh(Case(reading=killed, facts=facts)).failure_class == "out_of_memory"
+    assert weigh(Case(reading=killed, facts=RunFacts(cgroup_oom_kills=1))).failure_class == "out_of_memory"
+    assert weigh(Case(reading=killed, facts=RunFacts(job_state="PREEMPTED"))).failure_class == "preempted"
+    assert weigh(Case(reading=Reading(), facts=RunFacts(job_state="TIMEOUT"))).failure_class == "time_limit"
+    assert weigh(Case(reading=Reading(), facts=RunFacts(nonfinite=("loss",)))).failure_class == "numerical"
+
+
+# --- patterns ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_pattern_is_split_at_its_outermost_bars() -> None:
+    assert alternatives(r"a(?:b|c)|[|]d|e\|f") == [r"a(?:b|c)", "[|]d", r"e\|f"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("Disk full", {"disk full"}),
+        (r"\bdisk (?:is )?full\b", {"disk "}),
+        ("(?:disk|volume) (?:full|gone)", {"disk", "volume"}),
+        ("(?:full)?gone", {"gone"}),
+        (r"x{0,3}\d+", None),
+        ("(?!full)gone", {"gone"}),
+        ("fulls?", {"full"}),
+    ],
+)
+def test_the_words_that_a_pattern_cannot_do_without_are_found(pattern: str, words: set[str] | None) -> None:
+    assert needed(pattern) == (None if words is None else frozenset(words))
+
+
+PATTERN = st.recursive(
+    st.sampled_from(["disk", "Full", "a", r"\d", ".", "[ab]", r"\b", "gone", " "]),
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=1, max_size=4).map("".join),
+        st.lists(inner, min_size=1, max_size=3).map(lambda some: f"(?:{'|'.join(some)})"),
+        st.tuples(inner, st.sampled_from(["?", "*", "+", "{0,2}", "{1,3}"])).map(
+            lambda both: f"(?:{both[0]}){both[1]}"
+        ),
+    ),
+    max_leaves=8,
+)
+TEXT = st.lists(
+    st.sampled_from(["disk", "FULL", "a", "b", "3", " ", "gone", "\n", "x", "İ"]), max_size=12
+).map("".join)
+
+
+@given(PATTERN, TEXT)
+def test_looking_for_words_first_finds_what_the_pattern_finds(pattern: str, text: str) -> None:
+    found = Phrases(pattern, cased=False).line(text, small_letters(text))
+    assert (found is not None) == any(re.search(pattern, line, re.I) for line in text.split("\n") if line)

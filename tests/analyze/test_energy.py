@@ -1,0 +1,86 @@
+"""Energy of a run: differences of counters, host by host."""
+
+from __future__ import annotations
+
+from building import at
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flightlog.analyze.energy import EnergyUse, HostEnergy, counted
+from flightlog.analyze.resources import ResourceTally
+from flightlog.events import ResourceSample
+
+
+def node(when: float, joules: float | None, host: str = "n1", writer: str = "w1") -> ResourceSample:
+    sample = ResourceSample(scope="node", host=host, cpu_percent=None, timestamp=at(when), energy_j=joules)
+    sample.writer = writer
+    return sample
+
+
+def gpu(when: float, joules: float, uuid: str = "GPU-1", mig: str | None = None) -> ResourceSample:
+    return ResourceSample(
+        scope="gpu", host="n1", cpu_percent=None, timestamp=at(when), gpu_uuid=uuid, gpu_mig=mig, gpu_energy_j=joules
+    )  # fmt: skip
+
+
+def energy(*samples: ResourceSample) -> EnergyUse | None:
+    for order in (samples, samples[::-1]):
+        tally = ResourceTally()
+        for sample in order:
+            tally.add(sample)
+        found = tally.summary().energy
+    return found
+
+
+def test_hosts_and_gpus_are_counted_from_their_first_to_their_last_sample() -> None:
+    found = energy(
+        node(0, 100.0), node(5, 160.0), node(9, 400.0), node(1, 7.0, "n2"), node(2, 10.0, "n2"),
+        gpu(0, 1000.0), gpu(9, 1500.0),
+    )  # fmt: skip
+    assert found == EnergyUse(
+        total_j=803.0,
+        by_host={
+            "n1": HostEnergy(processors_j=300.0, gpus_j=500.0),
+            "n2": HostEnergy(processors_j=3.0, gpus_j=None),
+        },
+    )
+
+
+def test_processes_that_sampled_one_host_at_once_saw_the_same_energy() -> None:
+    found = energy(
+        node(0, 100.0), node(5, 200.0), node(1, 10.0, writer="w2"), node(4, 70.0, writer="w2"),
+        node(6, 1.0, writer="w3"), node(8, 21.0, writer="w3"),
+    )  # fmt: skip
+    assert found is not None
+    assert found.by_host == {"n1": HostEnergy(processors_j=120.0, gpus_j=None)}
+
+
+def test_instances_of_a_partitioned_gpu_share_its_counter() -> None:
+    found = energy(gpu(0, 10.0, mig="a"), gpu(1, 30.0, mig="a"), gpu(0, 10.0, mig="b"), gpu(1, 30.0, mig="b"))
+    assert found is not None
+    assert found.total_j == 20.0
+
+
+def test_without_counters_there_is_no_energy_and_not_zero() -> None:
+    assert energy(node(0, None), node(1, None)) is None
+    assert energy(node(0, 5.0)) is None
+
+
+def test_a_gpu_counter_that_was_set_back_goes_on_from_there() -> None:
+    found = energy(gpu(0, 9000.0), gpu(1, 9100.0), gpu(2, 30.0), gpu(3, 50.0))
+    assert found is not None
+    assert found.total_j == 150.0
+
+
+def test_readings_of_two_processes_in_the_wrong_order_are_no_setting_back() -> None:
+    found = energy(gpu(0, 9000.0), gpu(1, 9100.5), gpu(1.001, 9100.4), gpu(2, 9101.0))
+    assert found is not None
+    assert found.total_j == 101.0
+
+
+@given(st.lists(st.integers(0, 1000), min_size=2, max_size=20), st.randoms())
+def test_a_counter_that_grows_has_counted_its_growth_in_whatever_order_it_was_read(steps, dice) -> None:
+    values = [float(sum(steps[: n + 1])) for n in range(len(steps))]
+    readings = list(enumerate(values))
+    dice.shuffle(readings)
+    assert counted([at for at, _ in readings], [joules for _, joules in readings]) == values[-1] - values[0]
