@@ -275,6 +275,58 @@ def test_sacct_is_asked_again_until_the_jobs_have_ended():
     assert (found.state, asked.count("--json"), len(slept)) == ("TIMEOUT", 2, 1)
 
 
+def in_parts() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """A job that ended as soon as it had begun, in the three ways a Slurm 22.05 tells it within some seconds."""
+    whole = recorded()
+    whole["jobs"] = [job for job in whole["jobs"] if job["job_id"] == 4]
+    unused = copy.deepcopy(whole)
+    for step in unused["jobs"][0]["steps"]:
+        step["time"]["total"] = {"seconds": 0, "microseconds": 0}
+        step["tres"]["requested"] = {"max": [], "min": [], "average": [], "total": []}
+    ended = copy.deepcopy(unused)
+    ended["jobs"][0] |= {"partition": "", "name": "allocation", "qos": None}
+    ended["jobs"][0]["time"] |= {"limit": 0, "eligible": 0}
+    return ended, unused, whole
+
+
+def asked_at(age_s: float, answers: list[dict[str, Any]], patience_s: float) -> tuple[SlurmJob, float]:
+    """The job as it was told in the end, to someone who asked so long after its end, and the seconds of waiting."""
+    told, slept = iter(answers), [0.0]
+
+    def sacct(words: Any) -> bytes:
+        return json.dumps(next(told)).encode() if words[0] == "--json" else b""
+
+    end = answers[0]["jobs"][0]["time"]["end"]
+    (found,) = ask(
+        ["4"], sacct=sacct, patience_s=patience_s, sleep=slept.append, clock=lambda: end + age_s + sum(slept)
+    )
+    return found, sum(slept)
+
+
+def test_an_account_of_which_parts_are_missing_says_nothing_of_them():
+    ended, unused, whole = (parsed(part)[0] for part in in_parts())
+    assert (ended.name, ended.partition, ended.qos, ended.walltime_s) == (None, None, None, None)
+    assert (ended.state, ended.end, ended.account) == (whole.state, whole.end, whole.account)
+    assert (unused.cpu_s, unused.max_rss_bytes, unused.walltime_s) == (None, None, whole.walltime_s)
+    assert [job.is_whole for job in (ended, unused, whole)] == [False, False, True]
+
+
+@pytest.mark.parametrize("patience_s", [0.0, 5.0])
+def test_sacct_is_asked_again_until_the_account_of_a_job_that_has_just_ended_is_whole(patience_s: float):
+    ended, unused, whole = in_parts()
+    assert asked_at(1.0, [ended, ended, unused, whole], patience_s) == (parsed(whole)[0], 1.5)
+
+
+def test_parts_that_do_not_come_are_not_waited_for_without_end():
+    ended, _, _ = in_parts()
+    assert asked_at(1.0, [ended] * 30, 0.0) == (parsed(ended)[0], 10.0)
+
+
+def test_parts_that_are_missing_of_a_job_that_ended_long_ago_are_not_waited_for():
+    ended, _, _ = in_parts()
+    assert asked_at(3600.0, [ended], 5.0) == (parsed(ended)[0], 0.0)
+
+
 def test_a_machine_without_slurm_says_how_else_to_do_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FlightlogError, match=r"there is no `sacct` here.*--slurm-file"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +53,33 @@ def test_memory_that_nobody_names_is_left_to_slurm():
     options = job_options(Resources(), processes=2, threads=3, directives=[])
     assert (options["cores"], options["processes"], options["job_directives_skip"]) == (6, 2, ["--mem="])
     assert not [line for line in script_of(SlurmEngine()) if "mem" in line]
+
+
+def test_the_job_of_a_worker_is_known_by_the_names_the_cluster_gave():
+    engine = SlurmEngine()
+    named = {
+        "tcp://a:1": "SLURMCluster-0",
+        "tcp://a:2": "SLURMCluster-1-0",
+        "tcp://a:3": "SLURMCluster-2",
+        "tcp://b:1": 7,
+    }
+    engine._cluster = SimpleNamespace(
+        scheduler=SimpleNamespace(workers={at: SimpleNamespace(name=name) for at, name in named.items()}),
+        workers={
+            "SLURMCluster-0": SimpleNamespace(job_id="41"),
+            "SLURMCluster-1": SimpleNamespace(job_id=42),
+            "SLURMCluster-2": SimpleNamespace(job_id=None),  # not submitted yet
+        },
+    )
+    find = engine._job_finder()
+    found = {worker: find(worker) for worker in [*named, "tcp://gone:1"]}
+    assert found == {
+        "tcp://a:1": "41",
+        "tcp://a:2": "42",
+        "tcp://a:3": None,
+        "tcp://b:1": None,
+        "tcp://gone:1": None,
+    }
 
 
 def test_a_queue_and_another_partition_are_told():

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import tempfile
+import time
 from pathlib import Path
+
+import pytest
 
 PROGRAM = Path(__file__).with_name("sweep_program.py")
 SCRIPTS = Path(sys.executable).parent
+MARK = "TEST_PROGRAM"
+"""The variable by which processes of a program are found."""
+SHARED = Path("/dev/shm")
 
 MANIFEST = """\
 version: 1
@@ -43,17 +52,78 @@ RECORDED = {
 
 
 def run_program(command, folder, env=None, timeout_s=300):
-    """A program's end and what it wrote: stdout and stderr apart."""
+    """A program's end and what it wrote: stdout and stderr apart.
+
+    One that takes too long fails the test with where each of its processes stood, and nothing of it is left behind: no
+    process, whoever has started it, and no shared memory.
+    """
+    mark = f"{folder}-{time.monotonic_ns()}"
     env = {
         **os.environ,
         "PATH": f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}",
         "MANIFEST": MANIFEST,
+        "PYTHONFAULTHANDLER": "1",
+        MARK: mark,
         **(env or {}),
     }
-    return subprocess.run(
-        [str(part) for part in command], cwd=folder, env=env, timeout=timeout_s, text=True,
-        capture_output=True, check=False,
-    )  # fmt: skip
+    words = [str(part) for part in command]
+    shared = set(SHARED.iterdir())
+    with (
+        tempfile.TemporaryFile("w+", errors="replace") as out,
+        tempfile.TemporaryFile("w+", errors="replace") as err,
+    ):
+        program = subprocess.Popen(
+            words, cwd=folder, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+        )
+        try:
+            code = program.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            stood = _end_all(program, mark)
+            for left in set(SHARED.iterdir()) - shared:
+                if left.name.startswith("DD") and not _is_in_use(left):  # Dragon's
+                    left.unlink(missing_ok=True)
+            pytest.fail(
+                f"{' '.join(words)} has not ended within {timeout_s:g} s; its processes:\n{stood}\n"
+                f"stdout:\n{_text(out)}\nstderr, with the stacks:\n{_text(err)}"
+            )
+        return subprocess.CompletedProcess(words, code, _text(out), _text(err))
+
+
+def _end_all(program, mark):
+    """End a program that hangs, each process with its stacks on stderr, the one that passes them on last."""
+    marked = f"{MARK}={mark}".encode()
+    found = {}
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and marked in (entry / "environ").read_bytes().split(b"\0"):
+                found[int(entry.name)] = (
+                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                )
+    for pid in sorted(found, key=lambda pid: pid == program.pid):
+        if pid == program.pid:
+            time.sleep(2.0)  # what the others have written goes through its hands
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGABRT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        program.wait(5.0)
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    program.wait()
+    return "\n".join(f"{pid}: {line[:300]}" for pid, line in found.items())
+
+
+def _is_in_use(shared):
+    for entry in Path("/proc").glob("[0-9]*/maps"):
+        with contextlib.suppress(OSError):
+            if str(shared) in entry.read_text():
+                return True
+    return False
+
+
+def _text(file):
+    file.seek(0)
+    return file.read()
 
 
 def sweep(launcher, target, folder, env=None):

@@ -86,7 +86,8 @@ def _attempt(run_id: str, task_id: str, number: int, group: list[TaskEvent]) -> 
     }
     for name in (
         "duration_s", "cpu_s", "cpu_scope", "peak_rss_bytes", "rss_scope", "read_bytes", "write_bytes",
-        "gpu_peak_bytes", "gpu_memory_scope", "gpu_s", "gpu_scope", "result_bytes", "args", "args_digest", "metrics", "exit_code", "fingerprint", "tags",
+        "gpu_peak_bytes", "gpu_memory_scope", "gpu_s", "gpu_scope", "scheduler_s", "transfer_s", "spill_s", "requests",
+        "result_bytes", "args", "args_digest", "metrics", "exit_code", "fingerprint", "tags",
     ):  # fmt: skip
         row[name] = latest(
             ends if name.startswith("args") and latest(ends, name) is not None else group, name
@@ -131,6 +132,11 @@ def _task(group: list[dict[str, Any]]) -> dict[str, Any]:
         "gpu_memory_scope": fullest["gpu_memory_scope"] if fullest["gpu_peak_bytes"] is not None else None,
         "gpu_s": sum(known("gpu_s")) if known("gpu_s") else None,
         "gpu_scope": min(known("gpu_scope"), default=None),  # `device` comes before `process`
+        **{
+            name: sum(known(name)) if known(name) else None
+            for name in ("scheduler_s", "transfer_s", "spill_s")
+        },
+        "requests": last["requests"],
         "args": (known("args") or [None])[-1],
         "args_digest": (known("args_digest") or [None])[-1],
         "error_type": last["error_type"],

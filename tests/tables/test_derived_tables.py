@@ -49,6 +49,8 @@ def task_events(draw) -> list[Event]:
             "metrics": draw(st.sampled_from([{}, {"loss": 0.5}])), "args_digest": draw(TEXTS),
             "gpu_peak_bytes": draw(BYTES), "gpu_memory_scope": draw(st.sampled_from([None, "allocator", "device"])),
             "gpu_s": draw(SECONDS), "gpu_scope": draw(st.sampled_from([None, "process", "device"])),
+            "scheduler_s": draw(SECONDS), "transfer_s": draw(SECONDS), "spill_s": draw(SECONDS),
+            "requests": draw(st.sampled_from([None, 1, 4])),
         }  # fmt: skip
         reason = draw(st.sampled_from([None, "OSError: gone", "worker lost: no", "a.b.BadThing", "timeout"]))
         events.append(

@@ -78,8 +78,9 @@ FROM ({others})
 """
 
 _OTHERS = """(
-    SELECT * EXCLUDE (kind), NULL AS args_digest, NULL AS tags, NULL AS parent_id, ['task_submitted', 'task_queued',
-        'task_started', 'task_retried', 'task_completed', 'task_failed', 'task_cancelled'][kind] AS event
+    SELECT * EXCLUDE (kind), NULL AS args_digest, NULL AS tags, NULL AS parent_id, NULL AS scheduler_s,
+        NULL AS transfer_s, NULL AS spill_s, NULL AS requests, ['task_submitted', 'task_queued', 'task_started',
+        'task_retried', 'task_completed', 'task_failed', 'task_cancelled'][kind] AS event
     FROM tasks_read SEMI JOIN (SELECT task_id, attempt FROM paired WHERE NOT regular) USING (task_id, attempt)
 )"""
 

@@ -54,6 +54,10 @@ SELECT
     gpu_memory_scope,
     gpu_s,
     gpu_scope,
+    scheduler_s,
+    transfer_s,
+    spill_s,
+    requests,
     result_bytes,
     coalesce(args_at_end, args_before) AS args,
     coalesce(digest_at_end, digest_before) AS args_digest,
@@ -100,6 +104,10 @@ FROM (
         arg_max(gpu_memory_scope, moment) AS gpu_memory_scope,
         arg_max(gpu_s, moment) AS gpu_s,
         arg_max(gpu_scope, moment) AS gpu_scope,
+        arg_max(scheduler_s, moment) AS scheduler_s,
+        arg_max(transfer_s, moment) AS transfer_s,
+        arg_max(spill_s, moment) AS spill_s,
+        arg_max(requests, moment) AS requests,
         arg_max(result_bytes, moment) AS result_bytes,
         arg_max(args, moment) FILTER (WHERE {_ENDED}) AS args_at_end,
         arg_max(args, moment) AS args_before,
@@ -162,6 +170,10 @@ SELECT
         AS gpu_memory_scope,
     sum(gpu_s) AS gpu_s,
     min(gpu_scope) AS gpu_scope,
+    sum(scheduler_s) AS scheduler_s,
+    sum(transfer_s) AS transfer_s,
+    sum(spill_s) AS spill_s,
+    arg_max_null(requests, attempt) AS requests,
     arg_max(args, attempt) AS args,
     arg_max(args_digest, attempt) AS args_digest,
     arg_max_null(error_type, attempt) AS error_type,
@@ -172,8 +184,8 @@ GROUP BY run_id, task_id
 """
 """One row per task, with what its last attempt says; a task that waits for its next attempt is `pending`.
 
-`attempts` counts those that began. `total_s`, `cpu_s` and `gpu_s` are sums over all attempts that know them, null
-where none does. Peaks are the largest of an attempt. `gpu_scope` is `device` if that of any attempt is.
+`attempts` counts those that began. `total_s`, `cpu_s`, `gpu_s`, `scheduler_s`, `transfer_s` and `spill_s` are sums over
+all attempts that know them, null where none does. Peaks are the largest of an attempt. `gpu_scope` is `device` if that of any attempt is.
 """
 
 CONCURRENCY = """

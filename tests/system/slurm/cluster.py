@@ -117,14 +117,16 @@ class Cluster:
         )
 
     def wait(self, *jobs: str, patience_s: float = PATIENCE_S) -> None:
-        """Until these jobs have ended, and accounting knows it."""
+        """Until these jobs have ended, and accounting knows all of them: their requests may come after their ends."""
 
         def ended() -> bool:
             if self._run(["squeue", "-h", "--jobs", ",".join(jobs)], check=False).strip():
                 return False
-            ends = self._run(["sacct", "-nXPo", "JobID,End", "--jobs", ",".join(jobs)]).split()
-            told = {line.partition("|")[0].partition("_")[0] for line in ends}
-            return told >= set(jobs) and not any(line.endswith("|Unknown") for line in ends)
+            known = self._run(["sacct", "-nXPo", "JobID,End,Partition", "--jobs", ",".join(jobs)]).split()
+            told = [line.split("|") for line in known]
+            return {job.partition("_")[0] for job, _, _ in told} >= set(jobs) and all(
+                end != "Unknown" and partition for _, end, partition in told
+            )
 
         self._until(ended, f"the jobs {', '.join(jobs)} to end", patience_s, "slurmctld")
 

@@ -6,7 +6,7 @@ import atexit
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import distributed  # noqa: F401 - what this engine needs: without it, it is said what to install
@@ -49,9 +49,6 @@ class DaskEngine:
 
     dumps = staticmethod(pickling.dumps)
     """How calls are pickled for its workers, which do not import the program."""
-
-    _in_jobs = False
-    """Whether the workers live in jobs of a batch system."""
 
     def __init__(
         self,
@@ -107,7 +104,7 @@ class DaskEngine:
         self._ledger = Ledger(reports)
         self._pool = DaskPool(
             self._open, self._ledger, run_path, may_end=self._end_workers, grace_s=self._grace_s,
-            in_jobs=self._in_jobs,
+            job_of=self._job_finder(),
         )  # fmt: skip
         self._pool.thread.start()
         if not _in_event_loop():
@@ -115,6 +112,10 @@ class DaskEngine:
             if self._pool.failed is not None:
                 raise self._pool.failed
         atexit.register(self._at_exit)
+
+    def _job_finder(self) -> Callable[[str], str | None] | None:
+        """What gives the batch job that a worker was started in, on the engine's thread; None if they live in no jobs."""
+        return None
 
     def submit(self, work: Work) -> None:
         """Take an attempt; its end will be reported, on the engine's thread."""

@@ -22,9 +22,9 @@ from flightlog.engines.dask.client_hooks import ClientHooks
 from flightlog.engines.dask.lives import Lives
 from flightlog.engines.dask.nanny_plugin import NannyWatch
 from flightlog.engines.dask.parcel_gate import Arrivals
-from flightlog.engines.dask.scheduler_plugin import CAPACITY, SchedulerWatch, drain, topics
+from flightlog.engines.dask.scheduler_plugin import CAPACITY, FLUSH_S, SchedulerWatch, drain, topics
 from flightlog.engines.dask.worker_plugin import WorkerWatch
-from flightlog.engines.dask.workers import Workers
+from flightlog.engines.dask.workers import PATIENCE_S, Workers
 from flightlog.engines.death import Death
 from flightlog.events import Event, Failure, UserEvent
 from flightlog.record.carrier import RUN, TRACEPARENT
@@ -147,7 +147,7 @@ class Observer:
             return self._stop(reason)
         try:
             if self._client.status == "running":
-                sync(self._client.loop, self._stop, reason, callback_timeout=3 * STEP_S + 2 * LATE_S)
+                sync(self._client.loop, self._stop, reason, callback_timeout=3 * STEP_S + 3 * LATE_S)
             else:
                 self._finish(reason)
         except Exception as error:  # noqa: BLE001 - the cluster may be gone, and the program ends as it would have
@@ -176,7 +176,9 @@ class Observer:
 
     async def _stop(self, reason: str) -> None:
         client = self._client
+        heard_by = time.monotonic() + 2 * FLUSH_S
         await _tried(client.unregister_worker_plugin(name=self.name))
+        await self._hear_of_deaths(heard_by)
         await _tried(client.unregister_worker_plugin(name=self.name, nanny=True))
         drained = await _tried(client.run_on_scheduler(drain, self.name))
         if drained is not None:
@@ -194,6 +196,14 @@ class Observer:
         self._finish(reason)
         while not self.stopped.is_set():
             await asyncio.sleep(0.005)
+
+    async def _hear_of_deaths(self, heard_by: float) -> None:
+        """Let nannies tell why workers have died that the scheduler has just lost, as long as someone listens there."""
+        by = heard_by + PATIENCE_S + 2 * IDLE_S
+        while time.monotonic() < (by if self._workers.awaits_reasons else heard_by):
+            if self._client.status != "running":
+                return  # nothing would come
+            await asyncio.sleep(0.01)
 
     def _hear(self, event: tuple[float, bytes]) -> None:
         self._taken += 1

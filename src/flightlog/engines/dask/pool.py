@@ -46,7 +46,8 @@ class DaskPool:
     """The working half of `DaskEngine`: everything happens on its thread, but for what is said to be from any.
 
     `connect` opens the connection; what it raises is in `failed` once `connected` is set. `may_end` says that worker
-    processes may be ended with a task that runs in them, `in_jobs` that workers live in jobs of a batch system.
+    processes may be ended with a task that runs in them, `job_of` that workers live in jobs of a batch
+    system: it gives the job that a worker was started in, or None where that is not known.
     """
 
     def __init__(
@@ -57,16 +58,18 @@ class DaskPool:
         *,
         may_end: bool,
         grace_s: float,
-        in_jobs: bool = False,
+        job_of: Callable[[str], str | None] | None = None,
     ) -> None:
         self.id = secrets.token_hex(4)
         self.connected = threading.Event()
         self.failed: BaseException | None = None
         self._connect, self._ledger, self._may_end, self._grace_s = connect, ledger, may_end, grace_s
-        self._run_path, self._in_jobs = run_path, in_jobs
+        self._run_path, self._job_of = run_path, job_of
         self._run = next((run for run in active_runs() if str(run.path) == run_path), None)
         self.jobs: dict[str, str] = {}
         """Batch jobs that workers were found in, by the workers' addresses."""
+        self._started_in: dict[str, str] = {}
+        """The same as the engine has started them: a worker may be gone before it could tell."""
         self._said: SimpleQueue[tuple[Any, ...]] = SimpleQueue()
         self._attempts: dict[int, Attempt] = {}
         self._running: dict[int, Attempt] = {}
@@ -313,8 +316,10 @@ class DaskPool:
 
     def _on_worker(self, event: WorkerEvent) -> None:
         self._ledger.worker(self._roster.take(event))
-        if self._in_jobs and isinstance(event, WorkerReady):
+        if self._job_of is not None and isinstance(event, WorkerReady):
             self._remote.ask_for_job(event.worker)
+            if (job_id := self._job_of(event.worker)) is not None:
+                self._started_in[event.worker] = job_id
 
     def _on_scheduler(self, what: str, key: str, worker: str | None, nanny: str | None) -> None:
         if what == "restart":
@@ -376,6 +381,8 @@ class DaskPool:
             self._remote.leave(self._land, self._on_job)
             self._observer.stop(CLOSED if ours else LEFT)
             self._dismiss(CLOSED if ours else LEFT)
+            for worker, job_id in self._started_in.items():
+                self._on_job(JobStarted(job_id=job_id, raw_job_id=job_id, worker=worker))
         finally:
             self._connection.close(5.0)
             forget_began(self.id)

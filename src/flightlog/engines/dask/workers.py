@@ -128,6 +128,11 @@ class Workers:
         """Emit what `make` gives for the reason of a worker's end, when that is known."""
         self._deferred.append((self._clock() + PATIENCE_S, worker, make))
 
+    @property
+    def awaits_reasons(self) -> bool:
+        """Whether some end is not told yet, for its reason may come. From any thread."""
+        return bool(self._deferred)
+
     def is_beside_scheduler(self, address: str | None) -> bool:
         """Whether a worker is known to be on the scheduler's host, so that they share a clock."""
         worker = self._workers.get(address or "")

@@ -30,7 +30,8 @@ class DragonEngine(PooledEngine):
 
     A task over its timeout, or cancelled while it runs, is ended with its process and, on this host, the processes
     below it: SIGTERM, and SIGKILL after `kill_grace_s` seconds. Running tasks may take `timeout_s` seconds more when
-    the engine is closed; those that wait are cancelled at once.
+    the engine is closed; those that wait are cancelled at once. Workers that are about to be ready then are ended once
+    they are: Dragon's runtime does not always survive the end of a process that speaks with it.
     """
 
     def __init__(
@@ -77,10 +78,13 @@ class DragonEngine(PooledEngine):
         """The node of each worker that there may be."""
         from dragon.native.machine import Node, System
 
-        there: list[int] = list(System().nodes)
-        if self._nodes is not None and self._nodes > len(there):
-            raise UsageError(f"nodes is {self._nodes}, and Dragon runs on {len(there)}")
-        sizes = {node: self._per_node or int(Node(node).num_cpus) for node in there[: self._nodes]}
+        from flightlog.engines.dragon.asking import one_at_a_time
+
+        with one_at_a_time():
+            there: list[int] = list(System().nodes)
+            if self._nodes is not None and self._nodes > len(there):
+                raise UsageError(f"nodes is {self._nodes}, and Dragon runs on {len(there)}")
+            sizes = {node: self._per_node or int(Node(node).num_cpus) for node in there[: self._nodes]}
         return place_workers(sizes, self._policy, self._max_workers)
 
 

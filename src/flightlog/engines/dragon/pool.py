@@ -16,6 +16,7 @@ import msgspec
 from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
 from flightlog.engines.deadlines import Deadlines
 from flightlog.engines.death import Death, OomKills, describe_death
+from flightlog.engines.dragon.asking import STUCK_S, one_at_a_time, wake_who_waits
 from flightlog.engines.dragon.process import DragonProcess
 from flightlog.engines.dragon.worker import GONE, PARCEL, Surroundings
 from flightlog.engines.ledger import Attempt, Ledger
@@ -32,10 +33,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("flightlog")
 
 CLOSED = "the engine was closed"
-STOP_S = 5.0
-"""How long a worker that was asked to end may take, before it is made to."""
-JOIN_S = 0.5
-"""How often the list of processes whose end is waited for is made anew."""
+START_S = STOP_S = 30.0
+"""How long a worker may take to be ready, or to end when it was asked to, before it is made to end when the engine closes.
+
+It speaks with Dragon's runtime in both. Locks that a process of Dragon's holds when it is killed stay locked, and if they
+are the runtime's, nothing in it ever moves again: force is for those that do not get on at all.
+"""
+ASK_S = 0.1
+"""How often Dragon is asked which processes have ended, up to 50 of them; less often the more there are."""
 TRIES = 3
 """Launches that may fail in a row, and hand-outs of one attempt that may come to nothing."""
 
@@ -64,7 +69,8 @@ class DragonPool:
         self._close_by: float | None = None
         self._closing = False
         self._notified = False
-        self._has_workers = threading.Event()
+        self._over = threading.Event()
+        """Nothing is asked of Dragon any more but for ends."""
         self._thread = threading.Thread(target=self._run, name="flightlog-engine", daemon=True)
         self._joiner = threading.Thread(target=self._join, name="flightlog-joiner", daemon=True)
 
@@ -104,6 +110,7 @@ class DragonPool:
         self._wake()
         if threading.current_thread() is not self._thread:
             self._thread.join()
+            self._joiner.join(STUCK_S)  # what the program asks of Dragon next, it asks alone
 
     def _wake(self) -> None:
         if not self._notified:
@@ -113,28 +120,27 @@ class DragonPool:
     # --- the thread that waits for ends
 
     def _join(self) -> None:
-        """Ask Dragon for the ends of processes, as long as there are any to come."""
-        from dragon.globalservices.process import multi_join
-
-        while True:
-            self._has_workers.wait()
-            puids = list(self._workers)
-            if not puids:
-                if self._closing:
-                    return
-                self._has_workers.clear()
-                continue
+        """Ask Dragon again and again which processes have ended, until the engine has."""
+        while not self._over.wait(ASK_S * max(1.0, len(self._workers) / 50)):
             try:
-                ends, _ = multi_join(puids, timeout=JOIN_S)
+                puids = [puid for puid in list(self._workers) if puid not in self._told]
+                if puids:
+                    self._ask_for_ends(puids)
+                else:
+                    wake_who_waits()
             except Exception as error:  # noqa: BLE001 - one of them is unknown to Dragon by now: look again
                 log.debug("Dragon did not say which processes have ended: %s", error)
-                time.sleep(JOIN_S / 10)
-                continue
-            for puid, exit_code in ends or ():
-                worker = self._workers.get(puid)
-                if worker is not None and worker.puid not in self._told:
-                    self._told.add(worker.puid)
-                    worker.ended(exit_code)
+
+    def _ask_for_ends(self, puids: list[int]) -> None:
+        from dragon.globalservices.process import multi_join
+
+        with one_at_a_time():
+            ends, _ = multi_join(puids, timeout=0)
+        for puid, exit_code in ends or ():
+            worker = self._workers.get(puid)
+            if worker is not None:
+                self._told.add(puid)
+                worker.ended(exit_code)
 
     # --- the thread
 
@@ -150,7 +156,7 @@ class DragonPool:
             self._abandon(f"the engine failed: {type(error).__name__}: {error}")
         finally:
             self._closing = True
-            self._has_workers.set()
+            self._over.set()
             if self._landing is not None:
                 self._landing.close()
 
@@ -297,7 +303,6 @@ class DragonPool:
             self._launch_failed(f"no worker process can be launched: {type(error).__name__}: {error}")
             return
         self._workers[worker.puid] = worker
-        self._has_workers.set()
         self._wake()  # there may be work for another one
 
     def _launch_failed(self, reason: str) -> None:
@@ -327,7 +332,7 @@ class DragonPool:
                 self._force(attempt.holder, "a task ran over its time")
         for worker in list(self._workers.values()):
             if worker.force_at is not None and worker.force_at <= now:
-                worker.use_force(worker.why_ended or "", self._grace_s)
+                worker.use_force(worker.why_ended or CLOSED, self._grace_s)
                 if worker.force == "hangs":
                     self._bury(worker)
 
@@ -338,7 +343,7 @@ class DragonPool:
             if worker.attempt is None and worker.ready_at is not None:
                 worker.stop(CLOSED, STOP_S)
             elif worker.attempt is None:
-                self._force(worker, CLOSED)
+                worker.expect(START_S)  # it is asked to end once it is ready
             elif now >= self._close_by and worker.why_ended is None:
                 self._ledger.judge(worker.attempt, "cancelled", CLOSED)
                 self._force(worker, CLOSED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Literal
 
 from flightlog.engines.contract import WorkerView
+from flightlog.engines.dragon.asking import one_at_a_time
 from flightlog.engines.dragon.worker import GONE, Surroundings, one_frame, serve
 from flightlog.engines.kin import descendants, end_all
 from flightlog.engines.ledger import Attempt
@@ -41,14 +43,16 @@ class DragonProcess:
         self.force: Literal["no", "SIGTERM", "SIGKILL", "hangs"] = "no"
         self.force_at: float | None = None
         self.exit_code: int | None = None
+        self._killed_idle = False
         self._kin: list[Any] = []
-        self._orders, self._answers = Queue(), Queue()
-        self._process = Process(
-            target=serve,
-            args=(self._orders, self._answers, around),
-            policy=Policy(placement=Policy.Placement.HOST_ID, host_id=node),
-        )
-        self._process.start()
+        with one_at_a_time():
+            self._orders, self._answers = Queue(), Queue()
+            self._process = Process(
+                target=serve,
+                args=(self._orders, self._answers, around),
+                policy=Policy(placement=Policy.Placement.HOST_ID, host_id=node),
+            )
+            self._process.start()
         self.puid: int = self._process.puid
         self.facts: dict[str, Any] = {"worker": f"dragon:{self.puid}", "host": None, "pid": None}
         self._hear = hear
@@ -86,6 +90,11 @@ class DragonProcess:
         self.attempt, attempt.holder = attempt, self
         self._orders.put(message)
 
+    def expect(self, patience_s: float) -> None:
+        """It starts and may go on with that; if it is not ready after so many seconds, force is due."""
+        if self.force_at is None:
+            self.force_at = time.monotonic() + patience_s
+
     def stop(self, why: str, patience_s: float) -> None:
         """Ask it to end in good order; if it does not, force is due after so many seconds."""
         if self.why_ended is None:
@@ -96,6 +105,7 @@ class DragonProcess:
         """End it and, on this host, the processes below it: SIGTERM now, the next time SIGKILL."""
         self.why_ended = self.why_ended or why
         if self.force == "no":
+            self._killed_idle = self.attempt is None
             self.force, self.force_at = "SIGTERM", time.monotonic() + grace_s
             self._signal("terminate")
         elif self.force == "SIGTERM":
@@ -114,14 +124,23 @@ class DragonProcess:
             self._hear(self, Frame(GONE, 0, b"", b""))
 
     def close(self) -> None:
-        """Give its queues back to Dragon."""
+        """Give its queues back to Dragon, unless it was killed while it spoke with Dragon rather than worked.
+
+        It may have left a lock in them, for which the whole runtime would wait for ever. Dragon
+        then leaves a file in /dev/shm when it ends, and says so; `dragon-cleanup` removes it.
+        """
+        if self._killed_idle or (self.ready_at is None and self.exit_code != 0):
+            for queue in (self._orders, self._answers):
+                # Dragon would give one back that is garbage, at the exit of the program at the latest.
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(queue))
+            return
         for queue in (self._orders, self._answers):
-            with suppress(Exception):  # they go with the runtime at the latest
+            with suppress(Exception), one_at_a_time():  # they go with the runtime at the latest
                 queue.destroy()
 
     def _signal(self, deed: Literal["terminate", "kill"]) -> None:
         if self.facts["host"] == this_host():
             self._kin += [kin for kin in descendants(self.facts["pid"]) if kin not in self._kin]
             end_all(self._kin, deed)
-        with suppress(Exception):  # it has ended already
+        with suppress(Exception), one_at_a_time():  # it has ended already
             getattr(self._process, deed)()

@@ -83,6 +83,16 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
         """Whether this attempt has ended."""
         return self.state in FINAL
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether accounting has all parts of an attempt that is over.
+
+        They come one by one: the end at once, the request (partition, name, time limit) within seconds, since Slurm
+        collects those, and what a step used when its last process is gone. Every job has a partition.
+        """
+        used = all(step.cpu_s is not None or step.max_rss_bytes is not None for step in self.steps)
+        return self.end is not None and self.partition is not None and used
+
 
 def parse_accounting(data: bytes, source: str) -> tuple[list[SlurmJob], int]:
     """The jobs of a `sacct --json` document in its order, and the number of entries that are no jobs.
@@ -118,15 +128,18 @@ def _job(found: Any) -> SlurmJob | None:
         start = None  # of a job that never left the queue, the end is written for the start
     minutes, memory_mb = _number(_at(found, "time", "limit")), _count(allocated, "mem")
     in_array = bool(array_id) and index is not None
+    name, partition = _text(_at(found, "name")), _text(_at(found, "partition"))
+    if partition is None and name == "allocation":
+        name = None  # what is written for the name as long as the request of the job has not come
     return SlurmJob(
         raw_id=str(raw),
         state=state or "UNKNOWN",
         cluster=_text(_at(found, "cluster")),
         array_id=str(array_id) if in_array else None,
         array_index=index if in_array else None,
-        name=_text(_at(found, "name")),
+        name=name,
         user=_text(_at(found, "user")) or _text(_at(found, "association", "user")),
-        partition=_text(_at(found, "partition")),
+        partition=partition,
         account=_text(_at(found, "account")),
         qos=_text(_at(found, "qos")),
         nodes=nodes,
@@ -160,6 +173,9 @@ def _step(found: Any) -> SlurmStep | None:
     usage = _at(found, "tres", "requested")
     sampled_ms = _count(_list(_at(usage, "total")), "cpu")
     rss = _count(_list(_at(usage, "max")), "mem")
+    measured = _cpu_s(_at(found, "time", "total"))
+    if not measured and not sampled_ms and not rss:
+        measured = sampled_ms = None  # no step used nothing at all: it has not come yet
     return SlurmStep(
         step_id={"4294967291": "batch", "4294967292": "extern"}.get(step_id, step_id.lower()),
         name=_text(_at(found, "step", "name")),
@@ -168,9 +184,7 @@ def _step(found: Any) -> SlurmStep | None:
         start=_moment(_at(found, "time", "start")),
         end=_moment(_at(found, "time", "end")),
         tasks=_whole(_at(found, "tasks", "count")),
-        cpu_s=_most(
-            [_cpu_s(_at(found, "time", "total")), None if sampled_ms is None else sampled_ms / 1000.0]
-        ),
+        cpu_s=_most([measured, None if sampled_ms is None else sampled_ms / 1000.0]),
         max_rss_bytes=int(rss) if rss else None,
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from flightlog.record.active import active_runs
 
 log = logging.getLogger("flightlog")
 
-ACCOUNTING_S = 5.0
+ACCOUNTING_S = 10.0
 """How long Slurm's accounting may take to know that the jobs have ended."""
 
 
@@ -37,8 +37,6 @@ class SlurmEngine(DaskEngine):
     beside the runs. When the engine closes, its jobs are cancelled, and what Slurm's accounting says of them is merged
     into the run.
     """
-
-    _in_jobs = True
 
     def __init__(
         self,
@@ -143,6 +141,17 @@ class SlurmEngine(DaskEngine):
         except (OSError, RuntimeError, ValueError, TypeError) as error:
             raise UsageError(f"no Dask cluster on Slurm can be started: {error}") from error
 
+    def _job_finder(self) -> Callable[[str], str | None]:
+        return self._job_of
+
+    def _job_of(self, worker: str) -> str | None:
+        """By the name that the cluster gave the worker: that of its job, with a number where a job holds several."""
+        there = getattr(getattr(self._cluster, "scheduler", None), "workers", {}).get(worker)
+        name = str(getattr(there, "name", ""))
+        jobs = getattr(self._cluster, "workers", {})
+        job_id = getattr(jobs.get(name) or jobs.get(name.rpartition("-")[0]), "job_id", None)
+        return str(job_id) if job_id else None
+
     def _note_jobs(self) -> None:
         """Remember the jobs there were: the cluster forgets those that it ends."""
         for worker in list(getattr(self._cluster, "workers", {}).values()):
@@ -157,11 +166,19 @@ class SlurmEngine(DaskEngine):
         if run is None:
             return
         try:
-            merge_accounting(Path(run_path), list(self._jobs), emit=run.emit, patience_s=ACCOUNTING_S)
+            merged = merge_accounting(
+                Path(run_path), list(self._jobs), emit=run.emit, patience_s=ACCOUNTING_S
+            )
         except FlightlogError as error:
             log.warning(
                 "Slurm's accounting is not in the run: %s. `flightlog adopt --slurm` adds it later", error
             )
+            return
+        if left := [*merged.waiting, *merged.missing]:
+            log.warning(
+                "Slurm's accounting did not have the end of %s within %g s. `flightlog adopt --slurm %s` adds it later",
+                "job " + left[0] if len(left) == 1 else f"{len(left)} jobs", ACCOUNTING_S, ",".join(left),
+            )  # fmt: skip
 
 
 def largest(components: Iterable[Resources], processes: int) -> Resources:

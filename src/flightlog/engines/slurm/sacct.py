@@ -14,6 +14,10 @@ from flightlog.store.liveness import unix_time
 TIMEOUT_S = 60.0
 _JOB = re.compile(r"[0-9]{1,18}(_[0-9]{1,9})?")
 _POLL_S = 0.5
+WHOLE_S = 10.0
+"""How long the parts of an account that has its end already may take: Slurm sends some of them every 5 s."""
+_FRESH_S = 60.0
+"""What is missing so long after the end of a job will not come any more."""
 
 Sacct = Callable[[Sequence[str]], bytes]
 """Runs `sacct` with these words and gives its output; raises a `FlightlogError` that says why it could not."""
@@ -25,12 +29,15 @@ def ask(
     sacct: Sacct | None = None,
     patience_s: float = 0.0,
     sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.time,
 ) -> list[SlurmJob]:
     """What accounting knows of these jobs, every attempt of them and every element of an array, in its order.
 
     Accounting learns of an end a moment after it: with `patience_s` it is asked again until all jobs have ended, or
-    so much time has passed. Jobs that it does not know are missing from the answer. A `UsageError` for what is no job
-    id, a `FlightlogError` where there is no Slurm, or none with accounting.
+    so much time has passed. Of jobs that have ended within the last minute by `clock`, parts of the account may be on
+    their way: for those it is asked again up to 10 s, whatever the patience, and then given without. Jobs that it does
+    not know are missing from the answer. A `UsageError` for what is no job id, a `FlightlogError` where there is no
+    Slurm, or none with accounting.
     """
     for job_id in job_ids:
         if not _JOB.fullmatch(job_id):
@@ -41,7 +48,9 @@ def ask(
     waited = 0.0
     while True:
         jobs = _asked_once(run, job_ids)
-        if waited >= patience_s or (jobs and _all_over(jobs, job_ids)):
+        coming = any(_is_coming(job, clock()) for job in jobs)
+        over = bool(jobs) and _all_over(jobs, job_ids)
+        if (over and not coming) or waited >= max(patience_s, WHOLE_S if coming else 0.0):
             return jobs
         sleep(_POLL_S)
         waited += _POLL_S
@@ -51,6 +60,11 @@ def _all_over(jobs: Sequence[SlurmJob], job_ids: Sequence[str]) -> bool:
     last = {job.job_id: job for job in jobs}
     told = {name for job in jobs for name in (job.raw_id, job.job_id, job.array_id)}
     return told >= set(job_ids) and all(job.is_over and job.end is not None for job in last.values())
+
+
+def _is_coming(job: SlurmJob, now: float) -> bool:
+    fresh = job.end is not None and now - job.end < _FRESH_S
+    return job.is_over and fresh and not job.is_whole
 
 
 def _asked_once(run: Sacct, job_ids: Sequence[str]) -> list[SlurmJob]:
