@@ -24,7 +24,7 @@ from flightlog.analyze.prediction.evaluation import Outcome, Score, score
 from flightlog.analyze.prediction.examples import Example
 from flightlog.analyze.prediction.features import flatten
 from flightlog.analyze.prediction.model import Model, estimate, train
-from flightlog.analyze.prediction.schedule import simulate
+from flightlog.analyze.prediction.simulation import simulate
 from flightlog.session.forecast import UNSURE
 from flightlog.session.workload import calls_of_run
 from flightlog.store.run import Run

@@ -10,13 +10,15 @@ import pytest
 from building import make_run
 from pasts import GB, completed, killed, request, run_id, write_run
 
-from flightlog.analyze.advice.advise import Advised, advise, advise_on, advised_json
+from flightlog.analyze.advice.advise import Advised, advise, advise_on
 from flightlog.analyze.advice.components import component_needs
+from flightlog.analyze.advice.document import advice_schema, advised_json
 from flightlog.analyze.advice.words import gain, notes, reason, sentence, unadvised
 from flightlog.analyze.past import read_past
 from flightlog.analyze.past_requests import Requested
 from flightlog.errors import RunNotFound, UsageError
 from flightlog.events import CostRates, Event, ResourceSample
+from flightlog.show.advice import advice_text
 
 
 def history(folder: Path, runs: int = 4, tasks: int = 20, **fields: object) -> None:
@@ -124,9 +126,16 @@ def test_too_little_history_gives_no_advice_and_says_how_much_is_missing(tmp_pat
     (one,) = advised.recommendations
     assert (one.recommended, advised.changes) == (Requested(), {})
     assert reason(one) == (
-        "CPUs: only 2 attempts were measured to the end: 3 more are needed to say anything, 30 more for a bound without "
-        "assumptions; memory: only 2 attempts were measured to the end: 3 more are needed to say anything, 30 more for a "
-        "bound without assumptions"
+        "CPUs and memory: only 2 attempts were measured to the end: 3 more are needed to say anything, 30 more for a bound "
+        "without assumptions"
+    )
+
+
+def test_attempts_none_of_which_was_measured_to_its_end_are_counted(tmp_path: Path) -> None:
+    write_run(tmp_path, 0, [killed(n, peak_rss_bytes=GB) for n in range(7)])
+    (one,) = found(tmp_path).recommendations
+    assert one.problems["memory"] == (
+        "none of 7 attempts was measured to the end: 5 are needed to say anything, 32 for a bound without assumptions"
     )
 
 
@@ -134,6 +143,10 @@ def test_cpus_of_a_thread_or_of_a_busy_host_are_no_ground_to_ask_for_fewer(tmp_p
     history(tmp_path / "threads", cpu_scope="thread")
     (one,) = found(tmp_path / "threads").recommendations
     assert (one.recommended.cpus, "shared their process" in one.problems["cpus"]) == (None, True)
+    assert (
+        notes(one)[0]
+        == "Memory is that of whole processes, in which tasks ran side by side: one alone may need less."
+    )
     busy = ResourceSample(scope="node", host="n", cpu_percent=97.0)
     write_run(tmp_path / "busy", 0, [request(), busy, *(completed(n, cpu_s=8.0) for n in range(40))])
     (one,) = found(tmp_path / "busy").recommendations
@@ -194,6 +207,59 @@ def test_nothing_to_learn_from_is_one_clear_message(tmp_path: Path) -> None:
     assert message(target="moon") == "no run of 'demo' in RUNS was on target 'moon'"
 
 
+def test_a_task_of_another_project_than_the_latest_runs_is_found_there_and_that_is_said(
+    tmp_path: Path,
+) -> None:
+    history(tmp_path)
+    write_run(tmp_path, 20, [completed(n, "plot") for n in range(3)], project="other")
+    advised = advise(tmp_path, task="sim[3]")
+    assert (advised.project, advised.instead_of) == ("demo", "other")
+    assert [one.task for one in advised.recommendations] == ["sim"]
+    assert "; not of other, which has no such task)" in " ".join(advice_text(advised).split())
+    assert (advise(tmp_path, task="plot").project, advise(tmp_path, task="plot").instead_of) == (
+        "other",
+        None,
+    )
+    with pytest.raises(RunNotFound, match="no attempt of 'sim' in 1 run of 'other'"):
+        advise(tmp_path, task="sim", project="other")
+    with pytest.raises(RunNotFound, match=r"no attempt of 'sin' in 1 run of 'other' in .*; there are plot"):
+        advise(tmp_path, task="sin")
+
+
+def test_few_attempts_on_one_core_are_no_sign_of_a_second_one(tmp_path: Path) -> None:
+    draw = Random(3)
+    write_run(tmp_path, 0, [request(), *(completed(n, cpu_s=10 * draw.uniform(0.55, 1.0)) for n in range(6))])
+    assert advise(tmp_path).recommendations[0].recommended.cpus == 1.0
+
+
+def test_figures_that_cannot_be_are_passed_over(tmp_path: Path) -> None:
+    """Sizes, times and arguments of damaged lines: what else there is counts, and nothing overflows."""
+    good = [completed(n, args={"n": n}) for n in range(40)]
+    odd: list[Event] = [
+        completed(
+            100 + n,
+            args={"n": 10.0 ** (n * 15 - 300)},
+            peak_rss_bytes=2**63 - 1,
+            duration_s=1e300,
+            cpu_s=1e-300,
+        )
+        for n in range(40)
+    ]
+    dead = [killed(200 + n, args={"n": 1e300}, peak_rss_bytes=2**62) for n in range(5)]
+    write_run(tmp_path, 0, [request(), *good, *odd, *dead])
+    write_run(tmp_path / "sane", 0, [request(), *good])
+    (one,), (sane,) = advise(tmp_path).recommendations, advise(tmp_path / "sane").recommendations
+    assert one.recommended == sane.recommended == Requested(cpus=1.0, memory_bytes=2 * GB)
+    assert msgspec.json.decode(advised_json(advise(tmp_path)))["attempts"] == 85
+
+
+def test_wild_figures_give_a_bound_that_can_be_written(tmp_path: Path) -> None:
+    wild = [completed(n, peak_rss_bytes=100**n + 1, duration_s=10.0 ** (n - 3)) for n in range(9)]
+    write_run(tmp_path, 0, [*wild, *(killed(100 + n, peak_rss_bytes=10**17) for n in range(20))])
+    (one,) = advise(tmp_path).recommendations
+    assert 10**17 <= (one.recommended.memory_bytes or 0) <= 10**19
+
+
 def test_a_damaged_history_advises_on_what_is_left_and_says_what_is_not(tmp_path: Path) -> None:
     history(tmp_path)
     torn = tmp_path / run_id(1)
@@ -212,6 +278,15 @@ def test_a_damaged_history_advises_on_what_is_left_and_says_what_is_not(tmp_path
     assert one.recommended == Requested(cpus=2.0, memory_bytes=round(6.2 * GB))
     assert 60 <= one.attempts < 80
     assert [problem for problem in advised.problems if run_id(8) in problem] != []
+
+
+def test_the_json_is_of_its_schema(tmp_path: Path) -> None:
+    history(tmp_path)
+    document = msgspec.json.decode(advised_json(found(tmp_path)))
+    schema = advice_schema()
+    assert document.keys() == schema["$defs"]["AdviceDocument"]["properties"].keys()
+    (one,) = document["recommendations"]
+    assert one.keys() == schema["$defs"]["WordedRecommendation"]["properties"].keys()
 
 
 def test_the_json_holds_the_words_and_the_numbers(tmp_path: Path) -> None:

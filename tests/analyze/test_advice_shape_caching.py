@@ -62,6 +62,7 @@ def test_calls_that_are_made_again_in_later_runs_of_the_same_code_are_worth_cach
         gain="13 worker-seconds a run, 67% of its time",
         gain_s=40.0 / 3,
         changes={"tasks.sim.cache": "true"},
+        only_if="its result depends on its arguments alone",
     )  # fmt: skip
 
 
@@ -159,9 +160,13 @@ def test_results_that_expire_between_two_runs_should_live_longer():
     runs = [shape(n, cache=asked({"expired": 10}), planned=planned) for n in range(3)]
     [advice] = advise_caching(runs, []).advice
     assert advice.sentence.endswith(
-        "Runs are 1h 00m apart, and its `ttl` of 10m 00s is over by then: set 3h."
+        "Runs are 1h 00m apart, and its `ttl` of 10m 00s is over by then: set 3h, only if its results stay right"
+        " for that long."
     )
-    assert advice.changes == {"tasks.sim.cache.ttl": "3h"}
+    assert (advice.changes, advice.only_if) == (
+        {"tasks.sim.cache.ttl": "3h"},
+        "its results stay right for that long",
+    )
 
 
 @pytest.mark.parametrize(
@@ -300,7 +305,7 @@ def test_jobs_that_end_long_before_their_limit_should_ask_for_less():
         about="cluster",
         sentence=(
             "Ask for jobs of 90m instead of 1d 00h: the longest of 6 jobs of 2 runs took 51m 40s, and a batch system fits"
-            " short jobs in sooner."
+            " short jobs in sooner. Runs with more work than these take longer."
         ),
         evidence={
             "runs": 2, "jobs": 6, "walltime_s": 86400.0, "longest_s": 3100.0, "median_s": 3050.0, "cut_short": 0,
@@ -308,6 +313,41 @@ def test_jobs_that_end_long_before_their_limit_should_ask_for_less():
         gain="jobs that may start sooner",
         changes={"components.sim.walltime": "90m"},
     )  # fmt: skip
+
+
+def test_a_job_gets_the_longest_limit_of_all_components_so_those_beyond_are_changed():
+    parts = {"sim": 86400.0, "fit": 43200.0, "plot": 600.0, "load": None}
+    planned = Planned(
+        target="cluster",
+        components={name: PlannedComponent(walltime_s=limit) for name, limit in parts.items()},
+    )
+    shorter = [with_jobs(n, *[("COMPLETED", 3000.0)] * 3, planned=planned) for n in range(2)]
+    longer = [with_jobs(0, ("TIMEOUT", 86400.0), planned=planned)]
+    assert [advise_walltime(runs).advice[0].changes for runs in (shorter, longer)] == [
+        {"components.fit.walltime": "90m", "components.sim.walltime": "90m"},
+        {"components.sim.walltime": "2d"},
+    ]
+
+
+def test_a_job_that_a_local_session_ran_in_is_not_the_manifests_to_change():
+    runs = [
+        shape(
+            target="cluster",
+            jobs=[Job(state="TIMEOUT", elapsed_s=86400.0, walltime_s=86400.0)],
+            planned=SLURM,
+        )
+    ]
+    [advice] = advise_walltime(runs).advice
+    assert (advice.about, advice.changes) == ("cluster", {})
+
+
+def test_long_tasks_say_nothing_of_the_life_of_a_worker():
+    """`components.X.walltime` is how long a worker lives, and a worker runs many tasks."""
+    runs = [
+        shape(n, target="cluster", provider="slurm", planned=SLURM, tasks={"sim": task(50, 40.0)})
+        for n in range(5)
+    ]
+    assert advise_walltime(runs).advice == []
 
 
 def test_jobs_that_ran_into_their_limit_should_ask_for_more():

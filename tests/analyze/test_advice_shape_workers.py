@@ -10,7 +10,7 @@ from shaped import Call, write_shape
 
 from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.advice.gathered import SideBySide, gather
-from flightlog.analyze.advice.shape import advise_shape
+from flightlog.analyze.advice.shape import advise_shape, gather_runs
 from flightlog.analyze.advice.threads import advise_threads
 from flightlog.store.run import Run
 
@@ -239,6 +239,18 @@ def test_healthy_runs_give_no_advice(tmp_path):
             for number in range(3)
         ]  # fmt: skip
         assert advise_shape(runs).advice == [], seed
+
+
+def test_older_runs_are_looked_at_in_full_only_where_something_happened(tmp_path):
+    """Of eight runs the newest five are, and the one of the others in which something failed; all of them count."""
+    calls = [[Call("sim", 2.0, {"n": n}) for n in range(4)]]
+    runs = [write_shape(tmp_path, number, calls, workers=2) for number in range(8)]
+    (runs[6].path / "failures.jsonl").write_text("")
+    problems = []
+    read, shapes = gather_runs(runs, problems)
+    assert (read, problems) == (runs, [])
+    assert [shape.run_id for shape in shapes] == [run.run_id for run in runs]
+    assert [len(shape.tasks) for shape in shapes] == [1, 1, 1, 1, 1, 0, 1, 0]
 
 
 def test_tasks_that_need_others_wait_for_them_on_any_number_of_workers(tmp_path):

@@ -139,6 +139,13 @@ def test_a_local_run_without_rates_costs_nothing_and_others_are_unknown(tmp_path
     assert (found.total, found.reason) == (None, "no rate was given")
 
 
+def test_a_local_run_whose_file_of_costs_is_damaged_is_not_said_to_have_cost_nothing(tmp_path: Path) -> None:
+    path = make_run(tmp_path, [rates(per_worker_hour=360.0), *worker("w1", 0, 1, 9)], provider="local")
+    (path / "cost.jsonl").write_bytes(b"\x00\xff{\n")
+    found = cost(path)
+    assert (found.total, found.reason) == (None, "what was recorded of it cannot be read")
+
+
 def test_a_run_that_cost_nothing_compares_with_one_in_any_currency(tmp_path: Path) -> None:
     crew = worker("w1", 0, 1, 10)
     before = make_run(tmp_path, crew, provider="local")

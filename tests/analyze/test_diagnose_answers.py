@@ -13,8 +13,8 @@ from lives import failed
 from mishap_events import launched, lost, lost_task
 
 import flightlog
+from flightlog.analyze.diagnosis.answer.remedies import size_text, time_text
 from flightlog.analyze.diagnosis.diagnose import diagnosis_bytes
-from flightlog.analyze.diagnosis.remedies import size_text, time_text
 from flightlog.analyze.diagnosis.results import RunDiagnosis
 from flightlog.cli.main import main
 from flightlog.events import (
@@ -35,7 +35,11 @@ def test_a_damaged_record_is_diagnosed_as_far_as_it_goes(tmp_path):
     (path / "jobs.jsonl").write_bytes(b'{"event":"job_accounted"}\n')
     found = flightlog.diagnose(path)
     assert [cause.failure_class for cause in found.causes] == ["code_error"]
-    assert [one.partition(",")[0] for one in found.problems] == ["plan.json cannot be read"]
+    assert [one.partition(",")[0] for one in found.problems] == [
+        "plan.json cannot be read",
+        "3 lines of the record are damaged",
+    ]
+    assert found.problems[-1].endswith(f"`flightlog verify {path}` says which.")
     (path / "run.json").unlink()
     assert [cause.failure_class for cause in flightlog.diagnose(path).causes] == ["code_error"]
 

@@ -239,6 +239,17 @@ def test_a_full_disk_explains_what_ended_without_a_cause_of_its_own_at_that_mome
     assert (other.failure_class, other.tasks) == ("code_error", {"later": 1})
 
 
+def test_a_disk_that_was_full_for_long_explains_nothing_that_ended_meanwhile(tmp_path):
+    full = "[Errno 28] No space left on device: '/scratch/out.nc'"
+    events = [failed(f"a{n}", 5 + n * 30, 1.0, error_type="OSError", error_message=full) for n in range(4)]
+    events += [failed("c", 40, 1.0, task="tool", error_type="ExitCode", error_message="tool ended with exit code 9", exit_code=9)]  # fmt: skip
+    found = flightlog.diagnose(make_run(tmp_path, events))
+    assert [(cause.failure_class, cause.count, cause.explains.count) for cause in found.causes] == [
+        ("disk_full", 4, 0),
+        ("unknown", 1, 0),
+    ]
+
+
 def test_a_nan_in_a_completed_run_is_told_and_an_infinity_is_not(tmp_path):
     events: list[Event] = [
         Metric(

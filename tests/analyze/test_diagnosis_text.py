@@ -59,6 +59,15 @@ def test_a_file_named_after_a_failure_is_still_a_missing_file() -> None:
     assert said(text) == "missing_input"
 
 
+def test_a_file_that_is_only_named_beside_something_not_found_is_not_missing() -> None:
+    assert said("runtime.c:856 symbol not found in the scope table") != "missing_input"
+    assert said("/data/a.nc: not found") == "missing_input"
+
+
+def test_a_function_named_after_a_failure_is_only_a_name() -> None:
+    assert said("TypeError: preempted() takes 1 positional argument but 2 were given") == "code_error"
+
+
 def test_a_connection_that_times_out_is_network_and_a_call_that_does_is_timeout() -> None:
     assert said("TimeoutError: [Errno 110] Connection timed out") == "network"
     assert said("OSError: Timed out trying to connect to tcp://10.0.0.2:8786 after 30 s") == "network"
@@ -145,6 +154,36 @@ def test_the_rank_that_failed_first_explains_those_that_it_took_along() -> None:
     assert said("[rank0]: Traceback" + tail.replace("slurmstepd", head + "slurmstepd")) == "gpu_out_of_memory"
 
 
+LAUNCHER = """torch.distributed.elastic.multiprocessing.errors.ChildFailedError:
+train.py FAILED
+Failures:
+[1]:
+  rank      : 0 (local_rank: 0)
+  exitcode  : -15 (pid: 57)
+  traceback : Signal 15 (SIGTERM) received by PID 57
+Root Cause (first observed failure):
+[0]:
+  rank      : 1 (local_rank: 1)
+  exitcode  : {code} (pid: 58)
+"""
+
+
+def test_a_rank_that_the_launcher_ended_tells_nothing_and_the_one_that_failed_first_does() -> None:
+    assert said(LAUNCHER.format(code=1)) == "unknown"
+    assert said(LAUNCHER.format(code=-9)) == "worker_lost"
+
+
+def test_a_cancellation_at_a_limit_is_told_by_the_limit() -> None:
+    cancelled = "The operation was canceled."
+    assert said(cancelled) == "cancelled"
+    assert said(f"exceeded the maximum execution time of 6 h\n{cancelled}") == "time_limit"
+
+
+def test_a_crash_after_a_complaint_about_the_input_comes_of_the_input() -> None:
+    text = "reader: invalid binary header, the file is truncated\nSegmentation fault (core dumped)"
+    assert said(text) == "data_error"
+
+
 def test_a_step_that_is_cleared_up_after_an_error_was_not_cancelled() -> None:
     text = "NameError: name 'resluts' is not defined\nslurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT 2025-01-01T00:00:00 ***"
     assert said(text) == "code_error"
@@ -167,6 +206,16 @@ Traceback (most recent call last):
 RuntimeError: a worker failed
 '''
     assert said(text) == "data_error"
+
+
+def test_an_exception_that_a_worker_logged_as_python_writes_it_is_read() -> None:
+    text = "distributed.worker - WARNING - Compute Failed\nKey: a-1\nException: 'OSError(28, \"No space left on device\")'"
+    assert said(text) == "disk_full"
+
+
+def test_an_exception_that_refers_to_one_above_is_explained_by_that_one() -> None:
+    text = "ConnectionRefusedError: [Errno 111] Connection refused\nRuntimeError: start failed. See root cause above."
+    assert said(text) == "network"
 
 
 def test_what_a_java_exception_was_caused_by_is_the_cause() -> None:

@@ -23,10 +23,8 @@ NOTHING = Case(reading=Reading())
 class Says:
     """A rule that always says the same."""
 
-    def __init__(self, *weights: float, texts: str = "abcdef") -> None:
-        self._signs = [
-            Sign(source=Source.words, weight=w, text=t) for w, t in zip(weights, texts, strict=False)
-        ]
+    def __init__(self, *weights: float, texts: str = "abcdef", source: Source = Source.exception) -> None:
+        self._signs = [Sign(source=source, weight=w, text=t) for w, t in zip(weights, texts, strict=False)]
 
     def signs(self, case: Case, /) -> list[Sign]:
         return self._signs
@@ -53,7 +51,7 @@ class Speechless(Says):
 def test_the_strongest_class_is_named_with_its_share_of_the_evidence() -> None:
     assert weigh(NOTHING, {"mine": Says(3, 1), "other": Says(2)}) == Diagnosis(
         failure_class="mine",
-        confidence=0.69,
+        confidence=0.61,
         evidence=["a", "b"],
         suggestions=["do this"],
         also={"other": 0.25},
@@ -63,6 +61,17 @@ def test_the_strongest_class_is_named_with_its_share_of_the_evidence() -> None:
 def test_a_hint_alone_is_not_enough_to_name_a_class() -> None:
     found = weigh(NOTHING, {"mine": Says(0.8)})
     assert (found.failure_class, found.also) == ("unknown", {"mine": 0.39})
+
+
+def test_near_a_tie_nobody_is_sure() -> None:
+    found = weigh(NOTHING, {"mine": Says(4), "other": Says(3.6)})
+    assert (found.failure_class, found.confidence, found.also) == ("mine", 0.4, {"other": 0.43})
+
+
+def test_words_alone_leave_more_doubt_than_an_exception() -> None:
+    assert weigh(NOTHING, {"mine": Says(2)}).confidence == 0.8
+    assert weigh(NOTHING, {"mine": Says(2, source=Source.words)}).confidence == 0.61
+    assert weigh(NOTHING, {"mine": Says(1.1, source=Source.words)}).failure_class == "unknown"
 
 
 def test_ten_lines_that_say_the_same_are_one_sign() -> None:

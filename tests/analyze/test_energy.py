@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from building import at
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +54,16 @@ def test_processes_that_sampled_one_host_at_once_saw_the_same_energy() -> None:
     )  # fmt: skip
     assert found is not None
     assert found.by_host == {"n1": HostEnergy(processors_j=120.0, gpus_j=None)}
+
+
+def test_of_a_process_that_went_on_looking_the_part_after_the_others_counts() -> None:
+    found = energy(
+        node(0, 50.0), node(10, 150.0), node(9, 1.0, writer="w2"), node(19, 101.0, writer="w2"),
+        node(3, 7.0, writer="w3"), node(12, 107.0, writer="w3"),
+    )  # fmt: skip
+    assert found is not None
+    # 100 J in 10 s, 2 of the 9 s of w3 and 7 of the 10 s of w2 after that.
+    assert found.total_j == pytest.approx(100 + 100 * 2 / 9 + 70)
 
 
 def test_instances_of_a_partitioned_gpu_share_its_counter() -> None:

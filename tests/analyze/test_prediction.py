@@ -24,7 +24,7 @@ from flightlog.analyze.prediction.examples import (
     saved_by_cache,
 )
 from flightlog.analyze.prediction.features import flatten
-from flightlog.analyze.prediction.model import estimate, train
+from flightlog.analyze.prediction.model import FORMAT, Model, estimate, train
 from flightlog.analyze.prediction.saved import load_model, model_file, save_model, staleness
 from flightlog.analyze.prediction.training import train_quantity
 from flightlog.analyze.prediction.trees import Trees
@@ -68,7 +68,11 @@ def attempt(**changes: object) -> PastAttempt:
     [
         ({"duration_s": 2.0, "peak_rss_bytes": 8}, (2.0, False), (8.0, False)),
         ({"duration_s": 2.0}, (2.0, False), "completed, and nobody measured memory"),
-        ({"duration_s": 0.0, "peak_rss_bytes": 8}, "completed, and nobody measured how long it took", (8.0, False)),
+        ({"peak_rss_bytes": 8}, "completed, and nobody measured how long it took", (8.0, False)),
+        ({"duration_s": 0.0, "peak_rss_bytes": 8}, "completed, with a duration that is 0 or cannot be", (8.0, False)),
+        ({"duration_s": -5.0, "peak_rss_bytes": 8}, "completed, with a duration that is 0 or cannot be", (8.0, False)),
+        ({"duration_s": 2.0, "peak_rss_bytes": 2**63}, (2.0, False), "completed, with a peak that is 0 or cannot be"),
+        ({"state": "failed", "timed_out": True, "timeout_s": 1e300}, "ended at an unknown time limit", "ended at its time limit"),
         ({"state": "failed", "duration_s": 2.0, "peak_rss_bytes": 8}, "failed", "failed"),
         ({"state": "cancelled", "duration_s": 2.0}, "cancelled", "cancelled"),
         ({"state": "running"}, "never ended", "never ended"),
@@ -158,7 +162,8 @@ def test_an_argument_beyond_those_seen_and_one_that_is_missing_are_said(history)
 
 def test_a_task_that_nobody_knows_is_one_message_with_what_there_is(history):
     with pytest.raises(
-        UsageError, match=r"no task 'simm' has completed in the 10 runs looked at. Did you mean 'sim'"
+        UsageError,
+        match=r"no task 'simm' has completed in the 10 runs of project 'demo' looked at. Did you mean 'sim'",
     ):
         flightlog.predict("simm", runs_dir=history)
     with pytest.raises(
@@ -222,6 +227,37 @@ def test_where_hosts_differ_and_none_is_named_the_interval_covers_both():
     fast, slow, either = (estimate(learnt, "sim", {}, host=host) for host in ("fast", "slow", None))
     assert fast.high < 1.5 < 3.0 < slow.low
     assert (either.low, either.high) == (fast.low, slow.high)
+
+
+def test_what_matters_to_one_task_is_no_argument_of_another_nor_is_it_predicted_by_it():
+    dice = random.Random(5)
+    found: list[Example] = []
+    for number in range(300):
+        n, method = dice.randrange(100, 4000), dice.choice(["rk4", "euler"])
+        args = {"n": n, "method": method, "seed": dice.randrange(10**6)}
+        log = math.log(n) + (0.7 if method == "rk4" else 0.0) + dice.gauss(0, 0.1)
+        found.append(Example("sim", None, None, flatten(args), number // 30, log))
+        if number % 10 == 0:
+            found.append(
+                Example("tiny", None, None, flatten({"x": number}), number // 30, dice.gauss(-12, 0.3))
+            )
+    model = train_quantity(Examples("duration_s", found, {}))
+    assert model.boosted is not None
+    assert model.boosted.keys == {"args.n", "args.method"}
+    assert (model.names["sim"].method, model.names["tiny"].method) == ("boosting", "baseline")
+    tiny = estimate(model, "tiny", {"x": 1})
+    assert tiny is not None
+    assert tiny.reason == "quantiles by name: none of its arguments was found to matter"
+    whole = Model(
+        format=FORMAT, flightlog="0", sklearn=None, project="demo", trained_at="", runs=["run-1"], attempts=330,
+        duration_s=model, peak_memory_bytes=train_quantity(Examples("peak_memory_bytes", [], {})),
+    )  # fmt: skip
+    opened = predict.Opened(whole, False, None, [])
+    unmeasured = "peak memory: nobody measured it for {}"
+    assert predict.predict_with(opened, "tiny").notes == [unmeasured.format("tiny")]
+    assert predict.predict_with(opened, "sim", {"n": 500, "method": "heun"}).notes == [
+        "method=heun was never seen, only euler, rk4", unmeasured.format("sim"),
+    ]  # fmt: skip
 
 
 def test_attempts_killed_at_their_limit_raise_what_is_expected_there():

@@ -22,7 +22,7 @@ from flightlog.analyze.prediction.conformal import (
 )
 from flightlog.analyze.prediction.examples import Example
 from flightlog.analyze.prediction.features import KEYS, Column, flatten, make_columns, row
-from flightlog.analyze.prediction.schedule import makespan, mean_of, simulate
+from flightlog.analyze.prediction.simulation import mean_of, simulate
 from flightlog.analyze.prediction.trees import LEAF, Tree, Trees
 
 FINITE = st.floats(-50, 50)
@@ -201,30 +201,7 @@ def test_the_loss_is_least_for_what_came(guess, actual):
     assert pinball(Logs(guess, guess, guess), actual) >= 0.0
 
 
-# --- schedules
-
-
-@given(st.lists(SECONDS, min_size=1, max_size=60), st.integers(1, 8))
-def test_a_schedule_is_no_shorter_than_its_work_and_within_grahams_bound(durations, workers):
-    took = makespan(durations, workers)
-    at_least = max(max(durations), sum(durations) / workers)
-    assert took >= at_least * (1 - 1e-9)
-    assert took <= (sum(durations) / workers + (1 - 1 / workers) * max(durations)) * (1 + 1e-9)
-
-
-@given(st.lists(SECONDS, min_size=1, max_size=30), st.integers(1, 4), st.randoms(use_true_random=False))
-def test_tasks_that_wait_for_others_take_their_longest_chain_at_least(durations, workers, dice):
-    after = [[dice.randrange(n)] if n and dice.random() < 0.5 else [] for n in range(len(durations))]
-    chain: list[float] = []
-    for n, duration in enumerate(durations):
-        chain.append(duration + max((chain[other] for other in after[n]), default=0.0))
-    took = makespan(durations, workers, after)
-    assert took >= max(*chain, sum(durations) / workers) * (1 - 1e-9)
-    assert took <= sum(durations) * (1 + 1e-9)
-
-
-def test_tasks_that_wait_in_a_circle_do_not_wait_for_ever():
-    assert makespan([1.0, 2.0, 3.0], 2, [[], [2], [1]]) == 1.0
+# --- many tasks together
 
 
 def estimate_of(low: float, expected: float, high: float) -> Estimate:

@@ -49,7 +49,7 @@ def write_history(folder: Path) -> None:
         for n in range(40)
     ]  # fmt: skip
     asked = ResourceRequest(task=None, component="model", cpus=4.0, memory_bytes=16 * GB)
-    make_run(folder / "runs", [asked, *tasks])
+    make_run(folder / "runs", [asked, *tasks], target="local")
 
 
 def test_the_answer_stands_on_standard_output(folder: Path, capsys: Captured) -> None:
@@ -93,9 +93,19 @@ def test_plan_shows_what_history_suggests_beside_what_is_asked_for(folder: Path,
     assert msgspec.json.decode(capsys.readouterr().out)["suggestions"] == {
         "model": {
             "cpus": 2.0, "memory_bytes": 6_300_000_000, "tasks": ["sim"], "attempts": 40, "runs": 1,
-            "confidence": 0.95, "whole": True,
+            "confidence": 0.95, "whole": True, "elsewhere": False,
         }
     }  # fmt: skip
+
+
+def test_plan_takes_what_other_targets_say_where_its_own_has_no_history(
+    folder: Path, capsys: Captured
+) -> None:
+    write_history(folder)
+    more = "targets:\n  away: {provider: local}\n"
+    (folder / "flightlog.yaml").write_text(MANIFEST.replace("targets:\n", more))
+    assert main(["plan", "--target", "away"]) == 0
+    assert "2 CPUs, 6.3GB memory (40 attempts elsewhere)\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -126,6 +136,48 @@ def test_apply_without_a_manifest_or_over_a_foreign_file_changes_nothing(
     assert main(["advise", "--task", "sim", "--apply"]) != 0
     assert "was left alone; move it away" in capsys.readouterr().err
     assert (folder / "flightlog.advised.yaml").read_text() == "mine\n"
+
+
+def test_advice_is_applied_to_the_manifest_of_its_own_project_alone(folder: Path, capsys: Captured) -> None:
+    write_history(folder)
+    late = TaskCompleted(timestamp=at(1), task="plot", task_id="p", args={}, worker="w1", duration_s=1.0)
+    make_run(
+        folder / "runs", [late], project="other", token="00000009", start_time="2026-06-01T00:00:00.000000Z"
+    )
+    (folder / "flightlog.yaml").write_text(MANIFEST)
+    assert main(["advise", "--apply", "--project", "other"]) != 0
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == (
+        "",
+        "flightlog: flightlog.yaml is of project 'demo': advice on 'other' cannot be written beside it\n",
+    )
+    assert main(["advise", "--apply"]) == 0
+    assert capsys.readouterr().out.startswith("Advice for demo: 1 request to change")
+
+
+def test_what_is_left_to_the_user_is_said_where_nothing_else_is_to_set(
+    folder: Path, capsys: Captured
+) -> None:
+    calls: list[Event] = [
+        TaskCompleted(
+            timestamp=at(n), task="load", task_id=f"load-{n}", args={"n": 1}, args_digest="d", worker="w1", duration_s=5.0,
+            result_bytes=9,
+        )
+        for n in range(8)
+    ]  # fmt: skip
+    run = make_run(folder / "runs", calls)
+    (run / "plan.json").write_text('{"target": "local", "provider": "local"}')
+    (folder / "flightlog.yaml").write_text(MANIFEST)
+    assert main(["advise", "--apply"]) == 0
+    assert capsys.readouterr().err == (
+        "flightlog: tasks.load.cache: true is left to you: only if its result depends on its arguments alone\n"
+        "flightlog: there is nothing else to set in the manifest: no overlay was written\n"
+    )
+
+
+def test_the_schema_of_the_json_is_printed(capsys: Captured) -> None:
+    assert main(["schema", "advice"]) == 0
+    assert msgspec.json.decode(capsys.readouterr().out)["title"] == "Flightlog advice"
 
 
 def test_the_help_is_shown_without_reading_anything(tmp_path: Path) -> None:

@@ -362,7 +362,7 @@ def test_a_schema_is_printed_for_a_stream_and_unknown_streams_are_misuse(capsys:
     assert main(["schema", "task"]) == 2
     message = capsys.readouterr().err
     assert message.startswith("flightlog: there is no schema 'task'. Did you mean 'tasks'? The schemas are ")
-    assert message.endswith(", report, compare, trends, diagnosis, device-report, manifest.\n")
+    assert message.endswith(", report, compare, trends, advice, diagnosis, device-report, manifest.\n")
 
 
 class Terminal(io.StringIO):

@@ -52,6 +52,14 @@ def killed(n):
     return n
 
 
+def crashes():
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+def leaves():
+    os._exit(7)
+
+
 def hungry(n):
     held = bytearray(n << 20)
     held[:: 4096] = b"x" * len(held[:: 4096])

@@ -40,6 +40,17 @@ def diagnosed(tmp_path: Path) -> RunDiagnosis:
     return found
 
 
+def ended_by(number: signal.Signals, program: str, tmp_path: Path) -> RunDiagnosis:
+    """Run a program, send it a signal once it has printed a line, and diagnose what was recorded."""
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(tmp_path / "runs")], stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.send_signal(number)
+    return diagnosed(tmp_path)
+
+
 def only(found: RunDiagnosis) -> Cause:
     [cause] = found.causes
     return cause
@@ -85,6 +96,16 @@ def test_a_worker_killed_with_others_alive_is_lost_and_the_task_it_had_is_laid_t
     assert ("workers.jsonl", "worker_lost") in {(one.file, one.event) for one in cause.evidence}
     assert any("SIGKILL" in one.text for one in cause.evidence)
     assert cause.also.get("out_of_memory", 0.0) < 0.2
+
+
+def test_a_worker_that_crashes_and_one_that_ends_itself_are_told_apart_from_one_that_was_killed(tmp_path):
+    found = run_session(tmp_path, "[run.submit(crashes), run.submit(leaves)]")
+    causes = {next(iter(cause.tasks)): cause for cause in found.causes}
+    assert {task: cause.failure_class for task, cause in causes.items()} == {
+        "crashes": "code_error", "leaves": "worker_lost",
+    }  # fmt: skip
+    assert causes["crashes"].suggestions[0].startswith("`crashes` crashed in native code")
+    assert "ended by itself, with exit code 7, while it had `leaves`" in causes["leaves"].suggestions[0]
 
 
 def test_a_task_that_failed_explains_those_that_depend_on_it(tmp_path):
@@ -150,13 +171,7 @@ def test_a_run_whose_process_is_killed_is_crashed_for_an_unknown_reason_with_wha
         "        print('there', flush=True)\n"
         "        time.sleep(60)\n"
     )
-    child = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "runs")], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    child.stdout.readline()
-    child.send_signal(signal.SIGKILL)
-    child.wait()
-    child.stdout.close()
-    found = diagnosed(tmp_path)
+    found = ended_by(signal.SIGKILL, program, tmp_path)
     cause = only(found)
     assert (found.status, cause.failure_class, cause.scope) == ("crashed", "unknown", "run")
     assert (cause.explains.in_flight, cause.tasks) == (1, {"integrate": 1})
@@ -170,30 +185,10 @@ def test_an_interrupted_run_was_cancelled_by_its_signal(tmp_path):
         "    print('there', flush=True)\n"
         "    time.sleep(60)\n"
     )
-    child = subprocess.Popen([sys.executable, "-c", program, str(tmp_path / "runs")], stdout=subprocess.PIPE)
-    assert child.stdout is not None
-    child.stdout.readline()
-    child.send_signal(signal.SIGTERM)
-    child.wait()
-    child.stdout.close()
-    found = diagnosed(tmp_path)
+    found = ended_by(signal.SIGTERM, program, tmp_path)
     cause = only(found)
     assert (found.status, cause.failure_class, cause.scope) == ("interrupted", "cancelled", "run")
     assert "SIGTERM" in cause.headline
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path):
-    """A file system of 2 MB."""
-    if os.geteuid() != 0:
-        pytest.skip("mounting needs root")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=False)
-    if mounted.returncode != 0:
-        pytest.skip("no mounts are allowed here")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
 
 
 def test_a_full_disk_is_one_cause_for_all_tasks_that_met_it(tmp_path, small_disk):

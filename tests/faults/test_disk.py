@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
-import pytest
 from building import finished, remove
 
 import flightlog
 from flightlog.store.run import Run, open_run
-
-ROOT = os.geteuid() == 0 and sys.platform == "linux"
-
-
-@pytest.fixture
-def small_disk(tmp_path: Path):
-    """A file system of 2 MB."""
-    if not ROOT:
-        pytest.skip("mounting needs root")
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", folder], check=False)
-    if mounted.returncode != 0:
-        pytest.skip("no mounts are allowed here")
-    yield folder
-    subprocess.run(["umount", "-l", folder], check=True)
 
 
 def record_until(run, stop, name="work"):

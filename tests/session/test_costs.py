@@ -9,6 +9,7 @@ import pytest
 import work_for_sessions as work
 from sessions import PROCESSES, THREADS, events_of, run_of, session_in
 
+from flightlog.analyze.cost_used import workers_on_one_machine
 from flightlog.analyze.report import report_on
 from flightlog.errors import ManifestError, UsageError
 from flightlog.events import CostEstimate, CostRates
@@ -192,6 +193,21 @@ def test_rates_stand_alone_under_cost_or_in_a_manifest(tmp_path: Path, text: str
     assert (found.per_cpu_hour, found.provider) == (2.0, "slurm")
 
 
+def test_the_workers_of_a_local_run_share_the_instance_that_it_is_priced_as_afterwards(
+    tmp_path: Path,
+) -> None:
+    cost = "    cost: {instance: aws/m6i.xlarge}\n"
+    with session_in(tmp_path, where=THREADS + cost) as session:
+        session.client.gather(session.client.map(work.add, range(4)))
+    run = run_of(session)
+    file = tmp_path / "rates.yaml"
+    file.write_text("instance: aws/m6i.xlarge\n")
+    [recorded] = events_of(session, "cost", CostRates)
+    workers = workers_on_one_machine(run)
+    found = read_rates(file, {}, target="here", provider="local", workers=workers)
+    assert (workers, found.per_worker_hour) == (2, recorded.per_worker_hour)
+
+
 def test_a_manifests_target_of_the_runs_name_counts(tmp_path: Path) -> None:
     file = tmp_path / "flightlog.yaml"
     file.write_text(HEAD + "targets:\n  c: {provider: slurm, cost: {per_cpu_hour: 2}}\n")
@@ -209,7 +225,11 @@ def test_a_manifests_target_of_the_runs_name_counts(tmp_path: Path) -> None:
         (b"{}\n", "names no price"),
         (b"\xff\xfe", "are no text in UTF-8"),
         (b"- 1\n", "rates.yaml"),
-        (b"", "rates.yaml"),
+        (b"", "rates.yaml is empty: write `per_worker_hour: 0.05`"),
+        (
+            b"currency: EURO\nper_cpu_hour: 1\n",
+            "rates.yaml:1: currency: 'EURO' is no ISO 4217 code: write three capital letters",
+        ),
     ],
 )
 def test_a_file_without_rates_is_one_message(tmp_path: Path, content: bytes, told: str) -> None:

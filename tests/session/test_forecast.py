@@ -10,7 +10,7 @@ from building import at, make_run
 
 from flightlog.analyze.prediction.baseline import Logs
 from flightlog.analyze.prediction.model import FORMAT, Model
-from flightlog.analyze.prediction.schedule import Spread
+from flightlog.analyze.prediction.simulation import Spread
 from flightlog.analyze.prediction.training import OfName, QuantityModel
 from flightlog.errors import UsageError
 from flightlog.events import TaskCompleted, TaskSubmitted
@@ -18,6 +18,7 @@ from flightlog.session.forecast import forecast
 from flightlog.session.manifest import load_manifest
 from flightlog.session.plan import Plan, make_plan
 from flightlog.session.workload import Call, Workload, calls_of_file, calls_of_run
+from flightlog.show.prediction import forecast_text
 from flightlog.store.run import Run
 
 TEXT = """\
@@ -27,6 +28,7 @@ targets:
   local: {provider: local, max_workers: 4, cost: {per_worker_hour: 3.6}}
   free: {provider: local}
   threads: {provider: local, max_workers: 2, threads_per_worker: 2}
+  cluster: {provider: slurm, max_workers: 2}
 components:
   model: {cpus: 2, memory: 1GB}
 tasks:
@@ -38,7 +40,7 @@ tasks:
 def plans(tmp_path: Path) -> dict[str, Plan]:
     (tmp_path / "flightlog.yaml").write_text(TEXT)
     manifest = load_manifest(tmp_path / "flightlog.yaml")
-    return {target: make_plan(manifest, target, {}) for target in ("local", "free", "threads")}
+    return {target: make_plan(manifest, target, {}) for target in ("local", "free", "threads", "cluster")}
 
 
 def of_name(low: float, mid: float, high: float) -> OfName:
@@ -60,7 +62,7 @@ def model(between_runs: float | None = 0.0, **left_out: int) -> Model:
 
 
 def work(count: int, task: str = "sim") -> Workload:
-    return Workload(source="a test", calls=[Call(task=task) for _ in range(count)])
+    return Workload(source="a test", calls=[Call(task=task) for _ in range(count)], around_s=0.0)
 
 
 E = 2.718281828459045
@@ -90,7 +92,7 @@ def test_a_worker_that_runs_two_at_once_needs_the_memory_of_both(plans):
 
 
 def test_calls_that_nothing_is_known_of_are_counted_apart(plans):
-    mixed = Workload(source="a test", calls=[*work(2).calls, *work(1, "new").calls])
+    mixed = Workload(source="a test", calls=[*work(2).calls, *work(1, "new").calls], around_s=0.0)
     found = forecast(plans["local"], model(0.0), mixed)
     assert (found.calls, found.uncounted) == (3, 1)
     assert found.notes == ["not counted: 1 call of new, of which history knows too little"]
@@ -109,9 +111,22 @@ def test_without_a_number_of_workers_one_is_asked_for(plans):
 
 
 def test_without_rates_the_cost_is_unknown_and_why_is_said(plans):
-    found = forecast(plans["threads"], model(), work(3))
+    found = forecast(plans["cluster"], model(), work(3))
     assert (found.cost.amount, found.cost_low, found.cost_high) == (None, None, None)
-    assert found.cost.reason
+    assert found.cost.reason == "the target has no rates"
+
+
+def test_the_machine_at_hand_costs_nothing_where_no_rate_says_otherwise(plans):
+    found = forecast(plans["threads"], model(), work(3))
+    assert (found.cost.amount, found.cost_low, found.cost_high) == (0.0, 0.0, 0.0)
+    assert "  Cost:                $0.00 (local provider)\n" in forecast_text(found)
+
+
+def test_of_calls_alone_it_is_said_that_what_is_around_them_comes_on_top(plans):
+    found = forecast(plans["local"], model(), msgspec.structs.replace(work(3), around_s=None))
+    assert found.notes == [
+        "starting workers, handing tasks over and closing come on top: calls alone do not tell"
+    ]
 
 
 def test_what_is_assumed_or_left_out_is_said(plans):
@@ -146,6 +161,15 @@ def test_the_calls_of_a_run_come_with_what_they_wait_for_and_what_the_run_took_a
         source=f"the 3 calls of {path.name}", calls=[call] * 3, after=[[], [], [0, 1]], durations=[2.0, 3.0, 4.0],
         workers=2, span_s=8.0, around_s=2.0,
     )  # fmt: skip
+
+
+def test_of_a_run_with_too_many_calls_only_those_looked_at_tell_what_they_took(tmp_path):
+    tasks = "abcd"
+    ends = [completed(each, 2.0 * place + 2, 2.0) for place, each in enumerate(tasks)]
+    run = Run(make_run(tmp_path, [*map(submitted, tasks), *ends]))
+    found = calls_of_run(run, most=2)
+    assert (len(found.calls), found.cut, found.durations) == (2, 2, [2.0, 2.0])
+    assert (found.span_s, found.around_s) == (4.0, calls_of_run(run).around_s)
 
 
 def test_what_a_run_took_beyond_its_tasks_is_added(plans, tmp_path):

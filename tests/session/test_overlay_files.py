@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from flightlog.analyze.advice.advise import Advised
 from flightlog.analyze.advice.base import Advice
@@ -87,6 +88,9 @@ def test_what_is_not_there_or_makes_no_sense_is_said(manifest: Manifest, tmp_pat
     (tmp_path / "odd.yaml").write_text("version: 2\n")
     with pytest.raises(ManifestError, match=r"odd\.yaml:1: 'version' is no key of an overlay"):
         pick_overlay(manifest, "local", "odd.yaml", {})
+    (tmp_path / "odd.yaml").write_text("# tasks:\n\n")
+    with pytest.raises(ManifestError, match=r"odd\.yaml: changes nothing; an overlay says what to change"):
+        pick_overlay(manifest, "local", "odd.yaml", {})
     (tmp_path / "odd.yaml").write_bytes(b"\xff\xfe")
     with pytest.raises(ManifestError, match="is not UTF-8"):
         pick_overlay(manifest, "local", "odd.yaml", {})
@@ -137,6 +141,50 @@ tasks:
     picked = pick_overlay(manifest, "local", "flightlog.advised.yaml", {})
     model = picked.resolved({}, "local").components["model"]
     assert (model.memory_bytes, model.cpus) == (6_400_000_000, 2.0)
+
+
+def test_what_depends_on_what_no_record_tells_is_a_comment_that_is_right_without_its_mark(
+    manifest: Manifest, tmp_path: Path
+) -> None:
+    found = advised(
+        tasks__sim__cache="true",
+        tasks__sim__timeout="1h",
+        tasks__other__retries="2",
+        components__model__cpus="2",
+    )
+    conditions = {"tasks.sim.cache": "it is pure", "tasks.other.retries": "it may be run twice"}
+    written = write_advised(manifest, replace(found, conditions=conditions))
+    assert (written.changes, written.commented) == (
+        {"tasks.sim.timeout": "1h", "components.model.cpus": "2"},
+        conditions,
+    )
+    body = (tmp_path / "flightlog.advised.yaml").read_text().partition("less\n")[2]
+    assert (
+        body
+        == """\
+tasks:
+  sim:
+#     cache: true  # only if it is pure
+    timeout: 1h
+#   other:
+#     retries: 2  # only if it may be run twice
+components:
+  model:
+    cpus: 2  # was 4
+"""
+    )
+    before = pick_overlay(manifest, "local", written.path, {}).resolved({}, "local").tasks
+    assert (before["sim"].timeout_s, before["sim"].cache, "other" in before) == (3600.0, None, False)
+    (tmp_path / "mine.yaml").write_text(body.replace("\n# ", "\n"))
+    after = pick_overlay(manifest, "local", "mine.yaml", {}).resolved({}, "local").tasks
+    assert (after["sim"].timeout_s, after["sim"].cache, after["other"].retries) == (3600.0, True, 2)
+
+
+def test_comments_alone_are_no_overlay(manifest: Manifest, tmp_path: Path) -> None:
+    found = replace(advised(tasks__sim__cache="true"), conditions={"tasks.sim.cache": "it is pure"})
+    written = write_advised(manifest, found)
+    assert (written.path, written.commented) == (None, {"tasks.sim.cache": "it is pure"})
+    assert list(tmp_path.glob("*.advised.yaml")) == []
 
 
 def test_what_the_manifest_does_not_have_or_take_is_left_out_and_said(manifest: Manifest) -> None:

@@ -145,6 +145,14 @@ def test_an_unknown_cost_is_null_with_its_reason(rates, component, workers, hist
     assert (found.amount, found.reason) == (None, reason)
 
 
+def test_without_a_rate_the_machine_at_hand_costs_nothing_and_any_other_something_unknown() -> None:
+    nothing = ExpectedCost(amount=0.0, currency=None, reason=None, worker_hours=None, per_worker_hour=0.0)
+    assert expected_cost(None, {}, None, None, provider="local") == nothing
+    assert expected_cost(None, {}, 4, HISTORY, provider="slurm").reason == "the target has no rates"
+    priced = expected_cost(Rates(per_worker_hour=2.0), {}, 4, HISTORY, provider="local")
+    assert priced.amount == 4.0
+
+
 def test_a_worker_is_priced_as_one_of_the_dearest_component() -> None:
     kinds = {"a": Component(cpus=2, memory_bytes=10**10), "b": Component(cpus=1, gpus=1, memory_bytes=10**9)}
     rates = Rates(currency="CHF", per_worker_hour=1, per_cpu_hour=2, per_gpu_hour=8, per_gb_hour=0.5)
@@ -231,7 +239,7 @@ History (2 runs)
 def test_a_plan_without_history_says_so() -> None:
     text = plan_text(make_plan(MANIFEST, "local", {}))
     assert "Workers:        as many workers as the engine decides\n" in text
-    assert "Expected cost:  unknown: the target has no rates\n" in text
+    assert "Expected cost:  $0.00 (local provider)\n" in text
     assert text.endswith("History: no earlier run of sir\n")
 
 

@@ -42,14 +42,14 @@ def test_the_recommendation_has_the_shape_of_the_tutorial(tmp_path: Path) -> Non
         == """\
 Advice for demo: 1 request to change (from 40 attempts in 1 run)
 
-Resource recommendation for 'run_simulation' (component model)
+Resource Recommendation for 'run_simulation' (component model):
   Current:            4 CPUs, 16GB memory
   Recommended:        2 CPUs, 6.3GB memory
   Reason:             95th percentile usage is 1.8 CPUs and 6.2 GB memory, in 40 attempts of 1 run
   Potential savings:  50% of the CPUs and 61% of the memory: 1.33 CPU-hours and 6.47 GB-hours a run
   - 95% of the attempts end within 1m 00s.
 
-What is recommended is enough for 95% of attempts; `flightlog advise --apply` writes it into an overlay.
+Meant to be enough for 95% of later attempts; `flightlog advise --apply` writes it into an overlay.
 """
     )
 
@@ -66,9 +66,8 @@ Advice for demo: nothing to change (from 82 attempts in 1 run)
 Right as it is, what these ask for: big, plot
 
 No advice yet
-  - rare (2 attempts): CPUs: only 2 attempts were measured to the end: 3 more are needed to say
-    anything, 30 more for a bound without assumptions; memory: only 2 attempts were measured to the
-    end: 3 more are needed to say anything, 30 more for a bound without assumptions
+  - rare (2 attempts): CPUs and memory: only 2 attempts were measured to the end: 3 more are needed
+    to say anything, 30 more for a bound without assumptions
 """
     )
 

@@ -114,7 +114,7 @@ def test_no_rate_is_nothing_on_this_machine_and_unknown_elsewhere(
 @pytest.mark.parametrize(
     ("amount", "currency", "text"),
     [
-        (1234.5, "USD", "$1,234.50"), (0.0, "EUR", "€0.00"), (0.00042, "USD", "$0.00042"), (3e-9, "USD", "$3e-09"),
+        (1234.5, "USD", "$1,234.50"), (0.0, "EUR", "€0.00"), (0.00042, "USD", "$0.00042"), (3e-9, "USD", "$3e-09"), (5.7e304, "USD", "$5.7e+304"),
         (-2.5, "GBP", "-£2.50"), (1200.4, "JPY", "¥1,200"), (0.4, "JPY", "¥0.40"), (4.0, "CHF", "4.00 CHF"),
         (None, "USD", "unknown"), (float("inf"), "USD", "unknown"), (0.0099, "USD", "$0.0099"),
     ],

@@ -59,6 +59,8 @@ class Used(Struct, frozen=True, kw_only=True):
     """From the run's start to its end, or its last sign of life."""
     ended: bool = True
     provider: str | None = None
+    told: bool = False
+    """Whether the run has a file of costs, readable or not."""
     machine: Sizes = Sizes()
     """What the largest host has, or may use of it."""
     energy_j: float | None = None

@@ -110,10 +110,10 @@ def _summed(
     of_workers = worked.total if worked is not None else None
     total = exact_sum(_summands(items, of_workers)) if one_currency else None
     reason = None
-    if not items and used.provider == LOCAL:
+    if not items and used.provider == LOCAL and not used.told:
         total = 0.0
     elif total is None:
-        reason = _why_none(items, currencies, rates)
+        reason = _why_none(items, currencies, rates, used)
     lived = worked.lived if worked is not None else 0
     saved = None
     if used.saved_s is not None and math.isfinite(used.saved_s) and of_workers is not None and lived:
@@ -146,11 +146,11 @@ def _summands(items: dict[str, CostItem], of_workers: int | None) -> list[float]
     return apart if of_workers is None else [money(of_workers), *apart]
 
 
-def _why_none(items: dict[str, CostItem], currencies: set[str], rates: CostRates | None) -> str:
+def _why_none(items: dict[str, CostItem], currencies: set[str], rates: CostRates | None, used: Used) -> str:
     if len(currencies) > 1:
         return f"in several currencies: {', '.join(sorted(currencies))}"
     if items:
         return next((item.reason for item in items.values() if item.reason), "no rate was known")
     if rates is not None:
         return "no time of workers was recorded" if names_time(rates) else "the rates name no price"
-    return "no rate was given"
+    return "what was recorded of it cannot be read" if used.told else "no rate was given"

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from flightlog.analyze.artifacts import ArtifactTally
 from flightlog.analyze.charging import Used
-from flightlog.analyze.cost import CostSummary, CostTally
+from flightlog.analyze.cost import LOCAL, CostSummary, CostTally
+from flightlog.analyze.intervals import peak
 from flightlog.analyze.moments import moment
 from flightlog.analyze.rates import Sizes
 from flightlog.analyze.resources import ResourceTally
 from flightlog.analyze.workers import WorkerTally
-from flightlog.events import Event, JobEvent, JobStarted
+from flightlog.events import CostEstimate, Event, JobEvent, JobStarted
 from flightlog.store.liveness import latest
 
 if TYPE_CHECKING:
@@ -45,12 +47,17 @@ def used_by(
         wall_ns=None if start is None or until is None else max(0, until - start),
         ended=facts.end_time is not None,
         provider=facts.provider,
+        told=_told(run),
         machine=machine_of(resources),
         energy_j=resources.energy.total_j if resources.energy is not None else None,
         artifact_bytes=_stored(artifacts),
         sent_bytes=node.sent_bytes if node is not None else None,
         saved_s=cache.saved_s,
     )
+
+
+def _told(run: Run) -> bool:
+    return CostEstimate.stream in run.streams()
 
 
 def _stored(artifacts: ArtifactSummary) -> int | None:
@@ -75,6 +82,18 @@ def _given(run: Run, workers: WorkerTally) -> dict[str, Sizes]:
     return found
 
 
+def workers_on_one_machine(run: Run) -> int:
+    """How many workers shared the machine, at most: on the provider `local` all that were up at once, elsewhere 1."""
+    if run.info.provider != LOCAL:
+        return 1
+    workers = WorkerTally()
+    for event in run.events("workers"):
+        if isinstance(event, Event):
+            workers.add(event)
+    until = moment(run.info.end_time or run.info.heartbeat)
+    return max(1, peak(chain.from_iterable(workers.uptimes({}, until).values())))
+
+
 def run_cost(run: Run) -> CostSummary:
     """What the summary of a run says of its cost, without the rest of it.
 
@@ -86,7 +105,7 @@ def run_cost(run: Run) -> CostSummary:
             tally.add(event)
     ended = run.info.end_time is not None
     if tally.rates is None:
-        return tally.summary(Used(provider=run.info.provider, ended=ended))
+        return tally.summary(Used(provider=run.info.provider, told=_told(run), ended=ended))
     workers, resources, artifacts = WorkerTally(), ResourceTally(), ArtifactTally()
     for stream, into in (("workers", workers), ("resources", resources), ("artifacts", artifacts)):
         for event in run.events(stream):
@@ -100,7 +119,7 @@ def run_cost(run: Run) -> CostSummary:
     return tally.summary(
         Used(
             lifetimes=workers.lifetimes({}, until), components=workers.components(), given=_given(run, workers),
-            ended=ended, provider=run.info.provider, machine=machine_of(sampled),
+            ended=ended, provider=run.info.provider, told=_told(run), machine=machine_of(sampled),
             energy_j=sampled.energy.total_j if sampled.energy is not None else None,
             artifact_bytes=_stored(artifacts.summary()),
             sent_bytes=sampled.node.sent_bytes if sampled.node is not None else None,

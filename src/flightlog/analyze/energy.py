@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from flightlog.analyze.distribution import exact_sum
+from flightlog.analyze.moments import moment
 from flightlog.events import ResourceSample
 
 if TYPE_CHECKING:
@@ -38,10 +39,10 @@ class EnergyTally:
         self._series: dict[tuple[str, str], _Series] = {}
 
     def add(self, sample: ResourceSample) -> None:
-        """Take one sample; those without a counter are passed over."""
-        if sample.energy_j is not None:
+        """Take one sample; those without a counter or a time are passed over."""
+        if sample.energy_j is not None and (when := moment(sample.timestamp)) is not None:
             key = (sample.host or "", sample.writer)
-            self._series.setdefault(key, _Series()).add(sample.timestamp, sample.energy_j)
+            self._series.setdefault(key, _Series()).add(when, sample.energy_j)
 
     def summary(self, gpus: GpuUse | None) -> EnergyUse | None:
         """The result; None where no counter was sampled twice. `gpus` has the energy of the GPUs."""
@@ -93,14 +94,14 @@ class _Series:
 
     def __init__(self) -> None:
         self.count = 0
-        self.since, self.until = "", ""
+        self.since = self.until = 0
         self._least = self._most = 0.0
 
-    def add(self, timestamp: str, joules: float) -> None:
+    def add(self, when: int, joules: float) -> None:
         if not self.count:
-            self.since, self.until, self._least, self._most = timestamp, timestamp, joules, joules
+            self.since, self.until, self._least, self._most = when, when, joules, joules
         self.count += 1
-        self.since, self.until = min(self.since, timestamp), max(self.until, timestamp)
+        self.since, self.until = min(self.since, when), max(self.until, when)
         self._least, self._most = min(self._least, joules), max(self._most, joules)
 
     def grown(self) -> float:
@@ -108,13 +109,17 @@ class _Series:
 
 
 def _together(series: list[_Series]) -> float:
-    """Of processes that looked at the same time the one that saw most counts, for they saw the same energy."""
+    """Processes that looked at the same time saw the same energy, and it counts once.
+
+    Of one that went on looking after the others, the part after them counts, as if it had grown evenly.
+    """
     found: list[float] = []
-    until = ""
-    for one in sorted(series, key=lambda one: (one.since, one.until)):
-        if found and one.since < until:
-            found[-1] = max(found[-1], one.grown())
-        else:
+    seen_until: int | None = None
+    for one in sorted(series, key=lambda one: (one.since, -one.until, -one.grown())):
+        since, until = one.since, one.until
+        if seen_until is None or since >= seen_until:
             found.append(one.grown())
-        until = max(until, one.until)
+        elif until > seen_until:
+            found.append(one.grown() * ((until - seen_until) / (until - since)))
+        seen_until = until if seen_until is None else max(seen_until, until)
     return exact_sum(found)

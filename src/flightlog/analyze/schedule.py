@@ -38,8 +38,7 @@ def replay(
             first = free[0]  # no `max` here, nor below: plans are drawn hundreds of times
             end = (first if first > release else release) + duration
             heapreplace(free, end)
-            if end > last:
-                last = end
+            last = last if last > end else end
         return last
     missing = [len(set(needed)) for needed in needs]
     followers: list[list[int]] = [[] for _ in needs]
@@ -55,11 +54,9 @@ def replay(
         first = free[0]
         end = (first if first > since else since) + durations[number]
         heapreplace(free, end)
-        if end > last:
-            last = end
+        last = last if last > end else end
         for follower in followers[number]:
-            if end > able[follower]:
-                able[follower] = end
+            able[follower] = max(able[follower], end)
             missing[follower] -= 1
             if not missing[follower]:
                 heappush(waiting, (able[follower], follower))

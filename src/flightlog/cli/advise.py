@@ -5,7 +5,7 @@
     flightlog advise --target cluster --confidence 0.99
     flightlog advise --apply                # writes flightlog.advised.yaml, never the manifest
 
-For each task: what it asks for now, what would be enough, why, and what that saves. `sim[3]` counts as `sim`. Attempts
+For each task of the latest run's project, or of the one that has `--task`: what it asks for now, what would be enough, why, and what that saves. `sim[3]` counts as `sim`. Attempts
 that failed count as well: one that was killed at 8 GB needed more than 8 GB. Memory that grows with an argument is seen,
 and said with what each size takes. The answer gets wider the less history there is; with fewer than five measured
 attempts there is none, and the text says how many are missing. Below the requests stands other advice: on workers,
@@ -14,7 +14,8 @@ threads, chunks, caches, retries and time limits, each with its evidence.
 What is recommended is meant to be enough for 95 of 100 later attempts, or for another share that `--confidence` names.
 The newest 50 runs of the project count. Where the need changed in a lasting way, only runs since then do.
 
-`--apply` writes what is to be set into an overlay beside the manifest. Nothing uses it until you pick it:
+`--apply` writes what is to be set into an overlay beside the manifest. A cache and retries stand in it as comments: whether
+a function may be cached or run twice is yours to say. Nothing uses the file until you pick it:
 
     flightlog plan --overlay flightlog.advised.yaml
     FLIGHTLOG_OVERLAY=flightlog.advised.yaml python sweep.py
@@ -24,6 +25,7 @@ How the numbers come about, and how well they hold on histories with known truth
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,9 +34,11 @@ import typer
 from flightlog.cli.manifests import problems_noted
 from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
 from flightlog.cli.output import note, put, wants_color, width
+from flightlog.errors import UsageError
 
 if TYPE_CHECKING:
     from flightlog.analyze.advice.advise import Advised
+    from flightlog.session.manifest import Manifest
 
 
 def advise(
@@ -43,7 +47,11 @@ def advise(
         str | None, typer.Option(metavar="T", help="Only from runs on this target. Default: all")
     ] = None,
     project: Annotated[
-        str | None, typer.Option(metavar="P", help="Of this project. Default: that of the latest run")
+        str | None,
+        typer.Option(
+            metavar="P",
+            help="Of this project. Default: that of the latest run, or of --task; with --apply the manifest's",
+        ),
     ] = None,
     confidence: Annotated[
         float,
@@ -68,9 +76,12 @@ def advise(
     Example: flightlog advise --task run_simulation
     """
     from flightlog.analyze.advice.advise import advise as advised_by
-    from flightlog.analyze.advice.advise import advised_json
+    from flightlog.analyze.advice.document import advised_json
     from flightlog.show.advice import advice_text
 
+    into = None
+    if apply:
+        into, project = _manifest(manifest, project)
     found = advised_by(
         readable_runs_folder(runs_dir), project=project, target=target, task=task, confidence=confidence
     )
@@ -78,24 +89,43 @@ def advise(
         put(advised_json(found).decode())
     else:
         put(advice_text(found, width=width(), color=wants_color(), apply_hint=not apply))
-    if apply:
-        _apply(found, manifest)
+    if into is not None:
+        _apply(found, into)
 
 
-def _apply(found: Advised, manifest: Path | None) -> None:
-    """Write the overlay, and say where it is and how it is used; on standard error, for the output may be JSON."""
-    from flightlog.session.advised import write_advised
+def _manifest(file: Path | None, project: str | None) -> tuple[Manifest, str]:
+    """The manifest that an overlay is written beside, and its project; advice on another one has no place there."""
     from flightlog.session.manifest import load_manifest
 
     with problems_noted():
-        written = write_advised(load_manifest(manifest), found)
+        found = load_manifest(file)
+        name = found.resolved(os.environ, raw=True).project.name
+    if project is not None and project != name:
+        raise UsageError(
+            f"{found.name} is of project {name!r}: advice on {project!r} cannot be written beside it"
+        )
+    return found, name
+
+
+def _apply(found: Advised, manifest: Manifest) -> None:
+    """Write the overlay, and say where it is and how it is used; on standard error, for the output may be JSON."""
+    from flightlog.session.advised import write_advised
+
+    with problems_noted():
+        written = write_advised(manifest, found)
     for problem in written.left_out:
         note(problem)
+    for path, condition in written.commented.items():
+        note(f"{path}: {found.changes[path]} is left to you: only if {condition}")
     if written.path is None:
-        note("there is nothing to set in the manifest: no overlay was written")
+        note(
+            f"there is nothing {'else ' * bool(written.commented)}to set in the manifest: no overlay was written"
+        )
         return
+    aside = ", the above as comments" if written.commented else ""
     note(
-        f"wrote {written.path}, with {len(written.changes)} value{'s' * (len(written.changes) != 1)}; nothing uses it yet"
+        f"wrote {written.path}, with {len(written.changes)} value{'s' * (len(written.changes) != 1)}{aside}; nothing uses it"
+        " yet"
     )
     note(f"see what it changes: flightlog plan --overlay {written.path}")
     note(

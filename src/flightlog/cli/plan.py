@@ -9,7 +9,8 @@
 The plan holds the engine's options, the resources of each component, how each task is run, what the last five runs of
 the project say of its tasks (durations, CPUs, memory), and the expected cost: the target's rates by the workers by the
 median duration of those runs, or the reason why it is unknown. Beside each component stands what the attempts of the past
-suggest to ask for; the manifest's own value is the one that counts. `flightlog advise` says more.
+on this target suggest to ask for, or those elsewhere where there are none; the manifest's own value is the one that
+counts. `flightlog advise` says more.
 
 `--overlay` lays an overlay over the manifest: one of its own by name, or a file such as `flightlog advise --apply` writes.
 
@@ -115,7 +116,7 @@ def _planned(
     chosen = pick_target(manifest, target)
     manifest = pick_overlay(manifest, chosen, overlay)
     project = manifest.resolved(os.environ, chosen, raw=True).project.name
-    history, suggestions = read_history(runs_dir, project), read_suggestions(runs_dir, project)
+    history, suggestions = read_history(runs_dir, project), read_suggestions(runs_dir, project, chosen)
     made = make_plan(manifest, chosen, os.environ, history, suggestions)
     note_unset(manifest, chosen)
     if format_ is Format.json:

@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from flightlog.events import CostRates
+    from flightlog.store.run import Run
 
 RatesFile = Annotated[
     Path | None,
@@ -21,12 +22,19 @@ RatesFile = Annotated[
 ]
 
 
-def rates_in(file: Path | None, *, target: str | None, provider: str | None) -> CostRates | None:
-    """The rates in a file, for a run of this target; None without a file. What is wrong with it is said line by line."""
+def rates_in(
+    file: Path | None, *, target: str | None, provider: str | None, run: Run | None = None
+) -> CostRates | None:
+    """The rates in a file, for a run of this target; None without a file. What is wrong with it is said line by line.
+
+    The `run`, where there is one already, tells how many workers shared a machine.
+    """
     if file is None:
         return None
+    from flightlog.analyze.cost_used import workers_on_one_machine
     from flightlog.cli.manifests import problems_noted
     from flightlog.session.rates_file import read_rates
 
     with problems_noted():
-        return read_rates(file, os.environ, target=target, provider=provider)
+        workers = workers_on_one_machine(run) if run is not None else 1
+        return read_rates(file, os.environ, target=target, provider=provider, workers=workers)

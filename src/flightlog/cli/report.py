@@ -121,7 +121,7 @@ def report(
     from flightlog.store.run import open_run
 
     opened = open_run(named.pop() if named else "latest", runs_dir=runs_dir)
-    charged = rates_in(rates, target=opened.info.target, provider=opened.info.provider)
+    charged = rates_in(rates, target=opened.info.target, provider=opened.info.provider, run=opened)
     found = report_on(
         opened,
         details=bool(parts) or format_ is ReportFormat.json,

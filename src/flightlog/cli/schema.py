@@ -5,6 +5,7 @@
     flightlog schema report       # the report's JSON; summary.json has the first of its fields
     flightlog schema compare      # the JSON of flightlog compare
     flightlog schema trends       # the JSON of flightlog trends
+    flightlog schema advice       # the JSON of flightlog advise
     flightlog schema diagnosis    # the JSON of flightlog diagnose
     flightlog schema device-report    # the JSON of flightlog devices; devices is the stream
     flightlog schema manifest     # flightlog.yaml, for editors
@@ -25,10 +26,11 @@ from flightlog.errors import UsageError
 REPORT = "report"
 COMPARE = "compare"
 TRENDS = "trends"
+ADVICE = "advice"
 DIAGNOSIS = "diagnosis"
 DEVICE_REPORT = "device-report"
 MANIFEST = "manifest"
-DOCUMENTS = (REPORT, COMPARE, TRENDS, DIAGNOSIS, DEVICE_REPORT, MANIFEST)
+DOCUMENTS = (REPORT, COMPARE, TRENDS, ADVICE, DIAGNOSIS, DEVICE_REPORT, MANIFEST)
 """What has a schema beside the streams."""
 
 
@@ -44,7 +46,7 @@ def schema(
         str | None,
         typer.Argument(
             metavar="STREAM",
-            help="A stream, such as tasks, or report, compare, trends, diagnosis, device-report or manifest."
+            help="A stream, such as tasks, or report, compare, trends, advice, diagnosis, device-report or manifest."
             " Default: any stream",
             autocompletion=complete_stream,
             show_default=False,
@@ -79,6 +81,10 @@ def _of_document(name: str | None) -> dict[str, Any]:
         from flightlog.analyze.trends import trend_schema
 
         return trend_schema()
+    if name == ADVICE:
+        from flightlog.analyze.advice.document import advice_schema
+
+        return advice_schema()
     if name == DIAGNOSIS:
         from flightlog.analyze.diagnosis.diagnose import diagnosis_schema
 

@@ -31,6 +31,9 @@ class WrittenOverlay(Struct, frozen=True, kw_only=True):
     path: Path | None
     """The file, named from the working directory where it is in there; None where there was nothing to set."""
     changes: dict[str, str]
+    """What it sets."""
+    commented: dict[str, str]
+    """What stands in it as a comment, or in no file at all, by path: what has to hold before it is set."""
     left_out: list[str]
     """Sentences on what could not be set."""
 
@@ -38,7 +41,7 @@ class WrittenOverlay(Struct, frozen=True, kw_only=True):
 def write_advised(manifest: Manifest, advised: Advised) -> WrittenOverlay:
     """Write what is advised into `<manifest>.advised.yaml`, as far as the manifest has such things and it is news.
 
-    A file of that name that was not written so, or was changed since, is left alone, with a `UsageError`. The
+    What may only be set on a condition that no record tells of (a cache, a retry) is a comment in it. A file of that name that was not written so, or was changed since, is left alone, with a `UsageError`. The
     manifest itself is never touched.
     """
     changes: dict[str, str] = {}
@@ -49,19 +52,24 @@ def write_advised(manifest: Manifest, advised: Advised) -> WrittenOverlay:
             left_out.append(f"{path} was not set to {value}: {problem}")
         elif _there(manifest, path) != value:
             changes[path] = value
-    if not changes:
-        return WrittenOverlay(path=None, changes={}, left_out=left_out)
+    commented = {path: why for path, why in advised.conditions.items() if path in changes}
+    sure = {path: value for path, value in changes.items() if path not in commented}
+    if not sure:
+        return WrittenOverlay(path=None, changes={}, commented=commented, left_out=left_out)
     file = manifest.path.with_suffix(SUFFIX)
     _refuse_others(file)
     try:
         replace_bytes(file, overlay_text(manifest, advised, changes).encode())
     except OSError as error:
         raise UsageError(f"cannot write {file}: {error.strerror or error}") from error
-    return WrittenOverlay(path=_near(file), changes=changes, left_out=left_out)
+    return WrittenOverlay(path=_near(file), changes=sure, commented=commented, left_out=left_out)
 
 
 def overlay_text(manifest: Manifest, advised: Advised, changes: Mapping[str, str]) -> str:
-    """The file's text: each value with what stood there before, and all reasons at the top."""
+    """The file's text: each value with what stood there before, and all reasons at the top.
+
+    What is set on a condition is a comment; without its `# ` the line is right where it stands.
+    """
     reasons = [one.sentence for one in advised.advice if any(path in changes for path in one.changes)]
     lines = [f"# {line}" for line in (
         f"From {advised.attempts:,} attempts in {advised.runs:,} runs of {advised.project}, so that"
@@ -75,18 +83,33 @@ def overlay_text(manifest: Manifest, advised: Advised, changes: Mapping[str, str
         for part in way:
             inside = inside.setdefault(part, {})
         before = _there(manifest, path)
-        inside[last] = _word(value) + (f"  # was {' '.join(before.split())}" if before is not None else "")
+        said = [f"was {' '.join(before.split())}"] if before is not None else []
+        said += [f"only if {advised.conditions[path]}"] if path in advised.conditions else []
+        text = _word(value) + (f"  # {', '.join(said)}" if said else "")
+        inside[last] = _Unsure(text) if path in advised.conditions else text
     body = "".join(f"{' '.join(line.split())}\n" for line in lines) + "".join(_yaml(tree))
     return f"{_MARK}{_digest(body)}\n{body}"
 
 
+class _Unsure(str):
+    """A value that is written as a comment."""
+
+    __slots__ = ()
+
+
 def _yaml(tree: Mapping[str, Any], indent: str = "") -> Iterator[str]:
     for key, value in tree.items():
+        mark = "# " if _is_unsure(value) else ""
         if isinstance(value, dict):
-            yield f"{indent}{_word(key)}:\n"
+            yield f"{mark}{indent}{_word(key)}:\n"
             yield from _yaml(value, indent + "  ")
         else:
-            yield f"{indent}{_word(key)}: {value}\n"
+            yield f"{mark}{indent}{_word(key)}: {value}\n"
+
+
+def _is_unsure(value: Any) -> bool:
+    """Whether nothing of it is to be set: a mapping of comments alone would be no mapping."""
+    return all(map(_is_unsure, value.values())) if isinstance(value, dict) else isinstance(value, _Unsure)
 
 
 def _way(manifest: Manifest, path: str) -> tuple[str, ...]:

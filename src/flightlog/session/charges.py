@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from flightlog.session.contents import Component, Contents, Rates
 from flightlog.settings import read_settings
 
 MANIFEST = "the manifest"
+_CODE = re.compile(r"[A-Z]{3}")
 _HOURLY = tuple(field for field, _ in BY_THE_HOUR.values())
 _OTHERS = tuple(field for field, _ in BESIDE.values())
 
@@ -67,6 +69,9 @@ def charge_problems(
     rates: Rates, folder: Path | None, environ: Mapping[str, str]
 ) -> Iterator[tuple[str, str]]:
     """What is wrong with a `cost`: the key, and what of it. Prices are looked up where there is a folder."""
+    if rates.currency is not None and not _CODE.fullmatch(rates.currency):
+        yield "currency", f"{rates.currency!r} is no ISO 4217 code: write three capital letters, such as EUR"
+        return
     if rates.instance is None:
         for key in ("workers_per_instance", "prices"):
             if getattr(rates, key) is not None:

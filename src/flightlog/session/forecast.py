@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from flightlog.analyze.prediction.base import Estimate
 from flightlog.analyze.prediction.model import Model, estimate
-from flightlog.analyze.prediction.schedule import Spread, makespan, mean_of, simulate
+from flightlog.analyze.prediction.simulation import Spread, mean_of, simulate
+from flightlog.analyze.schedule import makespan
 from flightlog.errors import UsageError
 from flightlog.session.plan import ExpectedCost, Plan
 from flightlog.session.workload import Call, Workload
@@ -54,6 +55,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
 
     project: str
     target: str
+    provider: str
     workers: int
     slots: int
     """Tasks that can run at once."""
@@ -105,6 +107,8 @@ def forecast(plan: Plan, model: Model, work: Workload, *, workers: int | None = 
     )
     if differ is None:
         notes.append("too few runs to tell how much whole runs differ: 10% is assumed")
+    if work.around_s is None:
+        notes.append("starting workers, handing tasks over and closing come on top: calls alone do not tell")
     around = work.around_s or 0.0
     wall = Spread(**{key: getattr(spread, key) + around for key in ("expected", "low", "high")})
     if failed := model.duration_s.left_out.get("failed", 0):
@@ -117,7 +121,7 @@ def forecast(plan: Plan, model: Model, work: Workload, *, workers: int | None = 
         )
     cost, low, high = _cost(plan, number, wall)
     return Forecast(
-        project=plan.project, target=plan.target, workers=number, slots=slots, workers_from=origin,
+        project=plan.project, target=plan.target, provider=plan.provider, workers=number, slots=slots, workers_from=origin,
         calls=len(work.calls), calls_from=work.source, uncounted=len(work.calls) - len(known) + work.cut, wall_s=wall, work_s=sum(map(mean_of, estimates)),
         around_s=work.around_s, handover_s=handover, memory=_memory(plan, work.calls, memory, at_once), cost=cost,
         cost_low=low, cost_high=high, tasks=_tasks(work.calls, durations, memory), notes=notes,

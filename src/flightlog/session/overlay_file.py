@@ -52,6 +52,12 @@ def pick_overlay(
 
 def lay_text_over(manifest: Manifest, source: str, name: str) -> Manifest:
     """The manifest with an overlay's text laid over it; what the text makes wrong is one `ManifestError`."""
+    if not any(line.strip() and not line.lstrip().startswith("#") for line in source.splitlines()):
+        raise ManifestError(
+            [
+                f"{name}: changes nothing; an overlay says what to change, such as `components: {{sim: {{memory: 8G}}}}`"
+            ]
+        )
     over = read_tree(source, name)
     assert isinstance(over.value, dict)
     strange = [

@@ -21,6 +21,7 @@ from flightlog.session.expansion import has_variables
 from flightlog.session.history import History
 from flightlog.session.manifest import Manifest
 from flightlog.session.suggestions import Suggestion
+from flightlog.session.targets import LOCAL
 
 
 class PlannedComponent(Struct, frozen=True, kw_only=True):
@@ -135,7 +136,8 @@ def make_plan(
             for name, task in contents.tasks.items()
         },
         cost=expected_cost(
-            charges_of(contents, target, manifest.path.parent, environ), contents.components, workers, history
+            charges_of(contents, target, manifest.path.parent, environ), contents.components, workers, history,
+            provider=chosen.provider,
         ),
         history=history,
         suggestions={name: each for name, each in (suggestions or {}).items() if name in contents.components},
@@ -165,10 +167,17 @@ def expected_cost(
     components: Mapping[str, Component],
     workers: int | None,
     history: History | None,
+    *,
+    provider: str | None = None,
 ) -> ExpectedCost:
-    """Rate by workers by hours, the hours from history; a worker is priced as one of the dearest component."""
+    """Rate by workers by hours, the hours from history; a worker is priced as one of the dearest component.
+
+    Without a rate the machine of the provider `local` costs nothing, as in a report.
+    """
     if isinstance(rates, Rates):
         rates = charges(rates, components, None, {})
+    if rates is None and provider == LOCAL:
+        return ExpectedCost(amount=0.0, currency=None, reason=None, worker_hours=None, per_worker_hour=0.0)
     if rates is None or not names_time(rates):
         return _no_cost("the target has no rates", None, None)
     kinds = [

@@ -26,16 +26,26 @@ class Suggestion(Struct, frozen=True, kw_only=True):
     """The share of later attempts that it is meant to be enough for."""
     whole: bool
     """Whether every task on the component is known well enough; otherwise another one may need more."""
+    elsewhere: bool = False
+    """Whether it comes from runs on other targets, for want of any on the plan's."""
 
 
-def read_suggestions(runs_dir: Path, project: str, *, confidence: float = 0.95) -> dict[str, Suggestion]:
-    """By component; nothing where there is no history, or none that can be read."""
+def read_suggestions(
+    runs_dir: Path, project: str, target: str | None = None, *, confidence: float = 0.95
+) -> dict[str, Suggestion]:
+    """By component, from runs on a target, or from all where there are none on it or none is named.
+
+    Nothing where there is no history, or none that can be read.
+    """
     from flightlog.analyze.advice.advise import advise_on
     from flightlog.analyze.advice.components import component_needs
     from flightlog.analyze.past import read_past
 
     try:
-        past = read_past(runs_dir, project=project, runs=RUNS, attempts=ATTEMPTS)
+        past = read_past(runs_dir, project=project, target=target, runs=RUNS, attempts=ATTEMPTS)
+        elsewhere = target is not None and not past.attempts
+        if elsewhere:
+            past = read_past(runs_dir, project=project, runs=RUNS, attempts=ATTEMPTS)
         advised = advise_on(past, confidence=confidence, shape=False)
     except (FlightlogError, OSError):
         return {}
@@ -48,5 +58,6 @@ def read_suggestions(runs_dir: Path, project: str, *, confidence: float = 0.95) 
                 memory_bytes=int(needs.memory.amount) if needs.memory is not None else None,
                 tasks=list(dict.fromkeys(each.task for each in wanted)), attempts=needs.attempts, runs=needs.runs,
                 confidence=confidence, whole=all(each.whole for each in wanted),
+                elsewhere=elsewhere,
             )  # fmt: skip
     return found

@@ -47,36 +47,48 @@ class Workload(Struct, frozen=True, kw_only=True):
     """What that run took before and after."""
 
 
-def calls_of_run(run: Run) -> Workload:
-    """The calls that a run submitted, in their order, each once however often it was tried."""
+def calls_of_run(run: Run, *, most: int = MOST) -> Workload:
+    """The first `most` calls that a run submitted, in their order, each once however often it was tried."""
     places: dict[str, int] = {}
     calls: list[Call] = []
     waits: list[list[str]] = []
     took: dict[str, float] = {}
-    moments: list[tuple[float, int]] = []
+    ends: list[tuple[str, float, float]] = []
+    first, last = math.inf, -math.inf
     cut = 0
     for event in run.events("tasks"):
         if isinstance(event, TaskSubmitted):
             if event.task_id in places:
                 continue
-            if len(calls) == MOST:
+            if len(calls) == most:
                 cut += 1
                 continue
             places[event.task_id] = len(calls)
             calls.append(Call(task=base_name(event.task), args=event.args, component=event.component))
             waits.append(list(event.depends_on))
         elif isinstance(event, TaskEnded) and event.duration_s is not None:
-            took[event.task_id] = event.duration_s
             ended = unix_time(event.timestamp)
-            if ended is not None and math.isfinite(event.duration_s):
-                moments += [(ended - event.duration_s, 1), (ended, -1)]
+            if ended is None or not 0 <= event.duration_s < math.inf:
+                continue
+            first, last = min(first, ended - event.duration_s), max(last, ended)
+            # A worker's file may be read before that of the submissions.
+            if event.task_id in places or len(calls) < most:
+                took[event.task_id] = event.duration_s
+                ends.append((event.task_id, ended - event.duration_s, ended))
     after = [[places[other] for other in before if other in places] for before in waits]
+    # Of a run with too many calls, what is compared with the calls that are looked at are these alone.
+    moments = [
+        moment
+        for task_id, began, ended in ends
+        if not cut or task_id in places
+        for moment in ((began, 1), (ended, -1))
+    ]
     span = max(when for when, _ in moments) - min(when for when, _ in moments) if moments else None
     whole = run.info.duration_s
     return Workload(
         source=f"the {len(calls):,} calls of {run.run_id}", calls=calls, after=after if any(after) else [], cut=cut,
         durations=[took.get(task_id) for task_id in places], workers=_at_once(moments), span_s=span,
-        around_s=max(0.0, whole - span) if whole is not None and span is not None else None,
+        around_s=max(0.0, whole - (last - first)) if whole is not None and first <= last else None,
     )  # fmt: skip
 
 

@@ -36,7 +36,7 @@ def advice_text(advised: Advised, *, width: int = WIDTH, color: bool = False, ap
         _others([one for one in advised.advice if one.kind != "resources"], width, ink),
         _unknown(unknown, width, ink),
         _problems(advised, width, ink),
-        [_apply(advised)] if apply_hint and advised.changes else [],
+        [_apply(advised)] if apply_hint and advised.changes.keys() - advised.conditions.keys() else [],
     ]
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
@@ -62,8 +62,9 @@ def _head(advised: Advised, changing: Sequence[Recommendation], width: int, ink:
     )
     found += [f"{count_text(others, 'other piece', 'other pieces')} of advice"] if others else []
     answer = ", ".join(found) or "nothing to change"
+    other = f"; not of {clean(advised.instead_of)}, which has no such task" if advised.instead_of else ""
     return wrap(
-        f"{ink('title', f'Advice for {clean(advised.project)}{where}')}: {answer} (from {learnt}{older})",
+        f"{ink('title', f'Advice for {clean(advised.project)}{where}')}: {answer} (from {learnt}{older}{other})",
         width,
     )
 
@@ -80,7 +81,7 @@ def _recommendation(one: Recommendation, width: int, ink: Ink) -> list[str]:
         ("Potential savings", saved or ("not known: nothing is asked for" if not asked else "none")),
     ]
     component = f" (component {clean(one.component)})" if one.component else ""
-    lines = [ink("head", f"Resource recommendation for '{clean(one.task)}'{component}")]
+    lines = [ink("head", f"Resource Recommendation for '{clean(one.task)}'{component}:")]
     for label, value in pairs:
         first = "  " + ink("label", pad(f"{label}:", _LABEL - 4)) + "  "
         lines += wrap(clean(value), width, first=first, rest=" " * _LABEL)
@@ -137,4 +138,4 @@ def _problems(advised: Advised, width: int, ink: Ink) -> list[str]:
 
 def _apply(advised: Advised) -> str:
     enough = format_percent(advised.confidence)
-    return f"What is recommended is enough for {enough} of attempts; `flightlog advise --apply` writes it into an overlay."
+    return f"Meant to be enough for {enough} of later attempts; `flightlog advise --apply` writes it into an overlay."

@@ -8,7 +8,7 @@ from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
 from flightlog.show.gpus import energy_text, gpu_facts
 from flightlog.show.jobs import jobs_section
 from flightlog.show.phrases import call_text, count_text, first_line, innermost, last_line, moment_text
-from flightlog.show.sections import calibration_sections, few, known, names_table
+from flightlog.show.sections import calibration_sections, few, known, names_table, why
 from flightlog.show.terminal import Ink, clean
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
@@ -92,7 +92,7 @@ def _failures(report: Report) -> Section:
         below = (f"{who}{where}, {moment_text(example.timestamp)}", place)
         items.append(Item(cause, below, mark=f"{format_count(group.count)}x ", style="bad"))
     note = f"{format_count(failures.count)}, {count_text(failures.groups, 'cause')}"
-    return Section("Failures", note, [Items(items, few(failures.groups - len(items), "cause"))])
+    return Section("Failures", note, [Items(items, few(failures.groups - len(items), "cause")), why(report)])
 
 
 def _by_name(report: Report) -> Section:

@@ -47,7 +47,13 @@ def _cause(cause: Cause, number: int, width: int, ink: Ink) -> Iterable[str]:
     yield ink(style, first)
     yield from rest
     for label, texts in (
-        ("explains", _explains(cause)),
+        ("explains", [_explains(cause)]),
+        (
+            "retried",
+            [f"{count_text(cause.recovered, 'task')} of it completed in a later attempt"]
+            if cause.recovered
+            else [],
+        ),
         ("where", _where(cause)),
         ("because", [_evidence(one) for one in cause.evidence]),
         ("do", cause.suggestions[:3]),
@@ -70,19 +76,19 @@ def _labelled(
         yield from lines[1:]
 
 
-def _explains(cause: Cause) -> list[str]:
+def _explains(cause: Cause) -> str:
     known = cause.explains
+    flying = f": {_names(cause.tasks)}" if cause.tasks and cause.scope == "run" else ""
     parts = [
         count_text(known.lost_tasks, "lost task") if known.lost_tasks else "",
         count_text(known.dependents, "task that depends on it", "tasks that depend on it") if known.dependents else "",
-        count_text(known.in_flight, "attempt that was under way", "attempts that were under way") if known.in_flight else "",
+        count_text(known.in_flight, "attempt that was under way", "attempts that were under way") + flying
+        if known.in_flight else "",
         f"{count_text(known.cancelled, 'task')} given up then" if known.cancelled else "",
         count_text(known.at_that_moment, "other failure at that moment", "other failures at that moment")
         if known.at_that_moment else "",
     ]  # fmt: skip
-    said = ", ".join(part for part in parts if part)
-    mended = f"{count_text(cause.recovered, 'task')} of it completed when retried" if cause.recovered else ""
-    return [part for part in (said, mended) if part]
+    return ", ".join(part for part in parts if part)
 
 
 def _where(cause: Cause) -> list[str]:
@@ -127,7 +133,7 @@ def text_diagnosis_text(diagnosis: Diagnosis, *, width: int = 100, color: bool =
     if diagnosis.failure_class == "unknown":
         lines = [ink("warn", "Cause unknown: nothing in the text speaks strongly for any class.")]
     else:
-        from flightlog.analyze.diagnosis.telling import certainty
+        from flightlog.analyze.diagnosis.answer.telling import certainty
 
         sure = certainty(diagnosis.failure_class, diagnosis.confidence)
         lines = [ink("bad", f"{clean(diagnosis.failure_class)}, {sure} ({diagnosis.confidence:.2f})")]

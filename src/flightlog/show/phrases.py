@@ -48,12 +48,23 @@ def money_text(amount: float | None, currency: str | None) -> str:
         return "unknown"
     if amount < 0:
         return f"-{money_text(-amount, currency)}"
+    if amount >= 1e15:  # no bill is that long, but a rate may be mistyped
+        return _with_currency(f"{amount:.3g}", currency)
     whole = currency in _WHOLE and (amount == 0 or amount >= 1)
     text = (
         f"{amount:,.0f}" if whole else f"{amount:,.2f}" if amount == 0 or amount >= 0.01 else _small(amount)
     )
+    return _with_currency(text, currency)
+
+
+def _with_currency(text: str, currency: str | None) -> str:
     sign = _SIGNS.get(currency or "")
     return f"{sign}{text}" if sign else f"{text} {clean(currency or '')}".rstrip()
+
+
+def free_text(provider: str, currency: str | None) -> str:
+    """`$0.00 (local provider)`: what costs nothing; in dollars where no currency is named."""
+    return f"{money_text(0.0, currency or 'USD')} ({clean(provider)} provider)"
 
 
 def _small(amount: float) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from flightlog.analyze.advice.resources import is_same
 from flightlog.analyze.advice.words import request_text
 from flightlog.analyze.past_requests import Requested
-from flightlog.show.phrases import args_text, count_text, money_text
+from flightlog.show.phrases import args_text, count_text, free_text, money_text
 from flightlog.show.table import facts, table
 from flightlog.show.terminal import Ink, clean, fit
 from flightlog.units import format_bytes, format_count, format_duration
@@ -59,7 +59,9 @@ def _cost(plan: Plan) -> str:
     cost = plan.cost
     if cost.amount is None:
         return f"unknown: {clean(cost.reason or '')}"
-    hours = f"{cost.worker_hours:.3g} worker-hours" if cost.worker_hours is not None else ""
+    if cost.worker_hours is None:
+        return free_text(plan.provider, cost.currency)
+    hours = f"{cost.worker_hours:.3g} worker-hours"
     return f"{money_text(cost.amount, cost.currency)} ({hours} at {money_text(cost.per_worker_hour, cost.currency)})"
 
 
@@ -80,7 +82,10 @@ def _components(plan: Plan, width: int, ink: Ink) -> list[str]:
 
 
 def _suggestion(found: Suggestion | None, asked: PlannedComponent) -> str:
-    """`1 CPU, 7.2GB (720 attempts)`; "the same" where that is what is asked for; nothing where too little is known."""
+    """`1 CPU, 7.2GB (720 attempts)`; "the same" where that is what is asked for; nothing where too little is known.
+
+    `(720 attempts elsewhere)` are on other targets.
+    """
     if found is None:
         return ""
     pairs = ((found.cpus, asked.cpus), (found.memory_bytes, asked.memory_bytes))
@@ -90,7 +95,8 @@ def _suggestion(found: Suggestion | None, asked: PlannedComponent) -> str:
     else:
         text = request_text(Requested(cpus=found.cpus, memory_bytes=found.memory_bytes))
     least = "" if found.whole else "at least "
-    return f"{least}{text} ({count_text(found.attempts, 'attempt')})"
+    where = " elsewhere" * found.elsewhere
+    return f"{least}{text} ({count_text(found.attempts, 'attempt')}{where})"
 
 
 def _tasks(plan: Plan, width: int, ink: Ink) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from flightlog.show.phrases import call_text, count_text, money_text
+from flightlog.show.phrases import call_text, count_text, free_text, money_text
 from flightlog.show.table import facts, table
 from flightlog.show.terminal import Ink, clean, wrap
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.prediction.base import Estimate, Prediction
     from flightlog.analyze.prediction.evaluation import Evaluation, QuantityScores, Score
     from flightlog.analyze.prediction.model import Model
-    from flightlog.analyze.prediction.schedule import Spread
+    from flightlog.analyze.prediction.simulation import Spread
     from flightlog.session.forecast import Forecast, MemoryForecast
 
 WIDTH = 100
@@ -38,6 +38,10 @@ def prediction_text(found: Prediction, *, width: int = WIDTH, color: bool = Fals
         f"trained {clean(found.trained_at)} from {count_text(found.training_runs, 'run')} of {found.project}"
     )
     lines += _item(trained, width)
+    # What a cache spared has a note of its own.
+    left = [_left_out(why, number) for why, number in found.left_out.items() if why != "spared by the cache"]
+    if left:
+        lines += _item(f"left out, of all tasks: {'; '.join(left)}", width)
     return "\n".join([*lines, *_notes(found.notes, width, ink)]) + "\n"
 
 
@@ -61,7 +65,9 @@ def model_text(model: Model, why: str | None, *, width: int = WIDTH, color: bool
         for label, quantity in (("duration", model.duration_s), ("peak memory", model.peak_memory_bytes)):
             of = quantity.names.get(name)
             if of is not None:
-                looked_at = quantity.boosted.keys if of.method == "boosting" and quantity.boosted else set()
+                looked_at = (
+                    quantity.boosted.keys & of.keys if of.method == "boosting" and quantity.boosted else set()
+                )
                 by = ", ".join(sorted(key.removeprefix("args.") for key in looked_at)) or "name"
                 method = (
                     of.method if of.plain is not None or of.method == "boosting" else "too little history"
@@ -69,8 +75,7 @@ def model_text(model: Model, why: str | None, *, width: int = WIDTH, color: bool
                 rows.append((clean(name), label, format_count(of.examples), method, clean(by)))
     head = ("Task", "Quantity", "Examples", "Method", "By")
     lines += table(head, rows, width=width, ink=ink, left=("Quantity", "Method", "By"))
-    left = {**model.duration_s.left_out, **model.peak_memory_bytes.left_out}
-    notes = [f"left out: {count_text(number, 'attempt')} that {_reason(why)}" for why, number in left.items()]
+    notes = [f"left out: {_left_out(why, number)}" for why, number in model.left_out.items()]
     return "\n".join([*lines, *_notes([*notes, *model.notes], width, ink)]) + "\n"
 
 
@@ -151,6 +156,8 @@ def _cost(found: Forecast) -> str:
     cost = found.cost
     if cost.amount is None:
         return f"unknown: {clean(cost.reason or 'no rates')}"
+    if not cost.per_worker_hour:
+        return free_text(found.provider, cost.currency)
     ends = (money_text(end, cost.currency) for end in (found.cost_low, found.cost_high))
     least = "at least " if found.uncounted else ""
     return f"{least}{money_text(cost.amount, cost.currency)} ({' to '.join(ends)})"
@@ -171,11 +178,17 @@ def _memory(memory: MemoryForecast | None) -> str:
 def _scores(scores: QuantityScores, width: int, ink: Ink) -> list[str]:
     if scores.whole is None:
         return ["  nothing to hold against anything: too little history, or nobody measured it"]
-    rows = [_score("all tasks", scores.whole)]
+    whole = scores.whole
+    rows = [_score("all tasks", whole)]
     if len(scores.names) > 1:
         rows += [_score(clean(name), each) for name, each in scores.names.items()]
     head = ("Task", "Attempts", "Error", "by name", "Loss", "by name", "In interval", "Width", "by name")
-    lines = table(head, rows, width=width, ink=ink)
+    answer = (
+        f"expected values were off by {format_percent(whole.error)} in the middle, by name alone by "
+        f"{format_percent(whole.baseline_error)}; {format_percent(whole.coverage)} of "
+        f"{count_text(whole.attempts, 'attempt')} lay in intervals meant for 90%"
+    )
+    lines = [*wrap(answer, width, first="  ", rest="  "), *table(head, rows, width=width, ink=ink)]
     if scores.unpredicted:
         lines.append(f"  {count_text(scores.unpredicted, 'attempt')} of names too little known before")
     return lines
@@ -197,6 +210,10 @@ def _notes(notes: Sequence[str], width: int, ink: Ink) -> list[str]:
 
 def _item(text: str, width: int) -> list[str]:
     return wrap(clean(text), width, first="  - ", rest="    ")
+
+
+def _left_out(why: str, number: int) -> str:
+    return f"{count_text(number, 'attempt')} that {_reason(why)}"
 
 
 def _reason(why: str) -> str:

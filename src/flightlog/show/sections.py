@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from flightlog.show.document import Facts, Item, Items, Section, Table
+from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
 from flightlog.show.phrases import call_text, count_text, first_line, moment_text
 from flightlog.show.terminal import clean
 from flightlog.show.time import time_sections
@@ -178,7 +178,14 @@ def all_failures(report: Report) -> list[Section]:
         items.append(Item(text, below, mark=f"{format_count(cause.count)}x ", style="bad"))
     failures = report.failures
     note = f"{format_count(failures.count)}, {count_text(failures.groups, 'cause')}"
-    return [Section("Failures", note, [Items(items, few(failures.groups - len(items), "cause"))])]
+    return [
+        Section("Failures", note, [Items(items, few(failures.groups - len(items), "cause")), why(report)])
+    ]
+
+
+def why(report: Report) -> Remarks:
+    """Where the reasons of failures are told."""
+    return Remarks([f"flightlog diagnose {report.run.run_id} says why"])
 
 
 def _counts(word: str, found: dict[str, int]) -> str:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.advice.components import component_settings
 from flightlog.analyze.advice.resources import Prices, Recommendation, recommend
 from flightlog.analyze.advice.shape import advise_shape
-from flightlog.analyze.advice.words import evidence, gain, notes, reason, sentence
+from flightlog.analyze.advice.words import evidence, gain, sentence
 from flightlog.analyze.past import Past, PastAttempt, base_name, read_past
 from flightlog.errors import RunNotFound, UsageError
 from flightlog.events import CostRates
@@ -22,6 +21,9 @@ from flightlog.store.liveness import Observer
 from flightlog.store.run import Run
 
 LOWEST, HIGHEST = 0.5, 0.999
+PROJECTS = 20
+PROBED = 10
+"""How many projects are looked through for a task, those with the newest runs; and how many runs of each."""
 
 
 class Advised(Struct, frozen=True, kw_only=True):
@@ -42,10 +44,14 @@ class Advised(Struct, frozen=True, kw_only=True):
     """Everything there is to change, what matters most first."""
     changes: dict[str, str]
     """All values to set, by path in the manifest; where two pieces of advice differ, the first one's."""
+    conditions: dict[str, str] = {}
+    """Of these, by path: what has to hold before it is set. No record tells, so that it is left to the user."""
     problems: list[str]
     """What of the history could not be read."""
     silent: dict[str, str] = {}
     """By kind of advice there is none of: why."""
+    instead_of: str | None = None
+    """The latest run's project, where it has no such task and another project was looked for that has."""
 
 
 def advise(
@@ -57,17 +63,22 @@ def advise(
     confidence: float = 0.95,
     observer: Observer | None = None,
 ) -> Advised:
-    """Advice from the runs in a folder: of a project, by default the latest run's, and of all its tasks or one.
+    """Advice from the runs in a folder: of a project, and of all its tasks or one, of which `sim[3]` means `sim`.
 
-    Raises `RunNotFound` where there is nothing to learn from, and `UsageError` for a confidence that makes no sense.
+    Without a project that of the latest run, or of the latest run that has such a task. Raises `RunNotFound` where there is nothing to learn from, and `UsageError` for a confidence that makes no sense.
     """
     check_confidence(confidence)
-    past = read_past(runs_dir, project=project, target=target, task=task, observer=observer)
+    name = None if task is None else base_name(task)
+    past = read_past(runs_dir, project=project, target=target, task=name, observer=observer)
+    latest = past.project
+    if name is not None and project is None and not past.attempts:
+        past = _of_another_project(runs_dir, past, target, name, observer) or past
     if not past.runs:
         raise RunNotFound(_no_runs(runs_dir, past, target))
     if not past.attempts:
-        raise RunNotFound(_no_attempts(past, runs_dir, task, observer))
-    return advise_on(past, confidence=confidence, target=target, task=task)
+        raise RunNotFound(_no_attempts(past, runs_dir, name, observer))
+    found = advise_on(past, confidence=confidence, target=target, task=name)
+    return found if past.project == latest else replace(found, instead_of=latest)
 
 
 def check_confidence(confidence: float) -> None:
@@ -87,7 +98,7 @@ def advise_on(
     task: str | None = None,
     shape: bool = True,
 ) -> Advised:
-    """The advice that a past gives; without `shape` on requests alone. `target` and `task` are those it was read for."""
+    """The advice that a past gives; without `shape` on requests alone. `target` and `task` (without an index) are those it was read for."""
     by_name: dict[str, list[PastAttempt]] = {}
     for attempt in past.attempts:
         by_name.setdefault(attempt.name, []).append(attempt)
@@ -97,31 +108,21 @@ def advise_on(
     found = [recommend(name, these, order, confidence, prices, busy) for name, these in by_name.items()]
     found.sort(key=lambda one: (-(one.worker_s or 0.0), one.task))
     resources = _of_resources(found)
-    others = advise_shape(past.runs, task=None if task is None else base_name(task)) if shape else None
+    others = advise_shape(past.runs, task=task) if shape else None
     ranked = sorted([*resources, *(others.advice if others else ())], key=_rank)
     changes: dict[str, str] = {}
+    conditions: dict[str, str] = {}
     for one in ranked:
         for path, value in one.changes.items():
+            if path not in changes and one.only_if is not None:
+                conditions[path] = one.only_if
             changes.setdefault(path, value)
     return Advised(
         project=past.project or "", target=target, confidence=confidence, runs=len(past.runs),
         attempts=len(past.attempts), older_runs=past.older_runs, recommendations=found, advice=ranked,
-        changes=changes, problems=list(dict.fromkeys([*past.problems, *(others.problems if others else ())])),
+        changes=changes, conditions=conditions, problems=list(dict.fromkeys([*past.problems, *(others.problems if others else ())])),
         silent=others.silent if others else {},
     )  # fmt: skip
-
-
-def advised_json(advised: Advised) -> bytes:
-    """As JSON, indented: with the words of each recommendation beside its numbers."""
-    document: dict[str, Any] = msgspec.to_builtins(advised)
-    for one, found in zip(document["recommendations"], advised.recommendations, strict=True):
-        one |= {
-            "change": found.is_to_change,
-            "reason": reason(found),
-            "potential_savings": gain(found),
-            "notes": notes(found),
-        }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
 
 
 def _of_resources(found: Sequence[Recommendation]) -> list[Advice]:
@@ -144,14 +145,28 @@ def _rank(advice: Advice) -> tuple[int, float]:
 
 
 def _prices(runs: Sequence[Run]) -> Prices | None:
-    """The rates of the newest run that has any by CPU or by memory."""
-    for run in runs[:1]:
-        rates = [event for event in run.events("cost") if isinstance(event, CostRates)]
-        if rates and (rates[-1].per_cpu_hour is not None or rates[-1].per_gb_hour is not None):
-            last = rates[-1]
-            return Prices(
-                currency=last.currency, per_cpu_hour=last.per_cpu_hour, per_gb_hour=last.per_gb_hour
-            )
+    """The last rates of the newest run, where there are any by CPU or by memory."""
+    try:
+        rates = [event for run in runs[:1] for event in run.events("cost") if isinstance(event, CostRates)]
+    except OSError:
+        return None
+    if not rates or (rates[-1].per_cpu_hour is None and rates[-1].per_gb_hour is None):
+        return None
+    last = rates[-1]
+    return Prices(currency=last.currency, per_cpu_hour=last.per_cpu_hour, per_gb_hour=last.per_gb_hour)
+
+
+def _of_another_project(
+    runs_dir: Path, past: Past, target: str | None, task: str, observer: Observer | None
+) -> Past | None:
+    """The past of the project whose newest runs have such a task, that of the newest run first; None where none has."""
+    names = dict.fromkeys(entry.project for entry in list_runs(runs_dir, observer=observer))
+    for name in [name for name in names if name != past.project][:PROJECTS]:
+        some = read_past(
+            runs_dir, project=name, target=target, task=task, runs=PROBED, attempts=1, observer=observer
+        )
+        if some.attempts:
+            return read_past(runs_dir, project=name, target=target, task=task, observer=observer)
     return None
 
 
@@ -174,4 +189,4 @@ def _no_attempts(past: Past, runs_dir: Path, task: str | None, observer: Observe
     there = read_past(runs_dir, project=past.project, runs=5, attempts=10_000, observer=observer)
     names = sorted({one.name for one in there.attempts})
     hint = f"; there are {', '.join(names[:10])}{', …' * (len(names) > 10)}" if names else ""
-    return f"no attempt of {base_name(task)!r} in {many}{hint}"
+    return f"no attempt of {task!r} in {many}{hint}"

@@ -24,3 +24,5 @@ class Advice(Struct, frozen=True, kw_only=True):
     """The same in worker-seconds for each run; null where it is something else."""
     changes: dict[str, str] = {}
     """Values to set, by path in the manifest: `components.sim.memory` to `8GB`."""
+    only_if: str | None = None
+    """What has to hold for it, where no record can tell and a wrong guess would change results; null where nothing has to."""

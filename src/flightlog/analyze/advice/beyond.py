@@ -12,7 +12,7 @@ from statistics import NormalDist, pstdev
 
 from msgspec.structs import replace
 
-from flightlog.analyze.advice.bounds import beyond
+from flightlog.analyze.advice.bounds import LARGEST_LOG, beyond
 from flightlog.analyze.advice.growth import Growth, find_growth
 from flightlog.analyze.advice.use import Use
 
@@ -55,7 +55,7 @@ def _middle(use: Use, growth: Growth, spread: float) -> float:
     expected = growth.at(use.args)
     if expected is None:
         return use.value
-    return math.exp(beyond(math.log(use.value), math.log(expected), spread)[0])
+    return math.exp(min(beyond(math.log(use.value), math.log(expected), spread)[0], LARGEST_LOG))
 
 
 def _drawn(use: Use, growth: Growth, spread: float, share: float) -> float:
@@ -67,4 +67,4 @@ def _drawn(use: Use, growth: Growth, spread: float, share: float) -> float:
     at = below + share * (1.0 - below)
     if not 0.0 < at < 1.0 - 1e-9:
         return _middle(use, growth, spread)
-    return max(use.value, math.exp(math.log(expected) + spread * _NORMAL.inv_cdf(at)))
+    return max(use.value, math.exp(min(math.log(expected) + spread * _NORMAL.inv_cdf(at), LARGEST_LOG)))

@@ -19,6 +19,8 @@ ASSURANCE = 0.80
 """In how many histories of a length the bound covers at least the share that was asked for."""
 LEAST = 5
 """Values that it takes to say anything."""
+LARGEST_LOG = 700.0
+"""Of what is reckoned: beyond, numbers end."""
 _LEAST_SPREAD = 0.01
 """Of logarithms: nothing measured is closer together than a hundredth, whatever a few values look like."""
 _STEPS = 60
@@ -111,7 +113,7 @@ def upper_bound(
             return Bound(found, "order statistic")
     mean, spread = lognormal(values)
     factor = tolerance_factor(max(worth, 2.0), share, assurance)
-    value = math.exp(mean + factor * max(spread, _LEAST_SPREAD))
+    value = math.exp(min(mean + factor * max(spread, _LEAST_SPREAD), LARGEST_LOG))
     unseen = max((one.value for one in values if not one.exact), default=0.0)
     if unseen >= largest:
         return Bound(max(value, unseen), "censored lognormal")

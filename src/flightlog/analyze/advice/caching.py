@@ -24,6 +24,10 @@ WRITES_BYTES = 1 << 20
 LEAST_RUNS, LEAST_LOOKUPS = 3, 20
 """A cache that never hits has been asked so many times, in so many runs."""
 
+ALONE = "its result depends on its arguments alone"
+LASTS = "its results stay right for that long"
+"""What has to hold for a cache, and for one that keeps results longer."""
+
 _NEW = ("never seen", "arguments changed")
 
 
@@ -78,7 +82,7 @@ def _worth(one: Repeats, shapes: Sequence[RunShape]) -> Advice:
         sentence=(
             f"Cache {one.name} ({how}): {again:,} of {one.calls:,} calls in {one.runs} run{'s' * (one.runs != 1)} repeated an"
             f" earlier one{alike}; it would have saved {format_duration(one.repeated_s)} of {format_duration(one.total_s)}."
-            " Only if its result depends on its arguments alone."
+            f" Only if {ALONE}."
         ),
         evidence={
             "runs": one.runs, "calls": one.calls, "repeated_calls": again, "total_s": one.total_s,
@@ -87,6 +91,7 @@ def _worth(one: Repeats, shapes: Sequence[RunShape]) -> Advice:
         gain=f"{worker_time(a_run)} a run, {format_percent(one.repeated_s / one.total_s)} of its time",
         gain_s=a_run,
         changes={f"tasks.{one.name}.cache": "true"} if key else {},
+        only_if=ALONE,
     )  # fmt: skip
 
 
@@ -116,6 +121,7 @@ def _never_hits(name: str, shapes: Sequence[RunShape]) -> Advice | None:
         gain=gain,
         gain_s=None,
         changes=changes,
+        only_if=LASTS if f"tasks.{name}.cache.ttl" in changes else None,
     )
 
 
@@ -142,7 +148,7 @@ def _mend(
             return "Results are too old when they are asked for: raise its `ttl`.", {}, None
         longer = manifest_duration(round_duration(3 * apart))
         told = f" of {format_duration(lives)}" if lives else ""
-        text = f"Runs are {format_duration(apart)} apart, and its `ttl`{told} is over by then: set {longer}."
+        text = f"Runs are {format_duration(apart)} apart, and its `ttl`{told} is over by then: set {longer}, only if {LASTS}."
         return text, {f"tasks.{name}.cache.ttl": longer} if lives else {}, None
     if reason == "code changed":
         return (

@@ -36,6 +36,7 @@ LEAST_RUNS = 3
 REASONS = 5
 """How many reasons of a cache are kept for each function, the most frequent ones."""
 
+_EVENTFUL = frozenset({"cache", "failures", "jobs"})
 _VIEWS = {"attempts", "cache", "resources", "task_events"}
 
 
@@ -201,6 +202,22 @@ def gather(run: Run, *, large_bytes: int = LARGE_BYTES) -> RunShape:
         )
 
 
+def is_uneventful(run: Run) -> bool:
+    """Whether a run completed without a failure, a cache or a batch job, by its counts and the streams it has."""
+    calm = run.status == "completed" and not run.info.tasks_failed
+    return calm and not _EVENTFUL.intersection(run.streams())
+
+
+def uneventful(run: Run) -> RunShape:
+    """Such a run without looking at its tasks and workers: nothing is known of them."""
+    return RunShape(
+        run_id=run.run_id, target=run.info.target, provider=run.info.provider, status=run.status,
+        started=unix_time(run.info.start_time), wall_s=run.ending().duration_s, planned=read_plan(run.path), workers=0,
+        time=None, queue_s=None, waves=None, machine=None, side_by_side=None, tasks={}, cache={},
+        cached_tasks=frozenset(), retried=[], timed_out=[], jobs=[],
+    )  # fmt: skip
+
+
 def _at_once(connection: duckdb.DuckDBPyConnection) -> int:
     most = most_at_once(connection, "SELECT since, until FROM ups")
     return most[0] if most is not None else 0
@@ -241,20 +258,22 @@ _NAMED = r"""
 CREATE OR REPLACE TEMP VIEW named AS SELECT *, regexp_replace(task, '(.)\[[^\[\]]*\]$', '\1') AS name FROM held
 """
 
+# Times are added as whole nanoseconds: sums of fractions would depend on the order that rows happen to come in.
 _TASKS = """
 WITH lined AS (
     SELECT name, state, CASE WHEN duration_s BETWEEN 0 AND 2e9 THEN duration_s END AS duration_s,
-        CASE WHEN cpu_s BETWEEN 0 AND 2e9 THEN cpu_s END AS cpu_s, result_bytes, began, stopped, waits, max(stopped) OVER (
+        CASE WHEN duration_s BETWEEN 0 AND 2e9 THEN round(duration_s * 1e9)::BIGINT END AS lasted,
+        CASE WHEN cpu_s BETWEEN 0 AND 2e9 THEN round(cpu_s * 1e9)::BIGINT END AS cpu, result_bytes, began, stopped, waits, max(stopped) OVER (
         PARTITION BY worker ORDER BY began, stopped ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS free FROM named WHERE began IS NOT NULL AND stopped IS NOT NULL AND name IS NOT NULL
 )
 SELECT name, count(*), count(*) FILTER (state = 'completed'),
-    coalesce(sum(duration_s) FILTER (state = 'completed'), 0),
+    coalesce(sum(lasted) FILTER (state = 'completed'), 0) / 1e9,
     median(duration_s) FILTER (state = 'completed'), max(duration_s) FILTER (state = 'completed'),
     median(began - free) FILTER (waits <= free AND began >= free),
     count(*) FILTER (waits <= free AND began >= free),
-    sum(cpu_s) FILTER (state = 'completed' AND duration_s IS NOT NULL),
-    coalesce(sum(duration_s) FILTER (state = 'completed' AND cpu_s IS NOT NULL), 0),
+    sum(cpu) FILTER (state = 'completed' AND lasted IS NOT NULL) / 1e9,
+    coalesce(sum(lasted) FILTER (state = 'completed' AND cpu IS NOT NULL), 0) / 1e9,
     avg(result_bytes) FILTER (state = 'completed')
 FROM lined GROUP BY name ORDER BY name
 """
@@ -299,7 +318,7 @@ def _machine(connection: duckdb.DuckDBPyConnection) -> Machine | None:
 _SIDE_BY_SIDE = """
 WITH placed AS (
     SELECT coalesce(processes.process, held.worker) AS process, began, stopped,
-        CASE WHEN cpu_s BETWEEN 0 AND 2e9 THEN cpu_s END AS cpu_s
+        CASE WHEN cpu_s BETWEEN 0 AND 2e9 THEN round(cpu_s * 1e9)::BIGINT END AS cpu
     FROM held LEFT JOIN (SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS process) AS processes USING (worker)
     WHERE held.worker IS NOT NULL AND began < stopped
 ), swept AS (
@@ -308,7 +327,7 @@ WITH placed AS (
     ) AS reached FROM placed
 )
 SELECT count(DISTINCT process), coalesce(sum(greatest(0, stopped - greatest(began, coalesce(reached, began)))), 0),
-    coalesce(sum(stopped - began), 0), sum(cpu_s), coalesce(sum(stopped - began) FILTER (cpu_s IS NOT NULL), 0)
+    coalesce(sum(stopped - began), 0), sum(cpu) / 1e9, coalesce(sum(stopped - began) FILTER (cpu IS NOT NULL), 0)
 FROM swept
 """
 
@@ -326,7 +345,8 @@ def _side_by_side(connection: duckdb.DuckDBPyConnection, processes: dict[str, st
 
 _CACHE = """
 SELECT task, count(*) FILTER (result = 'hit'), count(*) FILTER (result = 'miss'), count(*) FILTER (result = 'bypass'),
-    coalesce(sum(duration_s), 0), coalesce(sum(size_bytes) FILTER (result = 'miss'), 0)
+    coalesce(sum(round(duration_s * 1e9)::BIGINT) FILTER (duration_s BETWEEN 0 AND 2e9), 0) / 1e9,
+    coalesce(sum(size_bytes) FILTER (result = 'miss'), 0)
 FROM cache WHERE task IS NOT NULL GROUP BY task ORDER BY task
 """
 _REASONS = """

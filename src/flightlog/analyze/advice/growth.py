@@ -26,6 +26,8 @@ _ALONG = 0.3
 _ARGUMENTS = 12
 """Numeric arguments that are tried, the first by name; of the first few, products of two as well."""
 _PRODUCTS = 5
+_LARGEST = 1e30
+"""Arguments beyond are no sizes of anything, and the square of their cube would be no number."""
 _CATEGORIES = 8
 """Values that a category may have at most."""
 _SHAPES: dict[str, Callable[[float], float]] = {
@@ -82,7 +84,7 @@ def argument_of(args: Mapping[str, Any], name: str) -> float | None:
             product *= float(value)
         except OverflowError:
             return None
-    return product if math.isfinite(product) else None
+    return product if abs(product) <= _LARGEST else None
 
 
 def find_growth(values: Sequence[float], args: Sequence[Mapping[str, Any]]) -> Growth | None:

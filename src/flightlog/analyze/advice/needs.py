@@ -10,6 +10,7 @@ from msgspec import Struct
 from flightlog.analyze.advice.beyond import fit_with_killed
 from flightlog.analyze.advice.bounds import (
     LEAST,
+    Bound,
     Seen,
     effective_count,
     enough_for,
@@ -18,10 +19,13 @@ from flightlog.analyze.advice.bounds import (
 )
 from flightlog.analyze.advice.growth import Growth, argument_of, find_growth
 from flightlog.analyze.advice.recent import Recent, what_is_recent
+from flightlog.analyze.advice.sizes import round_cpus
 from flightlog.analyze.advice.use import Resource, Use
 
 _CLOSE = 1.1
 """A value that lies between two that are no further apart is known well enough: the larger one counts."""
+_FARTHEST = 100.0
+"""Nothing is reckoned to be more than so many times what was seen."""
 _ROWS = 5
 
 
@@ -88,26 +92,39 @@ def find_need(resource: Resource, found: Sequence[Use], share: float, runs: Sequ
     used = [seen for use, seen in zip(found, settled, strict=True) if number[use.run_id] >= recent.since]
     worth = effective_count(_by_run(counted)) if counted else None
     bound = upper_bound(values, share, effective=worth)
+    most = _FARTHEST * max((use.value for use, _ in counted), default=0.0)
     limits = [use.value for use, _ in counted if use.killed]
     killed_at = max(limits, default=None)
     exact = [seen.value for seen in values if seen.exact]
     return Need(
         resource=resource, share=share,
-        bound=None if bound is None else max(bound.value, killed_at or 0.0),
+        bound=None if bound is None else max(min(_whole(resource, bound, exact), most), killed_at or 0.0),
         method=None if bound is None else bound.method,
         problem=_problem(len(exact), len(values), share) if bound is None else None,
         tasks=len(values), runs=len({use.run_id for use, _ in counted}), worth=worth,
         at_least=sum(not seen.exact for seen in values), killed=len(limits), killed_at=killed_at,
         typical=quantile_seen(used, 0.5), usual_most=quantile_seen(used, share),
         largest=max((seen.value for seen in used if seen.exact), default=None),
-        growth=growth, table=_table(growth, counted, share) if growth is not None and bound is not None else [],
+        growth=growth, table=_table(growth, counted, share, most) if growth is not None and bound is not None else [],
         since=runs[recent.since] if recent.since else None, change=recent.change, drift=recent.drift,
     )  # fmt: skip
+
+
+def _whole(resource: Resource, bound: Bound, exact: Sequence[float]) -> float:
+    """The bound; of CPUs no more than the whole ones in use: few attempts on one core are no sign of a second one."""
+    if resource != "cpus" or bound.method != "lognormal":
+        return bound.value
+    return min(bound.value, max(1.0, round_cpus(max(exact))))
 
 
 def _problem(exact: int, there: int, share: float) -> str:
     if not there:
         return "nothing was measured"
+    if not exact:
+        return (
+            f"none of {there} attempt{'s' * (there != 1)} was measured to the end: {LEAST} are needed to say anything,"
+            f" {enough_for(share)} for a bound without assumptions"
+        )
     more = f"{LEAST - exact} more {'is' if LEAST - exact == 1 else 'are'} needed to say anything"
     part = "" if exact == there else f", of {there} that say at least something,"
     known = f"only {exact} attempt{'s' * (exact != 1)}{part} {'was' if exact == 1 else 'were'} measured to the end"
@@ -167,8 +184,10 @@ def _by_run(counted: Sequence[tuple[Use, Seen]]) -> list[list[float]]:
     return list(groups.values())
 
 
-def _table(growth: Growth, counted: Sequence[tuple[Use, Seen]], share: float) -> list[AtArgument]:
-    """The dependence by the bound on how far values lie above it."""
+def _table(
+    growth: Growth, counted: Sequence[tuple[Use, Seen]], share: float, most: float
+) -> list[AtArgument]:
+    """The dependence by the bound on how far values lie above it, as far as that is not above `most`."""
     ratios = [
         Seen(seen.value / expected, seen.exact)
         for use, seen in counted
@@ -186,7 +205,7 @@ def _table(growth: Growth, counted: Sequence[tuple[Use, Seen]], share: float) ->
     return [
         AtArgument(argument=growth.argument, value=value, bound=middle * above.value)
         for value, middle in pairs
-        if middle is not None
+        if middle is not None and middle * above.value <= most
     ]
 
 

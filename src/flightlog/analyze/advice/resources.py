@@ -16,7 +16,8 @@ from flightlog.analyze.past_requests import Requested
 
 LESS, MORE = 0.10, 0.02
 """A request is right as it is where less than these shares of it could be saved, or are missing."""
-_THREAD = "thread"
+THREAD = "thread"
+"""The scope of CPU time where several tasks shared a process."""
 _BUSY = 85.0
 """Percent of the hosts' CPUs in use from which on tasks may have waited for them."""
 
@@ -117,7 +118,7 @@ def recommend(
         what: need.problem for what, need in needs.items() if need.problem is not None
     }
     problems |= {what: "nothing was measured" for what in ("cpus", "memory") if what not in needs}
-    if _THREAD in scopes and "cpus" not in problems:
+    if THREAD in scopes and "cpus" not in problems:
         problems["cpus"] = (
             "tasks shared their process, so that only the CPU time of the thread that ran each is known: what other threads "
             "used for it is not in there"

@@ -21,6 +21,8 @@ OFTEN = 0.5
 LEAST_S, MUCH_S, LEAST_SHARE = 0.1, 1.0, 0.01
 """Further attempts take at least so much of a run; and either much of it, or more than this share."""
 RETRIES = 2
+TWICE = "it may be run twice"
+"""What has to hold for a retry: half of what a failed attempt did may be there already."""
 
 TRANSIENT = frozenset({
     "BrokenPipeError", "CommClosedError", "ConnectTimeout", "ConnectionAbortedError", "ConnectionError",
@@ -146,10 +148,11 @@ def _worth(
         about=name,
         sentence=(
             f"Retry {name} up to {RETRIES} times: {given_up:,} task{'s' * (given_up != 1)} failed for good of {kind} in"
-            f" {total.runs} of {len(shapes)} runs, and {why}. Only if it may be run twice."
+            f" {total.runs} of {len(shapes)} runs, and {why}. Only if {TWICE}."
         ),
         evidence=evidence,
         gain=f"about {format_percent(share)} of these failures",
         gain_s=None,
         changes={f"tasks.{name}.retries": str(RETRIES)} if shapes[0].planned.target is not None else {},
+        only_if=TWICE,
     )

@@ -13,7 +13,7 @@ from msgspec import Struct
 from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.advice.caching import advise_caching
 from flightlog.analyze.advice.chunks import advise_chunks
-from flightlog.analyze.advice.gathered import Look, RunShape, gather
+from flightlog.analyze.advice.gathered import Look, RunShape, gather, is_uneventful, uneventful
 from flightlog.analyze.advice.repeats import find_repeats
 from flightlog.analyze.advice.retries import TRANSIENT, advise_retries, is_transient
 from flightlog.analyze.advice.threads import advise_threads
@@ -22,7 +22,6 @@ from flightlog.analyze.advice.workers import advise_workers
 from flightlog.errors import FlightlogError
 
 if TYPE_CHECKING:
-    from flightlog.analyze.past import Past
     from flightlog.store.run import Run
 
 RUNS = 20
@@ -30,6 +29,11 @@ RUNS = 20
 TASKS = 3_000_000
 """And no more of them, where they have more tasks than these together; but `FEWEST` at least."""
 FEWEST = 3
+WHOLE = 5
+"""So many runs of each target are looked at in full; of older ones only those in which something failed, was kept in a
+cache, or ran in a batch job: the rest of them is as the newer ones are, and counts as a run without any of this."""
+OF_TASKS = frozenset({"chunks", "cache", "retries", "walltime"})
+"""Kinds of advice that may be about a task."""
 
 
 class ShapeAdvice(Struct, frozen=True, kw_only=True):
@@ -45,18 +49,13 @@ class ShapeAdvice(Struct, frozen=True, kw_only=True):
     """Sentences on runs that could not be read."""
 
 
-def shape_advice(runs: Sequence[Run], past: Past | None = None) -> list[Advice]:  # noqa: ARG001 - as all advice is asked for
-    """The advice of `advise_shape` alone."""
-    return advise_shape(runs).advice
-
-
 def advise_shape(runs: Sequence[Run], *, task: str | None = None) -> ShapeAdvice:
     """What `runs` (of one project, the newest first) say on how to shape the next one; those that run are left out.
 
-    With `task`, what is about that task alone. Never raises for what stands in a run.
+    With `task`, what is about that task alone, and `silent` has what may be. Never raises for what stands in a run.
     """
     problems: list[str] = []
-    read, shapes = _gather(runs, problems)
+    read, shapes = gather_runs(runs, problems)
     silent: dict[str, str] = {}
     found: list[Advice] = []
     if not shapes:
@@ -84,7 +83,8 @@ def advise_shape(runs: Sequence[Run], *, task: str | None = None) -> ShapeAdvice
     ):  # with another kind of workers another number of them is right
         found = [one for one in found if one.kind != "workers"]
     if task is not None:
-        found = [one for one in found if one.about == task]
+        found = [one for one in found if one.about == task and one.kind in OF_TASKS]
+        silent = {kind: why for kind, why in silent.items() if kind in OF_TASKS}
     found.sort(key=lambda one: (-(one.gain_s or 0.0), one.kind, one.about))
     return ShapeAdvice(
         advice=found, silent=silent, runs=[shape.run_id for shape in shapes], problems=problems
@@ -101,18 +101,21 @@ def _by_target(look: Callable[[Sequence[RunShape]], Look], shapes: Sequence[RunS
     return Look(advice=advice) if advice else looks[0]
 
 
-def _gather(runs: Sequence[Run], problems: list[str]) -> tuple[list[Run], list[RunShape]]:
-    """The shapes of the newest runs that have ended; what cannot be read is named in `problems`."""
+def gather_runs(runs: Sequence[Run], problems: list[str]) -> tuple[list[Run], list[RunShape]]:
+    """The newest runs that have ended, and their shapes; what cannot be read is named in `problems`."""
     read: list[Run] = []
     shapes: list[RunShape] = []
     tasks = 0
+    whole: dict[str | None, int] = {}
     for run in runs:
         if len(shapes) == RUNS or (len(shapes) >= FEWEST and tasks + run.info.tasks_submitted > TASKS):
             break
         try:
             if run.status == "running" or any(run.run_id == other.run_id for other in read):
                 continue  # a copy counts once
-            shapes.append(gather(run))
+            many = whole.get(run.info.target, 0)
+            shapes.append(uneventful(run) if many >= WHOLE and is_uneventful(run) else gather(run))
+            whole[run.info.target] = many + 1
         except _unreadable() as error:
             problems.append(f"{run.run_id} cannot be read: {_line(error)}")
             continue

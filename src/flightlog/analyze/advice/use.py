@@ -14,6 +14,10 @@ RESOURCES: tuple[Resource, ...] = ("cpus", "memory", "gpu_memory", "walltime")
 
 _LONG_ENOUGH_S = 0.1
 """Attempts that are shorter say nothing of CPUs: clocks tick at a hundredth of a second."""
+_PLAUSIBLE: dict[Resource, tuple[float, float]] = {
+    "cpus": (1e-6, 1e6), "memory": (1.0, 2.0**60), "gpu_memory": (1.0, 2.0**60), "walltime": (1e-9, 2e9),
+}  # fmt: skip
+"""CPUs, bytes and seconds that something may have used: the rest is damage, and says nothing."""
 _NEAR_REQUEST = 0.5
 """A killed attempt that was last seen with less than this share of its request met another limit than that."""
 
@@ -44,7 +48,8 @@ def uses(attempts: Iterable[PastAttempt], resource: Resource) -> list[Use]:
     peaks = _peaks_before(attempts) if resource == "memory" else {}
     for attempt in attempts:
         found = _use(attempt, resource, peaks)
-        if found is None:
+        least, most = _PLAUSIBLE[resource]
+        if found is None or not least <= found.value <= most:
             continue
         key = attempt.run_id, attempt.task_id
         known = by_task.get(key)

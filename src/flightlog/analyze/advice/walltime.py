@@ -66,14 +66,15 @@ def _jobs(shapes: Sequence[RunShape]) -> list[Advice]:
     far = limit >= FAR * longest and limit >= LEAST_WALLTIME_S and shorter <= limit / 2
     if not far or len(jobs) < LEAST_JOBS or len(alike) < LEAST_RUNS:
         return []
-    name, changes = _job_change(newest, shorter)
+    name, changes = _job_change(newest, limit, shorter)
     return [
         Advice(
             kind="walltime",
             about=name,
             sentence=(
                 f"Ask for jobs of {manifest_duration(shorter)} instead of {format_duration(limit)}: the longest of {runs}"
-                f" took {format_duration(longest)}, and a batch system fits short jobs in sooner."
+                f" took {format_duration(longest)}, and a batch system fits short jobs in sooner. Runs with more work than"
+                " these take longer."
             ),
             evidence=_job_evidence(jobs, len(alike), limit, longest),
             gain="jobs that may start sooner",
@@ -86,7 +87,7 @@ def _longer_job(
     shape: RunShape, limit: float, needed: float, jobs: Sequence[Job], runs: int, why: str, gain: str
 ) -> Advice:
     longer = round_duration(needed)
-    name, changes = _job_change(shape, longer)
+    name, changes = _job_change(shape, limit, longer)
     return Advice(
         kind="walltime",
         about=name,
@@ -104,15 +105,19 @@ def _job_evidence(jobs: Sequence[Job], runs: int, limit: float, longest: float) 
     }  # fmt: skip
 
 
-def _job_change(shape: RunShape, seconds: int) -> tuple[str, dict[str, str]]:
-    """What the advice is about, and the manifest's key: the target's own, or that of the components that say one."""
+def _job_change(shape: RunShape, limit: float, seconds: int) -> tuple[str, dict[str, str]]:
+    """What the advice is about, and the manifest's key: the target's own, or that of the components that decide.
+
+    A job gets the longest limit of all components. None where the run did not ask for its jobs itself, but ran in one.
+    """
     planned, text = shape.planned, manifest_duration(seconds)
-    if planned.target is None:
+    if planned.target is None or shape.provider != "slurm":
         return shape.target or "jobs", {}
     if "walltime_s" in planned.options or "walltime" in planned.options:
         return planned.target, {f"targets.{planned.target}.walltime": text}
-    said = sorted(name for name, component in planned.components.items() if component.walltime_s is not None)
-    return planned.target, {f"components.{name}.walltime": text for name in said}
+    least = min(limit - 60, seconds)  # a batch system counts in minutes
+    decide = sorted(name for name, one in planned.components.items() if (one.walltime_s or 0) > least)
+    return planned.target, {f"components.{name}.walltime": text for name in decide}
 
 
 def _timeouts(shapes: Sequence[RunShape]) -> list[Advice]:
@@ -127,7 +132,13 @@ def _timeout(name: str, shapes: Sequence[RunShape]) -> Advice | None:
     limit = next((limit for _, limit in limits if limit is not None), None)
     if limit is None:
         return None
-    alike = [shape for shape, one in limits if one == limit]
+    alike = [
+        shape
+        for shape, one in limits
+        if one == limit and (name in shape.tasks or any(it.name == name for it in shape.timed_out))
+    ]
+    if not alike:
+        return None
     tasks = [shape.tasks[name] for shape in alike if name in shape.tasks]
     completed = sum(task.completed for task in tasks)
     longest = max((task.longest_s for task in tasks if task.longest_s is not None), default=None)

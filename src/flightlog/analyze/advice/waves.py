@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from flightlog.analyze.advice.schedule import replay
 from flightlog.analyze.moments import SECOND
+from flightlog.analyze.schedule import replay
 
 if TYPE_CHECKING:
     import duckdb
@@ -43,7 +43,7 @@ class Wave(Struct, frozen=True, kw_only=True):
         """
         later = self.ready[len(self.ready) // 2] if self.ready else 0.0
         ready = (self.ready[:workers] + [later] * (workers - len(self.ready))) * at_once
-        return replay(self.releases, self.durations, ready, self.needs).wall_s
+        return replay(self.releases, self.durations, ready, self.needs)
 
 
 class Piece(NamedTuple):

@@ -7,16 +7,19 @@ from typing import Any
 from flightlog.analyze.advice.bounds import ASSURANCE, enough_for
 from flightlog.analyze.advice.needs import Need
 from flightlog.analyze.advice.recent import AHEAD
-from flightlog.analyze.advice.resources import Recommendation, is_same
+from flightlog.analyze.advice.resources import THREAD, Recommendation, is_same
 from flightlog.analyze.advice.sizes import amount_text, cpus_text, memory_text, number_text, round_memory
 from flightlog.analyze.past_requests import Requested
 from flightlog.units import format_count, format_duration, format_percent
 
 _NAMES = {"cpus": "CPUs", "memory": "memory", "gpu_memory": "GPU memory", "walltime": "run time"}
 
+_LITTLE = 0.05
+"""CPUs in use that are as good as none."""
+
 
 def request_text(request: Requested) -> str:
-    """`4 CPUs, 16GB memory`; "nothing is asked for" where nothing is known."""
+    """`4 CPUs, 16GB memory`; empty where nothing is asked for."""
     parts = [cpus_text(request.cpus)] if request.cpus is not None else []
     parts += [f"{memory_text(request.memory_bytes)} memory"] if request.memory_bytes is not None else []
     parts += [f"{request.gpus:g} GPU{'s' * (request.gpus != 1)}"] if request.gpus else []
@@ -26,7 +29,7 @@ def request_text(request: Requested) -> str:
 def amount(need: Need, value: float, *, binary: bool) -> str:
     """An amount of the resource of a need, in its units."""
     if need.resource == "cpus":
-        return cpus_text(float(f"{value:.2g}"))
+        return f"under {_LITTLE:g} CPUs" if value < _LITTLE else cpus_text(float(f"{value:.2g}"))
     return format_duration(value) if need.resource == "walltime" else amount_text(value, binary=binary)
 
 
@@ -50,9 +53,11 @@ def reason(found: Recommendation) -> str:
         more = "more than " if need.usual_most is None else ""
         said.append(f"{more}{amount(need, used, binary=found.binary)}{' memory' * (what == 'memory')}")
     if not said:
-        return "; ".join(
-            f"{_NAMES[what]}: {why}" for what, why in found.problems.items() if what in {"cpus", "memory"}
-        )
+        by_why: dict[str, list[str]] = {}
+        for name, why in found.problems.items():
+            if name in {"cpus", "memory"}:
+                by_why.setdefault(why, []).append(_NAMES[name])
+        return "; ".join(f"{' and '.join(names)}: {why}" for why, names in by_why.items())
     what = "need" if found.killed else "usage"  # nobody saw what a killed one would have used
     return f"{share_text(share)} percentile {what} is {' and '.join(said)}, {history_text(found)}"
 
@@ -110,7 +115,7 @@ def gain(found: Recommendation) -> str | None:
             if found.killed
             else ""
         )
-        text += f"{'; ' if text else ''}it takes {' and '.join(more)}{why}"
+        text += f"{'; ' if text else 'none: '}it takes {' and '.join(more)}{why}"
     return text or None
 
 
@@ -127,12 +132,7 @@ def notes(found: Recommendation) -> list[str]:
             0,
             f"{many} killed for memory, and nobody knows with how much: the advice on memory may be too low.",
         )
-    few = [found.needs[what] for what in _few(found)]
-    if few:
-        said.append(
-            f"Few attempts: the advice on {' and '.join(_NAMES[need.resource] for need in few)} is wide, and assumes that "
-            f"they spread as most do; from {enough_for(few[0].share)} on it assumes nothing."
-        )
+    said += _little_history(found)
     for what, why in found.problems.items():
         if what in {"cpus", "memory"} and (found.recommended.cpus or found.recommended.memory_bytes):
             said.append(f"No advice on {_NAMES[what]}: {why}.")
@@ -150,12 +150,27 @@ def notes(found: Recommendation) -> list[str]:
     return said
 
 
-def _few(found: Recommendation) -> list[str]:
+def _little_history(found: Recommendation) -> list[str]:
+    need = found.needs.get("memory")
+    if need is None or need.method != "lognormal" or "memory" in found.problems:
+        return []
+    alike = (
+        f" {need.tasks:,} tasks, which resemble each other within a run and say no more than {round(need.worth):,} would."
+        if need.worth is not None and _is_worth_less(need)
+        else ""
+    )
     return [
-        what
-        for what in ("memory", "cpus")
-        if what in found.needs and what not in found.problems and found.needs[what].method == "lognormal"
+        f"Little history:{alike}{' T' if alike else ' t'}he advice on memory is wide, and assumes that it spreads as most does;"
+        + (
+            " more runs make it surer."
+            if alike
+            else f" from {enough_for(need.share)} attempts on it assumes nothing."
+        )
     ]
+
+
+def _is_worth_less(need: Need) -> bool:
+    return need.worth is not None and need.worth < 0.5 * need.tasks
 
 
 def _notes(found: Recommendation, need: Need) -> list[str]:
@@ -165,6 +180,10 @@ def _notes(found: Recommendation, need: Need) -> list[str]:
     if need.resource == "gpu_memory" and need.bound is not None:
         said.append(
             f"GPU memory: {amount(need, need.bound, binary=binary)} is enough for {format_percent(need.share)}."
+        )
+    if need.resource == "memory" and THREAD in found.cpu_scopes:
+        said.append(
+            "Memory is that of whole processes, in which tasks ran side by side: one alone may need less."
         )
     if need.killed and need.killed_at is not None:
         many = f"{need.killed:,} task{'s were' if need.killed != 1 else ' was'}"
@@ -184,7 +203,12 @@ def _notes(found: Recommendation, need: Need) -> list[str]:
         said.append(
             f"{name}: the largest needs are only known to be larger than what was given; the rest is estimated."
         )
-    if need.worth is not None and need.worth < 0.5 * need.tasks:
+    if (
+        need.worth is not None
+        and _is_worth_less(need)
+        and need.method != "lognormal"
+        and need.resource != "cpus"
+    ):
         said.append(
             f"{name}: tasks of one run resemble each other, so {need.tasks:,} say no more than {round(need.worth):,} would."
         )
@@ -246,7 +270,9 @@ def evidence(found: Recommendation) -> dict[str, Any]:
 
 def unadvised(found: Recommendation) -> str:
     """Why a task has no recommendation, in a line; with what is known all the same, where tasks were killed."""
-    said = f"{found.task} ({format_count(found.attempts)} attempts): {reason(found)}"
+    said = (
+        f"{found.task} ({format_count(found.attempts)} attempt{'s' * (found.attempts != 1)}): {reason(found)}"
+    )
     memory = found.needs.get("memory")
     if memory is None or not memory.killed or memory.killed_at is None:
         return said

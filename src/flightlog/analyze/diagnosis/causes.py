@@ -118,8 +118,9 @@ def root_of(found: Sequence[Raised]) -> Raised | None:
     roots = [_chain_root(chain) for chain in _chains(found)]
 
     def reports(one: Raised) -> bool:
-        elsewhere = one.message.rstrip().endswith(":") or _ELSEWHERE.search(one.message) is not None
-        return one.name in WRAPPERS | CONSEQUENCES or (one is not roots[-1] and elsewhere)
+        elsewhere = _ELSEWHERE.search(one.message) is not None
+        unfinished = one is not roots[-1] and one.message.rstrip().endswith(":")
+        return one.name in WRAPPERS | CONSEQUENCES or elsewhere or unfinished
 
     def rank(one: Raised) -> int:
         return (

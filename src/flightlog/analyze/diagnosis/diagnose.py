@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from flightlog.analyze.diagnosis.answer.checks import checks
+from flightlog.analyze.diagnosis.answer.folding import CANCELLED, fold, in_order, lay_cancelled
+from flightlog.analyze.diagnosis.answer.remedies import what_to_do
+from flightlog.analyze.diagnosis.answer.summing_up import answer
+from flightlog.analyze.diagnosis.answer.telling import certainty, evidence, frame, headline, missing
+from flightlog.analyze.diagnosis.answer.unfailed import of_bundles, of_values
 from flightlog.analyze.diagnosis.base import Rule
-from flightlog.analyze.diagnosis.folding import CANCELLED, fold, in_order, lay_cancelled
-from flightlog.analyze.diagnosis.gathering import Gathered, gather
-from flightlog.analyze.diagnosis.groups import LISTED, Counts, Group, find_groups
-from flightlog.analyze.diagnosis.losses import Incident, Workers, lay_to_incidents, read_workers
-from flightlog.analyze.diagnosis.mishaps import VIEWS, collect, explain_dependents
-from flightlog.analyze.diagnosis.nonfinite import read_nonfinite
-from flightlog.analyze.diagnosis.record_signs import with_record
-from flightlog.analyze.diagnosis.remedies import checks, remedies
+from flightlog.analyze.diagnosis.record.gathering import Gathered, gather
+from flightlog.analyze.diagnosis.record.groups import LISTED, Counts, Group, find_groups
+from flightlog.analyze.diagnosis.record.losses import Incident, Workers, lay_to_incidents, read_workers
+from flightlog.analyze.diagnosis.record.mishaps import VIEWS, collect, explain_dependents
+from flightlog.analyze.diagnosis.record.nonfinite import read_nonfinite
+from flightlog.analyze.diagnosis.record.run_end import RunEnd, run_end
+from flightlog.analyze.diagnosis.record.signs import with_record
 from flightlog.analyze.diagnosis.results import Cause, Example, Explained, RunDiagnosis
-from flightlog.analyze.diagnosis.run_end import RunEnd, run_end
-from flightlog.analyze.diagnosis.summing_up import answer
-from flightlog.analyze.diagnosis.telling import certainty, evidence, headline, missing
-from flightlog.analyze.diagnosis.unfailed import of_bundles, of_values
 from flightlog.analyze.diagnosis.weighing import load_rules, weigh
 from flightlog.errors import DamagedRun
 from flightlog.store import layout
@@ -28,11 +30,11 @@ from flightlog.store import layout
 if TYPE_CHECKING:
     import duckdb
 
-    from flightlog.analyze.diagnosis.asked import Plans
+    from flightlog.analyze.diagnosis.record.asked import Plans
     from flightlog.store.run import Run
 
-_INSTALLED = ("/lib/python3", "site-packages", "dist-packages", "<frozen ")
-_OF_LIMITS = frozenset({"out_of_memory", "timeout", "time_limit", "unknown"})
+LARGEST_CHECKED = 32 << 20
+"""Bytes of a record up to which it is checked for lines that are missing."""
 NEAR_S = 60.0
 """A bundle of a device that ran out of memory belongs to failures that are no further off."""
 
@@ -72,9 +74,9 @@ class _Diagnosing:
             raise DamagedRun(f"{self._run.path} cannot be read: {error.strerror or error}") from error
 
     def _result(self, connection: duckdb.DuckDBPyConnection) -> RunDiagnosis:
-        from flightlog.analyze.diagnosis.asked import read_plans
-        from flightlog.analyze.diagnosis.successes import read_successes
-        from flightlog.analyze.diagnosis.surroundings import Around, Place, look_around
+        from flightlog.analyze.diagnosis.record.asked import read_plans
+        from flightlog.analyze.diagnosis.record.successes import read_successes
+        from flightlog.analyze.diagnosis.record.surroundings import Around, Place, look_around
 
         collect(connection)
         lay_to_incidents(connection, self._workers)
@@ -108,6 +110,7 @@ class _Diagnosing:
         causes = lay_cancelled(causes, connection.execute(CANCELLED).fetchall())
         if plans.problem:
             self._problems.append(plans.problem)
+        self._count_damage()
         return self._put_together(in_order(fold(causes)), counts, connection)
 
     def _put_together(
@@ -132,7 +135,6 @@ class _Diagnosing:
         group, end = found.group, self._ends.get(found.group.root)
         judged = weigh(found.case, self._rules)
         self._problems += judged.problems
-        own = remedies(found, judged.failure_class, plans)
         unaccounted = [
             job.array_job_id or job.job_id
             for job in self._workers.started
@@ -162,7 +164,7 @@ class _Diagnosing:
                 in_flight=end.in_flight if end is not None else 0,
             ),
             evidence=evidence(found, self._rules.get(judged.failure_class), judged.failure_class),
-            suggestions=_merged(own, judged.suggestions, judged.failure_class),
+            suggestions=what_to_do(found, judged.failure_class, plans, judged.suggestions),
             checks=checks(found, judged.failure_class, self._ref, self._run.info.project),
             missing=missing(found, judged.failure_class, unaccounted),
             also=judged.also,
@@ -218,11 +220,26 @@ class _Diagnosing:
             at = None if one.time_ns is None else one.time_ns / 1e9
             self._bundles.append((at, one.message or one.folder, one.folder))
 
-    def _bundles_near(self, group: Group) -> list[str]:
+    def _count_damage(self) -> None:
+        """Say that lines are missing; of a large record that is for `flightlog verify`, which takes as long as it takes."""
+        if self._run.size_bytes() > LARGEST_CHECKED:
+            return
+        found = self._run.completeness()
+        damaged = found.torn + found.foreign + found.oversized
+        if found.lost_lines or damaged:
+            many = found.lost_lines or damaged
+            how = "lost" if found.lost_lines else "damaged"
+            self._problems.append(
+                f"{many:,} {'line' if many == 1 else 'lines'} of the record {'is' if many == 1 else 'are'} {how}, so failures "
+                f"may be missing here: `flightlog verify {shlex.quote(self._ref)}` says which."
+            )
+
+    def _bundles_near(self, group: Group) -> list[tuple[str, str]]:
+        """Message and folder of each."""
         first, last = group.at, group.last_at
         return [
-            message
-            for at, message, _ in self._bundles
+            (message, folder)
+            for at, message, folder in self._bundles
             if at is None or first is None or first - NEAR_S <= at <= (last or first) + NEAR_S
         ]
 
@@ -233,22 +250,8 @@ def _example(found: Gathered) -> Example | None:
         return None
     return Example(
         task=group.task, task_id=group.task_id, attempt=group.attempt, args=group.args, worker=group.worker,
-        host=found.host, error_type=group.error_type, message=group.message, frame=_frame(group.traceback),
+        host=found.host, error_type=group.error_type, message=group.message, frame=frame(group.traceback),
     )  # fmt: skip
-
-
-def _frame(traceback: str | None) -> str | None:
-    """The innermost frame of a traceback that is in the user's own code; else the innermost."""
-    frames = [line.strip() for line in (traceback or "").splitlines() if line.strip().startswith("File ")]
-    own = [line for line in frames if not any(part in line for part in _INSTALLED)]
-    return own[-1] if own else frames[-1] if frames else None
-
-
-def _merged(own: list[str], general: list[str], failure_class: str) -> list[str]:
-    """What is said in the manifest's terms, and what is said in general: its first says less where a limit was met."""
-    if not own:
-        return general
-    return [*own, *general[1:]] if failure_class in _OF_LIMITS else [*general[:1], *own, *general[1:]]
 
 
 def _reference(run: Run) -> str:

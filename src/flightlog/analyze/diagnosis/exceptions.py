@@ -83,6 +83,10 @@ _CPP = re.compile(
     r"|.{0,80}?uncaught exception of type ([\w:]{1,300})"
     r"|.{0,80}?terminating (?:due to|with) uncaught exception of type ([\w:]{1,300})(?::\s?(.*))?"
 )
+_REPRESENTED = re.compile(
+    r"\s*Exception:\s+['\"]?((?:[A-Za-z_]\w{0,80}\.){0,12}[A-Z]\w{0,100})\((.{0,2000}?)\)['\"]?\s*$"
+)
+"""As Dask's workers log a failed task: `Exception: 'OSError("no space")'`."""
 _WHAT = re.compile(r"\s*what\(\):\s{0,8}(.*)$")
 _JULIA_WRAPPERS = re.compile(r"(?:LoadError|InitError|TaskFailedException|CompositeException)(?:: |$)")
 _ABOUT_ANOTHER = re.compile(
@@ -195,6 +199,12 @@ def _one(lines: Sequence[Line], at: int, found: list[Raised], taken: set[int]) -
             Raised(type=cpp[1] or cpp[2] or cpp[3], message=message[:LONGEST_MESSAGE], quiet=_quiet(line))
         )
         return end
+    if shown := _REPRESENTED.match(text):
+        found.append(
+            Raised(type=shown[1], message=shown[2].replace("\\", "").strip("'\""), quiet=_quiet(line))
+        )
+        taken.add(at)
+        return at + 1
     stripped = text
     for _ in range(4):
         wrapper = _JULIA_WRAPPERS.match(stripped)

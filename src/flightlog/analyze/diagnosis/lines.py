@@ -19,10 +19,10 @@ _TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: \d{4})?"
 _PREFIXES = re.compile(
     "|".join(
         (
-            rf"\[?\(?{_DATE}[T ]{_TIME}(?:Z| ?[+-]\d\d:?\d\d| UTC)?\]?\)?\s?[:|,-]?\s?",  # a date and a time
+            rf"\[?\(?{_DATE}(?:[T ]|, ){_TIME}(?:Z| ?[+-]\d\d:?\d\d| UTC)?\]?\)?\s?[:|,-]?\s?",  # a date and a time
             rf"\[?{_TIME}\]?\s",  # a time
             rf"\d\d-\d\d {_TIME}\s",  # a day and a time
-            r"\[[\w./-]{1,80}\.\w{1,4}:\d+\]\s?",  # a place in the source
+            r"(?:\[[\w./-]{1,80}\.\w{1,4}:\d+\]|\{{1,2}[\w./-]{1,80}\.\w{1,4}:\d+\}{1,2})\s?",  # a place in the source
             r"[a-z_][\w.]{0,80} \| ",  # a logger's name
             r"\w{3} [ \d]\d \d\d:\d\d:\d\d \S{1,80} [\w./()-]{1,60}(?:\[\d+\])?: ",  # syslog
             r"\w{3} [ \d]\d \d\d:\d\d:\d\d\s",  # the same without a host
@@ -91,6 +91,7 @@ _NOT_PROSE = re.compile(
     rf"{_ADDRESS}"
     r"|(?P<relative>\b[\w.-]{1,120}/[\w@%+=-]{1,255}\.\w{1,8}\b)"
     r"|(?P<name>\b[\w-]{1,120}\.(?:py|csv|txt|json|yaml|yml|h5|nc|parquet|log|sh|toml|dat|bin|so|gz|zip|cpp|cc|c|h|R|jl|java|f90)\b)"
+    r"|(?P<called>\b\w{1,80}\(\)(?= (?:takes|missing|got|argument|expected)))"
     r"|'[^\s']{1,200}'"
     r'|"[^\s"]{1,200}"'
     r"|`[^\s`]{1,200}`"

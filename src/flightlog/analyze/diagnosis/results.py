@@ -64,7 +64,7 @@ class Cause(Struct, frozen=True, kw_only=True):
     confidence: float
     """0 to 1: how likely the class is right; below 0.5 nobody should rely on it."""
     certainty: str
-    """The confidence in words: `certain`, `likely`, `possible` or `unknown`."""
+    """The confidence in words: `very likely`, `likely`, `possible`, `a guess` or `unknown`."""
     scope: str
     """What failed: `task`, `command`, `worker`, `job`, `run`, or where nothing failed of it `metric` (a value) and `device`."""
     headline: str

@@ -2,8 +2,9 @@
 
 A class's strength is its strongest sign, and of each further one a smaller part: ten lines that say the same are one
 fact. Signs against are taken off in full. The class with the greatest strength is the answer; confidence is the share
-of its strength, squared, among all classes' and a fixed doubt that stands for what no rule knows. Two classes that are
-equally strong therefore share their confidence, and a lone hint stays near one half.
+of its strength, squared, among all classes' and a fixed doubt that stands for what no rule knows, greater where only
+words speak, less a part of the strongest rival's share. Two classes that are about equally strong therefore both stay
+below one half, and a lone hint stays near it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING
 
-from flightlog.analyze.diagnosis.base import Case, Diagnosis, Rule, Sign
+from flightlog.analyze.diagnosis.base import Case, Diagnosis, Rule, Sign, Source
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -23,7 +24,11 @@ UNKNOWN = "unknown"
 FURTHER = 0.35
 """The part that each further sign of a class adds, of the part before."""
 DOUBT = 1.0
-"""The strength of "something else", at which a hint is as good as a guess."""
+"""The strength of "something else", at which a hint is as good as a guess; and …"""
+DOUBT_OF_WORDS = 1.6
+"""… where nothing but words speaks for a class: no exception, no exit, no batch system."""
+RIVAL = 0.3
+"""The part of the strongest rival's share that is taken off the confidence: near a tie, nobody should be sure."""
 ENOUGH = 0.9
 """Least strength, and …"""
 SURE = 0.35
@@ -84,12 +89,13 @@ def weigh(case: Case, rules: Mapping[str, Rule] | None = None) -> Diagnosis:
             problems.append(f"rule {name!r} failed and was left out: {type(error).__name__}: {error}")
     strengths = {name: strength for name, found in signs.items() if (strength := _strength(found)) > 0}
     ranked = sorted(strengths, key=lambda name: (-strengths[name], name))
-    shares = _shares(strengths)
+    doubt = _doubt(signs[ranked[0]]) if ranked else DOUBT
+    shares = _shares(strengths, doubt)
     if not ranked or strengths[ranked[0]] < ENOUGH or shares[ranked[0]] < SURE:
         return Diagnosis(
             failure_class=UNKNOWN,
             confidence=round(
-                min(0.49, DOUBT**2 / (DOUBT**2 + sum(value**2 for value in strengths.values()))), 2
+                min(0.49, doubt**2 / (doubt**2 + sum(value**2 for value in strengths.values()))), 2
             ),
             evidence=[sign.text for name in ranked[:2] for sign in _shown(signs[name])[:1]],
             suggestions=_look_further(case),
@@ -99,7 +105,7 @@ def weigh(case: Case, rules: Mapping[str, Rule] | None = None) -> Diagnosis:
     best = ranked[0]
     return Diagnosis(
         failure_class=best,
-        confidence=shares[best],
+        confidence=_confidence(best, shares),
         evidence=[sign.text for sign in _shown(signs[best])][:EVIDENCE],
         suggestions=_suggestions(asked[best], best, case, problems),
         also={name: shares[name] for name in ranked[1:4] if shares[name] >= 0.05},
@@ -128,9 +134,19 @@ def _strength(signs: list[Sign]) -> float:
     return sum(weight * FURTHER**n for n, weight in enumerate(speaking)) + against
 
 
-def _shares(strengths: Mapping[str, float]) -> dict[str, float]:
-    whole = DOUBT**2 + sum(value**2 for value in strengths.values())
+def _doubt(signs: list[Sign]) -> float:
+    only_words = all(sign.source is Source.words for sign in signs if sign.weight > 0)
+    return DOUBT_OF_WORDS if only_words else DOUBT
+
+
+def _shares(strengths: Mapping[str, float], doubt: float) -> dict[str, float]:
+    whole = doubt**2 + sum(value**2 for value in strengths.values())
     return {name: round(min(MOST, value**2 / whole), 2) for name, value in strengths.items()}
+
+
+def _confidence(best: str, shares: Mapping[str, float]) -> float:
+    rival = max((share for name, share in shares.items() if name != best), default=0.0)
+    return round(shares[best] - RIVAL * rival, 2)
 
 
 def _shown(signs: list[Sign]) -> list[Sign]:

@@ -6,5 +6,6 @@ baseline.py    quantiles by name: what any model has to beat
 boosting.py    quantile gradient boosting, by scikit-learn; `trees.py` reads its trees without it
 conformal.py   what recent runs say of the model's intervals
 training.py    all of it together: a `Model`, which `saved.py` keeps as JSON
+simulation.py  what a whole set of tasks takes together
 predict.py     the answers; `evaluation.py` holds them against later runs
 """

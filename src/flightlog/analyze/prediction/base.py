@@ -47,5 +47,7 @@ class Prediction(Struct, frozen=True, kw_only=True):
     trained_at: str
     """When the model was trained, UTC."""
     training_runs: int
+    left_out: dict[str, int]
+    """Attempts of the project, whatever their name, that were not learnt from, by reason."""
     notes: list[str]
     """What to keep in mind: little history, arguments beyond those seen, attempts that were left out."""

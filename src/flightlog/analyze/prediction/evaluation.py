@@ -99,7 +99,8 @@ def evaluate(past: Past, *, find: Callable[[], Boosting] = find_boosting) -> Eva
     tested = max(1, round(TESTED * runs)) if runs >= LEAST_RUNS else 0
     if not tested:
         notes.append(
-            f"{runs} runs are too few to hold later ones against earlier ones: {LEAST_RUNS} are the least"
+            f"{runs} run{'s are' if runs != 1 else ' is'} too few to hold later ones against earlier ones: "
+            f"{LEAST_RUNS} are the least"
         )
     scores = []
     saved = saved_by_cache(past)

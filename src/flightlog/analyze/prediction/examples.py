@@ -18,6 +18,11 @@ from flightlog.analyze.prediction.base import Quantity
 from flightlog.analyze.prediction.features import Value, flatten
 from flightlog.errors import FlightlogError
 
+DURATIONS = 1e-9, 3.2e9
+"""Seconds: from what clocks tell apart to a century. What is outside was not measured, whatever a line says."""
+PEAKS = 1.0, 2.0**60
+"""Bytes."""
+
 
 class Example(Struct, frozen=True):
     """One attempt."""
@@ -97,7 +102,8 @@ def _examples(quantity: Quantity, past: Past, saved: Saved) -> Examples:
     left_out: Counter[str] = Counter()
     found: list[Example] = []
     for attempt in in_order(past.attempts, order):
-        if saved.get((attempt.run_id, attempt.task_id), 0.0) > (attempt.duration_s or math.inf):
+        spared = saved.get((attempt.run_id, attempt.task_id))
+        if spared is not None and spared > (attempt.duration_s or math.inf):
             left_out["spared by the cache"] += 1
             continue
         amount, above, why = measure(attempt)
@@ -122,10 +128,16 @@ def in_order(attempts: Iterable[PastAttempt], order: dict[str, int]) -> Sequence
 def _duration(attempt: PastAttempt) -> tuple[float | None, bool, str]:
     """Seconds, whether it would have been more, and why there are none."""
     if attempt.state == "completed":
-        usable = _positive(attempt.duration_s)
-        return usable, False, "completed, and nobody measured how long it took"
+        usable = _within(attempt.duration_s, DURATIONS)
+        unknown = attempt.duration_s is None
+        why = (
+            "completed, and nobody measured how long it took"
+            if unknown
+            else "completed, with a duration that is 0 or cannot be"
+        )
+        return usable, False, why
     if attempt.timed_out:
-        limits = [_positive(limit) for limit in (attempt.duration_s, attempt.timeout_s)]
+        limits = [_within(limit, DURATIONS) for limit in (attempt.duration_s, attempt.timeout_s)]
         return max((x for x in limits if x is not None), default=None), True, "ended at an unknown time limit"
     return None, False, _other_end(attempt)
 
@@ -133,10 +145,16 @@ def _duration(attempt: PastAttempt) -> tuple[float | None, bool, str]:
 def _memory(attempt: PastAttempt) -> tuple[float | None, bool, str]:
     """Bytes, whether it would have been more, and why there are none."""
     if attempt.state == "completed":
-        usable = _positive(attempt.peak_rss_bytes)
-        return usable, False, "completed, and nobody measured memory"
+        usable = _within(attempt.peak_rss_bytes, PEAKS)
+        unknown = attempt.peak_rss_bytes is None
+        why = (
+            "completed, and nobody measured memory"
+            if unknown
+            else "completed, with a peak that is 0 or cannot be"
+        )
+        return usable, False, why
     if attempt.memory_killed:
-        limits = [_positive(limit) for limit in (attempt.peak_rss_bytes, attempt.requested_memory_bytes)]
+        limits = [_within(limit, PEAKS) for limit in (attempt.peak_rss_bytes, attempt.requested_memory_bytes)]
         return (
             max((x for x in limits if x is not None), default=None),
             True,
@@ -153,6 +171,6 @@ def _other_end(attempt: PastAttempt) -> str:
     return {"failed": "failed", "cancelled": "cancelled"}.get(attempt.state, "never ended")
 
 
-def _positive(amount: float | None) -> float | None:
-    """The amount where it is one that a logarithm takes."""
-    return float(amount) if amount is not None and 0 < amount < math.inf else None
+def _within(amount: float | None, bounds: tuple[float, float]) -> float | None:
+    """The amount where it is one that can be."""
+    return float(amount) if amount is not None and bounds[0] <= amount <= bounds[1] else None

@@ -28,6 +28,8 @@ KEYS = 40
 WORDS = 16
 SEEN = 5
 """So many words of each argument get a column, the most frequent ones, each seen so often at least."""
+OF_ALL = ("task", "component", "host")
+"""Keys of what every task may have; no argument is called so: theirs begin with `args.`."""
 _LONGEST = 200
 _SHAPE = re.compile(r"<\w[\w.]*(?: \w+)? \(([\d, ]*)\)>")
 _LENGTH = re.compile(r"<[\w.]+, (\d+) (?:items?|bytes)\b")
@@ -38,7 +40,7 @@ class Column(Struct, frozen=True):
     """One column: the number of an argument, or whether a word stands there."""
 
     key: str
-    """Of `flatten`; or `task`, `component`, `host`, which no argument is called: those begin with `args.`."""
+    """Of `flatten`, or one of `OF_ALL`."""
     word: str | None = None
 
 
@@ -145,6 +147,18 @@ def ranges(examples: Iterable[Example]) -> dict[str, Range]:
                     Range(value, value) if known is None else Range(min(known.least, value), max(known.most, value))
                 )  # fmt: skip
     return found
+
+
+def words(examples: Iterable[Example]) -> dict[str, list[str]]:
+    """What was seen of each argument that is a text, in order; nothing of one with more than `WORDS` of them."""
+    found: dict[str, set[str]] = {}
+    for example in examples:
+        for key, value in example.values.items():
+            if isinstance(value, str):
+                seen = found.setdefault(key, set())
+                if len(seen) <= WORDS:
+                    seen.add(value)
+    return {key: sorted(seen) if len(seen) <= WORDS else [] for key, seen in found.items()}
 
 
 def _all_values(example: Example) -> Iterable[tuple[str, Value]]:

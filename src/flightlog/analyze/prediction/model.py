@@ -22,7 +22,7 @@ from flightlog.analyze.prediction.examples import (
     saved_by_cache,
 )
 from flightlog.analyze.prediction.features import flatten
-from flightlog.analyze.prediction.training import OfName, QuantityModel, train_quantity
+from flightlog.analyze.prediction.training import TO_JUDGE, OfName, QuantityModel, train_quantity
 from flightlog.errors import MissingExtra
 from flightlog.version import __version__
 
@@ -51,6 +51,11 @@ class Model(Struct, frozen=True, kw_only=True):
     def quantity(self, name: Quantity) -> QuantityModel:
         """The model of one quantity."""
         return self.duration_s if name == "duration_s" else self.peak_memory_bytes
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """Attempts that were not learnt from, by reason; where the two quantities differ, that of durations."""
+        return {**self.peak_memory_bytes.left_out, **self.duration_s.left_out}
 
     @property
     def names(self) -> set[str]:
@@ -135,17 +140,20 @@ def _over_hosts(model: QuantityModel, of: OfName, example: Example) -> Logs | No
 
 
 def _reason(model: QuantityModel, of: OfName) -> str:
+    later = "later tasks" if of.judged >= TO_JUDGE else "later tasks of all names"
     if of.method == "boosting":
         better = 1 - (of.loss or 0.0) / (of.plain_loss or math.inf)
         return (
-            f"boosting by arguments: on later tasks its loss was {better:.0%} below that of quantiles by name "
+            f"boosting by arguments: on {later} its loss was {better:.0%} below that of quantiles by name "
             f"({of.loss:.3g} against {of.plain_loss:.3g})"
         )
     if of.loss is not None:
         return (
-            "quantiles by name: on later tasks, boosting by arguments was no better "
+            f"quantiles by name: on {later}, boosting by arguments was no better "
             f"({of.loss:.3g} against {of.plain_loss:.3g})"
         )
+    if model.boosted is not None and model.boosted.keys.isdisjoint(of.keys):
+        return "quantiles by name: none of its arguments was found to matter"
     return (
         f"quantiles by name: {model.why_plain or 'too few examples of that name to learn from its arguments'}"
     )

@@ -131,7 +131,8 @@ def predict_with(
     return Prediction(
         task=name, args=given, project=model.project, host=host, confidence=CONFIDENCE,
         duration_s=found["duration_s"], peak_memory_bytes=found["peak_memory_bytes"], trained_at=model.trained_at,
-        training_runs=len(model.runs), notes=[*dict.fromkeys(notes), *opened.notes],
+        training_runs=len(model.runs), left_out=model.left_out,
+        notes=[*dict.fromkeys(notes), *opened.notes],
     )  # fmt: skip
 
 
@@ -143,7 +144,8 @@ def _unknown(model: Model, task: str) -> str:
     if not model.names:
         return f"no task of project {model.project!r} has completed with a measured duration: there is nothing to learn from"
     known = ", ".join(sorted(model.names)[:10])
-    return f"no task {task!r} has completed in the {len(model.runs)} runs looked at.{hint} There are {known}"
+    runs = f"{len(model.runs)} run{'s' * (len(model.runs) != 1)} of project {model.project!r}"
+    return f"no task {task!r} has completed in the {runs} looked at.{hint} Known tasks: {known}"
 
 
 def _notes(
@@ -189,8 +191,18 @@ def _arguments(of: OfName, looked_at: set[str], values: Mapping[str, Value]) -> 
                 f"{key.removeprefix('args.')}={value:g} is outside what was seen ({seen.least:g} to {seen.most:g}): what "
                 "is said is that of the nearest seen, and the interval may not hold"
             )
+    for key, known in of.words.items():
+        said = values.get(key)
+        if key in looked_at and isinstance(said, str) and known and said not in known:
+            notes.append(
+                f"{key.removeprefix('args.')}={said[:40]} was never seen, only {', '.join(known[:5])}"
+                + (f" and {len(known) - 5} more" if len(known) > 5 else "")
+            )
+    # Trees are of all names together: what matters to another one is no argument of this one.
     missing = sorted(
-        key.removeprefix("args.") for key in looked_at if key.startswith("args.") and key not in values
+        key.removeprefix("args.")
+        for key in looked_at & of.keys
+        if key.startswith("args.") and key not in values
     )
     if missing:
         notes.append(f"not given, though it matters: {', '.join(missing[:5])}")

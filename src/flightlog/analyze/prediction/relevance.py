@@ -29,7 +29,8 @@ def relevant(
 ) -> list[Column]:
     """The columns that matter, in their order; those of one argument matter together.
 
-    Rows are the oldest first: a model of the older ones is tried on the newer ones.
+    Rows are the oldest first: a model of the older ones is tried on the newer ones. An argument is shuffled among the
+    tasks that have it: that others have none tells tasks of one name from those of another, and nothing of the argument.
     """
     cut = round(LEARNT * len(rows))
     trees = fit(rows[:cut], values[:cut])
@@ -49,8 +50,9 @@ def relevant(
 
 def _moved(rows: Sequence[Sequence[float]], places: Sequence[int], turn: float) -> list[list[float]]:
     """The rows with some columns taken from another row each: the one so much of all further on in some fixed order."""
-    order = sorted(range(len(rows)), key=lambda n: (n * 2654435761) % 2**32)
-    step = max(1, round(turn * len(rows)))
+    having = [number for number, row in enumerate(rows) if not math.isnan(row[places[0]])]
+    order = sorted(having, key=lambda n: (n * 2654435761) % 2**32)
+    step = max(1, round(turn * len(order)))
     made = [list(row) for row in rows]
     for number, target in enumerate(order):
         source = rows[order[(number + step) % len(order)]]

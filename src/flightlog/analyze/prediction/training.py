@@ -20,7 +20,7 @@ from flightlog.analyze.prediction.baseline import LEAST, RECENT, Logs, baseline
 from flightlog.analyze.prediction.boosting import MOST, Fit, Shape, fit_quantile
 from flightlog.analyze.prediction.conformal import LINE_RUNS, Correction, Seen, correction, pinball
 from flightlog.analyze.prediction.examples import Example, Examples
-from flightlog.analyze.prediction.features import Column, Range, make_columns, ranges, row
+from flightlog.analyze.prediction.features import OF_ALL, Column, Range, make_columns, ranges, row, words
 from flightlog.analyze.prediction.relevance import relevant
 from flightlog.analyze.prediction.trees import Trees
 
@@ -84,10 +84,17 @@ class OfName(Struct, frozen=True, kw_only=True):
     rough: int = 0
     """Examples that are lower bounds."""
     ranges: dict[str, Range] = {}
+    words: dict[str, list[str]] = {}
+    """Of each argument that is a text, those seen; none of one with too many to name."""
     hosts: dict[str, int] = {}
     """Recent examples by host."""
     component: str | None = None
     """Of the newest example."""
+
+    @property
+    def keys(self) -> set[str]:
+        """What there is to look at: its own arguments, and what every task has."""
+        return {*self.ranges, *self.words, *OF_ALL}
 
 
 class QuantityModel(Struct, frozen=True, kw_only=True):
@@ -158,7 +165,7 @@ def train_quantity(examples: Examples, *, fit: Fit | None = fit_quantile) -> Qua
     names = {
         name: _of_name(
             mine, {method: of.get(name, []) for method, of in judged.items()}, seen["boosting"], learnt, overall,
-            centers.get(name) if boosted is not None else None,
+            centers.get(name), set() if boosted is None else boosted.keys,
         )
         for name, mine in sorted(_by_name(found).items())
     }  # fmt: skip
@@ -213,16 +220,21 @@ def _of_name(
     before: Sequence[Seen],
     overall: tuple[float, float] | None,
     center: float | None,
+    looked_at: set[str],
 ) -> OfName:
     """What is known of one name.
 
     `judged` is what both methods said of its newer examples, `of_all` what boosting said of those of all names, and
-    `before` what boosting says of the older ones, which it learnt from.
+    `before` what boosting says of the older ones, which it learnt from. It looks at the keys `looked_at`: a name that has
+    none of them is not for it.
     """
     whole = [example for example in mine if not example.above]
     recent = mine[-RECENT:]
     losses = _compare(judged["boosting"], judged["baseline"])
     deciding = losses if losses is not None and len(judged["boosting"]) >= TO_JUDGE else overall
+    numbers, texts = ranges(whole), words(whole)
+    if looked_at.isdisjoint({*numbers, *texts, *OF_ALL}):
+        center = None
     learnt = center is not None
     better = learnt and deciding is not None and deciding[0] <= BETTER * deciding[1]
     telling = judged["boosting"] if len(judged["boosting"]) >= ALONE else of_all
@@ -236,7 +248,7 @@ def _of_name(
         correction=correction(telling, before) if better else Correction(),
         loss=deciding[0] if deciding and learnt else None, plain_loss=deciding[1] if deciding and learnt else None,
         judged=len(judged["boosting"]), above=len(limits), most_above=max(limits, default=None),
-        rough=sum(example.rough for example in whole), ranges=ranges(whole),
+        rough=sum(example.rough for example in whole), ranges=numbers, words=texts,
         hosts=dict(Counter(example.host for example in recent if example.host is not None).most_common(16)),
         component=mine[-1].component,
     )  # fmt: skip

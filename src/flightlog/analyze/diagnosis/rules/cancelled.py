@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.clues import Clues, ended, job_state, named, raised, says
+from flightlog.analyze.diagnosis.clues import Clue, Clues, ended, job_state, named, raised, says
 
 
 def _facts(case: Case) -> Iterator[Sign]:
@@ -29,6 +29,7 @@ def _batch_system(case: Case) -> Iterator[Sign]:
         root is not None
         and not root.quiet
         and root.name not in ("KeyboardInterrupt", "CancelledError", "SystemExit")
+        and "SIGTERM" not in root.line
     )
     for line in case.reading.text.split("\n"):
         if _STOPPED.search(line) and not _FOR_A_REASON.search(line):
@@ -40,6 +41,22 @@ def _batch_system(case: Case) -> Iterator[Sign]:
 
 
 _OTHER = r"TIME LIMIT|PREEMPT|NODE FAIL|REQUEUE|time limit|memory"
+_LIMIT = re.compile(
+    r"DUE TO|PREEMPT|NODE_FAIL|(?i:\b(?:time|run ?time|memory|wall ?time|execution time)\b.{0,20}\b(?:limit|exceeded)"
+    r"|exceeded (?:the |its )?(?:maximum|time|memory|wall)|took longer than|preempt|out of memory)"
+)
+
+
+def _unless_limited(clue: Clue) -> Clue:
+    """Less of a clue where the text names a limit: reaching it is why the job was cancelled."""
+
+    def look(case: Case) -> Iterator[Sign]:
+        part = 0.3 if _LIMIT.search(case.reading.text) else 1.0
+        for sign in clue(case):
+            yield Sign(source=sign.source, weight=sign.weight * part, text=sign.text)
+
+    return look
+
 
 rule = Clues(
     _facts,
@@ -53,25 +70,32 @@ rule = Clues(
     ),
     raised(5.5, "CancelledError QueryCanceled OperationCancelled", unless="timeout|deadline"),
     _batch_system,
+    _unless_limited(
+        says(
+            4.5,
+            (
+                r"\b(?:job|task|run|workflow|operation|build|query|request|execution|step|pipeline|future"
+                r"|process|training|statement|trial|computation|order)s?\b.{0,40}\b(?:was|were|has been"
+                "|have been|is|got|been)? ?(?:cancell?ed|aborted by (?:the )?user"
+                "|interrupted by (?:the )?user|stopped by (?:the )?user|terminated by (?:the )?user"
+                "|killed by (?:the )?user)"
+            ),
+            (
+                "(?:cancell?ed|aborted|interrupted|stopped|terminated|killed|deleted|removed) (?:by|at|on"
+                "|due to|per) (?:the )?(?:user|request|operator|administrator|admin|owner|uid)"
+            ),
+            "user (?:request(?:ed)?|cancel|abort|interrupt|stop|initiated)|keyboard ?interrupt",
+            r"received (?:an )?interrupt|ctrl[-+ ]?c\b|^\^C|interrupt(?:ed)? signal",
+            "graceful(?:ly)? (?:stop|shutdown|exit|shut)|cancell?ation (?:requested|was)",
+            "the operation was cancell?ed|has received a shutdown signal|caught signal 2|got SIGINT",
+            "received SIGINT|SIGINT received",
+            unless=rf"{_OTHER}|\*\*\*|slurmstepd",
+        )
+    ),
     says(
-        4.5,
-        (
-            r"\b(?:job|task|run|workflow|operation|build|query|request|execution|step|pipeline|future"
-            r"|process|training|statement|trial|computation|order)s?\b.{0,40}\b(?:was|were|has been"
-            "|have been|is|got|been)? ?(?:cancell?ed|aborted by (?:the )?user"
-            "|interrupted by (?:the )?user|stopped by (?:the )?user|terminated by (?:the )?user"
-            "|killed by (?:the )?user)"
-        ),
-        (
-            "(?:cancell?ed|aborted|interrupted|stopped|terminated|killed|deleted|removed) (?:by|at|on"
-            "|due to|per) (?:the )?(?:user|request|operator|administrator|admin|owner|uid)"
-        ),
-        "user (?:request(?:ed)?|cancel|abort|interrupt|stop|initiated)|keyboard ?interrupt",
-        r"received (?:an )?interrupt|ctrl[-+ ]?c\b|^\^C|interrupt(?:ed)? signal",
-        "graceful(?:ly)? (?:stop|shutdown|exit|shut)|cancell?ation (?:requested|was)",
-        "the operation was cancell?ed|has received a shutdown signal|caught signal 2|got SIGINT",
-        "received SIGINT|SIGINT received",
-        unless=rf"{_OTHER}|\*\*\*|slurmstepd",
+        3,
+        r"(?:received|caught|got|handling) (?:a )?(?:signal )?SIGTERM|SIGTERM (?:signal|received)",
+        r"should(?:n't| not) be running any ?more|no longer in the running state|stop requested",
     ),
     ended("SIGINT", 130, weight=4),
     ended("SIGHUP", weight=0.8),

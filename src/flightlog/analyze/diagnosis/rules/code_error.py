@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from flightlog.analyze.diagnosis.base import Case
-from flightlog.analyze.diagnosis.clues import Clues, ended, named, raised, says
+from flightlog.analyze.diagnosis.base import Case, Source
+from flightlog.analyze.diagnosis.clues import Clues, ended, named, raised, reports, says
 
 _SHAPE = (
-    r"shapes?\b|dimension|broadcast|size mismatch|must match|size of tensor|dtype|ndim|expected .{0,60}(?:but )?(?:got|found)|same device|out of range|unpack|ambiguous|inplace|in-place"
+    r"shapes?\b|dimension|broadcast|size mismatch|must match|size of tensor|dtype|ndim|same device|out of range|unpack|ambiguous|inplace|in-place"
     r"|positional|backward through the graph|does not require grad|leaf variable|index|not callable|unhashable|not iterable|\baxis|sequence argument|must have length|length equal|same length|Expected object of|scalar|__init__|has no (?:attribute|field|member)"
 )
 
@@ -70,6 +70,15 @@ rule = Clues(
     raised(3.2, "ZeroDivisionError"),
     raised(2.5, "UnicodeEncodeError"),
     raised(3.5, "ValueError RuntimeError Exception InvalidArgumentError error", saying=_SHAPE),
+    says(
+        3,
+        r"NetCDF: (?:NC_UNLIMITED|Operation not allowed in|String match to name in use|Name contains illegal"
+        r"|Index exceeds dimension|Start\+count exceeds|Variable has no data|Not a valid data type)",
+    ),
+    reports(3.5, r"\berror\[E\d{4}\]|symbol\(s\) not found for architecture", source=Source.exception),
+    raised(
+        2, "ValueError RuntimeError Exception InvalidArgumentError", saying="expected .{0,60}(?:got|found)"
+    ),
     raised(0.95, "ValueError"),
     raised(0.8, "RuntimeError Exception std::runtime_error SystemExit OSError"),
     says(
@@ -88,15 +97,12 @@ rule = Clues(
     ),
     says(
         3.5,
-        (
-            r"\b(?:error|syntax error)\b.{0,40}\b(?:expected|unexpected|before|undeclared"
-            "|invalid syntax|near unexpected token)"
-        ),
+        r"\berror: (?:\S+ ){0,2}(?:expected|unexpected|undeclared|invalid syntax)\b|near unexpected token",
         "undefined reference to|was not declared in this scope|undeclared identifier",
         r"implicit declaration|no matching function|multiple definition of|ld returned \d|syntax error",
         "invalid syntax|compilation (?:failed|error|terminated)",
         "unexpected (?:symbol|end of input|string constant)|could not find function",
-        "object .{0,80}not found$|no method matching|non-numeric argument",
+        "object .{0,80}not found$|no method (?:matching|found)|non-numeric argument",
         "argument .{0,40}is missing, with no default|unused argument",
         "cannot open the connection to itself|template argument|redefinition of",
         (
@@ -108,13 +114,15 @@ rule = Clues(
     says(
         3,
         "assert(?:ion)? .{0,120}failed|assertion (?:failed|error|failure)|panicked at|nil pointer",
-        "invalid memory address|null pointer|segmentation (?:fault|violation)|double free",
+        "invalid memory address|null pointer|segmentation violation|double free",
+        r"\b(?:Address|Thread|UndefinedBehavior|Leak)Sanitizer\b|invalid (?:read|write) of size \d",
         r"free\(\): invalid|corrupted (?:size|double-linked|unsorted)|heap corruption|munmap_chunk",
         "stack smashing|buffer overflow|invalid pointer|access violation|invalid memory reference",
         "use[- ]after[- ]free|address not mapped|pure virtual method|unaligned tcache",
         "malloc_consolidate|memory corruption|deadlock!",
         unless="cuda|device-side",
     ),
+    says(3, r"please submit a (?:full )?bug report|internal compiler error|^stack dump\b"),
     says(1.5, r"\bdeadlock\b|race condition|not implemented|internal (?:compiler )?error|bug in"),
     ended("SIGSEGV", weight=3),
     ended("SIGILL", "SIGBUS", weight=0.95),
@@ -150,7 +158,18 @@ rule = Clues(
         ),
     ),
     says(1.6, "Fortran runtime error", unless="file|end of|bad |record|memory"),
-    says(3.5, "cannot be coerced to|non-function|could not be coerced"),
+    says(
+        3.5,
+        "cannot be coerced to|non-function|could not be coerced",
+        "undefined (?:function|variable|symbol .{0,20}in procedure)|unrecognized (?:function|variable)",
+        "index exceeds|dimensions (?:must agree|are not consistent)|cannot read propert|is not a function",
+    ),
+    reports(
+        3.5,
+        r"MPI_ERR_(?:TRUNCATE|RANK|TAG|COMM|TYPE|COUNT|BUFFER|REQUEST|ARG|GROUP|OP|ROOT|WIN)\b",
+        r"Fatal error in P?MPI_\w+: (?:Message truncated|Invalid \w+)",
+        source=Source.exception,
+    ),
     says(
         3.5,
         r"changed size during iteration|generator raised StopIteration|event loop is (?:already running|closed)|no running event loop|cannot schedule new futures|range_check",

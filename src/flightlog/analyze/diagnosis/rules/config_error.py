@@ -36,12 +36,12 @@ rule = Clues(
     ),
     raised(5, "KeyError", calling="environ|getenv"),
     raised(4.5, "KeyError", saying="(?-i:^KeyError: '[A-Z][A-Z0-9]+(?:_[A-Z0-9]+)+')"),
+    says(1.2, "environment variable|env(?:ironment)? var"),
     says(
         3,
-        "environment variable|env(?:ironment)? var",
         (
-            "must be (?:set|specified|provided|defined|given|one of|either|divisible|passed"
-            "|configured|positive|in (?:the )?range)"
+            "must be (?:set|specified|provided|defined|given|one of|either|divisible|passed|a multiple of"
+            "|configured|positive|less than|greater than|at (?:least|most)|in (?:the )?range)"
         ),
         "should be one of|not a valid (?:choice|option|value|mode|device|backend|strategy|name)",
         "is not (?:one of|supported|a supported|in the list|allowed|recognized)",
@@ -52,7 +52,6 @@ rule = Clues(
         ),
         "unrecogni[sz]ed (?:option|argument|configuration|model|key|parameter|flag)",
         "invalid (?:choice|option|value for|configuration|setting|argument .{0,40}option)",
-        "(?:please|you (?:must|need to|should|have to)) (?:set|specify|provide|pass|configure|choose)",
         "expected one of|cannot be used (?:together|with)|mutually exclusive",
         "not (?:be )?(?:set|configured|specified|defined) (?:in|for|by)",
         "requires? (?:--|the option|setting)|no such (?:option|setting)",
@@ -79,7 +78,9 @@ rule = Clues(
     says(
         4.5,
         r"environment variables?\b.{0,80}\b(?:not|missing|must|required|unset|undefined|empty|isn't)",
-        r"(?:is|was|are) not set\b|unbound variable|must be set|expected, but not set",
+        r"(?:is|was|are) (?:not set|unset)\b|unbound variable|must be set|expected, but not set",
+        r"must (?:have|give|name|include) an? (?:\w+ )?(?:queue|partition|account|project|walltime|option|value)\b",
+        r"--[\w-]{2,40}: (?:invalid|bad|unknown|not a valid)|\b(?:job )?submission error\b",
         "parameter (?:null or )?not set|not (?:been )?configured|JAVA_HOME",
         "variable is not defined in environment",
         unless="credential|token|api.?key|password",
@@ -109,7 +110,7 @@ rule = Clues(
             r"(?:sbatch|salloc|qsub|bsub|scontrol|condor_submit|msub|flux|oarsub)\b.{0,40}(?:error"
             "|ERROR|[Ii]nvalid|[Uu]nknown|[Ii]llegal|[Bb]ad)"
         ),
-        "srun: error: (?:Unable to (?:create|allocate)|Invalid|Task launch)",
+        "srun: error: (?:Unable to (?:create|allocate|satisfy)|Invalid|Task launch|CPU binding|You must)",
         "Batch job submission failed|Unable to allocate resources",
         (
             "Invalid (?:account|partition|qos|feature|node|generic|job|--|wckey|time|number|option"
@@ -142,12 +143,29 @@ rule = Clues(
         "only one of .{0,60}(?:may|can|must)|mutually exclusive",
         "cannot be used (?:together|with|in combination)|conflicting options",
         r"the following module\(s\) are unknown|Unable to locate a modulefile|Unknown CMake command",
-        r"CMake Error|Could not find a package configuration file|No CMAKE_\w+_COMPILER",
+        r"Could not find a package configuration file|No CMAKE_\w+_COMPILER",
         "configure: error|not a directory or does not contain|invalid mode",
         "invalid (?:device|backend|strategy|solver|scheduler) (?:name|string|type)",
-        "please (?:specify|set|provide|choose)|Default process group has not been initialized",
+        "Default process group has not been initialized",
         "Error reading namelist|cannot match namelist|namelist",
         unless="credential|token|api.?key|memory",
+    ),
+    says(2.5, "CMake Error"),
+    says(
+        2,
+        "(?:please|you (?:must|need to|should|have to)) (?:set|specify|provide|pass|configure|choose)",
+        unless="credential|token|api.?key|password|memory|shape|tensor",
+    ),
+    says(
+        3,
+        r"must be (?:used|run|called|started|launched) with|or more (?:processors|processes|tasks|ranks|nodes|gpus)\b",
+        unless="root|sudo",
+    ),
+    says(
+        1.3,
+        r"\b(?:invalid|unknown|unsupported|illegal|incompatible|missing)\b.{0,40}\b(?:options?|parameters?|settings?"
+        r"|keywords?|sections?|arguments?|input|configuration)\b|\b(?:section|keyword|option|parameter)\b.{0,60}\bis unknown",
+        unless="shape|tensor|dtype|file",
     ),
     named(3, "Config|Setting|Usage|BadOption|Misconfig"),
     named(1.5, "Param|Argument(?!Error)|Option|Validation"),
@@ -156,7 +174,14 @@ rule = Clues(
     ),
     reports(4.5, r"[Jj]ob not submitted|Request aborted by esub"),
     says(4, r"parameters?\S* .{0,60}\b(?:is|are)\S* not valid|(?:invalid|unknown) (?:\w+ )?profile\b"),
-    reports(4.5, r"Job rejected|FATAL IO ERROR|is undefined in dictionary|syntax error in NAMELIST"),
+    says(
+        3.5,
+        r"\billegal (?:\S+ )?(?:command|option|keyword|combination|setting)|too many (?:tasks|ranks|processes|processors|cores|gpus) for",
+        r"\binvalid value: |\b(?:each|every|per) (?:task|rank|process|processor|node)\b.{0,40}\bat least \d|is not a divisor of",
+        unless="instruction|column|character",
+    ),
+    reports(4.5, r"Job rejected|is undefined in dictionary|syntax error in NAMELIST"),
+    reports(1.5, r"FOAM FATAL IO ERROR"),
     says(
         3,
         r"(?:unknown|invalid|unrecogni[sz]ed|unsupported) [\w ]{2,30} ''",

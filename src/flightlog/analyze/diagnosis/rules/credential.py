@@ -125,6 +125,16 @@ rule = Clues(
         "api_key (?:is )?not|call \\S{1,40}login",
     ),
     says(5, r"(?:invalid|incorrect|wrong|bad) user ?name ?(?:or|/|and) ?password"),
+    says(
+        4,
+        r"\w*credential\w*\S*.{0,20}\b(?:failed|failure)|delegation failed|access forbidden|access level",
+        r"\b(?:grid|voms|x509|user) (?:proxy|certificate)\b.{0,40}\b(?:expired|invalid|not found|missing)",
+    ),
+    reports(4.5, r"\bAADSTS\d{4,7}\b|[Aa]ccess denied for user|\(using password: (?:YES|NO)\)"),
+    says(
+        4,
+        r"\b(?:token|key|account|identity|role)\b.{0,40}\b(?:has no|does not have|lacks) (?:\w+ )?(?:access|scope)",
+    ),
     suggest=[
         "Log in again where the task runs, or hand the credential to the workers: they do not see your shell's.",
         "See who you are for the service: `aws sts get-caller-identity`, `gcloud auth list`, `az account show`, `hf auth whoami`, `ssh -T HOST`.",

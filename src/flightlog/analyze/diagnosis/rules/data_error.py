@@ -64,7 +64,7 @@ rule = Clues(
         (
             r"\b(?:file|archive|data|record|header|block|image|dataset|page|chunk|input|row|line"
             "|document|stream|footer|checkpoint|table|tile|frame|packet|member|zip|gzip|tar|parquet"
-            r"|hdf5|netcdf)\b.{0,60}\b(?:is |was |are |seems |appears |may be |possibly "
+            r"|hdf5|netcdf|message|keyword|date|timestamp)\b.{0,60}\b(?:is |was |are |seems |appears |may be |possibly "
             r"|looks )?(?:corrupt\w*|truncated|damaged|malformed|incomplete|unreadable|invalid"
             r"|not recogni[sz]ed|mangled|garbled|bad)\b"
         ),
@@ -142,8 +142,37 @@ rule = Clues(
         4,
         r"(?:error|fail\w*|unable|cannot|could not)\b.{0,30}\b(?:decompress|decod|inflat|untar|unzip)\w*",
     ),
-    raised(2.5, "RasterioIOError CPLE_OpenFailedError"),
-    says(4, "not allowed after EOF marker|invalid LOC header"),
+    raised(2.5, "RasterioIOError CPLE_OpenFailedError", unless="other process|lock"),
+    says(5, "couldn't deserialize thrift|deserializing page header"),
+    says(
+        1.3,
+        r"\b(?:corrupt\w*|malformed|unreadable|truncated|inconsistent)\b",
+        unless="memory|heap|mpi_|message",
+    ),
+    says(
+        3.5,
+        (
+            r"(?:error|failure|problem|fail(?:ed|s)?) (?:while |when |in |to )?(?:reading|read|parsing|decoding|decode"
+            r"|loading|load) (?:\w+ ){0,3}(?:block|record|header|chunk|tile|strip|page|row|line|frame|stream|image)\b"
+        ),
+        r"(?:not enough|too (?:little|few)|insufficient|no more) (?:data|bytes|values|records|lines) (?:in|for|from|left)\b",
+        r"\b(?:invalid|bad|wrong|missing|unknown|unexpected) (?:\w+ ){0,2}(?:header|magic|signature|marker|checksum)\b",
+        r"\b(?:illegal|bad|wrong|invalid|impossible) (?:value|date|entry|record|length|message length|number) .{0,20}\b(?:in|at|on|for) .{0,20}\b(?:record|line|row|header|column|field|file|message)\b",
+        r"\b(?:file|input|dataset|archive)\b.{0,20}\b(?:has|contains|with) (?:0|no|zero) (?:records|rows|reads|samples|sequences|lines|entries|atoms|events)\b",
+        r"\bdoes not (?:appear|seem|look) to be (?:a )?(?:valid )?(?:\w+ )?(?:archive|file|image|dataset|table)\b|\bparse (?:failure|error)\b|wrong message length",
+        r"(?:wrong|unexpected|received|actual|file) (?:byte |file )?size\b.{0,40}\bexpected\b|\bexpected \d+ more bytes",
+        r"\bmarker is absent|got \d+ bytes, expected \d+|validation error: ERROR: Record",
+        r"\b(?:are|is|has|have) (?:of )?(?:a )?different lengths?|lib(?:png|jpeg|tiff|xml2?) error|(?<!\w)Read Error$",
+        unless=rf"{_CONFIG}|memory|socket|connection|http",
+    ),
+    says(
+        3,
+        r"\berror in (?:\S+ )?(?:file|input)\b.{0,30}\b(?:at )?(?:line|record|row|byte|position) \d+",
+        r"\bin(?:compatible|consistent|valid) (?:contigs|dimensions? in|grids?|calendars?|coordinates|records?|reads?)\b",
+        r"\bnumber of \w+ in .{0,60}does not (?:match|agree)",
+        unless=rf"{_CONFIG}|syntax|\.py\b",
+    ),
+    says(4, "not allowed after EOF marker|invalid LOC header|invalid or corrupt jarfile"),
     says(3.5, r"\bmalformed\b|invalid character .{0,20} in|lengths? (?:differ|do not match)", unless=_CONFIG),
     suggest=[
         "Look at the file itself: its size, its first bytes (`head -c 200 FILE | xxd`), and a checksum against the source's.",

@@ -87,10 +87,11 @@ rule = Clues(
             r"|\S+ )?\d|no longer (?:available|supported) in \S+ \d"
         ),
     ),
-    says(4, r"compiled with (?:a )?different|different (?:\w+ ){0,3}versions\b"),
+    says(4, r"compiled with (?:a )?different|different (?:\w+ ){0,3}versions\b|unsuitable version"),
+    says(4.5, r"(?:is|was|being) (?:already )?loaded, but [<>=]{1,2} ?\d|but required is (?:at least|exact)"),
     says(
         4.5,
-        r"or (?:newer|higher|later) is required|requires? \S+ v?\d[\w.]* or (?:newer|higher|later)|you are running version|currently active version|only supports? \S+ \d",
+        r"or (?:newer|higher|later) is required|(?:requires?|needs?) \S+ (?:version )?v?\d[\w.]* or (?:newer|higher|later|above)|built under \S+ version|you are running version|currently active version|only supports? \S+ \d",
     ),
     suggest=[
         "Make a fresh environment from a lock file (`uv lock`, `pip-compile`, `conda-lock`) rather than adding to an old one.",

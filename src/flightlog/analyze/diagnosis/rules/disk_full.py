@@ -29,7 +29,7 @@ rule = Clues(
         5,
         "no space left|no space on (?:the )?(?:device|disk)|out of (?:disk|storage)(?: space)?",
         (
-            "(?:disk|file ?system|filesystem|volume|partition|storage|tmp|scratch|drive) (?:is |was "
+            "(?:disk|file ?system|filesystem|volume|partition|storage|tmp|scratch|drive|<path>) (?:is |was "
             "|space is |space )?(?:full|exhausted)"
         ),
         "disk (?:usage|space) .{0,40}(?:exceed|full|exhaust|low)|database or disk is full",
@@ -44,7 +44,7 @@ rule = Clues(
             "(?:disk|storage|inode|file|space|block|home|user|group|project)s? quota (?:was |is "
             "|has been )?(?:exceeded|reached|full)"
         ),
-        "quota exceeded|over (?:disk )?quota|exceed(?:ed|s)? (?:the |your )?(?:disk |storage )?quota",
+        "quota (?:was |is )?(?:exceeded|reached)|over (?:disk )?quota|exceed(?:ed|s)? (?:the |your )?(?:disk |storage |file |inode )?quota",
         "(?:storage|disk|space) limit (?:was |has been |is )?(?:reached|exceeded)|user block limit",
         "inode limit|no (?:free )?inodes",
         unless="requests|per minute|cpus|gpus|api|rate|tokens",
@@ -57,7 +57,8 @@ rule = Clues(
     ),
     says(
         3.5,
-        r"file size limit exceeded|wrote only \d+ of \d+|short write|file too large|write error: .{0,20}space",
+        r"file size limit exceeded|file too large|write error: .{0,20}space",
+        r"(?:short|partial|incomplete) write|\b(?:wrote only|only wrote) \d+|\d+ requested and \d+ written",
     ),
     ended("SIGXFSZ", weight=4.5),
     says(2, "No usable temporary directory"),

@@ -89,6 +89,15 @@ rule = Clues(
     says(4.5, r"\bACL (?:stream|error)|aclrt\w+|\b(?:NPU|HCCL|XPU|TPU) (?:error|fault|function error)"),
     says(4.5, "CUDA driver init|CUDA unknown error|CUDA call failed|CUDA initialization"),
     says(3, "cannot re-initialize CUDA"),
+    says(1.3, r"\b(?:gpu|cuda|nccl|rocm|hip)\b.{0,60}\b(?:error|fail\w*)\b", unless=_MEMORY),
+    reports(
+        4.5,
+        r"Accelerator Fatal Error|[Ll]ibomptarget (?:fatal )?error|HSA_STATUS_ERROR\w*|Memory access fault by GPU",
+        r"\berror from cuda[A-Z]\w+|\bcuda[A-Z]\w+(?:\(\))? (?:failed|returned)|_ACC_ERROR\b|\bcu(?:Ctx|Stream|Mem|Launch|Module|Event)\w+ (?:error|failed|returned error)",
+        r"\bCL_(?:PLATFORM|DEVICE|INVALID|BUILD)\w*|\bclGet\w+ failed|\bVK_ERROR_(?!OUT_OF)\w+",
+        r"\bPRESENT clause|not found in present table|partially present on the device",
+        unless=_MEMORY,
+    ),
     suggest=[
         "See what the driver says: `nvidia-smi`, and `dmesg -T | grep -i -e xid -e nvrm` for the hardware.",
         "A failed assert or illegal access is reported late: run once with `CUDA_LAUNCH_BLOCKING=1` to see the call; "

@@ -47,7 +47,7 @@ rule = Clues(
     ),
     says(
         6,
-        "CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|hipErrorOutOfMemory",
+        r"(?:cuda|hip|cu|hsa)\w*error\w*[ _:]out_?of_?memory|cudaErrorMemoryAllocation|hipErrorOutOfMemory",
         "CU(?:BLAS|DNN|SOLVER|SPARSE|FFT)_STATUS_ALLOC_FAILED|CUFFT_ALLOC_FAILED",
         "CL_(?:OUT_OF_RESOURCES|MEM_OBJECT_ALLOCATION_FAILURE)|VK_ERROR_OUT_OF_DEVICE_MEMORY",
     ),
@@ -68,7 +68,7 @@ rule = Clues(
         4.5,
         "no available memory for the cache blocks|free memory on device .{0,80}less than desired",
         "not enough (?:GPU|device|VRAM|CUDA) memory|insufficient (?:GPU|device) memory",
-        "failed to allocate .{0,60}(?:on (?:the )?(?:GPU|device)|of device memory|from device|VRAM|gpu)",
+        r"failed to allocate .{0,60}(?:on (?:the )?(?:GPU|device)|of device memory|from device|VRAM|gpu|CUDA\d)",
     ),
     says(4, "RESOURCE_EXHAUSTED: .{0,40}(?:out of memory|ran out|failed to allocate|allocat)"),
     says(5, r"unable to allocate (?:CUDA|GPU|Vulkan|Metal|device)\w* (?:buffer|memory)"),

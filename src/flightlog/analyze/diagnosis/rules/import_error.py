@@ -48,18 +48,19 @@ rule = Clues(
         "cannot open shared object file|undefined symbol|symbol lookup error|Library not loaded",
         "symbol not found in flat namespace|error while loading shared libraries|wrong ELF class",
         "invalid ELF header|cannot load (?:shared )?library|could not load (?:dynamic )?library",
-        "unable to load (?:the )?(?:shared |dynamic )?(?:library|DLL)",
+        "(?:unable to|could not|cannot|failed to) load (?:the )?(?:shared |dynamic )?(?:library|object|DLL|(?:\\w+ ){0,3}plugin)",
     ),
     reports(
         5,
-        r"version [`'][\w.]{1,80}' not found",
+        r"version [`'][\w.]{1,80}' not found|\b(?:ERR_)?MODULE_NOT_FOUND\b",
         source=Source.exception,
     ),
     says(
         5,
         "there is no package called|package or namespace load failed(?!.*is being loaded, but)",
-        r"Package \S+ not found in current path|Can't locate \S+ in @INC|Cannot find module\b",
+        r"Package \S+ not found in current path|Can't locate \S+ in @INC|cannot find (?:module|package)\b",
         r"could not find or load main class|package \S+ does not exist",
+        r"cannot load such file|no executable .{1,60}\bfound|unresolved import\b|unable to (?:find|locate|start) the (?:specified |requested )?executable",
     ),
     says(
         3,

@@ -45,11 +45,12 @@ rule = Clues(
     says(
         3.5,
         (
-            r"\b(?:file|files|path|object|key|directory|folder|dataset|data set|blob|input|inputs"
+            r"(?<!<)\b(?:files?|path|object|key|directory|folder|dataset|data set|blob|inputs?"
             r"|checkpoint|bucket|table|archive|image|tileset|model)\b.{0,80}\b(?:not found"
             "|does not exist|doesn't exist|could not be found|cannot be found|were not found"
-            "|do(?:es)? not exist|is missing|missing)"
+            "|do(?:es)? not exist|is missing|missing|was not provided|(?:was|were|is) empty)"
         ),
+        r"<(?:path|url)>['\"]?(?: (?:is|was|were|are|has|could|can|does|do))?:? ?(?:be )?(?:not (?:be )?(?:found|exist)|missing|cannot be found)",
         unless=rf"{_MOUNT}|module|command|package|class|symbol|attribute|column|partition|account|shared|librar|credential|device|plugin|key not found: |Error in|object '' not",
     ),
     says(
@@ -65,10 +66,11 @@ rule = Clues(
     says(
         3,
         r"\bcannot (?:open|access|stat|read) .{0,120}No such file|can't open file",
-        "unable to open (?:the )?file|cannot open file|could not open (?:the )?(?:input )?file",
-        "failed to open (?:the )?file|error opening (?:the )?file",
-        "unable to (?:synchronously )?open file",
-        unless=r"permission|signature|truncated|denied|errno = (?!2\b)|lock",
+        (
+            "(?:unable to|cannot|can't|could not|couldn't|failed to|failure to|error) (?:synchronously )?"
+            r"(?:open(?:ing)?|access(?:ing)?|locat(?:e|ing)) (?:[\w-]+ ){0,3}(?:[\w-]*files?|jarfile)\b"
+        ),
+        unless=rf"{_LOADED}|permission|signature|truncated|denied|errno = (?!2\b)|lock",
     ),
     says(
         5,
@@ -79,9 +81,10 @@ rule = Clues(
     says(
         3,
         "no (?:files|data|input files|matching files|objects) (?:were )?(?:found|match)",
-        "No rule to make target|found no files",
+        "No rule to make target|found no files|no input files|match(?:es|ed)? (?:no|any) files|paths were empty",
+        "unable to locate (?:the )?(?:initial|boundary|restart|forcing|input|reference|training|test)",
     ),
-    says(2.5, "manifest (?:for .{0,120} )?(?:unknown|not found)|repository does not exist"),
+    says(3.5, "manifest (?:for .{0,120} )?(?:unknown|not found)|repository does not exist|code = NotFound"),
     status(404, 410, weight=3.5),
     named(
         3,
@@ -100,6 +103,6 @@ rule = Clues(
             r"|configuration|image|dataset|file)\b"
         ),
     ),
-    reports(3, r"\(NotFound\)"),
+    reports(3, r"\(NotFound\)|\(404\) when calling"),
     suggest=_suggest,
 )

@@ -10,7 +10,7 @@ rule = Clues(
     errno("ESHUTDOWN", 5),
     errno("EHOSTDOWN", 3),
     errno("ENODEV", 2.5),
-    errno("EIO", 1.5),
+    errno("EIO", 1.5, unless="MPI|OFI|libfabric|UCX|ibv_"),
     reports(
         5.5,
         r"MountVolume\.\w+ failed|\bFailedMount\b|FailedAttachVolume|AttachVolume\.\w+ failed",
@@ -31,7 +31,7 @@ rule = Clues(
             "|chdir to cwd|automount)"
         ),
         r"mount\(?\)? (?:of .{0,120})?(?:failed|error)|error mounting|(?:error )?while mounting",
-        "(?:can't|cannot|could not) mount|mount error|mount failed|failed to (?:be )?mount",
+        "(?:can't|cannot|could not) (?:be )?mount|mount error|mount failed|failed to (?:be )?mount",
     ),
     reports(
         4.5,
@@ -65,9 +65,7 @@ rule = Clues(
         "check (?:that )?(?:the )?(?:mount|volume)",
     ),
     named(4, "Mount"),
-    reports(
-        4, r"(?:mount|bind)\w*\(\).{0,200}(?:doesn't exist|does not exist|[Ff]ail|[Cc]ould not|[Uu]nable)"
-    ),
+    reports(4, r"mount\w*\(\).{0,200}(?:doesn't exist|does not exist|[Ff]ail|[Cc]ould not|[Uu]nable)"),
     says(5, r"creat(?:e|ing) mount source|lustreerror|(?:client|we) (?:was|were) evicted"),
     says(4.5, r"to mount list|mounting .{0,120}: (?:no such|permission|invalid)"),
     suggest=[

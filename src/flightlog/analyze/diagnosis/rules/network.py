@@ -33,7 +33,7 @@ rule = Clues(
         4.5,
         "TimeoutError timeout OSError Timeout TimeoutException CommClosedError SocketTimeoutException",
         saying=(
-            "connection timed out|errno 110"
+            "(?<!reached, )connection timed out|errno 110"
             r"|(?:trying|failed|unable|time(?:d)? ?out|while|attempt\w*) (?:to )?connect"
             r"|connect(?:ion)? tim(?:ed|e)|in connect\b|handshake"
         ),
@@ -49,7 +49,7 @@ rule = Clues(
         5,
         "could not resolve (?:host|proxy|hostname)|name or service not known",
         "temporary failure in name resolution|nodename nor servname",
-        "getaddrinfo (?:failed|ENOTFOUND|EAI_AGAIN)|failed to resolve|no such host|unknown host",
+        "getaddrinfo (?:failed|ENOTFOUND|EAI_AGAIN)|failed to resolve(?! reference)|no such host|unknown host",
         "name resolution|server not found",
         "host(?:name)? .{0,60}(?:could not be resolved|not resolvable|cannot be resolved)",
         "dns (?:lookup|resolution|error|failure)",
@@ -71,7 +71,8 @@ rule = Clues(
         4.5,
         "SSL(?:Error|:)? ?.{0,40}(?:CERTIFICATE_VERIFY_FAILED|handshake|EOF occurred|WRONG_VERSION_NUMBER)",
         r"certificate verif\w+ failed|SSL certificate problem|unable to get local issuer certificate",
-        "certificate has expired|certificate signed by unknown authority|TLS handshake|x509:",
+        "certificate has expired|certificate signed by unknown authority|(?:TLS|SSL)[ _]?(?:handshake|connection)|x509:",
+        r"_handshake(?:\(\))? failed",
         "unexpected EOF while reading from|early EOF|remote end hung up|RPC failed; (?:curl|HTTP)",
         "fetch-pack: unexpected disconnect",
     ),
@@ -100,6 +101,8 @@ rule = Clues(
         "failed to connect to all addresses|socketStartConnect|socketProgress|socketPollConnect",
         "Socket recv failed|Net/IB|NET/IB|ncclRemoteError|ncclSystemError",
         r"Call to (?:connect|recv|bind) .{0,40}failed|ibv_\w+ failed|transport retry counter exceeded",
+        r"\bOFI [\w ]{1,40} failed|\bfi_\w+ (?:domain )?failed|libfabric:\w+:.{0,80}(?:[Ee]rror|[Ff]ail)",
+        r"\bPSM[23]?\b.{0,60}(?:unable|can't|[Ff]ail|[Ee]rror)|network link is",
         r"IBV_WC_RETRY_EXC_ERR|UCX +(?:ERROR|Fatal)|transport error|connectFullMesh|\bmlx5_\w+",
     ),
     says(
@@ -112,14 +115,20 @@ rule = Clues(
         3, "Connect(?:ion|or|Error|Exception)|Network|Socket|DNS|Unreachable|RateLimit|Throttl|Proxy|SSL|TLS"
     ),
     named(0.95, "HTTP|Http|Remote|Request"),
+    says(
+        1.3,
+        r"\b(?:connection|socket|network|remote (?:host|server)|endpoint)\b.{0,40}\b(?:fail\w*|error|closed|lost|broken|down)\b",
+    ),
     reports(4, "NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|REQUEST_TIME_TOO_SKEWED"),
     says(
         4.5,
         (
             "unable to resolve|unable to contact slurm|communication (?:connection )?failure"
-            "|contact(?:ing)? (?:the )?(?:slurm|pbs|license) (?:controller|server)"
+            "|contact(?:ing)? (?:the )?(?:slurm|pbs|licen[cs]e) (?:controller|server|manager|daemon)"
         ),
     ),
+    says(3.5, r"\b(?:sftp|ssh|ftp|https?|grpc|rpc|tls)\b.{0,20}: (?:unexpected )?EOF\b"),
+    says(3.5, r"\b(?:data|bandwidth|transfer|LFS)\b.{0,20}\b(?:quota|budget|allowance)\b"),
     says(
         4, "no internet|no network connection|(?:is|are) offline|check your (?:internet|network) connection"
     ),

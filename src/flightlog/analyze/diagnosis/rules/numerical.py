@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.clues import Clues, ended, named, raised, says
+from flightlog.analyze.diagnosis.clues import Clues, ended, named, raised, reports, says
 
 
 def _facts(case: Case) -> Iterator[Sign]:
@@ -61,13 +61,19 @@ rule = Clues(
     says(
         4,
         r"\b(?:did not|does not|failed to|not|fails to|has not|have not|without) converg",
-        "bracketing interval|not (?:be )?bracketed|line ?search (?:failed|has failed|error)",
-        "(?:is|are) not hermitian|failed in (?:LAPACK|call to LAPACK)",
+        r"(?:error|fail\w*|not|cannot|unable).{0,30}\bbracket(?:ing|ed)?\b",
+        r"\bbracket(?:ing|ed)?\b.{0,30}(?:fail|error|incorrect|wrong|invalid)|must have different signs",
+        "line ?search (?:failed|has failed|error)|(?:is|are) not (?:hermitian|unitary|symmetric)",
+        r"(?:fail|error).{0,30}\b(?:LAPACK|BLAS|ScaLAPACK)\b",
         r"\b(?:LAPACK|BLAS|ScaLAPACK)\b.{0,40}(?:fail|error|info ?= ?-?[1-9])",
-        r"\b[SDCZ](?:POTRF|GETRF|GESV|SYEV|HEEV|HEGV|GEEV|SYGV)\w*\b.{0,40}(?:fail|error|info)",
         "iteration is not making (?:good )?progress",
         "convergence (?:failure|failed|not (?:achieved|reached))|no convergence|non-?convergence",
-        r"\bdiverg(?:ed|ing|ence)\b|solution (?:blew|blow)|blow(?:n|ing)? up",
+        r"\bdiverg(?:ed|ing|ence)\b|solution (?:blew|blow)|blow(?:n|ing)? up|instability detected",
+        r"solution is (?:probably |likely )?unstable|convergence (?:test|criterion|tolerance) (?:failed|not)",
+        "too many (?:attempts|iterations|cutbacks|sub-?steps|convergence failures)",
+        "steps? taken before reaching|excess work done|failed to find (?:a )?(?:root|minimum|solution)",
+        "optimal parameters not found|number of (?:function )?(?:calls|evaluations) .{0,30}(?:reached|exceeded)",
+        "(?:matrix|hessian|jacobian|covariance).{0,20}(?:is |was )?not (?:be )?inver(?:t|tible|ted)",
         "exceeded (?:maximum|max) (?:number of )?(?:iterations|newton)",
         "maximum (?:number of )?iterations (?:reached|exceeded)",
         unless="branch",
@@ -84,9 +90,11 @@ rule = Clues(
         3.5,
         r"(?:time ?step|step size|dt|\bh\b) .{0,30}(?:too small|below minimum|underflow|smaller than)",
         r"\bCFL\b|courant number",
-        "negative (?:pressure|density|volume|temperature|jacobian|cell volume|energy)",
-        "lost (?:too many )?(?:atoms|particles)|lost atoms|LINCS WARNING",
-        "energy (?:drift|is not conserved)|residual.{0,30}(?:increas|too large)",
+        "negative (?:pressure|density|volume|temperature|jacobian|cell volume|energy|concentration|thickness)",
+        "(?:square root|sqrt|log(?:arithm)?) of (?:a )?(?:negative|zero)|unphysical|non-physical",
+        "lost (?:too many )?(?:atoms|particles)|lost atoms|out of range atoms|LINCS WARNING",
+        "energy drift|(?:energy|mass|momentum|charge|volume|water) (?:is |was )?not conserved",
+        "residual.{0,30}(?:increas|too large)",
         "temperature .{0,30}out of (?:range|bounds)|detected NaN",
         unless="CFLAGS",
     ),
@@ -106,7 +114,23 @@ rule = Clues(
             "|repeated (?:convergence|error test) failures"
         ),
     ),
-    says(4, rf"{_NAN} residual|DIVERGED_\w+"),
+    says(4, rf"{_NAN} residual|DIVERGED_\w+|evaluates to log\(0\)|dt\S* <= ?dtmin"),
+    says(
+        3.5,
+        r"(?:\bnan\b[\s,;]{1,8}){3}",
+        r"\b(?:energy|residual|norm|pressure|velocity|density|temperature)\b.{0,10}[=:] ?-?nan\b",
+    ),
+    reports(
+        4,
+        r"\bNA/NaN/Inf\b",
+        r"\bP?[SDCZ](?:PO|GE|SY|HE|GB|PB|PT|ST|TR)[A-Z0-9]{2,4}\b.{0,40}(?:[Ff]ail|[Ee]rror|INFO|info|[Rr]eturn ?[Cc]ode)",
+        source=Source.exception,
+    ),
+    says(
+        3.5,
+        r"\b(?:velocity|speed|temperature|pressure|density|height|energy|force)\b.{0,20}\b(?:is|are|was|became) "
+        r"(?:larger|greater|higher|smaller|lower|less) than [\d.+-]",
+    ),
     says(
         4,
         r"floating (?:invalid|overflow|divide)|forrtl: error \((?:65|72|73)\)|simulation (?:is |became |went )?unstable|non-numeric (?:pressure|atom|energy|box)",

@@ -79,7 +79,7 @@ rule = Clues(
         6,
         r"\boom[_-]kill event|OOM Killed|\bOUT_OF_MEM(?:ORY|\+)?\b|\bOOMKilled\b|TERM_MEMLIMIT",
         "OOM-killed|oom-killed|killed by the cgroup out-of-memory handler",
-        unless="OOMKilled.?: ?false",
+        unless="OOMKilled.?: ?false|(?i:cuda|hip)",
     ),
     reports(
         6,
@@ -126,7 +126,7 @@ rule = Clues(
         ),
         r"\b(?:malloc|mmap|realloc|calloc)(?:\(\))? (?:failed|returned NULL)",
         "memory allocation (?:of .{1,40} )?fail|failed to allocate|allocation failure",
-        unless=_DEVICE,
+        unless=rf"{_DEVICE}|HSA_STATUS",
     ),
     says(5, r"fatal error: Killed signal terminated program|\b(?:oom|out-of-memory)[ -]kill"),
     says(4, "insufficient shared memory|out of shared memory|shared memory .{0,40}(?:exhausted|too small)"),
@@ -143,10 +143,19 @@ rule = Clues(
     says(4, r"memory allocation .{0,40}\bfail", unless=_DEVICE),
     says(
         5,
-        "used more memory than|requires more memory than|uses too much memory|too much memory",
+        "(?:used?|uses|requires?|allocate|needs?|wants?) (?:too much|more) memory|too much memory",
+        "(?:due to|because of|for) (?:its |the )?(?:excessive|high|too high) memory (?:use|usage|consumption)",
+        r"(?:over|above|exceed\w*) (?:its |the )?(?:\w+ )?mem(?:ory)? limit|mem(?:ory)? limit exceeded",
+        r"(?-i:FatalProcessOutOfMemory|OutOfMemoryHandler|OutOfMemoryError)\b",
         unless=_DEVICE,
     ),
     says(5, r"\bbad_alloc\b", unless=_DEVICE),
+    says(
+        3.5,
+        r"\bworkspace (?:array )?(?:is )?too small|\bwork(?:space)? memory (?:is )?(?:exhausted|too small)",
+    ),
+    says(1.3, r"\bmemory\b.{0,40}\b(?:exceed\w*|exhaust\w*|insufficient|fail\w*)\b", unless=_DEVICE),
+    says(3, r"stack (?:usage|size) .{0,30}too close to the limit|node stack overflow"),
     says(4, "array is too big|larger than the maximum possible size"),
     suggest=_suggest,
 )

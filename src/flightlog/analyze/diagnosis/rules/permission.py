@@ -38,7 +38,8 @@ rule = Clues(
     ended(126, weight=2),
     named(3, "Permission|Privilege|AccessDenied", unless=REMOTE),
     says(3, "no mapping entry found|subuid|newuidmap"),
-    says(3.5, "sudo: |(?:readonly|read-only) database"),
+    says(3.5, "sudo: |(?:readonly|read-only) database|not in the sudoers"),
+    says(3.5, r"(?:no|not have|without) (?:write|read|execute) (?:access|permissions?)\b", unless=REMOTE),
     suggest=[
         "See who owns it and what is allowed, as the user and on the host of the task: `ls -ld PATH`, `id`.",
         "Write to a folder of your own (`$SCRATCH`, `$TMPDIR`), or have the owner give your group access.",

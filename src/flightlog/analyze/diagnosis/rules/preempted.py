@@ -14,7 +14,7 @@ rule = Clues(
     reports(
         6,
         r"Host EC2 \(instance i-\w+\) terminated|BidEvictedEvent|instance-action|TerminationNotice",
-        r"compute\.instances\.preempted|SpotInterruption",
+        r"compute\.instances\.preempted|SpotInterruption|SpotInstanceTermination|Spot VM preemption",
     ),
     says(
         5.5,
@@ -34,15 +34,17 @@ rule = Clues(
         "node is shutting down",
         unless="low on resource|ephemeral|memory|disk|lustre|cache",
     ),
+    reports(5, r"PreemptionBy\w*Scheduler|\bDisruptionTarget\b|EvictionBy\w*API|\bpreempted_\w+ ?[=:]"),
     reports(
         3.5,
-        r"\b[Pp]reempt(?:ed|ion|ible)?(?:_|[A-Z])\w*|\bdrain(?:ed|ing)? (?:the )?node",
+        r"\bdrain(?:ed|ing)? (?:the )?node",
         "node (?:is |was )?(?:being )?drain(?:ed|ing)",
         unless="drain(?:ed|ing)? .{0,40}(?:queue|buffer)",
     ),
     says(
         3.5,
-        "higher[- ]priority (?:job|task|pod|workload)s?|maintenance event|scheduled maintenance",
+        "higher[- ]priority (?:job|task|pod|workload)s?|(?:job|task|pod|workload)s? of (?:a )?higher priority",
+        "maintenance event|scheduled maintenance|spot price",
         "capacity (?:was )?(?:reclaimed|reclaim)|two-minute (?:warning|notice)|interruption notice",
         "termination notice",
     ),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from flightlog.analyze.diagnosis.clues import Clues, named, raised, says
+from flightlog.analyze.diagnosis.base import Source
+from flightlog.analyze.diagnosis.clues import Clues, named, raised, reports, says
 
 _DATA = (
     "invalid load key|truncated|ran out of input|corrupt|could not find MARK"
     "|not a ZIP archive|STACK_GLOBAL requires"
 )
-_ELSEWHERE = r"cuda|safetensor|header"
+_ELSEWHERE = r"cuda|safetensor|header|thrift"
 """What is read, or where it is put, is the matter, and not the object."""
 
 rule = Clues(
@@ -26,10 +27,11 @@ rule = Clues(
         5.5,
         "TypeError AttributeError ValueError RuntimeError NotImplementedError ModuleNotFoundError",
         "OverflowError RecursionError",
-        saying="pickl|serializ|serialis|marshal|__reduce|__getstate__",
+        saying=r"\b(?:un|de|re)?(?:pickl|seriali[sz]|marshal)|__reduce|__getstate__",
         unless=_ELSEWHERE,
     ),
     raised(5.5, "AttributeError", saying="Can't get (?:local )?(?:attribute|object) '"),
+    reports(4, r"Can't get (?:local )?(?:attribute|object) '\w+' on <module", source=Source.exception),
     says(
         5,
         (
@@ -52,7 +54,7 @@ rule = Clues(
     says(
         4, "Weights only load failed|Unsupported (?:global|class|operand).{0,60}weights_only", "weights_only"
     ),
-    says(1.5, "serializ(?:ation|ing)|pickl(?:e|ing)", unless=_DATA),
+    says(1.5, r"\b(?:un)?serializ(?:e|ation|ing)\b|pickl(?:e|ing)", unless=_DATA),
     says(
         3,
         "did not recognize Python value type when inferring an Arrow data type",

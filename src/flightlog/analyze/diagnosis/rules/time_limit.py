@@ -42,7 +42,7 @@ rule = Clues(
         r"DUE TO TIME LIMIT|\bCANCELLED\b.{0,60}TIME ?LIMIT|TERM_RUNLIMIT|TERM_CPULIMIT|\bTIMELIMIT\b",
         "JobState=TIMEOUT|State[:=] ?TIMEOUT|STATE: ?TIMEOUT|Reason=TimeLimit",
     ),
-    reports(5, r"^\s*\d+(?:_\d+)?(?:\.\w+)?[\s|].*\bTIMEOUT\b"),
+    reports(5, r"^\s*\d+(?:_\d+)?(?:\.\w+)?[\s|].*\bTIMEOUT\b|\bTIMEOUT\b[\s|]+(?:\d+-)?\d\d:\d\d:\d\d"),
     reports(
         4.5,
         r"\b(?<!\.)DeadlineExceeded\b|active longer than specified deadline|activeDeadlineSeconds",
@@ -51,7 +51,7 @@ rule = Clues(
     says(
         5,
         r"\bwall[ -]?(?:clock )?time\b.{0,60}\b(?:exceed|limit|expired|reached|over)",
-        r"\bexceed\w*\b.{0,60}\bwall[ -]?(?:clock)?[ -]?time",
+        r"\b(?:exceed|reach)\w*\b.{0,60}\bwall[ -]?(?:clock)?[ -]?time",
     ),
     says(
         4,
@@ -73,18 +73,24 @@ rule = Clues(
     says(
         5,
         r"\btime ?limit (?:was )?(?:exceeded|reached|expired|hit)|\bcpu(?: ?time)? ?limit exceeded",
-        "maximum execution time|exceeded (?:the |its |hard |soft )*(?:time|run ?time|cpu) ?limit",
+        "maximum (?:execution|run) ?time|exceeded (?:the |its |hard |soft )*(?:time|run ?time|cpu) ?limit",
         "killed? .{0,30}(?:time|runtime) limit|run time limit",
     ),
     says(
         4,
         "job attempt duration exceeded timeout|job execution exceeded",
         "ran (?:for )?longer than (?:the )?(?:allowed|maximum|permitted)",
+        r"\b(?:exceeded|ran past|ran over|used up|past) (?:its|the|their) (?:maximum |allowed |requested )*"
+        r"(?:time (?:allotment|allocation|budget|window)|(?:run|job) duration|duration|wall ?time)\b",
     ),
     raised(4.5, "TimeLimitExceeded SoftTimeLimitExceeded WallTimeExceeded WalltimeExceeded TimeLimitError"),
     ended("SIGXCPU", weight=4),
     named(4, "TimeLimit|Wall[Tt]ime|RunLimit"),
-    says(4, r"\b(?:execution|job|build|run|step)\b.{0,40}took longer than|exceeded .{0,20}\btime ?limit"),
+    says(
+        4,
+        r"\b(?:execution|job|build|run|step)\b.{0,40}took longer than|exceeded .{0,20}\btime ?limit",
+        unless="answer|respon|reply",
+    ),
     reports(
         5,
         r"hard limit \"?(?:h_rt|s_rt|h_cpu)|allowed_(?:job|execute)_duration|allocation (?:has |was )?expired",

@@ -79,6 +79,8 @@ rule = Clues(
     says(2.5, r"\btimed[ -]out\b", unless=_CONNECT),
     reports(4, r"curl: \(28\)", unless="[Cc]onnect"),
     says(3.5, r"gave up waiting|waiting for .{0,40}\block\b.{0,20}(?:after|timed|failed)"),
+    says(3.5, r"longer than .{0,30}\b(?:to (?:answer|respond|reply)|for (?:an answer|a response|a reply))"),
+    says(5, r"pool limit of size|pool exhausted|timeout ?>"),
     suggest=[
         "Find out which side was slow: look at what the other end (server, rank, child process) did in that time.",
         "With collectives, one rank that is late or dead makes all others time out: read that rank's log first.",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
 from flightlog.analyze.diagnosis.clues import Clues, job_state, named, raised, reports, says
+from flightlog.analyze.diagnosis.endings import exit_codes, signals
 
 
 def _facts(case: Case) -> Iterator[Sign]:
@@ -24,11 +25,19 @@ _LAUNCHED = frozenset({"ChildFailedError", "ProcessExitedException", "SignalExce
 _FROM_OUTSIDE = frozenset({"SIGKILL", "SIGHUP", "SIGTERM", "SIGBUS"})
 
 
+_FIRST = "Root Cause (first observed failure)"
+"""What torch's launcher writes above the rank that failed first; it ends the others itself, by SIGTERM."""
+
+
 def _rank_killed(case: Case) -> Iterator[Sign]:
     """A launcher that reports a child killed from outside: the child is gone, and nobody says why."""
-    root, signals = case.reading.root, case.reading.signals
-    if root is not None and root.name in _LAUNCHED and _FROM_OUTSIDE & {*signals}:
-        yield Sign(source=Source.exit, weight=4, text=f"a child process was ended by {signals[0]}")
+    root = case.reading.root
+    if root is None or root.name not in _LAUNCHED:
+        return
+    first = case.reading.text.rpartition(_FIRST)[2]
+    ends = [one for one in signals(first, exit_codes(first)) if one in _FROM_OUTSIDE]
+    if ends:
+        yield Sign(source=Source.exit, weight=4, text=f"a child process was ended by {ends[0]}")
 
 
 rule = Clues(
@@ -42,7 +51,7 @@ rule = Clues(
         "ObjectReconstructionFailedError TerminatedWorkerError BrokenProcessPool BrokenThreadPool",
         "BrokenExecutor LocalRayletDiedError ExecutorLostFailure WorkerDied WorkerDiedError",
         "NoValidWorkerError WorkerFailed DeadKernelError ObjectFetchTimedOutError ManagerLost",
-        "WorkerLost ProcessExitedException",
+        "WorkerLost ProcessExitedException WorkerLostFailure",
     ),
     raised(2.5, "CommClosedError"),
     reports(
@@ -86,7 +95,7 @@ rule = Clues(
             "|is lost|is dead|was killed|has been killed|crashed|disappeared|vanished"
             "|terminated abruptly|terminated unexpectedly|exited prematurely|exited unexpectedly"
             "|unexpectedly (?:exited|failed|died|terminated)|went away|became unreachable"
-            "|failed unexpectedly|died unexpectedly)"
+            "|failed unexpectedly|died unexpectedly|did not come back|exited before)"
         ),
     ),
     says(
@@ -97,7 +106,7 @@ rule = Clues(
         ),
         "missed .{0,20}heartbeats?|no heartbeats?",
         "heartbeat (?:was )?(?:lost|missed|timeout|timed out|failed)|lost worker",
-        "no worker(?:s)? (?:left|alive)|all workers (?:died|lost)",
+        "no worker(?:s)? (?:left|alive)|without (?:any )?workers|all workers (?:died|lost)",
     ),
     says(
         4,
@@ -118,10 +127,15 @@ rule = Clues(
         ),
     ),
     says(3.5, "processes terminated badly|terminated badly; aborting"),
-    says(4, r"failed to heartbeat|stream died|communicate with (?:the )?scheduler"),
+    says(4, r"failed to heartbeat|stream died|communicate with (?:the )?scheduler|zombie (?:job|task)"),
     says(
         4,
-        r"caused the cluster to lose|no longer alive|worker stopped while|unexpected exit of|process \d+ .{0,40}was killed",
+        r"unserialize\(node\$con\)|did not deliver (?:a )?results?|process died unexpectedly",
+        "job disconnected, attempting to reconnect|can not reconnect to",
+    ),
+    says(
+        4,
+        r"caused the cluster to lose|due to (?:the )?loss of|no longer alive|worker stopped while|unexpected exit of|process \d+ .{0,40}was killed",
     ),
     suggest=[
         "Find out what ended the worker: its own log, the kernel's (`dmesg -T`), or the batch system "

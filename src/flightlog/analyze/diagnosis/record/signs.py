@@ -14,6 +14,11 @@ HOST_FULL_PERCENT = 97.0
 ROOMY = 0.5
 """Memory below this part of its limit was not the matter."""
 RECORDER = "the recorder itself could not write"
+DEVICE = "a device ran out of memory"
+CRASHES = {"SIGSEGV": "memory that it may not touch", "SIGILL": "an instruction that the CPU does not know", "SIGFPE": "a division that the CPU refused"}  # fmt: skip
+"""Signals that a process brings upon itself."""
+NOT_FOUND = 127
+"""Exit code of a command that is not there."""
 KILLED_CODES = frozenset({137, -9})
 
 FactSigns = Callable[[RunFacts], Iterator[Sign]]
@@ -95,16 +100,27 @@ def _timeout(facts: RunFacts) -> Iterator[Sign]:
 
 def _worker_lost(facts: RunFacts) -> Iterator[Sign]:
     by_memory = facts.kernel_oom or "for memory" in (facts.worker_lost_reason or "")
-    if by_memory or facts.job_state in _SCHEDULERS_REASONS:
+    if by_memory or facts.job_state in _SCHEDULERS_REASONS or facts.signal in CRASHES:
         yield Sign(source=Source.scheduler, weight=-6.0, text="what ended the worker is known")
     elif facts.hosts_workers_lost > 1:
         text = f"{facts.hosts_workers_lost} workers of host {facts.host} went away within seconds"
         yield Sign(source=Source.neighbours, weight=3.0, text=text)
 
 
+def _code_error(facts: RunFacts) -> Iterator[Sign]:
+    if facts.worker_lost_reason is not None and facts.signal in CRASHES:
+        text = f"its process crashed by itself: {facts.signal}, {CRASHES[facts.signal]}"
+        yield Sign(source=Source.exit, weight=3.0, text=text)
+
+
+def _import_error(facts: RunFacts) -> Iterator[Sign]:
+    if facts.scope == "command" and facts.exit_code == NOT_FOUND:
+        yield Sign(source=Source.exit, weight=4.0, text=f"exit code {NOT_FOUND}: a command is not there")
+
+
 def _gpu_out_of_memory(facts: RunFacts) -> Iterator[Sign]:
     for said in facts.device_oom[:1]:
-        yield Sign(source=Source.resources, weight=5.0, text=f"a device ran out of memory: {said}")
+        yield Sign(source=Source.resources, weight=5.0, text=f"{DEVICE}: {said}")
 
 
 def _disk_full(facts: RunFacts) -> Iterator[Sign]:
@@ -119,6 +135,8 @@ _SIGNS: dict[str, FactSigns] = {
     "time_limit": _time_limit,
     "timeout": _timeout,
     "worker_lost": _worker_lost,
+    "code_error": _code_error,
+    "import_error": _import_error,
     "gpu_out_of_memory": _gpu_out_of_memory,
     "disk_full": _disk_full,
 }

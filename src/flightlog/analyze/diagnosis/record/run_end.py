@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from flightlog.analyze.diagnosis.groups import Group
+from flightlog.analyze.diagnosis.record.groups import Group
 from flightlog.store.liveness import latest, unix_time
 
 if TYPE_CHECKING:

@@ -10,18 +10,18 @@ from msgspec import Struct
 
 from flightlog.analyze.diagnosis.base import Case, Source
 from flightlog.analyze.diagnosis.facts import RunFacts
-from flightlog.analyze.diagnosis.losses import ENDED_BY_SCHEDULER, Incident, Workers
-from flightlog.analyze.diagnosis.mishaps import LOST_TYPES
 from flightlog.analyze.diagnosis.reading import read_text
+from flightlog.analyze.diagnosis.record.losses import ENDED_BY_SCHEDULER, Incident, Workers
+from flightlog.analyze.diagnosis.record.mishaps import LOST_TYPES
 from flightlog.store import layout
 from flightlog.store.liveness import unix_time
 
 if TYPE_CHECKING:
-    from flightlog.analyze.diagnosis.asked import Asked, Plans
-    from flightlog.analyze.diagnosis.groups import Group
-    from flightlog.analyze.diagnosis.nonfinite import Nonfinite
-    from flightlog.analyze.diagnosis.successes import Success
-    from flightlog.analyze.diagnosis.surroundings import Around
+    from flightlog.analyze.diagnosis.record.asked import Asked, Plans
+    from flightlog.analyze.diagnosis.record.groups import Group
+    from flightlog.analyze.diagnosis.record.nonfinite import Nonfinite
+    from flightlog.analyze.diagnosis.record.successes import Success
+    from flightlog.analyze.diagnosis.record.surroundings import Around
     from flightlog.events import JobAccounted
     from flightlog.store.run import Run
 
@@ -29,6 +29,10 @@ TIMED_OUT = re.compile(r" (?:ran over its timeout of|did not end (?:within [0-9.
 """How a session says that it ended an attempt at its limit."""
 JOB_END_S = 120.0
 """What ends so near to the end of its job may have ended with it: batch systems give time between signal and kill."""
+_OWN_FRAME = re.compile(
+    r'^  File "[^"\n]*[/\\]flightlog[/\\](?:engines|session|record|compat)[/\\][^"\n]*", line \d+.*\n(?:    .*\n)*',
+    re.M,
+)
 _NO_EXCEPTIONS = frozenset({*LOST_TYPES, "ExitCode", "CommandNotFound", "CommandNotExecutable"})
 
 
@@ -56,6 +60,10 @@ class Gathered(Struct, kw_only=True):
     """The limit of the cgroup that it was in."""
     recorder_file: str | None = None
     """The document that says why the recorder could not write, where it could not."""
+    device_file: str | None = None
+    """The document of a device that ran out of memory near it."""
+    of_class: dict[str, Origin] = {}
+    """Where the figures stand that speak for a class and are no samples: durations, and values that became NaN."""
 
 
 def gather(
@@ -67,10 +75,10 @@ def gather(
     plans: Plans,
     success: Success | None,
     values: Sequence[Nonfinite],
-    device_oom: Sequence[str],
+    bundles: Sequence[tuple[str, str]],
     cancelled_by: str | None = None,
 ) -> Gathered:
-    """Put the case of a group together."""
+    """Put the case of a group together; `bundles` are message and folder of device memory that ran out near it."""
     worker = group.worker or (incident.losses[0].event.worker if incident and incident.losses else None)
     host = workers.hosts.get(worker or "") or run.info.host or None
     job = _job(group, incident, workers, worker)
@@ -79,9 +87,7 @@ def gather(
     limits = [job.memory_bytes if job else None, cgroup, asked.memory_bytes if plans.enforced else None]
     least = min((one for one in limits if one), default=None) or around.node_total_bytes or plans.host_bytes
     facts = _facts(run, group, incident, around, asked, success, job, host, worker, least)
-    before = tuple(
-        sorted({one.name for one in values if group.at is None or one.at is None or one.at <= group.at + 1})
-    )
+    earlier = [one for one in values if group.at is None or one.at is None or one.at <= group.at + 1]
     full = [(reason, one.writer) for one in run.writers() for reason in one.reasons if _is_full(reason)]
     lost, writer = full[0] if full else (None, None)
     noted = (
@@ -90,18 +96,23 @@ def gather(
         else f"{layout.SEGMENTS}/{writer}/{layout.WRITER}"
     )
     changes = {
-        "nonfinite": tuple(dict.fromkeys((*group.nonfinite, *before))),
-        "device_oom": tuple(device_oom) if group.scope != "metric" else (),
+        "nonfinite": tuple(dict.fromkeys((*group.nonfinite, *sorted({one.name for one in earlier})))),
+        "device_oom": tuple(message for message, _ in bundles),
         "recorder_lost": lost,
         "cancelled_by": cancelled_by,
     }
     facts = RunFacts(**{**{name: getattr(facts, name) for name in RunFacts.__struct_fields__}, **changes})
     text, kind = _text(group, incident)
     case = Case(reading=read_text(text, kind), facts=facts)
+    origins = _origins(group, incident, around, job)
+    lasted = origins[Source.scheduler if job is not None else Source.exit]
+    of_class = {"timeout": lasted, "time_limit": lasted}
+    if earlier:
+        of_class["numerical"] = Origin(earlier[0].file, earlier[0].event, earlier[0].first)
     return Gathered(
-        group=group, incident=incident, case=case, origins=_origins(group, incident, around, job), around=around,
-        asked=asked, success=success, host=host, job=job, cgroup_bytes=cgroup,
-        recorder_file=noted if full else None,
+        group=group, incident=incident, case=case, origins=origins, around=around, asked=asked, success=success, host=host,
+        job=job, cgroup_bytes=cgroup, recorder_file=noted if full else None,
+        device_file=f"{bundles[0][1]}/bundle.json" if bundles else None, of_class=of_class,
     )  # fmt: skip
 
 
@@ -168,7 +179,7 @@ def _facts(
         peak_rss_bytes=group.peak_rss_bytes or (job.max_rss_bytes if job else None),
         memory_scope=around.memory_scope, memory_slope_bytes_per_s=around.slope_bytes_per_s,
         node_memory_used_percent=around.node_used_percent, gpu_memory_used_percent=around.gpu_used_percent,
-        success_peaks_bytes=success.peaks_bytes if success else (), neighbours=around.neighbours,
+        success_peaks_bytes=success.peaks_bytes if success else (), neighbours=around.neighbours if group.scope != "run" else (),
         lost_with=max(0, group.lost_tasks - 1) if incident is not None else 0, hosts_workers_lost=crowd,
         failed_same_moment=around.failed_beside,
     )  # fmt: skip
@@ -193,8 +204,13 @@ def _text(group: Group, incident: Incident | None) -> tuple[str, str | None]:
     signal = kind is not None and kind.startswith("SIG")
     kind = None if kind in _NO_EXCEPTIONS or signal or group.scope == "command" else kind
     if group.traceback:
-        return group.traceback, kind
+        return without_own_frames(group.traceback), kind
     return "\n".join(part for part in (group.message, group.output_tail) if part), kind
+
+
+def without_own_frames(traceback: str) -> str:
+    """A traceback without Flightlog's own frames: nobody's error is to be looked for there."""
+    return _OWN_FRAME.sub("", traceback)
 
 
 def _origins(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from flightlog.analyze.diagnosis.mishaps import LOST_TYPES
+from flightlog.analyze.diagnosis.record.mishaps import LOST_TYPES
 from flightlog.events import JobAccounted, JobStarted, WorkerEvent, WorkerLost
 from flightlog.store.liveness import unix_time
 

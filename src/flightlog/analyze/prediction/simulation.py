@@ -1,25 +1,22 @@
-"""How long a set of tasks takes on so many workers: each free worker takes the next task that waits for nothing."""
+"""How long tasks take together where each is only predicted: many rounds of one schedule, drawn from their intervals."""
 
 from __future__ import annotations
 
-import heapq
 import math
 import random
-from collections import deque
 from collections.abc import Sequence
 from statistics import NormalDist, fmean
 
 from msgspec import Struct
 
 from flightlog.analyze.prediction.base import CONFIDENCE, Estimate
+from flightlog.analyze.schedule import makespan
 
 Z90 = 1.6449
 """The 95 % point of the normal distribution: the ends of a 90 % interval."""
 WORK = 200_000
 DRAWS = 20, 400
 """So many tasks are drawn in all, in no fewer and no more rounds than these."""
-
-
 _GRID = [NormalDist().inv_cdf((n + 0.5) / 40) for n in range(40)]
 
 
@@ -29,37 +26,6 @@ class Spread(Struct, frozen=True, kw_only=True):
     expected: float
     low: float
     high: float
-
-
-def makespan(durations: Sequence[float], workers: int, after: Sequence[Sequence[int]] = ()) -> float:
-    """Seconds from the first start to the last end; tasks are taken in their order.
-
-    `after` holds, for each task, the places of those that it waits for. What waits in a circle is never begun, and
-    counts for nothing.
-    """
-    if not any(after):
-        free = [0.0] * min(max(1, workers), max(1, len(durations)))
-        for duration in durations:
-            heapq.heapreplace(free, free[0] + duration)
-        return max(free)
-    waits = [len(set(before)) for before in after]
-    then: list[list[int]] = [[] for _ in durations]
-    for task, before in enumerate(after):
-        for other in set(before):
-            then[other].append(task)
-    ready = deque(task for task, missing in enumerate(waits) if not missing)
-    running: list[tuple[float, int]] = []
-    now = 0.0
-    while ready or running:
-        while ready and len(running) < max(1, workers):
-            task = ready.popleft()
-            heapq.heappush(running, (now + durations[task], task))
-        now, ended = heapq.heappop(running)
-        for task in then[ended]:
-            waits[task] -= 1
-            if not waits[task]:
-                ready.append(task)
-    return now
 
 
 def simulate(

@@ -1,17 +1,18 @@
-"""What to do about a cause in terms of the run's own manifest, and the commands that show the evidence."""
+"""What to do about a cause, in terms of the run's own manifest and of how it ended."""
 
 from __future__ import annotations
 
 import math
-import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flightlog.analyze.diagnosis.answer.telling import frame
+from flightlog.analyze.diagnosis.record.signs import CRASHES, NOT_FOUND, ROOMY, was_killed
 from flightlog.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from flightlog.analyze.diagnosis.asked import Plans
-    from flightlog.analyze.diagnosis.gathering import Gathered
+    from flightlog.analyze.diagnosis.record.asked import Plans
+    from flightlog.analyze.diagnosis.record.gathering import Gathered
 
 KILLED_AT = 1.5
 """An attempt that was killed at its limit needed more, nobody knows how much: so many times that is asked for."""
@@ -19,7 +20,53 @@ NEEDED = 1.2
 """Room above what a success is known to have needed."""
 _GIB = 1 << 30
 _MEMORY = frozenset({"out_of_memory"})
+_OF_LIMITS = frozenset({"out_of_memory", "timeout", "time_limit", "unknown"})
 _TRANSIENT = frozenset({"worker_lost", "preempted", "network"})
+
+
+def what_to_do(found: Gathered, failure_class: str, plans: Plans, general: Sequence[str]) -> list[str]:
+    """What the record's own values say, and what is said in general: its first says less where the record says more."""
+    ended = _how_it_ended(found, failure_class)
+    own = remedies(found, failure_class, plans)
+    if ended:
+        return [*ended, *own, *(general[1:] if failure_class != "worker_lost" else [])]
+    if own and failure_class in _OF_LIMITS:
+        return [*own, *general[1:]]
+    return [*general[:1], *own, *general[1:]]
+
+
+def _how_it_ended(found: Gathered, failure_class: str) -> list[str]:
+    """Where to look, from how the process ended; nothing where that says no more than the class does."""
+    facts, group = found.case.facts, found.group
+    if facts is None:
+        return []
+    running = f"`{group.task}`" if group.task else "what it ran"
+    if failure_class == "code_error" and facts.worker_lost_reason is not None and facts.signal in CRASHES:
+        return [
+            f"{running} crashed in native code, which leaves no traceback. Run that call alone, with "
+            "`python -X faulthandler`, to see the line; suspect extensions that were built for other versions."
+        ]
+    if failure_class == "worker_lost" and facts.exit_code is not None and facts.exit_code >= 0:
+        return [
+            f"The worker's process ended by itself, with exit code {facts.exit_code}, while it had {running}: look there "
+            "for `os._exit`, or for a library that ends its process when something is wrong."
+        ]
+    if failure_class == "unknown" and group.error_type == "SystemExit":
+        place = frame(group.traceback)
+        return [f"The program ended itself{f', at {place}' if place else ''}: see what it had checked there."]
+    if failure_class == "unknown" and group.scope == "command" and group.output_tail:
+        return ["Read what the command printed before it ended: it says more than its exit code."]
+    if (
+        failure_class == "unknown"
+        and group.scope == "command"
+        and facts.exit_code
+        and facts.exit_code < NOT_FOUND
+    ):
+        return [f"{running} said no more than its exit code, {facts.exit_code}: look that up in its manual."]
+    absent = group.error_type == "CommandNotFound" or "could not be started" in (group.message or "")
+    if group.scope == "command" and facts.exit_code == NOT_FOUND and absent:
+        return [f"See that {running} is installed where it is to run (`command -v`), or give its whole path."]
+    return []
 
 
 def remedies(found: Gathered, failure_class: str, plans: Plans) -> list[str]:
@@ -77,6 +124,11 @@ def _more_memory(found: Gathered, plans: Plans) -> list[str]:
             f"{'; '.join(parts)}: the request was not what it met, but a smaller limit (`ulimit -v`, a cgroup) or one "
             "allocation larger than all there is. Look at the line that failed."
         )
+    elif _had_room(found, own, limit):
+        said.append(
+            f"{'; '.join(parts)}, of the {format_bytes(facts.memory_limit_bytes)} there are: it met a limit of the process "
+            "(`ulimit -v`), or asked for more than there is in one piece. Look at the line that failed."
+        )
     elif needed is not None:
         size = size_text(needed)
         where = f"`components.{asked.component}.memory: {size}` in {plans.manifest or 'the manifest'}"
@@ -88,6 +140,16 @@ def _more_memory(found: Gathered, plans: Plans) -> list[str]:
             f"How much memory `{group.task}` needs is not in the record: give it more, or run fewer at once."
         )
     return said
+
+
+def _had_room(found: Gathered, own: int | None, limit: int | None) -> bool:
+    """Whether an allocation was refused while, as far as anybody saw, there was room."""
+    facts = found.case.facts
+    if facts is None or own is None or limit is not None or facts.kernel_oom or was_killed(facts):
+        return False
+    room = facts.memory_limit_bytes
+    full = (facts.node_memory_used_percent or 0.0) >= 90
+    return not full and room is not None and own < ROOMY * room
 
 
 def _crowded(found: Gathered, plans: Plans) -> list[str]:
@@ -141,6 +203,9 @@ def _more_time(found: Gathered, plans: Plans, what: str, limit_s: float | None) 
 
 def _retries(found: Gathered, plans: Plans) -> list[str]:
     asked, group = found.asked, found.group
+    exit_code = found.case.facts.exit_code if found.case.facts is not None else None
+    if exit_code is not None and exit_code >= 0:  # it ended by itself, and would again
+        return []
     if group.task is None or (group.recovered and not group.failed) or (asked.retries or 0) > 1:
         return []
     tried = "once" if not asked.retries else f"{asked.retries + 1} times"
@@ -151,57 +216,6 @@ def _retries(found: Gathered, plans: Plans) -> list[str]:
     return [
         f"`{group.task}` is tried {tried}: {do}, so that what passes by itself costs time and not the result."
     ]
-
-
-def checks(found: Gathered, failure_class: str, ref: str, project: str) -> list[str]:
-    """Commands that show the evidence, ready to be typed; `ref` names the run: its id, or else its path."""
-    group, named = found.group, shlex.quote(ref)
-    commands: list[str] = []
-    if group.task is not None and failure_class in {"out_of_memory", "timeout", "time_limit"}:
-        task = _sql_text(group.task)
-        commands.append(_sql(
-            f"SELECT task, attempt, state, peak_rss_bytes, duration_s, worker FROM attempts WHERE task = {task} OR "  # noqa: S608 - quoted
-            f"starts_with(task, {_sql_text(group.task + '[')}) ORDER BY peak_rss_bytes DESC NULLS LAST LIMIT 10", named,
-        ))  # fmt: skip
-    if found.incident is not None and found.incident.losses:
-        commands.append(
-            _sql(
-                "SELECT timestamp, worker, host, signal, exit_code, reason FROM workers WHERE event = 'worker_lost'",
-                named,
-            )
-        )
-    if found.job is not None:
-        commands.append(
-            _sql(
-                "SELECT job_id, state, reason, elapsed_s, walltime_s, max_rss_bytes FROM jobs WHERE event = 'job_accounted'",
-                named,
-            )
-        )
-    if failure_class == "gpu_out_of_memory":
-        commands.append(f"flightlog devices {named}")
-    if group.scope == "run" and found.incident is None:
-        commands.append(_sql(
-            "SELECT timestamp, scope, host, memory_used_bytes, memory_total_bytes, oom_kills FROM resources "
-            "WHERE scope IN ('node', 'cgroup') ORDER BY timestamp DESC LIMIT 5", named,
-        ))  # fmt: skip
-    elif group.scope != "metric" and group.count:
-        commands.append(f"flightlog report {named} --failures")
-    if failure_class == "out_of_memory" and group.task is not None and found.asked.component is not None:
-        elsewhere = f" --runs-dir {shlex.quote(ref.rpartition('/')[0])}" if "/" in ref else ""
-        commands.append(
-            f"flightlog advise --task {shlex.quote(group.task)} --project {shlex.quote(project)}{elsewhere}"
-        )
-    return commands
-
-
-def _sql(query: str, named: str) -> str:
-    plain = not any(character in query for character in '"$`\\!\n')
-    quoted = f'"{query}"' if plain else shlex.quote(query)
-    return f"flightlog sql {quoted} --run {named}"
-
-
-def _sql_text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 def size_text(needed: int) -> str:

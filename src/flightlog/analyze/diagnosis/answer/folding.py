@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from flightlog.analyze.diagnosis.answer.unfailed import UNFAILED
 from flightlog.analyze.diagnosis.results import Cause
-from flightlog.analyze.diagnosis.unfailed import UNFAILED
 from flightlog.store.liveness import unix_time
 
 FOR_ALL = frozenset({"disk_full", "time_limit", "preempted"})
@@ -22,6 +22,8 @@ GROUP BY words ORDER BY number DESC, words LIMIT 100
 """Why tasks were given up that depend on no failed one, and how many."""
 BEFORE_S = 2.0
 AFTER_S = 15.0
+MOMENT_S = 60.0
+"""What went on for longer was no moment: that something else ended meanwhile says nothing."""
 
 
 def fold(causes: Sequence[Cause]) -> list[Cause]:
@@ -74,7 +76,7 @@ def _explains(above: Cause, other: Cause) -> bool:
         return False
     first, last = unix_time(above.first), unix_time(above.last)
     begun, ended = unix_time(other.first), unix_time(other.last)
-    if first is None or last is None or begun is None or ended is None:
+    if first is None or last is None or begun is None or ended is None or last - first > MOMENT_S:
         return False
     beside = not above.hosts or not other.hosts or bool({*above.hosts} & {*other.hosts})
     return beside and begun >= first - BEFORE_S and ended <= last + AFTER_S

@@ -5,12 +5,12 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 
+from flightlog.analyze.diagnosis.answer.telling import certainty
 from flightlog.analyze.diagnosis.base import Case, Rule
 from flightlog.analyze.diagnosis.facts import RunFacts
-from flightlog.analyze.diagnosis.nonfinite import Nonfinite
 from flightlog.analyze.diagnosis.reading import Reading
+from flightlog.analyze.diagnosis.record.nonfinite import Nonfinite
 from flightlog.analyze.diagnosis.results import Cause, Evidence, Explained
-from flightlog.analyze.diagnosis.telling import certainty
 from flightlog.analyze.diagnosis.weighing import weigh
 
 SHOWN = 6

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flightlog.analyze.diagnosis.answer.unfailed import UNFAILED
 from flightlog.analyze.diagnosis.results import Cause
-from flightlog.analyze.diagnosis.unfailed import UNFAILED
 
 if TYPE_CHECKING:
-    from flightlog.analyze.diagnosis.groups import Counts
+    from flightlog.analyze.diagnosis.record.groups import Counts
 
 _ENDED = {
     "completed": "The run completed", "running": "The run is running", "failed": "The run failed",
     "interrupted": "The run was interrupted", "crashed": "The run crashed", "unknown": "How the run ended is unknown",
 }  # fmt: skip
+_ADVERBS = {"possible": "possibly", "a guess": "at a guess"}
 
 
 def answer(status: str, causes: Sequence[Cause], counts: Counts, completed: int, cancelled: int) -> str:
@@ -39,8 +40,8 @@ def answer(status: str, causes: Sequence[Cause], counts: Counts, completed: int,
     head = f"{begun}{': ' + ', '.join(parts) if parts else ''}"
     why = (
         f"why is unknown: {first.headline}" if first.failure_class == "unknown"
-        else f"{first.certainty} {first.failure_class}: {first.headline}"
-    )  # fmt: skip
+        else f"{_ADVERBS.get(first.certainty, first.certainty)} {first.failure_class}: {first.headline}"
+    ).rstrip(".")  # fmt: skip
     explained = first.explains.count
     more = f"; that explains {_count(explained, 'other end', 'other ends')}" if explained > 1 else ""
     others = f" {_count(len(causes) - 1, 'other cause')} below." if len(causes) > 1 else ""

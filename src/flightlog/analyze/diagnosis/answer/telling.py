@@ -5,19 +5,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flightlog.analyze.diagnosis.base import Sign, Source
-from flightlog.analyze.diagnosis.record_signs import RECORDER, was_killed
+from flightlog.analyze.diagnosis.record.gathering import without_own_frames
+from flightlog.analyze.diagnosis.record.groups import NAMES
+from flightlog.analyze.diagnosis.record.signs import DEVICE, RECORDER, was_killed
 from flightlog.analyze.diagnosis.results import Evidence
 from flightlog.units import format_bytes, format_count
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from flightlog.analyze.diagnosis.base import Rule
-    from flightlog.analyze.diagnosis.gathering import Gathered
+    from flightlog.analyze.diagnosis.record.gathering import Gathered
 
 EVIDENCE = 6
 """Most signs that are told of one cause."""
 _MEMORY_MATTERS = frozenset({"unknown", "worker_lost", "out_of_memory"})
+_INSTALLED = ("/lib/python3", "site-packages", "dist-packages", "<frozen ")
 _ORDER = {source: number for number, source in enumerate(Source)}
 
 
@@ -54,14 +57,24 @@ def headline(found: Gathered) -> str:
     if group.scope == "run" and group.recorded_in == "run.json":
         return _run_line(found)
     what = (
-        f"`{group.task}`"
-        if group.task
+        _named(group.tasks) if len(group.tasks) > 1
+        else f"`{group.task}`" if group.task
         else {"worker": "a worker", "command": "a command"}.get(group.scope, "the run")
-    )
+    )  # fmt: skip
     times = "" if group.count == 1 else f" {format_count(group.count)} times"
     kind = group.error_type or ("job " + job.state if job else "")
     said = ": ".join(part for part in (kind, _line(group.message)) if part)
     return f"{what} failed{times}{f': {said}' if said else ''}"
+
+
+def _named(tasks: Mapping[str, int]) -> str:
+    """Names of several tasks, the most frequent first."""
+    first, *others = (f"`{name}`" for name in tasks)
+    if len(others) == 1:
+        return f"{first} and {others[0]}"
+    return (
+        f"{first}, {others[0]} and {len(others) - 1}{' or more' if len(tasks) >= NAMES else ''} other tasks"
+    )
 
 
 def _run_line(found: Gathered) -> str:
@@ -80,8 +93,24 @@ def _run_line(found: Gathered) -> str:
 
 
 def _line(text: str | None) -> str:
-    first = next((line.strip() for line in (text or "").splitlines() if line.strip()), "")
-    return first if len(first) <= 160 else first[:159] + "…"
+    return _short(next((line.strip() for line in (text or "").splitlines() if line.strip()), ""))
+
+
+def last_line(text: str | None) -> str:
+    """The last line of an output that is not blank; empty where there is none."""
+    return _short(next((line.strip() for line in reversed((text or "").splitlines()) if line.strip()), ""))
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= 160 else line[:159] + "…"
+
+
+def frame(traceback: str | None) -> str | None:
+    """The innermost frame of a traceback that is in the user's own code; else the innermost that is not Flightlog's."""
+    lines = without_own_frames(traceback or "").splitlines()
+    frames = [line.strip() for line in lines if line.strip().startswith("File ")]
+    own = [line for line in frames if not any(part in line for part in _INSTALLED)]
+    return own[-1] if own else frames[-1] if frames else None
 
 
 def evidence(found: Gathered, rule: Rule | None, failure_class: str) -> list[Evidence]:
@@ -93,10 +122,13 @@ def evidence(found: Gathered, rule: Rule | None, failure_class: str) -> list[Evi
     signs = [
         one for one in kept.values() if not any(one.text in other and one.text != other for other in kept)
     ]
-    told = [_placed(found, sign.text, sign.source) for sign in signs[:EVIDENCE]]
+    told = [_placed(found, sign.text, sign.source, failure_class) for sign in signs[:EVIDENCE]]
     if not told and (found.group.message or found.group.error_type):
         said = ": ".join(part for part in (found.group.error_type, _line(found.group.message)) if part)
         told.append(_placed(found, said, Source.words))
+    printed = last_line(found.group.output_tail)
+    if found.group.scope == "command" and printed and not any(printed in one.text for one in told):
+        told.append(_placed(found, f"the last that it printed: {printed}", Source.words))
     job = found.job
     if (
         job is not None
@@ -119,10 +151,15 @@ def _signs(found: Gathered, rule: Rule | None) -> Iterable[Sign]:
         return []
 
 
-def _placed(found: Gathered, text: str, source: Source) -> Evidence:
+def _placed(found: Gathered, text: str, source: Source, failure_class: str = "") -> Evidence:
+    text = text.rstrip(": ")  # of an exception without a message
     if text.startswith(RECORDER):
         return Evidence(text=text, source=source.value, file=found.recorder_file)
+    if text.startswith(DEVICE) and found.device_file is not None:
+        return Evidence(text=text, source=source.value, file=found.device_file)
     origin = found.origins.get(source)
+    if source is Source.resources:
+        origin = found.of_class.get(failure_class, origin)
     if origin is None:
         return Evidence(text=text, source=source.value)
     return Evidence(text=text, source=source.value, file=origin.file, event=origin.event, time=origin.time)
@@ -158,7 +195,7 @@ def _beside(found: Gathered) -> Iterable[Evidence]:
             text=f"the most that was seen of it: {format_bytes(group.peak_rss_bytes)}", source="resources",
             file="tasks.jsonl", event="task_failed",
         )  # fmt: skip
-    if around.running:
+    if around.running and group.scope != "run":  # of a run that went away, nobody knows when exactly it did
         names = ", ".join(f"`{name}`" for name in around.neighbours[:3])
         yield Evidence(
             text=f"{around.running} other {'attempt' if around.running == 1 else 'attempts'} ran on the host then: {names}",
@@ -179,7 +216,7 @@ def missing(found: Gathered, failure_class: str, unaccounted: list[str]) -> list
         said.append(
             "No memory was sampled before the end: record with `sample_interval_s=1` to see it climb."
         )
-    if dark and facts.kernel_oom is None and not facts.job_state:
+    if dark and was_killed(facts) and facts.kernel_oom is None and not facts.job_state:
         where = f" on {found.host}" if found.host else ""
         said.append(
             "Nothing in the record says that the kernel killed it for memory; "
@@ -192,6 +229,6 @@ def missing(found: Gathered, failure_class: str, unaccounted: list[str]) -> list
         )
     if failure_class == "unknown" and found.group.scope == "command" and not found.group.output_tail:
         said.append(
-            "The command's output was not recorded: let `flightlog run` see it, and its last lines are kept."
+            "No output of the command is in the record: it printed nothing, or printed past `flightlog run`."
         )
     return said
