@@ -45,13 +45,16 @@ class RunningEngine:
 
 @contextmanager
 def gate(folder: Path) -> Iterator[str]:
-    """A named pipe for `tasks.hold`, opened at the end, so that no thread waits there for ever."""
+    """A named pipe for `tasks.hold`, opened at the end, so that no thread waits there for ever, however late it comes."""
     name = str(folder / "gate")
     os.mkfifo(name)
     try:
         yield name
     finally:
         fd = os.open(name, os.O_RDWR | os.O_NONBLOCK)  # readers that wait get through, and read the end
+        opened = folder / "gate-opened"
+        opened.touch()
+        opened.replace(name)  # those that come later find an empty file
         os.close(fd)
 
 
