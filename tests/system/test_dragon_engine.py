@@ -7,7 +7,16 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from engine_programs import PROGRAM, RECORDED, RESULTS, SCRIPTS, agreed, run_program, sweep
+from engine_programs import (
+    PROGRAM,
+    RECORDED,
+    RESULTS,
+    SCRIPTS,
+    agreed,
+    run_program,
+    sweep,
+    unless_dragon_stands_still,
+)
 
 from flightlog.testing.engines import ProcessEngineContract
 
@@ -28,7 +37,8 @@ def verdicts(tmp_path_factory):
     folder = tmp_path_factory.mktemp("dragon")
     report = folder / "report.xml"
     options = ("-p", "no:cacheprovider", "-n", "0", f"--junitxml={report}", f"--rootdir={HERE.parents[1]}")
-    done = run_program([*DRAGON, HERE / "dragon_contract.py", *options], folder, timeout_s=800)
+    command = [*DRAGON, HERE / "dragon_contract.py", *options]
+    done = unless_dragon_stands_still(lambda: run_program(command, folder, timeout_s=400))
     assert report.exists(), done.stdout + done.stderr
     cases = ElementTree.parse(report).iter("testcase")
     return {case.get("name"): (next(iter(case)).get("message") if len(case) else None) for case in cases}

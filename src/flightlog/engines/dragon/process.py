@@ -43,7 +43,8 @@ class DragonProcess:
         self.force: Literal["no", "SIGTERM", "SIGKILL", "hangs"] = "no"
         self.force_at: float | None = None
         self.exit_code: int | None = None
-        self._killed_idle = False
+        self._killed_idle = self._read_to_the_end = False
+        self._messages = 0
         self._kin: list[Any] = []
         with one_at_a_time():
             self._orders, self._answers = Queue(), Queue()
@@ -65,6 +66,8 @@ class DragonProcess:
                 message = one_frame(self._answers.get())
             except Exception:  # noqa: BLE001 - the queue is gone, or what a dying process wrote is no message
                 message = Frame(GONE, 0, b"", b"")
+            self._messages += 1
+            self._read_to_the_end = message.kind == GONE
             self._hear(self, message)
             if message.kind == GONE:
                 return
@@ -118,18 +121,29 @@ class DragonProcess:
         """Its process is over: what it had said is read to the end, which is then heard as `GONE`."""
         self.exit_code = exit_code
         end_all(self._kin, "kill")
-        try:
-            self._answers.put(frame(GONE), timeout=DRAIN_S)
-        except Exception:  # noqa: BLE001 - it died with the queue in its hands: nothing more is to be read from it
+        threading.Thread(target=self._say_gone, name="flightlog-gone", daemon=True).start()
+        before = -1
+        while self._reader.is_alive() and self._messages != before:
+            before = self._messages
+            self._reader.join(DRAIN_S)
+        if (
+            not self._read_to_the_end
+        ):  # it died with the queue in its hands: nothing more is to be read from it
             self._hear(self, Frame(GONE, 0, b"", b""))
 
+    def _say_gone(self) -> None:
+        """Put the last message. Where the process died with a lock of the queue, this never returns, timeout or not."""
+        with suppress(Exception):
+            self._answers.put(frame(GONE), timeout=DRAIN_S)
+
     def close(self) -> None:
-        """Give its queues back to Dragon, unless it was killed while it spoke with Dragon rather than worked.
+        """Give its queues back to Dragon, unless it died while it spoke with Dragon rather than worked.
 
         It may have left a lock in them, for which the whole runtime would wait for ever. Dragon
         then leaves a file in /dev/shm when it ends, and says so; `dragon-cleanup` removes it.
         """
-        if self._killed_idle or (self.ready_at is None and self.exit_code != 0):
+        died_speaking = self._killed_idle or (self.ready_at is None and self.exit_code != 0)
+        if died_speaking or not self._read_to_the_end:
             for queue in (self._orders, self._answers):
                 # Dragon would give one back that is garbage, at the exit of the program at the latest.
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(queue))
