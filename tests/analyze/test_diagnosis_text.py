@@ -271,6 +271,25 @@ def test_diagnose_text_is_offered_by_the_package() -> None:
     assert flightlog.diagnose_text is diagnose_text
 
 
+def test_a_rank_that_says_why_it_ends_is_not_lost() -> None:
+    report = "mpirun noticed that process rank 0 with PID 7 on node n1 exited on signal 9 (Killed)."
+    assert said(report) == "worker_lost"
+    assert said(f"CUDA error: an illegal memory access was encountered\n{report}") == "gpu_error"
+
+
+def test_a_batch_system_that_clears_up_after_a_failed_task_has_cancelled_nothing() -> None:
+    cancelled = "slurmstepd: error: *** JOB 524 ON n1 CANCELLED AT 2024-10-09T23:25:32 ***"
+    assert said(cancelled) == "cancelled"
+    assert said(f"{cancelled}\nsrun: error: n1: task 3: Exited with exit code 143") == "cancelled"
+    assert said(f"srun: error: n1: task 3: Exited with exit code 1\n{cancelled}") == "unknown"
+
+
+def test_what_cannot_be_resolved_is_a_host_only_where_nothing_else_is_named() -> None:
+    assert said("unable to resolve example.org") == "network"
+    assert said("unable to resolve dependency tree") == "dependency_conflict"
+    assert said("Unable to resolve service for type 'Settings' while activating 'Startup'") != "network"
+
+
 WORDS = st.sampled_from(
     'Traceback (most recent call last):|  File "a.py", line 1, in f|    x()|ValueError: bad|Caused by: java.io.IOException: x|'
     "The above exception was the direct cause of the following exception:|  + Exception Group Traceback (most recent call last):|"

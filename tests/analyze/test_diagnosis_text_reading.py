@@ -157,3 +157,16 @@ def test_a_number_is_a_status_only_where_the_text_says_so(text: str, statuses: t
 
 def test_no_text_is_an_empty_reading() -> None:
     assert read_text("") == Reading()
+
+
+def test_a_message_below_an_empty_what_belongs_to_its_exception() -> None:
+    text = "terminate called after throwing an instance of 'lib::Error'\nwhat():\n(a.cpp:8) read\nno such key\n[n1:77] *** Signal"
+    assert read_text(text).exceptions == (Raised(type="lib::Error", message="(a.cpp:8) read\nno such key"),)
+
+
+def test_a_sentence_that_goes_on_in_the_next_line_is_read_as_one_as_well() -> None:
+    text = "Execution of replica 0 has failed: Out\nof memory while allocating\nStep 3 done"
+    assert [passage.text for passage in read_text(text).passages] == [
+        text,
+        "Execution of replica 0 has failed: Out of memory while allocating",
+    ]

@@ -194,6 +194,9 @@ def _one(lines: Sequence[Line], at: int, found: list[Raised], taken: set[int]) -
         if end < len(lines) and (what := _WHAT.match(lines[end].text)):
             message, end = what[1], end + 1
             taken.add(at + 1)
+            while not what[1].strip() and end < min(len(lines), at + 6) and _goes_on(lines[end].text):
+                message, end = f"{message}\n{lines[end].text}".strip(), end + 1
+                taken.add(end - 1)
         taken.add(at)
         found.append(
             Raised(type=cpp[1] or cpp[2] or cpp[3], message=message[:LONGEST_MESSAGE], quiet=_quiet(line))
@@ -332,6 +335,14 @@ _SHELL = re.compile(
     r"(?:srun|sbatch|slurmstepd|mpirun|mpiexec|prterun|bash|sh|make|ninja|Killed|Segmentation fault|Aborted|terminate called"
     r"|=+ |-{8,}|={8,}|\*{8,}|command terminated|[\w./-]{1,100}: line \d+:)"
 )
+
+
+def _goes_on(text: str) -> bool:
+    """Whether a line below an empty `what():` is its message: not blank, a shell's, or a signal handler's."""
+    return bool(text.strip()) and _SHELL.match(text) is None and _HANDLER.match(text) is None
+
+
+_HANDLER = re.compile(r"\[[\w.-]{1,80}:\d+\] ")
 
 
 def _java_below(lines: Sequence[Line], at: int) -> bool:

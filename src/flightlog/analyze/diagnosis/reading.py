@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 from msgspec import Struct
 
@@ -105,8 +106,29 @@ def _passages(found: Sequence[Raised], root: Raised | None, log: Sequence[Line])
     said += [
         (loud, 0.8 if root is not None else 1.0),
         (quiet, 0.4 if root is not None or loud.strip() else 0.8),
+        (_rejoined(log), 0.75 if root is not None else 0.95),
     ]
     return [_passage(text, share) for text, share in said if text.strip()]
+
+
+WRAPPED = 30
+"""Characters that a line must have to be one that a terminal or an editor wrapped."""
+REJOINED = 200
+"""Sentences put together again, the last ones: a log of prose must not take twice the time."""
+
+
+def _rejoined(log: Sequence[Line]) -> str:
+    """Sentences that go on in the next line, each on one line: a phrase may stand across the break."""
+    found = [
+        f"{one.text.rstrip()} {after.text.strip()}"
+        for one, after in pairwise(log)
+        if one.level not in QUIET
+        and after.level is None
+        and len(one.text) >= WRAPPED
+        and one.text.rstrip()[-1:].isalpha()
+        and after.text.lstrip()[:1].islower()
+    ]
+    return "\n".join(found[-REJOINED:])
 
 
 def _passage(text: str, share: float) -> Passage:

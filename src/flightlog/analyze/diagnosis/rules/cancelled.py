@@ -20,10 +20,12 @@ _STOPPED = re.compile(
     r"|^\s*\d+(?:_\d+)?[\s|].*\bCANCELLED\b"
 )
 _FOR_A_REASON = re.compile(r"DUE TO|TIME LIMIT|PREEMPT|NODE FAIL|REQUEUE|MEMORY")
+_ENDED_ITSELF = re.compile(r"\btasks? [\d,-]{1,200}: Exited with exit code (?!143\b|15\b|130\b)\d")
+"""A task that ended of its own; one that was told to stop leaves with the signal's code."""
 
 
 def _batch_system(case: Case) -> Iterator[Sign]:
-    """The batch system cancelled it. After an exception it only clears up: the launcher ends the other ranks."""
+    """The batch system cancelled it. After an exception, or a task that failed, it only clears up: the others are ended."""
     root = case.reading.root
     after = (
         root is not None
@@ -32,6 +34,7 @@ def _batch_system(case: Case) -> Iterator[Sign]:
         and "SIGTERM" not in root.line
     )
     for line in case.reading.text.split("\n"):
+        after = after or _ENDED_ITSELF.search(line) is not None
         if _STOPPED.search(line) and not _FOR_A_REASON.search(line):
             yield Sign(source=Source.scheduler, weight=0.8 if after else 5.5, text=line.strip()[:240])
             break
@@ -89,7 +92,7 @@ rule = Clues(
             "graceful(?:ly)? (?:stop|shutdown|exit|shut)|cancell?ation (?:requested|was)",
             "the operation was cancell?ed|has received a shutdown signal|caught signal 2|got SIGINT",
             "received SIGINT|SIGINT received",
-            unless=rf"{_OTHER}|\*\*\*|slurmstepd",
+            unless=rf"{_OTHER}|while waiting for connection|\*\*\*|slurmstepd",
         )
     ),
     says(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from flightlog.analyze.diagnosis.base import Case, Source
+from collections.abc import Iterator
+
+from flightlog.analyze.diagnosis.base import Case, Sign, Source
 from flightlog.analyze.diagnosis.clues import Clues, ended, named, raised, reports, says
 
 _SHAPE = (
@@ -32,6 +34,12 @@ def _suggest(case: Case) -> list[str]:
     ]
 
 
+def _aborted(case: Case) -> Iterator[Sign]:
+    """A program that ended itself; after an uncaught C++ exception that is how any of them ends, and no sign."""
+    if "terminate called after throwing" not in case.reading.text:
+        yield from ended("SIGABRT", weight=0.95)(case)
+
+
 rule = Clues(
     raised(
         3.5,
@@ -45,8 +53,10 @@ rule = Clues(
         "UnexpectedTracerError NonConcreteBooleanIndexError TracerIntegerConversionError TypingError",
         "InvalidArgumentError StackOverflowException AxisError DTypePromotionError StackOverflow",
         "AmbiguousOverloadError UFuncTypeError UFuncNoLoopError _UFuncNoLoopError InvalidIndexError",
-        "InvalidOperationError",
+        "InvalidOperationError InvalidCastException NullReferenceException IndexOutOfRangeException",
+        "ArgumentOutOfRangeException ArgumentNullException MissingMethodException",
     ),
+    raised(2.5, "InvalidOperationException ArgumentException KeyNotFoundException FormatException"),
     raised(
         3.5,
         "BinderException CatalogException ProgrammingError SQLSyntaxErrorException UndefinedColumn",
@@ -55,11 +65,12 @@ rule = Clues(
     ),
     says(
         3.5,
-        "no such column|(?:column|relation|table) .{0,80}(?:not found in FROM|does not exist$)",
+        "no such column|has no column named|(?:column|relation|table) .{0,80}(?:not found in FROM|does not exist$)",
         "SQL syntax|unknown column",
     ),
     says(
-        3.5, r"must (?:have|be|be of) (?:the )?same (?:\w+ )?(?:dim|shape|size|length|dtype|type|rank|number)"
+        3.5,
+        r"must (?:have|be|be of) (?:the )?same (?:\w+ )?(?:dim|shape|size|length|dtype|type|rank|number|communicator)",
     ),
     raised(
         3,
@@ -94,13 +105,15 @@ rule = Clues(
         r"object of type .{0,40} is not|unexpected keyword argument|missing \d+ required positional",
         r"takes \d+ positional|maximum recursion depth|stack overflow",
         "trying to backward through the graph|modified by an inplace",
+        unless="namelist",
     ),
     says(
         3.5,
         r"\berror: (?:\S+ ){0,2}(?:expected|unexpected|undeclared|invalid syntax)\b|near unexpected token",
         "undefined reference to|was not declared in this scope|undeclared identifier",
         r"implicit declaration|no matching function|multiple definition of|ld returned \d|syntax error",
-        "invalid syntax|compilation (?:failed|error|terminated)",
+        "invalid syntax|compilation (?:failed|failure|error|terminated)|cannot find symbol|incompatible types:",
+        r"could not compile\b|failed to compile\b|rustc --explain|\b(?:resolve|no) service for type\b|no qualifying bean",
         "unexpected (?:symbol|end of input|string constant)|could not find function",
         "object .{0,80}not found$|no method (?:matching|found)|non-numeric argument",
         "argument .{0,40}is missing, with no default|unused argument",
@@ -113,7 +126,7 @@ rule = Clues(
     ),
     says(
         3,
-        "assert(?:ion)? .{0,120}failed|assertion (?:failed|error|failure)|panicked at|nil pointer",
+        "assert(?:ion)? .{0,120}failed|assertion (?:failed|error|failure)|nil pointer",
         "invalid memory address|null pointer|segmentation violation|double free",
         r"\b(?:Address|Thread|UndefinedBehavior|Leak)Sanitizer\b|invalid (?:read|write) of size \d",
         r"free\(\): invalid|corrupted (?:size|double-linked|unsorted)|heap corruption|munmap_chunk",
@@ -126,7 +139,7 @@ rule = Clues(
     says(1.5, r"\bdeadlock\b|race condition|not implemented|internal (?:compiler )?error|bug in"),
     ended("SIGSEGV", weight=3),
     ended("SIGILL", "SIGBUS", weight=0.95),
-    ended("SIGABRT", weight=0.95),
+    _aborted,
     named(
         2.5,
         (
@@ -173,6 +186,21 @@ rule = Clues(
     says(
         3.5,
         r"changed size during iteration|generator raised StopIteration|event loop is (?:already running|closed)|no running event loop|cannot schedule new futures|range_check",
+    ),
+    says(3, r"can(?:'t|not) infer the (?:SQL )?type|could not determine (?:the )?(?:data )?type of"),
+    says(3.5, "no applicable method for"),
+    says(3, r"\b(?:role|database|schema|function) (?:''|\S{1,80}) does not exist\b"),
+    raised(2.2, "ArgumentError"),
+    says(2.4, "panicked at"),
+    says(
+        2.4,
+        r"\bPHP (?:Fatal|Parse) error\b",
+        unless="memory|execution time|failed opening|permission|uncaught \\w*(?:pdo|mysqli|redis)",
+    ),
+    reports(
+        3,
+        r"PETSC ERROR: (?:Argument out of range|Wrong type of object|Object is in wrong state|Null argument|Nonconforming|Corrupt argument)",
+        source=Source.exception,
     ),
     suggest=_suggest,
 )

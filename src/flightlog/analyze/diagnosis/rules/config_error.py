@@ -40,7 +40,7 @@ rule = Clues(
     says(
         3,
         (
-            "must be (?:set|specified|provided|defined|given|one of|either|divisible|passed|a multiple of"
+            "must be (?:set|specified|provided|supplied|defined|given|one of|either|divisible|passed|a multiple of"
             "|configured|positive|less than|greater than|at (?:least|most)|in (?:the )?range)"
         ),
         "should be one of|not a valid (?:choice|option|value|mode|device|backend|strategy|name)",
@@ -57,7 +57,7 @@ rule = Clues(
         "requires? (?:--|the option|setting)|no such (?:option|setting)",
         "missing (?:required )?(?:option|setting|configuration|argument:|parameter:|key .{0,30}config)",
         r"can only be used with|only supports?\b(?! \S+ \d)",
-        unless="credential|token|api.?key|password|shape|tensor|dimension|axis|ndarray|dtype",
+        unless="format version|credential|token|api.?key|password|shape|tensor|dimension|axis|ndarray|dtype",
     ),
     says(
         5,
@@ -131,7 +131,7 @@ rule = Clues(
         5,
         "CreateContainerConfigError|CreateContainerError|InvalidImageName|ErrImageNeverPull",
         r"RunContainerError|StartError|(?:configmap|secret) \"[^\"]+\" not found|couldn't find key",
-        "is invalid: |Unschedulable|FailedScheduling|Insufficient (?:cpu|memory|nvidia)",
+        "is invalid: |Unschedulable|FailedScheduling|Insufficient (?:cpu|memory(?! on (?:accelerator|device))|nvidia)",
         "didn't match (?:Pod's )?node (?:affinity|selector)|untolerated taint|exceeded quota: ",
         "error validating|no matches for kind|invalid reference format|unknown shorthand flag",
         "unknown flag",
@@ -186,6 +186,45 @@ rule = Clues(
         3,
         r"(?:unknown|invalid|unrecogni[sz]ed|unsupported) [\w ]{2,30} ''",
         unless=r"column|character|token|byte|date|literal|symbol|variable|identifier|file|path|key|name|module",
+    ),
+    says(
+        2.5,
+        r"\b(?:wrong|incorrect|invalid) number of (?:command[- ]line )?(?:arguments|parameters|options)\b",
+        unless=r"\bgiven \d|\w\(|\bcall|positional|function|method",
+    ),
+    says(
+        3.5,
+        r"\b(?:action|keyword|command|option|style|directive|scheme|solver|model|unit|method|functional|potential)"
+        r" (?:''|\S{1,60}) is (?:not known|unknown|not recogni[sz]ed|not (?:a )?valid)\b",
+        r"^\s*(?:error )?in (?:the )?input (?:to|of|for|section|deck|parameters?)\b",
+        r"\b(?:interpret|pars|read|load)ing \S{1,200} as (?:an? )?(?:\w+ )?config(?:uration)?\b",
+    ),
+    says(
+        3,
+        "too many open files|open file limit|externally[- ]managed",
+        r"\bexecuting '' at <|\berror calling \w+: |\b(?:label|value|field) validation error\b",
+        r"(?-i:[Uu]nable to use (?:an? |the )?[A-Z]+_[A-Z_]+)",
+    ),
+    says(
+        4.5,
+        r"\b(?:option|value|setting|release|target|level) \S{1,40} is (?:no longer|not) supported\b|\busage error\b",
+        r"\b(?:wrong|incorrect|invalid|inconsistent) number of (?:MPI )?(?:PEs|processors|processes|ranks|tasks|cores|nodes|threads)\b",
+        "check for miss-?spelling",
+    ),
+    says(
+        3.5,
+        r"\bname\b.{0,60}\balready (?:in use|taken)\b|\bnetwork \S{1,80} not found\b|no such network\b",
+        r"(?:does not|cannot) (?:work|be used) without\b|\b(?:contains?|have|has) (?:none of )?(?:these|this|the) features?: ",
+        r"\bunable to find (?:the )?requested (?:\w+ )?(?:type|style|method|option|scheme)\b",
+        r"\bexceeded\W{1,4}(?:please )?increase (?:via|in|the value|\w+_\w+)\b",
+        unless="iteration|memory|time ?limit|column",
+    ),
+    says(
+        2.5,
+        r"\b(?:start|current|end|initial|stop) (?:time|date)\b.{0,40}\b(?:is )?(?:earlier|later|before|after)\b",
+        r"\b(?:overflow|too small|exceeded|insufficient)\b.{0,20}\b(?:boost|increase|raise|enlarge) (?:the )?\w+_\w+",
+        r"\bdoes not (?:fall|lie) (?:within|in) (?:the |a )?(?:valid|allowed|permitted)\b",
+        r"\bdo(?:es)? not (?:currently |yet )support\b|^\s*'' for \S{1,200} is missing\b",
     ),
     suggest=[
         "Compare the name and the value with what the program takes: its `--help`, its example configuration, or the site's list of queues and accounts (`sinfo`, `sacctmgr show assoc user=$USER`).",

@@ -84,7 +84,7 @@ rule = Clues(
     says(
         4,
         r"\b(?:40[13]) (?:unauthorized|forbidden|client error)|HTTP(?: error)? 40[13]|\bForbidden\b",
-        unless="rate limit",
+        unless="rate limit|socket",
     ),
     says(1.5, "kerberos|kinit|GSSAPI|krb5"),
     says(
@@ -134,6 +134,13 @@ rule = Clues(
     says(
         4,
         r"\b(?:token|key|account|identity|role)\b.{0,40}\b(?:has no|does not have|lacks) (?:\w+ )?(?:access|scope)",
+    ),
+    says(3.5, r"\b(?:Head|Get|Put|Post) (?:''|<url>): (?:denied|unauthorized|forbidden)\b"),
+    says(
+        3.5,
+        r"\blicen[cs]e\b.{0,30}\b(?:checkout|check-out|key|validation|activation)\b.{0,20}\b(?:failed|denied|invalid|expired)\b",
+        r"\blicen[cs]e (?:has |is )?(?:been )?(?:expired|invalid|not (?:valid|found|available))\b|\bno (?:valid |available )?licen[cs]es?\b",
+        unless="MIT|GPL|Apache|BSD",
     ),
     suggest=[
         "Log in again where the task runs, or hand the credential to the workers: they do not see your shell's.",

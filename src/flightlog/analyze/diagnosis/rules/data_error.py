@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
+from flightlog.analyze.diagnosis.base import Case, Sign, Source
 from flightlog.analyze.diagnosis.clues import Clues, named, raised, says
 
 _CONFIG = r"config|\.ya?ml|\.toml|\.ini|\.cfg|settings|hydra"
 _SERVER = r"status code|<!DOCTYPE html|Max retries"
+
+_PIPE = re.compile(
+    r"\b(?:header|records?|input|data|read\w*)\b.{0,20}\bfrom [\"'`]?(?:-|stdin|standard input)[\"'`]?(?=[\s.,:]|$)",
+    re.M,
+)
+
+
+def _down_a_pipe(case: Case) -> Iterator[Sign]:
+    """What comes down a pipe is cut off where the program before it failed: that one's words count."""
+    if found := _PIPE.search(case.reading.text):
+        yield Sign(source=Source.words, weight=-1.5, text=found[0])
+
 
 rule = Clues(
     raised(
@@ -87,7 +103,7 @@ rule = Clues(
             r"|GRIB|image|bzip2|xz|LZMA|JSON|AVRO|ORC|SQLite|ROOT)\b(?:ped)?(?: (?:file|format"
             "|archive))?"
         ),
-        "unknown file format|file is not a (?:zip|database|valid)",
+        "unknown (?:file|input) format|file is not a (?:zip|database|valid)",
         "unrecogni[sz]ed (?:file |data |image )?format|unsupported (?:file|image|audio|data) format",
         "PytorchStreamReader|failed finding central directory",
         "unexpected end of (?:file|data|input|stream|JSON|archive)|premature end of|end-of-stream",
@@ -153,7 +169,7 @@ rule = Clues(
         3.5,
         (
             r"(?:error|failure|problem|fail(?:ed|s)?) (?:while |when |in |to )?(?:reading|read|parsing|decoding|decode"
-            r"|loading|load) (?:\w+ ){0,3}(?:block|record|header|chunk|tile|strip|page|row|line|frame|stream|image)\b"
+            r"|loading|load) (?:\w+ ){0,3}(?:block|record|header|chunk|tile|strip|page|row|line|frame|stream|image|(?:sub)?fields?)\b"
         ),
         r"(?:not enough|too (?:little|few)|insufficient|no more) (?:data|bytes|values|records|lines) (?:in|for|from|left)\b",
         r"\b(?:invalid|bad|wrong|missing|unknown|unexpected) (?:\w+ ){0,2}(?:header|magic|signature|marker|checksum)\b",
@@ -172,6 +188,19 @@ rule = Clues(
         r"\bnumber of \w+ in .{0,60}does not (?:match|agree)",
         unless=rf"{_CONFIG}|syntax|\.py\b",
     ),
+    _down_a_pipe,
+    says(
+        3,
+        r"\btimes?\b.{0,60}\b(?:before|after|outside|beyond|out of) (?:of )?(?:the )?(?:range|end|start|beginning) of (?:list|data|file|the)\b",
+    ),
+    says(3.5, r"\bformat version\b.{0,60}\bnot\b|unsupported (?:file |format )version|has no column named"),
+    says(
+        3,
+        r"\b(?:file|input|archive)\b.{0,20}\bappears to be (?:an? )?(?:\w+ ){0,2}(?:format|dump|archive|text|file)\b",
+    ),
+    says(3.5, r"\bduplicate (?:key|entry)\b", unless=_CONFIG),
+    says(3, r"\bsaw .{1,40}\bbut (?:was )?expect(?:ed|ing)\b|\bbut expected \d+-based\b"),
+    says(3.5, "fail(?:ed)? to open .{0,120}: exec format error"),
     says(4, "not allowed after EOF marker|invalid LOC header|invalid or corrupt jarfile"),
     says(3.5, r"\bmalformed\b|invalid character .{0,20} in|lengths? (?:differ|do not match)", unless=_CONFIG),
     suggest=[

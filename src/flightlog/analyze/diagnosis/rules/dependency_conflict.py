@@ -13,6 +13,7 @@ rule = Clues(
         "ResolverError ResolutionError InvalidRequirement NoSuchMethodError",
         "IncompatibleClassChangeError DependencyConflict VersionMismatch IncompatibleVersionError",
         "RequirementsConflicted VersionMismatchError ResolutionTooDeep SpecNotFound",
+        "AbstractMethodError NoSuchFieldError VerifyError LinkageError ClassFormatError",
     ),
     raised(
         5.5,
@@ -91,7 +92,24 @@ rule = Clues(
     says(4.5, r"(?:is|was|being) (?:already )?loaded, but [<>=]{1,2} ?\d|but required is (?:at least|exact)"),
     says(
         4.5,
-        r"or (?:newer|higher|later) is required|(?:requires?|needs?) \S+ (?:version )?v?\d[\w.]* or (?:newer|higher|later|above)|built under \S+ version|you are running version|currently active version|only supports? \S+ \d",
+        r"or (?:newer|higher|later|greater|above) is required|(?:requires?|needs?) \S+ (?:version )?v?\d[\w.]* or (?:newer|higher|later|above)|built under \S+ version|you are running version|currently active version|only supports? \S+ \d",
+    ),
+    says(
+        4.5,
+        r"\bdependenc(?:y|ies)\b.{0,40}\b(?:could|can) ?not be (?:resolved|satisfied|met)\b",
+        r"could not (?:find|transfer|resolve) (?:the )?(?:artifact|all (?:dependencies|artifacts|files))\b",
+        "packages were downgraded|held broken packages|unmet dependencies|dependency problems prevent",
+        r"not part of the (?:dependency )?lock|\block ?file\b.{0,60}\b(?:out of (?:date|sync)|outdated|not (?:in sync|up[- ]to[- ]date)|needs to be updated)",
+    ),
+    says(
+        4.5,
+        r"\b(?:architecture|platform)\b.{0,60}\b(?:could not|cannot|can't|does not|did not) (?:be )?(?:run|match|execute)",
+        r"\bbuilt for (?:a )?(?:different|another) (?:architecture|platform|CPU)\b",
+        r"\bversion \S{1,20} \(?(?:but )?expected (?:version )?v?\d",
+    ),
+    says(
+        2.2,
+        r"\bbuilding wheel for\b.{0,80}\b(?:did not run|failed)|failed (?:to build|building)\b.{0,40}\bwheel|could not build wheels|metadata-generation-failed",
     ),
     suggest=[
         "Make a fresh environment from a lock file (`uv lock`, `pip-compile`, `conda-lock`) rather than adding to an old one.",

@@ -19,6 +19,10 @@ rule = Clues(
         5,
         r"\bCUDA (?:runtime |driver )?error\b|\bCUDA(?:_| )ERROR(?:_\w+)?|\bcudaError\w+|\bHIP error\b",
         r"\bhipError\w+|\bROCm error|device-side assert",
+        unless=_MEMORY,
+    ),
+    says(
+        5,
         "an illegal (?:memory access|instruction) was encountered|unspecified launch failure",
         "misaligned address|CUDA exception|CUDA kernel failed|launch timed out and was terminated",
         "uncorrectable (?:ECC|NVLink) error|too many resources requested for launch|CUDA failure",
@@ -89,6 +93,11 @@ rule = Clues(
     says(4.5, r"\bACL (?:stream|error)|aclrt\w+|\b(?:NPU|HCCL|XPU|TPU) (?:error|fault|function error)"),
     says(4.5, "CUDA driver init|CUDA unknown error|CUDA call failed|CUDA initialization"),
     says(3, "cannot re-initialize CUDA"),
+    says(
+        3,
+        r"\brequires? (?:an? )?(?:working )?(?:CUDA|NVIDIA GPU|GPU|ROCm)\b(?! ?(?:>=|version|\d))",
+        unless=_MEMORY,
+    ),
     says(1.3, r"\b(?:gpu|cuda|nccl|rocm|hip)\b.{0,60}\b(?:error|fail\w*)\b", unless=_MEMORY),
     reports(
         4.5,

@@ -42,7 +42,7 @@ rule = Clues(
     says(6, r"\b(?:CUDA|HIP|XPU|MPS|GPU|NPU|ROCm|device|VRAM|HBM)\b[^\n]{0,60}\bout of (?:device )?memory\b"),
     says(
         5,
-        r"\bout of (?:device |GPU |video |CUDA )?memory\b[^\n]{0,120}\b(?:GPU|CUDA|on device|HBM|VRAM)\b",
+        r"\bout of (?:device |GPU |video |CUDA )?memory\b[^\n]{0,120}\b(?:GPU(?:_\d+\w*)?|CUDA|on device|HBM|VRAM)\b",
         "out of (?:device|GPU|video) memory",
     ),
     says(
@@ -71,6 +71,7 @@ rule = Clues(
         r"failed to allocate .{0,60}(?:on (?:the )?(?:GPU|device)|of device memory|from device|VRAM|gpu|CUDA\d)",
     ),
     says(4, "RESOURCE_EXHAUSTED: .{0,40}(?:out of memory|ran out|failed to allocate|allocat)"),
+    says(5, r"(?:insufficient|not enough) memory\b.{0,20}\b(?:accelerator|device|GPU)\b"),
     says(5, r"unable to allocate (?:CUDA|GPU|Vulkan|Metal|device)\w* (?:buffer|memory)"),
     suggest=[
         "Lower the batch size, the sequence length or the model's size, or accumulate gradients over smaller batches.",

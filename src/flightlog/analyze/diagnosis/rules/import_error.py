@@ -86,5 +86,11 @@ rule = Clues(
         r"does not have \S+ in its dependencies|WinError 126|specified module could not be found|error loading \S+\.(?:dll|so)",
     ),
     reports(4.5, r"^<path>: '[\w.+-]{1,40}': No such file"),
+    says(
+        4,
+        r"no suitable (?:\w+ )?driver\b|\bdriver\b.{0,40}\b(?:not found|could not be (?:found|loaded))",
+        unless="nvidia|cuda|gpu|device",
+    ),
+    says(-3, "cannot allocate (?:a )?(?:vector|memory)|failed to map segment .{0,80}memory"),
     suggest=_suggest,
 )

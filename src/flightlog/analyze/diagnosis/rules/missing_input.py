@@ -12,6 +12,9 @@ _MOUNT = r"mount|bind|volume|stale file handle|in container|required by"
 _LOADED = r"shared object|shared librar|fatal error: .{0,120}: No such file|dlopen|^<path>: '[\w.+-]{0,40}': No such"
 """What is missing is a part of the program: a library, a header, or the interpreter that `env` was to start."""
 
+_OTHERWISE = r"too many open|format error|not supported|read-only|input/output error|resource temporarily|is a directory|busy$"
+"""Why a file that is there could not be opened."""
+
 
 def _suggest(case: Case) -> list[str]:
     root = case.reading.root
@@ -57,11 +60,11 @@ rule = Clues(
         3.5,
         (
             r"\b(?:missing|no such|cannot find|can't find|couldn't find|could not find|unable to find"
-            "|unable to locate|cannot locate|not find) (?:the |any |input |a |required "
-            "|specified )*(?:files?|path|input|inputs|object|key|bucket|dataset|data|checkpoint"
+            "|unable to locate|cannot locate|not find|fail(?:ed|s)? to (?:find|locate)) (?:the |any |input |a |required "
+            "|specified |index )*(?:files?|path|input|inputs|object|key|bucket|dataset|data|checkpoint"
             r"|directory|folder)\b"
         ),
-        unless=rf"{_MOUNT}|{_LOADED}|module|credential",
+        unless=rf"{_MOUNT}|{_LOADED}|module|credential|validation|metadata|annotation",
     ),
     says(
         3,
@@ -70,7 +73,7 @@ rule = Clues(
             "(?:unable to|cannot|can't|could not|couldn't|failed to|failure to|error) (?:synchronously )?"
             r"(?:open(?:ing)?|access(?:ing)?|locat(?:e|ing)) (?:[\w-]+ ){0,3}(?:[\w-]*files?|jarfile)\b"
         ),
-        unless=rf"{_LOADED}|permission|signature|truncated|denied|errno = (?!2\b)|lock",
+        unless=rf"{_LOADED}|permission|signature|truncated|denied|errno = (?!2\b)|lock|{_OTHERWISE}",
     ),
     says(
         5,
@@ -81,7 +84,7 @@ rule = Clues(
     says(
         3,
         "no (?:files|data|input files|matching files|objects) (?:were )?(?:found|match)",
-        "No rule to make target|found no files|no input files|match(?:es|ed)? (?:no|any) files|paths were empty",
+        "No rule to make target|found no files|no input files|match(?:es|ed)? (?:no|any) file(?:s\\b|\\(s\\))|paths were empty",
         "unable to locate (?:the )?(?:initial|boundary|restart|forcing|input|reference|training|test)",
     ),
     says(3.5, "manifest (?:for .{0,120} )?(?:unknown|not found)|repository does not exist|code = NotFound"),
@@ -104,5 +107,12 @@ rule = Clues(
         ),
     ),
     reports(3, r"\(NotFound\)|\(404\) when calling"),
+    says(3, r"\bmissing (?:required )?\w{0,20}:? <path>"),
+    says(3, r"\bno (?:[\w-]+ ){0,4}files? (?:was |were )?found\b", unless=_MOUNT),
+    says(
+        3.5,
+        r"\b(?:files?|inputs?|reads|reference|alignments?)\b.{0,40}\b(?:is|are|was|were) not indexed\b",
+        r"(?:could not|cannot|can't|unable to|fail(?:ed)? to) (?:retrieve|load|find|open|locate) (?:the )?index\b",
+    ),
     suggest=_suggest,
 )

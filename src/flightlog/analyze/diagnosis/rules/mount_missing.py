@@ -32,6 +32,7 @@ rule = Clues(
         ),
         r"mount\(?\)? (?:of .{0,120})?(?:failed|error)|error mounting|(?:error )?while mounting",
         "(?:can't|cannot|could not) (?:be )?mount|mount error|mount failed|failed to (?:be )?mount",
+        unless=r"address|\bport\b|socket|\bbind to\b",
     ),
     reports(
         4.5,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from flightlog.analyze.diagnosis.base import Source
 from flightlog.analyze.diagnosis.clues import Clues, errno, named, raised, reports, says, status
 
 rule = Clues(
@@ -101,7 +102,7 @@ rule = Clues(
         "failed to connect to all addresses|socketStartConnect|socketProgress|socketPollConnect",
         "Socket recv failed|Net/IB|NET/IB|ncclRemoteError|ncclSystemError",
         r"Call to (?:connect|recv|bind) .{0,40}failed|ibv_\w+ failed|transport retry counter exceeded",
-        r"\bOFI [\w ]{1,40} failed|\bfi_\w+ (?:domain )?failed|libfabric:\w+:.{0,80}(?:[Ee]rror|[Ff]ail)",
+        r"\bOFI [\w() ]{1,40} failed|\bfi_\w+ (?:domain )?failed|libfabric:\w+:.{0,80}(?:[Ee]rror|[Ff]ail)",
         r"\bPSM[23]?\b.{0,60}(?:unable|can't|[Ff]ail|[Ee]rror)|network link is",
         r"IBV_WC_RETRY_EXC_ERR|UCX +(?:ERROR|Fatal)|transport error|connectFullMesh|\bmlx5_\w+",
     ),
@@ -109,6 +110,12 @@ rule = Clues(
         3,
         "unhandled system error|connection closed by (?:remote )?peer|connection was forcibly closed",
         "address already in use",
+    ),
+    reports(3.5, r"cannot open (?:the connection to|URL) ['\"]?<url>", source=Source.exception),
+    says(
+        4.5,
+        r"cancell?ed while waiting for connection|ports? (?:is|are) (?:not available|already (?:allocated|in use))",
+        r"attempt was made to access a socket|\blisten tcp\b.{0,60}\bbind\b",
     ),
     status(429, 500, 502, 503, 520, 522, 523, weight=3.5),
     named(
@@ -126,6 +133,7 @@ rule = Clues(
             "unable to resolve|unable to contact slurm|communication (?:connection )?failure"
             "|contact(?:ing)? (?:the )?(?:slurm|pbs|licen[cs]e) (?:controller|server|manager|daemon)"
         ),
+        unless=r"resolve.{0,40}\b(?:dependenc|service for|module|reference|symbol|type|class|path|import|package|version|conflict|merge|plugin|bean)",
     ),
     says(3.5, r"\b(?:sftp|ssh|ftp|https?|grpc|rpc|tls)\b.{0,20}: (?:unexpected )?EOF\b"),
     says(3.5, r"\b(?:data|bandwidth|transfer|LFS)\b.{0,20}\b(?:quota|budget|allowance)\b"),

@@ -22,6 +22,11 @@ _INPUT = r"input (?:\w+ )?contains|cannot convert"
 
 rule = Clues(
     _facts,
+    says(1.5, r"^\s*[\d.eE+-]+\s.{0,80}\bNaN\b.{0,60}\bNaN\b"),
+    says(
+        3.5,
+        r"\b(?:atoms?|particles?|molecules?|nodes|involved)\b.{0,40}\bmoved (?:too far|further|more than)\b",
+    ),
     raised(
         5.5,
         "FloatingPointError LinAlgError ConvergenceError ConvergenceWarning ArpackNoConvergence",

@@ -9,7 +9,7 @@ from flightlog.analyze.diagnosis.clues import Clues, ended, errno, job_state, na
 from flightlog.units import format_bytes
 
 _DEVICE = (
-    r"\b(?:cuda|gpu|hip|rocm|hbm|xpu|mps|cudnn|cublas|nccl|device|vram|torch\.OutOfMemory)"
+    r"\b(?:cuda|gpu|hip|rocm|hbm|xpu|mps|cudnn|cublas|nccl|device|accelerator|vram|torch\.OutOfMemory)"
     "|OOM when allocating tensor|RESOURCE_EXHAUSTED|jaxlib"
 )
 

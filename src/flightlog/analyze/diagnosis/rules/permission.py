@@ -40,6 +40,11 @@ rule = Clues(
     says(3, "no mapping entry found|subuid|newuidmap"),
     says(3.5, "sudo: |(?:readonly|read-only) database|not in the sudoers"),
     says(3.5, r"(?:no|not have|without) (?:write|read|execute) (?:access|permissions?)\b", unless=REMOTE),
+    says(
+        2.4,
+        r"(?:cannot|could not|can't|unable to|failed to) (?:make|create) (?:the |an? )?(?:\w+ ){0,2}(?:directory|folder)\b",
+        unless=rf"{REMOTE}|no such|exists|space|quota|not found|memory|not a directory|mount",
+    ),
     suggest=[
         "See who owns it and what is allowed, as the user and on the host of the task: `ls -ld PATH`, `id`.",
         "Write to a folder of your own (`$SCRATCH`, `$TMPDIR`), or have the owner give your group access.",

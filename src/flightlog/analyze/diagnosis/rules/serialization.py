@@ -9,7 +9,7 @@ _DATA = (
     "invalid load key|truncated|ran out of input|corrupt|could not find MARK"
     "|not a ZIP archive|STACK_GLOBAL requires"
 )
-_ELSEWHERE = r"cuda|safetensor|header|thrift"
+_ELSEWHERE = r"cuda|safetensor|header|thrift|\bversion \S{1,20} \(?expected"
 """What is read, or where it is put, is the matter, and not the object."""
 
 rule = Clues(
@@ -54,7 +54,7 @@ rule = Clues(
     says(
         4, "Weights only load failed|Unsupported (?:global|class|operand).{0,60}weights_only", "weights_only"
     ),
-    says(1.5, r"\b(?:un)?serializ(?:e|ation|ing)\b|pickl(?:e|ing)", unless=_DATA),
+    says(1.5, r"\b(?:un)?serializ(?:e|ation|ing)\b|pickl(?:e|ing)", unless=rf"{_DATA}|\bwheel\b|install"),
     says(
         3,
         "did not recognize Python value type when inferring an Arrow data type",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
@@ -40,6 +41,21 @@ def _rank_killed(case: Case) -> Iterator[Sign]:
         yield Sign(source=Source.exit, weight=4, text=f"a child process was ended by {ends[0]}")
 
 
+_LAUNCHER = re.compile(r"BAD TERMINATION OF ONE OF YOUR|noticed that process rank \d")
+_WHY = re.compile(
+    r"\b(?:CUDA|HIP|ROCm) error\b|\bforrtl: severe|Fortran runtime error|terminate called after|FOAM FATAL",
+    re.I,
+)
+
+
+def _said_why(case: Case) -> Iterator[Sign]:
+    """A rank that says what went wrong and is then reported by its launcher was not lost."""
+    text = case.reading.text
+    report = _LAUNCHER.search(text)
+    if report and (why := _WHY.search(text, 0, report.start())):
+        yield Sign(source=Source.words, weight=-2.5, text=why[0])
+
+
 rule = Clues(
     _facts,
     _rank_killed,
@@ -66,7 +82,9 @@ rule = Clues(
             r"(?:mpirun|mpiexec|prterun|PRTE|ORTE|mpiexec\.hydra|srun).{0,80}\b(?:noticed that process"
             "|has lost communication|lost connection|daemon)"
         ),
+        unless="unable to reliably start",
     ),
+    _said_why,
     reports(
         4.5,
         r"exited on signal \d+",
