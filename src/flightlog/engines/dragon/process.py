@@ -21,6 +21,7 @@ from flightlog.store.liveness import this_host
 WRITE_OFF_S = 5.0
 """A process that has not ended so long after SIGKILL hangs in the kernel, and is written off."""
 DRAIN_S = 2.0
+"""A process that has ended has been read to its end when it has said nothing more for so long."""
 
 
 class DragonProcess:
