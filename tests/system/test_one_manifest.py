@@ -38,8 +38,10 @@ WHERE = {
     "tasks": {"slowest"},
     "details": {"slowest"},
     "completeness": {"lines", "writers"},
+    "cost": {"reason"},
 }
-"""Names, places, what comes first of equals, and how many processes and lines that took."""
+"""Names, places, what comes first of equals, how many processes and lines that took, and why a cost is not known: what runs
+here alone is free."""
 OF_THE_ENGINE = {
     "workers",
     "resources",
