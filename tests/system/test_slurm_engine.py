@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import contextmanager
+
 import pytest
 
 from flightlog.engines.slurm.engine import SlurmEngine
@@ -46,6 +49,18 @@ class TestSlurm(ProcessEngineContract):
 
     def make_engine(self, workers):
         return SlurmEngine(n_workers=workers, memory_bytes=400 << 20, cpus=1, account="lab", walltime_s=600)
+
+    @contextmanager
+    def running(self, workers=1, run_path=None):
+        """As ever, once the nannies have settled.
+
+        Dask's nanny gives up, and the job ends with it, when its worker dies while the nanny is still starting: a task
+        that ends its process a few milliseconds after the worker came would leave no worker to go on with.
+        """
+        with super().running(workers, run_path) as (engine, reported):
+            reported.wait_worker(WorkerReady)
+            time.sleep(1.0)  # from outside, nothing tells when a nanny has settled
+            yield engine, reported
 
 
 def test_a_session_on_slurm_asks_for_what_its_components_need_and_records_its_jobs(tmp_path, slurm):
