@@ -47,7 +47,6 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """Over the last samples before the end; positive is climbing."""
     node_memory_used_percent: float | None = None
     gpu_memory_used_percent: float | None = None
-    disk_free_bytes: int | None = None
     success_peaks_bytes: tuple[int, ...] = ()
     """Largest memory of attempts of the same task that succeeded, the largest first."""
     neighbours: tuple[str, ...] = ()

@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from flightlog.analyze.diagnosis.base import Case, Sign, Source
 from flightlog.analyze.diagnosis.clues import Clues, ended, errno, named, raised, reports, says
-from flightlog.units import format_bytes
-
-
-def _facts(case: Case) -> Iterator[Sign]:
-    free = None if case.facts is None else case.facts.disk_free_bytes
-    if free is not None and free < 10_000_000:
-        yield Sign(source=Source.resources, weight=2.5, text=f"{format_bytes(free)} free on the disk")
-
 
 rule = Clues(
-    _facts,
     errno("ENOSPC", 6),
     errno("EDQUOT", 6),
     errno("EFBIG", 4),
