@@ -22,13 +22,21 @@ $(VENV)/.system: $(STAMP)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group system
 	@touch $@
 
+# Programs that take what Flightlog sends; `make test-system` starts them. Azurite comes from npm.
+.servers/.current: pyproject.toml
+	@test -x .servers/bin/python || $(PYTHON) -m venv .servers
+	@.servers/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	@.servers/bin/python -m pip install --quiet --disable-pip-version-check --group servers
+	@npm install --silent --no-audit --no-fund --no-save --prefix .servers azurite@3
+	@touch $@
+
 demo: $(STAMP)  ## Record a small simulation sweep and show its report.
 	@$(BIN)/flightlog demo
 
 test: lint types  ## Lint, types and the whole test suite.
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not system"
 
-test-system: $(VENV)/.system  ## Tests against real components, started by the suite.
+test-system: $(VENV)/.system .servers/.current  ## Tests against real components, started by the suite.
 	@$(BIN)/python -m pytest -m system
 
 lint: $(STAMP)
@@ -49,4 +57,4 @@ format: $(STAMP)
 	@$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .servers .pytest_cache .mypy_cache .ruff_cache

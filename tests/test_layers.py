@@ -25,7 +25,7 @@ LAYERS = [
     {"show"},
     {"export"},
     {"adopt"},
-    {"devices"},
+    {"devices", "otel"},
     {"compat"},
     {"web", "tui"},
     {"demo"},

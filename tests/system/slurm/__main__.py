@@ -1,7 +1,7 @@
 """Starts and stops a Slurm by hand.
 
-python -m tests.system.slurm start [FOLDER]    prints the variables that make Slurm's commands use it
-python -m tests.system.slurm stop [FOLDER]
+cd tests/system; python -m slurm start [FOLDER]    prints the variables that make Slurm's commands use it
+cd tests/system; python -m slurm stop [FOLDER]
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Traces for Perfetto's and Chrome's viewers."""
