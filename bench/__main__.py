@@ -11,6 +11,7 @@ from bench import (
     dask,
     devices,
     every_task,
+    export,
     gpu,
     history,
     processes,
@@ -162,6 +163,14 @@ def main() -> int:
         )
         memory = found["lines_megabytes"]
         held.append(say("  peak memory", f"{memory:,.0f} MB", "600 MB", memory < 600))
+    found = export.measure()
+    for way, to in (("perfetto", "Perfetto"), ("parquet", "Parquet")):
+        seconds, bare = found[f"{way}_seconds"], found["bare_seconds"]
+        what = f"exporting {export.TASKS:,} tasks to {to}, to reading the lines bare"
+        note(what, f"{seconds:.1f} s to {bare:.1f} s: {seconds / bare:.1f} x")
+        memory = found[f"{way}_megabytes"]
+        budget = f"{export.LIMIT_MEGABYTES} MB"
+        held.append(say("  peak memory", f"{memory:,.0f} MB", budget, memory < export.LIMIT_MEGABYTES))
     for what, (seconds, _) in history.measure().items():
         if what.endswith("first call"):
             note(f"{history.RUNS:,} runs: {what}", f"{seconds:.2f} s")

@@ -138,6 +138,39 @@ def test_the_interval_of_device_memory_is_seconds():
 
 
 @pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"}, True),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://collector:4318/v1/traces"}, True),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "OTEL_SDK_DISABLED": "True"}, False),
+        ({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318", "OTEL_TRACES_EXPORTER": "none"}, True),
+        (
+            {
+                "OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318",
+                "OTEL_TRACES_EXPORTER": "none",
+                "OTEL_METRICS_EXPORTER": "none",
+                "OTEL_LOGS_EXPORTER": "none",
+            },
+            False,
+        ),
+    ],
+)
+def test_runs_are_sent_where_the_standard_variables_name_an_endpoint(variables, expected):
+    assert read_settings(variables).otlp is expected
+
+
+def test_the_end_of_a_run_may_wait_for_nobody():
+    assert read_settings({}).followers_wait_s == 5.0
+    assert read_settings({"FLIGHTLOG_FOLLOWERS_WAIT": "0"}).followers_wait_s == 0.0
+    found = read_settings({"FLIGHTLOG_FOLLOWERS_WAIT": "-1"})
+    assert (found.followers_wait_s, found.problems) == (
+        5.0,
+        ("FLIGHTLOG_FOLLOWERS_WAIT='-1' is no positive number of seconds; it is 5",),
+    )
+
+
+@pytest.mark.parametrize(
     "value",
     [
         "nonsense",
@@ -167,4 +200,23 @@ def test_no_value_of_any_variable_raises(environ: dict[str, str]) -> None:
 
 def test_every_variable_that_is_read_is_documented() -> None:
     source = Path(settings.__file__).read_text(encoding="utf-8")
-    assert set(re.findall(r'"(FLIGHTLOG_[A-Z_]+|TRACEPARENT)"', source)) == set(DOCUMENTED)
+    assert set(re.findall(r'"(FLIGHTLOG_[A-Z_]+|OTEL_[A-Z_]+|TRACEPARENT)"', source)) == set(DOCUMENTED)
+
+
+def test_an_address_for_a_folder_of_runs_is_read_from_and_recording_goes_to_the_default() -> None:
+    found = read_settings({"FLIGHTLOG_RUNS_DIR": " s3://key:secret@bucket/runs "})
+    assert (found.runs_dir, found.runs_address) == (Path(".flightlog/runs"), "s3://key:secret@bucket/runs")
+    assert found.problems == (
+        "FLIGHTLOG_RUNS_DIR is an address: runs are read from it, and not recorded to it; they go to .flightlog/runs, "
+        "and FLIGHTLOG_RUNS_DIR_REMOTE has them copied to an address",
+    )
+
+
+def test_copies_of_remote_runs_have_a_folder_and_a_size() -> None:
+    found = read_settings({"FLIGHTLOG_REMOTE_CACHE": "~/copies", "FLIGHTLOG_REMOTE_CACHE_MAX": "2GB"})
+    assert (found.remote_cache, found.remote_cache_max_bytes) == (Path.home() / "copies", 2_000_000_000)
+    found = read_settings({"FLIGHTLOG_REMOTE_CACHE_MAX": "much"})
+    assert found.remote_cache_max_bytes == 10 << 30
+    assert found.problems == (
+        "FLIGHTLOG_REMOTE_CACHE_MAX='much' is no size (use for example 2GB); it is 10.0 GiB",
+    )

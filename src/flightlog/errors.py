@@ -8,6 +8,7 @@ FlightlogError
 ├── ManifestError       a manifest that says something it cannot mean; all problems at once
 ├── TaskError           a task failed, and there is no exception of its own to raise
 │   └── CommandError    a command that ran as a task ended with another exit code than 0
+├── RemoteError         a remote place for runs that does not answer, refuses, or holds something else than it said
 └── MissingExtra        an optional dependency is not installed
 
 The recording path raises none of them: it counts what it could not record and says so once.
@@ -18,6 +19,9 @@ from collections.abc import Sequence
 
 class FlightlogError(Exception):
     """The base of all errors; its message says what was found, where, and what to do next."""
+
+    exits_with = 2
+    """Of a command that ends with it: 2 for what was asked wrongly, 1 for what was asked rightly and failed."""
 
 
 class UsageError(FlightlogError):
@@ -50,6 +54,17 @@ class ManifestError(FlightlogError):
 
     def __str__(self) -> str:
         return "\n".join(self.problems)
+
+
+class RemoteError(FlightlogError):
+    """A remote place for runs does not answer, refuses, is full, or holds something else than was put there.
+
+    `kind` is one of `timeout refused server full denied credentials missing changed gone other`; `passing` says whether
+    trying again later may help. The message holds no credentials.
+    """
+
+    kind: str = "other"
+    passing: bool = False
 
 
 class MissingExtra(FlightlogError):  # noqa: N818 - reads as what happened

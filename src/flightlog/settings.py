@@ -15,10 +15,14 @@ from msgspec import Struct
 DEFAULT_RUNS_DIR = Path(".flightlog/runs")
 
 DOCUMENTED: dict[str, str] = {
-    "FLIGHTLOG_RUNS_DIR": "Folder that holds the run directories; `.flightlog/runs` if unset.",
+    "FLIGHTLOG_RUNS_DIR": "Folder that holds the run directories; `.flightlog/runs` if unset. An address such as "
+    "`s3://bucket/runs` is read from, and not recorded to.",
     "FLIGHTLOG_TELEMETRY": "Whether to record at all: 0, 1, true, false, on or off; on if unset.",
     "FLIGHTLOG_TELEMETRY_PARQUET": "Whether a closed run gets Parquet copies of its streams; off if unset.",
-    "FLIGHTLOG_RUNS_DIR_REMOTE": "Address for copies of runs, such as `s3://bucket/runs`; read, and not used yet.",
+    "FLIGHTLOG_RUNS_DIR_REMOTE": "Address for copies of runs, such as `s3://bucket/runs`: each run is copied there while "
+    "it runs, by `flightlog sync --follow` beside it.",
+    "FLIGHTLOG_REMOTE_CACHE": "Folder of local copies of remote runs; `~/.cache/flightlog/remote` if unset.",
+    "FLIGHTLOG_REMOTE_CACHE_MAX": "Most that these copies may take, such as `2GB`; 10GiB if unset.",
     "FLIGHTLOG_CACHE_DIR": "Folder of kept results; the manifest's `local_cache`, or else `.flightlog/cache`, if unset.",
     "FLIGHTLOG_TARGET": "Target of the manifest to run on, where no argument names one.",
     "FLIGHTLOG_OVERLAY": "Overlay that is laid over the manifest last: one of its own by name, or a file.",
@@ -27,6 +31,14 @@ DOCUMENTED: dict[str, str] = {
     "tensorflow, or 0; off if unset.",
     "FLIGHTLOG_DEVICE_MEMORY_INTERVAL": "Seconds between two samples of device memory; 0.1 if unset.",
     "FLIGHTLOG_RUN": "Absolute path of the run directory a child process joins; set by Flightlog itself.",
+    "FLIGHTLOG_FOLLOWERS_WAIT": "Seconds that the end of a run waits for what it still has to send; 5 if unset.",
+    "OTEL_EXPORTER_OTLP_ENDPOINT": "Where OpenTelemetry's data goes; each run is sent there while it runs, by "
+    "`flightlog export --to otlp --follow` beside it, which reads the other `OTEL_*` variables, too.",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "As OTEL_EXPORTER_OTLP_ENDPOINT, for traces alone.",
+    "OTEL_SDK_DISABLED": "true: nothing is sent to where OpenTelemetry's data goes.",
+    "OTEL_TRACES_EXPORTER": "none: no traces are sent.",
+    "OTEL_METRICS_EXPORTER": "none: no metrics are sent.",
+    "OTEL_LOGS_EXPORTER": "none: no logs are sent.",
     "TRACEPARENT": "W3C trace context of the span that started this process; set by Flightlog and other tracers.",
 }
 """Every variable that is read, with its meaning in a line."""
@@ -41,9 +53,14 @@ class Settings(Struct, frozen=True, kw_only=True):
 
     runs_dir: Path = DEFAULT_RUNS_DIR
     """As given, `~` expanded; a relative path counts from the working directory of whoever uses it."""
+    runs_address: str | None = None
+    """The address that runs are read from, where that is what FLIGHTLOG_RUNS_DIR names; `runs_dir` is the default then."""
     enabled: bool = True
     parquet: bool = False
     remote: str | None = None
+    remote_cache: Path | None = None
+    """As `runs_dir`; None where nothing is said."""
+    remote_cache_max_bytes: int = 10 << 30
     cache_dir: Path | None = None
     """As `runs_dir`; None where nothing is said."""
     target: str | None = None
@@ -55,6 +72,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     device_memory: str | None = None
     """The framework whose device memory is tracked, `auto` for whichever is imported; None for no tracking."""
     device_memory_interval_s: float = 0.1
+    followers_wait_s: float = 5.0
+    """How long the end of a run waits for its followers; 0 for not at all."""
+    otlp: bool = False
+    """Whether runs are sent to an OpenTelemetry endpoint that the environment names, while they run."""
     run: str | None = None
     """The run directory that this process joins."""
     traceparent: str | None = None
@@ -67,23 +88,33 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     """The settings in these variables. Never raises; an empty variable counts as unset."""
     problems: list[str] = []
     return Settings(
-        runs_dir=_folder(environ, "FLIGHTLOG_RUNS_DIR", f"runs go to {DEFAULT_RUNS_DIR}", problems)
-        or DEFAULT_RUNS_DIR,
+        runs_dir=_runs_dir(environ, problems),
+        runs_address=runs_address(environ),
         enabled=_switch(environ, "FLIGHTLOG_TELEMETRY", True, "recording stays on", problems),
         parquet=_switch(
             environ, "FLIGHTLOG_TELEMETRY_PARQUET", False, "no Parquet copies are made", problems
         ),
         remote=_text(environ, "FLIGHTLOG_RUNS_DIR_REMOTE"),
+        remote_cache=_folder(environ, "FLIGHTLOG_REMOTE_CACHE", "it counts as unset", problems),
+        remote_cache_max_bytes=_size(environ, "FLIGHTLOG_REMOTE_CACHE_MAX", 10 << 30, problems),
         cache_dir=_folder(environ, "FLIGHTLOG_CACHE_DIR", "it counts as unset", problems),
         target=(_text(environ, "FLIGHTLOG_TARGET") or "").strip() or None,
         overlay=(_text(environ, "FLIGHTLOG_OVERLAY") or "").strip() or None,
         prices=_folder(environ, "FLIGHTLOG_PRICES", "it counts as unset", problems),
         device_memory=_framework(environ, problems),
         device_memory_interval_s=_seconds(environ, "FLIGHTLOG_DEVICE_MEMORY_INTERVAL", 0.1, problems),
+        followers_wait_s=_seconds(environ, "FLIGHTLOG_FOLLOWERS_WAIT", 5.0, problems, least=0.0),
+        otlp=_otlp(environ),
         run=_run(environ, problems),
         traceparent=_traceparent(environ, problems),
         problems=tuple(problems),
     )
+
+
+def runs_address(environ: Mapping[str, str] = os.environ) -> str | None:
+    """`Settings.runs_address` alone."""
+    value = _text(environ, "FLIGHTLOG_RUNS_DIR")
+    return value.strip() if value is not None and "://" in value else None
 
 
 def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
@@ -132,6 +163,33 @@ def _folder(environ: Mapping[str, str], name: str, kept: str, problems: list[str
         return None
 
 
+def _runs_dir(environ: Mapping[str, str], problems: list[str]) -> Path:
+    if runs_address(environ) is None:
+        kept = f"runs go to {DEFAULT_RUNS_DIR}"
+        return _folder(environ, "FLIGHTLOG_RUNS_DIR", kept, problems) or DEFAULT_RUNS_DIR
+    problems.append(  # without the value, which may hold a password
+        "FLIGHTLOG_RUNS_DIR is an address: runs are read from it, and not recorded to it; they go to "
+        f"{DEFAULT_RUNS_DIR}, and FLIGHTLOG_RUNS_DIR_REMOTE has them copied to an address"
+    )
+    return DEFAULT_RUNS_DIR
+
+
+def _size(environ: Mapping[str, str], name: str, default: int, problems: list[str]) -> int:
+    value = _text(environ, name)
+    if value is None:
+        return default
+    from flightlog.errors import UsageError
+    from flightlog.units import format_bytes, parse_size
+
+    try:
+        return parse_size(value)
+    except UsageError:
+        problems.append(
+            f"{name}={_shown(value)} is no size (use for example 2GB); it is {format_bytes(default)}"
+        )
+        return default
+
+
 def _framework(environ: Mapping[str, str], problems: list[str]) -> str | None:
     value = _text(environ, "FLIGHTLOG_DEVICE_MEMORY")
     word = "" if value is None else value.strip().lower()
@@ -148,18 +206,32 @@ def _framework(environ: Mapping[str, str], problems: list[str]) -> str | None:
     return None
 
 
-def _seconds(environ: Mapping[str, str], name: str, default: float, problems: list[str]) -> float:
+def _seconds(
+    environ: Mapping[str, str], name: str, default: float, problems: list[str], *, least: float | None = None
+) -> float:
+    """A time that is positive, or not below `least` where that is given."""
     value = _text(environ, name)
     if value is None:
         return default
     try:
         seconds = float(value)
     except ValueError:
-        seconds = 0.0
-    if 0 < seconds < 1e6:
+        seconds = -1.0
+    if (seconds > 0 if least is None else seconds >= least) and seconds < 1e6:
         return seconds
     problems.append(f"{name}={_shown(value)} is no positive number of seconds; it is {default:g}")
     return default
+
+
+def _otlp(environ: Mapping[str, str]) -> bool:
+    """Whether the standard variables name an endpoint, and leave anything to be sent."""
+    named = _text(environ, "OTEL_EXPORTER_OTLP_ENDPOINT") or _text(
+        environ, "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
+    )
+    kinds = ("OTEL_TRACES_EXPORTER", "OTEL_METRICS_EXPORTER", "OTEL_LOGS_EXPORTER")
+    off = (_text(environ, "OTEL_SDK_DISABLED") or "").strip().lower() == "true"
+    none = all((_text(environ, kind) or "").strip().lower() == "none" for kind in kinds)
+    return named is not None and not off and not none
 
 
 def _run(environ: Mapping[str, str], problems: list[str]) -> str | None:

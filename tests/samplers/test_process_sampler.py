@@ -141,6 +141,39 @@ def test_an_orphan_stays_in_the_tree_and_is_kept_when_it_ends(tmp_path: Path) ->
     assert [(one.cpu_s, one.processes) for one in (orphaned, ended)] == [(0.8, 2), (0.8, 1)]
 
 
+def test_what_was_started_beside_the_tree_is_no_part_of_it_nor_is_what_it_starts(tmp_path: Path) -> None:
+    write_node(tmp_path, load="0.50 0.10 0.00 1/99 103\n")
+    write_process(tmp_path, 100, cpu=100, pages=10, children="101 103 ")
+    write_process(tmp_path, 101, 100, cpu=1000, pages=100, children="102 ")
+    write_process(tmp_path, 102, 101, cpu=1000, pages=100)
+    write_process(tmp_path, 103, 100, cpu=10, pages=1)
+    sampler = ProcessSampler(
+        100, proc=tmp_path, clock=FakeClock(), host="node-1", max_descriptors=0, besides=lambda: {101}
+    )
+    (first,) = sampler.sample()
+    assert (first.processes, first.cpu_s, first.rss_bytes) == (2, 1.1, 11 * PAGE)
+    write_process(tmp_path, 102, 101, cpu=1000, pages=100, children="104 ")
+    write_process(tmp_path, 104, 102, cpu=1000, pages=100)
+    write_node(tmp_path, load="0.50 0.10 0.00 1/99 104\n")
+    (second,) = sampler.sample()
+    assert (second.processes, second.cpu_s, second.rss_bytes) == (2, 1.1, 11 * PAGE)
+
+
+def test_what_turns_out_to_have_been_started_beside_the_tree_leaves_it(tmp_path: Path) -> None:
+    write_process(tmp_path, 100, cpu=100, pages=10, children="101 ")
+    write_process(tmp_path, 101, 100, cpu=1000, pages=100, children="102 ")
+    write_process(tmp_path, 102, 101, cpu=1000, pages=100)
+    beside: set[int] = set()
+    sampler = ProcessSampler(
+        100, proc=tmp_path, clock=FakeClock(), host="node-1", max_descriptors=0, besides=lambda: beside
+    )
+    (first,) = sampler.sample()
+    beside.add(101)
+    (second,) = sampler.sample()
+    assert (first.processes, second.processes) == (3, 1)
+    assert (second.cpu_s, second.rss_bytes) == (1.0, 10 * PAGE)
+
+
 def test_a_number_that_passed_to_a_stranger_is_not_the_child(tmp_path: Path) -> None:
     write_process(tmp_path, 100, children="101 ")
     write_process(tmp_path, 101, 100, cpu=10, start=600)

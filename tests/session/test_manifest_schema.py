@@ -24,7 +24,7 @@ def test_the_schema_is_one() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["required"] == ["version", "project"]
     assert list(SCHEMA["properties"]) == [
-        "version", "project", "targets", "components", "tasks", "cost", "overlays",
+        "version", "project", "targets", "components", "tasks", "cost", "otel", "overlays",
     ]  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from flightlog.analyze.changes import (
     Verdict,
 )
 from flightlog.analyze.compare_arguments import compare_arguments
+from flightlog.analyze.compare_elapsed import elapsed_notes
 from flightlog.analyze.compare_environment import compare_environments
 from flightlog.analyze.compare_failures import compare_failures
 from flightlog.analyze.compare_runs import VIEWS, RunFigures, prepare, read_figures
@@ -79,6 +80,7 @@ def compare_groups(before: RunGroup, after: RunGroup) -> Comparison:
         failures = compare_failures(connection)
         by_task = _task_resources(connection)
         names = _names(connection)
+        elapsed = elapsed_notes(connection, runs)
         figures = reading.result()
     old, new = ([figures[run.run_id] for run in side] for side in sides)
     currencies = _currencies(old, new)
@@ -107,7 +109,7 @@ def compare_groups(before: RunGroup, after: RunGroup) -> Comparison:
         cost=_change(old, new, lambda run: run.cost if one_currency else None),
         currency=currencies.pop() if one_currency else None,
         environment=compare_environments(*sides),
-        notes=_notes(before, after, old, new),
+        notes=[*elapsed, *_notes(before, after, old, new)],
     )
 
 

@@ -33,6 +33,7 @@ from flightlog.analyze.tree import SpanTree, span_tree
 from flightlog.analyze.workers import WorkerTally
 from flightlog.events import CostRates, Event, WorkerEvent
 from flightlog.store import layout
+from flightlog.store.adopted import Adopted
 from flightlog.store.tables import open_all
 
 if TYPE_CHECKING:
@@ -74,6 +75,8 @@ class Report(Summary, frozen=True, kw_only=True):
     """The batch jobs the run was executed in; null where it was in none."""
     cost_split: CostSplit | None = None
     """What the workers' time was paid for; null where no rate, or no worker, is known."""
+    adopted: Adopted | None = None
+    """Where the run came from; null where Flightlog recorded it."""
 
 
 def report_on(
@@ -135,6 +138,7 @@ def _report(
         details=_details(connection, summary) if details else None,
         jobs=job_summary(run),
         cost_split=spent,
+        adopted=run.info.adopted if isinstance(run.info.adopted, Adopted) else None,
     )
 
 

@@ -15,6 +15,7 @@ from flightlog.errors import RunNotFound, UsageError
 from flightlog.store.catalogue import RunEntry, list_runs
 from flightlog.store.liveness import Observer
 from flightlog.store.run import Run, open_run
+from flightlog.store.runs_folder import folder_of_runs, place
 
 Reference = str | os.PathLike[str] | Run
 """One run, or, as a text, a group."""
@@ -60,11 +61,7 @@ def find_groups(
     itself; runs that are still running are left out of such a group. Raises `UsageError` for a run that stands on both
     sides of a group, or is there in two copies, and whatever `open_run` raises.
     """
-    if runs_dir is None:
-        from flightlog.settings import read_settings
-
-        runs_dir = read_settings().runs_dir
-    folder = _Folder(Path(runs_dir).expanduser(), observer)
+    folder = _Folder(folder_of_runs(runs_dir), observer)
     if before is None and after is not None:
         raise UsageError("name the runs to compare with before the others, as in: compare BEFORE AFTER")
     if before is None:
@@ -92,12 +89,14 @@ def find_groups(
 def _last_two(folder: _Folder) -> tuple[Run, Run]:
     entries = folder.entries()
     if not entries:
-        raise RunNotFound(f"there are no runs in {folder.path}; record one, or name another folder of runs")
+        raise RunNotFound(
+            f"there are no runs in {place(folder.path)}; record one, or name another folder of runs"
+        )
     project = entries[0].project
     same = [entry for entry in entries if entry.project == project]
     if len(same) < 2:
         raise RunNotFound(
-            f"{entries[0].run_id} is the only run of {project!r} in {folder.path}; name two runs to compare"
+            f"{entries[0].run_id} is the only run of {project!r} in {place(folder.path)}; name two runs to compare"
         )
     return folder.open(same[0].path), folder.open(same[1].path)
 
@@ -142,7 +141,7 @@ def _of_project(
     if project not in projects:
         close = difflib.get_close_matches(project, sorted(projects), n=3, cutoff=0.5) or sorted(projects)[:5]
         hint = f"; there are {', '.join(close)}" if close else ""
-        raise RunNotFound(f"no run of a project {project!r} in {folder.path}{hint}")
+        raise RunNotFound(f"no run of a project {project!r} in {place(folder.path)}{hint}")
     wanted = (
         entry
         for entry in folder.entries()
@@ -153,7 +152,7 @@ def _of_project(
     entries = list(islice(wanted, count))
     if not entries:
         raise RunNotFound(
-            f"{asked!r} means no run: {project!r} has no other runs in {folder.path} that have ended"
+            f"{asked!r} means no run: {project!r} has no other runs in {place(folder.path)} that have ended"
         )
     return RunGroup(asked, tuple(folder.open(entry.path) for entry in entries))
 

@@ -110,7 +110,8 @@ class Metric(Struct, frozen=True, kw_only=True):
             return None, "without such a task"
         if self.kind == "memory":
             return found.peak_rss_bytes, "without a measured memory"
-        return (found.mean_s if self.kind == "duration" else found.p95_s), "where no such task completed"
+        why = "where no duration of it was recorded" if found.completed else "where no such task completed"
+        return (found.mean_s if self.kind == "duration" else found.p95_s), why
 
     def check(self, past: Sequence[PastRun]) -> None:
         """Raise a `UsageError` where there are summaries and no run has such a task."""

@@ -21,6 +21,7 @@ from flightlog.errors import RunNotFound, UsageError
 from flightlog.store.catalogue import PastRun, Progress, RunEntry, past_runs
 from flightlog.store.figures import Figures
 from flightlog.store.liveness import Observer, unix_time
+from flightlog.store.runs_folder import folder_of_runs, place
 
 _SIDE = 200
 """Runs on either side of a step that its size is reckoned from."""
@@ -120,11 +121,7 @@ def trends(
     by default the configured one. `progress` is told how many of them were looked at, and of how many. Raises `RunNotFound`
     where there is no run, and `UsageError`.
     """
-    if runs_dir is None:
-        from flightlog.settings import read_settings
-
-        runs_dir = read_settings().runs_dir
-    folder, wanted, begin = Path(runs_dir).expanduser(), parse_metric(metric), _moment(since)
+    folder, wanted, begin = folder_of_runs(runs_dir), parse_metric(metric), _moment(since)
 
     name, compared = "", set[Path]()
 
@@ -164,12 +161,12 @@ def trend_schema() -> dict[str, Any]:
 
 def _project(asked: str | None, entries: Sequence[RunEntry], folder: Path) -> str:
     if not entries:
-        raise RunNotFound(f"there are no runs in {folder}; record one, or name another folder of runs")
+        raise RunNotFound(f"there are no runs in {place(folder)}; record one, or name another folder of runs")
     name = entries[0].project if asked is None else asked
     projects = {entry.project for entry in entries}
     if name not in projects:
         known = ", ".join(sorted(projects)[:10]) + (", …" if len(projects) > 10 else "")
-        raise RunNotFound(f"no run in {folder} is of project {name!r}; there are runs of {known}")
+        raise RunNotFound(f"no run in {place(folder)} is of project {name!r}; there are runs of {known}")
     return name
 
 

@@ -11,6 +11,7 @@ from flightlog.analyze.distribution import Distribution
 from flightlog.store import layout
 from flightlog.store.catalogue import project_of, run_paths
 from flightlog.store.index import RunIndex
+from flightlog.store.runs_folder import fetch_documents
 
 if TYPE_CHECKING:
     from flightlog.store.figures import Figures, TaskFigures
@@ -82,4 +83,5 @@ def _figures(run: Run) -> list[Figures | None]:
             path for path, read in known
             if read.value is not None and read.value.status == "completed" and read.value.project == run.info.project
         ]  # fmt: skip
+        fetch_documents(chosen[:RUNS], layout.SUMMARY)
         return index.figures(chosen[:RUNS])

@@ -1,8 +1,63 @@
-"""Adopts what other tools recorded: merges it into the runs it belongs to, or makes a run of it.
+"""Adopts what other tools recorded: makes a run of it, or merges it into the runs it belongs to.
 
+    flightlog adopt path/to/recording
+    flightlog adopt trace.txt --project rnaseq
+    flightlog adopt lines.jsonl --mapping mapping.yaml
     flightlog adopt --slurm 1234
-    flightlog adopt --slurm 1234,1240_7 --into latest
-    flightlog adopt --slurm-file jobs.json
+
+The kind of a recording is recognized; `--kind` says it where that fails:
+
+| kind | what it is |
+|---|---|
+| `scalable` | a run directory of Scalable, or a folder of them |
+| `rhapsody` | a telemetry checkpoint of RHAPSODY, or a folder of them |
+| `stormlog` | a sink folder or an export of Stormlog (schema v2, v3, v4 and older); sinks of one job become one run |
+| `modelops` | a job folder of ModelOps, or a folder of them |
+| `nextflow` | a trace file of Nextflow (`-with-trace`), readable or raw |
+| `chrome` | a trace in Chrome's JSON format, as browsers, Perfetto, PyTorch's profiler and VizTracer write it; gzip too |
+| `dask` | a task stream of Dask saved as JSON, or the HTML of `performance_report` |
+| `jsonl` | lines of JSON of any program, with a mapping file |
+| `slurm` | Slurm's accounting, saved with `sacct --json` |
+
+The result is an ordinary run that every command takes. What was kept, what became something else and what was dropped is
+said, and so is what to know before trusting a figure: a tool whose durations include waiting does not get them called
+execution times: they are the metric `elapsed_s` of its tasks, reports and comparisons show them as times with waiting, and
+`duration_s` stays unknown. All of it stands in the run too, and `flightlog report` shows the notes. The recording is never
+changed. Adopting it again finds the run that was made of it and changes nothing. Torn and foreign lines are skipped and
+counted. Of a folder of recordings, one that cannot be adopted is said at the end and does not keep the others.
+
+**Lines of JSON** are adopted by a mapping file. It says which field is what; the fields it does not name become tags:
+
+```yaml
+kind: task              # what a line is: task, span, metric or event
+time: finished_at       # ISO 8601, or a number
+time_is: end            # start or end
+time_unit: ms           # of numbers: s, ms, us or ns of Unix time
+name: step              # a field, or a text behind an equals sign: "=train"
+id: job.id              # dots go into objects
+duration: took_ms       # execution alone; what includes waiting is `elapsed`
+duration_unit: ms
+status: outcome
+failed: [error]         # what `status` says of lines that failed
+error: message
+worker: host
+args: [seed]
+metrics: [loss]
+```
+
+```json
+{"finished_at": 1779249120500, "step": "fit", "job": {"id": "a1"}, "took_ms": 350, "outcome": "ok", "host": "n1", "seed": 1, "loss": 0.5}
+{"finished_at": 1779249121700, "step": "fit", "job": {"id": "a2"}, "took_ms": 900, "outcome": "error", "message": "diverged", "host": "n2", "seed": 2}
+```
+
+Further names are `elapsed`, `queue`, `attempt`, `parent`, `error_type`, `cancelled`, `value` and `step` (of metrics), `tags`
+and `project`.
+
+**A task stream of Dask** is saved with
+
+```python
+json.dump(client.get_task_stream(), open("stream.json", "w"), default=str)
+```
 
 **Slurm's accounting** (`--slurm`, asked of `sacct`) knows what a program inside a job cannot: that it was ended for its
 memory or at its time limit, that it was preempted, that a node failed; and of every job its elapsed time, CPU time, largest
@@ -38,6 +93,12 @@ from flightlog.errors import UsageError
 
 
 def adopt(
+    path: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="PATH", help="What another tool recorded: a file or a folder.", show_default=False
+        ),
+    ] = None,
     slurm: Annotated[
         str | None,
         typer.Option("--slurm", metavar="JOBID", help="Accounting of these Slurm jobs, with commas between."),
@@ -45,26 +106,62 @@ def adopt(
     slurm_file: Annotated[
         Path | None, typer.Option("--slurm-file", metavar="F", help="Accounting saved with sacct --json.")
     ] = None,
+    kind: Annotated[
+        str | None, typer.Option("--kind", metavar="K", help="What PATH is. Default: as recognized")
+    ] = None,
+    mapping: Annotated[
+        Path | None,
+        typer.Option("--mapping", metavar="F", help="What the fields of plain JSONL mean, in YAML."),
+    ] = None,
+    project: Annotated[
+        str | None, typer.Option("--project", metavar="P", help="Project of the run. Default: as recorded")
+    ] = None,
     into: Annotated[
         str | None,
         typer.Option(
-            metavar="RUN", help="Merge into this run. Default: where it belongs", autocompletion=complete_run
+            metavar="RUN",
+            help="Merge Slurm's accounting into this run. Default: where it belongs",
+            autocompletion=complete_run,
         ),
     ] = None,
     output: AnyFormat = Format.text,
     runs_dir: RunsDir = None,
 ) -> None:
-    """Adopt what another tool recorded: Slurm's accounting of jobs.
+    """Adopt what another tool recorded, and make it a run.
 
-    Example: flightlog adopt --slurm 1234
+    Example: flightlog adopt path/to/recording
     """
-    if (slurm is None) == (slurm_file is None):
-        raise UsageError("say what to adopt: --slurm JOBID, or --slurm-file F")
+    if sum(one is not None for one in (path, slurm, slurm_file)) != 1:
+        raise UsageError("say what to adopt: a PATH, --slurm JOBID, or --slurm-file F")
+    from flightlog.adopt.base import AdoptOptions
+    from flightlog.adopt.kinds import SLURM, adopt_path, kind_of_path
+
+    options = AdoptOptions(project=project, mapping=mapping.expanduser() if mapping is not None else None)
+    if path is not None:
+        path = path.expanduser()
+        if kind_of_path(path, kind, options) == SLURM:
+            slurm_file, path = path, None
+    folder = writable_runs_folder(runs_dir)
+    if path is not None:
+        if into is not None:
+            raise UsageError("--into is for Slurm's accounting: other recordings become runs of their own")
+        from flightlog.show.adoption import adopted_text
+
+        refused: list[str] = []
+        adopted = adopt_path(path, folder, kind=kind, options=options, refused=refused)
+        put(_json(adopted) if output is Format.json else adopted_text(adopted))
+        if refused:
+            more = f", and {len(refused) - 1:,} more" if len(refused) > 1 else ""
+            raise UsageError(
+                f"{len(refused):,} of {len(adopted) + len(refused):,} recordings could not be adopted: {refused[0]}{more}"
+            )
+        return
+    if kind not in (None, SLURM) or mapping is not None or project is not None:
+        raise UsageError("--kind, --mapping and --project are for a PATH that is not Slurm's accounting")
     from flightlog.adopt.slurm import adopt_slurm, adopt_slurm_file
     from flightlog.show.adoption import adoption_text
     from flightlog.store.run import find_run
 
-    folder = writable_runs_folder(runs_dir)
     target = None if into is None else find_run(into, runs_dir=folder)
     if slurm_file is not None:
         merged = adopt_slurm_file(slurm_file.expanduser(), folder, into=target)
@@ -73,9 +170,10 @@ def adopt(
         if not job_ids:
             raise UsageError("--slurm names no job; say for example --slurm 1234")
         merged = adopt_slurm(job_ids, folder, into=target)
-    if output is Format.json:
-        import msgspec
+    put(_json(merged) if output is Format.json else adoption_text(merged))
 
-        put(msgspec.json.format(msgspec.json.encode(merged), indent=2).decode() + "\n")
-    else:
-        put(adoption_text(merged))
+
+def _json(found: object) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"

@@ -62,6 +62,7 @@ def compact(
     """
     from flightlog.store.catalogue import run_paths
     from flightlog.store.run import Run, open_run
+    from flightlog.store.runs_folder import is_copy, place
 
     if every and runs:
         raise UsageError("--all is every run: leave it out, or the runs")
@@ -69,10 +70,14 @@ def compact(
         folder = readable_runs_folder(runs_dir)
         chosen = [Run(path.absolute()) for path in sorted(run_paths(folder))]
         if not chosen:
-            note(f"there are no runs in {folder}")
+            note(f"there are no runs in {place(folder)}")
     else:
-        chosen = [open_run(name, runs_dir=runs_dir) for name in runs or ["latest"]]
+        chosen = [open_run(name, runs_dir=runs_dir, note=note) for name in runs or ["latest"]]
     for run in chosen:
+        if history is None and is_copy(run.path):
+            raise UsageError(
+                f"{run.run_id} is at an address, and runs there are only read: add --history DIR"
+            )
         if run.status == "running" and len(chosen) > 1:
             note(f"{run.run_id} is running, and was passed over")
             continue

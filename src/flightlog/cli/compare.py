@@ -116,7 +116,7 @@ def compare_runs(
     strict: bool = False,
     format_: str = "text",
     output: Path | None = None,
-    runs_dir: Path | None = None,
+    runs_dir: str | None = None,
 ) -> None:
     """Compare and print, or write to `output`; exits with 1 where a condition fails.
 

@@ -42,7 +42,7 @@ from typing import Annotated
 import typer
 
 from flightlog.cli.options import OutputFile, RunsDir, complete_run
-from flightlog.cli.output import check_file, draws_braille, put, wants_color, width, write_file
+from flightlog.cli.output import check_file, draws_braille, note, put, wants_color, width, write_file
 from flightlog.errors import UsageError
 
 
@@ -90,7 +90,7 @@ def devices(
     if recording is not None:
         found = devices_of_path(recording)
     else:
-        found = devices_of_run(open_run(run or "latest", runs_dir=runs_dir))
+        found = devices_of_run(open_run(run or "latest", runs_dir=runs_dir, note=note))
     if rank or phase is not None:
         found = only(found, ranks=rank or (), phase=phase)
     if format_ is DevicesFormat.json:

@@ -27,7 +27,7 @@ from typing import Annotated
 import typer
 
 from flightlog.cli.options import AnyFormat, Format, RunRef, RunsDir
-from flightlog.cli.output import put, wants_color, width
+from flightlog.cli.output import note, put, wants_color, width
 from flightlog.errors import UsageError
 
 LARGEST = 64 << 20
@@ -69,7 +69,7 @@ def diagnose(
     from flightlog.show.diagnosis import diagnosis_text
     from flightlog.store.run import open_run
 
-    found = why(open_run(run or "latest", runs_dir=runs_dir))
+    found = why(open_run(run or "latest", runs_dir=runs_dir, note=note))
     if format_ is Format.json:
         put(diagnosis_bytes(found).decode())
     else:

@@ -7,18 +7,22 @@ First go all runs that ended longer ago than `--older-than` says, then the oldes
 than `--max-bytes`. Ages are written as `45s`, `90m`, `12h`, `30d` or `1w`; sizes as bytes, or with a unit: `10GB`
 counts in 1000s, `10GiB` and `10G` in 1024s.
 
-`--dry-run` says what would go and removes nothing. A run that could not be removed is named on standard error, and
-the exit code is 1 then.
+A run that was to be copied elsewhere (`flightlog sync`) and stands nowhere whole yet stays, unless `--force` says that it may
+go all the same.
+
+`--dry-run` says what would go and removes nothing. A run that could not be removed, or stays for its copy, is named on
+standard error, and the exit code is 1 then.
 """
 
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from flightlog.cli.options import RunsDir, readable_runs_folder
+from flightlog.cli.options import RunsDir, changeable_runs_folder
 from flightlog.cli.output import note, put
 from flightlog.errors import FlightlogError, UsageError
 
@@ -30,6 +34,9 @@ def gc(
     max_bytes: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Remove the oldest until the rest fits, such as 10GB.")
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also runs that were to be copied elsewhere, and are not yet.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     runs_dir: RunsDir = None,
 ) -> None:
@@ -46,7 +53,7 @@ def gc(
         raise UsageError("say what may go: --older-than AGE, --max-bytes SIZE, or both")
     age_s = None if older_than is None else parse_age(older_than)
     limit = None if max_bytes is None else parse_size(max_bytes)
-    folder = readable_runs_folder(runs_dir)
+    folder = changeable_runs_folder(runs_dir)
     if not folder.exists():
         raise UsageError(f"there is no folder {folder}")
     if not dry_run:
@@ -56,6 +63,10 @@ def gc(
     freed = 0
     failed = False
     for entry in plan_gc(entries, age_s, limit, time.time()):
+        if not force and (why := _kept_for(entry.path)):
+            note(f"{clean(entry.run_id)} stays: {why}; --force removes it all the same")
+            failed = True
+            continue
         if not dry_run:
             try:
                 remove_run(entry)
@@ -72,3 +83,11 @@ def gc(
     put(f"{removed} {count_text(gone, 'run')}, {format_bytes(freed)}; {rest}.\n")
     if failed:
         raise typer.Exit(1)
+
+
+def _kept_for(run: Path) -> str | None:
+    """Why a run should stay for a copy of it; None where it may go."""
+    from flightlog.show.sync import lacking_text
+    from flightlog.store.remote_status import unfinished_copies
+
+    return next(map(lacking_text, unfinished_copies(run)), None)

@@ -15,6 +15,7 @@ The JSON is a list of objects with `run_id`, `project`, `status`, `start_time`, 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -47,6 +48,7 @@ def list_runs(
 
     from flightlog.show.runs import runs_text
     from flightlog.store import catalogue, layout
+    from flightlog.store.runs_folder import place
 
     statuses = {"running", "unknown", *layout.ENDED}
     if status is not None and status not in statuses:
@@ -64,10 +66,24 @@ def list_runs(
     shown = entries[: SHOWN if limit is None else limit]
     put(runs_text(shown, width=columns(), color=wants_color()))
     if not entries:
-        note(f"no runs in {folder}" if project is status is None else f"no such runs in {folder}")
-    elif limit is None and len(entries) > len(shown):
+        note(
+            f"no runs in {place(folder)}" if project is status is None else f"no such runs in {place(folder)}"
+        )
+    else:
+        _note_copies([entry.path for entry in shown if entry.status != "running"])
+    if limit is None and len(entries) > len(shown):
         older = len(entries) - len(shown)
         note(f"{older:,} older {'run is' if older == 1 else 'runs are'} not shown; see --limit")
+
+
+def _note_copies(paths: list[Path]) -> None:
+    """Say where runs should have been copied to and were not, at least not wholly."""
+    from flightlog.store.remote_status import unfinished_copies
+
+    lacking = sum(any(copy.state != "copying" for copy in unfinished_copies(path)) for path in paths)
+    if lacking:
+        runs, copies = ("run here has a copy", "is") if lacking == 1 else ("runs here have copies", "are")
+        note(f"{lacking:,} {runs} elsewhere that {copies} not whole; see `flightlog sync --status`")
 
 
 def _object(entry: object) -> dict[str, object]:

@@ -63,7 +63,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(args)
     except FlightlogError as error:
         note(str(error))
-        return 2
+        return error.exits_with
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:

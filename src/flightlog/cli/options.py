@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from flightlog.cli.output import note
 from flightlog.errors import UsageError
 
 
@@ -22,21 +23,64 @@ class Format(StrEnum):
 def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
     """Run ids for the shell, the newest first."""
     from flightlog.store.catalogue import list_runs
+    from flightlog.store.runs_folder import folder_at_hand
 
-    entries = list_runs(runs_folder(ctx.params.get("runs_dir")))
+    entries = list_runs(folder_at_hand(ctx.params.get("runs_dir")))
     return [name for name in ("latest", *(e.run_id for e in entries)) if name.startswith(incomplete)]
 
 
-def runs_folder(given: Path | None) -> Path:
-    """The folder of runs: as given, else as configured."""
-    if given is not None:
-        return given.expanduser()
+def complete_folder(incomplete: str) -> list[str]:
+    """Folders for the shell, by name."""
+    start, _, _ = incomplete.rpartition("/")
+    where = Path(f"{start}/" if incomplete.startswith("/") else start or ".").expanduser()
+    try:
+        names = sorted(entry.name for entry in where.iterdir() if entry.is_dir())
+    except (OSError, RuntimeError):
+        return []
+    found = [f"{start}/{name}/" if "/" in incomplete else f"{name}/" for name in names]
+    return [name for name in found if name.startswith(incomplete)]
+
+
+def runs_folder(given: str | None) -> Path:
+    """The folder of runs to read: as given, else as configured; of an address, local copies, up to date."""
+    from flightlog.store.runs_folder import folder_of_runs
+
+    return folder_of_runs(given, note=note)
+
+
+def recording_folder(given: str | None) -> Path:
+    """The folder of runs to record into: as given, else as configured; a `UsageError` for an address that is given.
+
+    One that is configured is passed over, since a command that is to run must run: the recorder says so.
+    """
     from flightlog.settings import read_settings
+    from flightlog.store.runs_folder import address_of
 
-    return read_settings().runs_dir
+    if address_of(given) is not None:
+        raise UsageError(_only_read("--runs-dir"))
+    return read_settings().runs_dir if given is None else Path(given).expanduser()
 
 
-def readable_runs_folder(given: Path | None) -> Path:
+def changeable_runs_folder(given: str | None) -> Path:
+    """As `readable_runs_folder`; a `UsageError` for an address, given or configured: runs there are only read."""
+    _check_changeable(given)
+    return readable_runs_folder(given)
+
+
+def _check_changeable(given: str | None) -> None:
+    from flightlog.settings import runs_address
+    from flightlog.store.runs_folder import address_of
+
+    if address_of(runs_address() if given is None else given) is not None:
+        raise UsageError(_only_read("FLIGHTLOG_RUNS_DIR" if given is None else "--runs-dir"))
+
+
+def _only_read(name: str) -> str:
+    """The address itself stays out: it may hold a password."""
+    return f"{name} is an address, and runs there are only read: name a folder; `flightlog sync` copies runs"
+
+
+def readable_runs_folder(given: str | None) -> Path:
     """As `runs_folder`; a `UsageError` where it is no folder. One that is configured may still have to be made."""
     folder = runs_folder(given)
     try:
@@ -50,11 +94,12 @@ def readable_runs_folder(given: Path | None) -> Path:
     return folder
 
 
-def writable_runs_folder(given: Path | None) -> Path:
-    """As `runs_folder`, made where it is missing; a `UsageError` where no run can be written into it."""
+def writable_runs_folder(given: str | None) -> Path:
+    """As `recording_folder`, made where it is missing; a `UsageError` where no run can be written into it."""
     import tempfile
 
-    folder = runs_folder(given)
+    _check_changeable(given)
+    folder = recording_folder(given)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".flightlog-", dir=folder):
@@ -70,16 +115,19 @@ OutputFile = Annotated[
     typer.Option("--output", "-o", metavar="F", help="Write to this file, and nothing to standard output."),
 ]
 RunsDir = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
-        "--runs-dir", metavar="D", help="Folder of runs. Default: FLIGHTLOG_RUNS_DIR or .flightlog/runs"
+        "--runs-dir",
+        metavar="D",
+        help="Folder or address of runs. Default: FLIGHTLOG_RUNS_DIR or .flightlog/runs",
+        autocompletion=complete_folder,
     ),
 ]
 RunRef = Annotated[
     str | None,
     typer.Argument(
         metavar="RUN",
-        help="'latest', a run id, a unique prefix of one, or a path. Default: latest",
+        help="'latest', a run id, a unique prefix of one, a path or an address. Default: latest",
         autocompletion=complete_run,
         show_default=False,
     ),

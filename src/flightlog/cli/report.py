@@ -47,12 +47,13 @@ in the JSON. Findings may overlap, and do not add up.
 from __future__ import annotations
 
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from flightlog.cli.options import OutputFile, RunId, RunRef, RunsDir
-from flightlog.cli.output import check_file, put, wants_color, width, write_file
+from flightlog.cli.output import check_file, note, put, wants_color, width, write_file
 from flightlog.cli.rates import RatesFile, rates_in
 from flightlog.errors import UsageError
 
@@ -120,7 +121,7 @@ def report(
     from flightlog.show.report import report_markdown, report_text
     from flightlog.store.run import open_run
 
-    opened = open_run(named.pop() if named else "latest", runs_dir=runs_dir)
+    opened = open_run(named.pop() if named else "latest", runs_dir=runs_dir, note=note)
     charged = rates_in(rates, target=opened.info.target, provider=opened.info.provider, run=opened)
     found = report_on(
         opened,
@@ -140,3 +141,14 @@ def report(
         put(text)
     else:
         write_file(output, text)
+    if opened.status != "running":
+        _note_copies(opened.path)
+
+
+def _note_copies(run: Path) -> None:
+    """Say where the run should have been copied to and was not, at least not wholly."""
+    from flightlog.show.sync import lacking_text
+    from flightlog.store.remote_status import unfinished_copies
+
+    for copy in unfinished_copies(run):
+        note(lacking_text(copy))

@@ -57,7 +57,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from flightlog.cli.options import RunsDir, runs_folder
+from flightlog.cli.options import RunsDir, recording_folder
 from flightlog.cli.output import is_terminal, note
 from flightlog.cli.rates import RatesFile, rates_in
 from flightlog.errors import UsageError
@@ -133,7 +133,7 @@ def run(
     log.addHandler(kept)
     log.propagate = False  # a warning in the middle of the command's output would be part of it
     result = run_command(
-        command, project=project, runs_dir=runs_folder(runs_dir), tags=tags, sample_interval_s=sample_interval,
+        command, project=project, runs_dir=recording_folder(runs_dir), tags=tags, sample_interval_s=sample_interval,
         rates=charged,
     )  # fmt: skip
     if result.message is not None:

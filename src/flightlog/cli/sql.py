@@ -105,12 +105,13 @@ def sql(
             write_file(output, "".join(pieces))
 
 
-def _open_runs(named: list[str], every: bool, runs_dir: Path | None) -> list[Run]:
+def _open_runs(named: list[str], every: bool, runs_dir: str | None) -> list[Run]:
     from flightlog.store.catalogue import run_paths
     from flightlog.store.run import Run, open_run
+    from flightlog.store.runs_folder import place
 
     if not every and "all" not in named:
-        return [open_run(name, runs_dir=runs_dir) for name in named or ["latest"]]
+        return [open_run(name, runs_dir=runs_dir, note=note) for name in named or ["latest"]]
     if set(named) - {"all"}:
         raise UsageError(
             f"--all is every run: leave it out, or --run {', '.join(sorted(set(named) - {'all'}))}"
@@ -118,7 +119,7 @@ def _open_runs(named: list[str], every: bool, runs_dir: Path | None) -> list[Run
     folder = readable_runs_folder(runs_dir)
     paths = sorted(run_paths(folder))
     if not paths:
-        raise UsageError(f"there are no runs in {folder}; record one, or name another folder of runs")
+        raise UsageError(f"there are no runs in {place(folder)}; record one, or name another folder of runs")
     return [Run(path.absolute()) for path in paths]
 
 

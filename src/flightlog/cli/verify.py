@@ -14,7 +14,7 @@ from __future__ import annotations
 import typer
 
 from flightlog.cli.options import RunRef, RunsDir
-from flightlog.cli.output import put, wants_color
+from flightlog.cli.output import note, put, wants_color
 
 
 def verify(run: RunRef = None, runs_dir: RunsDir = None) -> None:
@@ -28,7 +28,7 @@ def verify(run: RunRef = None, runs_dir: RunsDir = None) -> None:
     from flightlog.show.verification import verification_text
     from flightlog.store.run import open_run
 
-    result = check.verify(open_run(run or "latest", runs_dir=runs_dir))
+    result = check.verify(open_run(run or "latest", runs_dir=runs_dir, note=note))
     put(verification_text(result, color=wants_color()))
     if not result.ok:
         raise typer.Exit(1)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from msgspec import Struct
+
+from flightlog.errors import UsageError
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -23,6 +25,8 @@ class ExportOptions(Struct, frozen=True, kw_only=True):
     """Address of a server; None for what the standard variables say, or the default."""
     follow: bool = False
     """Go on while the run is running, and end with it."""
+    again: bool = False
+    """Send once more what the server has taken before."""
     progress: Callable[[int, int | None], None] | None = None
     """Is told how much is done, and of how much if that is known."""
 
@@ -56,3 +60,29 @@ class Exporter(Protocol):
         with one clear message where it cannot be done.
         """
         ...
+
+
+@runtime_checkable
+class EndingByOptions(Protocol):
+    """An exporter that writes a folder or a file, as the options say; then this counts, and not `ending`."""
+
+    def ending_for(self, options: ExportOptions) -> str | None:
+        """End of the default file name, empty for a folder."""
+        ...
+
+
+def ending_of(exporter: Exporter, options: ExportOptions) -> str | None:
+    """End of the default file name with these options; empty for a folder, None if nothing is written here."""
+    return exporter.ending_for(options) if isinstance(exporter, EndingByOptions) else exporter.ending
+
+
+def refuse(name: str, options: ExportOptions, *, takes: Collection[str] = ()) -> None:
+    """Raise a `UsageError` for an option that this exporter has no use for; `takes` are the fields it has."""
+    for field, option in (
+        ("tables", "--table"),
+        ("endpoint", "--endpoint"),
+        ("follow", "--follow"),
+        ("again", "--again"),
+    ):
+        if field not in takes and getattr(options, field):
+            raise UsageError(f"{option} does not go with --to {name}: leave it out")

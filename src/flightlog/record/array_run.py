@@ -21,6 +21,7 @@ from flightlog.events import JobStarted, TaskCancelled, TaskEnded, TaskFailed
 from flightlog.record.active import deactivate
 from flightlog.record.closing import complete
 from flightlog.record.environment import read_identity
+from flightlog.record.followers import finish_followers, start_asked
 from flightlog.record.joining import COMMAND, join, leave_run
 from flightlog.record.pulse import Sampling, Ticker
 from flightlog.record.redaction import redact_command
@@ -239,6 +240,8 @@ def finish(path: Path, job: JobStarted, settings: Settings) -> None:
             if noted.name != ALL:
                 noted.unlink(missing_ok=True)
     complete(path, settings)
+    start_asked(path, settings)  # not earlier: the job of an element ends with all that it started
+    finish_followers(path, settings.followers_wait_s)
 
 
 def _all_ended(ended: Path, size: int) -> bool:

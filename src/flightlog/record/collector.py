@@ -85,28 +85,43 @@ class Collector:
         if not self.enabled:
             yield NOOP  # type: ignore[misc] # the same interface
             return
-        before = _innermost.get()
-        span = CollectedSpan(self, name, tags, before)
-        with self._lock:
-            self._spans.append(span)
-        _innermost.set(span)
+        span = self.begin(name, tags)
         try:
             yield span
         except BaseException as error:
-            span.status, span.error_type = "error", type(error).__name__
-            try:
-                span.error_message = bounded(str(error), 2000)
-            except Exception:  # noqa: BLE001 - the user's __str__ may raise; the user's own exception goes on
-                span.error_message = None
+            self.end(span, error)
             raise
-        finally:
-            span.end_ns = monotonic_ns()
-            if _innermost.get() is span:
-                _innermost.set(before)
+        else:
+            self.end(span)
+
+    def begin(self, name: str, tags: dict[str, Any]) -> CollectedSpan:
+        """Open a span, the innermost of this context until `end`; whether the collector is enabled or not."""
+        span = CollectedSpan(self, name, tags, _innermost.get())
+        with self._lock:
+            self._spans.append(span)
+        _innermost.set(span)
+        return span
+
+    def end(self, span: CollectedSpan, error: BaseException | None = None) -> None:
+        """End a span that `begin` opened, with the exception that ended it if there is one."""
+        span.end_ns = monotonic_ns()
+        if _innermost.get() is span:
+            _innermost.set(span.outer)
+        if error is None:
+            return
+        span.status, span.error_type = "error", type(error).__name__
+        try:
+            span.error_message = bounded(str(error), 2000)
+        except Exception:  # noqa: BLE001 - the user's __str__ may raise; the user's own exception goes on
+            span.error_message = None
+
+    def current(self) -> CollectedSpan | None:
+        """The innermost open span of this context; None outside any span of this collector."""
+        return self._mine(_innermost.get())
 
     def add_metric(self, key: str, value: float) -> None:
         """Add a value to the innermost open span of this context; nothing outside any span."""
-        span = self._mine(_innermost.get())
+        span = self.current()
         if span is not None:
             span.add_metric(key, value)
 

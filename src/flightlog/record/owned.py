@@ -14,10 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from flightlog.record.active import activate, active_runs, deactivate
+from flightlog.record.bridge import surrounding_trace
 from flightlog.record.carrier import format_traceparent
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.environment import read_identity
 from flightlog.record.failure import is_clean_exit
+from flightlog.record.followers import finish_followers, start_asked
 from flightlog.record.joining import COMMAND, Joined, follow, wrapping_run
 from flightlog.record.probe import measure_cost
 from flightlog.record.propagation import ENVIRONMENT, install
@@ -123,6 +125,7 @@ class Owned:
             close_run(run, self._settings, self._cpu_s(), began)
         except Exception as problem:  # noqa: BLE001 - the program ends as it would have
             run.recorder.trouble("close", f"the run could not be closed in good order: {problem!r}")
+        finish_followers(run.path, 0.0 if status == "interrupted" else self._settings.followers_wait_s)
         lost = run.recorder.files.tally()
         if lost.lost:
             why = ", ".join(f"{number:,} x {reason}" for reason, number in sorted(lost.reasons.items()))
@@ -176,7 +179,8 @@ def begin(
     run_id = layout.make_run_id(name, started, new_token())
     path = Path(os.path.abspath(runs_dir or settings.runs_dir)) / run_id  # noqa: PTH100 - resolve() would follow links
     host = this_host()
-    above = parse_traceparent(settings.traceparent)
+    inside = bool(active_runs())  # then the environment names that run
+    above = (None if inside else surrounding_trace()) or parse_traceparent(settings.traceparent)
     recorder = Recorder(path, host, above[0] if above else os.urandom(16).hex(), owner=True)
     identity = read_identity()
     interval = _interval(options["sample_interval_s"])
@@ -211,6 +215,7 @@ def begin(
     except OSError as error:
         reason = error.strerror or str(error)
         recorder.trouble(reason, f"cannot write {path}: {reason}")
+    start_asked(path, settings, recorder.trouble)  # before the sampling, which is not to see it
     owned = Owned(run, settings, interval, options["samplers"])
     if options["provider"] != COMMAND and (job := job_here(host=host)) is not None:
         run.emit(job)

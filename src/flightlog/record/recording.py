@@ -16,6 +16,7 @@ from flightlog.record import span as spans
 from flightlog.record.active import active_runs
 from flightlog.record.noop import NoopRun
 from flightlog.settings import read_settings
+from flightlog.store.runs_folder import address_of
 
 if TYPE_CHECKING:
     from flightlog.record.joining import Joined
@@ -53,6 +54,12 @@ class Recording:
             from flightlog.record.owned import begin
 
             runs_dir = Path(self._runs_dir) if self._runs_dir is not None else None
+            if address_of(self._runs_dir) is not None:
+                log.warning(
+                    "runs_dir is an address, and runs are recorded in a folder: this one goes to %s, and "
+                    "`flightlog sync --to ADDRESS` copies it", settings.runs_dir,
+                )  # fmt: skip
+                runs_dir = None
             owned = begin(settings, self._project, runs_dir, self._tags, self._options)
         except Exception:
             log.warning("recording could not start; the program goes on without it", exc_info=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.environment import read_environment
+from flightlog.record.followers import follower_pids
 from flightlog.record.run import LiveRun
 from flightlog.record.task import lane_name
 from flightlog.samplers import Sampler, installed_samplers
@@ -56,7 +58,8 @@ def make_samplers(run: LiveRun, chosen: Sequence[Sampler] | None) -> Sequence[Sa
     for name, kind in found.found.items():
         try:
             if kind is ProcessSampler:
-                made.append(ProcessSampler(worker=lane_name(run.recorder.host, os.getpid(), main=True)))
+                worker = lane_name(run.recorder.host, os.getpid(), main=True)
+                made.append(ProcessSampler(worker=worker, besides=partial(follower_pids, run.path)))
             else:
                 made.append(kind())
         except Exception as error:  # noqa: BLE001 - a sampler of somebody else's

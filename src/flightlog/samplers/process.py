@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 from flightlog.events.resources import ResourceSample
@@ -27,6 +27,9 @@ class ProcessSampler:
     the tree hides its counters. A tree that is gone altogether is sampled as 0 processes of unknown memory, with its
     totals; a pid that was never there gives no sample.
 
+    `besides` names processes that are no part of the tree, with all they start, though the kernel made them children of
+    a member: what was started beside the run becomes a child of the program that is process 1 of its container.
+
     At most `max_descriptors` are kept open, and never more than an eighth of the process's limit. Where there
     is no `/proc`, psutil is asked. One thread at a time; after a fork the child starts afresh.
     """
@@ -40,6 +43,7 @@ class ProcessSampler:
         clock: Callable[[], float] = time.monotonic,
         host: str | None = None,
         max_descriptors: int = 128,
+        besides: Callable[[], Collection[int]] = tuple,
     ) -> None:
         self._given_pid = pid
         self._worker = worker
@@ -47,6 +51,7 @@ class ProcessSampler:
         self._clock = clock
         self._host = host if host is not None else os.uname().nodename
         self._max_descriptors = max_descriptors
+        self._besides = besides
         self._start_afresh()
 
     def _start_afresh(self) -> None:
@@ -114,7 +119,8 @@ class ProcessSampler:
 
     def _look(self, table: ProcessTable) -> None:
         """Bring the members up to date, parents before children; the ledgers rely on this order."""
-        before = self._members
+        apart = set(self._besides())
+        before = self._members = _without(self._members, apart, table)
         if not before and self._before is None:
             first = _read(table, self._root, None)
             before = {} if first is None else {self._root: first}
@@ -126,7 +132,7 @@ class ProcessSampler:
         if len(now) < len(before) or self._departed_open():
             self._settle(before, now)
         if now:
-            now.update(list(table.newcomers(now)))
+            now.update(_without(dict(table.newcomers(now)), apart, table))
         self._members = now
 
     def _departed_open(self) -> bool:
@@ -160,6 +166,20 @@ class ProcessSampler:
         """Let descriptors go; the next sample opens them again."""
         if self._table is not None:
             self._table.close()
+
+
+def _without(members: Members, apart: set[int], table: ProcessTable) -> Members:
+    """The members less these and all that came from them; parents stand before children."""
+    if not apart:
+        return members
+    apart, found = set(apart), {}
+    for pid, reading in members.items():
+        if pid in apart or reading.ppid in apart:
+            apart.add(pid)
+            table.forget(pid)
+        else:
+            found[pid] = reading
+    return found
 
 
 def _read(table: ProcessTable, pid: int, last: ProcessReading | None) -> ProcessReading | None:

@@ -10,11 +10,12 @@ from msgspec import Struct
 
 from flightlog.record.redaction import is_secret_key
 from flightlog.session.charges import charge_problems
-from flightlog.session.contents import MANIFEST_VERSION, Contents, Rates, Target
+from flightlog.session.contents import MANIFEST_VERSION, Contents, Otel, Rates, Target
 from flightlog.session.expansion import expand, has_variables, variables
 from flightlog.session.overlay import shown
 from flightlog.session.providers import PROVIDERS, installed_providers
 from flightlog.session.scalars import Wrong, convert, nearest
+from flightlog.session.sending import endpoint_problem, endpoint_secret, header_problem
 from flightlog.session.shapes import Field, Shape, fields_of, shape_of
 from flightlog.session.tree import Node
 
@@ -276,6 +277,7 @@ class Checker:
             self._refer(("targets", name, "overlay"), target.overlay, "overlay", list(names))
             self._charges(("targets", name, "cost"), target.cost)
         self._charges(("cost",), contents.cost)
+        self._otel(contents.otel)
         components = contents.components
         if isinstance(components, dict):
             for name, task in _items(contents.tasks):
@@ -290,6 +292,28 @@ class Checker:
         folder = None if self._environ is None else self._folder
         for key, text in charge_problems(rates, folder, self._environ or {}):
             self._problem(self._tree.get(*path, key) or self._tree, (*path, key), text)
+
+    def _otel(self, otel: Any) -> None:
+        """An `otel` that names no server, or holds a secret as it is."""
+        if not isinstance(otel, Otel):
+            return
+        at = self._tree.get("otel", "endpoint")
+        secret = endpoint_secret(at.value) if at is not None and isinstance(at.value, str) else None
+        if at is not None and secret:
+            self._problem(at, ("otel", "endpoint"), secret)
+        elif (
+            at is not None
+            and isinstance(otel.endpoint, str)
+            and not (self._raw and has_variables(otel.endpoint))
+        ):
+            problem = endpoint_problem(otel.endpoint)
+            if problem:
+                self._problem(at, ("otel", "endpoint"), f"{_quoted(at)} {problem}")
+        for name in otel.headers if isinstance(otel.headers, dict) else ():
+            node = self._tree.get("otel", "headers", name)
+            problem = header_problem(name, node.value) if node and isinstance(node.value, str) else None
+            if node is not None and problem:
+                self._problem(node, ("otel", "headers", name), problem)
 
     def _refer(self, path: Path, wanted: Any, what: str, there: list[str]) -> None:
         node = self._tree.get(*path)

@@ -104,6 +104,21 @@ class Task(Struct, frozen=True, kw_only=True):
     outputs: Annotated[tuple[Text, ...], doc("files it makes")] = ()
 
 
+class Otel(Struct, frozen=True, kw_only=True):
+    """Where the run goes while it runs, by OpenTelemetry's protocol over HTTP; what is not said, `OTEL_*` variables say."""
+
+    endpoint: Annotated[
+        Text | None,
+        doc("address of the server, such as http://localhost:4318; /v1/traces and so on are added"),
+    ] = None
+    headers: Annotated[dict[str, Text], doc("headers of every request; secrets as variables: ${TOKEN}")] = {}
+    traces: Annotated[bool | None, doc("whether tasks and spans are sent; they are if not said")] = None
+    metrics: Annotated[bool | None, doc("whether counts and measurements are sent; they are if not said")] = (
+        None
+    )
+    logs: Annotated[bool | None, doc("whether failures and events are sent; they are if not said")] = None
+
+
 class Contents(Struct, frozen=True, kw_only=True):
     """A Flightlog manifest: what runs where, and with what."""
 
@@ -113,7 +128,13 @@ class Contents(Struct, frozen=True, kw_only=True):
     components: Annotated[dict[str, Component], doc("kinds of workers, by name")] = {}
     tasks: Annotated[dict[str, Task], doc("how tasks are run, by name")] = {}
     cost: Annotated[Rates | None, doc("what targets cost that have no cost of their own")] = None
+    otel: Annotated[
+        bool | Otel | None,
+        doc(
+            "whether, and where, the run is sent to an OpenTelemetry server while it runs; true: as the OTEL_* variables say"
+        ),
+    ] = None
 
 
-OVERLAID = ("project", "targets", "components", "tasks", "cost")
+OVERLAID = ("project", "targets", "components", "tasks", "cost", "otel")
 """The keys an overlay may hold, each in part."""

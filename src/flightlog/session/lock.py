@@ -21,6 +21,7 @@ from flightlog.store import layout
 from flightlog.store.catalogue import list_runs
 from flightlog.store.documents import read_document
 from flightlog.store.run import find_run
+from flightlog.store.runs_folder import place
 
 LOCK_VERSION = 1
 
@@ -133,7 +134,7 @@ def find_lock(ref: str | None, runs_dir: Path, project: str) -> tuple[Path, Lock
     for entry in list_runs(runs_dir):
         if entry.project == project and (lock := read_lock(entry.path)) is not None:
             return entry.path, lock
-    raise RunNotFound(f"no run of {project!r} in {runs_dir} has a lock to check against")
+    raise RunNotFound(f"no run of {project!r} in {place(runs_dir)} has a lock to check against")
 
 
 def _difference(what: str, name: str, before: str | None, after: str | None, sentence: str) -> Difference:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -116,10 +116,17 @@ def load_manifest(path: Path | str | None = None, *, cwd: Path | None = None) ->
     return parse_manifest(source, file, name)
 
 
-def parse_manifest(source: str, path: Path, name: str | None = None) -> Manifest:
-    """The manifest of a text; `path` is where it stands or would stand. Raises as `load_manifest`."""
+def parse_manifest(
+    source: str, path: Path, name: str | None = None, translate: Callable[[Node], Node] | None = None
+) -> Manifest:
+    """The manifest of a text; `path` is where it stands or would stand. Raises as `load_manifest`.
+
+    `translate` makes a tree of this form of one that another tool's manifest has; the text stays as it is.
+    """
     name = name or path.name
-    manifest = Manifest(path.absolute(), name, source, _with_target(read_tree(source, name)))
+    tree = read_tree(source, name)
+    tree = _with_target(tree if translate is None else translate(tree))
+    manifest = Manifest(path.absolute(), name, source, tree)
     problems = _check_all(manifest)
     if problems:
         raise ManifestError(

@@ -28,6 +28,7 @@ from flightlog.session.client import Client
 from flightlog.session.manifest import Manifest, load_manifest
 from flightlog.session.overlay_file import pick_overlay
 from flightlog.session.papers import Papers
+from flightlog.session.sending import send_while_running
 from flightlog.session.targets import pick_target
 from flightlog.session.tracking import Tracker
 
@@ -208,6 +209,7 @@ class Session:
             self._papers = Papers(run, self.manifest, self.target, contents, self._environ)
             for event in self._costs.begin():
                 run.emit(event)
+            send_while_running(run.path, contents.otel, self._environ)
         self._tracker = Tracker(self._engine, recorder, next_id, self._costs)
         if run is not None:
             run.on_end(self._run_ends)

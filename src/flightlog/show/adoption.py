@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from flightlog.engines.slurm.merging import Merged
 from flightlog.show.phrases import count_text
-from flightlog.show.terminal import clean
+from flightlog.show.terminal import clean, wrap
+from flightlog.store.adopted import Adoption
 
+WIDTH = 100
 DROPPED = (
     "per-node and per-task extremes, I/O and energy of steps, requests other than CPUs, memory, GPUs and time, "
     "priority, reservation, comments"
@@ -59,3 +61,34 @@ def _run_text(one: Merged) -> str:
 def _names(ids: Sequence[str]) -> str:
     more = f" and {len(ids) - 10:,} more" if len(ids) > 10 else ""
     return clean(", ".join(ids[:10])) + more
+
+
+def adopted_text(adoptions: Sequence[Adoption], *, width: int = WIDTH) -> str:
+    """What became of other tools' recordings, run by run: where it went, what was kept, mapped and dropped."""
+    return "\n".join(_adopted(one, width) for one in adoptions)
+
+
+def _adopted(one: Adoption, width: int) -> str:
+    what = clean(one.title[:1].upper() + one.title[1:])
+    if not one.made:
+        return f"{what} was adopted before, nothing was changed: {clean(one.run_id)}\n"
+    lines = [f"{what} made into {clean(one.run_id)}"]
+    parts = (("kept", one.kept), ("mapped", one.mapped), ("dropped", one.dropped))
+    broad = max([1, *(len(f"{number:,}") for _, counts in parts for number in counts.values())])
+    for label, counts in parts:
+        rows = [(f"{number:>{broad},} ", clean(what)) for what, number in counts.items()] or [("", "nothing")]
+        lines += _labelled(f"{label}:", rows, width)
+    if one.notes:
+        lines += _labelled("to know:", [("- ", clean(note)) for note in one.notes], width)
+    if one.problems:
+        lines += _labelled("skipped:", [("- ", clean(problem)) for problem in one.problems], width)
+    return "\n".join([*lines, f"  flightlog report {clean(one.run_id)}"]) + "\n"
+
+
+def _labelled(label: str, rows: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Rows below each other, the label beside the first; each has a mark that its further lines stand clear of."""
+    lines: list[str] = []
+    for mark, words in rows:
+        first, *more = wrap(words, max(20, width - 11 - len(mark))) or [""]
+        lines += [mark + first, *(" " * len(mark) + line for line in more)]
+    return [f"  {label if not number else '':<9}{line}" for number, line in enumerate(lines)]

@@ -26,11 +26,19 @@ def answer_text(comparison: Comparison) -> str:
             tail = f"no change stands out from noise ({count_text(len(compared), 'name')} compared)"
         elif comparison.durations:
             tail = "there are too few tasks or runs to tell whether anything got slower or faster"
+        elif _share_tasks(comparison):
+            tail = "how long their tasks executed is not recorded"
         else:
             tail = "they have no task or span in common"
         return f"{head}; {tail}."
     said = f"{head}: {', '.join(reasons)}" if reasons else head
     return f"{said}{'; but ' if reasons else ', but '}{', '.join(others)}." if others else f"{said}."
+
+
+def _share_tasks(comparison: Comparison) -> bool:
+    """Whether both sides have completed tasks, and one side all names of the other: then they share some."""
+    done = comparison.tasks["completed"]
+    return bool(done.before and done.after) and not (comparison.appeared and comparison.vanished)
 
 
 def _wall(comparison: Comparison) -> str:

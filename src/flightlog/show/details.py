@@ -197,7 +197,7 @@ def _artifacts(summary: Summary) -> Section:
     return Section("Artifacts", f"{format_count(artifacts.count)}{size}", [table])
 
 
-def _recording(summary: Summary, ink: Ink) -> Section:
+def _recording(summary: Report, ink: Ink) -> Section:
     run, found, cost = summary.run, summary.completeness, summary.overhead
     whole = found.lines + found.lost_lines
     never_closed = run.end_time is None and run.status != "running"
@@ -212,7 +212,7 @@ def _recording(summary: Summary, ink: Ink) -> Section:
     else:
         state = f"complete: {format_count(found.lines)} of {format_count(whole)} lines"
     pairs = [("Completeness", state)]
-    if cost.background_cpu_s is not None:
+    if cost.background_cpu_s is not None and summary.adopted is None:  # adopting cost the run nothing
         # A share of next to no time says nothing.
         lasted = cost.percent is not None and run.duration_s is not None and run.duration_s >= 1
         share = f" ({format_percent((cost.percent or 0) / 100)} of one core)" if lasted else ""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flightlog.show.cost import cost_section
 from flightlog.show.details import details
-from flightlog.show.document import Facts, Section, section_text
+from flightlog.show.document import Facts, Remarks, Section, section_text
 from flightlog.show.findings import findings_section
 from flightlog.show.markdown import markdown_text
 from flightlog.show.phrases import args_text, moment_text
-from flightlog.show.sections import all_failures, all_spans, all_tasks, all_workers
+from flightlog.show.sections import all_elapsed, all_failures, all_spans, all_tasks, all_workers
 from flightlog.show.table import facts
 from flightlog.show.terminal import Ink, clean, fit, width_of
 from flightlog.show.time import time_sections
@@ -61,6 +62,7 @@ def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> l
         }
         return [section for part in PARTS if part in parts for section in whole[part]()]
     return [
+        _adopted(report),
         findings_section(report),
         _tasks(report, width, ink),
         _workers(report, ink),
@@ -71,7 +73,7 @@ def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> l
     ]
 
 
-def _head(summary: Summary, width: int, ink: Ink) -> list[tuple[str, str]]:
+def _head(summary: Report, width: int, ink: Ink) -> list[tuple[str, str]]:
     run = summary.run
     where = clean(run.target or run.host or "unknown")
     if run.provider:
@@ -86,7 +88,19 @@ def _head(summary: Summary, width: int, ink: Ink) -> list[tuple[str, str]]:
     ]
     if run.error and run.error not in _remarks(summary):
         pairs.append(("Error", ink("bad", fit(clean(run.error), max(20, width - 11)))))
+    if summary.adopted is not None:
+        whence = f"{clean(summary.adopted.title)} ({clean(Path(summary.adopted.source).name)})"
+        pairs.append(("Adopted", fit(f"from {whence}", max(20, width - 11))))
     return pairs
+
+
+def _adopted(report: Report) -> Section:
+    """What to know before trusting a figure of another tool."""
+    if report.adopted is None:
+        return Section("Adopted data")
+    skipped = report.adopted.problems
+    sentences = [*report.adopted.notes, *(f"When it was adopted: {problem}" for problem in skipped)]
+    return Section("Adopted data", "", [Remarks([clean(one) for one in sentences])] if sentences else [])
 
 
 def _status(summary: Summary, ink: Ink) -> str:
@@ -116,7 +130,7 @@ def _remarks(summary: Summary) -> list[str]:
     return remarks
 
 
-def _tasks(summary: Summary, width: int, ink: Ink) -> Section:
+def _tasks(summary: Report, width: int, ink: Ink) -> Section:
     tasks = summary.tasks
     counts = [
         ("Submitted", tasks.submitted, ""),
@@ -134,6 +148,8 @@ def _tasks(summary: Summary, width: int, ink: Ink) -> Section:
         for label, number, style in counts
         if number or label in {"Submitted", "Completed", "Failed"}
     ]
+    if not tasks.submitted:  # another tool recorded it, which knows no submissions
+        pairs[0] = ("Submitted", "not recorded")
     if tasks.slowest:
         slowest = tasks.slowest[0]
         inside = ", ".join(part for part in (clean(slowest.task), args_text(slowest.args, width)) if part)
@@ -142,6 +158,9 @@ def _tasks(summary: Summary, width: int, ink: Ink) -> Section:
         if tasks.queue_s.max:
             waited = f"{format_duration(tasks.queue_s.mean)} on average, {format_duration(tasks.queue_s.max)} at most"
             pairs.append(("Queued", waited))
+    elif (elapsed := all_elapsed(summary)) is not None:
+        pairs += [("Avg elapsed", f"{format_duration(elapsed.mean)}, waiting included"),
+                  ("Max elapsed", format_duration(elapsed.max))]  # fmt: skip
     return Section("Tasks", "", [Facts(pairs)])
 
 

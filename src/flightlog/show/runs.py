@@ -73,4 +73,6 @@ def _tasks(entry: RunEntry) -> str:
     if not entry.tasks_submitted and not entry.tasks_completed and not entry.tasks_failed:
         return ""
     failed = f", {format_count(entry.tasks_failed)} failed" if entry.tasks_failed else ""
+    if not entry.tasks_submitted:  # another tool recorded it, which knows no submissions
+        return f"{format_count(entry.tasks_completed)}{failed}"
     return f"{format_count(entry.tasks_completed)} of {format_count(entry.tasks_submitted)}{failed}"

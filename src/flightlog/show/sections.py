@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
+from flightlog.analyze.metrics import MetricStats, metric_stats
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
 from flightlog.show.phrases import call_text, count_text, first_line, moment_text
 from flightlog.show.terminal import clean
 from flightlog.show.time import time_sections
+from flightlog.store.adopted import ELAPSED
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     from flightlog.analyze.calibration import CalibrationLoop
     from flightlog.analyze.report import Report
     from flightlog.analyze.shares import TimeSplit
-    from flightlog.analyze.summary import Summary
     from flightlog.analyze.tasks import TaskName
 
 FRAMES, COUNTED = 4, 5
@@ -23,6 +25,9 @@ SPREAD = ("Name", "Done", "Failed", "Mean", "p50", "p95", "p99", "Max", "Total",
 
 GPU_SPREAD = ("GPU time", "Peak GPU")
 """Of tasks that know it."""
+
+ELAPSED_SPREAD = ("Mean with waiting", "Max with waiting", "Total with waiting")
+"""Of tasks of which another tool recorded no other time."""
 
 
 def known(duration_s: float | None) -> str:
@@ -35,11 +40,35 @@ def few(number: int, what: str) -> str:
     return f"and {count_text(number, f'more {what}')}" if number > 0 else ""
 
 
-def names_table(summary: Summary, rows: int | None = None) -> Table:
+def elapsed_of(task: TaskName, report: Report) -> MetricStats | None:
+    """Times of a task name that include waiting, where another tool recorded the run and nothing better is known."""
+    if report.adopted is None or task.duration_s.count:
+        return None
+    return task.metrics.get(ELAPSED)
+
+
+def all_elapsed(report: Report) -> MetricStats | None:
+    """Those of all names together; None where there are none, or the report does not list every name."""
+    tasks = report.tasks
+    found = [one for task in tasks.by_name.values() if (one := elapsed_of(task, report)) is not None]
+    if not found or tasks.names > len(tasks.by_name):
+        return None
+    count, total = sum(one.count for one in found), math.fsum(one.sum for one in found)
+    return metric_stats(
+        count, total, min(one.min for one in found), max(one.max for one in found), found[-1].last
+    )
+
+
+def names_table(summary: Report, rows: int | None = None) -> Table:
     """The task names, the one with the most execution time first."""
-    names = sorted(summary.tasks.by_name.items(), key=lambda item: (-item[1].duration_s.total, item[0]))[
-        :rows
-    ]
+    elapsed = {name: elapsed_of(task, summary) for name, task in summary.tasks.by_name.items()}
+
+    def most(item: tuple[str, TaskName]) -> tuple[float, float, str]:
+        other = elapsed[item[0]]
+        return -item[1].duration_s.total, 0.0 if other is None else -other.sum, item[0]
+
+    names = sorted(summary.tasks.by_name.items(), key=most)[:rows]
+    waiting = any(elapsed[name] is not None for name, _ in names)
     lines: list[tuple[str, ...]] = []
     gpu = any(task.gpu_peak_bytes is not None or task.gpu_s is not None for _, task in names)
     for name, task in names:
@@ -50,11 +79,17 @@ def names_table(summary: Summary, rows: int | None = None) -> Table:
             known(spread.mean), known(spread.p50), known(spread.p95), known(spread.p99), known(spread.max),
             known(spread.total if spread.count else None), known(task.cpu_s),
             f"{at_least}{format_bytes(task.peak_rss_bytes)}" if task.peak_rss_bytes is not None else "",
+            *(_elapsed(elapsed[name]) if waiting else ()),
             *((_gpu_time(task), _gpu_peak(task)) if gpu else ()),
         ))  # fmt: skip
-    return Table(
-        (*SPREAD, *GPU_SPREAD) if gpu else SPREAD, lines, more=few(summary.tasks.names - len(lines), "name")
-    )
+    head = (*SPREAD, *(ELAPSED_SPREAD if waiting else ()), *(GPU_SPREAD if gpu else ()))
+    return Table(head, lines, more=few(summary.tasks.names - len(lines), "name"))
+
+
+def _elapsed(stats: MetricStats | None) -> tuple[str, str, str]:
+    if stats is None:
+        return "", "", ""
+    return format_duration(stats.mean), format_duration(stats.max), format_duration(stats.sum)
 
 
 def _gpu_time(task: TaskName) -> str:

@@ -16,6 +16,7 @@ from flightlog.store.index import Reckon, RunIndex
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, here, unix_time
 from flightlog.store.parts import writer_folders
+from flightlog.store.runs_folder import fetch_documents
 
 _REMOVED = ".removed-"
 
@@ -89,6 +90,8 @@ def past_runs(
     with RunIndex(runs_dir, paths) as index:
         reads = dict(zip(paths, index.infos(_watched(paths, progress)), strict=True))
         chosen = choose(_newest_first(_entry(path, read, False, observer) for path, read in reads.items()))
+        if figures:
+            fetch_documents([entry.path for entry in chosen], layout.SUMMARY)
         wanted = _watched([entry.path for entry in chosen], progress)
         found = index.figures(wanted, task, reckon) if figures else [None] * len(chosen)
         return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class Coverage:
@@ -22,6 +22,21 @@ class Coverage:
         if end > 0:
             made._starts, made._ends = [0], [end]
         return made
+
+    @classmethod
+    def of(cls, ranges: Iterable[Sequence[int]]) -> Coverage:
+        """What `ranges` gave; intervals that are none, or stand out of order, are left out."""
+        made, reached = cls(), -1
+        for found in ranges:
+            if len(found) == 2 and reached < found[0] < found[1]:
+                made._starts.append(found[0])
+                made._ends.append(found[1])
+                reached = found[1]
+        return made
+
+    def ranges(self) -> list[tuple[int, int]]:
+        """The stretches that were seen, in order: first number, and one past the last."""
+        return list(zip(self._starts, self._ends, strict=True))
 
     def add(self, number: int) -> bool:
         """Put a number in; False if it was there already."""

@@ -34,7 +34,7 @@ class Finding:
 def write_checksums(path: Path) -> dict[str, FileSum]:
     """Write `checksums.json` over all files of a run that has closed, and give what it says.
 
-    It leaves out itself, the snapshots in `parquet/`, which can be made again, and links. Raises OSError.
+    It leaves out itself, the snapshots in `parquet/`, which can be made again, the notes of followers, and links. Raises OSError.
     """
     sums = {name: _sum(path / name) for name in sorted(covered_files(path))}
     write_document(path / layout.CHECKSUMS, sums, durable=True)
@@ -87,8 +87,8 @@ def covered_files(path: Path) -> set[str]:
     """The files of a run that its checksums are of, by their path within it, with `/`."""
     names: set[str] = set()
     for folder, folders, files in os.walk(path):
-        if Path(folder) == path and layout.PARQUET in folders:
-            folders.remove(layout.PARQUET)
+        if Path(folder) == path:
+            folders[:] = [name for name in folders if name not in {layout.PARQUET, layout.FOLLOWERS}]
         for name in files:
             file = Path(folder, name)
             if not file.is_symlink() and not is_leftover(name):

@@ -9,6 +9,7 @@
         writer.json                            who writes, since when, what was lost
         tasks.jsonl  spans-000001.jsonl        lines of a child process; rotated files
         tasks.tail-a  tasks.tail-b             memory-mapped tails: lines not yet in the files
+      .followers/                              notes of what carries the run elsewhere: this place's, not the run's
 
 When a run closes, segments are folded into the top-level files and the folder goes away.
 """
@@ -20,9 +21,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 from flightlog.events import SCHEMA_VERSION
+from flightlog.store.adopted import Adopted
 
 RUN = "run.json"
 ENVIRONMENT = "environment.json"
@@ -36,6 +38,7 @@ WRITER = "writer.json"
 SEGMENTS = "segments"
 OOM = "oom"
 PARQUET = "parquet"
+FOLLOWERS = ".followers"
 
 ENDED = frozenset({"completed", "failed", "interrupted", "crashed"})
 """Statuses of a run that is over."""
@@ -107,7 +110,7 @@ class RunInfo(Struct, kw_only=True):
     span_id: str = ""
     """The run itself as a span: the parent of its outermost spans."""
     parent_id: str | None = None
-    """The span this run happened in, where its environment named one."""
+    """The span this run happened in, where its environment named one or OpenTelemetry had one open."""
     writer: str = ""
     error: str | None = None
     """Why it failed or was interrupted, in a line."""
@@ -118,6 +121,8 @@ class RunInfo(Struct, kw_only=True):
     flightlog_version: str | None = None
     overhead: dict[str, Any] | None = None
     """What recording cost, in this process; the other processes' figures stand in `recorder.json`."""
+    adopted: Adopted | UnsetType = UNSET
+    """Where it came from, if another tool recorded it; otherwise not written at all."""
 
 
 def stream_file(folder: Path, stream: str) -> Path:

@@ -108,6 +108,7 @@ class Scan:
         self.first = self.last = ""
         self.coverage: dict[str, Coverage] = {}
         self._run = run
+        self._files: dict[_FileId, FileLines] = {}
 
     @property
     def read(self) -> int:
@@ -142,6 +143,10 @@ class Scan:
                     record = mended
                 if self._take(record.event):
                     yield record
+
+    def start_over(self) -> None:
+        """Let the next pass read every file from its beginning; what was given out before is still known."""
+        self._files.clear()
 
     def _take(self, event: AnyEvent) -> bool:
         """Count an event; False if its number was there before."""
@@ -194,7 +199,7 @@ class Scan:
         """
         parts = find_parts(self._run).get(self.stream, [])
         tails = [self._read_tail(part) for part in parts if part.kind == "tail"]
-        files: dict[_FileId, FileLines] = {}
+        files = self._files
         for _ in range(_PASSES):
             growing = {part.path: _file_id(part.path) for part in parts if part.kind == "active"}
             parts = find_parts(self._run).get(self.stream, [])

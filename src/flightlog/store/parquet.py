@@ -12,6 +12,7 @@ from uuid import uuid4
 from flightlog.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.columns_found import LONGEST_LINE_BYTES, READ, escaped, text, users_table
+from flightlog.store.connecting import private_connection
 from flightlog.store.parts import find_parts
 from flightlog.store.snapshots import (
     Origin,
@@ -77,12 +78,10 @@ def write_snapshot(files: Mapping[str, Sequence[Path]], folder: Path) -> dict[st
     one. Streams without files are left out. Raises `OSError` or `duckdb.Error` where files cannot be read or
     written; the JSONL files are never touched.
     """
-    import duckdb
-
     folder.mkdir(parents=True, exist_ok=True)
     rows: dict[str, int] = {}
     # What does not fit in memory is spilled next to the result, not into the working directory.
-    with duckdb.connect(config={"temp_directory": str(folder)}) as connection:
+    with private_connection({"temp_directory": str(folder)}) as connection:
         for stream, paths in files.items():
             if paths:
                 rows[stream] = _write_stream(connection, stream, paths, folder)

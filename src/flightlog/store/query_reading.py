@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flightlog.errors import UsageError
+from flightlog.store.connecting import private_connection
 from flightlog.store.query_errors import explained
 
 _NEVER = "a query changes neither runs nor files nor settings"
@@ -28,7 +29,7 @@ def names_in(query: str) -> frozenset[str] | None:
     """
     import duckdb
 
-    with duckdb.connect() as connection:
+    with private_connection() as connection:
         try:
             statements = connection.extract_statements(query)
         except duckdb.Error as error:

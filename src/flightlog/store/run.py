@@ -20,6 +20,7 @@ from flightlog.store.lines import AnyEvent
 from flightlog.store.liveness import Observer, here, latest, unix_time
 from flightlog.store.parts import find_parts, writer_folders
 from flightlog.store.reading import Completeness, Reading
+from flightlog.store.runs_folder import Note, address_of, fetch_run, folder_of_runs, place, remote_run, warn
 
 if TYPE_CHECKING:
     from flightlog.store.query import Parameters, Table
@@ -50,7 +51,7 @@ class _TableOf:
 class Run:
     """What stands in a run directory. Documents are read when the run is opened, events when they are asked for.
 
-    Never changes the directory. `problems` are sentences on the documents; what is wrong with the events
+    Never changes the directory; the copy of a remote run is first brought up to date. `problems` are sentences on the documents; what is wrong with the events
     `completeness()` says.
 
     The tables of a run are attributes, `run.tasks.df()`, and `run.sql("SELECT …")` asks anything of them.
@@ -75,6 +76,7 @@ class Run:
     def __init__(self, path: Path, *, observer: Observer | None = None) -> None:
         self.path = path
         self.observer = observer or here()
+        unfetched = fetch_run(path)
         read = read_document(path / layout.RUN, RunInfo)
         self._info = read.value
         self.inferred = read.value is None
@@ -84,7 +86,7 @@ class Run:
             problems.insert(0, f"{read.problem}; the run is described by its folder's name and its events")
         elif read.problem:
             problems.insert(0, read.problem)
-        self.problems = tuple(problems)
+        self.problems = (*problems, *unfetched)
 
     def __repr__(self) -> str:
         return f"Run({str(self.path)!r})"
@@ -198,13 +200,16 @@ def open_run(
     *,
     runs_dir: str | os.PathLike[str] | None = None,
     observer: Observer | None = None,
+    note: Note = warn,
 ) -> Run:
-    """Open a run: `latest` or `last`, a run id, a unique prefix of one or of its eight hex digits, or a path.
+    """Open a run: `latest` or `last`, a run id, a unique prefix of one or of its eight hex digits, a path or an address.
 
-    `latest` is the run that started last. Ids are looked up in `runs_dir`, by default the configured one.
-    Raises `RunNotFound`, `AmbiguousRun`, and `DamagedRun` where nothing of the run can be read.
+    `latest` is the run that started last. Ids are looked up in `runs_dir`, by default the configured one; an address
+    such as `s3://bucket/runs` is read through a local cache, and `note` is told in a sentence where that is not up to
+    date; by default a warning. Raises `RunNotFound`, `AmbiguousRun`, `DamagedRun` where
+    nothing of the run can be read, and `RemoteError` where a remote cannot be reached and nothing of it is here.
     """
-    path = find_run(ref, runs_dir=runs_dir, observer=observer)
+    path = find_run(ref, runs_dir=runs_dir, observer=observer, note=note)
     run = Run(path, observer=observer)
     if run.inferred and not run.writers() and not _holds_bytes(path):
         raise DamagedRun(f"{path} holds nothing that can be read ({'; '.join(run.problems)})")
@@ -216,21 +221,23 @@ def find_run(
     *,
     runs_dir: str | os.PathLike[str] | None = None,
     observer: Observer | None = None,
+    note: Note = warn,
 ) -> Path:
     """The directory of the run that `open_run` would open."""
+    address = address_of(ref)
+    if address is not None:
+        return remote_run(address, note=note)
     if not isinstance(ref, str) or "/" in ref or os.sep in ref:
         return _run_at(Path(ref).expanduser())
     if not ref:
         raise UsageError("an empty name names no run; 'latest' is the run that started last")
-    if runs_dir is None:
-        from flightlog.settings import read_settings
-
-        runs_dir = read_settings().runs_dir
-    folder = Path(runs_dir).expanduser()
+    folder = folder_of_runs(runs_dir, run_id=ref if layout.is_run_id(ref) else None, note=note)
     if ref in {"latest", "last"}:
         runs = list_runs(folder, observer=observer)
         if not runs:
-            raise RunNotFound(f"there are no runs in {folder}; record one, or name another folder of runs")
+            raise RunNotFound(
+                f"there are no runs in {place(folder)}; record one, or name another folder of runs"
+            )
         return runs[0].path
     paths = run_paths(folder)
     for path in paths:
@@ -241,7 +248,7 @@ def find_run(
         return matches[0]
     if matches:
         shown = ", ".join(path.name for path in matches[:5]) + (", …" if len(matches) > 5 else "")
-        raise AmbiguousRun(f"{len(matches)} runs in {folder} begin with {ref!r}: {shown}")
+        raise AmbiguousRun(f"{len(matches)} runs in {place(folder)} begin with {ref!r}: {shown}")
     if Path(ref).is_dir():
         return _run_at(Path(ref))
     raise RunNotFound(_not_found(ref, folder, [path.name for path in paths]))
@@ -262,7 +269,7 @@ def _not_found(ref: str, folder: Path, names: list[str]) -> str:
 
     close = difflib.get_close_matches(ref, names, n=3, cutoff=0.6)
     hint = f"; close: {', '.join(close)}" if close else ""
-    return f"no run {ref!r} in {folder}, which holds {len(names)} run{'s' * (len(names) != 1)}{hint}"
+    return f"no run {ref!r} in {place(folder)}, which holds {len(names)} run{'s' * (len(names) != 1)}{hint}"
 
 
 def _holds_bytes(path: Path) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-SPANS = """
-WITH RECURSIVE one AS MATERIALIZED (
+ONE = """
     SELECT
         run_id,
         nullif(span_id, '') AS span_id,
@@ -30,7 +29,10 @@ WITH RECURSIVE one AS MATERIALIZED (
         WHERE event IN ('span', 'span_open')
     )
     GROUP BY run_id, span_id, nameless
-),
+"""
+"""What the lines of each span say together, from `hidden.for_spans`."""
+
+OF_ONE = """
 times AS (
     SELECT
         run_id, span_id, parent_id,
@@ -95,6 +97,9 @@ FROM one
 LEFT JOIN covered ON covered.run_id = one.run_id AND covered.parent_id = one.span_id
 LEFT JOIN depths ON depths.run_id = one.run_id AND depths.span_id = one.span_id
 """
+"""The view, from `one`."""
+
+SPANS = f"\nWITH RECURSIVE one AS MATERIALIZED ({ONE}),{OF_ONE}"
 """One row per span. `open` spans had not ended when they were last seen; their `duration_s` is up to then.
 
 `self_s` is the duration less what the spans inside cover, each moment once; `depth` is 0 where the parent is no

@@ -13,6 +13,7 @@ from flightlog.errors import UsageError
 from flightlog.events import streams
 from flightlog.events.columns import quoted
 from flightlog.store.columns_found import is_built_in
+from flightlog.store.connecting import private_connection
 from flightlog.store.tables_scans import ALL, HIDDEN, bundled, scans_of, snapshots_scan, table_of, union
 from flightlog.store.tables_sources import Sources
 from flightlog.store.tables_views import NEEDS, STORED
@@ -48,8 +49,6 @@ def open_streams(runs: Sequence[Run], *, only: Collection[str] | None = None) ->
     What does not fit into memory is spilled into a folder that goes away with the connection. Raises OSError
     where the files of a run cannot be read.
     """
-    import duckdb
-
     with TemporaryDirectory(prefix="flightlog-") as folder:
         scratch = Path(folder)
         settings = {
@@ -57,7 +56,7 @@ def open_streams(runs: Sequence[Run], *, only: Collection[str] | None = None) ->
             "preserve_insertion_order": "false",
             "asof_loop_join_threshold": "0",  # chosen by a guess at the number of rows, which may be far off
         }
-        with duckdb.connect(config=settings) as connection:  # type: ignore[arg-type]
+        with private_connection(settings) as connection:
             connection.execute(f"CREATE SCHEMA {HIDDEN}")
             found = [(run.run_id, Sources(run, scratch)) for run in _each_once(runs)]
             tables = StreamTables(connection, scratch, [run_id for run_id, _ in found])

@@ -19,6 +19,7 @@ from flightlog.events import CostRates
 from flightlog.store.catalogue import list_runs
 from flightlog.store.liveness import Observer
 from flightlog.store.run import Run
+from flightlog.store.runs_folder import place
 
 LOWEST, HIGHEST = 0.5, 0.999
 PROJECTS = 20
@@ -172,18 +173,18 @@ def _of_another_project(
 
 def _no_runs(runs_dir: Path, past: Past, target: str | None) -> str:
     if past.project is None:
-        return f"there are no runs in {runs_dir} to learn from; record one, or name another folder of runs"
+        return f"there are no runs in {place(runs_dir)} to learn from; record one, or name another folder of runs"
     if past.problems:
-        return f"no run of {past.project!r} in {runs_dir} can be read: {past.problems[0]}"
+        return f"no run of {past.project!r} in {place(runs_dir)} can be read: {past.problems[0]}"
     if target is not None:
-        return f"no run of {past.project!r} in {runs_dir} was on target {target!r}"
+        return f"no run of {past.project!r} in {place(runs_dir)} was on target {target!r}"
     known = sorted({entry.project for entry in list_runs(runs_dir)})
     there = f"; there are runs of {', '.join(known[:10])}{', …' * (len(known) > 10)}" if known else ""
-    return f"no run in {runs_dir} is of project {past.project!r}{there}"
+    return f"no run in {place(runs_dir)} is of project {past.project!r}{there}"
 
 
 def _no_attempts(past: Past, runs_dir: Path, task: str | None, observer: Observer | None) -> str:
-    many = f"{len(past.runs)} run{'s' * (len(past.runs) != 1)} of {past.project!r} in {runs_dir}"
+    many = f"{len(past.runs)} run{'s' * (len(past.runs) != 1)} of {past.project!r} in {place(runs_dir)}"
     if task is None:
         return f"{many} {'have' if len(past.runs) != 1 else 'has'} no task that began: there is nothing to learn from"
     there = read_past(runs_dir, project=past.project, runs=5, attempts=10_000, observer=observer)

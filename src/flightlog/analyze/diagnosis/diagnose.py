@@ -26,6 +26,7 @@ from flightlog.analyze.diagnosis.results import Cause, Example, Explained, RunDi
 from flightlog.analyze.diagnosis.weighing import load_rules, weigh
 from flightlog.errors import DamagedRun
 from flightlog.store import layout
+from flightlog.store.runs_folder import place
 
 if TYPE_CHECKING:
     import duckdb
@@ -255,12 +256,15 @@ def _example(found: Gathered) -> Example | None:
 
 
 def _reference(run: Run) -> str:
-    """What names the run to a command: its id where it stands in the configured folder, else its path."""
+    """What names the run to a command: its id where it stands in the configured folder, else its path or address."""
     from flightlog.settings import read_settings
 
-    folder = read_settings().runs_dir.expanduser()
-    there = run.path.absolute().parent == folder.absolute() and run.path.name == run.run_id
-    return run.run_id if there else str(run.path)
+    settings, folder = read_settings(), run.path.absolute().parent
+    where = place(folder)
+    configured = settings.runs_address or str(settings.runs_dir.expanduser().absolute())
+    if where == configured and run.path.name == run.run_id:
+        return run.run_id
+    return str(run.path) if where == str(folder) else f"{where}/{run.path.name}"
 
 
 def diagnosis_bytes(diagnosis: RunDiagnosis) -> bytes:

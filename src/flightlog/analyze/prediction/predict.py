@@ -19,6 +19,7 @@ from flightlog.analyze.prediction.saved import load_model, save_model, staleness
 from flightlog.analyze.prediction.training import OfName
 from flightlog.errors import UsageError
 from flightlog.store.catalogue import list_runs
+from flightlog.store.runs_folder import folder_of_runs, place
 from flightlog.units import format_bytes, format_duration
 
 _WORDS: dict[Quantity, str] = {"duration_s": "duration", "peak_memory_bytes": "peak memory"}
@@ -58,15 +59,6 @@ def predict(
     )
 
 
-def folder_of_runs(given: str | os.PathLike[str] | None) -> Path:
-    """The folder of runs: as given, else as configured."""
-    if given is not None:
-        return Path(given)
-    from flightlog.settings import read_settings
-
-    return read_settings().runs_dir
-
-
 def open_model(runs_dir: Path, project: str | None = None, *, train_anew: bool = False) -> Opened:
     """The model of a project: the one that was kept if it is good, else a new one, which is then kept.
 
@@ -75,14 +67,16 @@ def open_model(runs_dir: Path, project: str | None = None, *, train_anew: bool =
     entries = list_runs(runs_dir)
     if not entries:
         raise UsageError(
-            f"there are no runs in {runs_dir} to learn from: record some with `flightlog run`, `flightlog.record` "
+            f"there are no runs in {place(runs_dir)} to learn from: record some with `flightlog run`, `flightlog.record` "
             "or a session, then ask again"
         )
     if project is None:
         project = entries[0].project
     elif all(entry.project != project for entry in entries):
         known = ", ".join(sorted({entry.project for entry in entries})[:10])
-        raise UsageError(f"there are no runs of project {project!r} in {runs_dir}; there are runs of {known}")
+        raise UsageError(
+            f"there are no runs of project {project!r} in {place(runs_dir)}; there are runs of {known}"
+        )
     why: str | None = "as asked for"
     if not train_anew:
         kept = load_model(runs_dir, project)

@@ -45,8 +45,10 @@ class _CheckedWhenBuilt(StructMeta):
         def __call__(self, *args: Any, **values: Any) -> Any:
             from flightlog.events.devices.checks import check_event
 
+            if args:
+                values = _by_position(self, args, values)
             values.setdefault("metadata", {})
-            event = super().__call__(*args, **values)
+            event = super().__call__(**values)
             check_event(event)
             return event
 
@@ -75,6 +77,20 @@ class _Fields(Struct, kw_only=True, forbid_unknown_fields=True, gc=False, metacl
     rank: Annotated[int, _FROM_0, doc("rank among all processes of the job")] = 0
     local_rank: Annotated[int, _FROM_0, doc("rank on this host")] = 0
     world_size: Annotated[int, _FROM_1, doc("number of ranks")] = 1
+
+
+def _by_position(kind: Any, args: tuple[Any, ...], values: dict[str, Any]) -> dict[str, Any]:
+    """Arguments without names, in the order of the schema: version and session first, what may be left out last."""
+    names = [name for name in ("schema_version", "session_id") if name in kind.__struct_fields__]
+    names += [name for name in _Fields.declared if name != "metadata"]
+    names.append("metadata")
+    if len(args) > len(names):
+        raise TypeError(f"{kind.__name__} takes {len(names)} arguments, not {len(args)}")
+    given = dict(zip(names, args, strict=False))
+    twice = given.keys() & values.keys()
+    if twice:
+        raise TypeError(f"{kind.__name__} got {', '.join(sorted(twice))} twice")
+    return given | values
 
 
 class TelemetryEventV2(_Fields):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -56,40 +56,45 @@ class ProjectedTelemetryRecord:
     severity: str | None
     severity_text: str | None
     body: str | None
-    resource: Mapping[str, Any]
-    attributes: Mapping[str, Any]
-    correlation: Mapping[str, Any]
+    resource: Mapping[str, Any] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    correlation: Mapping[str, Any] = field(default_factory=dict)
 
 
 def project_telemetry_event(event: TelemetryEvent | Mapping[str, Any]) -> ProjectedTelemetryRecord:
     """The projection of an event, or of a record of v3, v2 or before; raises ValueError for one that is invalid."""
     if not isinstance(event, TelemetryEventV3):
         event = telemetry_event_from_record(event)
-    record, metadata = telemetry_event_to_dict(event), event.metadata
-    kind = _source_kind(event)
+    return project_record(telemetry_event_to_dict(event), event.timestamp_ns)
+
+
+def project_record(record: Mapping[str, Any], observed_timestamp_ns: int) -> ProjectedTelemetryRecord:
+    """The projection of a record that holds a session, a time, a type and metadata; what else it lacks is None."""
+    metadata = record["metadata"]
+    kind = _source_kind(record)
     phase = metadata.get("phase_scope")
     phase = phase if isinstance(phase, Mapping) else {}
-    said = metadata.get("severity_text")
-    digest = hashlib.sha256(json.dumps(record, sort_keys=True, default=str).encode()).hexdigest()
+    said, body = metadata.get("severity_text"), record.get("context")
+    digest = hashlib.sha256(json.dumps(thawed(record), sort_keys=True, default=str).encode()).hexdigest()
     return ProjectedTelemetryRecord(
         schema_version=PROJECTION_SCHEMA_VERSION,
         record_id=f"telemetry-{digest[:32]}",
-        timestamp_ns=event.timestamp_ns,
-        observed_timestamp_ns=event.timestamp_ns,
-        session_id=event.session_id,
+        timestamp_ns=record["timestamp_ns"],
+        observed_timestamp_ns=observed_timestamp_ns,
+        session_id=record["session_id"],
         source_kind=kind,
-        event_type=event.event_type,
+        event_type=record["event_type"],
         stage=_stage(phase),
-        severity=severity_of(event),
+        severity=severity_of(record),
         severity_text=None if said is None else str(said),
-        body=event.context,
+        body=None if body is None else str(body),
         resource=_frozen(
             {"source_kind": kind}
-            | {name: record[name] for name in ("collector", "host", "pid", "device_id", *_IDENTITY)}
+            | {name: record.get(name) for name in ("collector", "host", "pid", "device_id", *_IDENTITY)}
         ),
-        attributes=_frozen(metadata | {name: record[field] for name, field in _MEASURES.items()}),
+        attributes=_frozen({**metadata} | {name: record.get(source) for name, source in _MEASURES.items()}),
         correlation=_frozen(
-            {name: record[name] for name in ("session_id", *_IDENTITY)}
+            {name: record.get(name) for name in ("session_id", *_IDENTITY)}
             | {
                 f"phase.{name}": phase[name]
                 for name in ("scope_id", "parent_scope_id", "sequence")
@@ -110,17 +115,19 @@ def unique(mappings: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Each different mapping once, as plain JSON values, in the order of first appearance."""
     found: dict[str, dict[str, Any]] = {}
     for mapping in mappings:
-        plain = _thawed(mapping)
+        plain = thawed(mapping)
         found.setdefault(json.dumps(plain, sort_keys=True, default=str), plain)
     return list(found.values())
 
 
-def _source_kind(event: TelemetryEvent) -> str:
-    backend = event.metadata.get("backend")
+def _source_kind(record: Mapping[str, Any]) -> str:
+    backend, collector = record["metadata"].get("backend"), record.get("collector")
     if isinstance(backend, str) and backend.strip().lower() in _BACKENDS:
         return backend.strip().lower()
-    named = event.collector.lower()
-    return next((kind for kind in _BACKENDS if kind in named), "gpu" if event.device_id >= 0 else "other")
+    named = collector.lower() if isinstance(collector, str) else ""
+    device = record.get("device_id")
+    on_device = isinstance(device, int) and device >= 0
+    return next((kind for kind in _BACKENDS if kind in named), "gpu" if on_device else "other")
 
 
 def _stage(phase: Mapping[str, Any]) -> str | None:
@@ -131,12 +138,12 @@ def _stage(phase: Mapping[str, Any]) -> str | None:
     return None
 
 
-def severity_of(event: TelemetryEvent) -> str | None:
+def severity_of(record: Mapping[str, Any]) -> str | None:
     """How serious an event is, by its own word or by its type; None where neither tells."""
-    said = event.metadata.get("severity")
+    said = record["metadata"].get("severity")
     if isinstance(said, str) and said.strip():
         return said.strip().lower()
-    return _SEVERITIES.get(event.event_type.strip().lower())
+    return _SEVERITIES.get(record["event_type"].strip().lower())
 
 
 def _frozen(value: Any) -> Any:
@@ -145,7 +152,8 @@ def _frozen(value: Any) -> Any:
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
-def _thawed(value: Any) -> Any:
+def thawed(value: Any) -> Any:
+    """A frozen value as plain dicts and lists."""
     if isinstance(value, Mapping):
-        return {name: _thawed(inner) for name, inner in value.items()}
-    return list(map(_thawed, value)) if isinstance(value, tuple) else value
+        return {name: thawed(inner) for name, inner in value.items()}
+    return list(map(thawed, value)) if isinstance(value, tuple) else value

@@ -74,8 +74,11 @@ def telemetry_event_from_file_record(
         record = {name: value for name, value in record.items() if name not in ENVELOPE_FIELDS}
     version = record.get("schema_version")
     if is_whole(version) and version == SCHEMA_VERSION_V4:
-        fields = _complete(record, SCHEMA_VERSION_V4, default_session_id)
-        validate_v4_record({**record, **_named(fields)})
+        try:
+            fields = _complete(record, SCHEMA_VERSION_V4, default_session_id)
+            validate_v4_record({**record, **_named(fields)})
+        except ValueError as error:
+            raise ValueError(f"Unsupported schema_version: 4, for it is not whole: {error}") from error
         return _build(TelemetryEventV4, fields)
     return telemetry_event_from_record(
         record, permissive_legacy=permissive_legacy, default_session_id=default_session_id

@@ -91,13 +91,13 @@ def load_telemetry_events(
     *,
     strict: bool = False,
 ) -> list[TelemetryEvent]:
-    """The events of one session, by time: the one named, or the preferred one; none where there is no session.
+    """The events of one session, by time: the one named, or the preferred one of those that have any.
 
     As `load_telemetry_sessions`; a session that is not there raises ValueError.
     """
     sessions = load_telemetry_sessions(path, permissive_legacy, events_key, strict=strict)
     if session_id is None:
-        return sessions[0].events if sessions else []
+        return next((session.events for session in sessions if session.events), [])
     for session in sessions:
         if session.summary.session_id == session_id:
             return session.events

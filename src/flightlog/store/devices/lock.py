@@ -24,11 +24,14 @@ class _Holder(msgspec.Struct):
 class FolderLock:
     """Held from its making to `release`; raises `UsageError` while somebody else holds it, in this process or not.
 
-    A forked child does not hold it. Where the file system has no locks, a writer that lives on this host holds it.
+    A forked child does not hold it, and a lock that is forgotten is let go. Where the file system has no locks, a
+    writer that lives on this host holds it.
     """
 
     def __init__(self, folder: Path) -> None:
         self._fd: int | None = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._close = weakref.finalize(self, os.close, self._fd)
+        self._close.atexit = False  # the kernel lets go then
         try:
             self._take(folder)
         except BaseException:
@@ -41,9 +44,8 @@ class FolderLock:
 
     def release(self) -> None:
         """Let go; may be called again."""
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            os.close(fd)
+        self._fd = None
+        self._close()
         _HELD.discard(self)
 
     def _take(self, folder: Path) -> None:

@@ -74,7 +74,7 @@ def read_manifest(path: Path) -> SinkManifest | None:
         segments=[
             segment
             for entry in _entries(found, "segments")
-            if (segment := _convert(entry, SinkSegment)) and Path(segment.filename).name == segment.filename
+            if (segment := _segment(entry)) and Path(segment.filename).name == segment.filename
         ],
     )
 
@@ -100,6 +100,28 @@ def _sink_folder(path: Path) -> Path | None:
 def _entries(document: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     found = document.get(name)
     return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+
+
+def _segment(entry: dict[str, Any]) -> SinkSegment | None:
+    """A segment whose name is known; counts that are none are 0, for the file itself can be counted."""
+    session_id = entry.get("session_id")
+    return _convert(
+        {
+            "filename": entry.get("filename"),
+            "event_count": _count(entry.get("event_count")),
+            "size_bytes": _count(entry.get("size_bytes")),
+            "closed": bool(entry.get("closed", False)),
+            "session_id": session_id if isinstance(session_id, str) else None,
+        },
+        SinkSegment,
+    )
+
+
+def _count(value: Any) -> int:
+    try:
+        return max(0, int(value))
+    except (TypeError, ValueError, OverflowError):
+        return 0
 
 
 def _convert(value: Any, kind: type[T]) -> T | None:

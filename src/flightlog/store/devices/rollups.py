@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 
 from flightlog.events.devices.event import TelemetryEvent
-from flightlog.events.devices.projection import severity_of
 from flightlog.store.devices.manifest import MANIFEST, SinkManifest
 from flightlog.store.devices.reading import TelemetryReading
 
@@ -17,6 +16,7 @@ ROLLUPS_FORMAT = "stormlog.telemetry_rollups"
 ROLLUPS_SCHEMA_VERSION = 1
 _COUNTERS = ("allocator_allocated_bytes", "allocator_reserved_bytes", "device_used_bytes")
 _ALERTS = ("warning", "critical", "error")
+_NO_PEAK: dict[str, int | None] = dict.fromkeys(("device_id", "rank", "timestamp_ns", "value"))
 _DUMP = "oom_dump_path"
 _OOM_MARKS = frozenset({"oom_reason", _DUMP})
 _DEGRADED, _RECOVERED = "collector_degraded", "collector_recovered"
@@ -34,12 +34,12 @@ def rollups(
     """The document, of what the folder holds now, in one pass; windows count from a session's start."""
     reading = TelemetryReading(folder)
     sessions = {
-        summary.session_id: _Session(summary.started_at_ns, window_ns) for summary in manifest.sessions
+        summary.session_id: SessionTotals(summary.started_at_ns, window_ns) for summary in manifest.sessions
     }
     for source, batch in reading.by_source():
         for event in batch:
             if event.session_id not in sessions:
-                sessions[event.session_id] = _Session(event.timestamp_ns, window_ns)
+                sessions[event.session_id] = SessionTotals(event.timestamp_ns, window_ns)
             sessions[event.session_id].add(event)
         for session_id in {event.session_id for event in batch}:
             sessions[session_id].sources.add(source.name)
@@ -60,7 +60,7 @@ def rollups(
             {
                 "session": msgspec.to_builtins(known.get(session_id)),
                 "warnings": reading.problems,
-                **session.document(),
+                **session.document(known[session_id].ended_at_ns if session_id in known else None),
             }
             for session_id, session in sessions.items()
         ],
@@ -86,13 +86,13 @@ class _Group:
     def add(self, event: TelemetryEvent) -> None:
         now = event.timestamp_ns
         self.types[event.event_type] += 1
-        severity = severity_of(event)
+        severity = _severity_said(event)
         if event.event_type in _ALERTS or severity in _ALERTS:
             self.alerts[event.event_type] += 1
-            self.severities["critical" if severity == "error" else severity or "info"] += 1
+            self.severities[severity or ("warning" if event.event_type == "warning" else "critical")] += 1
         if event.event_type == "error" and _OOM_MARKS & event.metadata.keys():
             self.out_of_memory += 1
-            if isinstance(dump := event.metadata.get(_DUMP), str):
+            if isinstance(dump := event.metadata.get(_DUMP), str) and dump.strip():
                 self.dumps.add(dump)
         self.first = now if self.first is None else min(self.first, now)
         self.last = now if self.last is None else max(self.last, now)
@@ -109,9 +109,12 @@ class _Group:
     def number(self, *types: str) -> int:
         return sum(self.types[name] for name in types)
 
+    def counters(self) -> dict[str, Any]:
+        return {name: peak or _NO_PEAK for name, peak in self.peaks.items()}
+
     def document(self) -> dict[str, Any]:
         return {
-            "counters": self.peaks,
+            "counters": self.counters(),
             "event_count": self.types.total(),
             "first_timestamp_ns": self.first,
             "last_timestamp_ns": self.last,
@@ -120,7 +123,7 @@ class _Group:
 
 
 class _Rank(_Group):
-    """One rank; its hidden gap is what the device has in use beyond what the rank's allocator holds."""
+    """One rank; its hidden gap is what the device has in use beyond what the rank's allocator holds, by samples."""
 
     def __init__(self, event: TelemetryEvent) -> None:
         super().__init__()
@@ -130,7 +133,7 @@ class _Rank(_Group):
     def add(self, event: TelemetryEvent) -> None:
         super().add(event)
         used, reserved = event.device_used_bytes, event.allocator_reserved_bytes
-        if used is None or reserved is None:
+        if event.event_type != "sample" or used is None or reserved is None:
             return
         gap = (event.timestamp_ns, used - reserved)
         first, _, highest = self.gaps or (gap, gap, gap[1])
@@ -144,15 +147,17 @@ class _Rank(_Group):
             **super().document(),
             **self.identity,
             "hidden_gap_delta_bytes": change,
-            "hidden_gap_drift_bytes_per_second": change / seconds if change is not None and seconds else None,
+            "hidden_gap_drift_bytes_per_second": round(change / seconds, 6)
+            if change is not None and seconds > 0
+            else None,
             "hidden_gap_first_bytes": first,
             "hidden_gap_latest_bytes": latest,
             "hidden_gap_peak_bytes": highest,
         }
 
 
-class _Session(_Group):
-    """One session, its ranks and its windows."""
+class SessionTotals(_Group):
+    """One session, its ranks and its windows, of events that are added in order of time."""
 
     def __init__(self, started_at_ns: int, window_ns: int) -> None:
         super().__init__()
@@ -164,6 +169,7 @@ class _Session(_Group):
         self._status: str | None = None
 
     def add(self, event: TelemetryEvent) -> None:
+        """Take one event in."""
         super().add(event)
         rank = self._ranks.get(event.rank)
         if rank is None:
@@ -184,9 +190,13 @@ class _Session(_Group):
             if self._away_since >= 0:
                 self._away_ns += event.timestamp_ns - self._away_since
                 self._away_since = -1
+        elif isinstance(status := event.metadata.get("collector_health_status"), str) and status.strip():
+            self._status = status.strip().lower()
 
-    def document(self) -> dict[str, Any]:
-        away = (self.last or 0) - self._away_since if self._away_since >= 0 else 0
+    def document(self, ended_at_ns: int | None = None) -> dict[str, Any]:
+        """What `rollups.json` says of it, but for its summary and warnings; a degraded collector is so to the end."""
+        end = self.last or 0 if ended_at_ns is None else ended_at_ns
+        away = max(0, end - self._away_since) if self._away_since >= 0 else 0
         return {
             **super().document(),
             "source_count": len(self.sources),
@@ -217,7 +227,7 @@ class _Session(_Group):
         return {
             "alert_count": window.alerts.total(),
             "collector_transition_count": window.number(_DEGRADED, _RECOVERED),
-            "counters": window.peaks,
+            "counters": window.counters(),
             "end_ns": self._start + (index + 1) * self._window_ns,
             "event_count": window.types.total(),
             "index": index,
@@ -226,3 +236,8 @@ class _Session(_Group):
             "sample_count": window.number("sample"),
             "start_ns": self._start + index * self._window_ns,
         }
+
+
+def _severity_said(event: TelemetryEvent) -> str | None:
+    said = event.metadata.get("severity")
+    return said.strip().lower() if isinstance(said, str) and said.strip() else None

@@ -46,7 +46,8 @@ class TelemetrySink:
     are removed before a new line would go beyond, the one being written never.
 
     A folder that was written before is resumed: see `resume`. One that is being written raises `UsageError`.
-    The session is the one given, or the first event's. `clock` gives Unix nanoseconds.
+    The session is the one given, or the first event's. Without `rollup_window_s` no rollups are written. `clock`
+    gives Unix nanoseconds.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class TelemetrySink:
         retain_files: int = 8,
         retain_bytes: int = 512 << 20,
         manifest_every_s: float = 2.0,
-        rollup_window_s: float = 60.0,
+        rollup_window_s: float | None = 60.0,
         clock: Callable[[], int] = time.time_ns,
     ) -> None:
         if min(rollover_events, rollover_bytes, retain_files) < 1 or retain_bytes < rollover_bytes:
@@ -92,6 +93,17 @@ class TelemetrySink:
         """The session being written; None before the first event where none was given, and once closed."""
         return self._session
 
+    @property
+    def segments(self) -> tuple[SinkSegment, ...]:
+        """What the folder holds, in order; the last one is being written unless it is closed."""
+        with self._guard:
+            return tuple(msgspec.structs.replace(segment) for segment in self._manifest.segments)
+
+    @property
+    def pruned(self) -> tuple[int, int]:
+        """How many segments were removed to keep within bounds since this sink was opened, and their bytes."""
+        return self._pruned_files, self._pruned_bytes
+
     def append(self, event: TelemetryEvent | Mapping[str, Any]) -> None:
         """Write one event, or the event of a record of v3, v2 or before.
 
@@ -115,10 +127,25 @@ class TelemetrySink:
                 raise ValueError(
                     f"this sink writes session {self._session.session_id}, not {event.session_id}"
                 )
-            self._make_room(len(line))
-            self._write(line)
-            if time.monotonic() - self._manifest_written_s >= self._manifest_every_s:
-                self._write_manifest()
+            self._append(line)
+
+    def append_line(self, line: bytes, session: SessionSummary) -> None:
+        """Write a line as it stands, newline included, unchecked; `session` begins with it if none has begun.
+
+        For records that need not be events. Raises as `append` does, but for what it says of invalid events.
+        """
+        with self._guard:
+            self._require_open()
+            if self._session is None:
+                self._begin(session)
+            self._append(line)
+
+    def begin(self, session: SessionSummary) -> None:
+        """Begin a session, if none has begun; readers see it from now on."""
+        with self._guard:
+            self._require_open()
+            if self._session is None:
+                self._begin(session)
 
     def flush(self) -> None:
         """Wait until the disk has every event, and bring the manifest up to date."""
@@ -140,17 +167,18 @@ class TelemetrySink:
                 self._put(msgspec.structs.replace(self._session, status=status, ended_at_ns=self._clock()))
                 self._session = None
             self._write_manifest(durable=True)
-            write_document(
-                self.folder / ROLLUPS,
-                rollups(
-                    self.folder,
-                    self._manifest,
-                    window_ns=int(self._window_s * 1e9),
-                    generated_at_ns=self._clock(),
-                    pruned_segments=self._pruned_files,
-                    pruned_bytes=self._pruned_bytes,
-                ),
-            )
+            if self._window_s is not None:
+                write_document(
+                    self.folder / ROLLUPS,
+                    rollups(
+                        self.folder,
+                        self._manifest,
+                        window_ns=int(self._window_s * 1e9),
+                        generated_at_ns=self._clock(),
+                        pruned_segments=self._pruned_files,
+                        pruned_bytes=self._pruned_bytes,
+                    ),
+                )
             self._lock.release()
             self._lock = None
 
@@ -176,6 +204,12 @@ class TelemetrySink:
         self._session = msgspec.structs.replace(session, status=RUNNING, ended_at_ns=None)
         self._put(self._session)
         self._write_manifest()
+
+    def _append(self, line: bytes) -> None:
+        self._make_room(len(line))
+        self._write(line)
+        if time.monotonic() - self._manifest_written_s >= self._manifest_every_s:
+            self._write_manifest()
 
     def _put(self, session: SessionSummary) -> None:
         others = [other for other in self._manifest.sessions if other.session_id != session.session_id]

@@ -1,0 +1,272 @@
+"""Chrome and Perfetto traces in JSON: slices become spans, counters metrics, instants and flows user events."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flightlog.adopt.base import Source
+from flightlog.adopt.ids import span_id
+from flightlog.adopt.items import DocumentItems
+from flightlog.adopt.making import RunMaker
+from flightlog.adopt.nesting import Nested, nest
+from flightlog.adopt.peek import head
+from flightlog.adopt.shelf import Shelf
+from flightlog.adopt.times import moment_ns, number, text, whole
+from flightlog.errors import UsageError
+from flightlog.events import Metric, SpanEvent, SpanOpened, UserEvent
+from flightlog.record.values import bounded, clean
+
+_UNIX_US = 10**15
+"""Microseconds of Unix time since 2001; clocks that begin at a boot do not come so far."""
+_PHASES = {
+    "N": "objects", "O": "objects", "D": "objects", "P": "samples of a profiler", "V": "memory dumps",
+    "v": "memory dumps", "c": "clock marks", "R": "marks", "(": "contexts", ")": "contexts",
+}  # fmt: skip
+
+
+class ChromeTraces:
+    """One trace, an array of events or an object with `traceEvents`, packed by gzip or not."""
+
+    name = "chrome"
+    title = "Chrome or Perfetto trace in JSON"
+
+    def recognize(self, path: Path) -> str | None:
+        """By `traceEvents`, or an array whose objects have a phase."""
+        start = head(path).lstrip()
+        if start[:1] == b"{" and b'"traceEvents"' in start:
+            return "a JSON object with traceEvents"
+        if start[:1] == b"[" and b'"ph"' in start[:4096] and (b'"ts"' in start or b'"pid"' in start[:4096]):
+            return "a JSON array of trace events"
+        return None
+
+    def sources(self, path: Path) -> Sequence[Source]:
+        """The file."""
+        if not path.is_file():
+            raise UsageError(f"{path} is no file; name the trace")
+        return [Source(path, (path,))]
+
+    def adopt(self, source: Source, maker: RunMaker) -> None:
+        """Everything is put in order on disk first: slices may come in any order, and lie inside each other."""
+        with Shelf(maker.scratch) as shelf:
+            trace = _Trace(maker, shelf)
+            items = DocumentItems(source.path, "traceEvents")
+            for item in items:
+                trace.take(item)
+            trace.finish(items, source.path)
+
+
+class _Trace:
+    """One trace on its way into a run."""
+
+    def __init__(self, maker: RunMaker, shelf: Shelf) -> None:
+        self._maker, self._shelf, self._account = maker, shelf, maker.account
+        self._open: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        self._async: dict[str, list[tuple[int, dict[str, Any]]]] = {}
+        self._names: dict[str, str] = {}
+        self._first: int | None = None
+        self._last = 0
+
+    def take(self, item: Any) -> None:
+        """Put one event in its lane."""
+        if not isinstance(item, dict) or not isinstance(item.get("ph"), str):
+            self._account.drop("items that are no events")
+            return
+        phase = item["ph"]
+        if phase == "M":
+            self._name(item)
+            return
+        at = _ns(item.get("ts"))
+        if at is None:
+            self._account.drop("events without a time")
+            return
+        self._saw(at)
+        lane = f"{item.get('pid', '')}/{item.get('tid', '')}"
+        if phase == "X":
+            end = at + (_ns(item.get("dur")) or 0)
+            self._saw(end)
+            self._shelf.place(lane, at, end, _slim(item, "span"))
+        elif phase == "B":
+            self._open.setdefault(lane, []).append((at, _slim(item, "span")))
+        elif phase == "E":
+            self._close(self._open.get(lane), lane, at, item)
+        elif phase in {"b", "S"}:
+            self._async.setdefault(_async_key(item), []).append((at, _slim(item, "span")))
+        elif phase in {"e", "F"}:
+            key = _async_key(item)
+            self._close(self._async.get(key), f"async {key}", at, item)
+            if not self._async.get(key, True):
+                del self._async[key]  # ids come without end
+        elif phase == "C":
+            self._shelf.place("\0", at, at, _slim(item, "counter"))
+        elif phase in {"i", "I", "R", "n", "T", "p"}:
+            self._shelf.place(lane, at, at, _slim(item, "instant"))
+        elif phase in {"s", "t", "f"}:
+            self._shelf.place(lane, at, at, _slim(item, "flow"))
+        else:
+            self._account.drop(f"{_PHASES.get(phase, 'events')} (phase {phase[:3]})")
+
+    def finish(self, items: DocumentItems, file: Path) -> None:
+        """Write everything, now that it is known where the clock begins."""
+        if self._first is None:
+            raise UsageError(f"{file} holds no trace event with a time")
+        for opened, prefix in ((self._open, ""), (self._async, "async ")):
+            for lane, stack in opened.items():
+                for at, record in stack:
+                    self._shelf.place(prefix + lane, at, self._last, {**record, "open": True})
+        offset = self._offset(items.others, file)
+        for one in nest(self._shelf.placed()):
+            self._add(one, offset)
+        if items.torn:
+            self._account.problem(
+                f"{file.name}: the document ends in the middle; all that stands before is here"
+            )
+        for name in items.others:
+            self._account.drop(f"member {name} of the document")
+        self._maker.describe(
+            project=file.name.split(".")[0],
+            provider="trace",
+            start_ns=self._first + offset,
+            end_ns=self._last + offset,
+        )
+        self._account.note(
+            "Spans lie inside each other as slices do on one thread; the trace itself names no parents."
+        )
+
+    def _saw(self, at: int) -> None:
+        self._first = at if self._first is None else min(self._first, at)
+        self._last = max(self._last, at)
+
+    def _name(self, item: dict[str, Any]) -> None:
+        args = item.get("args")
+        name = text(args.get("name")) if isinstance(args, dict) else None
+        if name is not None and item.get("name") in ("process_name", "thread_name"):
+            of = item.get("tid", "") if item["name"] == "thread_name" else ""
+            self._names[f"{item.get('pid', '')}/{of}"] = bounded(name, 200)
+            self._account.map("names of processes and threads → tags of their spans")
+        else:
+            self._account.drop("other metadata of processes and threads")
+
+    def _close(
+        self, stack: list[tuple[int, dict[str, Any]]] | None, lane: str, at: int, item: dict[str, Any]
+    ) -> None:
+        if not stack:
+            self._account.drop("ends without a begin")
+            return
+        begun, record = stack.pop()
+        more = item.get("args")
+        if isinstance(more, dict):
+            record["args"] = {**record["args"], **clean(more)[0]}
+        self._shelf.place(lane, begun, max(begun, at), record)
+
+    def _offset(self, others: dict[str, Any], file: Path) -> int:
+        """What to add to the trace's clock to have Unix time."""
+        of_tool = others.get("viztracer_metadata")
+        for found in (others, of_tool if isinstance(of_tool, dict) else {}):
+            base = whole(found.get("baseTimeNanoseconds"))
+            if base and self._last < _UNIX_US * 1000:
+                return base
+        if (self._first or 0) >= _UNIX_US * 1000:
+            return 0
+        ours = others.get("otherData")
+        if isinstance(ours, dict) and str(ours.get("made_by")).startswith("flightlog"):
+            began = moment_ns(ours.get("start_time"))
+            if began is not None:
+                return began
+        self._account.note(
+            "The trace's clock does not begin with a known moment: the end of the run is when the file was last written, "
+            "which for a copied file is when it was copied. Durations, and times to each other, are as recorded."
+        )
+        return file.stat().st_mtime_ns - self._last
+
+    def _add(self, one: Nested, offset: int) -> None:
+        record, at_ns = one.record, one.begin + offset
+        inside = None if one.parent is None else span_id(self._maker, one.parent)
+        args: dict[str, Any] = record["args"]
+        if record["is"] == "counter":
+            self._counter(record, at_ns)
+        elif record["is"] in {"instant", "flow"}:
+            flow = record["is"] == "flow"
+            name = "chrome.flow" if flow else record["name"]
+            fields = {
+                **args,
+                **({"flow": record.get("id"), "phase": record["ph"], "name": record["name"]} if flow else {}),
+            }
+            self._maker.add(UserEvent(name=name, fields=fields, span_id=inside), at_ns)
+            self._account.map(
+                "ends of flows → user_event chrome.flow, with the span they are in"
+                if flow
+                else "instants → user_event"
+            )
+        else:
+            tags = {**self._where(record), **args}
+            common: dict[str, Any] = {
+                "name": record["name"], "tags": tags, "trace_id": self._maker.trace_id,
+                "span_id": span_id(self._maker, one.number), "parent_id": inside or self._maker.span_id,
+            }  # fmt: skip
+            if record.get("open"):
+                self._maker.add(SpanOpened(elapsed_s=(one.end - one.begin) / 1e9, **common), at_ns)
+                self._account.map("slices without an end → span_open, up to the last moment of the trace")
+            else:
+                self._maker.add(
+                    SpanEvent(
+                        status="ok", duration_s=(one.end - one.begin) / 1e9, thread=whole(record.get("tid")),
+                        nonfinite=record.get("nonfinite", {}), **common,
+                    ), at_ns,
+                )  # fmt: skip
+                self._account.map("slices → span")
+
+    def _where(self, record: dict[str, Any]) -> dict[str, Any]:
+        pid, tid = record.get("pid", ""), record.get("tid", "")
+        found = {
+            "process": self._names.get(f"{pid}/"), "thread": self._names.get(f"{pid}/{tid}"), "pid": record.get("pid"),
+            "cat": record.get("cat"),
+        }  # fmt: skip
+        return {name: value for name, value in found.items() if value is not None}
+
+    def _counter(self, record: dict[str, Any], at_ns: int) -> None:
+        series = record["args"]
+        of = self._names.get(f"{record.get('pid', '')}/")
+        for key, value in series.items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+                self._account.drop("values of counters that are no numbers")
+                continue
+            name = record["name"] if len(series) == 1 else f"{record['name']}.{key}"
+            self._maker.add(Metric(name=f"{of} {name}" if of else name, value=float(value)), at_ns)
+            self._account.map("values of counters → metric")
+
+
+def _slim(item: dict[str, Any], kind: str) -> dict[str, Any]:
+    """What is kept of an event until it is written, bounded and redacted."""
+    given = item.get("args")
+    args, marks = clean(given) if given and isinstance(given, dict) else ({}, {})
+    found = {"is": kind, "ph": item["ph"], "name": bounded(str(item.get("name", "slice")), 500), "args": args}
+    if marks:
+        found["nonfinite"] = marks
+    for name in ("pid", "tid", "cat", "id"):
+        if isinstance(item.get(name), str | int):
+            found[name] = (
+                item[name] if not isinstance(item[name], int) or abs(item[name]) < 2**63 else str(item[name])
+            )
+    return found
+
+
+def _async_key(item: dict[str, Any]) -> str:
+    local = item.get("id2")
+    named = item.get("id", local.get("local", local.get("global")) if isinstance(local, dict) else None)
+    return f"{item.get('cat', '')}/{named}/{item.get('pid', '')}/{item.get('name', '')}"
+
+
+def _ns(value: Any) -> int | None:
+    """Microseconds, perhaps as a text, in whole nanoseconds."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value * 1000 if 0 <= value < 2**53 else None
+    found = number(value)
+    return None if found is None or found >= 2**53 else int(found) * 1000 + round(found % 1 * 1000)

@@ -1,0 +1,150 @@
+"""Dask's performance data: a task stream saved as JSON, or the HTML of `performance_report`.
+
+json.dump(client.get_task_stream(), open("stream.json", "w"), default=str)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from flightlog.adopt.base import Source
+from flightlog.adopt.dask_report import report_records
+from flightlog.adopt.items import DocumentItems
+from flightlog.adopt.making import RunMaker
+from flightlog.adopt.peek import head
+from flightlog.adopt.shelf import Shelf
+from flightlog.adopt.times import moment_ns, number, text, whole
+from flightlog.errors import UsageError
+from flightlog.events import Failure, TaskCompleted, TaskFailed, TaskStarted
+from flightlog.record.values import bounded, clean
+
+_HASH = re.compile(r"-[0-9a-f]{8,}(?:-[0-9a-f]{4,})*$")
+_HTML = (".html", ".htm")
+
+
+class DaskStreams:
+    """One task stream, or one performance report."""
+
+    name = "dask"
+    title = "Dask task stream (JSON) or performance report (HTML)"
+
+    def recognize(self, path: Path) -> str | None:
+        """By the starts and stops of its records, or by the title of the report."""
+        start = head(path)
+        if start.lstrip()[:1] in {b"[", b"{"} and b'"startstops"' in start and b'"key"' in start:
+            return "records of a Dask task stream"
+        if path.name.endswith(_HTML) and b"bokeh" in start.lower() and b"Dask" in start:
+            return "a Dask performance report"
+        return None
+
+    def sources(self, path: Path) -> Sequence[Source]:
+        """The file."""
+        if not path.is_file():
+            raise UsageError(f"{path} is no file; name the task stream or the report")
+        return [Source(path, (path,))]
+
+    def adopt(self, source: Source, maker: RunMaker) -> None:
+        """Record by record; a report is held in memory as a whole."""
+        report = source.path.name.endswith(_HTML)
+        with Shelf(maker.scratch) as shelf:
+            stream = _Stream(maker, shelf)
+            for record in report_records(source.path) if report else _records(source.path, maker):
+                stream.take(record)
+        if not maker.counts:
+            raise UsageError(f"{source.path} holds no record of a task: is it a task stream of Dask?")
+        maker.describe(project=source.path.name.split(".")[0], provider="dask")
+        maker.account.note(
+            "Dask's task stream has the tasks that ended, and no submissions: how long tasks waited is not recorded, and "
+            "those in flight are missing. The scheduler keeps the last ones only (task-stream-length)."
+        )
+        if report:
+            maker.account.drop("profiles, bandwidths and system charts of the report")
+            maker.account.note("A performance report does not say why a task failed.")
+
+
+def _records(file: Path, maker: RunMaker) -> Iterator[dict[str, Any]]:
+    items = DocumentItems(file, "task_stream")
+    for item in items:
+        if isinstance(item, dict):
+            yield item
+        else:
+            maker.account.drop("items that are no records")
+    if items.torn:
+        maker.account.problem(f"{file.name}: the document ends in the middle; all that stands before is here")
+
+
+def key_name(key: str) -> str:
+    """`inc` of `inc-1f0e…`, and of `('inc-1f0e…', 0, 1)`."""
+    found = re.match(r"""^\(\s*['"]([^'"]+)['"]""", key)
+    bare = found[1] if found else key
+    return _HASH.sub("", bare) or bare
+
+
+class _Stream:
+    """The records of a task stream on their way into a run."""
+
+    def __init__(self, maker: RunMaker, shelf: Shelf) -> None:
+        self._maker, self._shelf, self._account = maker, shelf, maker.account
+
+    def take(self, record: dict[str, Any]) -> None:
+        """One task that ended, perhaps computed again."""
+        spent: dict[str, float] = {}
+        began = ended = None
+        parts = record.get("startstops")
+        for part in parts if isinstance(parts, list) else []:
+            begin, end = (
+                number(part.get(name)) if isinstance(part, dict) else None for name in ("start", "stop")
+            )
+            if begin is None or end is None or moment_ns(max(begin, end)) is None:
+                continue
+            action = str(part.get("action"))
+            spent[action] = spent.get(action, 0.0) + max(0.0, end - begin)
+            if action == "compute":
+                began = begin if began is None else min(began, begin)
+                ended = end if ended is None else max(ended, end)
+        if record.get("key") is None or began is None or ended is None:
+            self._account.drop("records without a key or a computation")
+            return
+        key = record["key"]
+        words = key if isinstance(key, str) else str(tuple(key) if isinstance(key, list) else key)
+        name = bounded(key_name(words), 500)
+        times = (self._shelf.get(words) or 0) + 1
+        self._shelf.put(words, times)
+        if times > 1:
+            self._account.map("keys computed again → tasks of their own, `#2` behind the key")
+        worker = text(record.get("worker"))
+        task_id = bounded(words if times == 1 else f"{words}#{times}", 1000)
+        common: dict[str, Any] = {"task": name, "task_id": task_id, "parent_id": self._maker.span_id}
+        start, stop = _ns(began), _ns(ended)
+        self._maker.add(TaskStarted(worker=worker, queue_s=None, **common), start)
+        spill = [spent[one] for one in ("disk-read", "disk-write") if one in spent]
+        metrics = {"deserialize_s": spent["deserialize"]} if "deserialize" in spent else {}
+        tags = {name: record.get(name) for name in ("thread", "typename") if record.get(name) is not None}
+        last: dict[str, Any] = {
+            **common, "args": {}, "worker": worker, "duration_s": spent["compute"],
+            "transfer_s": spent.get("transfer"), "spill_s": sum(spill) if spill else None, "metrics": metrics,
+            "tags": clean(tags)[0],
+        }  # fmt: skip
+        if record.get("status") in ("error", "erred"):
+            said = text(record.get("exception_text"))
+            kind = said.partition("(")[0] if said is not None and "(" in said else None
+            message = "the recording does not say why" if said is None else bounded(said, 2000)
+            self._maker.add(TaskFailed(error_type=kind, error_message=message, **last), stop)
+            trace = text(record.get("traceback_text"))
+            self._maker.add(
+                Failure(
+                    scope="task", error_type=kind, message=message, fingerprint=None, task=name, task_id=task_id,
+                    traceback=None if trace is None else bounded(trace, 8000), worker=worker,
+                ), stop,
+            )  # fmt: skip
+            self._account.keep("tasks that failed")
+        else:
+            self._maker.add(TaskCompleted(result_bytes=whole(record.get("nbytes")), **last), stop)
+            self._account.keep("tasks that completed")
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * 1_000_000) * 1000

@@ -1,0 +1,107 @@
+"""The kinds of recordings that can be adopted, and which of them a path is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from flightlog.adopt.base import Adopter, Adoption, AdoptOptions
+from flightlog.adopt.making import make_runs
+from flightlog.adopt.peek import document, head
+from flightlog.errors import UsageError
+from flightlog.store import layout
+
+SLURM = "slurm"
+"""Accounting saved with `sacct --json`, which is merged into runs rather than made into one: see `adopt.slurm`."""
+_SLURM_TITLE = "Slurm accounting saved with sacct --json"
+
+
+def adopters() -> dict[str, Adopter]:
+    """Every kind by name, in the order in which they are listed and tried."""
+    from flightlog.adopt.chrome import ChromeTraces
+    from flightlog.adopt.dask import DaskStreams
+    from flightlog.adopt.jsonl import MappedLines
+    from flightlog.adopt.modelops import ModelOpsJobs
+    from flightlog.adopt.nextflow import NextflowTraces
+    from flightlog.adopt.rhapsody import RhapsodyCheckpoints
+    from flightlog.adopt.scalable import ScalableRuns
+    from flightlog.adopt.stormlog import StormlogSinks
+
+    every: list[Adopter] = [
+        ScalableRuns(), RhapsodyCheckpoints(), StormlogSinks(), ModelOpsJobs(), NextflowTraces(), ChromeTraces(),
+        DaskStreams(), MappedLines(),
+    ]  # fmt: skip
+    return {one.name: one for one in every}
+
+
+def kind_of_path(path: Path, kind: str | None = None, options: AdoptOptions | None = None) -> str:
+    """The name of the kind a path is: as given, or as recognized; a `UsageError` that says what was found."""
+    known = adopters()
+    if not path.exists():
+        raise UsageError(f"there is no file or folder {path}")
+    if kind is not None:
+        if kind not in known and kind != SLURM:
+            raise UsageError(f"there is no kind {kind!r}. The kinds are {', '.join([*known, SLURM])}")
+        return kind
+    if options is not None and options.mapping is not None:
+        return "jsonl"
+    found = {name: why for name, one in known.items() if (why := one.recognize(path)) is not None}
+    if (why := _slurm(path)) is not None:
+        found[SLURM] = why
+    if len(found) == 1:
+        return next(iter(found))
+    if found:
+        fits = "; ".join(f"{name} ({why})" for name, why in found.items())
+        raise UsageError(f"{path} fits several kinds: {fits}. Say which with --kind")
+    raise UsageError(_unknown(path, known))
+
+
+def adopt_path(
+    path: Path,
+    runs_dir: Path,
+    *,
+    kind: str | None = None,
+    options: AdoptOptions | None = None,
+    refused: list[str] | None = None,
+) -> list[Adoption]:
+    """Make runs of what another tool recorded at a path; one a recording, those adopted before found again.
+
+    Where the path holds several, `refused` takes why some cannot be adopted; without it the first such raises. Not for Slurm's accounting. Raises `UsageError` where the path is no recording of a known kind.
+    """
+    options = options or AdoptOptions()
+    name = kind_of_path(path, kind, options)
+    if name == SLURM:
+        raise UsageError(f"{path} is {_SLURM_TITLE}: it is merged into runs, by flightlog.adopt.slurm")
+    if options.mapping is not None and name != "jsonl":
+        raise UsageError(f"--mapping is for plain JSONL, and --kind says {name}")
+    adopter = adopters()[name]
+    return make_runs(adopter, adopter.sources(path), runs_dir, options, refused)
+
+
+def _slurm(path: Path) -> str | None:
+    """By the jobs and what Slurm alone says of each; the note of who wrote it may stand at the very end."""
+    start = head(path)
+    marks = (b'"slurm', b'"het_job', b'"derived_exit_code"')
+    if start.lstrip()[:1] == b"{" and b'"jobs"' in start and any(mark in start.lower() for mark in marks):
+        return "a JSON document with jobs, written by Slurm"
+    return None
+
+
+def _unknown(path: Path, known: dict[str, Adopter]) -> str:
+    if path.is_dir() and "flightlog_version" in document(path / layout.RUN):
+        return f"{path} is a run of Flightlog already: flightlog report {path}"
+    kinds = "; ".join([f"{name}: {one.title}" for name, one in known.items()] + [f"{SLURM}: {_SLURM_TITLE}"])
+    return f"{path} is nothing that can be recognized: {_glimpse(path)}. The kinds are {kinds}. Say which with --kind"
+
+
+def _glimpse(path: Path) -> str:
+    """What a path holds, in a few words."""
+    if path.is_dir():
+        try:
+            names: Sequence[str] = sorted(one.name for one in path.iterdir())
+        except OSError as error:
+            return f"a folder that cannot be read ({error.strerror or error})"
+        more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
+        return f"a folder with {', '.join(names[:5])}{more}" if names else "an empty folder"
+    start = head(path)
+    return f"a file that begins with {start[:60]!r}" if start else "a file without content"

@@ -1,0 +1,183 @@
+"""ModelOps' job folders: `spans.jsonl` and `summary.json` of a job.
+
+ModelOps' own starts are seconds of a clock that begins anywhere, and no span names its parent: what can be recovered is
+how long each span took, and which lies inside which. Files that Flightlog wrote in this form have both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flightlog.adopt.base import Source
+from flightlog.adopt.ids import hex_id, span_id
+from flightlog.adopt.lines import SourceLines
+from flightlog.adopt.making import RunMaker
+from flightlog.adopt.nesting import Nested, nest
+from flightlog.adopt.peek import document, first_objects, folders
+from flightlog.adopt.shelf import Shelf
+from flightlog.adopt.times import moment_ns, seconds, text, whole
+from flightlog.errors import UsageError
+from flightlog.events import SpanEvent, SpanOpened
+from flightlog.record.values import bounded, clean
+
+SPANS, SUMMARY = "spans.jsonl", "summary.json"
+_UNIX_NS = 10**18
+"""September 2001: clocks that begin at a boot do not come so far."""
+
+
+class ModelOpsJobs:
+    """One job folder, or a folder of them (`telemetry`, `telemetry/jobs`)."""
+
+    name = "modelops"
+    title = "ModelOps job folder"
+
+    def recognize(self, path: Path) -> str | None:
+        """By the fields of its spans."""
+        found = _jobs(path)
+        if not found:
+            return None
+        return (
+            "spans of a ModelOps job" if found in ([path], [path.parent]) else f"{len(found):,} ModelOps jobs"
+        )
+
+    def sources(self, path: Path) -> Sequence[Source]:
+        """Every job, by name."""
+        found = _jobs(path)
+        if not found:
+            raise UsageError(
+                f"{path} holds no job of ModelOps: no {SPANS} of spans with start_time and duration"
+            )
+        return [
+            Source(job, tuple(job / name for name in (SPANS, SUMMARY) if (job / name).is_file()))
+            for job in found
+        ]
+
+    def adopt(self, source: Source, maker: RunMaker) -> None:
+        """The spans by their start, so that each comes behind the one it lies in."""
+        account = maker.account
+        file = source.path / SPANS
+        summary = document(source.path / SUMMARY)
+        lines = SourceLines(file)
+        last = first = None
+        parentless = False
+        with Shelf(maker.scratch) as shelf:
+            unended = 0
+            for record in lines:
+                begin, end = _interval(record)
+                if begin is None or not isinstance(record.get("name"), str):
+                    account.drop("lines without a name or a start")
+                    continue
+                first = begin if first is None else min(first, begin)
+                last = max(begin if end is None else end, last or begin)
+                own = hex_id(record.get("span_id"), 16)
+                parentless |= own is None
+                if own is not None:
+                    shelf.put(own, None)
+                if end is None:
+                    unended += 1
+                    shelf.put(f"open {unended}", record)
+                else:
+                    shelf.place("", begin, max(begin, end), record)
+            if first is None or last is None:
+                raise UsageError(f"{file} holds no span")
+            for which in range(1, unended + 1):
+                record = shelf.get(f"open {which}")
+                shelf.place("", _interval(record)[0] or 0, last, record)
+            # Without a time of day one moment is known all the same: the job writes its spans when it ends.
+            dated = first >= _UNIX_NS
+            offset = 0 if dated else file.stat().st_mtime_ns - last
+            for one in nest(shelf.placed()):
+                _add(one, offset, maker, shelf)
+        lines.report(account)
+        job_type = text(summary.get("job_type"))
+        maker.describe(
+            project=job_type or "modelops",
+            provider="modelops",
+            start_ns=first + offset,
+            end_ns=last + offset,
+            tags={"job_id": source.path.name, **({"job_type": job_type} if job_type else {})},
+        )
+        _say(maker, summary, lines.read, dated=dated, parentless=parentless)
+
+
+def _say(maker: RunMaker, summary: dict[str, Any], read: int, *, dated: bool, parentless: bool) -> None:
+    account = maker.account
+    if summary:
+        account.drop(f"{SUMMARY} (computed anew; ModelOps' total_duration adds nested spans twice)")
+        told = whole(summary.get("total_spans"))
+        if told is not None and told != read:
+            account.problem(f"{SUMMARY} counts {told:,} spans, {SPANS} holds {read:,}")
+    if not dated:
+        account.note(
+            "ModelOps' spans have no time of day: the end of the run is when spans.jsonl was last written, which for a "
+            "copied file is when it was copied. Durations, and times to each other, are as recorded."
+        )
+    if parentless:
+        account.note(
+            "ModelOps' spans name no parents: a span is put inside the one that holds it in time, which is a guess where "
+            "threads ran side by side."
+        )
+
+
+def _add(one: Nested, offset: int, maker: RunMaker, shelf: Shelf) -> None:
+    record = one.record
+    metrics, tags = record.get("metrics"), record.get("tags")
+    made_metrics, marks = clean(metrics, keys_secret=False) if isinstance(metrics, dict) else ({}, {})
+    made_tags, tag_marks = clean(tags) if isinstance(tags, dict) else ({}, {})
+    own, named = hex_id(record.get("span_id"), 16), hex_id(record.get("parent_id"), 16)
+    if own is None:
+        parent = None if one.parent is None else span_id(maker, one.parent)
+    else:
+        parent = named if named is not None and named in shelf else None
+    common: dict[str, Any] = {
+        "name": bounded(record["name"], 500), "tags": made_tags, "trace_id": maker.trace_id,
+        "span_id": own or span_id(maker, one.number), "parent_id": parent or maker.span_id,
+    }  # fmt: skip
+    at_ns = one.begin + offset
+    if record.get("end_time") is None:
+        maker.add(SpanOpened(elapsed_s=(one.end - one.begin) / 1e9, **common), at_ns)
+        maker.account.map("spans without an end → span_open, up to the last moment known")
+        return
+    lasted = seconds(record.get("duration"))
+    error, why = text(made_tags.get("error")), text(made_tags.get("error_msg"))
+    maker.add(
+        SpanEvent(
+            metrics=made_metrics, status="error" if error else "ok",
+            duration_s=(one.end - one.begin) / 1e9 if lasted is None else lasted,
+            error_type=error,
+            error_message=why, nonfinite={**marks, **tag_marks}, **common,
+        ), at_ns,
+    )  # fmt: skip
+    maker.saw(one.end + offset)
+    maker.account.keep("spans with their durations, tags and metrics")
+
+
+def _interval(record: dict[str, Any]) -> tuple[int | None, int | None]:
+    """Start and end: since 1970 where the span says when that was, else on the clock of its job."""
+    begin, end = _ns(record.get("start_time")), _ns(record.get("end_time"))
+    dated = moment_ns(record.get("started_at"))
+    if begin is None or dated is None:
+        return begin, end
+    return dated, None if end is None else dated + end - begin
+
+
+def _jobs(path: Path) -> list[Path]:
+    if path.name == SPANS:
+        path = path.parent
+    for folder in (path, path / "jobs", path / "telemetry" / "jobs"):
+        found = [one for one in (folder, *folders(folder)) if _is_job(one)]
+        if found:
+            return found
+    return []
+
+
+def _is_job(folder: Path) -> bool:
+    found = first_objects(folder / SPANS, 1)
+    return bool(found) and {"name", "start_time", "duration"} <= found[0].keys() and "event" not in found[0]
+
+
+def _ns(value: Any) -> int | None:
+    found = seconds(value)
+    return None if found is None else round(found * 1e9)

@@ -1,0 +1,348 @@
+"""Nextflow's trace files: one row a task, with the fields that were asked for, readable or raw."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from flightlog.adopt.account import Account
+from flightlog.adopt.base import Source
+from flightlog.adopt.lines import SourceLines
+from flightlog.adopt.making import RunMaker
+from flightlog.adopt.nextflow_cells import bytes_of, seconds_of, share_of, signal_of, time_of, whole_of
+from flightlog.adopt.peek import files, head
+from flightlog.adopt.shelf import Shelf
+from flightlog.errors import UsageError
+from flightlog.events import (
+    CacheLookup,
+    Failure,
+    ResourceRequest,
+    TaskCancelled,
+    TaskCompleted,
+    TaskFailed,
+    TaskRetried,
+    TaskStarted,
+    TaskSubmitted,
+)
+from flightlog.record.values import bounded, clean
+
+_KNOWN = frozenset({
+    "task_id", "hash", "native_id", "process", "tag", "name", "status", "exit", "submit", "start", "complete",
+    "duration", "realtime", "%cpu", "peak_rss", "peak_vmem", "rchar", "wchar", "attempt", "cpus", "memory",
+})  # fmt: skip
+_UNTIMED = "untimed\0"
+_SUFFIXES = {".txt", ".tsv", ".csv"}
+_SIZES = ("rss", "vmem", "peak_vmem", "rchar", "wchar", "disk")
+_MEASURED = frozenset(
+    {"%cpu", "%mem", "peak_rss", "rss", "peak_vmem", "vmem", "rchar", "wchar", "read_bytes", "write_bytes"}
+)
+_COUNTS = ("syscr", "syscw", "vol_ctxt", "inv_ctxt", "num_accelerators")
+_TAGS = (
+    "hash", "native_id", "tag", "module", "container", "queue", "workdir", "scratch", "error_action", "cpu_model",
+    "hostname", "accelerator", "accelerator_type",
+)  # fmt: skip
+_USED = frozenset({
+    *_KNOWN, *_SIZES, *_COUNTS, *_TAGS, "%mem", "time", "read_bytes", "write_bytes", "accelerator_request",
+})  # fmt: skip
+
+
+class NextflowTraces:
+    """One trace file, or a folder with some, such as `pipeline_info`."""
+
+    name = "nextflow"
+    title = "Nextflow trace file"
+
+    def recognize(self, path: Path) -> str | None:
+        """By the names in the first line."""
+        found = _traces(path)
+        if not found:
+            return None
+        return (
+            "a table with the columns of a Nextflow trace"
+            if found == [path]
+            else f"{len(found):,} Nextflow traces"
+        )
+
+    def sources(self, path: Path) -> Sequence[Source]:
+        """Every trace file, by name."""
+        found = _traces(path) or ([path] if path.is_file() else [])
+        if not found:
+            raise UsageError(f"{path} holds no trace file of Nextflow: no table with its columns")
+        return [Source(file, (file,)) for file in found]
+
+    def adopt(self, source: Source, maker: RunMaker) -> None:
+        """Row by row; results from the cache, whose times are of another run, at the end."""
+        columns, separator = _header(source.path)
+        if "status" not in columns or not {"submit", "start", "complete"} & set(columns):
+            raise UsageError(
+                f"{source.path} lacks columns: status is needed, and one of submit, start and complete. Nextflow "
+                "writes those that trace.fields names"
+            )
+        account = maker.account
+        rows = _rows(source.path, columns, separator, account)
+        with Shelf(maker.scratch) as shelf:
+            table = _Table(maker, shelf)
+            for row in rows:
+                table.take(row)
+            table.finish()
+        unused = [name for name in columns if name not in _USED]
+        for name in unused:
+            account.drop(f"column {name}")
+        maker.describe(project=source.path.name.split(".")[0], provider="nextflow")
+
+
+def _traces(path: Path) -> list[Path]:
+    candidates = [one for one in files(path) if one.suffix in _SUFFIXES] if path.is_dir() else [path]
+    return [one for one in candidates if _is_trace(one)]
+
+
+def _is_trace(file: Path) -> bool:
+    known = _KNOWN.intersection(_header(file)[0])
+    return "status" in known and bool({"name", "process", "task_id"} & known) and len(known) >= 4
+
+
+def _header(path: Path) -> tuple[list[str], str]:
+    first = head(path).partition(b"\n")[0].decode("utf-8", "replace").strip("\r")
+    separator = "\t" if "\t" in first else ","
+    return [name.strip() for name in first.split(separator)], separator
+
+
+def _rows(file: Path, columns: list[str], separator: str, account: Account) -> Iterator[dict[str, str]]:
+    """The rows as texts, without what is `-` or empty."""
+    odd = 0
+    for number, (line, whole) in enumerate(SourceLines(file).raw()):
+        text = line.decode("utf-8", "replace").rstrip("\r")
+        if not number or not text.strip("\0 \t"):
+            continue
+        cells = text.split(separator)
+        if len(cells) != len(columns):
+            if whole:
+                odd += 1
+            else:
+                account.problem(f"{file.name}: the last line ends in the middle, and was skipped")
+            continue
+        pairs = zip(columns, cells, strict=True)
+        yield {name: cell.strip() for name, cell in pairs if cell.strip() not in {"", "-"}}
+    if odd:
+        account.problem(
+            f"{file.name}: {odd:,} lines have another number of cells than the first, and were skipped"
+        )
+
+
+class _Table:
+    """The rows of one trace on their way into a run."""
+
+    def __init__(self, maker: RunMaker, shelf: Shelf) -> None:
+        self._maker, self._shelf, self._account = maker, shelf, maker.account
+        self._number = self._cached = self._untimed = 0
+        self._zoneless = self._derived = False
+
+    def take(self, row: dict[str, str]) -> None:
+        """One row: a task that ended, or one of its attempts."""
+        self._number += 1
+        status = row.get("status", "")
+        if status == "CACHED":
+            self._cached += 1
+            self._shelf.put(f"cached\0{self._cached:012d}", row)
+            return
+        times = self._times(row)
+        if times is not None:
+            self._attempt(row, status, times)
+        elif self._maker.last_ns is None:  # no moment is known yet
+            self._untimed += 1
+            self._shelf.put(f"{_UNTIMED}{self._untimed:012d}", row)
+        else:
+            self._without_time(row)
+
+    def _without_time(self, row: dict[str, str]) -> None:
+        """A row that says when of nothing: how the task ended counts all the same."""
+        self._attempt(row, row.get("status", ""), (None, None, self._maker.last_ns))
+        self._account.map("rows without a time → at the last moment known before")
+
+    def _attempt(
+        self, row: dict[str, str], status: str, times: tuple[int | None, int | None, int | None]
+    ) -> None:
+        submit, start, _ = times
+        first = next(at for at in times if at is not None)
+        process = bounded(row.get("process") or _process(row.get("name")) or "task", 500)
+        task_id, attempt = self._identity(row, process, first)
+        common: dict[str, Any] = {"task": process, "task_id": task_id, "attempt": attempt}
+        args = clean({"name": row["name"]} if "name" in row else {})[0]
+        if attempt == 1:
+            self._maker.add(TaskSubmitted(args=args, parent_id=self._maker.span_id, **common), first)
+            self._account.keep("tasks submitted")
+        queue_s = None if submit is None or start is None else max(0, start - submit) / 1e9
+        worker = row.get("hostname")
+        if start is not None:
+            self._maker.add(TaskStarted(worker=worker, queue_s=queue_s, **common), start)
+        self._request(row, common, first)
+        self._end(row, status, {**common, "args": args, "worker": worker, "queue_s": queue_s}, times)
+
+    def _times(self, row: dict[str, str]) -> tuple[int | None, int | None, int | None] | None:
+        """Submission, start and end; what was not asked for follows from the durations. None where there is no time."""
+        named = [row[name] for name in ("submit", "start", "complete") if name in row]
+        self._zoneless |= any(not value.isdigit() for value in named)
+        submit, start, complete = (time_of(row.get(name)) for name in ("submit", "start", "complete"))
+        whole, lasted = seconds_of(row.get("duration")), seconds_of(row.get("realtime"))
+        if complete is None and submit is not None and whole is not None:
+            complete = submit + round(whole * 1e9)
+            self._derived = True
+        if start is None and complete is not None and lasted is not None:
+            start = max(complete - round(lasted * 1e9), submit or 0)
+            self._derived = True
+        if complete is None and start is not None and lasted is not None:
+            complete = start + round(lasted * 1e9)
+        found = submit, start, complete
+        return None if found == (None, None, None) else found
+
+    def _identity(self, row: dict[str, str], process: str, at_ns: int) -> tuple[str, int]:
+        """The task a row is an attempt of. A retry has a number of its own, and the name of the one that failed."""
+        own = row.get("task_id") or row.get("hash") or f"row-{self._number}"
+        told = whole_of(row.get("attempt"))
+        key = f"failed\0{row.get('name') or own}"
+        failed: list[list[Any]] = self._shelf.get(key) or []
+        before = next((one for one in failed if told is None or one[1] == told - 1), None)
+        attempt = 1  # of a further one whose earlier ones are not in this file, too
+        if before is not None:
+            failed.remove(before)
+            own, attempt = before[0], before[1] + 1
+            self._maker.add(
+                TaskRetried(task=process, task_id=own, attempt=attempt - 1, reason=before[2]), at_ns
+            )
+            self._account.map(
+                "rows of a further attempt → the task that failed before"
+                if told is not None
+                else "rows with the name of one that failed → its next attempt"
+            )
+        if row.get("status") == "FAILED":
+            failed.append([own, attempt, _reason(row)])
+        if before is not None or row.get("status") == "FAILED":
+            self._shelf.put(key, failed)
+        return own, attempt
+
+    def _end(
+        self,
+        row: dict[str, str],
+        status: str,
+        common: dict[str, Any],
+        times: tuple[int | None, int | None, int | None],
+    ) -> None:
+        submit, start, complete = times
+        lasted = seconds_of(row.get("realtime"))
+        at_ns = complete if complete is not None else start
+        at_ns = submit if at_ns is None else at_ns
+        if at_ns is None or status in {"NEW", "SUBMITTED", "RUNNING"}:
+            self._account.keep(f"tasks {status or 'without a status'}, in flight")
+            return
+        # A task too short to be measured has zeros throughout, and nobody uses no memory at all.
+        memory = [bytes_of(row.get(name)) for name in ("peak_rss", "rss", "peak_vmem", "vmem")]
+        unmeasured = 0 in memory and not any(memory)
+        if unmeasured:
+            self._account.drop("zeros in place of figures, of tasks too short to be measured")
+            row = {name: cell for name, cell in row.items() if name not in _MEASURED}
+        busy = share_of(row.get("%cpu"))
+        metrics: dict[str, Any] = {f"{name}_bytes": bytes_of(row.get(name)) for name in _SIZES}
+        metrics |= {name: whole_of(row.get(name)) for name in _COUNTS}
+        metrics["mem_percent"] = share_of(row.get("%mem"))
+        ended: dict[str, Any] = {
+            **common,
+            "duration_s": lasted,
+            "cpu_s": None if busy is None or lasted is None else round(busy / 100 * lasted, 6),
+            "cpu_scope": None if busy is None or lasted is None else "tree",
+            "peak_rss_bytes": bytes_of(row.get("peak_rss")),
+            "rss_scope": "tree" if bytes_of(row.get("peak_rss")) is not None else None,
+            "read_bytes": bytes_of(row.get("read_bytes")),
+            "write_bytes": bytes_of(row.get("write_bytes")),
+            "metrics": {name: value for name, value in metrics.items() if value is not None},
+            "tags": clean({name: row[name] for name in _TAGS if name in row})[0],
+        }
+        if ended["cpu_s"] is not None:
+            self._account.map("%cpu over realtime → cpu_s")
+        exit_code = whole_of(row.get("exit"))
+        if status == "COMPLETED":
+            self._maker.add(TaskCompleted(**ended), at_ns)
+        elif status == "ABORTED":
+            self._maker.add(TaskCancelled(reason="aborted by Nextflow", **ended), at_ns)
+        else:
+            reason = _reason(row)
+            self._maker.add(
+                TaskFailed(error_type="CommandError", error_message=reason, exit_code=exit_code, **ended),
+                at_ns,
+            )
+            self._maker.add(
+                Failure(
+                    scope="task", error_type="CommandError", message=reason, traceback=None, fingerprint=None,
+                    task=ended["task"], task_id=ended["task_id"], attempt=ended["attempt"], worker=ended["worker"],
+                    exit_code=exit_code, signal=signal_of(exit_code),
+                ), at_ns,
+            )  # fmt: skip
+        self._account.keep(f"tasks {status}")
+
+    def _request(self, row: dict[str, str], common: dict[str, Any], at_ns: int) -> None:
+        cpus, memory, time = (
+            whole_of(row.get("cpus")),
+            bytes_of(row.get("memory")),
+            seconds_of(row.get("time")),
+        )
+        if (cpus, memory, time) != (None, None, None):
+            self._maker.add(
+                ResourceRequest(
+                    task=common["task"], task_id=common["task_id"], cpus=cpus, memory_bytes=memory, walltime_s=time
+                ), at_ns,
+            )  # fmt: skip
+            self._account.map("cpus, memory and time → resource_request")
+
+    def finish(self) -> None:
+        """What waits: rows before any time, and results from the cache, whose times are of the run that made them."""
+        at_ns = self._maker.first_ns
+        if at_ns is None and self._untimed:
+            self._account.problem(f"{self._untimed:,} rows have no time, and were skipped")
+            self._untimed = 0
+        for number in range(1, self._untimed + 1):
+            self._without_time(self._shelf.get(f"{_UNTIMED}{number:012d}"))
+        for key, row in self._shelf.named():
+            if not key.startswith("cached\0"):
+                continue
+            own = next(
+                (
+                    at
+                    for name in ("submit", "start", "complete")
+                    if (at := time_of(row.get(name))) is not None
+                ),
+                0,
+            )
+            process = row.get("process") or _process(row.get("name")) or "task"
+            self._maker.add(
+                CacheLookup(
+                    task=bounded(process, 500), result="hit", key=row.get("hash"),
+                    saved_s=seconds_of(row.get("realtime")), task_id=None,
+                ), own if at_ns is None else at_ns,
+            )  # fmt: skip
+            self._account.map("rows CACHED → cache_lookup, a hit")
+        if self._cached:
+            self._account.note(
+                f"{self._cached:,} {'task was' if self._cached == 1 else 'tasks were'} taken from Nextflow's cache: cache hits here, at the run's start, with how long "
+                "they took when they were executed as saved_s."
+            )
+        if self._derived:
+            self._account.note(
+                "The file lacks when tasks started or ended: the end is worked out from submission and duration, the start "
+                "from the end and realtime, so that queue_s includes what Nextflow took to notice the end."
+            )
+        if self._zoneless:
+            self._account.note("The times in the file have no zone, and are taken as UTC.")
+
+
+def _process(name: str | None) -> str | None:
+    """`FASTQC` of `FASTQC (sample_1)`."""
+    return None if name is None else re.sub(r" \([^()]*(?:\([^()]*\)[^()]*)*\)$", "", name) or name
+
+
+def _reason(row: dict[str, str]) -> str:
+    exit_code = whole_of(row.get("exit"))
+    if exit_code is None:
+        return f"Nextflow says {row.get('status', 'FAILED')}, and no exit code"
+    ended = signal_of(exit_code)
+    return f"exit code {exit_code}" + (f" ({ended})" if ended else "")

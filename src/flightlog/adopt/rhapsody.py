@@ -1,0 +1,368 @@
+"""RHAPSODY's checkpoint files: one JSONL a session, with sections of events, spans and metrics.
+
+Spans stand in the file once a checkpoint, so a span counts once, as it stands last. Ids are hex without leading zeros.
+A task's `TaskStarted` is written before the backend's own queue and its duration counts from there, so neither is
+taken for a start or an execution time; but in files that Flightlog wrote in this form (`compat.rhapsody`) both are.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from flightlog.adopt.base import Source
+from flightlog.adopt.ids import hex_id
+from flightlog.adopt.lines import SourceLines
+from flightlog.adopt.making import RunMaker
+from flightlog.adopt.peek import files, first_objects
+from flightlog.adopt.shelf import Shelf
+from flightlog.adopt.spread import Spread
+from flightlog.adopt.times import moment_ns, number, seconds, text, whole
+from flightlog.errors import UsageError
+from flightlog.events import (
+    Event,
+    Failure,
+    Metric,
+    ResourceSample,
+    SpanEvent,
+    TaskCancelled,
+    TaskCompleted,
+    TaskFailed,
+    TaskQueued,
+    TaskStarted,
+    TaskSubmitted,
+    UserEvent,
+)
+from flightlog.record.values import bounded, clean
+from flightlog.store.adopted import ELAPSED
+
+_ENDS = {
+    "TaskCompleted": "completed",
+    "TaskFailed": "failed",
+    "TaskCanceled": "canceled",
+    "TaskCancelled": "canceled",
+}
+_SUFFIXES = (".jsonl", ".jsonl.gz")
+_SUBMITTED = "submitted "
+"""Before a task's id: when it was submitted. No span's id begins so."""
+_TOTALS = ("tasks_submitted", "tasks_completed", "tasks_failed", "tasks_canceled")
+_COUNTED = {"TaskSubmitted": "tasks_submitted", "TaskCompleted": "tasks_completed", "TaskFailed": "tasks_failed",
+            "TaskCanceled": "tasks_canceled"}  # fmt: skip
+
+
+class RhapsodyCheckpoints:
+    """One checkpoint file, or a folder of them."""
+
+    name = "rhapsody"
+    title = "RHAPSODY telemetry checkpoint"
+
+    def recognize(self, path: Path) -> str | None:
+        """By the sections and session ids of its lines."""
+        found = _checkpoints(path)
+        if not found:
+            return None
+        return "events of a RHAPSODY session" if found == [path] else f"{len(found):,} RHAPSODY checkpoints"
+
+    def sources(self, path: Path) -> Sequence[Source]:
+        """Every checkpoint file, by name."""
+        found = _checkpoints(path)
+        if not found and path.is_file():
+            found = [path]  # asked for by --kind: perhaps all its first lines are damaged
+        if not found:
+            raise UsageError(
+                f"{path} holds no checkpoint of RHAPSODY: no JSONL file of events with a section"
+            )
+        return [Source(file, (file,)) for file in found]
+
+    def adopt(self, source: Source, maker: RunMaker) -> None:
+        """In two passes: spans first, which stand behind the events they belong to."""
+        with Shelf(maker.scratch) as shelf:
+            _Checkpoint(source.path, maker, shelf).adopt()
+
+
+def _checkpoints(path: Path) -> list[Path]:
+    candidates = files(path) if path.is_dir() else [path]
+    return [one for one in candidates if one.name.endswith(_SUFFIXES) and _is_checkpoint(one)]
+
+
+def _is_checkpoint(file: Path) -> bool:
+    return any(
+        record.get("section") == "event" and "event_type" in record and "session_id" in record
+        for record in first_objects(file)
+    )
+
+
+class _Checkpoint:
+    """One file on its way into a run."""
+
+    def __init__(self, file: Path, maker: RunMaker, shelf: Shelf) -> None:
+        self._file, self._maker, self._shelf = file, maker, shelf
+        self._account = maker.account
+        self._counted: Counter[str] = Counter()
+        self._totals: dict[str, Any] = {}
+        self._elapsed = Spread()
+        self._session: str | None = None
+        self._ended = False
+        self._backends: dict[str, None] = {}
+        self._ours: dict[str, Any] | None = None
+        """What the session's start says of itself, where Flightlog wrote the file."""
+
+    def adopt(self) -> None:
+        self._read_spans()
+        lines = SourceLines(self._file)
+        for record in lines:
+            section = record.get("section")
+            if section == "event":
+                self._event(record)
+            elif section == "metric":
+                self._totals = record
+                self._account.drop("metric lines, totals at a checkpoint (computed anew)")
+            elif section != "span":
+                self._account.drop("lines of no known section")
+        lines.report(self._account)
+        if not self._session:
+            raise UsageError(f"{self._file} holds no event of a RHAPSODY session")
+        self._write_spans()
+        self._describe()
+
+    def _read_spans(self) -> None:
+        """Keep each span once; find the session's own, which is the run."""
+        repeated = 0
+        for record in SourceLines(self._file):
+            if record.get("section") == "event" and record.get("event_type") == "SessionStarted":
+                self._maker.trace_id = hex_id(record.get("trace_id"), 32) or self._maker.trace_id
+                self._maker.span_id = hex_id(record.get("span_id"), 16) or self._maker.span_id
+                about = record.get("attributes")
+                if isinstance(about, dict) and about.get("recorder") == "flightlog":
+                    self._ours = about
+            if record.get("section") != "span":
+                continue
+            span_id = hex_id(record.get("span_id"), 16)
+            if span_id is None:
+                self._account.drop("spans without an id")
+            elif not self._shelf.put(span_id, record):
+                repeated += 1
+        self._account.drop("repetitions of spans at later checkpoints", repeated)
+
+    def _event(self, record: dict[str, Any]) -> None:
+        kind, at_ns = text(record.get("event_type")) or "event", moment_ns(record.get("event_time"))
+        if at_ns is None:
+            self._account.drop("events without a time")
+            return
+        self._session = self._session or text(record.get("session_id")) or "session"
+        if backend := text(record.get("backend")):
+            self._backends[backend] = None
+        if kind in _COUNTED:
+            self._counted[_COUNTED[kind]] += 1
+        if kind == "SessionStarted":
+            self._maker.saw(at_ns)
+            self._account.map("SessionStarted → start of the run")
+        elif kind == "SessionEnded":
+            self._maker.saw(at_ns)
+            self._ended = True
+            self._account.map("SessionEnded → end of the run")
+        elif kind == "ResourceUpdate":
+            self._resource(record, at_ns)
+        elif kind.startswith("Task") and text(record.get("task_id")):
+            self._task(kind, record, at_ns)
+        else:
+            self._other(kind, record, at_ns)
+
+    def _task(self, kind: str, record: dict[str, Any], at_ns: int) -> None:
+        about = record.get("attributes")
+        attributes: dict[str, Any] = about if isinstance(about, dict) else {}
+        executable = text(attributes.get("executable"))
+        name = executable if executable not in {None, "None"} else text(attributes.get("task_type"))
+        span_id = hex_id(record.get("span_id"), 16)
+        span = self._shelf.get(span_id) if span_id is not None else None
+        parent = hex_id(span.get("parent_span_id"), 16) if isinstance(span, dict) else None
+        common: dict[str, Any] = {
+            "task": bounded(name or "task", 500), "task_id": str(record["task_id"]), "trace_id": self._maker.trace_id,
+            "span_id": span_id, "parent_id": parent or self._maker.span_id,
+        }  # fmt: skip
+        if kind == "TaskSubmitted":
+            if self._ours is not None:
+                self._shelf.put(f"{_SUBMITTED}{common['task_id']}", at_ns)
+            self._maker.add(TaskSubmitted(args={}, **common), at_ns)
+            self._account.keep("tasks submitted")
+        elif kind == "TaskStarted" and self._ours is not None:
+            self._maker.add(
+                TaskStarted(worker=None, queue_s=self._waited(common["task_id"], at_ns), **common), at_ns
+            )
+            self._account.keep("tasks started")
+        elif kind == "TaskQueued":
+            self._maker.add(TaskQueued(**common), at_ns)
+            self._account.keep("tasks queued")
+        elif kind in _ENDS:
+            self._end(kind, record, attributes, span, common, at_ns)
+        else:
+            self._other(kind, record, at_ns)
+
+    def _end(
+        self,
+        kind: str,
+        record: dict[str, Any],
+        attributes: dict[str, Any],
+        span: Any,
+        common: dict[str, Any],
+        at_ns: int,
+    ) -> None:
+        metrics: dict[str, Any] = {}
+        # Of a task that nobody saw start, the duration is written as 0 and is not known.
+        unseen = attributes.get("incomplete_lifecycle") is True
+        elapsed = None if unseen else seconds(record.get("duration_seconds"))
+        executed = None
+        if elapsed is not None and self._ours is not None:
+            executed = elapsed
+            self._account.keep("task durations")
+        elif elapsed is not None:
+            metrics[ELAPSED] = elapsed
+            self._elapsed.add(elapsed)
+            self._account.map("task durations, waiting in the backend included → metric elapsed_s")
+        if isinstance(span, dict):
+            lasted = seconds(span.get("duration_ms"), 1000)
+            if lasted is not None:
+                metrics["span_s"] = lasted
+            self._account.map("spans of tasks → span and parent of the task, metric span_s")
+            self._shelf.remove(str(common["span_id"]))
+        tags = {
+            name: value
+            for name, value in (
+                *attributes.items(),
+                ("backend", record.get("backend")),
+                ("node", record.get("node_id")),
+            )
+            if value is not None and value != "None" and name != "error_type"
+        }
+        ended: dict[str, Any] = {
+            **common, "args": {}, "worker": None, "duration_s": executed, "metrics": metrics, "tags": clean(tags)[0],
+        }  # fmt: skip
+        self._account.keep(f"tasks {_ENDS[kind]}")
+        if kind == "TaskCompleted":
+            self._maker.add(TaskCompleted(**ended), at_ns)
+        elif kind == "TaskFailed":
+            error = text(record.get("error_type"))
+            error = None if error == "unknown" else error
+            why = "RHAPSODY recorded no reason" if error is None else None
+            self._maker.add(TaskFailed(error_type=error, error_message=why, **ended), at_ns)
+            self._maker.add(
+                Failure(
+                    scope="task", error_type=error, message=why, traceback=None, fingerprint=None, task=ended["task"],
+                    task_id=ended["task_id"], span_id=ended["span_id"],
+                ), at_ns,
+            )  # fmt: skip
+        else:
+            self._maker.add(TaskCancelled(**ended), at_ns)
+
+    def _waited(self, task_id: str, at_ns: int) -> float | None:
+        """Seconds from a task's submission to its start; None where the submission is not in the file."""
+        submitted = self._shelf.get(f"{_SUBMITTED}{task_id}")
+        self._shelf.remove(f"{_SUBMITTED}{task_id}")
+        return None if submitted is None else max(0, at_ns - submitted) / 1e9
+
+    def _resource(self, record: dict[str, Any], at_ns: int) -> None:
+        node, gpu = text(record.get("node_id")), whole(record.get("gpu_id"))
+        cpu, memory, busy = (
+            number(record.get(name)) for name in ("cpu_percent", "memory_percent", "gpu_percent")
+        )
+        samples: list[Event] = []
+        if gpu is not None:
+            samples.append(
+                ResourceSample(scope="gpu", host=node, cpu_percent=None, gpu_index=gpu, gpu_percent=busy)
+            )
+        elif cpu is not None:
+            samples.append(ResourceSample(scope="node", host=node, cpu_percent=cpu))
+        if gpu is None and memory is not None:
+            samples.append(Metric(name=f"memory_percent {node or 'node'}", value=memory))
+            self._account.map("memory in percent of the node → metric memory_percent")
+        for event in samples:
+            self._maker.add(event, at_ns)
+        if samples:
+            self._account.keep("samples of nodes and GPUs")
+        if any(
+            number(record.get(name))
+            for name in ("disk_read_bytes", "disk_write_bytes", "net_sent_bytes", "net_recv_bytes")
+        ):
+            self._account.drop("bytes of disk and network (over which time is not recorded)")
+        if not samples:
+            self._other("ResourceUpdate", record, at_ns)
+
+    def _other(self, kind: str, record: dict[str, Any], at_ns: int) -> None:
+        """What has no event of its own, the user's events among it."""
+        known = {
+            "event_id",
+            "event_type",
+            "event_time",
+            "emit_time",
+            "session_id",
+            "name",
+            "section",
+            "trace_id",
+        }
+        fields = {
+            name: value for name, value in record.items() if name not in known and value not in (None, {})
+        }
+        span_id = hex_id(fields.pop("span_id", None), 16)
+        self._maker.add(UserEvent(name=f"rhapsody.{kind}", fields=clean(fields)[0], span_id=span_id), at_ns)
+        why = ", written before the backend's queue" if kind == "TaskStarted" else ""
+        self._account.map(f"{kind}{why} → user_event rhapsody.{kind}")
+
+    def _write_spans(self) -> None:
+        """The spans that are no task's; the session's is the run itself."""
+        for span_id, record in self._shelf.named():
+            if span_id.startswith(_SUBMITTED):
+                continue
+            begin, end = whole(record.get("start_ns")), whole(record.get("end_ns"))
+            if begin is None:
+                self._account.drop("spans without a start")
+                continue
+            if span_id == self._maker.span_id:
+                self._account.map("span of the session → the run")
+                self._maker.describe(start_ns=begin, **({} if end is None else {"end_ns": end}))
+                continue
+            about = record.get("attributes")
+            error = record.get("status_code") == "ERROR"
+            reason = text(record.get("status_description"))
+            self._maker.add(
+                SpanEvent(
+                    name=bounded(text(record.get("name")) or "span", 500),
+                    tags=clean(about)[0] if isinstance(about, dict) else {},
+                    status="error" if error else "ok",
+                    duration_s=None if end is None else max(0, end - begin) / 1e9,
+                    trace_id=self._maker.trace_id, span_id=span_id,
+                    parent_id=hex_id(record.get("parent_span_id"), 16) or self._maker.span_id,
+                    error_message=bounded(reason, 2000) if error and reason else None,
+                ), begin,
+            )  # fmt: skip
+            self._account.keep("spans")
+
+    def _describe(self) -> None:
+        self._maker.describe(
+            project=self._session,
+            status="completed" if self._ended else "crashed",
+            target=", ".join(name for name in self._backends if name != "rhapsody") or None,
+            provider="rhapsody",
+            tags={"rhapsody_session_id": self._session},
+        )
+        if self._elapsed.count:
+            self._account.note(
+                "RHAPSODY's task durations count from before the backend's queue, so they include waiting: "
+                f"{self._elapsed.text()}. They stand as the tasks' metric elapsed_s; how long tasks executed, and on "
+                "which worker, is not recorded."
+            )
+        if self._ours is not None:
+            run = text(self._ours.get("run"))
+            self._account.note(
+                "Flightlog wrote this file, so durations are execution alone."
+                + (f" It recorded the session itself too, with more: {bounded(run, 200)}." if run else "")
+            )
+        if not self._ended:
+            self._account.note("The session has no end in the file: the run ends here with its last event.")
+        for name in _TOTALS:
+            told, counted = whole(self._totals.get(name)), self._counted[name]
+            if told is not None and told != counted:
+                self._account.problem(
+                    f"the last checkpoint counts {told:,} {name}, the events are {counted:,}"
+                )

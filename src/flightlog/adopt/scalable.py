@@ -1,0 +1,352 @@
+"""Scalable's run directories: tasks, cache lookups, failures, artifacts, requests.
+
+Its `running` is written at submission and its `duration_s` counts from there, so neither is taken for a start or an
+execution time: the first becomes `task_queued`, the second the task's metric `elapsed_s`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from flightlog.adopt.base import Source
+from flightlog.adopt.lines import SourceLines
+from flightlog.adopt.making import RunMaker
+from flightlog.adopt.peek import document, folders
+from flightlog.adopt.shelf import Shelf
+from flightlog.adopt.spread import Spread
+from flightlog.adopt.times import moment_ns, number, seconds, text, whole
+from flightlog.errors import UsageError
+from flightlog.events import (
+    ArtifactRecorded,
+    CacheLookup,
+    Failure,
+    ResourceRequest,
+    TaskCancelled,
+    TaskCompleted,
+    TaskFailed,
+    TaskQueued,
+    TaskRetried,
+    TaskSubmitted,
+    UserEvent,
+    WorkerLaunched,
+    WorkerLost,
+    WorkerReady,
+    WorkerRemoved,
+)
+from flightlog.record.values import bounded, clean
+from flightlog.store.adopted import ELAPSED
+from flightlog.units import parse_age, parse_size
+
+_STREAMS = ("tasks", "cache", "failures", "artifacts", "resources", "workers", "cost")
+_PAPERS = ("manifest.yaml", "plan.json", "manifest.lock", "summary.json")
+_WORKERS: dict[str, Callable[..., Any]] = {
+    "launched": WorkerLaunched, "ready": WorkerReady, "lost": WorkerLost, "removed": WorkerRemoved
+}  # fmt: skip
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class ScalableRuns:
+    """One run directory, or a folder of them."""
+
+    name = "scalable"
+    title = "Scalable run directory"
+
+    def recognize(self, path: Path) -> str | None:
+        """By `run.json`, whose fields no other tool has."""
+        found = _runs(path)
+        if not found:
+            return None
+        return "a Scalable run directory" if found == [path] else f"{len(found):,} Scalable run directories"
+
+    def sources(self, path: Path) -> Sequence[Source]:
+        """Every run directory, by name."""
+        found = _runs(path)
+        if not found:
+            raise UsageError(f"{path} holds no run directory of Scalable: no run.json with a project_name")
+        names = ["run.json", *(f"{stream}.jsonl" for stream in _STREAMS), *_PAPERS]
+        return [Source(run, tuple(run / name for name in names if (run / name).is_file())) for run in found]
+
+    def adopt(self, source: Source, maker: RunMaker) -> None:
+        """Stream by stream; tasks first, since failures name them by id alone."""
+        with Shelf(maker.scratch) as shelf:
+            _Directory(source.path, maker, shelf).adopt()
+
+
+def _runs(path: Path) -> list[Path]:
+    if path.name == "run.json":
+        path = path.parent
+    for folder in (path, path / "runs", path / ".scalable" / "runs"):
+        found = [one for one in (folder, *folders(folder)) if _is_run(one)]
+        if found:
+            return found
+    return []
+
+
+def _is_run(folder: Path) -> bool:
+    run = document(folder / "run.json")
+    return "project_name" in run and "provider_name" in run and "flightlog_version" not in run
+
+
+class _Directory:
+    """One run directory on its way into a run."""
+
+    def __init__(self, path: Path, maker: RunMaker, shelf: Shelf) -> None:
+        self._path, self._maker, self._shelf = path, maker, shelf
+        self._account = maker.account
+        self._run = document(path / "run.json")
+        plan = document(path / "plan.json")
+        components = plan.get("task_to_component")
+        self._components: dict[str, Any] = components if isinstance(components, dict) else {}
+        self._plan = plan
+        self._start_ns = moment_ns(self._run.get("started_at"))
+        self._elapsed = Spread()
+
+    def adopt(self) -> None:
+        self._describe()
+        self._requests()
+        takers: dict[str, Callable[[dict[str, Any], int], None]] = {
+            "tasks": self._task, "cache": self._cache, "failures": self._failure, "artifacts": self._artifact,
+            "resources": self._resource, "workers": self._worker, "cost": self._other,
+        }  # fmt: skip
+        for stream, take in takers.items():
+            file = self._path / f"{stream}.jsonl"
+            if not file.is_file():
+                continue
+            lines = SourceLines(file)
+            for record in lines:
+                at_ns = moment_ns(record.get("timestamp"))
+                if at_ns is None:
+                    at_ns = self._start_ns or 0
+                    self._account.problem(f"{file.name}: a line without a time stands at the run's start")
+                take(record, at_ns)
+            lines.report(self._account)
+        self._notes()
+
+    def _describe(self) -> None:
+        run = self._run
+        status = run.get("status")
+        ended = status in ("completed", "failed", "interrupted")
+        self._maker.describe(
+            project=text(run.get("project_name")) or "scalable",
+            status=status if ended else "crashed",
+            start_ns=self._start_ns,
+            end_ns=moment_ns(run.get("finished_at")),
+            target=text(run.get("target_name")),
+            provider=text(run.get("provider_name")),
+            manifest_hash=text(run.get("manifest_lock")),
+            tags={"scalable_run_id": run.get("run_id")},
+        )
+        if not ended:
+            self._account.note(
+                f"The recording says that the run is {status}: it was not closed, and ends here with its last event."
+            )
+        for name in ("manifest.yaml", "plan.json", "manifest.lock"):
+            if (self._path / name).is_file():
+                kept = {
+                    "plan.json": "(its requests and components are taken)",
+                    "manifest.yaml": "(it holds variables expanded, so perhaps secrets)",
+                    "manifest.lock": "(its hash stands in run.json)",
+                }[name]
+                self._account.drop(f"{name} {kept}")
+        if (self._path / "summary.json").is_file():
+            self._account.drop("summary.json (computed anew)")
+
+    def _requests(self) -> None:
+        """What the plan gives each component, for each task that runs on it."""
+        scale = self._plan.get("scale_plan")
+        by_tag = scale.get("resources_by_tag") if isinstance(scale, dict) else None
+        if not isinstance(by_tag, dict):
+            return
+        for component, asked in by_tag.items():
+            tasks: list[str | None] = [task for task, of in self._components.items() if of == component] or [
+                None
+            ]
+            for task in tasks if isinstance(asked, dict) else []:
+                self._request(asked, "memory", task, component, None, self._start_ns or 0)
+                self._account.map("component's resources in plan.json → resource_request")
+
+    def _request(
+        self,
+        asked: dict[str, Any],
+        memory: str,
+        task: str | None,
+        component: str | None,
+        task_id: str | None,
+        at_ns: int,
+    ) -> None:
+        prefix = memory.removesuffix("memory")
+        self._maker.add(
+            ResourceRequest(
+                task=task, component=component, task_id=task_id, cpus=number(asked.get(f"{prefix}cpus")),
+                memory_bytes=_size(asked.get(memory)), gpus=number(asked.get(f"{prefix}gpus")),
+                walltime_s=_seconds(asked.get(f"{prefix}walltime")),
+            ), at_ns,
+        )  # fmt: skip
+
+    def _task(self, record: dict[str, Any], at_ns: int) -> None:
+        name = text(record.get("function_name")) or text(record.get("task_name")) or "task"
+        task_id, state = text(record.get("task_id")), record.get("state")
+        component = text(record.get("component")) or text(self._components.get(name))
+        if task_id is None:
+            self._other(record, at_ns)
+            return
+        common: dict[str, Any] = {"task": bounded(name, 500), "task_id": task_id, "component": component}
+        account = self._account
+        if state == "submitted":
+            self._shelf.put(task_id, name)
+            self._maker.add(TaskSubmitted(args={}, parent_id=self._maker.span_id, **common), at_ns)
+            account.keep("tasks submitted")
+            return
+        if state == "running":
+            self._maker.add(TaskQueued(**common), at_ns)
+            account.map("task lines `running`, written at submission → task_queued")
+            return
+        if state == "retried":
+            self._maker.add(TaskRetried(reason=text(record.get("error_message")), **common), at_ns)
+            account.keep("tasks retried")
+            return
+        tags = {"task_name": record.get("task_name"), "key": record.get("worker"), "tag": record.get("tag")}
+        elapsed = seconds(record.get("duration_s"))
+        common |= {
+            "args": {}, "worker": None, "duration_s": None,
+            "tags": clean({name: value for name, value in tags.items() if value is not None})[0],
+            "metrics": {} if elapsed is None else {ELAPSED: elapsed},
+        }  # fmt: skip
+        if state == "succeeded":
+            self._maker.add(TaskCompleted(**common), at_ns)
+        elif state == "failed":
+            message = text(record.get("error_message"))
+            self._maker.add(
+                TaskFailed(
+                    error_type=text(record.get("error_type")),
+                    error_message=None if message is None else bounded(message, 2000), **common,
+                ), at_ns,
+            )  # fmt: skip
+        elif state == "cancelled":
+            self._maker.add(TaskCancelled(**common), at_ns)
+        else:
+            self._other(record, at_ns)
+            return
+        account.keep(f"tasks {state}")
+        if elapsed is not None:
+            self._elapsed.add(elapsed)
+            account.map("task durations, from submission to end → metric elapsed_s")
+        if tags["key"] is not None:
+            account.map("task field `worker`, which holds the task's key → tag key")
+
+    def _cache(self, record: dict[str, Any], at_ns: int) -> None:
+        hit, key = record.get("hit"), text(record.get("key_digest"))
+        took = seconds(record.get("duration_s"))
+        name = text(record.get("function_name")) or text(record.get("task_name"))
+        if not isinstance(hit, bool) or name is None:
+            self._other(record, at_ns)
+            return
+        made = self._shelf.get(f"cache\0{key}") if hit and key is not None else None
+        self._maker.add(
+            CacheLookup(
+                task=bounded(name, 500), result="hit" if hit else "miss", key=key,
+                duration_s=took if hit else None, saved_s=made,
+            ), at_ns,
+        )  # fmt: skip
+        self._account.keep("cache lookups")
+        if not hit and took is not None:
+            self._account.map("durations of misses, which include the computation → saved_s of later hits")
+            if key is not None:
+                self._shelf.put(f"cache\0{key}", took)
+
+    def _failure(self, record: dict[str, Any], at_ns: int) -> None:
+        task_id, message = text(record.get("task_id")), text(record.get("message"))
+        self._maker.add(
+            Failure(
+                scope="run" if task_id is None else "task", error_type=text(record.get("failure_class")),
+                message=None if message is None else bounded(message, 2000), traceback=None, fingerprint=None,
+                task_id=task_id, task=None if task_id is None else self._shelf.get(task_id),
+            ), at_ns,
+        )  # fmt: skip
+        self._account.keep("failures")
+
+    def _artifact(self, record: dict[str, Any], at_ns: int) -> None:
+        name, uri = text(record.get("artifact_name")), text(record.get("location"))
+        if uri is None:
+            self._other(record, at_ns)
+            return
+        digest = text(record.get("digest"))
+        about = {"task_name": record.get("task_name"), "component": record.get("component"), "digest": digest}
+        self._maker.add(
+            ArtifactRecorded(
+                name=bounded(name or uri, 500), uri=bounded(uri), kind=text(record.get("kind")),
+                size_bytes=whole(record.get("size_bytes")),
+                sha256=digest if digest is not None and _SHA256.fullmatch(digest) else None,
+                metadata=clean({name: value for name, value in about.items() if value is not None})[0],
+            ), at_ns,
+        )  # fmt: skip
+        self._account.keep("artifacts")
+
+    def _resource(self, record: dict[str, Any], at_ns: int) -> None:
+        asked = ("requested_cpus", "requested_memory", "requested_walltime", "requested_gpus")
+        if any(record.get(name) is not None for name in ("observed_cpu", "observed_memory_gb")):
+            self._other(record, at_ns)
+        elif any(record.get(name) is not None for name in asked):
+            task_id = text(record.get("entity_id")) if record.get("entity_type") == "task" else None
+            task = self._shelf.get(task_id) if task_id is not None else None
+            self._request(record, "requested_memory", task, text(record.get("component")), task_id, at_ns)
+            self._account.keep("resource requests")
+        else:
+            self._account.drop("resource lines in which every figure is null")
+
+    def _worker(self, record: dict[str, Any], at_ns: int) -> None:
+        worker, made = text(record.get("worker_id")), _WORKERS.get(str(record.get("state")))
+        if worker is None or made is None:
+            self._other(record, at_ns)
+            return
+        more = {"reason": None} if made in {WorkerLost, WorkerRemoved} else {}
+        self._maker.add(
+            made(worker=worker, host=None, pid=None, component=text(record.get("component")), **more), at_ns
+        )
+        self._account.keep("worker events")
+
+    def _other(self, record: dict[str, Any], at_ns: int) -> None:
+        """What has no event of its own stands as it was, among the user's events."""
+        kind = text(record.get("event_type")) or "line"
+        state = text(record.get("state"))
+        fields = {
+            name: value
+            for name, value in record.items()
+            if value is not None and name not in {"event_type", "run_id", "schema_version", "timestamp"}
+        }
+        self._maker.add(UserEvent(name=f"scalable.{kind}", fields=clean(fields)[0]), at_ns)
+        self._account.map(f"{kind} lines{f' `{state}`' if state else ''} → user_event scalable.{kind}")
+
+    def _notes(self) -> None:
+        if self._elapsed.count:
+            self._account.note(
+                f"Scalable's task durations count from submission, so they include waiting: {self._elapsed.text()}. They "
+                "stand as the tasks' metric elapsed_s; how long tasks executed, and on which worker, is not recorded."
+            )
+        self._account.note("Times are whole seconds, as Scalable writes them.")
+
+
+def _size(value: Any) -> int | None:
+    """Bytes, of a text such as `2G`."""
+    try:
+        return parse_size(value) if isinstance(value, str) else whole(value)
+    except UsageError:
+        return None
+
+
+def _seconds(value: Any) -> float | None:
+    """Seconds, of `01:30:00`, `90m` or a number."""
+    if not isinstance(value, str):
+        return number(value)
+    if re.fullmatch(r"\d+(:\d{1,2}){1,2}", value):
+        found = 0
+        for part in value.split(":"):
+            found = 60 * found + int(part)
+        return float(found)
+    try:
+        return parse_age(value)
+    except UsageError:
+        return None

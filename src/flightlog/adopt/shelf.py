@@ -1,0 +1,85 @@
+"""Records kept aside on disk while a recording is read: found by key, or given back in order, in bounded memory."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from flightlog.errors import FlightlogError
+
+_CACHE_KIB = 16 << 10
+
+
+class Shelf:
+    """A temporary file of records; nobody else sees it, and nothing of it outlives the `with`.
+
+    A record is any JSON value. Numbers of an order are whole and fit 63 bits.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        try:
+            import sqlite3
+        except ImportError:
+            raise FlightlogError(
+                "this Python was built without sqlite3, which puts recordings in order on disk: use another one to adopt"
+            ) from None
+        self._refusal: type[Exception] = sqlite3.Error
+        self._file = folder / "shelf"
+        self._db = sqlite3.connect(self._file, isolation_level=None)
+        for pragma in ("journal_mode=OFF", "synchronous=OFF", f"cache_size=-{_CACHE_KIB}", "temp_store=FILE"):
+            self._db.execute(f"PRAGMA {pragma}")
+        self._db.execute("BEGIN")
+        self._db.execute("CREATE TABLE named (key TEXT PRIMARY KEY, record BLOB) WITHOUT ROWID")
+        self._db.execute("CREATE TABLE placed (lane TEXT, a INTEGER, b INTEGER, record BLOB)")
+
+    def __enter__(self) -> Shelf:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._db.close()
+        with contextlib.suppress(OSError):
+            self._file.unlink()
+        if isinstance(error, self._refusal):  # a disk that is full, above all
+            raise FlightlogError(
+                f"cannot put the recording in order in {self._file.parent}: {error}"
+            ) from None
+
+    def put(self, key: str, record: Any) -> bool:
+        """Keep a record under a key, in place of an earlier one; whether the key is new."""
+        new = key not in self
+        self._db.execute("INSERT OR REPLACE INTO named VALUES (?, ?)", (key, msgspec.json.encode(record)))
+        return new
+
+    def get(self, key: str) -> Any:
+        """The record under a key; None where there is none."""
+        row = self._db.execute("SELECT record FROM named WHERE key = ?", (key,)).fetchone()
+        return None if row is None else msgspec.json.decode(row[0])
+
+    def remove(self, key: str) -> None:
+        """Forget a record."""
+        self._db.execute("DELETE FROM named WHERE key = ?", (key,))
+
+    def __contains__(self, key: str) -> bool:
+        return self._db.execute("SELECT 1 FROM named WHERE key = ?", (key,)).fetchone() is not None
+
+    def named(self) -> Iterator[tuple[str, Any]]:
+        """All records with their keys, by key."""
+        for key, record in self._db.execute("SELECT key, record FROM named ORDER BY key"):
+            yield key, msgspec.json.decode(record)
+
+    def place(self, lane: str, a: int, b: int, record: Any) -> None:
+        """Keep a record at a place of a lane."""
+        self._db.execute("INSERT INTO placed VALUES (?, ?, ?, ?)", (lane, a, b, msgspec.json.encode(record)))
+
+    def placed(self) -> Iterator[tuple[str, int, int, Any]]:
+        """Lane by lane, the records by `a` upwards and by `b` downwards; those alike in the order they came."""
+        query = "SELECT lane, a, b, record FROM placed ORDER BY lane, a, b DESC, rowid"
+        for lane, a, b, record in self._db.execute(query):
+            yield lane, a, b, msgspec.json.decode(record)

@@ -1,0 +1,201 @@
+"""Stormlog's sink folders and exports: device-memory events of any schema version, several ranks in one run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flightlog.adopt.base import Source
+from flightlog.adopt.making import RunMaker
+from flightlog.adopt.peek import files, folders, head
+from flightlog.errors import UsageError
+from flightlog.events import DeviceMemory
+from flightlog.events.devices.event import TelemetryEvent, TelemetryEventV4
+from flightlog.record.values import bounded, clean
+from flightlog.store.devices.manifest import MANIFEST, MANIFEST_FORMAT, read_manifest, segment_paths
+from flightlog.store.devices.reading import TelemetryReading
+from flightlog.units import format_bytes
+
+_SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
+_MARKS = (b'"allocator_allocated_bytes"', b'"memory_allocated"', b'"memory_mb"')
+_FIELDS = (
+    "event_type", "collector", "sampling_interval_ms", "pid", "host", "device_id", "allocator_active_bytes",
+    "allocator_inactive_bytes", "device_free_bytes", "device_total_bytes", "context", "job_id", "rank", "local_rank",
+    "world_size", "session_id", "timestamp_ns",
+)  # fmt: skip
+
+
+class StormlogSinks:
+    """A sink folder, a folder of several, or an exported file."""
+
+    name = "stormlog"
+    title = "Stormlog sink or export"
+
+    def recognize(self, path: Path) -> str | None:
+        """By a sink's manifest, or the counters in an export."""
+        sinks, exports = _found(path)
+        if not sinks and not exports:
+            return None
+        return f"{len(sinks):,} Stormlog sinks" if len(sinks) > 1 else "device-memory events of Stormlog"
+
+    def sources(self, path: Path) -> Sequence[Source]:
+        """The sinks of one job together, and each export by itself."""
+        sinks, exports = _found(path)
+        if not sinks and not exports:
+            raise UsageError(f"{path} holds no sink folder ({MANIFEST}, segments) and no export of Stormlog")
+        groups: dict[str, list[Path]] = {}
+        for sink in sinks:
+            groups.setdefault(_job_of(sink), []).append(sink)
+        found = []
+        for ranks in groups.values():
+            inside = tuple(file for sink in ranks for file in _sink_files(sink))
+            found.append(Source(ranks[0] if len(ranks) == 1 else path, inside))
+        return [*found, *(Source(file, (file,)) for file in exports)]
+
+    def adopt(self, source: Source, maker: RunMaker) -> None:
+        """Event by event, one rank after the other."""
+        account = maker.account
+        where = source.path
+        sinks = list(dict.fromkeys(file.parent for file in source.files if file != where))
+        jobs: set[str] = set()
+        statuses: dict[str, str] = {}
+        ranks: set[int] = set()
+        hosts: set[str] = set()
+        peak = (-1, 0)
+        for one in sinks or [where]:
+            reading = TelemetryReading(one)
+            try:
+                for event in reading:
+                    jobs.update([event.job_id] if event.job_id else [])
+                    ranks.add(event.rank)
+                    hosts.add(event.host)
+                    peak = max(peak, (event.allocator_allocated_bytes or 0, -event.rank))
+                    statuses.setdefault(event.session_id, "incomplete")
+                    if event.event_type == "stop":
+                        statuses[event.session_id] = "completed"
+                    maker.add(_device_event(event, maker), event.timestamp_ns)
+                    account.keep("device-memory events")
+            except ValueError as error:
+                raise UsageError(f"{one} is no telemetry of Stormlog: {error}") from None
+            for session in reading.manifest.sessions if reading.manifest and sinks else []:
+                statuses[session.session_id] = session.status
+            for problem in reading.problems:
+                account.problem(problem)
+            if (one / "rollups.json").is_file():
+                account.drop("rollups.json (computed anew)")
+        if not maker.counts:
+            raise UsageError(f"{where} holds no event of Stormlog that can be read")
+        account.keep("sessions", len(statuses))
+        _describe(maker, statuses, jobs, ranks, hosts)
+        which = f" on rank {-peak[1]}" if len(ranks) > 1 else ""
+        account.note(
+            f"At most {format_bytes(peak[0])} were allocated{which}; `flightlog devices` explains the memory. The run "
+            "reaches from the first event to the last."
+        )
+
+
+def _describe(
+    maker: RunMaker, statuses: dict[str, str], jobs: set[str], ranks: set[int], hosts: set[str]
+) -> None:
+    status = "completed"
+    if "interrupted" in statuses.values():
+        status = "interrupted"
+    if "running" in statuses.values():
+        status = "crashed"
+        unclosed = sum(one == "running" for one in statuses.values())
+        maker.account.note(
+            f"{unclosed:,} of {len(statuses):,} sessions {'was' if unclosed == 1 else 'were'} never closed; the events "
+            "that reached the disk are here, and what came later is not known."
+        )
+    if "incomplete" in statuses.values():
+        maker.account.note("The recording does not say how its session ended: there is no stop event.")
+    job = ", ".join(sorted(jobs))
+    maker.describe(
+        project=job or "stormlog",
+        status=status,
+        provider="stormlog",
+        host=next(iter(hosts)) if len(hosts) == 1 else "",
+        tags={"ranks": sorted(ranks)[:64], **({"job_id": job} if job else {})},
+    )
+
+
+def _device_event(event: TelemetryEvent, maker: RunMaker) -> DeviceMemory:
+    """The event as runs have it: v3, where a counter that is unknown is 0 and the metadata says that it is."""
+    fields: dict[str, Any] = {name: getattr(event, name) for name in _FIELDS}
+    metadata = clean(event.metadata)[0]
+    allocated, reserved = event.allocator_allocated_bytes, event.allocator_reserved_bytes
+    used, change = event.device_used_bytes, event.allocator_change_bytes
+    if isinstance(event, TelemetryEventV4):
+        unknown = {
+            mark: False
+            for mark, value in (
+                ("supports_allocator_allocated", allocated), ("supports_allocator_reserved", reserved),
+                ("supports_allocator_change", change), ("supports_device_used", used),
+            )
+            if value is None
+        }  # fmt: skip
+        if unknown:
+            said = metadata.get("memory_capabilities")
+            metadata["memory_capabilities"] = {**(said if isinstance(said, dict) else {}), **unknown}
+            maker.account.map("unknown counters of schema v4 → 0, marked in metadata.memory_capabilities")
+        held = reserved if reserved is not None else allocated or 0
+        allocated, reserved, change = allocated or 0, held, change or 0
+        used = used if used is not None else max(held, allocated)
+    if isinstance(fields["context"], str):
+        fields["context"] = bounded(fields["context"], 500)
+    return DeviceMemory(
+        schema_version=3, allocator_allocated_bytes=allocated, allocator_reserved_bytes=reserved,
+        allocator_change_bytes=change, device_used_bytes=used, metadata=metadata, **fields,
+    )  # fmt: skip
+
+
+def _found(path: Path) -> tuple[list[Path], list[Path]]:
+    """Sink folders and exported files at a path."""
+    if path.name == MANIFEST and path.is_file():
+        path = path.parent
+    if path.is_file():
+        return [], [path] if _is_export(path) else []
+    if _is_sink(path):
+        return [path], []
+    sinks = [one for one in folders(path) if _is_sink(one)]
+    return sinks, [one for one in files(path) if _is_export(one)]
+
+
+def _is_sink(folder: Path) -> bool:
+    """Whether a folder has a sink's manifest, or segments of events and lost its manifest."""
+    try:
+        manifest = read_manifest(folder)
+        if manifest is not None and manifest.format == MANIFEST_FORMAT and manifest.segments:
+            return True
+        return any(_MARKS[0] in head(segment) for segment in segment_paths(folder, None)[:1])
+    except (OSError, msgspec.MsgspecError):
+        return False
+
+
+def _is_export(file: Path) -> bool:
+    if not file.name.endswith(_SUFFIXES):
+        return False
+    start = head(file)
+    if b'"event":"device_memory"' in start[:4096] or start.lstrip()[:1] not in {b"[", b"{"}:
+        return False  # a stream of a run of ours, or no JSON
+    return any(mark in start for mark in _MARKS) and (b'"timestamp' in start)
+
+
+def _sink_files(sink: Path) -> list[Path]:
+    manifest = sink / MANIFEST
+    segments = [one for one in segment_paths(sink, read_manifest(sink)) if one.is_file()]
+    return [*([manifest] if manifest.is_file() else []), *segments]
+
+
+def _job_of(sink: Path) -> str:
+    """What sinks of the same job have in common; a sink that says nothing of others is alone."""
+    manifest = read_manifest(sink)
+    for session in manifest.sessions if manifest else []:
+        if session.job_id:
+            return f"job {session.job_id}"
+        if (session.world_size or 1) > 1:
+            return f"world {session.world_size}"
+    return f"alone {sink.name}"

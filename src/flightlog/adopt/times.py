@@ -1,0 +1,83 @@
+"""Moments of other tools' files, in nanoseconds of Unix time, and as the timestamps of events."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Any
+
+_LATEST = 253_402_300_799_999_999_999
+"""The last nanosecond of the year 9999: no timestamp is later."""
+
+_LONGEST_S = 1e10
+
+
+def stamp(ns: int) -> str:
+    """A moment as a timestamp of an event, cut to microseconds."""
+    seconds, rest = divmod(min(max(ns, 0), _LATEST), 1_000_000_000)
+    return f"{_second(seconds)}.{rest // 1000:06d}Z"
+
+
+@lru_cache(maxsize=1024)
+def _second(seconds: int) -> str:
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}"
+
+
+def whole_ns(seconds: float) -> int:
+    """Seconds in whole nanoseconds, rounded to the microsecond that a float of Unix time can tell apart."""
+    return round(seconds * 1_000_000) * 1000
+
+
+def moment_ns(value: Any) -> int | None:
+    """Unix time in seconds, or a text of ISO 8601 (UTC where it does not say); None for what is neither.
+
+    What lies before 1970 or behind the year 9999 is no moment.
+    """
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        if not math.isfinite(value) or not 0 <= value < _LATEST / 1e9:
+            return None
+        return whole_ns(value)
+    if not isinstance(value, str):
+        return None
+    try:
+        found = datetime.fromisoformat(value.strip())
+    except ValueError:
+        return None
+    if found.tzinfo is None:
+        found = found.replace(tzinfo=UTC)
+    since = found - datetime(1970, 1, 1, tzinfo=UTC)
+    ns = (since.days * 86_400 + since.seconds) * 1_000_000_000 + since.microseconds * 1000
+    return ns if ns >= 0 else None
+
+
+def number(value: Any) -> float | None:
+    """A finite number that is not negative; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        found = float(value)
+    except OverflowError:
+        return None
+    return found if math.isfinite(found) and found >= 0 else None
+
+
+def seconds(value: Any, in_one: float = 1.0) -> float | None:
+    """A duration in seconds, of a number of which `in_one` make a second; None for what is none, or is over 300 years."""
+    found = number(value)
+    return None if found is None or found / in_one > _LONGEST_S else found / in_one
+
+
+def whole(value: Any) -> int | None:
+    """A whole number that is not negative and fits 63 bits; None for anything else."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value if 0 <= value < 2**63 else None
+    found = number(value)
+    return int(found) if found is not None and found.is_integer() and found < 2**63 else None
+
+
+def text(value: Any) -> str | None:
+    """A text that says something; None for anything else."""
+    return value if isinstance(value, str) and value else None

@@ -1,0 +1,56 @@
+"""Serves the figures of runs for Prometheus to scrape, at `/metrics`.
+
+    flightlog serve-metrics
+    flightlog serve-metrics --port 9500 --runs-dir /data/runs
+
+Runs that are running are served, and those that ended within the last hour; 20 at the most, those that run first. It
+needs the extra `prometheus`. [Prometheus](../prometheus.md) lists the metrics, and says how to have them scraped.
+
+The page is served to this machine alone. `--host 0.0.0.0` serves it to everyone who can reach the machine: the names of
+projects, tasks, hosts and classes of errors are on it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from flightlog.cli.options import RunsDir, readable_runs_folder
+from flightlog.cli.output import note
+from flightlog.errors import UsageError
+
+
+def serve_metrics(
+    port: Annotated[int, typer.Option(metavar="N", help="Port to serve at; 0 for any free one.")] = 9464,
+    host: Annotated[str, typer.Option(metavar="H", help="Address to serve at.")] = "127.0.0.1",
+    recent: Annotated[
+        str, typer.Option(metavar="AGE", help="How long runs that ended are served, such as 1h or 2d.")
+    ] = "1h",
+    max_runs: Annotated[int, typer.Option("--max-runs", metavar="N", min=1, help="Most runs at once.")] = 20,
+    runs_dir: RunsDir = None,
+) -> None:
+    """Serve metrics of the runs in a folder, for Prometheus.
+
+    Example: flightlog serve-metrics --port 9464
+    """
+    from flightlog.export.registry import extras_of
+    from flightlog.settings import runs_address
+    from flightlog.store.runs_folder import address_of
+    from flightlog.units import parse_age
+
+    if address_of(runs_address() if runs_dir is None else runs_dir) is not None:
+        raise UsageError(
+            "metrics are served of runs in a folder, and not at an address: name one with --runs-dir"
+        )
+    recent_s = parse_age(recent)
+    folder = readable_runs_folder(runs_dir)
+    with extras_of("prometheus"):
+        from flightlog.export.prometheus.folder import RunsCollector
+        from flightlog.export.prometheus.page import MetricsPage
+        from flightlog.export.prometheus.server import MetricsServer
+    page = MetricsPage(RunsCollector(folder, recent_s=recent_s, max_runs=max_runs))
+    with MetricsServer(host, port, page) as server:
+        page.answer()  # the first look reads the runs whole, which may take longer than a scrape waits
+        note(f"serving metrics of the runs in {folder} at {server.address}; Ctrl-C ends it")
+        server.serve_forever(poll_interval=0.2)

@@ -1,0 +1,191 @@
+"""Copies runs to a remote place: S3, Azure Blob Storage, Google Cloud Storage, a folder, or any address fsspec knows.
+
+    flightlog sync latest --to s3://bucket/runs
+    flightlog sync --all
+    flightlog sync --status
+
+Without `--to` the address is that of `FLIGHTLOG_RUNS_DIR_REMOTE`; where that is set, every run is copied while it runs, by a
+process of its own beside it. Only what is new is sent. What was sent is checked by size and checksum, or read back where
+the place gives none. A copy can be read at every moment, also one whose making was cut off, and the next call goes on from
+there. Of a run that has ended the files stand at the address as they are here: `s3://bucket/runs/<run>/tasks.jsonl`.
+
+`--follow` stays until the run has ended and all of it is there. `--verify` reads the copy again, every byte of it, and sends
+again what is missing or damaged; the exit code is 1 if that does not mend it. `--status` asks nobody, and says what this place knows of its copies: `complete`, `behind`, `copying` or `never`.
+
+Credentials come from the provider's own variables, files and roles, never from the address. A place that does not answer
+is tried again for a minute, or beside a run until five minutes after its end; then the exit code is 1, and nothing is lost:
+the run is here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flightlog.cli.options import AnyFormat, Format, RunsDir, changeable_runs_folder, complete_run
+from flightlog.cli.output import note, put, wants_color
+from flightlog.errors import FlightlogError, RemoteError, UsageError
+
+if TYPE_CHECKING:
+    from flightlog.store.remote import Remote
+
+
+def sync(
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="RUN",
+            help="'latest', run ids, unique prefixes of them, or paths. Default: latest",
+            autocompletion=complete_run,
+            show_default=False,
+        ),
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every run in the folder.")] = False,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="ADDRESS", help="Such as s3://bucket/runs. Default: FLIGHTLOG_RUNS_DIR_REMOTE"
+        ),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on until the run has ended and all of it is there.")
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read the copies again, every byte, and mend them.")
+    ] = False,
+    status: Annotated[bool, typer.Option("--status", help="Say how far copies are, and ask nobody.")] = False,
+    runs_dir: RunsDir = None,
+    format_: AnyFormat = Format.text,
+) -> None:
+    """Copy runs to a remote place, only what is new.
+
+    The exit code is 1 if anything could not be copied, or a copy is not as it should be.
+
+    Example: flightlog sync latest --to s3://bucket/runs
+    """
+    if every and runs:
+        raise UsageError("--all is every run: leave it out, or the runs")
+    if sum((follow, verify, status)) > 1:
+        raise UsageError("--follow, --verify and --status exclude each other")
+    paths = _chosen(runs, every or (status and not runs), runs_dir)
+    if follow and len(paths) != 1:
+        raise UsageError("--follow takes one run")
+    if status:
+        _say_status(paths, format_)
+        return
+    remote = _open(to, paths)
+    if _verify(paths, remote, format_) if verify else _copy(paths, remote, follow, format_):
+        raise typer.Exit(1)
+
+
+def _chosen(runs: list[str] | None, every: bool, runs_dir: str | None) -> list[Path]:
+    from flightlog.store.catalogue import run_paths
+    from flightlog.store.remote_address import is_address
+    from flightlog.store.run import find_run
+
+    if any(is_address(name) for name in runs or ()):
+        raise UsageError("a run that is copied stands in a folder here; `--to` names where it goes")
+    if every:
+        folder = changeable_runs_folder(runs_dir)
+        paths = [path.absolute() for path in sorted(run_paths(folder))]
+        if not paths:
+            note(f"there are no runs in {folder}")
+        return paths
+    named = [name for name in runs or ["latest"] if "/" not in name]
+    folder = changeable_runs_folder(runs_dir) if named else Path()
+    return [find_run(name, runs_dir=folder).absolute() for name in runs or ["latest"]]
+
+
+def _open(to: str | None, paths: list[Path]) -> Remote:
+    from flightlog.settings import read_settings
+    from flightlog.store.remote import Remote
+    from flightlog.store.remote_address import protocol_of
+
+    address = to or read_settings().remote
+    if address is None:
+        raise UsageError(
+            "say where to: --to ADDRESS, or FLIGHTLOG_RUNS_DIR_REMOTE; for example s3://bucket/runs"
+        )
+    remote = Remote.open(address)
+    if protocol_of(remote.address) == "file":
+        to_folder = Path(remote.address.removeprefix("file://")).resolve()
+        for path in paths:
+            if to_folder == path.parent.resolve() or to_folder.is_relative_to(path.resolve()):
+                raise UsageError(f"{to_folder} is where the runs are already")
+    return remote
+
+
+def _copy(paths: list[Path], remote: Remote, follow: bool, format_: Format) -> bool:
+    from flightlog.show.sync import synced_text
+    from flightlog.store.remote_follow import follow as follow_run
+    from flightlog.store.remote_follow import sync_with_patience
+    from flightlog.store.remote_state import sole_uploader
+    from flightlog.store.remote_upload import Uploader
+
+    failed, results = False, list[object]()
+    for path in paths:
+        try:
+            with sole_uploader(path) as other:
+                if other is not None:
+                    note(f"{path.name} is being copied by {other}, which goes on")
+                    continue
+                uploader = Uploader(path, remote)
+                synced = follow_run(uploader, on_trouble=note) if follow else sync_with_patience(uploader)
+        except (FlightlogError, OSError) as error:
+            note(f"{path.name}: {error}")
+            failed = True
+            if isinstance(error, RemoteError) and error.kind not in {"gone", "changed"}:
+                break  # the next run would meet the same
+            continue
+        results.append(synced)
+        if format_ is Format.text:
+            put(synced_text(synced))
+    if format_ is Format.json:
+        _put_json(results)
+    return failed
+
+
+def _verify(paths: list[Path], remote: Remote, format_: Format) -> bool:
+    from flightlog.show.sync import check_text
+    from flightlog.store.liveness import here
+    from flightlog.store.remote_check import check_copy
+    from flightlog.store.remote_follow import sync_with_patience
+    from flightlog.store.remote_local import name_of
+    from flightlog.store.remote_state import sole_uploader
+    from flightlog.store.remote_upload import Uploader
+
+    checks = []
+    for path in paths:
+        check = check_copy(path, name_of(path), remote, here())
+        if check.problems:
+            for problem in check.problems:
+                note(f"{path.name}: {problem}; it is sent again")
+            with sole_uploader(path) as other:
+                if other is None:
+                    sync_with_patience(Uploader(path, remote), again=check.broken)
+            check = check_copy(path, name_of(path), remote, here())
+        checks.append(check)
+        if format_ is Format.text:
+            put(check_text(check, color=wants_color()))
+    if format_ is Format.json:
+        _put_json(list(checks))
+    return any(check.problems for check in checks)
+
+
+def _say_status(paths: list[Path], format_: Format) -> None:
+    from flightlog.show.sync import copies_text
+    from flightlog.store.remote_status import copies_of
+
+    copies = [copy for path in paths for copy in copies_of(path)]
+    if format_ is Format.json:
+        _put_json(list(copies))
+    else:
+        put(copies_text(copies, color=wants_color()))
+
+
+def _put_json(values: list[object]) -> None:
+    import msgspec
+
+    put(msgspec.json.format(msgspec.json.encode(values), indent=2).decode() + "\n")

@@ -1,0 +1,6 @@
+"""What `modelops.telemetry` offers."""
+
+from flightlog.compat.modelops.collector import NOOP_SPAN, NoopSpan, TelemetryCollector, TelemetrySpan
+from flightlog.compat.modelops.storage import TelemetryStorage
+
+__all__ = ["NOOP_SPAN", "NoopSpan", "TelemetryCollector", "TelemetrySpan", "TelemetryStorage"]

@@ -1,0 +1,171 @@
+"""A session: backends, the tasks handed to them, and their telemetry."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from flightlog.compat.rhapsody.api.states import TaskStateManager
+
+if TYPE_CHECKING:
+    from flightlog.compat.rhapsody.telemetry.manager import TelemetryManager
+
+__all__ = ["Session", "TaskStateManager"]
+
+
+class Session:
+    """Hands tasks to backends and waits for them; an async context manager that closes everything.
+
+    `work_dir` is where backends put the output of commands, in a folder named by `uid`; default is where the
+    program runs. For one event loop.
+    """
+
+    def __init__(
+        self, backends: list[Any] | None = None, uid: str | None = None, work_dir: str | None = None
+    ) -> None:
+        self.uid = uid or f"rhapsody.session.{uuid.uuid4().hex[:8]}"
+        self.work_dir = work_dir or str(Path.cwd())
+        self.backends: dict[str, Any] = {}
+        self._exec_backends: dict[str, Any] = {}
+        self._state_manager = TaskStateManager()
+        self._telemetry: TelemetryManager | None = None
+        self._resource_poll_interval = 5.0
+        for backend in backends or []:
+            self.add_backend(backend)
+
+    def add_backend(self, backend: Any) -> None:
+        """Take a backend in; one that cannot be given tasks is only closed with the session."""
+        self.backends[backend.name] = backend
+        if not hasattr(backend, "submit_tasks"):
+            return
+        folder = Path(self.work_dir) / self.uid
+        folder.mkdir(parents=True, exist_ok=True)
+        backend._work_dir = str(folder)
+        backend.is_attached = True
+        backend.attached_to.append(self.uid)
+        self._exec_backends[backend.name] = backend
+        backend.register_callback(self._state_manager.update_task)
+        if hasattr(backend, "get_task_states_map"):
+            self._state_manager._terminal_states.update(backend.get_task_states_map().terminal_states)
+        if self._telemetry is not None:
+            self._attach_telemetry(backend)
+
+    async def submit_tasks(self, tasks: list[Any]) -> list[asyncio.Future[Any]]:
+        """Hand tasks over, each to the backend it names or to the first one; gives the futures of their ends.
+
+        Raises ValueError for a backend that is not there, and RuntimeError where there is none at all; then none of
+        the tasks has been handed over.
+        """
+        self._state_manager.bind_loop(asyncio.get_running_loop())
+        if not self._exec_backends:
+            raise RuntimeError("No task-executing backend configured in Session")
+        for task in tasks:
+            wanted = task.get("backend")
+            if wanted and wanted not in self._exec_backends:
+                raise ValueError(
+                    f"Backend '{wanted}' requested by task {task['uid']} not found in Session. "
+                    f"Available backends: {list(self._exec_backends)}"
+                )
+        futures = []
+        by_backend: dict[str, list[Any]] = {}
+        for task in tasks:
+            if task.get("state") in self._state_manager._terminal_states:  # once more
+                task.update(dict.fromkeys(("state", "exception", "exit_code", "return_value", "response")))
+            future = self._state_manager.get_wait_future(task["uid"], task)
+            if hasattr(task, "bind_future"):
+                task.bind_future(future)
+            futures.append(future)
+            task["task_type"] = type(task).__name__
+            if not task.get("backend"):
+                task["backend"] = next(iter(self._exec_backends))
+            by_backend.setdefault(task["backend"], []).append(task)
+            if self._telemetry is not None:
+                self._telemetry._on_task_created(task)
+                self._telemetry._on_task_submitted(task)
+        for group in by_backend.values() if self._telemetry is not None else ():
+            for task in group:
+                self._telemetry._on_task_queued(task)  # type: ignore[union-attr] # just asked
+        await asyncio.gather(
+            *(self._exec_backends[name].submit_tasks(group) for name, group in by_backend.items())
+        )
+        return futures
+
+    async def wait_tasks(self, tasks: list[Any], timeout: float | None = None) -> list[Any]:
+        """Wait until all have ended, however they did; gives the tasks. Raises TimeoutError after so many seconds."""
+        futures = [self._state_manager.get_wait_future(task["uid"], task) for task in tasks]
+        if futures:
+            _, left = await asyncio.wait(futures, timeout=timeout)
+            if left:
+                done = len(tasks) - len(left)
+                raise TimeoutError(f"Timeout after {timeout}s: {done}/{len(tasks)} tasks completed")
+        return tasks
+
+    async def start_telemetry(
+        self,
+        resource_poll_interval: float = 5.0,
+        checkpoint_interval: float | None = None,
+        checkpoint_path: str | None = None,
+        span_processors: list[Any] | None = None,
+        metric_readers: list[Any] | None = None,
+        resource: Any | None = None,
+    ) -> TelemetryManager:
+        """Record from now on, in a run of Flightlog's too; ends with the session. Call it before submitting tasks.
+
+        Machines are sampled every `resource_poll_interval` seconds. `checkpoint_path` is the folder of a file of JSON
+        lines; metrics are written there every `checkpoint_interval` seconds, and at the end in any case. The rest is
+        OpenTelemetry's: more processors of spans, more readers of metrics, another resource.
+        """
+        from flightlog.compat.rhapsody.telemetry.manager import TelemetryManager
+
+        self._resource_poll_interval = resource_poll_interval
+        telemetry = TelemetryManager(
+            session_id=self.uid,
+            checkpoint_interval=checkpoint_interval,
+            checkpoint_path=checkpoint_path,
+            span_processors=span_processors,
+            metric_readers=metric_readers,
+            resource=resource,
+        )
+        self._telemetry = telemetry
+        self._state_manager._telemetry_observer = telemetry._on_task_state_change
+        for backend in self.backends.values():
+            self._attach_telemetry(backend)
+        try:
+            await telemetry.start()
+        except BaseException:
+            self._telemetry = self._state_manager._telemetry_observer = None
+            raise
+        return telemetry
+
+    def get_telemetry(self) -> TelemetryManager:
+        """The telemetry of this session; raises RuntimeError while there is none."""
+        if self._telemetry is None:
+            raise RuntimeError("Telemetry not started. Call `await session.start_telemetry()` first.")
+        return self._telemetry
+
+    async def close(self) -> None:
+        """Shut the backends down, and then end the telemetry: so it hears of all that was still under way."""
+        try:
+            for backend in self.backends.values():
+                await backend.shutdown()
+        finally:
+            telemetry, self._telemetry = self._telemetry, None
+            if telemetry is not None:
+                await telemetry.stop()
+                self._state_manager._telemetry_observer = None
+
+    async def __aenter__(self) -> Session:
+        return self
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if self._telemetry is not None:
+            self._telemetry._error = error  # then the run has failed of it
+        await self.close()
+
+    def _attach_telemetry(self, backend: Any) -> None:
+        assert self._telemetry is not None
+        self._telemetry.attach_backend(
+            backend, session_id=self.uid, backend_name=backend.name, interval=self._resource_poll_interval
+        )

@@ -1,0 +1,121 @@
+"""States of backends and tasks, and what each backend calls them."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any, ClassVar
+
+
+class BackendMainStates(Enum):
+    """What a backend can be doing."""
+
+    INITIALIZED = "INITIALIZED"
+    RUNNING = "RUNNING"
+    SHUTDOWN = "SHUTDOWN"
+
+
+class TasksMainStates(Enum):
+    """What can become of a task."""
+
+    DONE = "DONE"
+    FAILED = "FAILED"
+    CANCELED = "CANCELED"
+    RUNNING = "RUNNING"
+
+
+class StateMapper:
+    """One backend's words for the states of tasks: `mapper.DONE` is its word for done.
+
+    Backends are known by name, in any case of letters, or by an object of theirs. Raises ValueError for one whose
+    states were not registered.
+    """
+
+    _backend_registry: ClassVar[dict[str, dict[Any, Any]]] = {}
+
+    def __init__(self, backend: Any) -> None:
+        self.backend_name = _name_of(backend)
+        self.backend_module = None if isinstance(backend, str) else backend
+        if self.backend_name not in self._backend_registry:
+            raise ValueError(
+                f"Backend '{self.backend_name}' not registered. "
+                f"Available backends: {list(self._backend_registry)}"
+            )
+        self._state_map = self._backend_registry[self.backend_name]
+        self._reverse_map = {word: state for state, word in self._state_map.items()}
+
+    @classmethod
+    def register_backend_states(
+        cls,
+        backend: Any,
+        initialized_state: Any,
+        running_state: Any,
+        shutdown_state: Any,
+        **additional_states: Any,
+    ) -> None:
+        """Say what a backend calls its own states."""
+        cls._backend_registry[f"{_name_of(backend)}_backend_states"] = {
+            BackendMainStates.INITIALIZED: initialized_state,
+            BackendMainStates.RUNNING: running_state,
+            BackendMainStates.SHUTDOWN: shutdown_state,
+            **{BackendMainStates[name.upper()]: word for name, word in additional_states.items()},
+        }
+
+    @classmethod
+    def register_backend_states_with_defaults(cls, backend: Any) -> None:
+        """Say that a backend calls its own states as everybody does."""
+        cls.register_backend_states(backend, *(state.value for state in BackendMainStates))
+
+    @classmethod
+    def register_backend_tasks_states(
+        cls,
+        backend: Any,
+        done_state: Any,
+        failed_state: Any,
+        canceled_state: Any,
+        running_state: Any,
+        **additional_states: Any,
+    ) -> None:
+        """Say what a backend calls the states of tasks."""
+        cls._backend_registry[_name_of(backend)] = {
+            TasksMainStates.DONE: done_state,
+            TasksMainStates.FAILED: failed_state,
+            TasksMainStates.CANCELED: canceled_state,
+            TasksMainStates.RUNNING: running_state,
+            **{TasksMainStates[name.upper()]: word for name, word in additional_states.items()},
+        }
+
+    @classmethod
+    def register_backend_tasks_states_with_defaults(cls, backend: Any) -> None:
+        """Say that a backend calls the states of tasks as everybody does."""
+        cls.register_backend_tasks_states(backend, *(state.value for state in TasksMainStates))
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self._state_map[TasksMainStates[name]]
+        except KeyError:
+            raise AttributeError(f"'{type(self).__name__}' has no state '{name}'") from None
+
+    def to_main_state(self, backend_state: Any) -> TasksMainStates:
+        """The state that the backend has this word for; raises ValueError for none."""
+        try:
+            found: TasksMainStates = self._reverse_map[backend_state]
+        except KeyError:
+            raise ValueError(f"Unknown backend state: {backend_state}") from None
+        return found
+
+    def get_backend_state(self, main_state: TasksMainStates | str) -> Any:
+        """The backend's word for a state; raises KeyError for none."""
+        return self._state_map[TasksMainStates[main_state] if isinstance(main_state, str) else main_state]
+
+    def _detect_backend_name(self) -> str:
+        return _name_of(self.backend_module)
+
+    @property
+    def terminal_states(self) -> tuple[Any, ...]:
+        """The backend's words for the ends of tasks: done, failed, canceled."""
+        return (self.DONE, self.FAILED, self.CANCELED)
+
+
+def _name_of(backend: Any) -> str:
+    name = backend if isinstance(backend, str) else getattr(backend, "__name__", type(backend).__name__)
+    return str(name).lower()

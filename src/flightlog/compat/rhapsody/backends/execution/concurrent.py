@@ -1,0 +1,137 @@
+"""Tasks on this machine: functions in a pool of threads or processes, commands beside them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from flightlog.compat.rhapsody.backends.constants import BackendMainStates
+from flightlog.compat.rhapsody.backends.execution.command import run_command
+from flightlog.compat.rhapsody.backends.execution.measuring import (
+    call_here,
+    call_there,
+    pack,
+    unpack,
+)
+from flightlog.compat.rhapsody.backends.execution.standard import StandardBackend
+
+
+class ConcurrentExecutionBackend(StandardBackend):
+    """Runs as many tasks at once as the executor has workers, commands and functions together.
+
+    Without an executor there is one of `num_workers` threads; what was used without `await` is ready too.
+    A task is RUNNING when it runs, and not while it waits; in a pool of processes, when a worker is free for it.
+    A command that is cancelled is killed; a function that runs cannot be ended, and its result is thrown away.
+    """
+
+    def __init__(
+        self, executor: Executor | None = None, name: str = "concurrent", *, num_workers: int | None = None
+    ) -> None:
+        super().__init__(name)
+        self.logger = logging.getLogger(__name__)
+        executor = executor or ThreadPoolExecutor(num_workers)
+        if not isinstance(executor, Executor):
+            raise TypeError("Executor must be ThreadPoolExecutor or ProcessPoolExecutor")
+        self.executor = executor
+        self._futures: dict[str, asyncio.Task[None]] = {}
+        workers = getattr(executor, "_max_workers", None)
+        self._slots = asyncio.Semaphore(workers if isinstance(workers, int) else 1 << 30)
+
+    async def submit_tasks(self, tasks: list[dict[str, Any]]) -> list[asyncio.Task[None]]:
+        """Take tasks; gives what runs them."""
+        begun = []
+        for task in tasks:
+            self._take(task)
+            future = asyncio.create_task(self._handle_task(task), name=f"task {task['uid']}")
+            self._futures[task["uid"]] = future
+            begun.append(future)
+        return begun
+
+    async def cancel_task(self, uid: str) -> bool:
+        """Give a task up; whether it had not ended."""
+        task, future = self.tasks.get(uid), self._futures.get(uid)
+        if task is None or future is None or not future.cancel():
+            return False
+        self._ended(task, "CANCELED")
+        return True
+
+    async def shutdown(self) -> None:
+        """Give up what has not ended, and wait for what cannot be: then the executor is shut down."""
+        self._backend_state = BackendMainStates.SHUTDOWN
+        left = list(self._futures.values())
+        await self.cancel_all_tasks()
+        if left:
+            await asyncio.wait(left)
+        await asyncio.to_thread(self.executor.shutdown, wait=True)
+
+    @classmethod
+    async def create(cls, executor: Executor) -> ConcurrentExecutionBackend:
+        """A backend that is ready."""
+        return await cls(executor)
+
+    async def _handle_task(self, task: dict[str, Any]) -> None:
+        try:
+            async with self._slots:
+                task, state = await self._execute_task(task)
+            self._ended(task, state)
+        finally:
+            self._futures.pop(task["uid"], None)
+
+    async def _execute_task(self, task: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        try:
+            if task.get("function"):
+                return await self._execute_function(task)
+            return await self._execute_command(task)
+        except Exception as error:  # noqa: BLE001 - a command that is not there, what cannot be pickled
+            return _failed(task, error)
+
+    async def _execute_function(self, task: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        uid, function = task["uid"], task["function"]
+        args, kwargs = task.get("args") or (), task.get("kwargs") or {}
+        loop = asyncio.get_running_loop()
+        place = self._place(uid)
+        if isinstance(self.executor, ProcessPoolExecutor):
+            work = pack(function, args, kwargs, place, uid)
+            future = self.executor.submit(call_there, work)
+            self._began(task, time.time(), recorded=place is not None)
+            called = unpack(await _finished(future))
+        else:
+
+            def began(started_at: float, worker: str | None) -> None:
+                with suppress(RuntimeError):  # the loop is closed already
+                    loop.call_soon_threadsafe(partial(self._began, task, started_at, worker=worker))
+
+            called = await _finished(self.executor.submit(call_here, function, args, kwargs, place, began))
+        self.measured.setdefault(uid, {}).update(called.facts)
+        if called.error is not None:
+            return _failed(task, called.error)
+        task.update(return_value=called.value, stdout=str(called.value), stderr="", exit_code=0)
+        return task, "DONE"
+
+    async def _execute_command(self, task: dict[str, Any]) -> tuple[dict[str, Any], str]:
+        found = await run_command(task, self._work_dir, lambda at: self._began(task, at))
+        self.measured.setdefault(task["uid"], {}).update(found.pop("measured"))
+        task.update(found)
+        return task, "DONE" if task["exit_code"] == 0 else "FAILED"
+
+
+async def _finished(future: Future[Any]) -> Any:
+    """What a worker gives; who is cancelled waits for it all the same, so that the slot is held until then."""
+    waiting = asyncio.wrap_future(future)
+    try:
+        return await asyncio.shield(waiting)
+    except asyncio.CancelledError:
+        if not future.cancel():
+            with suppress(Exception):
+                await waiting
+        raise
+
+
+def _failed(task: dict[str, Any], error: BaseException) -> tuple[dict[str, Any], str]:
+    task.update(stdout="", stderr=str(error), exit_code=1, exception=error, return_value=None)
+    return task, "FAILED"

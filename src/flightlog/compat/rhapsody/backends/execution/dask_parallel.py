@@ -1,0 +1,227 @@
+"""Tasks on a Dask cluster, each measured on the worker that runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from typing import Any
+
+from flightlog.compat.rhapsody.api.errors import BackendError
+from flightlog.compat.rhapsody.backends.constants import BackendMainStates
+from flightlog.compat.rhapsody.backends.execution.measuring import call_there, pack, unpack
+from flightlog.compat.rhapsody.backends.execution.standard import StandardBackend
+from flightlog.engines.contract import Outcome, Work
+from flightlog.errors import MissingExtra
+from flightlog.store.liveness import this_host
+
+_COMMAND_OPTIONS = ("cwd", "shell", "env")
+
+
+class DaskExecutionBackend(StandardBackend):
+    """Runs tasks on the workers of a Dask cluster.
+
+    A client that is given stays open at the end, and so does a cluster; without either a local cluster is made and
+    closed. `resources` are further arguments of `distributed.Client`. A task is RUNNING when a worker runs it. Its
+    `task_backend_specific_kwargs` go to `Client.submit`.
+    """
+
+    def __init__(
+        self,
+        resources: dict[str, Any] | None = None,
+        name: str = "dask",
+        cluster: Any | None = None,
+        client: Any | None = None,
+    ) -> None:
+        if not self.is_available():
+            raise MissingExtra("Dask is not installed: pip install 'flightlog[dask]'")
+        super().__init__(name)
+        self.logger = logging.getLogger(__name__)
+        self._client: Any = None
+        self._given, self._cluster, self._resources = client, cluster, resources or {}
+        self._futures: dict[str, Any] = {}
+        self._waiting: dict[str, asyncio.Task[None]] = {}
+        self._topic = f"flightlog-rhapsody-{id(self):x}-{time.time_ns():x}"
+
+    @staticmethod
+    def is_available() -> bool:
+        """Whether Dask is installed."""
+        from importlib.util import find_spec
+
+        return find_spec("distributed") is not None
+
+    async def submit_tasks(self, tasks: list[dict[str, Any]]) -> None:
+        """Take tasks; one that the cluster does not take has failed. Raises `BackendError` without a client."""
+        self._require_ready()
+        if self._client is None or self._client.status != "running":
+            found = getattr(self._client, "status", None)
+            raise BackendError(self.name, f"Dask client is not usable (status={found!r})")
+        for task in tasks:
+            if not task.get("function") and not task.get("executable"):
+                raise ValueError("Task must specify either 'function' or 'executable'")
+        for task in tasks:
+            self._take(task)
+            try:
+                future = await self._submit(task)
+            except Exception as error:  # noqa: BLE001 - what cannot be pickled, placed or sent fails that task alone
+                self._ended(task, "FAILED", _failed(error))
+                continue
+            self._futures[task["uid"]] = future
+            self._waiting[task["uid"]] = asyncio.create_task(
+                self._follow(task, future), name=f"task {task['uid']}"
+            )
+
+    async def cancel_task(self, uid: str) -> bool:
+        """Give a task up; whether it had not ended. One that runs goes on, and its result is thrown away."""
+        self._require_ready()
+        task, future = self.tasks.get(uid), self._futures.get(uid)
+        if task is None or future is None:
+            return False
+        await future.cancel()
+        self._ended(task, "CANCELED")
+        return True
+
+    async def shutdown(self) -> None:
+        """Give up what has not ended; close the client if it is this backend's own."""
+        self._backend_state = BackendMainStates.SHUTDOWN
+        client, self._client = self._client, None
+        if client is None:
+            self.tasks.clear()
+            self._initialized = False
+            return
+        for uid in list(self.tasks):
+            await self.cancel_task(uid)
+        if self._waiting:
+            await asyncio.wait(list(self._waiting.values()), timeout=5)
+        client.unsubscribe_topic(self._topic)
+        if self._given is None:
+            await client.close()
+        self._initialized = False
+
+    @classmethod
+    async def create(
+        cls,
+        resources: dict[str, Any] | None = None,
+        name: str = "dask",
+        cluster: Any | None = None,
+        client: Any | None = None,
+    ) -> DaskExecutionBackend:
+        """A backend that is ready."""
+        return await cls(resources, name, cluster, client)
+
+    async def _async_init(self) -> DaskExecutionBackend:
+        if self._initialized:
+            return self
+        from distributed import Client
+
+        connect: Any = Client
+
+        if self._given is not None:
+            if not getattr(self._given, "asynchronous", False):
+                raise ValueError(
+                    "DaskExecutionBackend requires a Client that was created with asynchronous=True, "
+                    f"and was given one with asynchronous={getattr(self._given, 'asynchronous', None)!r}"
+                )
+            self._client = self._given
+        elif self._cluster is not None:
+            self._client = await connect(self._cluster, asynchronous=True, **self._resources)
+        else:
+            self._client = await connect(asynchronous=True, **self._resources)
+        subscribed = self._client.subscribe_topic(self._topic, self._hear)
+        if inspect.isawaitable(subscribed):
+            await subscribed
+        self._initialized = True
+        return self
+
+    async def _submit(self, task: dict[str, Any]) -> Any:
+        options = dict(task.get("task_backend_specific_kwargs") or {})
+        place = self._place(task["uid"])
+        if task.get("executable"):
+            for name in _COMMAND_OPTIONS:
+                options.pop(name, None)
+            work = pack(_run_there, (_command_of(task), self._work_dir), {}, place, task["uid"])
+        else:
+            work = pack(
+                task["function"], task.get("args") or (), task.get("kwargs") or {}, place, task["uid"]
+            )
+        wanted = options.get("resources") or {}
+        if wanted and not await self._can_have(wanted):
+            raise RuntimeError(
+                f"No worker can satisfy resources {wanted}. Workers must be started with matching --resources "
+                'flags (e.g. dask worker <scheduler> --resources "GPU=1").'
+            )
+        options.setdefault("key", task["uid"])  # two tasks of one call are two tasks
+        options.setdefault("pure", False)
+        return self._client.submit(_call_on_worker, work, self._topic, **options)
+
+    async def _follow(self, task: dict[str, Any], future: Any) -> None:
+        try:
+            called = unpack(await future)
+        except asyncio.CancelledError:
+            self._ended(task, "CANCELED")
+            return
+        except Exception as error:  # noqa: BLE001 - lost with its worker, or not to be unpickled
+            self._ended(task, "FAILED", _failed(error))
+            return
+        finally:
+            self._futures.pop(task["uid"], None)
+            self._waiting.pop(task["uid"], None)
+        started_at = called.facts["started_at"]
+        if task.get("state") != "RUNNING" and started_at is not None:  # the word of it comes another way
+            here = str(called.facts["worker"]).partition(":")[0] == this_host()
+            self._began(task, started_at, recorded=self.place_of is not None and here)
+        self.measured.setdefault(task["uid"], {}).update(called.facts)
+        if called.error is not None:
+            self._ended(task, "FAILED", _failed(called.error))
+        elif task.get("executable"):
+            state = "DONE" if called.value["exit_code"] == 0 else "FAILED"
+            self._ended(task, state, called.value)
+        else:
+            found = {"return_value": called.value, "stdout": "", "stderr": "", "exit_code": 0}
+            self._ended(task, "DONE", found)
+
+    async def _hear(self, event: tuple[Any, Any]) -> None:
+        """A worker runs a task."""
+        uid, started_at, host = event[1]
+        task = self.tasks.get(uid)
+        if task is not None and task.get("state") != "RUNNING":
+            self._began(task, started_at, recorded=self.place_of is not None and host == this_host())
+
+    async def _can_have(self, resources: dict[str, float]) -> bool:
+        found = await self._client.scheduler.identity()
+        return any(
+            all(worker.get("resources", {}).get(name, 0) >= wanted for name, wanted in resources.items())
+            for worker in found.get("workers", {}).values()
+        )
+
+    def _require_ready(self) -> None:
+        if not self._initialized:
+            raise RuntimeError(
+                "DaskExecutionBackend must be awaited before use. "
+                "Use: backend = await DaskExecutionBackend(resources)"
+            )
+
+
+def _call_on_worker(work: Work, topic: str) -> Outcome:
+    from distributed import get_worker
+
+    get_worker().log_event(topic, (work.task_id, time.time(), this_host()))
+    return call_there(work, alone=False)
+
+
+def _command_of(task: dict[str, Any]) -> dict[str, Any]:
+    wanted = ("uid", "executable", "arguments", "capture_stdio", "task_backend_specific_kwargs")
+    return {name: task.get(name) for name in wanted}
+
+
+async def _run_there(task: dict[str, Any], folder: str) -> dict[str, Any]:
+    from flightlog.compat.rhapsody.backends.execution.command import run_command
+
+    found = await run_command(task, folder, lambda started_at: None)  # noqa: ARG005 - said already
+    found.pop("measured")
+    return found
+
+
+def _failed(error: BaseException) -> dict[str, Any]:
+    return {"exception": error, "stdout": "", "stderr": str(error), "exit_code": 1}

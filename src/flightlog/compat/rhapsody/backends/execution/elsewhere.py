@@ -1,0 +1,41 @@
+"""RHAPSODY's backends that have no counterpart here: asking for one says what there is instead."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from flightlog.errors import UsageError
+
+
+class _Elsewhere:
+    """A backend that cannot be had."""
+
+    instead = ""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> NoReturn:  # noqa: ARG002 - whatever it was asked for with
+        raise UsageError(f"{type(self).__name__} is not part of flightlog.compat.rhapsody: {self.instead}")
+
+    @staticmethod
+    def is_available() -> bool:
+        """Never."""
+        return False
+
+
+class DragonExecutionBackend(_Elsewhere):
+    """Tasks on Dragon."""
+
+    instead = "run on Dragon with a manifest and `flightlog.Session`, target provider `dragon`"
+
+
+class RadicalExecutionBackend(_Elsewhere):
+    """Tasks on RADICAL-Pilot."""
+
+    instead = (
+        "use the Dask backend on the nodes of the allocation, or `flightlog.Session` with provider `slurm`"
+    )
+
+
+class OrbitExecutionBackend(_Elsewhere):
+    """Tasks sent to another machine's broker."""
+
+    instead = "use the Dask backend with that machine's scheduler"

@@ -1,0 +1,44 @@
+"""Tasks that are done at once: what a session costs without them."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import Any
+
+from flightlog.compat.rhapsody.backends.constants import BackendMainStates
+from flightlog.compat.rhapsody.backends.execution.standard import StandardBackend
+
+
+class NoopExecutionBackend(StandardBackend):
+    """Calls every task done without running it."""
+
+    def __init__(self, name: str = "noop") -> None:
+        super().__init__(name)
+
+    async def submit_tasks(self, tasks: list[dict[str, Any]]) -> None:
+        """Take tasks; they are done in the next turn of the event loop."""
+        loop = asyncio.get_running_loop()
+        for task in tasks:
+            task.setdefault("uid", f"noop.{uuid.uuid4().hex[:8]}")
+            self._take(task)
+            done = {"return_value": True, "stdout": "", "stderr": "", "exit_code": 0}
+            loop.call_soon(self._ended, task, "DONE", done)
+
+    async def cancel_task(self, uid: str) -> bool:
+        """Give a task up; whether it had not ended."""
+        task = self.tasks.get(uid)
+        if task is None:
+            return False
+        self._ended(task, "CANCELED")
+        return True
+
+    async def shutdown(self) -> None:
+        """Give up what has not ended."""
+        await self.cancel_all_tasks()
+        self._backend_state = BackendMainStates.SHUTDOWN
+
+    @classmethod
+    async def create(cls, name: str = "noop") -> NoopExecutionBackend:
+        """A backend that is ready."""
+        return await cls(name=name)

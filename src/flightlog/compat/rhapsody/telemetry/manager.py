@@ -1,0 +1,383 @@
+"""The telemetry of one session: takes events, and makes metrics, spans, a file and a run of them."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, wait
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from flightlog.compat.rhapsody.telemetry.checkpoint import CheckpointFile, task_span
+from flightlog.compat.rhapsody.telemetry.delivery import PATIENCE_S, in_a_thread
+from flightlog.compat.rhapsody.telemetry.dispatch import Dispatch, Listeners, Told
+from flightlog.compat.rhapsody.telemetry.events import (
+    BaseEvent,
+    SessionEnded,
+    SessionStarted,
+    TaskCanceled,
+    make_event,
+)
+from flightlog.compat.rhapsody.telemetry.instruments import ENDS, Tallies
+from flightlog.compat.rhapsody.telemetry.lifecycle import Lifecycle, arguments
+from flightlog.compat.rhapsody.telemetry.providers import Providers, require_opentelemetry
+from flightlog.compat.rhapsody.telemetry.run_record import RunRecord
+
+if TYPE_CHECKING:
+    from flightlog.compat.rhapsody.telemetry.adapters.base import TelemetryAdapter
+
+log = logging.getLogger(__name__)
+
+
+class TelemetryManager:
+    """Takes a session's events from any thread, and does all else on a thread of its own.
+
+    Every event is recorded in a run of Flightlog's when `emit` returns, and stands in the checkpoint file moments
+    later; samples of this machine are not, for the run takes its own. Metrics and spans are OpenTelemetry's, and need
+    the extra `otel`. Reading is for any thread, at any time. A process that was forked off tells the run alone.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        checkpoint_interval: float | None = None,
+        checkpoint_path: str | None = None,
+        span_processors: list[Any] | None = None,
+        metric_readers: list[Any] | None = None,
+        resource: Any | None = None,
+    ) -> None:
+        self._session_id = session_id
+        self._checkpoint_interval, self._checkpoint_path = checkpoint_interval, checkpoint_path
+        self._extra_processors, self._extra_readers = list(span_processors or []), list(metric_readers or [])
+        self._resource = resource
+        self._running = False
+        self._start_time = self._duration = 0.0
+        self._queue: SimpleQueue[Told | None] = SimpleQueue()
+        self._tallies = Tallies()
+        self._task_start_times: dict[str, float] = {}
+        self._active_spans: dict[str, Any] = {}
+        self._lifecycle = Lifecycle(session_id, self._task_start_times)
+        self._backends: dict[str, Any] = {}
+        self._adapters: list[TelemetryAdapter] = []
+        self._listeners = Listeners()
+        self._enrichers: list[Callable[[BaseEvent], dict[str, Any]]] = []
+        self._otel: Providers | None = None
+        self._record: RunRecord | None = None
+        self._checkpoint_file: CheckpointFile | None = None
+        self._open_tasks: dict[str, tuple[str, float | None]] = {}
+        self._error: BaseException | None = None
+        self._dispatch: Dispatch | None = None
+        self._dispatch_task: Future[None] | None = None
+        self._pid = 0
+
+    @property
+    def session_id(self) -> str:
+        """The session that all events are of."""
+        return self._session_id
+
+    @property
+    def run_path(self) -> Path | None:
+        """Where the run of Flightlog's is; None before the start, and where recording is switched off."""
+        record = self._record
+        return record.run.path if record is not None and record.run is not None else None
+
+    @property
+    def _session_span(self) -> Any:
+        """The session's span, which RHAPSODY's pages tell to take the trace from; None before the start."""
+        return None if self._otel is None else self._otel.session
+
+    async def start(self) -> None:
+        """Begin. Raises `MissingExtra` without OpenTelemetry, and what an adapter raises; then nothing has begun."""
+        require_opentelemetry()
+        self._record = RunRecord(self._session_id)
+        self._pid, self._start_time = os.getpid(), time.time()
+        begun: list[TelemetryAdapter] = []
+        try:
+            self._checkpoint_file = self._open_file()
+            self._dispatch = Dispatch(
+                self._queue, self._tallies, self._listeners, self._checkpoint_file, self._checkpoint_interval
+            )
+            self._otel = Providers(
+                session_id=self._session_id,
+                started_at=self._start_time,
+                run=self._record.run,
+                tallies=self._tallies,
+                enrichers=self._enrichers,
+                active=self._active_spans,
+                span_ended=self._dispatch.span_ended,
+                span_processors=self._extra_processors,
+                metric_readers=self._extra_readers,
+                resource=self._resource,
+            )
+            self._running = True
+            self.emit(
+                make_event(
+                    SessionStarted,
+                    session_id=self._session_id,
+                    backend="rhapsody",
+                    attributes={"recorder": "flightlog", "run": self.run_path and self.run_path.name},
+                )
+            )
+            for adapter in self._adapters:
+                adapter.start()
+                begun.append(adapter)
+        except BaseException as error:
+            self._running = False
+            for adapter in begun:
+                adapter.stop()
+            self._record.end(error)
+            raise
+        for backend in self._backends.values():
+            self._let_record(backend)
+        self._listeners.begin(asyncio.get_running_loop())
+        self._dispatch_task = in_a_thread(partial(self._dispatch.run, self._otel), "telemetry")
+        atexit.register(self._finish_at_exit)
+        self._otel.enter()
+
+    async def stop(self) -> None:
+        """End: tasks that have started and not ended are told as canceled, and everything told is worked off.
+
+        May be called again. What is emitted later goes nowhere.
+        """
+        if not self._running:
+            return
+        if self._pid != os.getpid():  # the thread that works events off is the parent's
+            self._running = False
+            return
+        for adapter in self._adapters:
+            try:
+                adapter.stop()
+            except Exception:
+                log.exception("%s could not be stopped", type(adapter).__name__)
+        self._tell_unfinished()
+        self._duration = time.time() - self._start_time
+        self.emit(
+            make_event(
+                SessionEnded,
+                session_id=self._session_id,
+                backend="rhapsody",
+                duration_seconds=self._duration,
+            )
+        )
+        await asyncio.wait([asyncio.wrap_future(self._wind_up())])
+        atexit.unregister(self._finish_at_exit)
+        self._checkpoint_file = None
+        await self._listeners.finish()
+        assert self._record is not None
+        assert self._otel is not None
+        self._otel.leave()
+        self._record.end(self._error)
+
+    def emit(self, event: BaseEvent) -> None:
+        """Tell of an event, from any thread; never waits, never raises. Goes nowhere before the start and after the end."""
+        self._emit(event, {})
+
+    def subscribe(self, callback: Callable[[BaseEvent], Any]) -> None:
+        """Call a function with every event, in order, on a thread of its own; a coroutine function on the event loop.
+
+        Who comes late hears that the session has started all the same. What a callback raises is logged.
+        """
+        self._listeners.add(callback)
+
+    def register_adapter(self, adapter: TelemetryAdapter) -> None:
+        """Let something that samples machines begin and end with this manager."""
+        adapter._manager = self
+        self._adapters.append(adapter)
+
+    def attach_backend(
+        self, backend: Any, *, session_id: str, backend_name: str, interval: float = 5.0
+    ) -> None:
+        """Hear what a backend measures, and sample its machines where it is known how; may come before or after `start`."""
+        from flightlog.compat.rhapsody.backends.execution import (
+            ConcurrentExecutionBackend,
+            DaskExecutionBackend,
+        )
+        from flightlog.compat.rhapsody.telemetry.adapters import (
+            ConcurrentTelemetryAdapter,
+            DaskTelemetryAdapter,
+        )
+
+        self._backends[backend_name] = backend
+        about: dict[str, Any] = {
+            "session_id": session_id,
+            "backend_name": backend_name,
+            "interval": interval,
+        }
+        adapter: TelemetryAdapter | None = None
+        if isinstance(backend, ConcurrentExecutionBackend):
+            adapter = ConcurrentTelemetryAdapter(**about)
+        elif isinstance(backend, DaskExecutionBackend) and backend._client is not None:
+            adapter = DaskTelemetryAdapter(backend._client, **about)
+        if adapter is not None:
+            self.register_adapter(adapter)
+        if self._running:
+            self._let_record(backend)
+            if adapter is not None:
+                adapter.start()
+
+    def register_span_enricher(self, func: Callable[[BaseEvent], dict[str, Any]]) -> None:
+        """Add what this function gives for a task's first event to the attributes of its span."""
+        self._enrichers.append(func)
+
+    def annotate_current_span(self, event: BaseEvent) -> None:
+        """Note an event on the span that is open here, or on the session's."""
+        if self._otel is not None:
+            self._otel.annotate(event)
+
+    @contextmanager
+    def span_scope(self, name: str, attributes: Mapping[str, Any] | None = None) -> Iterator[None]:
+        """A span around what happens inside; tasks created there are its children. Nothing before the start."""
+        if self._otel is None:
+            yield
+            return
+        with self._otel.scope(name, attributes or {}):
+            yield
+
+    def read_metrics(self) -> Any:
+        """The metrics now, as OpenTelemetry's `MetricsData`; None before the start."""
+        if self._otel is None or self._dispatch is None:
+            return None
+        return self._dispatch.last_metrics or self._otel.metrics()
+
+    def read_traces(self) -> tuple[Any, ...]:
+        """The spans that have ended, as OpenTelemetry's `ReadableSpan`, the latest 100,000."""
+        return () if self._otel is None else self._otel.kept.kept()
+
+    def export_as_otlp(self, path: str | None = None) -> str:
+        """The spans that have ended in the JSON form of OpenTelemetry's protocol; written to a file too, if that is said."""
+        from flightlog.compat.rhapsody.telemetry.otlp_json import spans_document
+
+        resource = {} if self._otel is None else dict(self._otel.resource.attributes)
+        resource.setdefault("session_id", self._session_id)
+        text = json.dumps(spans_document(self.read_traces(), resource))
+        if path is not None:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            Path(path).write_text(text, "utf-8")
+        return text
+
+    def summary(self) -> dict[str, Any]:
+        """How many tasks there were and how they ended, how long they ran, and how busy nodes are."""
+        tallies = self._tallies
+        durations = {}
+        if tallies.timed:
+            durations = {
+                "total_seconds": round(tallies.total_s, 6),
+                "mean_seconds": round(tallies.total_s / tallies.timed, 6),
+                "min_seconds": round(tallies.least_s, 6),
+                "max_seconds": round(tallies.most_s, 6),
+            }
+        return {
+            "session_id": self._session_id,
+            "duration_seconds": self.session_duration(),
+            "tasks": self.task_count(),
+            "duration": durations,
+            "resources": tallies.nodes(),
+        }
+
+    def task_count(self) -> dict[str, int]:
+        """How many tasks were submitted, completed, failed and canceled, and how many run."""
+        kinds = ("submitted", "completed", "failed", "canceled", "running")
+        return {kind: self._tallies.count(kind) for kind in kinds}
+
+    def task_spans(self) -> list[dict[str, Any]]:
+        """The tasks that have ended, one dict each; `duration_seconds` is execution, without waiting."""
+        return [task_span(span) for span in self.read_traces() if span.name == "task"]
+
+    def session_duration(self) -> float:
+        """Seconds from the start to the end, or to now; 0.0 before the start."""
+        if self._duration or not self._start_time:
+            return round(self._duration, 6)
+        return round(time.time() - self._start_time, 6)
+
+    # --- what a session tells
+
+    def _on_task_created(self, task: dict[str, Any]) -> None:
+        self._tell_state(task, "CREATED", {})
+
+    def _on_task_submitted(self, task: dict[str, Any]) -> None:
+        self._tell_state(task, "SUBMITTED", {"args": arguments(task)})
+
+    def _on_task_queued(self, task: dict[str, Any]) -> None:
+        self._tell_state(task, "QUEUED", {})
+
+    def _on_task_state_change(self, task: dict[str, Any], state: str) -> None:
+        backend = self._backends.get(task.get("backend") or "")
+        measured = getattr(backend, "measured", {}).get(task["uid"], {})
+        held = {name: task.get(name) for name in ("exception", "exit_code", "stderr")}
+        self._tell_state(task, state, {**held, **measured})
+
+    def _tell_state(self, task: dict[str, Any], state: str, facts: dict[str, Any]) -> None:
+        if not self._running:
+            return
+        event = self._lifecycle.event(task, state, facts)
+        if event is not None:
+            self._emit(event, facts)
+
+    def _emit(self, event: BaseEvent, facts: dict[str, Any]) -> None:
+        if not self._running or self._otel is None or self._record is None:
+            return
+        trace_id, span_id = self._otel.tasks.ids(event)
+        parent_id = None
+        if event.task_id is not None:
+            parent_id = self._otel.tasks.parent_id(event.task_id)
+            if event.event_type in ENDS:
+                self._open_tasks.pop(event.task_id, None)
+            elif event.event_type == "TaskStarted":
+                self._open_tasks[event.task_id] = (event.backend, event.event_time)
+            elif event.event_type == "TaskCreated":
+                self._open_tasks[event.task_id] = (event.backend, None)
+        self._record.note(event, trace_id, span_id, parent_id, facts)
+        if self._pid == os.getpid():
+            self._queue.put((event, trace_id, span_id))
+
+    def _tell_unfinished(self) -> None:
+        """What has not ended will not be heard of again."""
+        now = time.time()
+        for task_id, (backend, began) in list(self._open_tasks.items()):
+            attributes: dict[str, Any] = {"reason": "telemetry ended before the task did"}
+            if began is None:
+                attributes["incomplete_lifecycle"] = True
+            self.emit(
+                make_event(
+                    TaskCanceled,
+                    session_id=self._session_id,
+                    backend=backend,
+                    task_id=task_id,
+                    duration_seconds=0.0 if began is None else max(0.0, now - began),
+                    attributes=attributes,
+                )
+            )
+        self._task_start_times.clear()
+
+    def _wind_up(self) -> Future[None]:
+        """Take no more events; the future is done when all of them are worked off."""
+        self._running = False
+        self._queue.put(None)
+        assert self._dispatch_task is not None
+        return self._dispatch_task
+
+    def _finish_at_exit(self) -> None:
+        """A program that ends without `stop` has its events in the file all the same."""
+        if self._running and self._pid == os.getpid():
+            wait([self._wind_up()], timeout=PATIENCE_S)
+
+    def _let_record(self, backend: Any) -> None:
+        if hasattr(backend, "place_of") and self._record is not None:
+            backend.place_of = self._record.place_of
+
+    def _open_file(self) -> CheckpointFile | None:
+        if self._checkpoint_path is None:
+            return None
+        try:
+            return CheckpointFile(self._checkpoint_path, self._session_id, self._start_time)
+        except OSError as error:
+            log.warning("there will be no checkpoint file in %s: %s", self._checkpoint_path, error)
+            return None

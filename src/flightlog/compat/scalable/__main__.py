@@ -1,0 +1,8 @@
+"""`python -m flightlog.compat.scalable`: Scalable's command line."""
+
+import sys
+
+from flightlog.compat.scalable.console import main
+
+if __name__ == "__main__":
+    sys.exit(main())

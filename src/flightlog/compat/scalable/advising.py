@@ -1,0 +1,100 @@
+"""`ResourceAdvisor`: what tasks should ask for, from what earlier runs were measured to use."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from flightlog.errors import RunNotFound
+
+if TYPE_CHECKING:
+    from flightlog.analyze.advice.resources import Recommendation
+
+
+@dataclass(frozen=True)
+class ResourceRecommendation:
+    """What to ask for, by component; where a task has none, by the task's name."""
+
+    task: str
+    target: str | None
+    confidence: float
+    """The share of later attempts that shall have enough."""
+    workers: dict[str, int]
+    """How many workers one task takes: 1."""
+    resources: dict[str, dict[str, Any]]
+    """`cpus`, `memory` (`8GB`) and `walltime` (`HH:MM:SS`); None where nothing can be said."""
+    evidence: dict[str, Any]
+    """`records` is how many attempts it rests on; `reason` and `problems` say why there is no more to say."""
+
+
+class ResourceAdvisor:
+    """Advice from the runs in a folder, which is read when it is asked."""
+
+    def __init__(self, runs_dir: str | os.PathLike[str]) -> None:
+        self._runs_dir = Path(runs_dir)
+
+    @classmethod
+    def from_history(cls, runs_dir: str | os.PathLike[str]) -> Self:
+        """The advisor of a folder of runs, which need not be there yet."""
+        return cls(runs_dir)
+
+    def recommend(
+        self,
+        *,
+        task: str,
+        input_features: dict[str, Any] | None = None,
+        target: str | None = None,
+        confidence: float = 0.95,
+    ) -> ResourceRecommendation:
+        """What tasks of this name should ask for; `sim[3]` means `sim`. `input_features` are for `flightlog predict`."""
+        from flightlog.analyze.advice.advise import HIGHEST, LOWEST, advise
+        from flightlog.analyze.past import base_name
+
+        del input_features
+        share = min(max(float(confidence), LOWEST), HIGHEST)
+        name = base_name(task)
+        try:
+            found = advise(self._runs_dir, task=name, target=target, confidence=share).recommendations
+        except RunNotFound as error:
+            return _nothing(task, target, share, str(error))
+        one = next((each for each in found if each.task == name), None)
+        if one is None:
+            return _nothing(task, target, share, f"no attempt of {name} was recorded")
+        return _made(task, target, share, one)
+
+
+def _made(task: str, target: str | None, share: float, one: Recommendation) -> ResourceRecommendation:
+    from flightlog.analyze.advice.sizes import memory_text
+
+    of = one.component or task
+    asked = one.recommended.else_(one.current)
+    return ResourceRecommendation(
+        task=task, target=target, confidence=share, workers={of: 1},
+        resources={
+            of: {
+                "cpus": asked.cpus,
+                "memory": None if asked.memory_bytes is None else memory_text(asked.memory_bytes),
+                "walltime": _clock(asked.walltime_s),
+            }
+        },
+        evidence={
+            "records": one.attempts, "runs": one.runs, "failed": one.failed, "quantile": share, "component": of,
+            "problems": dict(one.problems),
+        },
+    )  # fmt: skip
+
+
+def _nothing(task: str, target: str | None, share: float, reason: str) -> ResourceRecommendation:
+    nothing = {"cpus": 1, "memory": None, "walltime": None}
+    return ResourceRecommendation(
+        task, target, share, {task: 1}, {task: nothing}, {"records": 0, "reason": reason}
+    )
+
+
+def _clock(seconds: float | None) -> str | None:
+    if seconds is None:
+        return None
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{rest:02d}"

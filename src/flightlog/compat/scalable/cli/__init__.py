@@ -1,0 +1,1 @@
+"""`scalable.cli`: the command line."""

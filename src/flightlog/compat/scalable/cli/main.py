@@ -1,0 +1,5 @@
+"""What `scalable.cli.main` offers."""
+
+from flightlog.compat.scalable.console import main
+
+__all__ = ["main"]

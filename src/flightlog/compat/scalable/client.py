@@ -1,0 +1,193 @@
+"""`ScalableClient`: functions in, futures out."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from flightlog.errors import UsageError
+from flightlog.record.run import LiveRun
+from flightlog.session.arguments import task_name
+from flightlog.session.futures import TaskFuture
+
+if TYPE_CHECKING:
+    from flightlog.compat.scalable.session.session import ScalableSession
+
+log = logging.getLogger("flightlog")
+
+HINTS = frozenset(
+    {"actor", "actors", "allow_other_workers", "batch_size", "fifo_timeout", "priority", "pure", "resources", "workers"}
+)  # fmt: skip
+"""Keywords by which Dask's own client is told how to schedule; they are none of the function's."""
+OURS = ("component", "task", "timeout")
+"""Keywords of Flightlog's client which in Scalable are the function's."""
+
+_CONTAINERS = (list, tuple, set, frozenset)
+_told: set[str] = set()
+
+
+class ScalableClient:
+    """Hands work to the workers. Every method may be called from any thread while the session is open.
+
+    `ScalableClient(cluster)` works on a Dask cluster that runs (its address, the cluster object or a client of it), and
+    records a run of its own until `close`.
+    """
+
+    def __init__(self, cluster: Any, *args: Any, **kwargs: Any) -> None:
+        """The client of a session, or of a Dask cluster; what else Dask's client would take has no meaning here."""
+        from flightlog.compat.scalable.session.session import ScalableSession, session_on
+
+        if args or kwargs:
+            names = ", ".join(kwargs) or "further arguments"
+            log.warning("ScalableClient takes the cluster alone; left out: %s", names)
+        self._owns = not isinstance(cluster, ScalableSession)
+        self.session: ScalableSession = session_on(cluster) if self._owns else cluster
+        self._client = self.session.session.client if self._owns else self.session._session.client
+
+    @property
+    def client(self) -> Self:
+        """Itself, so that `with ScalableSession… as session: session.client.map(…)` works, too."""
+        return self
+
+    @property
+    def telemetry(self) -> LiveRun:
+        """The run: `subscribe`, `emit`, `event`, `metric`, `task`."""
+        return self.session.telemetry
+
+    @property
+    def run_id(self) -> str:
+        """The run's name; `not-recorded` where nothing is."""
+        return self.session.run_id
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self.session.path
+
+    def submit(
+        self, func: Callable[..., Any], /, *args: Any, tag: str | None = None, n: int = 1, **kwargs: Any
+    ) -> TaskFuture:
+        """Run `func(*args, **kwargs)` as a task on a worker of the component `tag`; gives its future at once.
+
+        `key` and `retries` are Dask's. A task runs on one worker: `n` beyond 1 is told once and left out, as are Dask's
+        other hints for scheduling.
+        """
+        function, options, rest = _sorted_out(func, n, kwargs)
+        return self._client.submit(function, *args, tag=tag, **options, **rest)
+
+    def map(
+        self,
+        func: Callable[..., Any],
+        /,
+        *parameters: Iterable[Any],
+        tag: str | None = None,
+        n: int = 1,
+        **kwargs: Any,
+    ) -> list[TaskFuture]:
+        """A task for each set of arguments, up to the end of the shortest; all have the function's name."""
+        function, options, rest = _sorted_out(func, n, kwargs)
+        return self._client.map(function, *parameters, tag=tag, **options, **rest)
+
+    def gather(self, futures: Any, errors: Literal["raise", "skip", "return"] = "raise") -> Any:
+        """The results in the place of the futures: of one, or of a list, tuple, set or dictionary of them, in any depth.
+
+        The first exception is raised; with `skip` those that failed are left out, with `return` it stands in their place.
+        """
+        if errors not in ("raise", "skip", "return"):
+            raise UsageError(f"errors={errors!r} is none of 'raise', 'skip' and 'return'")
+        if isinstance(futures, Iterator):
+            futures = list(futures)
+        found = list(dict.fromkeys(_futures_in(futures)))
+        results = self._client.gather(found, errors="raise" if errors == "raise" else "return")
+        known = dict(zip(found, results, strict=True))
+        failed = {one for one in found if one.cancelled() or one.exception() is not None}
+        return _in_place(futures, known, failed if errors == "skip" else set())
+
+    def as_completed(
+        self, futures: Iterable[TaskFuture], timeout: float | None = None
+    ) -> Iterator[TaskFuture]:
+        """The futures, each when it is done."""
+        return self._client.as_completed(futures, timeout)
+
+    def cancel(self, futures: TaskFuture | Iterable[TaskFuture], *_args: Any, **_options: Any) -> None:
+        """Give tasks up: one, or several."""
+        for one in _futures_in(futures):
+            self._client.cancel(one)
+
+    def record_artifact(self, location: str | os.PathLike[str], **facts: Any) -> None:
+        """As `ScalableSession.record_artifact`."""
+        self.session.record_artifact(location, **facts)
+
+    def close(self, timeout: Any = None) -> None:  # noqa: ARG002 - the interface
+        """End the run of a client that was made of a cluster; that of a session ends with its session."""
+        if self._owns:
+            self.session.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._owns:
+            self.session.close(error)
+
+
+def _sorted_out(
+    func: Callable[..., Any], n: int, kwargs: dict[str, Any]
+) -> tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]:
+    """The function, what Flightlog's client is told, and what the function gets."""
+    options = {"task": kwargs.pop("_scalable_task_name", None)}
+    for name in ("key", "retries"):
+        if name in kwargs:
+            options[name] = kwargs.pop(name)
+    for hint in sorted(HINTS & kwargs.keys()):
+        del kwargs[hint]
+        _tell_once(f"{hint}= is Dask's own, and has no meaning here")
+    if n != 1:
+        _tell_once(f"n={n!r}: a task runs on one worker here")
+    bound = {name: kwargs.pop(name) for name in OURS if name in kwargs}
+    if bound:
+        options["task"] = options["task"] or task_name(func)
+        return functools.partial(func, **bound), options, kwargs
+    return func, options, kwargs
+
+
+def _tell_once(message: str) -> None:
+    if message not in _told:
+        _told.add(message)
+        log.warning("%s", message)
+
+
+def _futures_in(value: Any) -> Iterator[TaskFuture]:
+    if isinstance(value, TaskFuture):
+        yield value
+    elif isinstance(value, Mapping):
+        for each in value.values():
+            yield from _futures_in(each)
+    elif isinstance(value, (*_CONTAINERS, Iterator)):
+        for each in value:
+            yield from _futures_in(each)
+    elif isinstance(value, Future):
+        raise UsageError(f"{value!r} is not one of this client's futures")
+
+
+def _in_place(value: Any, known: Mapping[TaskFuture, Any], skipped: set[TaskFuture]) -> Any:
+    """The value with results where futures stood."""
+
+    def kept(each: Any) -> bool:
+        return not (isinstance(each, TaskFuture) and each in skipped)
+
+    if isinstance(value, TaskFuture):
+        return known[value] if kept(value) else None
+    if isinstance(value, Mapping):
+        return {key: _in_place(each, known, skipped) for key, each in value.items() if kept(each)}
+    if isinstance(value, _CONTAINERS):
+        return type(value)(_in_place(each, known, skipped) for each in value if kept(each))
+    return value

@@ -1,0 +1,162 @@
+"""`scalable.yaml`: found, read, and said in Flightlog's words as far as they have a word for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from flightlog.compat.scalable.variables import MANIFEST, MANIFEST_VARIABLE
+from flightlog.errors import ManifestError, UsageError
+from flightlog.session.manifest import Manifest, parse_manifest
+from flightlog.session.tree import Node
+
+ELSEWHERE = ("kubernetes", "aws", "gcp")
+"""Scalable's providers for which there is no engine here."""
+
+_WITHOUT_MEANING = {
+    "local": {
+        "containers": "tasks run without containers here, as they do in Scalable's local provider",
+        "dashboard_address": "local workers are no Dask cluster, and have no dashboard",
+    },
+    "slurm": {
+        "comm_port": "workers need no communicator",
+        "container_runtime": "a component's `runtime` says what runs its image",
+        "suppress_logs": "the jobs' output always goes to a folder",
+    },
+}
+_RENAMED = {"slurm": {"logs_location": "log_directory"}}
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Something in a manifest that has no meaning here."""
+
+    path: str
+    line: int
+    why: str
+
+
+@dataclass
+class Translation:
+    """Makes a tree in Flightlog's form of one in Scalable's, and remembers what was left out.
+
+    Local tasks run in threads unless `processes` says otherwise; `outputs` are a list of the paths; `cache: true` and
+    options without a meaning here are left out. So are targets whose provider has no engine here: the others can still be used. Whatever
+    else is not known is left for the checks to find.
+    """
+
+    left_out: list[LeftOut] = field(default_factory=list)
+    elsewhere: dict[str, str] = field(default_factory=dict)
+    """Targets that were left out, and their providers."""
+    here: bool = True
+    """Whether the manifest has another target."""
+
+    def __call__(self, tree: Node) -> Node:
+        """The tree in Flightlog's form."""
+        providers = {name: _text(each.get("provider")) for name, each in _entries(tree.get("targets"))}
+        self.elsewhere = {name: provider for name, provider in providers.items() if provider in ELSEWHERE}
+        self.here = len(providers) > len(self.elsewhere)
+        for name, provider in self.elsewhere.items():
+            node = tree.get("targets", name)
+            why = f"there is no engine for {provider}"
+            self.left_out.append(LeftOut(f"targets.{name}", node.line if node else 0, why))
+        tree = self._part(tree, providers, "", base=True)
+        overlays = tree.get("overlays")
+        if overlays is None or not isinstance(overlays.value, dict):
+            return tree
+        laid = {
+            name: self._part(over, providers, f"overlays.{name}.", base=False)
+            for name, over in overlays.value.items()
+        }
+        return _with(tree, "overlays", replace(overlays, value=laid))
+
+    def _part(self, part: Node, providers: Mapping[str, str], path: str, *, base: bool) -> Node:
+        """A manifest, or an overlay, whose targets are in part those of the manifest."""
+        targets, tasks = part.get("targets"), part.get("tasks")
+        if targets is not None and isinstance(targets.value, dict):
+            kept = {
+                name: self._target(node, providers.get(name, ""), f"{path}targets.{name}", base=base)
+                for name, node in targets.value.items()
+                if name not in self.elsewhere
+            }
+            part = _with(part, "targets", replace(targets, value=kept))
+        if tasks is not None and isinstance(tasks.value, dict):
+            made = {name: self._task(node, f"{path}tasks.{name}") for name, node in tasks.value.items()}
+            part = _with(part, "tasks", replace(tasks, value=made))
+        return part
+
+    def _target(self, target: Node, provider: str, path: str, *, base: bool) -> Node:
+        if not isinstance(target.value, dict):
+            return target
+        provider = _text(target.get("provider")) or provider
+        nothing, renamed = _WITHOUT_MEANING.get(provider, {}), _RENAMED.get(provider, {})
+        made: dict[str, Node] = {}
+        for key, node in target.value.items():
+            if key in nothing:
+                if (key, node.value) != ("containers", "none"):
+                    self.left_out.append(LeftOut(f"{path}.{key}", node.line, nothing[key]))
+            else:
+                made[renamed.get(key, key)] = node
+        if provider == "slurm" and isinstance(name := getattr(made.get("name"), "value", None), str):
+            line = made.pop("name").line
+            more = made.get("job_extra_directives", Node((), line))
+            job_name = Node(f"--job-name={name}", line, quoted=True)
+            made["job_extra_directives"] = replace(more, value=(*_items(more), job_name))
+        if provider == "local" and base:
+            made.setdefault("processes", Node("false", target.line))
+        return replace(target, value=made)
+
+    def _task(self, task: Node, path: str) -> Node:
+        """A task with the paths of its outputs as a list, and without what has no effect in Scalable either."""
+        cache, outputs = task.get("cache"), task.get("outputs")
+        if cache is not None and isinstance(task.value, dict):
+            if _text(cache).lower() == "true":
+                why = "it has no effect in Scalable; a function that is @cacheable keeps its results"
+                self.left_out.append(LeftOut(f"{path}.cache", cache.line, why))
+            if _text(cache).lower() in ("true", "false"):
+                task = replace(task, value={k: node for k, node in task.value.items() if k != "cache"})
+        if outputs is None or not isinstance(outputs.value, dict):
+            return task
+        return _with(task, "outputs", replace(outputs, value=tuple(outputs.value.values())))
+
+
+def load_scalable(
+    path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] = os.environ
+) -> tuple[Manifest, Translation]:
+    """The manifest at a path, or in a folder; by default what `SCALABLE_MANIFEST` names, or `scalable.yaml` here.
+
+    What is wrong with it is one `ManifestError`; none at all is a `UsageError`.
+    """
+    given = os.fspath(path) if path is not None else environ.get(MANIFEST_VARIABLE, "").strip() or MANIFEST
+    file = Path(given).expanduser()
+    if file.is_dir():
+        file, given = file / MANIFEST, os.fspath(Path(given) / MANIFEST)
+    try:
+        source = file.read_bytes().decode()
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {given}; name the manifest, or set {MANIFEST_VARIABLE}") from None
+    except UnicodeDecodeError as error:
+        raise ManifestError([f"{given}: is not UTF-8: byte {error.start}"]) from None
+    except OSError as error:
+        raise UsageError(f"cannot read {given}: {error.strerror or error}") from error
+    translation = Translation()
+    return parse_manifest(source, file.absolute(), given, translation), translation
+
+
+def _with(node: Node, key: str, value: Node) -> Node:
+    assert isinstance(node.value, dict)
+    return replace(node, value={**node.value, key: value})
+
+
+def _entries(node: Node | None) -> list[tuple[str, Node]]:
+    return list(node.value.items()) if node is not None and isinstance(node.value, dict) else []
+
+
+def _items(node: Node) -> tuple[Node, ...]:
+    return node.value if isinstance(node.value, tuple) else (node,)
+
+
+def _text(node: Node | None) -> str:
+    return node.value if node is not None and isinstance(node.value, str) else ""

@@ -1,0 +1,240 @@
+"""`ScalableSession`: a manifest and a target; the run is recorded from its start to its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from flightlog.compat.scalable.client import ScalableClient
+from flightlog.compat.scalable.manifest import Translation, load_scalable
+from flightlog.compat.scalable.planning import (
+    DeploymentSpec,
+    DryRunPlan,
+    ValidationIssue,
+    ValidationReport,
+    adjusted,
+    dry_run_plan,
+)
+from flightlog.compat.scalable.variables import AUTO, Variables, translated
+from flightlog.errors import UsageError
+from flightlog.record.run import LiveRun
+from flightlog.session.manifest import Manifest, parse_manifest
+from flightlog.session.plan import make_plan
+from flightlog.session.session import Session
+
+log = logging.getLogger("flightlog")
+
+
+class ScalableSession:
+    """Runs functions where a `scalable.yaml` says, and records everything by itself.
+
+    `with` gives the client; or call `start` and `close`. What is used before `start` starts it. Leaving the block cancels
+    tasks that have not ended: gather first. The run ends as the block did.
+    """
+
+    def __init__(
+        self,
+        manifest: Manifest | str | os.PathLike[str] | None = None,
+        *,
+        target: str | None = None,
+        environ: Mapping[str, str] = os.environ,
+        **options: Any,
+    ) -> None:
+        """As `from_yaml`."""
+        self._translation = Translation()
+        if not isinstance(manifest, Manifest):
+            manifest, self._translation = load_scalable(manifest, environ)
+        added = translated(environ)
+        self._environ = {**environ, **added}
+        wanted = None if target == AUTO else target
+        named = wanted or self._environ.get("FLIGHTLOG_TARGET", "").strip()
+        if named in self._translation.elsewhere:
+            raise UsageError(
+                f"there is no engine for the provider {self._translation.elsewhere[named]!r} of target {named!r} in "
+                f"{manifest.name}; a Dask cluster there can be used with `provider: dask` and its `address`"
+            )
+        if not named and self._translation.elsewhere and not self._translation.here:
+            raise UsageError(
+                f"none of the targets of {manifest.name} has an engine here: {', '.join(self._translation.elsewhere)}; "
+                "name `local` to run on this machine"
+            )
+        if "FLIGHTLOG_RUNS_DIR" in added:
+            options.setdefault("runs_dir", added["FLIGHTLOG_RUNS_DIR"])
+        self.manifest = manifest
+        self._session = Session(
+            manifest, target=wanted or _fitting(manifest, self._environ), environ=self._environ, **options
+        )
+        self._variables = Variables()
+        self._client: ScalableClient | None = None
+
+    @classmethod
+    def from_yaml(
+        cls, path: str | os.PathLike[str] | None = None, *, target: str | None = None, **options: Any
+    ) -> Self:
+        """The session of a manifest (default: what `SCALABLE_MANIFEST` names, or `scalable.yaml` here), on a target.
+
+        Without `target`, or with `auto`: the one that `SCALABLE_TARGET` names, that of Slurm where Slurm is, `local`, or
+        the only one. `options` are those of `flightlog.Session`. A manifest that makes no sense is a `ManifestError`.
+        """
+        return cls(path, target=target, **options)
+
+    @property
+    def target_name(self) -> str:
+        """The target it runs on."""
+        return self._session.target
+
+    @property
+    def spec(self) -> DeploymentSpec:
+        """The target and its provider."""
+        return DeploymentSpec(self._session.target, self._session.provider)
+
+    def validate(self) -> ValidationReport:
+        """What is wrong with the target, such as variables that are not set; and what was left out of the manifest."""
+        return ValidationReport(
+            errors=[
+                ValidationIssue(problem.path, problem.text, "E_UNSET" if problem.unset else None)
+                for problem in self._session.manifest.problems(self._environ, self.target_name)
+            ],
+            warnings=[
+                ValidationIssue(each.path, f"is left out: {each.why}", "W_LEFT_OUT")
+                for each in self._translation.left_out
+            ],
+        )
+
+    def plan(
+        self, *, dry_run: bool = False, objective: str | None = None, policy: str | None = None
+    ) -> DryRunPlan:
+        """What would run where; nothing is started, whatever `dry_run` is. For objectives see `adjusted`."""
+        del dry_run
+        whole = self._session.manifest.for_target(self.target_name, self._environ)  # with its overlays
+        made = make_plan(whole, self.target_name, self._environ)
+        return adjusted(dry_run_plan(made, whole), made.workers, objective, policy)
+
+    def start(self, plan: DryRunPlan | None = None) -> ScalableClient:
+        """Begin the run, start the workers, and give the client; again, the same client.
+
+        A plan of another target is a `ValueError`; what a plan says of workers is the manifest's to say here.
+        """
+        if plan is not None and plan.target_name != self.target_name:
+            raise ValueError(
+                f"plan target {plan.target_name!r} does not match session target {self.target_name!r}"
+            )
+        if self._client is None:
+            for each in self._translation.left_out:
+                if not each.path.startswith("targets.") or f"{each.path}.".startswith(
+                    f"targets.{self.target_name}."
+                ):
+                    log.warning(
+                        "%s:%d: %s is left out: %s", self.manifest.name, each.line, each.path, each.why
+                    )
+            self._variables.put()
+            try:
+                self._session.start()
+            except BaseException:
+                self._variables.take_back()
+                raise
+            self._client = ScalableClient(self)
+        return self._client
+
+    def close(self, error: BaseException | None = None) -> None:
+        """End the workers and the run, as the error says; again, it does nothing."""
+        try:
+            self._session.close(error)
+        finally:
+            self._variables.take_back()
+
+    @property
+    def session(self) -> Session:
+        """Flightlog's own session, started."""
+        self.start()
+        return self._session
+
+    @property
+    def client(self) -> ScalableClient:
+        """Hands tasks to the workers."""
+        return self.start()
+
+    @property
+    def telemetry(self) -> LiveRun:
+        """The run: `subscribe`, `emit`, `event`, `metric`, `task`."""
+        return self.session.telemetry
+
+    @property
+    def run_id(self) -> str:
+        """The run's name; `not-recorded` where nothing is."""
+        return self.session.run_id
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self.session.path
+
+    def record_artifact(
+        self,
+        location: str | os.PathLike[str],
+        *,
+        kind: str | None = None,
+        artifact_name: str | None = None,
+        task_name: str | None = None,
+        component: str | None = None,
+        size_bytes: int | None = None,
+        digest: str | None = None,
+        name: str | None = None,
+        **metadata: Any,
+    ) -> None:
+        """Register an output of the run: a file, a folder or an address.
+
+        Size and checksum of what can be read are measured; what was said of them is kept beside, as `stated_…`.
+        """
+        said = {
+            "task": task_name,
+            "component": component,
+            "stated_size_bytes": size_bytes,
+            "stated_digest": digest,
+        }
+        known = {key: value for key, value in said.items() if value is not None}
+        self.session.record_artifact(location, kind=kind, name=artifact_name or name, **known, **metadata)
+
+    def __enter__(self) -> ScalableClient:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close(error)
+
+
+def _fitting(manifest: Manifest, environ: Mapping[str, str]) -> str | None:
+    """The target where none is named: in a Slurm job that of Slurm, else a local one, else the first.
+
+    A machine that could submit jobs is no reason to do so. None where a variable names one.
+    """
+    if environ.get("FLIGHTLOG_TARGET", "").strip():
+        return None
+    wanted = ["local"]
+    if environ.get("SLURM_JOB_ID") or environ.get("SLURM_CLUSTER_NAME"):
+        wanted.insert(0, "slurm")
+    for provider in wanted:
+        if provider in manifest.targets:
+            return provider
+        for name in manifest.targets:
+            if manifest.provider(name, environ) == provider:
+                return name
+    return manifest.targets[0]
+
+
+def session_on(cluster: Any) -> ScalableSession:
+    """A session on a Dask cluster that runs: an address, a cluster, or a client of one."""
+    address = cluster if isinstance(cluster, str) else getattr(cluster, "scheduler_address", None)
+    if address is None:
+        address = getattr(getattr(cluster, "scheduler", None), "address", None)
+    if not isinstance(address, str) or not address:
+        raise UsageError(
+            f"{type(cluster).__name__} is no Dask cluster: give its address, the cluster, or a ScalableSession"
+        )
+    source = f"version: 1\nproject:\n  name: scalable\ntargets:\n  dask:\n    provider: dask\n    address: {address}\n"
+    return ScalableSession(parse_manifest(source, Path("scalable.yaml")), target="dask")

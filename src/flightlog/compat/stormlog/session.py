@@ -1,0 +1,242 @@
+"""Sessions: one collector's life in one process, how it ended, and which of several is meant."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol, TypeVar
+from uuid import uuid4
+
+from flightlog.events.devices import sessions as core
+from flightlog.events.devices.identity import stable_legacy_session_id
+
+SESSION_STATUS_RUNNING = core.RUNNING
+SESSION_STATUS_COMPLETED = core.COMPLETED
+SESSION_STATUS_INTERRUPTED = core.INTERRUPTED
+SESSION_STATUS_INCOMPLETE = core.INCOMPLETE
+SESSION_STATUSES = frozenset(core.SESSION_STATUSES)
+
+_UNCHANGED: Any = object()
+
+
+@dataclass(frozen=True)
+class SessionSummary:
+    """Who recorded, from when to when, and how it ended. Times are Unix nanoseconds; no end is known while None."""
+
+    session_id: str
+    status: str
+    started_at_ns: int
+    ended_at_ns: int | None
+    host: str
+    pid: int
+    job_id: str | None = None
+    rank: int = 0
+    local_rank: int = 0
+    world_size: int = 1
+    source: str = "stormlog.session"
+
+
+class _HasSummary(Protocol):
+    summary: SessionSummary
+
+
+SessionLike = TypeVar("SessionLike", bound=SessionSummary | _HasSummary)
+
+
+def now_ns() -> int:
+    """Unix time in nanoseconds."""
+    return time.time_ns()
+
+
+def new_session_id() -> str:
+    """An id that no other session has."""
+    return str(uuid4())
+
+
+def normalize_session_status(value: object) -> str:
+    """A status as it is written; raises ValueError for what is none."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("session status must be a non-empty string")
+    status = value.strip().lower()
+    if status not in SESSION_STATUSES:
+        raise ValueError(f"Unsupported session status: {value}")
+    return status
+
+
+def create_session_summary(
+    *,
+    source: str,
+    status: str = SESSION_STATUS_RUNNING,
+    session_id: str | None = None,
+    started_at_ns: int | None = None,
+    ended_at_ns: int | None = None,
+    host: str | None = None,
+    pid: int | None = None,
+    job_id: str | None = None,
+    rank: int = 0,
+    local_rank: int = 0,
+    world_size: int = 1,
+) -> SessionSummary:
+    """A session; what is not given is now, this host, this process and an id of its own."""
+    return SessionSummary(
+        session_id=session_id or new_session_id(),
+        status=normalize_session_status(status),
+        started_at_ns=now_ns() if started_at_ns is None else int(started_at_ns),
+        ended_at_ns=None if ended_at_ns is None else int(ended_at_ns),
+        host=host or socket.gethostname(),
+        pid=os.getpid() if pid is None else int(pid),
+        job_id=job_id,
+        rank=int(rank),
+        local_rank=int(local_rank),
+        world_size=max(1, int(world_size)),
+        source=source,
+    )
+
+
+def update_session_summary(
+    summary: SessionSummary,
+    *,
+    status: str | None = None,
+    ended_at_ns: int | None = _UNCHANGED,
+    source: str | None = None,
+) -> SessionSummary:
+    """The session with what is given instead; an end of None takes its end away."""
+    changes: dict[str, Any] = {}
+    if status is not None:
+        changes["status"] = normalize_session_status(status)
+    if ended_at_ns is not _UNCHANGED:
+        changes["ended_at_ns"] = None if ended_at_ns is None else int(ended_at_ns)
+    if source is not None:
+        changes["source"] = source
+    return replace(summary, **changes)
+
+
+def finalize_session_summary(summary: SessionSummary, *, ended_at_ns: int | None = None) -> SessionSummary:
+    """The session, ended now or then; one that was running has completed, any other keeps its status."""
+    running = summary.status == SESSION_STATUS_RUNNING
+    return update_session_summary(
+        summary,
+        status=SESSION_STATUS_COMPLETED if running else summary.status,
+        ended_at_ns=now_ns() if ended_at_ns is None else ended_at_ns,
+    )
+
+
+def session_summary_to_dict(summary: SessionSummary) -> dict[str, Any]:
+    """The session as JSON values."""
+    return asdict(summary)
+
+
+def session_summary_from_dict(payload: Mapping[str, Any]) -> SessionSummary:
+    """The session of JSON values; raises ValueError where its id, source, status, start or host is missing."""
+    if not isinstance(payload, Mapping):
+        raise ValueError("session summary payload must be an object")  # noqa: TRY004 - one error for bad records
+    for name in ("session_id", "source"):
+        _require_text(payload, name)
+    status = normalize_session_status(payload.get("status"))
+    if payload.get("started_at_ns") is None:
+        raise ValueError("started_at_ns must be present")
+    _require_text(payload, "host")
+    ended = payload.get("ended_at_ns")
+    return SessionSummary(
+        session_id=payload["session_id"],
+        status=status,
+        started_at_ns=int(payload["started_at_ns"]),
+        ended_at_ns=None if ended is None else int(ended),
+        host=payload["host"],
+        pid=int(payload.get("pid", -1)),
+        job_id=payload.get("job_id"),
+        rank=int(payload.get("rank", 0)),
+        local_rank=int(payload.get("local_rank", 0)),
+        world_size=max(1, int(payload.get("world_size", 1))),
+        source=payload["source"],
+    )
+
+
+def infer_session_summary_from_events(
+    *,
+    session_id: str,
+    events: Iterable[Any],
+    source: str,
+    fallback_status: str = SESSION_STATUS_INCOMPLETE,
+) -> SessionSummary:
+    """The session that events tell: the first begins it, the last `stop` completes it. Of no events: one of now."""
+    ordered = sorted(events, key=lambda event: int(event.timestamp_ns))
+    if not ordered:
+        return create_session_summary(source=source, status=fallback_status, session_id=session_id)
+    first = ordered[0]
+    stops = [event for event in ordered if getattr(event, "event_type", "") == "stop"]
+    return create_session_summary(
+        source=source,
+        status=SESSION_STATUS_COMPLETED if stops else fallback_status,
+        session_id=session_id,
+        started_at_ns=first.timestamp_ns,
+        ended_at_ns=stops[-1].timestamp_ns if stops else None,
+        host=str(getattr(first, "host", "unknown")),
+        pid=int(getattr(first, "pid", -1)),
+        job_id=getattr(first, "job_id", None),
+        rank=getattr(first, "rank", 0),
+        local_rank=getattr(first, "local_rank", 0),
+        world_size=getattr(first, "world_size", 1),
+    )
+
+
+def sort_session_summaries(summaries: Iterable[SessionSummary]) -> list[SessionSummary]:
+    """The preferred session first: by status, then the latest, then by id."""
+    return sorted(summaries, key=_preference)
+
+
+def select_default_session(sessions: Iterable[SessionLike]) -> SessionLike | None:
+    """The preferred one of sessions, or of what has one as `summary`; None of none."""
+    return min(sessions, key=_preference, default=None)
+
+
+def select_default_loaded_session(sessions: Iterable[Any]) -> Any | None:
+    """The preferred one of loaded sessions, of those with events if there are any."""
+    loaded = list(sessions)
+    return select_default_session([session for session in loaded if len(session.events) > 0] or loaded)
+
+
+def from_core(summary: core.SessionSummary) -> SessionSummary:
+    """A session of Flightlog's under Stormlog's name."""
+    return SessionSummary(**{name: getattr(summary, name) for name in core.SessionSummary.__struct_fields__})
+
+
+def to_core(summary: SessionSummary) -> core.SessionSummary:
+    """A session of Stormlog's under Flightlog's name."""
+    return core.SessionSummary(**asdict(summary))
+
+
+def _preference(session: Any) -> tuple[int, int, int, str]:
+    return core.preference(getattr(session, "summary", session))
+
+
+def _require_text(payload: Mapping[str, Any], name: str) -> None:
+    value = payload.get(name)
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"{name} must be a non-empty string")
+
+
+__all__ = [
+    "SESSION_STATUSES",
+    "SESSION_STATUS_COMPLETED",
+    "SESSION_STATUS_INCOMPLETE",
+    "SESSION_STATUS_INTERRUPTED",
+    "SESSION_STATUS_RUNNING",
+    "SessionSummary",
+    "create_session_summary",
+    "finalize_session_summary",
+    "infer_session_summary_from_events",
+    "new_session_id",
+    "normalize_session_status",
+    "now_ns",
+    "select_default_loaded_session",
+    "select_default_session",
+    "session_summary_from_dict",
+    "session_summary_to_dict",
+    "sort_session_summaries",
+    "stable_legacy_session_id",
+    "update_session_summary",
+]

@@ -1,0 +1,73 @@
+"""Events in a shape that does not depend on the backend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Any, Literal
+
+from flightlog.events.devices.projection import ProjectedTelemetryRecord, project_record, thawed, unique
+
+TELEMETRY_PROJECTION_SCHEMA_VERSION: Literal[1] = 1
+
+
+def project_telemetry_mapping(
+    record: Mapping[str, Any], *, observed_timestamp_ns: int | None = None
+) -> ProjectedTelemetryRecord:
+    """The projection of a record; what it does not hold is None there.
+
+    It was observed when it happened, unless another time is given. Raises ValueError for a record without session,
+    time or type, for metadata that is no mapping, and for a time that is none.
+    """
+    _require(_is_text(record.get("session_id")), "session_id")
+    _require(_is_whole(record.get("timestamp_ns")), "integer timestamp_ns")
+    if observed_timestamp_ns is not None:
+        _require(_is_whole(observed_timestamp_ns), "integer observed_timestamp_ns")
+        _require(observed_timestamp_ns >= 0, "non-negative observed_timestamp_ns")
+    _require(_is_text(record.get("event_type")), "event_type")
+    metadata = record.get("metadata", {})
+    if not isinstance(metadata, Mapping):
+        raise ValueError("projected telemetry record metadata must be a mapping")  # noqa: TRY004 - as for others
+    happened: int = record["timestamp_ns"]
+    return project_record(
+        {"metadata": metadata, **record},
+        happened if observed_timestamp_ns is None else observed_timestamp_ns,
+    )
+
+
+def projected_record_to_dict(record: ProjectedTelemetryRecord) -> dict[str, Any]:
+    """The projection as JSON values, in the order of its fields."""
+    return {field.name: thawed(getattr(record, field.name)) for field in fields(record)}
+
+
+def unique_projected_resources(records: Iterable[ProjectedTelemetryRecord]) -> list[dict[str, Any]]:
+    """Where events happened, each resource once, in the order of first appearance."""
+    return unique(record.resource for record in records)
+
+
+def unique_projected_correlations(records: Iterable[ProjectedTelemetryRecord]) -> list[dict[str, Any]]:
+    """What events belong to, each context once, in the order of first appearance."""
+    return unique(record.correlation for record in records)
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(f"projected telemetry record requires {what}")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+__all__ = [
+    "TELEMETRY_PROJECTION_SCHEMA_VERSION",
+    "ProjectedTelemetryRecord",
+    "project_telemetry_mapping",
+    "projected_record_to_dict",
+    "unique_projected_correlations",
+    "unique_projected_resources",
+]

@@ -1,0 +1,341 @@
+"""Sink folders: telemetry appended to segments of bounded size, the oldest given up in time."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flightlog.compat.stormlog.session import (
+    SESSION_STATUS_COMPLETED,
+    SESSION_STATUS_INTERRUPTED,
+    SessionSummary,
+    create_session_summary,
+    from_core,
+    normalize_session_status,
+    to_core,
+)
+from flightlog.devices import TelemetrySink
+from flightlog.errors import UsageError
+from flightlog.record.values import clean
+from flightlog.store.devices.manifest import (
+    MANIFEST,
+    MANIFEST_FORMAT,
+    MANIFEST_SCHEMA_VERSION,
+    is_lines_file,
+    read_manifest,
+    segment_paths,
+)
+
+MANIFEST_FILENAME = MANIFEST
+SEGMENT_PREFIX = "segment-"
+SEGMENT_SUFFIX = ".jsonl"
+SINK_SCHEMA_VERSION = MANIFEST_SCHEMA_VERSION
+_MAX_TEXT = 1 << 20
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class TelemetrySinkConfig:
+    """Where a sink writes, when it waits for the disk, and how much it keeps; raises ValueError for what cannot be."""
+
+    root_dir: Path
+    flush_every_events: int = 50
+    flush_every_seconds: float = 2.0
+    rollover_max_bytes: int = 64 * 1024 * 1024
+    rollover_max_events: int = 10000
+    retention_max_files: int = 8
+    retention_max_total_bytes: int = 512 * 1024 * 1024
+    write_rollups: bool = True
+    rollup_window_seconds: int = 60
+
+    def __post_init__(self) -> None:
+        self.root_dir = Path(self.root_dir)
+        for name in (
+            "flush_every_events",
+            "flush_every_seconds",
+            "rollover_max_bytes",
+            "rollover_max_events",
+            "retention_max_files",
+            "retention_max_total_bytes",
+        ):
+            self._require_positive(name)
+        if self.retention_max_total_bytes < self.rollover_max_bytes:
+            raise ValueError("retention_max_total_bytes must be >= rollover_max_bytes")
+        self._require_positive("rollup_window_seconds")
+
+    def _require_positive(self, name: str) -> None:
+        if getattr(self, name) <= 0:
+            raise ValueError(f"{name} must be {'> 0' if name == 'flush_every_seconds' else '>= 1'}")
+
+
+@dataclass
+class TelemetrySinkSegment:
+    """One file of lines in a sink folder."""
+
+    filename: str
+    event_count: int
+    size_bytes: int
+    closed: bool
+    session_id: str | None = None
+
+
+@dataclass
+class TelemetrySinkManifest:
+    """What a sink folder's manifest says."""
+
+    schema_version: int
+    format: str
+    sessions: list[SessionSummary] = field(default_factory=list)
+    segments: list[TelemetrySinkSegment] = field(default_factory=list)
+
+
+class AppendOnlyTelemetrySink:
+    """Appends records to a folder, one session after another; thread-safe.
+
+    A record is with the kernel when `append` returns, so that a killed process loses none; the disk is waited for
+    every so many events and seconds. A session that its writer left running has been interrupted. Within one
+    process the sink that was opened last has the folder: an older one is ended as interrupted, and appending to it
+    raises `UsageError`, as does opening a folder that another process writes.
+    """
+
+    def __init__(self, config: TelemetrySinkConfig) -> None:
+        self.config = config
+        self.root_dir = config.root_dir
+        self._lock = threading.RLock()
+        self._full: set[str] = set()
+        self._pruned = (0, 0)
+        self._unwaited, self._waited_s = 0, time.monotonic()
+        self._superseded = False
+        self._sink: TelemetrySink | None = self._open()
+
+    def start_session(self, summary: SessionSummary | None = None) -> SessionSummary:
+        """Begin this session, or one of this process; the session that has begun already, if one has."""
+        with self._lock:
+            sink = self._opened()
+            sink.begin(to_core(summary or create_session_summary(source="stormlog.telemetry_sink")))
+            assert sink.session is not None
+            return from_core(sink.session)
+
+    def current_session(self) -> SessionSummary | None:
+        """The session being written, if any."""
+        with self._lock:
+            session = self._sink.session if self._sink is not None else None
+            return None if session is None else from_core(session)
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """Write one record, whatever it holds; it belongs to the session being written, or begins one.
+
+        What JSON has no word for is written as text, and numbers that are none as null. Raises ValueError for a
+        record of another session.
+        """
+        session_id = record.get("session_id")
+        if session_id is not None and not isinstance(session_id, str):
+            raise ValueError("telemetry sink record session_id must be a string")
+        line = _line(record)
+        with self._lock:
+            sink = self._opened()
+            session = sink.session
+            if session is None:
+                begun = create_session_summary(source="stormlog.telemetry_sink", session_id=session_id)
+                session = to_core(begun)
+            elif session_id is not None and session_id != session.session_id:
+                raise ValueError("telemetry sink record session_id does not match the active session")
+            sink.append_line(line, session)
+            self._count(sink)
+            self._unwaited += 1
+            self.flush()
+
+    def flush(self, force: bool = False) -> None:
+        """Wait for the disk, if `force`, or if so many events or seconds have gone by as the config says."""
+        with self._lock:
+            due = (
+                self._unwaited >= self.config.flush_every_events
+                or time.monotonic() - self._waited_s >= self.config.flush_every_seconds
+            )
+            if self._sink is not None and self._unwaited and (force or due):
+                self._sink.flush()
+                self._unwaited, self._waited_s = 0, time.monotonic()
+
+    def close(self, session_status: str = SESSION_STATUS_COMPLETED) -> None:
+        """End the session with this status and write the rollups; a record that is appended later begins another."""
+        status = normalize_session_status(session_status)
+        with self._lock:
+            sink, self._sink = self._sink, None
+            if sink is None:
+                return
+            sink.close(status)
+            self._count(sink)
+            self._pruned = self._all_pruned(sink)
+            self._unwaited = 0
+            if _OPEN.get(self._key()) is self:
+                del _OPEN[self._key()]
+            if self.config.write_rollups:
+                self._write_rollups()
+
+    def get_diagnostics(self) -> dict[str, int]:
+        """How many segments became full, what was given up, and what the folder holds."""
+        with self._lock:
+            pruned_files, pruned_bytes = self._all_pruned(self._sink)
+            manifest = read_telemetry_sink_manifest(self.root_dir)
+            kept = self._sink.segments if self._sink else manifest.segments if manifest else ()
+            return {
+                "rollover_count": len(self._full),
+                "pruned_segment_count": pruned_files,
+                "pruned_bytes": pruned_bytes,
+                "final_retained_files": len(kept),
+                "final_retained_bytes": sum(segment.size_bytes for segment in kept),
+            }
+
+    def _key(self) -> str:
+        return str(self.root_dir.resolve())
+
+    def _opened(self) -> TelemetrySink:
+        if self._superseded:
+            raise UsageError(f"another sink of this process writes {self.root_dir} now: use that one")
+        if self._sink is None:
+            self._sink = self._open()
+        return self._sink
+
+    def _open(self) -> TelemetrySink:
+        with _OPENING:
+            older = _OPEN.get(self._key())
+            if older is not None and older is not self:
+                older._give_way()
+            sink = TelemetrySink(
+                self.root_dir,
+                rollover_events=self.config.rollover_max_events,
+                rollover_bytes=self.config.rollover_max_bytes,
+                retain_files=self.config.retention_max_files,
+                retain_bytes=self.config.retention_max_total_bytes,
+                rollup_window_s=None,
+            )
+            _OPEN[self._key()] = self
+            return sink
+
+    def _give_way(self) -> None:
+        with self._lock:
+            sink, self._sink, self._superseded = self._sink, None, True
+            if sink is not None:
+                sink.close(SESSION_STATUS_INTERRUPTED)
+
+    def _count(self, sink: TelemetrySink) -> None:
+        segments = sink.segments
+        if segments and (
+            segments[-1].event_count >= self.config.rollover_max_events
+            or segments[-1].size_bytes >= self.config.rollover_max_bytes
+        ):
+            self._full.add(segments[-1].filename)
+
+    def _all_pruned(self, sink: TelemetrySink | None) -> tuple[int, int]:
+        files, size = sink.pruned if sink is not None else (0, 0)
+        return self._pruned[0] + files, self._pruned[1] + size
+
+    def _write_rollups(self) -> None:
+        """A sidecar that can be had again from the segments: that it could not be written must not fail a close."""
+        from flightlog.compat.stormlog.telemetry import load_telemetry_sessions
+        from flightlog.compat.stormlog.telemetry_rollups import (
+            build_telemetry_rollups,
+            rollup_coverage_from_manifest,
+            write_telemetry_rollups,
+        )
+
+        try:
+            manifest = read_telemetry_sink_manifest(self.root_dir)
+            files, size = self._pruned
+            sessions = load_telemetry_sessions(self.root_dir)
+            _require_any_readable(sessions, manifest)
+            rollups = build_telemetry_rollups(
+                sessions,
+                manifest,
+                window_duration_ns=self.config.rollup_window_seconds * 1_000_000_000,
+                coverage=rollup_coverage_from_manifest(
+                    manifest, pruned_segment_count=files, pruned_bytes=size
+                ),
+            )
+            write_telemetry_rollups(self.root_dir, rollups)
+        except (OSError, ValueError) as error:
+            log.warning("telemetry rollup write failed: %s", error)
+
+
+_OPENING = threading.RLock()
+_OPEN: weakref.WeakValueDictionary[str, AppendOnlyTelemetrySink] = weakref.WeakValueDictionary()
+"""The sinks of this process by folder."""
+
+
+def resolve_telemetry_sink_segment_paths(path: str | Path) -> list[Path]:
+    """The files of lines that a path stands for, by name: one of them itself, or all of a sink folder."""
+    found = Path(path)
+    return [segment for segment in segment_paths(found, read_manifest(found)) if segment.exists()]
+
+
+def resolve_telemetry_sink_manifest_path(path: str | Path) -> Path | None:
+    """The manifest of a sink folder, of itself or of a segment's folder; None where there is none."""
+    found = Path(path)
+    if found.is_file() and found.name == MANIFEST_FILENAME:
+        return found
+    folder = found if found.is_dir() else found.parent if found.is_file() and is_lines_file(found) else None
+    manifest = None if folder is None else folder / MANIFEST_FILENAME
+    return manifest if manifest is not None and manifest.exists() else None
+
+
+def read_telemetry_sink_manifest(path: str | Path) -> TelemetrySinkManifest | None:
+    """What the manifest says; None where there is none to be read. Entries that are not as they should be are left out."""
+    where = resolve_telemetry_sink_manifest_path(path)
+    found = None if where is None else read_manifest(where)
+    if found is None:
+        return None
+    return TelemetrySinkManifest(
+        schema_version=max(1, found.schema_version),
+        format=found.format or MANIFEST_FORMAT,
+        sessions=[from_core(session) for session in found.sessions],
+        segments=[
+            TelemetrySinkSegment(
+                segment.filename, segment.event_count, segment.size_bytes, segment.closed, segment.session_id
+            )
+            for segment in found.segments
+        ],
+    )
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    try:
+        return json.dumps(dict(record), sort_keys=True, allow_nan=False).encode() + b"\n"
+    except (TypeError, ValueError):
+        pass
+    try:
+        return msgspec.json.encode(dict(record), order="sorted", enc_hook=str) + b"\n"
+    except Exception:  # noqa: BLE001 - somebody's `__str__`, or keys that are no texts: as good as it gets
+        plain, _ = clean(record, limit=_MAX_TEXT, keys_secret=False)
+        return msgspec.json.encode(plain, order="sorted") + b"\n"
+
+
+def _require_any_readable(sessions: list[Any], manifest: TelemetrySinkManifest | None) -> None:
+    written = sum(segment.event_count for segment in manifest.segments) if manifest else 0
+    if written and not any(session.events for session in sessions):
+        problems = [problem for session in sessions for problem in session.warnings]
+        raise ValueError(problems[0] if problems else "no record of the folder is an event")
+
+
+__all__ = [
+    "MANIFEST_FILENAME",
+    "SEGMENT_PREFIX",
+    "SEGMENT_SUFFIX",
+    "SINK_SCHEMA_VERSION",
+    "AppendOnlyTelemetrySink",
+    "TelemetrySinkConfig",
+    "TelemetrySinkManifest",
+    "TelemetrySinkSegment",
+    "read_telemetry_sink_manifest",
+    "resolve_telemetry_sink_manifest_path",
+    "resolve_telemetry_sink_segment_paths",
+]

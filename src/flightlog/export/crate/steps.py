@@ -1,0 +1,275 @@
+"""The steps of a run and what was executed of each: tasks, or outermost spans, or the program itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.export.crate.terms import PARAMETER_PROFILE, STATUSES, UNITS, Entity, known, moment, ref, refs
+from flightlog.store.tables_large import rows_of
+
+if TYPE_CHECKING:
+    from flightlog.store.run import Run
+
+MAX_ACTIONS = 5000
+"""Executions in the graph of a crate; the files of the run hold all of them."""
+MAX_ARGS = 2000
+"""Longest arguments, as text, that stand in the graph."""
+
+USED = (
+    "duration_s",
+    "queue_s",
+    "cpu_s",
+    "gpu_s",
+    "peak_rss_bytes",
+    "gpu_peak_bytes",
+    "read_bytes",
+    "write_bytes",
+)
+"""Columns of `attempts` that tell what an execution used."""
+
+_ATTEMPTS = f"""
+SELECT
+    regexp_replace(task, '\\[[^\\]]*\\]$', ''), task, task_id, attempt, state, worker, started_at, ended_at,
+    error_type, error_message, CASE WHEN length(args::VARCHAR) <= {MAX_ARGS} THEN args::VARCHAR END, args IS NOT NULL,
+    {", ".join(USED)}
+FROM attempts
+ORDER BY coalesce(started_at, submitted_at, ended_at), task_id, attempt
+LIMIT {MAX_ACTIONS + 1}
+"""  # noqa: S608 - of our own names alone
+_SPANS = f"""
+SELECT
+    name, span_id, CASE WHEN open THEN 'running' WHEN status = 'ok' THEN 'completed' ELSE 'failed' END, started_at,
+    CASE WHEN NOT open THEN TRY(started_at + to_microseconds((duration_s * 1e6)::BIGINT)) END,
+    error_type, error_message, CASE WHEN length(tags::VARCHAR) <= {MAX_ARGS} THEN tags::VARCHAR END, duration_s
+FROM spans
+WHERE depth = (SELECT min(depth) FROM spans)
+ORDER BY started_at, span_id
+LIMIT {MAX_ACTIONS + 1}
+"""  # noqa: S608 - of our own names alone
+
+
+class Execution(Struct, frozen=True, kw_only=True):
+    """One execution of a step."""
+
+    step: str
+    name: str
+    identifier: str
+    """The `@id` of its action."""
+    state: str
+    started: str | None
+    ended: str | None
+    error: str | None
+    arguments: dict[str, Any] | None
+    used: dict[str, float]
+    task_id: str | None = None
+    worker: str | None = None
+
+
+def executions(run: Run) -> tuple[list[Execution], list[str]]:
+    """What was executed, in the order of its start, with notes on what is left out."""
+    found, notes = _of_tasks(run)
+    if not found:
+        found, notes = _of_spans(run)
+    if not found:
+        found = [_of_program(run)]
+    if len(found) > MAX_ACTIONS:
+        found = found[:MAX_ACTIONS]
+        notes.append(
+            f"the graph has the first {MAX_ACTIONS:,} executions; the files in run/ have all of them"
+        )
+    return found, notes
+
+
+def _of_tasks(run: Run) -> tuple[list[Execution], list[str]]:
+    found, cut = [], 0
+    rows = rows_of(run, _ATTEMPTS, {"attempts"})
+    for step, task, task_id, attempt, state, worker, start, end, kind, text, args, had, *used in rows:
+        cut += bool(had and args is None)
+        found.append(
+            Execution(
+                step=step or "task",
+                name=task if attempt in {None, 1} else f"{task}, attempt {attempt}",
+                identifier=f"#task-{_quoted(task_id)}-{attempt}",
+                state=state,
+                started=moment(start),
+                ended=moment(end),
+                error=_error(state, kind, text),
+                arguments=_decoded(args),
+                used={name: value for name, value in zip(USED, used, strict=True) if value is not None},
+                task_id=task_id,
+                worker=worker,
+            )
+        )
+    return found, [f"the arguments of {cut:,} executions are too long for the graph"] if cut else []
+
+
+def _of_spans(run: Run) -> tuple[list[Execution], list[str]]:
+    found = [
+        Execution(
+            step=name or "span",
+            name=name or "span",
+            identifier=f"#span-{_quoted(span_id)}",
+            state=state,
+            started=moment(start),
+            ended=moment(end),
+            error=_error(state, kind, text),
+            arguments=_decoded(tags),
+            used={} if duration_s is None else {"duration_s": duration_s},
+        )
+        for name, span_id, state, start, end, kind, text, tags, duration_s in rows_of(run, _SPANS, {"spans"})
+    ]
+    return found, ["no task was recorded: the outermost spans are the steps"] if found else []
+
+
+def _of_program(run: Run) -> Execution:
+    ending = run.ending()
+    return Execution(
+        step="program",
+        name="program",
+        identifier="#program-run",
+        state=run.status,
+        started=moment(run.info.start_time),
+        ended=moment(ending.end_time),
+        error=run.info.error,
+        arguments=None,
+        used={} if ending.duration_s is None else {"duration_s": ending.duration_s},
+    )
+
+
+def _quoted(identifier: str | None) -> str:
+    return quote(identifier or "", safe="")
+
+
+def _error(state: str, kind: str | None, text: str | None) -> str | None:
+    if STATUSES.get(state) != STATUSES["failed"]:
+        return None  # of a later attempt, or caught: the profile wants an error of failed actions alone
+    return ": ".join(part for part in (kind, text) if part) or state
+
+
+def _decoded(text: str | None) -> dict[str, Any] | None:
+    if text is None:
+        return None
+    found = msgspec.json.decode(text)
+    return found if isinstance(found, dict) else {"args": found}
+
+
+class StepGraph:
+    """The entities of the executions, each made once, in the order they are asked for; one pass, bounded by its input."""
+
+    def __init__(
+        self,
+        found: list[Execution],
+        inputs: dict[str, list[str]],
+        results: dict[str, list[str]],
+        agent: str | None,
+    ) -> None:
+        """`inputs` and `results` are the `@id`s of a task's artifacts, by its id."""
+        self._found, self._inputs, self._results, self._agent = found, inputs, results, agent
+        self.tools: dict[str, str] = {}
+        """The `@id` of each step's tool, in order of first execution."""
+        for one in found:
+            self.tools.setdefault(one.step, f"#tool-{len(self.tools) + 1}")
+        self.steps = {name: f"#step-{number}" for number, name in enumerate(self.tools, 1)}
+        self.controls = [f"{one.identifier}-step" for one in found]
+        self._parameters: dict[str, dict[str, str]] = {name: {} for name in self.tools}
+        for one in found:
+            names = self._parameters[one.step]
+            for name in one.arguments or {}:
+                names.setdefault(name, f"{self.tools[one.step]}-input-{len(names) + 1}")
+
+    def __iter__(self) -> Iterator[Entity]:
+        for position, (name, tool) in enumerate(self.tools.items(), 1):
+            yield {
+                "@id": tool,
+                "@type": "SoftwareApplication",
+                "name": name,
+                **known(input=refs(list(self._parameters[name].values()))),
+            }
+            yield {
+                "@id": self.steps[name],
+                "@type": "HowToStep",
+                "name": name,
+                "position": str(position),
+                "workExample": ref(tool),
+            }
+            for parameter, identifier in self._parameters[name].items():
+                yield _parameter(identifier, parameter)
+        values: dict[tuple[str, str, str], str] = {}
+        for one, control in zip(self._found, self.controls, strict=True):
+            yield from self._action(one, values)
+            yield {
+                "@id": control,
+                "@type": "ControlAction",
+                "name": f"Execution of {one.name}",
+                "instrument": ref(self.steps[one.step]),
+                "object": ref(one.identifier),
+            }
+
+    def _action(self, one: Execution, values: dict[tuple[str, str, str], str]) -> Iterator[Entity]:
+        given: list[str] = []
+        for name, value in (one.arguments or {}).items():
+            text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+            key = (one.step, name, text)
+            if key not in values:
+                values[key] = f"#value-{len(values) + 1}"
+                yield {
+                    "@id": values[key],
+                    "@type": "PropertyValue",
+                    "name": name,
+                    "value": text,
+                    "exampleOfWork": ref(self._parameters[one.step][name]),
+                }
+            given.append(values[key])
+        used = [f"{one.identifier}-{name}" for name in one.used]
+        yield {
+            "@id": one.identifier,
+            "@type": "CreateAction",
+            "name": one.name,
+            "instrument": ref(self.tools[one.step]),
+            **known(
+                startTime=one.started,
+                endTime=one.ended,
+                actionStatus=STATUSES.get(one.state),
+                error=one.error,
+                description=_description(one),
+                agent=None if self._agent is None else ref(self._agent),
+                object=refs([*given, *([] if one.task_id is None else self._inputs.get(one.task_id, []))]),
+                result=refs([] if one.task_id is None else self._results.get(one.task_id, [])),
+                resourceUsage=refs(used),
+            ),
+        }
+        for name, identifier in zip(one.used, used, strict=True):
+            yield usage(identifier, name, one.used[name])
+
+
+def _description(one: Execution) -> str:
+    where = "" if one.worker is None else f" on worker {one.worker}"
+    return f"{one.name}{where}: {one.state}"
+
+
+def usage(identifier: str, name: str, value: float) -> Entity:
+    """What was used of a resource; `name` is a column of ours, and its end tells the unit."""
+    code, unit = next((unit for end, unit in UNITS.items() if name.endswith(end)), (None, None))
+    return {
+        "@id": identifier,
+        "@type": "PropertyValue",
+        "name": name,
+        "propertyID": f"urn:flightlog:attempts:{name}",
+        "value": str(value),
+        **known(unitCode=code, unitText=unit),
+    }
+
+
+def _parameter(identifier: str, name: str) -> Entity:
+    return {
+        "@id": identifier,
+        "@type": "FormalParameter",
+        "additionalType": "PropertyValue",
+        "name": name,
+        "conformsTo": ref(PARAMETER_PROFILE),
+    }

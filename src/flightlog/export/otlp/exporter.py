@@ -1,0 +1,268 @@
+"""`--to otlp`: a run to a server, after it ended or while it runs, going on where an earlier export stopped."""
+
+from __future__ import annotations
+
+import os
+import random
+import shlex
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flightlog.errors import FlightlogError, MissingExtra
+from flightlog.export.base import Exported, ExportOptions, refuse
+from flightlog.export.otlp.model import NAMES, SIGNALS, Signal
+from flightlog.export.otlp.reading import Batch, RunReading
+from flightlog.export.otlp.sending import (
+    FIRST_WAIT_S,
+    LONGEST_WAIT_S,
+    NO_SUCH_PLACE,
+    NotTaken,
+    Parts,
+    Post,
+    Posting,
+    Refusal,
+)  # fmt: skip
+from flightlog.export.otlp.sent import Sent, alone, notes_file
+from flightlog.export.otlp.servers import Server, servers, shown
+from flightlog.store import layout
+from flightlog.store.liveness import here
+
+if TYPE_CHECKING:
+    from flightlog.store.run import Run
+
+POLL_S = 1.0
+LOOKS = 5
+"""How often in that time it is looked whether the run has closed: its program waits for the rest to be sent."""
+PATIENCE_S = 30.0
+"""How long one request is tried again after the run."""
+UNHEARD_PATIENCE_S = 5.0
+"""The same for a server that has not answered even once: likely the address is wrong."""
+FOLLOWING_PATIENCE_S = 300.0
+"""How long a follower tries after the run has ended; as long as it runs, it never gives up."""
+SETTLE_S = 30.0
+"""How long a follower waits, once the run has ended, until every process of it has written its last line."""
+
+
+class Otlp:
+    """The exporter `otlp`; the world it acts in is given, so that tests need no server and no time."""
+
+    name = "otlp"
+    what = "OpenTelemetry traces, metrics and logs, to a server over OTLP/HTTP"
+    ending: str | None = None
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str] | None = None,
+        post: Posting | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._environ, self._post, self._sleep, self._clock = environ, post, sleep, clock
+
+    def export(self, run: Run, output: Path | None, options: ExportOptions) -> Exported:
+        """Send what the server has not taken yet; with `follow`, until the run is over.
+
+        Raises `NotTaken` or another `FlightlogError` where something was not taken; what was is noted, so that the
+        same call goes on there.
+        """
+        refuse(self.name, options, takes=("endpoint", "follow", "again"))
+        if output is not None:
+            raise FlightlogError("--to otlp sends to a server: leave the output out, or use --to otlp-json")
+        _need_messages()
+        environ = os.environ if self._environ is None else self._environ
+        where = servers(environ, options.endpoint)
+        address = shown(next(iter(where.values())).url).rsplit("/v1/", 1)[0]
+        file = notes_file(run.path, (server.url for server in where.values()))
+        with alone(file, address):
+            sent = Sent(file, address=address, again=options.again)
+            post = self._post or Post()
+            try:
+                delivery = _Delivery(run, where, sent, post, environ, options, self._sleep, self._clock)
+                return delivery.follow(address) if options.follow else delivery.once(address)
+            finally:
+                if isinstance(post, Post):
+                    post.close()
+
+
+class _Delivery:
+    """One export of one run."""
+
+    def __init__(
+        self,
+        run: Run,
+        where: Mapping[Signal, Server],
+        sent: Sent,
+        post: Posting,
+        environ: Mapping[str, str],
+        options: ExportOptions,
+        sleep: Callable[[float], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._run, self._where, self._sent, self._post = run, where, sent, post
+        self._options, self._sleep, self._clock = options, sleep, clock
+        self._counts: dict[str, int] = {}
+        self._refusals: dict[Signal, Refusal] = {}
+        self._unwanted: dict[Signal, NotTaken] = {}
+        self._before = sum(sent.notes.taken.values())
+        notes = sent.notes
+        self._reading = RunReading(
+            run, environ=environ, signals=where.keys(), taken=sent, counted_until_ns=notes.counted_until_ns,
+            durations_ns=notes.durations_ns, endings=notes.endings,
+        )  # fmt: skip
+
+    def once(self, address: str) -> Exported:
+        """Send what there is now."""
+        self._deliver(self._run, last=True, patience=self._short_patience)
+        return self._told(address)
+
+    def follow(self, address: str) -> Exported:
+        """Send what comes, until the run is over and all of it is sent."""
+        ended_at: float | None = None
+
+        def patience(_waited_s: float, error: NotTaken) -> bool:
+            nonlocal ended_at
+            if ended_at is None and self._look().status != "running":
+                ended_at = self._clock()
+            if not error.temporary and not 500 <= (error.status or 0) < 600:
+                return False
+            return ended_at is None or self._clock() - ended_at < FOLLOWING_PATIENCE_S
+
+        while True:
+            run = self._look()
+            if run.status != "running":
+                ended_at = self._clock() if ended_at is None else ended_at
+                if self._settled(run) or self._clock() - ended_at > SETTLE_S:
+                    break
+            self._deliver(run, last=False, patience=patience)
+            self._rest()
+        self._deliver(self._look(), last=True, patience=patience)
+        return self._told(address)
+
+    def _rest(self) -> None:
+        """Wait for what comes next, less long where the run closes meanwhile."""
+        checksums = self._run.path / layout.CHECKSUMS
+        closed = checksums.exists()
+        for _ in range(LOOKS):
+            self._sleep(POLL_S / LOOKS)
+            if not closed and checksums.exists():
+                return
+
+    def _look(self) -> Run:
+        """The run as it is now."""
+        return type(self._run)(self._run.path, observer=here())
+
+    @staticmethod
+    def _settled(run: Run) -> bool:
+        """Whether a run that has ended is in its final form: no process of it writes any more, and its owner has closed it."""
+        closed = run.status == "crashed" or (run.path / layout.CHECKSUMS).exists()
+        return closed and not any(run.observer.writer_alive(writer) for writer in run.writers())
+
+    def _deliver(self, run: Run, *, last: bool, patience: Callable[[float, NotTaken], bool]) -> None:
+        self._run = run
+        for batch in self._reading.batches(run, last=last):
+            refusal = Refusal()
+            if batch.items:
+                if batch.signal not in self._reading.signals:
+                    continue
+                try:
+                    refusal = self._send(batch, patience)
+                except NotTaken as error:
+                    if error.status in NO_SUCH_PLACE and len(self._where) > 1:
+                        self._unwanted[batch.signal] = error
+                        self._reading.signals.discard(batch.signal)
+                        continue
+                    raise self._with_advice(error) from None
+            self._sent.accept(batch, refusal.number)
+            if batch.items:
+                self._sent.save()
+                name = NAMES[batch.signal]
+                self._counts[name] = self._counts.get(name, 0) + len(batch.items) - refusal.number
+                if refusal.number or refusal.message:
+                    earlier = self._refusals.get(batch.signal, Refusal())
+                    self._refusals[batch.signal] = Refusal(
+                        number=earlier.number + refusal.number, message=refusal.message or earlier.message
+                    )
+                if self._options.progress:
+                    self._options.progress(sum(self._counts.values()), None)
+        self._sent.save()
+
+    def _send(self, batch: Batch, patience: Callable[[float, NotTaken], bool]) -> Refusal:
+        began, wait = self._clock(), FIRST_WAIT_S
+        takes = bool(self._sent.notes.taken.get(batch.signal))
+        parts = Parts(self._where[batch.signal], self._reading.resource, batch.items, self._post, takes=takes)
+        while True:
+            try:
+                return parts.send()
+            except NotTaken as error:
+                pause = wait * random.uniform(0.8, 1.2)
+                if error.retry_after_s is not None:
+                    pause = max(error.retry_after_s, FIRST_WAIT_S)
+                if not patience(self._clock() - began + pause, error):
+                    raise
+                self._sleep(min(pause, LONGEST_WAIT_S))
+                wait = min(wait * 2, LONGEST_WAIT_S)
+
+    def _short_patience(self, waited_s: float, error: NotTaken) -> bool:
+        heard_of = error.status is not None or bool(self._counts)
+        return error.temporary and waited_s <= (PATIENCE_S if heard_of else UNHEARD_PATIENCE_S)
+
+    def _with_advice(self, error: NotTaken) -> NotTaken:
+        done = ", ".join(f"{number:,} {name}" for name, number in self._counts.items()) or "nothing"
+        endpoint = self._options.endpoint
+        to = f" --endpoint {shlex.quote(endpoint)}" if endpoint and shown(endpoint) == endpoint else ""
+        again = f"flightlog export {shlex.quote(str(self._run.path))} --to otlp{to}"
+        found = NotTaken(f"{error}; {done} had been sent by then: `{again}` goes on from there")
+        found.status, found.temporary = error.status, error.temporary
+        return found
+
+    def _told(self, address: str) -> Exported:
+        if self._unwanted and not self._counts and not self._before:
+            raise next(iter(self._unwanted.values()))
+        if self._refusals:
+            refused = "; ".join(
+                f"{refusal.number:,} {NAMES[signal]} were refused ({refusal.message or 'no reason given'})"
+                for signal, refusal in self._refusals.items()
+                if refusal.number
+            )
+            if refused:
+                done = ", ".join(f"{number:,} {name}" for name, number in self._counts.items())
+                raise NotTaken(f"{address}: {refused}; {done} were taken, and will not be sent again")
+        notes = [*self._reading.notes()]
+        notes += [
+            f"{self._where[signal].shown.rsplit('/v1/', 1)[0]} takes no {signal} ({error.status}): left out"
+            for signal, error in self._unwanted.items()
+        ]
+        notes += [
+            f"{address} says: {refusal.message}" for refusal in self._refusals.values() if refusal.message
+        ]
+        if self._sent.problem:
+            notes.append(self._sent.problem)
+        if self._run.status == "running":
+            notes.append("the run is still running: the rest, and its root span, come with the next export")
+        if self._before:
+            notes.append(
+                f"{self._before:,} items were taken before and not sent again (--again sends all)"
+                if self._counts
+                else f"nothing new: all of the run was sent before, {self._before:,} items (--again sends all)"
+            )
+        counts = {
+            NAMES[signal]: self._counts.get(NAMES[signal], 0) for signal in SIGNALS if signal in self._where
+        }
+        return Exported(to="otlp", where=address, counts=counts, notes=tuple(notes))
+
+
+def _need_messages() -> None:
+    from importlib.util import find_spec
+
+    try:
+        missing = find_spec("opentelemetry.proto") is None
+    except ModuleNotFoundError:
+        missing = True
+    if missing:
+        raise MissingExtra("--to otlp needs OpenTelemetry's messages: pip install flightlog[otel]")
+
+
+exporter = Otlp()

@@ -1,0 +1,225 @@
+"""A run as batches of spans, points and log records: once, or again and again while it lives.
+
+One way of reading serves all: every event is read once in whatever order it stands, and put together with little
+memory. Whoever takes a batch tells what was taken, by its marks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Protocol
+
+from msgspec import Struct
+
+from flightlog.analyze.moments import SECOND, moment
+from flightlog.events import Failure, TaskFailed, TaskRetried
+from flightlog.export.otlp.counters import COUNTS, TaskCounters
+from flightlog.export.otlp.gauges import Gauges
+from flightlog.export.otlp.lives import TaskLives
+from flightlog.export.otlp.logs import is_logged, record_of
+from flightlog.export.otlp.model import SIGNALS, Item, Mark, Resource, Signal
+from flightlog.export.otlp.resource import Ids, resource_of
+from flightlog.export.otlp.spans import SpanLives, root_span
+from flightlog.store.following import Following
+from flightlog.store.lines import AnyEvent
+from flightlog.store.run import Run
+
+BATCH = 500
+"""Items of a batch."""
+MAX_MARKS = 50_000
+"""Lines of a batch, where few of them give an item."""
+LATE_NS = 2 * SECOND
+"""While a run lives, its counts are told as of so long before the latest event: lines of other processes come later."""
+DURATIONS_EVERY_NS = 10 * SECOND
+_Told = Callable[[AnyEvent, Mark], Iterable[tuple[Item | None, Mark]]]
+"""What an event gives, and the line that is dealt with once that is taken; None for a line that gives nothing itself."""
+
+
+class Batch(Struct, frozen=True, kw_only=True):
+    """Items to be sent together, and what is dealt with once they are taken."""
+
+    signal: Signal
+    items: Sequence[Item] = ()
+    marks: Sequence[Mark] = ()
+    counted_until_ns: int = 0
+    """Up to when task counts are told with this."""
+    durations_ns: int = 0
+    """As of when histograms of durations are told with this."""
+    endings: int = 0
+    """How many of the spans that the end of the run makes are in this."""
+
+
+class Taken(Protocol):
+    """What need not be given any more."""
+
+    def has(self, stream: str, writer: str, number: int) -> bool:
+        """Whether a line has been dealt with."""
+        ...
+
+
+class RunReading:
+    """Batches of one run. `signals` are those wanted; one that is taken out is given no more."""
+
+    def __init__(
+        self,
+        run: Run,
+        *,
+        environ: Mapping[str, str],
+        signals: Collection[Signal] = SIGNALS,
+        taken: Taken | None = None,
+        counted_until_ns: int = 0,
+        durations_ns: int = 0,
+        endings: int = 0,
+    ) -> None:
+        info = run.info
+        self.signals = set(signals)
+        self.resource: Resource = resource_of(info, environ)
+        self._taken = taken
+        self._counted_until_ns, self._durations_ns, self._endings = counted_until_ns, durations_ns, endings
+        self._ids = Ids(info)
+        self._counters = TaskCounters(moment(info.start_time) or 0)
+        self._tasks = TaskLives(self._ids, self._counters)
+        self._spans = SpanLives(self._ids)
+        self._gauges = Gauges(info.host or None)
+        self._following: dict[str, Following] = {}
+        self._failures_late: list[AnyEvent] = []
+
+    def batches(self, run: Run, *, last: bool) -> Iterator[Batch]:
+        """What is new. `last` is the last look; if the run is over then, what it left open and its root span come, too."""
+        streams = run.streams()
+        over = last and run.status != "running"
+        if "logs" in self.signals or "traces" in self.signals:
+            yield from self._stream(run, "failures", "logs", self._of_failure, last)
+        if "traces" in self.signals or "metrics" in self.signals:
+            yield from self._stream(run, "tasks", "traces", self._of_task(run, last), last)
+        if last and "traces" in self.signals:
+            yield from self._startless()
+        if "traces" in self.signals:
+            yield from self._stream(run, "spans", "traces", self._of_span, last)
+        until_ns = self._end_of(run) if over else 0
+        if over:
+            self._tasks.stop_counting(until_ns)
+        if "metrics" in self.signals:
+            yield from self._counts(last)
+            for stream in ("resources", "metrics"):
+                yield from self._stream(run, stream, "metrics", self._of_sample, last)
+        for stream in streams if "logs" in self.signals else ():
+            if is_logged(stream) and stream != "failures":
+                yield from self._stream(run, stream, "logs", self._of_log(stream), last)
+        if over and "traces" in self.signals:
+            yield from self._ending(run, until_ns)
+
+    def notes(self) -> list[str]:
+        """What is not in the batches, in sentences."""
+        found = []
+        if self._tasks.unlinked:
+            found.append(f"{self._tasks.unlinked:,} dependencies have no link: their span is not known")
+        if self._tasks.tracebacks_left_out:
+            found.append(
+                f"{self._tasks.tracebacks_left_out:,} tracebacks are in the logs alone, and not in the spans of their tasks"
+            )
+        if self._gauges.left_out:
+            found.append(
+                f"{self._gauges.left_out:,} values of more than 1,000 workers or series are left out"
+            )
+        return found
+
+    def _stream(self, run: Run, stream: str, signal: Signal, told: _Told, last: bool) -> Iterator[Batch]:
+        following = self._following.get(stream)
+        if following is None:
+            following = self._following[stream] = Following(run.path, stream)
+        items: list[Item] = []
+        marks: list[Mark] = []
+        without_number = 0
+        for event in self._events(following, last):
+            mark = stream, event.writer, event.seq
+            if not event.writer or event.seq < 0:
+                mark = stream, "", without_number
+                without_number += 1
+            for item, of in told(event, mark):
+                if self._taken and self._taken.has(*of):
+                    continue
+                if item is not None:
+                    items.append(item)
+                marks.append(of)
+            if len(items) >= BATCH or len(marks) >= MAX_MARKS:
+                if signal in self.signals:
+                    yield Batch(signal=signal, items=items, marks=marks)
+                items, marks = [], []
+        if marks and signal in self.signals:
+            yield Batch(signal=signal, items=items, marks=marks)
+
+    def _events(self, following: Following, last: bool) -> Iterator[AnyEvent]:
+        if following.stream == "failures":
+            late, self._failures_late = self._failures_late, []
+            yield from late
+        yield from following.new(last=last)
+
+    def _of_failure(self, event: AnyEvent, mark: Mark) -> Iterator[tuple[Item | None, Mark]]:
+        if isinstance(event, Failure):
+            self._tasks.failed(event)
+        yield record_of(event, "failures", self._ids), mark
+
+    def _of_task(self, run: Run, last: bool) -> _Told:
+        def told(event: AnyEvent, mark: Mark) -> Iterable[tuple[Item | None, Mark]]:
+            if (
+                not last
+                and isinstance(event, TaskFailed | TaskRetried)
+                and not self._tasks.knows_cause(event)
+            ):
+                self._look_for_failures(run)
+            return self._tasks.take(event, mark)
+
+        return told
+
+    def _look_for_failures(self, run: Run) -> None:
+        """A failure is written before the end of its task, but its stream was read before that of the tasks."""
+        following = self._following.setdefault("failures", Following(run.path, "failures"))
+        for event in following.new():
+            self._failures_late.append(event)
+            if isinstance(event, Failure):
+                self._tasks.failed(event)
+
+    def _of_span(self, event: AnyEvent, mark: Mark) -> Iterator[tuple[Item | None, Mark]]:
+        yield self._spans.take(event), mark
+
+    def _of_sample(self, event: AnyEvent, mark: Mark) -> Iterator[tuple[Item | None, Mark]]:
+        yield None, mark
+        for point in self._gauges.take(event):
+            yield point, mark
+
+    def _of_log(self, stream: str) -> _Told:
+        return lambda event, mark: [(record_of(event, stream, self._ids), mark)]
+
+    def _startless(self) -> Iterator[Batch]:
+        told = [one for one in self._tasks.startless() if not (self._taken and self._taken.has(*one[1]))]
+        for first in range(0, len(told), BATCH):
+            some = told[first : first + BATCH]
+            yield Batch(signal="traces", items=[span for span, _ in some], marks=[mark for _, mark in some])
+
+    def _counts(self, last: bool) -> Iterator[Batch]:
+        counters = self._counters
+        points = counters.points(
+            None if last else counters.latest_ns - LATE_NS, after_ns=self._counted_until_ns
+        )
+        while some := list(islice(points, BATCH // len(COUNTS) * len(COUNTS))):  # whole moments only
+            yield Batch(signal="metrics", items=some, counted_until_ns=some[-1].time_ns)
+        at_ns = counters.latest_ns
+        if at_ns > self._durations_ns + (0 if last else DURATIONS_EVERY_NS):
+            self._durations_ns = at_ns
+            if durations := list(counters.durations(at_ns)):
+                yield Batch(signal="metrics", items=durations, durations_ns=at_ns)
+
+    def _ending(self, run: Run, until_ns: int) -> Iterator[Batch]:
+        def spans() -> Iterator[Item]:
+            yield from self._tasks.unfinished(until_ns)
+            yield from self._spans.unfinished(until_ns)
+            yield root_span(run.info, run.status, self._ids, until_ns)
+
+        left = islice(spans(), self._endings, None)
+        while some := list(islice(left, BATCH)):
+            yield Batch(signal="traces", items=some, endings=len(some))
+
+    def _end_of(self, run: Run) -> int:
+        return moment(run.ending().end_time) or self._counters.latest_ns

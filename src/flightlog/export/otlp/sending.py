@@ -1,0 +1,245 @@
+"""One request and its answer, judged: taken, taken in part, to be tried again, or refused."""
+
+from __future__ import annotations
+
+import gzip
+import time
+from collections.abc import Callable, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.errors import FlightlogError, MissingExtra
+from flightlog.export.otlp.json_form import json_form
+from flightlog.export.otlp.model import Item, Resource, Signal
+from flightlog.export.otlp.servers import JSON, Server
+from flightlog.version import __version__
+
+MAX_BODY_BYTES = 4 << 20
+"""Larger requests are sent in halves: many servers take no more."""
+AGAIN = {408, 429, 502, 503, 504}
+"""Answers that say: not now. Others say: never."""
+TOO_LARGE = 413
+PART_AT_FAULT = {400, TOO_LARGE, 422}
+"""Answers that may be for one item among many: what remains is taken in smaller requests."""
+MAX_ANSWER_BYTES = 16 << 10
+"""What is read of an answer; servers say what they have to say in less."""
+NO_SUCH_PLACE = {404, 405, 501}
+"""Answers of a server that does not take this signal at all."""
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 30.0
+
+
+class NotTaken(FlightlogError):  # noqa: N818 - reads as what happened
+    """A request was not taken; the message says by whom and why. `status` is None where no answer came."""
+
+    exits_with = 1
+    status: int | None = None
+    temporary: bool = False
+    """Whether the same request may be taken later."""
+    retry_after_s: float | None = None
+
+
+class Refusal(Struct, frozen=True, kw_only=True):
+    """Items of a request that was taken which the server did not take, and never will."""
+
+    number: int = 0
+    message: str = ""
+
+
+class Post:
+    """The one place that talks to the network: a session of `requests`, kept open between requests."""
+
+    def __init__(self) -> None:
+        try:
+            import requests
+        except ImportError:
+            raise MissingExtra("sending needs the extra otel: pip install flightlog[otel]") from None
+        self._requests: Any = requests
+        self._session = requests.Session()
+
+    def __call__(
+        self, server: Server, body: bytes, headers: Mapping[str, str]
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Status, headers and body of the answer. Raises `OSError` where none came."""
+        own, key = server.client_certificate, server.client_key
+        cert = (own, key) if own and key else own
+        named = any(name.lower() == "authorization" for name in headers)
+        deadline = time.monotonic() + server.timeout_s
+        with self._session.post(
+            server.url, data=body, headers=dict(headers), timeout=server.timeout_s, allow_redirects=False,
+            verify=server.certificate or True, cert=cert, stream=True,
+            auth=_as_it_is if named else None,  # else a ~/.netrc would replace what was asked for
+        ) as answer:  # fmt: skip
+            said = bytearray()
+            for piece in answer.iter_content(1):  # each as it comes: larger ones are waited for without limit
+                said += piece
+                if len(said) >= MAX_ANSWER_BYTES:
+                    break
+                if time.monotonic() > deadline:
+                    raise TimeoutError("timed out")
+            return int(answer.status_code), answer.headers, bytes(said)
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._session.close()
+
+
+def _as_it_is(request: Any) -> Any:
+    return request
+
+
+Posting = Callable[[Server, bytes, Mapping[str, str]], tuple[int, Mapping[str, str], bytes]]
+
+
+class Parts:
+    """Items on their way to a server: in one request, or in smaller ones where it does not take them all at once.
+
+    What was taken stays taken when the rest is tried again. A single item that the server will never take is left out
+    and told, if it takes others (`takes`: it has before); if not, something else is wrong.
+    """
+
+    def __init__(
+        self, server: Server, resource: Resource, items: Sequence[Item], post: Posting, *, takes: bool
+    ) -> None:
+        self._server, self._resource, self._post, self._takes = server, resource, post, takes
+        self._left = [list(items)]
+        self._refused = 0
+        self._message = ""
+        self._at_fault: list[NotTaken] = []
+
+    def send(self) -> Refusal:
+        """Send what was not taken yet. Raises `NotTaken`; the next call goes on there."""
+        while self._left:
+            part = self._left[-1]
+            try:
+                refusal = send(self._server, self._resource, part, self._post)
+            except NotTaken as error:
+                if error.status not in PART_AT_FAULT:
+                    raise
+                if len(part) > 1:
+                    half = len(part) // 2
+                    self._left[-1:] = [part[half:], part[:half]]
+                    continue
+                self._at_fault.append(error)
+                if not self._takes and (len(self._at_fault) > 1 or len(self._left) == 1):
+                    raise self._at_fault[0] from None
+                refusal = Refusal(number=1, message=str(error))
+            else:
+                self._takes = True
+            self._left.pop()
+            self._refused += refusal.number
+            self._message = refusal.message or self._message
+        return Refusal(number=self._refused, message=self._message)
+
+
+def send(server: Server, resource: Resource, items: list[Item], post: Posting) -> Refusal:
+    """Send items in one request. Raises `NotTaken`, without sending where they are too large together."""
+    if server.content_type == JSON:
+        body = msgspec.json.encode(json_form(server.signal, resource, items))
+    else:
+        from flightlog.export.otlp import protobuf  # here: it needs the extra
+
+        body = protobuf.encode(server.signal, resource, items)
+    if len(body) > MAX_BODY_BYTES and len(items) > 1:
+        raise _not_taken(server, "was not asked: the request is too large", status=TOO_LARGE, temporary=False)
+    return _request(server, body, post)
+
+
+def _request(server: Server, body: bytes, post: Posting) -> Refusal:
+    headers = {
+        **server.headers,
+        "Content-Type": server.content_type,
+        "User-Agent": f"flightlog-otlp/{__version__}",
+    }
+    if server.gzip:
+        body, headers["Content-Encoding"] = gzip.compress(body, 6), "gzip"
+    try:
+        status, said, answer = post(server, body, headers)
+    except OSError as error:
+        why = _without(_reason(error), server)
+        raise _not_taken(server, f"does not answer ({why})", temporary=True) from None
+    except (
+        ValueError
+    ) as error:  # what the library finds wrong with the request: its text may hold a header's value
+        raise _not_taken(
+            server, f"was not asked: {type(error).__name__} of the request", temporary=False
+        ) from None
+    if 200 <= status < 300:
+        return _refusal(server.signal, said, answer)
+    text = _without(_text(answer), server)
+    found = _not_taken(
+        server, f"answered {status}{f': {text}' if text else ''}", status=status, temporary=status in AGAIN
+    )
+    found.retry_after_s = _retry_after(said)
+    raise found
+
+
+def _refusal(signal: Signal, headers: Mapping[str, str], answer: bytes) -> Refusal:
+    """What a server that took the request says of it; an answer that is none of OTLP's says nothing."""
+    try:
+        if "json" in headers.get("Content-Type", "").lower():
+            part = msgspec.json.decode(answer).get("partialSuccess") or {} if answer.strip() else {}
+            number = next((int(value) for key, value in part.items() if key.startswith("rejected")), 0)
+            return Refusal(number=number, message=str(part.get("errorMessage", "")))
+        from flightlog.export.otlp import protobuf
+
+        number, message = protobuf.refused(signal, answer)
+        return Refusal(number=number, message=message)
+    except (ValueError, AttributeError, TypeError, msgspec.DecodeError):
+        return Refusal()
+
+
+def _not_taken(server: Server, what: str, *, status: int | None = None, temporary: bool) -> NotTaken:
+    found = NotTaken(f"{server.shown} {what}")
+    found.status, found.temporary = status, temporary
+    return found
+
+
+def _reason(error: OSError) -> str:
+    """Why no answer came, in a few words: the innermost cause, whose text the libraries wrap into their own."""
+    inner: BaseException = error
+    while True:
+        nested = inner.__cause__ or inner.__context__ or next(
+            (arg for arg in (*inner.args, getattr(inner, "reason", None)) if isinstance(arg, BaseException)), None
+        )  # fmt: skip
+        if nested is None or nested is inner:
+            break
+        inner = nested
+    if isinstance(inner, TimeoutError) or "timed out" in str(inner).lower():
+        return "timed out"
+    text = inner.strerror if isinstance(inner, OSError) and inner.strerror else str(inner)
+    return " ".join(text.split())[:200] or type(inner).__name__
+
+
+def _without(text: str, server: Server) -> str:
+    """A text less the values of headers and what may be secret in the address: servers repeat what they are asked."""
+    address = urlsplit(server.url)
+    secret = {address.password, address.query, *server.headers.values()}
+    words = {word for value in secret if value for word in (value, *value.split())}
+    for word in sorted((word for word in words if len(word) > 3), key=len, reverse=True):
+        text = text.replace(word, "…")
+    return text
+
+
+def _text(answer: bytes) -> str:
+    """The beginning of what a server says, in one line; nothing if it is no text."""
+    text = " ".join(answer[:2000].decode("utf-8", "replace").split())
+    return text[:200] if text.isprintable() and "\ufffd" not in text else ""
+
+
+def _retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds the server asks to wait, as a number or until a date."""
+    value = next((headers[key] for key in headers if key.lower() == "retry-after"), None)
+    if value is None:
+        return None
+    try:
+        return max(0.0, float(value))
+    except ValueError:
+        pass
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
+    except (TypeError, ValueError):
+        return None

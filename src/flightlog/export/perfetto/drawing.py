@@ -1,0 +1,232 @@
+"""Draws a run: every attempt, span and wait on a lane, with arrows, curves and marks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from flightlog.export.perfetto.counters import Mark, Point
+from flightlog.export.perfetto.lanes import Lanes, Placed
+from flightlog.export.perfetto.rows import ATTEMPT, SPAN, Row
+from flightlog.export.perfetto.tracks import Emit, Tracks
+from flightlog.store.layout import WriterInfo
+
+WAITING_LANES = 50
+"""So many waiting tasks are drawn at once; the curve of waiting tasks has all."""
+RUN, WAITING, HOSTS, WORKERS, WRITERS = 0, 1, 10, 10_000, 1_000_000
+"""The order of the processes."""
+COLORS = {"failed": "terrible", "cancelled": "grey", "running": "yellow", "error": "bad"}
+"""By state, of those that should be seen; the others are coloured by their name."""
+
+
+class Drawing:
+    """Turns what there is of a run into the events of a trace, in microseconds since `first`.
+
+    What has not ended is drawn up to `until`. `counts` says what was drawn.
+    """
+
+    def __init__(
+        self,
+        emit: Emit,
+        *,
+        first: int,
+        until: int,
+        workers: Mapping[str, tuple[int, str | None]],
+        writers: Mapping[str, WriterInfo],
+        homes: Mapping[str, str],
+    ) -> None:
+        """`workers` have their place in the order and their host, by name; `homes` is the worker of a writer."""
+        self._emit, self._first, self._until = emit, first, until
+        self._workers, self._writers, self._homes = workers, writers, homes
+        self._tracks = Tracks(emit)
+        self._hosts: dict[str | None, int] = {}
+        self._threads: dict[tuple[str | None, int | None], str] = {}
+        self._waits: dict[tuple[str | None, int | None], int] = {}
+        self._flows = 0
+        self._drawn: tuple[int, int, int] | None = None
+        self.counts: Counter[str] = Counter()
+        self.undrawn_waits = 0
+
+    def run(self, name: str, since: int, args: dict[str, Any]) -> None:
+        """Draw the run itself, as the first row."""
+        pid = self._run()
+        self._slice(pid, self._tracks.thread(pid, "run"), name, "run", (since, max(since, self._until)), args)
+
+    def row(self, row: Row) -> None:
+        """Draw an attempt, a span, a wait, or an end of an arrow at the attempt that was drawn last."""
+        if row.arrow is not None and row.number is not None:
+            if self._drawn is not None:
+                self._arrow("s" if row.outward else "f", row.arrow, row.number, *self._drawn)
+            return
+        until = self._until if row.stopped is None else row.stopped
+        until = max(row.began, until)
+        if row.kind == ATTEMPT:
+            self._attempt(row, until)
+        elif row.kind == SPAN:
+            self._span(row, until)
+        else:
+            self._wait(row, until)
+
+    def point(self, point: Point) -> None:
+        """Draw a point of a curve."""
+        if point.worker is not None:
+            pid = self._worker(point.worker)
+        elif point.host is not None:
+            pid = self._host(point.host)
+        else:
+            pid = self._run()
+        self._emit(
+            {
+                "ph": "C", "name": point.name, "pid": pid, "ts": point.moment - self._first,
+                "args": {point.unit: point.value},
+            }
+        )  # fmt: skip
+        self.counts["counter values"] += 1
+
+    def mark(self, mark: Mark) -> None:
+        """Draw something that happened at one moment."""
+        pid = self._run()
+        self._emit(
+            {
+                "ph": "i", "s": "t", "name": mark.name, "cat": mark.track, "pid": pid,
+                "tid": self._tracks.thread(pid, mark.track), "ts": mark.moment - self._first, "args": mark.args,
+            }
+        )  # fmt: skip
+        self.counts["marks"] += 1
+
+    def _attempt(self, row: Row, until: int) -> None:
+        lanes = self._tracks.lanes(self._worker(row.where), "tasks")
+        placed = lanes.beside(row.began, until, row.span_id)
+        assert placed is not None
+        tid = self._tracks.lane(lanes, placed.lane)
+        args = _told(
+            task_id=row.task_id, attempt=row.attempt, state=row.state, args=_raw(row.args), queue_s=row.queue_s,
+            cpu_s=row.cpu_s, peak_rss_bytes=row.peak_rss_bytes, component=row.component, error=row.error_type,
+            message=row.error_message, span_id=row.span_id, parent_id=row.parent_id,
+        )  # fmt: skip
+        self._slice(lanes.process, tid, row.name, "task", placed[1:], args, COLORS.get(row.state or ""))
+        self.counts["tasks"] += 1
+        self._drawn = (lanes.process, tid, placed.since)
+        waited = self._waits.pop((row.task_id, row.attempt), None)
+        if waited is not None:
+            self._arrow("f", "waited", waited, lanes.process, tid, placed.since)
+
+    def _wait(self, row: Row, until: int) -> None:
+        pid = self._tracks.process("waiting", "waiting for a worker", WAITING)
+        lanes = self._tracks.lanes(pid, "waiting", WAITING_LANES)
+        placed = lanes.beside(row.began, until)
+        if placed is None:
+            self.undrawn_waits += 1
+            return
+        tid = self._tracks.lane(lanes, placed.lane)
+        args = _told(task_id=row.task_id, attempt=row.attempt, state=row.state)
+        self._slice(pid, tid, row.name, "waiting", placed[1:], args)
+        self.counts["waits"] += 1
+        if row.begins:
+            self._flows += 1
+            self._waits[row.task_id, row.attempt] = self._flows
+            self._arrow("s", "waited", self._flows, pid, tid, placed.since)
+
+    def _span(self, row: Row, until: int) -> None:
+        lanes, placed = self._place(row, until)
+        args = _told(
+            status=row.state if row.stopped is not None else "open", tags=_raw(row.tags), metrics=_raw(row.metrics),
+            error=row.error_type, message=row.error_message, span_id=row.span_id, parent_id=row.parent_id,
+        )  # fmt: skip
+        tid = self._tracks.lane(lanes, placed.lane)
+        self._slice(lanes.process, tid, row.name, "span", placed[1:], args, COLORS.get(row.state or ""))
+        self.counts["spans"] += 1
+
+    def _place(self, row: Row, until: int) -> tuple[Lanes, Placed]:
+        """Inside its parent if that is open and has room, else on a lane of its own, near it."""
+        parent = self._tracks.open_spans.get(row.parent_id or "")
+        if parent is not None and row.parent_id:
+            lanes, lane = parent
+            placed = lanes.inside(lane, row.parent_id, row.began, until, row.span_id, row.thread)
+            if placed is not None:
+                return lanes, placed
+            lanes = self._tracks.lanes(lanes.process, self._thread(row, lanes))
+        else:
+            lanes = self._tracks.lanes(self._writer(row.where), self._thread(row, None))
+        placed = lanes.beside(row.began, until, row.span_id, row.thread)
+        assert placed is not None
+        return lanes, placed
+
+    def _thread(self, row: Row, near: Lanes | None) -> str:
+        """How the lanes of a thread are called; threads are numbered as they come."""
+        if near is not None and near.name == "tasks":
+            return "spans"
+        key = (row.where, row.thread)
+        if key not in self._threads:
+            number = 1 + sum(where == row.where for where, _ in self._threads)
+            self._threads[key] = f"thread {number}"
+        return self._threads[key]
+
+    def _slice(
+        self,
+        pid: int,
+        tid: int,
+        name: str | None,
+        category: str,
+        times: tuple[int, ...],
+        args: dict[str, Any],
+        color: str | None = None,
+    ) -> None:
+        since, until = times
+        event: dict[str, Any] = {
+            "ph": "X", "name": name or "?", "cat": category, "pid": pid, "tid": tid, "ts": since - self._first,
+            "dur": until - since, "args": args,
+        }  # fmt: skip
+        if color is not None:
+            event["cname"] = color
+        self._emit(event)
+        self.counts["slices"] += 1
+
+    def _arrow(self, end: str, kind: str, number: int, pid: int, tid: int, moment: int) -> None:
+        """One end of an arrow; it is tied to the slice that was drawn last on the track.
+
+        Both ends stand at the start of their slice, where no other slice has begun inside it yet.
+        """
+        event = {
+            "ph": end, "id": number, "name": kind, "cat": kind, "pid": pid, "tid": tid, "ts": moment - self._first
+        }  # fmt: skip
+        if end == "f":
+            event["bp"] = "e"
+            self.counts["arrows"] += 1
+        self._emit(event)
+
+    def _run(self) -> int:
+        return self._tracks.process("run", "run", RUN)
+
+    def _host(self, host: str) -> int:
+        order = self._hosts.setdefault(host, HOSTS + len(self._hosts))
+        return self._tracks.process(("host", host), f"host {host}", order)
+
+    def _worker(self, worker: str | None) -> int:
+        if worker is None:
+            return self._tracks.process("no worker", "no worker known", WRITERS - 1)
+        place, host = self._workers.get(worker, (len(self._workers), None))
+        name = worker if host is None or host in worker else f"{worker} on {host}"
+        return self._tracks.process(("worker", worker), name, WORKERS + place)
+
+    def _writer(self, writer: str | None) -> int:
+        """The process of a writer's spans: that of its worker, where it is one worker's."""
+        home = self._homes.get(writer or "")
+        if home is not None:
+            return self._worker(home)
+        known = self._writers.get(writer or "")
+        if known is None:
+            return self._tracks.process(("writer", writer), f"process {writer or '?'}", WRITERS)
+        return self._tracks.process(("writer", writer), f"process {known.pid} on {known.host}", WRITERS)
+
+
+def _told(**args: Any) -> dict[str, Any]:
+    return {name: value for name, value in args.items() if value is not None}
+
+
+def _raw(json: str | None) -> msgspec.Raw | None:
+    """JSON as it stands in the run; nothing for an empty object."""
+    return None if json is None or json in {"{}", "null"} else msgspec.Raw(json.encode())

@@ -1,0 +1,180 @@
+"""A run as a trace for Perfetto (ui.perfetto.dev) and chrome://tracing.
+
+The format is Chrome's JSON, zipped. Times are microseconds since the run's start, which `otherData` names; rows of the
+picture are lanes, on which nothing overlaps but what happened inside one another.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from flightlog.analyze.moments import moment, timestamp_of
+from flightlog.export.base import Exported, ExportOptions, refuse
+from flightlog.export.perfetto.counters import Point, allocated, marks, measured, sampled, task_curves
+from flightlog.export.perfetto.drawing import WAITING_LANES, Drawing
+from flightlog.export.perfetto.rows import ATTEMPTS, Extent, keep_rows, rows
+from flightlog.export.perfetto.tracks import natural
+from flightlog.export.perfetto.writing import trace_file
+from flightlog.export.place import whole_file
+from flightlog.store.liveness import latest
+from flightlog.store.tables import open_all
+from flightlog.store.tables_large import put_aside
+from flightlog.version import __version__
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.store.run import Run
+
+_VIEWS = frozenset({"attempts", "span_events", "workers", "resources", "metrics", "failures", "devices"})
+TELL_EVERY = 10_000
+
+
+class PerfettoExporter(Struct, frozen=True, kw_only=True):
+    """Writes a trace; zipped unless the file's name ends in `.json`."""
+
+    name: str = "perfetto"
+    what: str = "a trace for ui.perfetto.dev and chrome://tracing"
+    ending: str | None = ".trace.json.gz"
+
+    def export(self, run: Run, output: Path | None, options: ExportOptions) -> Exported:
+        """Draw the run. Holds what is open at one moment, and what DuckDB may; the rest waits on disk."""
+        assert output is not None
+        refuse(self.name, options)
+        with (
+            whole_file(output) as made,
+            open_all([run], only=_VIEWS) as tables,
+        ):
+            put_aside(run, tables, {"attempts"}, attempts=ATTEMPTS)
+            connection = tables.connection
+            extent = keep_rows(connection, tables.scratch)
+            start, until = _bounds(run, extent)
+            first = min(start, start if extent.first is None else extent.first)
+            about = _about(run, start, first)
+            with trace_file(made, about, zipped=output.suffix != ".json") as file:
+                drawing = Drawing(
+                    file,
+                    first=first,
+                    until=until,
+                    workers=_workers(connection),
+                    writers={writer.writer: writer for writer in run.writers()},
+                    homes=_homes(connection, run),
+                )
+                drawing.run(run.info.project, start, about)
+                for number, row in enumerate(rows(connection, tables.scratch)):
+                    drawing.row(row)
+                    if options.progress is not None and number % TELL_EVERY == 0:
+                        options.progress(number, extent.rows)
+                for point in _points(connection, first, until):
+                    drawing.point(point)
+                for mark in marks(connection):
+                    drawing.mark(mark)
+        return Exported(
+            to=self.name,
+            where=str(output),
+            counts=_counts(drawing.counts),
+            notes=(*_notes(run, extent, drawing), *run.problems),
+        )
+
+
+exporter = PerfettoExporter()
+
+
+def _bounds(run: Run, extent: Extent) -> tuple[int, int]:
+    """When the run started, and when it ended or was last heard of, in microseconds."""
+    began = moment(run.info.start_time)
+    start = began // 1000 if began is not None else extent.first or 0
+    beats = [run.info.heartbeat, *(writer.heartbeat for writer in run.writers())]
+    ended = moment(run.info.end_time) or moment(latest(*beats))
+    known = start if ended is None else ended // 1000
+    # An end that was noted stands, whatever clocks elsewhere say; without one, the last that was heard counts.
+    return start, known if run.info.end_time else max(known, extent.last or start)
+
+
+def _about(run: Run, start: int, first: int) -> dict[str, Any]:
+    info = run.info
+    told = {
+        "run_id": run.run_id,
+        "project": info.project,
+        "status": run.status,
+        "start_time": info.start_time,
+        "end_time": info.end_time,
+        "trace_start_time": timestamp_of(first * 1000) if first != start else None,
+        "host": info.host or None,
+        "command": " ".join(info.command) or None,
+        "git_commit": info.git_commit,
+        "error": info.error,
+        "made_by": f"flightlog {__version__}",
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _workers(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, str | None]]:
+    """Place in the order and host of every worker."""
+    found = connection.execute(
+        """
+        SELECT worker, max(host) FROM (
+            SELECT DISTINCT worker, NULL AS host FROM drawn UNION ALL SELECT worker, host FROM workers
+            UNION ALL SELECT DISTINCT worker, NULL FROM resources
+        ) WHERE worker IS NOT NULL GROUP BY worker
+        """
+    ).fetchall()
+    return {
+        worker: (n, host) for n, (worker, host) in enumerate(sorted(found, key=lambda row: natural(row[0])))
+    }
+
+
+def _homes(connection: duckdb.DuckDBPyConnection, run: Run) -> dict[str, str]:
+    """The worker of each writer, where a writer's process is one worker's alone."""
+    found = connection.execute(
+        """
+        SELECT host, pid, max(worker) FROM (
+            SELECT host, pid, worker FROM workers UNION SELECT host, pid, worker FROM resources WHERE scope = 'worker'
+        ) WHERE host IS NOT NULL AND pid IS NOT NULL GROUP BY host, pid HAVING count(DISTINCT worker) = 1
+        """
+    ).fetchall()
+    alone = {(host, pid): worker for host, pid, worker in found}
+    return {
+        writer.writer: alone[writer.host, writer.pid]
+        for writer in run.writers()
+        if (writer.host, writer.pid) in alone
+    }
+
+
+def _points(connection: duckdb.DuckDBPyConnection, first: int, until: int) -> Iterator[Point]:
+    yield from task_curves(connection, first, until)
+    yield from sampled(connection)
+    yield from allocated(connection)
+    yield from measured(connection)
+
+
+def _counts(found: Counter[str]) -> dict[str, int]:
+    return {what: found[what] for what in ("tasks", "spans", "waits", "arrows", "counter values", "marks")}
+
+
+def _notes(run: Run, extent: Extent, drawing: Drawing) -> Iterator[str]:
+    def many(number: int, one: str, more: str) -> str:
+        return f"{number:,} {one if number == 1 else more}"
+
+    if run.status == "running":
+        yield "the run is running: this is what it had recorded so far"
+    if extent.unended:
+        yield f"{many(extent.unended, 'task', 'tasks')} had not ended, drawn up to the end of the run"
+    if extent.open_spans:
+        yield f"{many(extent.open_spans, 'span', 'spans')} had not ended, drawn up to the end of the run"
+    if extent.unplaced:
+        yield f"{many(extent.unplaced, 'attempt', 'attempts')} not drawn: when they ran is unknown"
+    if drawing.undrawn_waits:
+        yield (
+            f"{many(drawing.undrawn_waits, 'wait', 'waits')} not drawn, as more than {WAITING_LANES} tasks waited at"
+            " once: the curve of waiting tasks has all of them"
+        )
+    if extent.backward:
+        yield (
+            f"{many(extent.backward, 'arrow', 'arrows')} not drawn: by the clocks, they would lead back in time"
+        )

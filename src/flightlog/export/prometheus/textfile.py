@@ -1,0 +1,77 @@
+"""`--to prometheus`: the figures of a run in a file that node_exporter's textfile collector reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from prometheus_client.core import Metric
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from flightlog.errors import UsageError
+from flightlog.export.base import Exported, ExportOptions
+from flightlog.export.prometheus.families import families
+from flightlog.export.prometheus.figures import RunFigures
+from flightlog.export.prometheus.watch import RunWatch
+from flightlog.store.documents import replace_bytes
+from flightlog.store.liveness import Observer, here
+from flightlog.store.run import Run
+
+EVERY_S = 15.0
+"""How often the file is written anew while a run that is followed goes on."""
+
+
+class TextfileExporter:
+    """Writes the metrics of one run; a reader of the file sees the old ones or the new ones, whole."""
+
+    name = "prometheus"
+    what = "metrics of the run in a text file, for node_exporter's textfile collector"
+    ending = ".prom"
+
+    def __init__(
+        self, *, sleep: Callable[[float], None] = time.sleep, observe: Callable[[], Observer] = here
+    ) -> None:
+        self._sleep, self._observe = sleep, observe
+
+    def export(self, run: Run, output: Path | None, options: ExportOptions) -> Exported:
+        """Write the file, with `follow` again and again until the run is over."""
+        if output is None:
+            raise UsageError("--to prometheus writes a file: say where, with --output")
+        watch = RunWatch(run.path)
+        while True:
+            figures = watch.look(self._observe())
+            series = _write(figures, output)
+            if not options.follow or figures.status != "running":
+                break
+            self._sleep(EVERY_S)
+        running = figures.status == "running"
+        return Exported(
+            to=self.name,
+            where=str(output),
+            counts={"series": series},
+            notes=("the run is running: these are its figures so far; --follow keeps them up to date",)
+            if running
+            else (),
+        )
+
+
+class _OneRun(Collector):
+    def __init__(self, figures: RunFigures) -> None:
+        self.found = list(families([figures], now_of_ended=True))
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self.found
+
+
+def _write(figures: RunFigures, output: Path) -> int:
+    one = _OneRun(figures)
+    try:
+        replace_bytes(output, generate_latest(one))
+    except OSError as error:
+        raise UsageError(f"cannot write {output}: {error.strerror or error}") from error
+    return sum(len(family.samples) for family in one.found)
+
+
+exporter = TextfileExporter()

@@ -1,0 +1,74 @@
+"""The bridge to OpenTelemetry inside a program: its spans in Flightlog's runs, and one trace for both.
+
+    import flightlog.otel
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+
+    provider = TracerProvider()
+    provider.add_span_processor(flightlog.otel.span_processor())
+    trace.set_tracer_provider(provider)
+
+Sending whole runs to a server that speaks OTLP needs none of this: `flightlog export RUN --to otlp`.
+"""
+
+from __future__ import annotations
+
+try:
+    from opentelemetry.context import get_current
+    from opentelemetry.context.context import Context
+    from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
+except ImportError as error:
+    from flightlog.errors import MissingExtra
+
+    raise MissingExtra(
+        f"the bridge to OpenTelemetry needs a package that is not installed ({error.name}): "
+        "pip install 'flightlog[otel]'"
+    ) from error
+
+from flightlog.record.bridge import Bridge
+from flightlog.record.bridge_context import context_at, current_place, join_contexts
+
+__all__ = ["current_context", "propagate", "span_processor"]
+
+
+class _RunProcessor(SpanProcessor):
+    """Records the spans of a tracer provider into the run that is current where each starts."""
+
+    def __init__(self) -> None:
+        self._bridge = Bridge()
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:  # noqa: ARG002 - the SDK's signature
+        self._bridge.start(span)
+
+    def on_end(self, span: ReadableSpan) -> None:
+        self._bridge.end(span)
+
+
+def span_processor(*, join_context: bool = True) -> SpanProcessor:
+    """A processor for `TracerProvider.add_span_processor` that records every span into the current Flightlog run.
+
+    A span keeps its id, its parent where that is in the run, its times, attributes, events and status; it is seen while it
+    is open. Outside a run nothing is kept. It never raises and never waits. `join_context` does what `propagate` does, too.
+    """
+    if join_context:
+        propagate()
+    return _RunProcessor()
+
+
+def propagate() -> bool:
+    """Make one trace of both kinds of spans, in this process and from now on; whether that can be done here.
+
+    A span of OpenTelemetry's that starts inside one of ours becomes its child, also in what OpenTelemetry exports itself,
+    and carries the run's trace id on into other services. A span of ours inside one that `span_processor` records becomes
+    its child. May be called any number of times.
+    """
+    return join_contexts()
+
+
+def current_context() -> Context:
+    """OpenTelemetry's context with our current span in it, for `tracer.start_span(..., context=...)`.
+
+    For a program that wants single spans to be children of ours without `propagate`. Outside a run it is the context as it is.
+    """
+    here = current_place()
+    return get_current() if here is None else context_at(here, get_current())

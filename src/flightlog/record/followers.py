@@ -1,0 +1,295 @@
+"""Followers: our own commands, running beside a run in processes of their own to carry it elsewhere.
+
+A follower reads the run directory as anyone may, so the recorded program does no network I/O, waits for none, and a run
+that is killed is still sent to its end. It is no child of the program: it stands in a session of its own at nice 10, its
+use of the machine is not counted as the run's, and it goes on when the program is gone. It ends by itself, see
+`flightlog sync --follow` and `flightlog export --follow`.
+
+What it says stands in `.followers/<name>.log` of the run, and its exit code, once it has ended, in `<name>.exit`.
+Whatever else a follower must remember may stand in that folder, too: it belongs to this place and is no part of the run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import Struct
+
+from flightlog.record.active import active_runs
+from flightlog.settings import Settings
+from flightlog.store import layout
+from flightlog.store.liveness import process_start
+
+log = logging.getLogger("flightlog")
+
+Trouble = Callable[[str, str], None]
+"""Is told what goes wrong: its kind, and a sentence."""
+MAX_LOG = 64 << 10
+"""Bytes of a follower's log; what it says after them is not kept."""
+MAX_LEFT = 16
+"""Followers of ended runs of one folder that may still be at work on this host when another is started: many short runs,
+one after the other or side by side, must not pile them up where a server is away."""
+START_S = 5.0
+"""How long starting one may take; a machine that needs longer is left alone."""
+NOT_PASSED_ON = ("FLIGHTLOG_RUN", "FLIGHTLOG_DEVICE_MEMORY", "TRACEPARENT")
+"""Variables that would make a follower part of the run."""
+INTERPRETERS = ("python", "pypy", "graalpy")
+"""How the name of a program begins that takes `-m flightlog` for what it is."""
+
+_SHELL = "/bin/sh"
+_SCRIPT = f"""
+if command -v nice >/dev/null 2>&1; then set -- nice -n 10 "$@"; fi
+{{ ( "$@" 2>&1 >/dev/null; echo "$?" >"$0.exit" ) | {{ head -c {MAX_LOG} >"$0.log"; cat; }}; }} >/dev/null 2>&1 &
+echo "$!"
+"""
+"""Starts `"$@"` in the background and says which process lives for as long as it does."""
+
+
+class Follower(Struct, frozen=True, kw_only=True):
+    """One command that was started beside a run."""
+
+    name: str
+    pid: int
+    """Of the shell around the command, which ends right after it."""
+    pid_start: float | None
+    group: int
+    """The process group of all of it."""
+    finish_by: str
+    """What to type to do the same later."""
+
+
+_started: dict[Path, dict[str, Follower]] = {}
+_to_bury: list[Follower] = []
+"""Those whose run is over; at most `MAX_LEFT`, the newest."""
+
+
+def asked_followers(run_path: Path, settings: Settings) -> dict[str, list[str]]:
+    """The followers that the environment asks for: their names, and the arguments of `flightlog`."""
+    asked: dict[str, list[str]] = {}
+    if settings.remote is not None:
+        asked["sync"] = ["sync", str(run_path), "--follow"]
+    if settings.otlp:
+        asked["otlp"] = ["export", str(run_path), "--to", "otlp", "--follow"]
+    return asked
+
+
+def start_asked(run_path: Path, settings: Settings, trouble: Trouble | None = None) -> None:
+    """Start every follower that the environment asks for; as `start_follower`."""
+    for name, arguments in asked_followers(run_path, settings).items():
+        start_follower(run_path, name, arguments, trouble=trouble)
+
+
+def start_follower(
+    run_path: Path,
+    name: str,
+    arguments: Sequence[str],
+    *,
+    environ: Mapping[str, str] = os.environ,
+    trouble: Trouble | None = None,
+) -> None:
+    """Run `flightlog ARGUMENTS` beside a run of this process's, once a name. Takes milliseconds and never raises.
+
+    One that cannot be started is a warning, and a note among the problems of the run where this process records it.
+    """
+    mine = _started.setdefault(run_path, {})
+    if name in mine:
+        return
+    try:
+        mine[name] = _start(run_path, name, arguments, environ)
+    except Exception as error:  # noqa: BLE001 - whatever keeps it from starting, the program goes on
+        message = f"`flightlog {_shown(arguments)}` could not be started beside the run: {error}"
+        (trouble or _trouble_of(run_path))(f"follower {name}", message)
+
+
+def finish_followers(run_path: Path, timeout_s: float) -> tuple[str, ...]:
+    """Wait until the followers of a run that has ended have ended, too, `timeout_s` seconds at the most.
+
+    Each that failed, and each that still has something to do and goes on doing it, is a warning in one line; gives
+    these lines. Raises nothing of its own; Ctrl-C ends the waiting, and is the program's as ever.
+    """
+    followers = _started.pop(run_path, {})
+    lines: tuple[str, ...] = ()
+    try:
+        _wait(followers.values(), time.monotonic() + timeout_s)
+    finally:
+        _bury(followers.values())
+        _note_left(run_path.parent, [one for one in followers.values() if _is_alive(one)])
+        lines = tuple(line for one in followers.values() if (line := _outcome(run_path, one)) is not None)
+        for line in lines:
+            log.warning("%s", line)
+    return lines
+
+
+def _wait(followers: Collection[Follower], deadline: float) -> None:
+    pause_s = 0.01
+    while any(map(_is_alive, followers)) and time.monotonic() < deadline:
+        time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
+        pause_s = min(pause_s * 1.5, 0.2)
+
+
+def followers_of(run_path: Path) -> tuple[Follower, ...]:
+    """The followers that this process has started beside a run that goes on."""
+    return tuple(_started.get(run_path, {}).values())
+
+
+def follower_pids(run_path: Path) -> list[int]:
+    """The processes of the followers, each the root of all it started."""
+    return [one.pid for one in followers_of(run_path)]
+
+
+def _start(run_path: Path, name: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Follower:
+    import subprocess
+
+    left = _count_left(run_path.parent)
+    if left >= MAX_LEFT:
+        raise OSError(f"{left} of earlier runs are still at work; run it yourself later")
+    _check_interpreter()
+    folder = run_path / layout.FOLLOWERS
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.exit").unlink(missing_ok=True)
+    starter = subprocess.Popen(
+        [_SHELL, "-c", _SCRIPT, str(folder / name), *_command(arguments)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        env=_environment(environ),
+    )
+    try:
+        said, _ = starter.communicate(timeout=START_S)  # it ends at once, what it started is nobody's child
+    except subprocess.TimeoutExpired:
+        os.killpg(starter.pid, signal.SIGKILL)
+        starter.communicate()
+        raise OSError(f"{_SHELL} took more than {START_S:g} seconds") from None
+    if starter.returncode or not said.strip().isdigit():
+        raise OSError(f"{_SHELL} ended with {starter.returncode}")
+    pid = int(said)
+    return Follower(
+        name=name,
+        pid=pid,
+        pid_start=process_start(pid),
+        group=starter.pid,
+        finish_by=f"flightlog {_shown([one for one in arguments if one != '--follow'])}",
+    )
+
+
+def _check_interpreter() -> None:
+    """A frozen or embedding program is its own `sys.executable`: called with our arguments it would start all over."""
+    if not sys.executable:
+        raise OSError("it is not known which program runs Python here")
+    if getattr(sys, "frozen", False) or not Path(sys.executable).name.lower().startswith(INTERPRETERS):
+        raise OSError(f"{sys.executable} is no Python interpreter")
+
+
+def _note_left(runs: Path, followers: Sequence[Follower]) -> None:
+    """Note that these go on though their run is over, where whoever records next to it looks."""
+    try:
+        for one in followers:
+            (runs / layout.FOLLOWERS).mkdir(exist_ok=True)
+            (runs / layout.FOLLOWERS / f"{os.uname().nodename}.{one.pid}").write_text(f"{one.pid_start}\n")
+    except OSError:
+        log.debug("followers that go on could not be noted", exc_info=True)
+
+
+def _count_left(runs: Path) -> int:
+    """How many go on here though their run is over; what was noted of others is taken away."""
+    left = 0
+    for noted in (runs / layout.FOLLOWERS).glob(f"{os.uname().nodename}.*"):
+        pid, started = noted.suffix[1:], _read(noted)
+        try:
+            alive = _lives(int(pid), float(started))
+        except ValueError:  # being written, or damaged
+            alive = False
+        left += alive
+        if not alive and started:
+            noted.unlink(missing_ok=True)
+    return left
+
+
+def _command(arguments: Sequence[str]) -> list[str]:
+    """-P: a module in the working directory that is called like one of ours must not be taken for it."""
+    return [sys.executable, "-P", "-m", "flightlog", *arguments]
+
+
+def _environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """What the program was given, less what would make a follower record; and where this very package stands.
+
+    Recording is off: where every interpreter records, as a `sitecustomize` may have it, each follower had one of its own.
+    """
+    passed = {name: value for name, value in environ.items() if name not in NOT_PASSED_ON}
+    passed["FLIGHTLOG_TELEMETRY"] = "0"
+    root = Path(__file__).parents[2]
+    if root.name not in {
+        "site-packages",
+        "dist-packages",
+    }:  # it may have been found by a path set in the program
+        passed["PYTHONPATH"] = os.pathsep.join(filter(None, [passed.get("PYTHONPATH"), str(root)]))
+    return passed
+
+
+def _is_alive(one: Follower) -> bool:
+    return one.pid_start is not None and _lives(one.pid, one.pid_start)
+
+
+def _bury(followers: Collection[Follower], proc: Path = Path("/proc")) -> None:
+    """Take leave of dead followers that the kernel made children of this process, as it does for a container's process 1.
+
+    A number that another process of the program's has by now is not touched.
+    """
+    _to_bury[:] = [*_to_bury, *followers][-MAX_LEFT:]
+    for one in [*_to_bury]:
+        try:
+            stat = (proc / str(one.pid) / "stat").read_bytes()
+            state, parent, *fields = stat[stat.rindex(b")") + 1 :].split()
+            if one.pid_start != float(fields[17]):
+                _to_bury.remove(one)
+            elif state == b"Z" and int(parent) == os.getpid():
+                os.waitpid(one.pid, os.WNOHANG)
+                _to_bury.remove(one)
+        except (OSError, ValueError):  # gone, somebody else's, or no such system
+            if one in _to_bury:
+                _to_bury.remove(one)
+
+
+def _lives(pid: int, since: float) -> bool:
+    started = process_start(pid)
+    return started is not None and abs(started - since) <= 0.5
+
+
+def _outcome(run_path: Path, one: Follower) -> str | None:
+    """What there is to be said of a follower; nothing where all has been done."""
+    if _is_alive(one):
+        return f"sending the run goes on in the background; if that is cut off, `{one.finish_by}` finishes it"
+    folder = run_path / layout.FOLLOWERS
+    code = _read(folder / f"{one.name}.exit").strip()
+    if code == "0":
+        return None
+    last = _read(folder / f"{one.name}.log").strip().rpartition("\n")[2].removeprefix("flightlog: ")[:300]
+    why = last or (f"exit code {code}" if code else "it was ended from outside")
+    return f"the run was recorded, but not all of it was sent ({why}); to try again: `{one.finish_by}`"
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _shown(arguments: Sequence[str]) -> str:
+    import shlex
+
+    return shlex.join(arguments)
+
+
+def _trouble_of(run_path: Path) -> Trouble:
+    for run in active_runs():
+        if run.path == run_path:
+            return run.recorder.trouble
+    return lambda _kind, message: log.warning("%s", message)

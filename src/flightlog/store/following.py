@@ -1,0 +1,42 @@
+"""A stream read again and again while it is written: each event once, for as long as the run lives and after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from flightlog.store.definitions import learn_definitions
+from flightlog.store.lines import AnyEvent, Scan
+
+
+class Following:
+    """The events of one stream, as they come. Not thread-safe; memory grows with gaps in the numbers alone.
+
+    Lines move while a run lives: from tails to files, to other names, into the file of the whole run. A line that
+    bears a number is given once wherever it is found. Lines without one cannot be told apart, so they are given only
+    by the last look, when nothing moves any more.
+    """
+
+    def __init__(self, run: Path, stream: str) -> None:
+        self.stream = stream
+        self._run = run
+        self._scan = Scan(run, stream)
+
+    @property
+    def skipped(self) -> int:
+        """Lines passed over so far because they hold no event."""
+        return self._scan.foreign + self._scan.oversized
+
+    def new(self, *, last: bool = False) -> Iterator[AnyEvent]:
+        """What was not given before, older lines of each writer first.
+
+        `last` goes through all files from their beginning: a file that was folded into another, and whose place on
+        the disk a third one took, cannot hide anything.
+        """
+        learn_definitions(self._run, self.stream)
+        scan = self._scan
+        if last:
+            scan.start_over()
+        for event in scan.events():
+            if last or (event.writer and event.seq >= 0):
+                yield event

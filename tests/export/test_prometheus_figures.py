@@ -1,0 +1,294 @@
+"""What Prometheus is given of one run, against what the summary says of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from building import at, make_run
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flightlog
+from flightlog.analyze.summary import summarize
+from flightlog.analyze.tasks import TaskTally
+from flightlog.events import (
+    CacheLookup,
+    CostEstimate,
+    Event,
+    Failure,
+    ResourceSample,
+    TaskCancelled,
+    TaskCompleted,
+    TaskFailed,
+    TaskRetried,
+    TaskStarted,
+    TaskSubmitted,
+    WorkerLost,
+    WorkerReady,
+    WorkerRemoved,
+)
+from flightlog.export.prometheus.figures import BUCKETS_S, Durations
+from flightlog.export.prometheus.labels import Counts, Histograms, HistogramTally, label
+from flightlog.export.prometheus.lives import TaskLives
+from flightlog.export.prometheus.watch import FAILURE_KINDS, MAX_PLACES, TASK_NAMES, RunWatch
+from flightlog.store.liveness import Observer, here
+from flightlog.store.run import Run
+
+NOW = Observer(now=1_800_000_000.0, host="elsewhere")
+ENDS = {"completed": TaskCompleted, "failed": TaskFailed, "cancelled": TaskCancelled}
+
+
+def submitted(task_id: str, **fields) -> TaskSubmitted:
+    return TaskSubmitted(**{"task": "simulate", "task_id": task_id, "args": {}, **fields})
+
+
+def started(task_id: str, attempt: int = 1) -> TaskStarted:
+    return TaskStarted(task="simulate", task_id=task_id, attempt=attempt, worker="w", queue_s=None)
+
+
+def ended(
+    kind: str, task_id: str, attempt: int = 1, *, task: str = "simulate", duration_s: float | None = 1.0
+):
+    more = {"error_type": "ValueError", "error_message": "no"} if kind == "failed" else {}
+    return ENDS[kind](
+        task=task, task_id=task_id, attempt=attempt, args={}, worker="w", duration_s=duration_s, **more
+    )
+
+
+def retried(task_id: str, attempt: int = 1) -> TaskRetried:
+    return TaskRetried(task="simulate", task_id=task_id, attempt=attempt, reason="ValueError")
+
+
+@st.composite
+def lives(draw) -> list[Event]:
+    """Events of tasks that end in every way, some of them tried again, in any order."""
+    events: list[Event] = []
+    for number in range(draw(st.integers(0, 6))):
+        task_id, tries = f"t{number}", draw(st.integers(1, 3))
+        events.append(submitted(task_id))
+        for attempt in range(1, tries):
+            events += [
+                started(task_id, attempt),
+                ended("failed", task_id, attempt),
+                retried(task_id, attempt),
+            ]
+        last = draw(st.sampled_from([None, "pending", "running", *ENDS]))
+        if last == "pending" or last is None:
+            continue
+        events.append(started(task_id, tries))
+        if last != "running":
+            events.append(ended(last, task_id, tries))
+    return draw(st.permutations(events))
+
+
+@given(lives())
+def test_tasks_are_where_the_summary_says_they_are(events: list[Event]) -> None:
+    tasks, tally = TaskLives(), TaskTally()
+    for event in events:
+        tasks.add(event)
+        tally.add(event)
+    summary = tally.summary(None, {})
+    assert tasks.states() == {
+        "pending": summary.pending,
+        "running": summary.running,
+        "completed": summary.completed,
+        "failed": summary.failed,
+        "cancelled": summary.cancelled,
+    }
+    assert tasks.events["submitted"] == summary.submitted
+    assert tasks.events["retried"] == summary.retried
+
+
+@given(lives())
+def test_counts_of_events_never_go_down(events: list[Event]) -> None:
+    tasks = TaskLives()
+    before = dict(tasks.events)
+    for event in events:
+        tasks.add(event)
+        assert all(tasks.events[name] >= number for name, number in before.items())
+        before = dict(tasks.events)
+
+
+@given(st.lists(st.floats(0, 1e6)))
+def test_a_histogram_counts_each_duration_once(values: list[float]) -> None:
+    tally = HistogramTally()
+    for value in values:
+        tally.add(value)
+    found = tally.durations()
+    assert found.at_most == tuple(sum(value <= bound for value in values) for bound in BUCKETS_S)
+    assert (found.count, found.sum_s) == (len(values), pytest.approx(sum(values)))
+
+
+def test_what_is_no_time_is_in_no_bucket() -> None:
+    tally = HistogramTally()
+    tally.add(float("nan"))
+    tally.add(-1.0)
+    assert tally.durations() == Durations(at_most=(0,) * len(BUCKETS_S), count=0, sum_s=0.0)
+
+
+def test_the_most_frequent_names_have_a_label_and_keep_it() -> None:
+    found = Histograms(2)
+    for name, number in (("rare", 1), ("often", 3), ("sometimes", 2)):
+        for _ in range(number):
+            found.add(name, 1.0)
+    assert {name: one.count for name, one in found.choose().items()} == {
+        "often": 3,
+        "sometimes": 2,
+        "other": 1,
+    }
+    for _ in range(9):
+        found.add("rare", 1.0)
+        found.add("new", 1.0)
+    assert {name: one.count for name, one in found.choose().items()} == {
+        "often": 3,
+        "sometimes": 2,
+        "other": 19,
+    }
+
+
+@given(st.lists(st.sampled_from("abcdefgh"), max_size=60), st.integers(0, 60))
+def test_a_histogram_under_a_label_never_loses_a_count(names: list[str], looked_after: int) -> None:
+    found, before = Histograms(3), dict[str, int]()
+    for number, name in enumerate(names):
+        found.add(name, 1.0)
+        if number >= looked_after:
+            now = {label: one.count for label, one in found.choose().items()}
+            assert all(now.get(label, 0) >= count for label, count in before.items())
+            assert len(now) <= 4
+            before = now
+
+
+def test_counts_have_a_bounded_number_of_keys() -> None:
+    found = Counts(2, "other")
+    for key in ["a", "b", "c", "d", "a"]:
+        found.add(key)
+    assert found.counts == {"a": 2, "b": 1, "other": 2}
+
+
+def test_a_label_is_bounded_and_is_text() -> None:
+    assert (label(None), label("x" * 1000), label("a\ud800b")) == ("", "x" * 100, "a?b")
+
+
+def test_a_run_is_counted_as_its_report_counts_it(tmp_path: Path) -> None:
+    events = [
+        submitted("1"), started("1"), ended("completed", "1", duration_s=2.5),
+        submitted("2"), started("2"), ended("failed", "2"), retried("2"),
+        started("2", 2), ended("completed", "2", 2, duration_s=0.05),
+        submitted("3"), started("3"), ended("failed", "3"),
+        submitted("4"), ended("cancelled", "4", duration_s=None),
+        submitted("5"),
+        submitted("6"), started("6"),
+        WorkerReady(worker="w", host="node-1", pid=1, timestamp=at(1)),
+        WorkerReady(worker="x", host="node-1", pid=2, timestamp=at(1)),
+        WorkerReady(worker="y", host="node-1", pid=3, timestamp=at(1)),
+        WorkerLost(worker="x", host="node-1", pid=2, reason="killed", timestamp=at(2)),
+        WorkerRemoved(worker="y", host="node-1", pid=3, reason="done", timestamp=at(2)),
+        CacheLookup(task="f", result="hit", key="k", saved_s=3.0),
+        CacheLookup(task="f", result="miss", key="k"),
+        CacheLookup(task="f", result="bypass", key=None),
+        Failure(scope="task", error_type="ValueError", message="no", traceback=None, fingerprint=None, task_id="3"),
+        CostEstimate(item="workers", amount=1.0, currency="EUR", timestamp=at(1)),
+        CostEstimate(item="workers", amount=2.0, currency="EUR", timestamp=at(2)),
+        CostEstimate(item="storage", amount=0.5, currency="EUR", timestamp=at(1)),
+    ]  # fmt: skip
+    path = make_run(tmp_path, events)
+    found, summary = RunWatch(path).look(NOW), summarize(Run(path))
+    assert found.task_events == {
+        "submitted": 6, "started": 5, "completed": 2, "failed": 2, "retried": 1, "cancelled": 1,
+    }  # fmt: skip
+    tasks = summary.tasks
+    assert found.tasks == {
+        "pending": tasks.pending, "running": tasks.running, "completed": tasks.completed,
+        "failed": tasks.failed, "cancelled": tasks.cancelled,
+    }  # fmt: skip
+    assert found.durations["simulate"].count == tasks.duration_s.count
+    assert found.durations["simulate"].sum_s == pytest.approx(2.55)
+    assert (found.workers_seen, found.workers_lost, found.workers) == (summary.workers.count, 1, 0)
+    assert found.cache == {"hit": 1, "miss": 1, "bypass": 1}
+    assert (found.saved_s, found.cost) == (3.0, {"EUR": summary.cost.total})
+    assert found.failures == {("task", "ValueError"): 1}
+    assert (found.status, found.duration_s, found.problems) == ("completed", 10.0, 0)
+
+
+def test_the_cost_of_a_run_that_is_over_is_its_summarys(tmp_path: Path) -> None:
+    path = make_run(tmp_path, [CostEstimate(item="workers", amount=1.0, currency="EUR")])
+    (path / "summary.json").write_text('{"cost": {"total": 7.5, "currency": "USD"}, "more": 1}')
+    assert RunWatch(path).look(NOW).cost == {"USD": 7.5}
+
+
+def test_a_look_reads_only_what_is_new(tmp_path: Path) -> None:
+    with flightlog.record("demo", runs_dir=tmp_path, sample_interval_s=None) as run:
+        watch = RunWatch(run.path)
+        for number in range(3):
+            with run.task("simulate"):
+                pass
+            found = watch.look(here())
+            assert (found.tasks["completed"], found.workers) == (number + 1, 1)
+        taken = [following._scan.read for following, _ in watch._streams]
+        watch.look(here())
+        assert [following._scan.read for following, _ in watch._streams] == taken
+        with run.task("simulate"):
+            inside = watch.look(here())
+            assert (inside.tasks["running"], inside.status, inside.ended_s) == (1, "running", None)
+    over = watch.look(here())
+    assert (over.tasks["completed"], over.status, over.workers) == (4, "completed", 0)
+    assert over == watch.look(here())
+
+
+def test_lines_without_a_number_count_once_the_run_is_over(tmp_path: Path) -> None:
+    path = make_run(tmp_path, [submitted("1"), submitted("2")], numbered=False)
+    watch = RunWatch(path)
+    assert [watch.look(NOW).task_events["submitted"] for _ in range(3)] == [2, 2, 2]
+
+
+def test_the_newest_sample_of_each_place_is_given_in_base_units(tmp_path: Path) -> None:
+    def node(seconds: float, percent: float | None) -> ResourceSample:
+        return ResourceSample(
+            scope="node", host="n1", cpu_percent=percent, memory_used_bytes=10, timestamp=at(seconds)
+        )
+
+    gpu = ResourceSample(
+        scope="gpu", host="n1", cpu_percent=None, gpu_index=1, gpu_name="H200", gpu_percent=50.0,
+        gpu_power_w=300.0, timestamp=at(1),
+    )  # fmt: skip
+    part = ResourceSample(
+        scope="gpu", host="n1", cpu_percent=None, gpu_index=1, gpu_mig="MIG-1", timestamp=at(1)
+    )
+    path = make_run(tmp_path, [node(2, 25.0), node(1, 99.0), gpu, part])
+    of_node, of_gpu, of_part = RunWatch(path).look(NOW).gauges
+    assert (of_node.host, of_node.gpu, of_node.values) == (
+        "n1",
+        None,
+        {"cpu_ratio": 0.25, "memory_used_bytes": 10},
+    )
+    assert (of_gpu.gpu, of_gpu.gpu_name) == ("1", "H200")
+    assert of_gpu.values == {"utilization_ratio": 0.5, "power_watts": 300.0}
+    assert (of_part.gpu, of_part.values) == ("1/MIG-1", {})
+
+
+def test_whatever_a_run_holds_its_labels_are_bounded(tmp_path: Path) -> None:
+    events: list[Event] = []
+    for number in range(200):
+        events.append(ended("completed", f"t{number}", task=f"task {number}"))
+        events.append(
+            Failure(scope="task", error_type=f"E{number}", message=None, traceback=None, fingerprint=None)
+        )
+        events.append(ResourceSample(scope="node", host=f"n{number}", cpu_percent=1.0))
+    found = RunWatch(make_run(tmp_path, events)).look(NOW)
+    assert (len(found.durations), len(found.failures), len(found.gauges)) == (
+        TASK_NAMES + 1,
+        FAILURE_KINDS + 1,
+        MAX_PLACES,
+    )
+    assert sum(one.count for one in found.durations.values()) == 200
+    assert sum(found.failures.values()) == 200
+
+
+def test_damage_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
+    path = make_run(tmp_path, [submitted("1")])
+    with (path / "tasks.jsonl").open("ab") as out:
+        out.write(b"not an event\n\xff\xfe\n")
+    (path / "recorder.json").write_text("{")
+    found = RunWatch(path).look(NOW)
+    assert (found.task_events["submitted"], found.problems) == (1, 3)

@@ -1,0 +1,39 @@
+"""What the page on Prometheus says is so."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from building import START, make_run
+from test_documentation import ROOT
+from test_prometheus_page import a_bit_of_everything
+
+from flightlog.export.prometheus.families import families
+from flightlog.export.prometheus.figures import RunFigures
+from flightlog.export.prometheus.folder import RunsCollector
+from flightlog.export.prometheus.sampled import GPU, NODE
+from flightlog.export.prometheus.watch import RunWatch
+from flightlog.store.liveness import here
+
+PAGE = (ROOT / "docs" / "prometheus.md").read_text()
+
+
+def documented() -> set[str]:
+    named = set(re.findall(r"`(flightlog_[a-z0-9_]+)`", PAGE))
+    return {name.removesuffix("_total") for name in named}
+
+
+def given_out(folder: Path) -> set[str]:
+    """Every name that a run with everything in it has, without the endings that its kind adds."""
+    figures: RunFigures = RunWatch(make_run(folder, a_bit_of_everything(), heartbeat=START)).look(here())
+    families_of_run = families([figures], now_of_ended=True)
+    names = {
+        f"{one.name}_info" if one.type == "info" else one.name
+        for one in (*families_of_run, *RunsCollector(folder).collect())
+    }
+    return names | {f"flightlog_node_{name}" for name in NODE} | {f"flightlog_gpu_{name}" for name in GPU}
+
+
+def test_every_metric_is_on_the_page_and_no_other(tmp_path: Path) -> None:
+    assert documented() == given_out(tmp_path)
