@@ -28,13 +28,16 @@ def test_ctrl_c_while_duckdb_works_is_a_keyboard_interrupt_and_other_errors_stay
 
 
 def test_duckdb_says_of_an_interruption_what_is_looked_for():
-    """A real signal, in a process of its own: the words are DuckDB's, and may change with it."""
+    """A real signal, in a process of its own: the words are DuckDB's, and may change with it.
+
+    One thread: where others do the work, DuckDB looks for signals only when its own has some to do.
+    """
     program = """
 import os, signal, threading
 from flightlog.store.connecting import private_connection
 signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
-    with private_connection() as connection:
+    with private_connection({"threads": "1"}) as connection:
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         connection.execute("SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b").fetchall()
 except KeyboardInterrupt:
