@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.options import RunsDir, complete_run, readable_runs_folder
+from flightlog.cli.options import EveryRun, RunRefs, RunsDir, readable_runs_folder
 from flightlog.cli.output import note, put
 from flightlog.errors import UsageError
 
@@ -40,16 +40,8 @@ if TYPE_CHECKING:
 
 
 def compact(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="RUN",
-            help="'latest', run ids, unique prefixes of them, or paths. Default: latest",
-            autocompletion=complete_run,
-            show_default=False,
-        ),
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every run in the folder.")] = False,
+    runs: RunRefs = None,
+    every: EveryRun = False,
     history: Annotated[
         Path | None,
         typer.Option("--history", metavar="DIR", help="Write into this history instead of beside the lines."),

@@ -136,4 +136,14 @@ RunId = Annotated[
     str | None,
     typer.Option("--run-id", metavar="ID", help="The same as RUN.", autocompletion=complete_run),
 ]
+RunRefs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="RUN",
+        help="'latest', run ids, unique prefixes of them, or paths. Default: latest",
+        autocompletion=complete_run,
+        show_default=False,
+    ),
+]
+EveryRun = Annotated[bool, typer.Option("--all", help="Every run in the folder.")]
 AnyFormat = Annotated[Format, typer.Option("--format", help="How to write it.")]

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flightlog.cli.options import AnyFormat, Format, RunsDir, changeable_runs_folder, complete_run
+from flightlog.cli.options import AnyFormat, EveryRun, Format, RunRefs, RunsDir, changeable_runs_folder
 from flightlog.cli.output import note, put, wants_color
 from flightlog.errors import FlightlogError, RemoteError, UsageError
 
@@ -33,16 +33,8 @@ if TYPE_CHECKING:
 
 
 def sync(
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="RUN",
-            help="'latest', run ids, unique prefixes of them, or paths. Default: latest",
-            autocompletion=complete_run,
-            show_default=False,
-        ),
-    ] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every run in the folder.")] = False,
+    runs: RunRefs = None,
+    every: EveryRun = False,
     to: Annotated[
         str | None,
         typer.Option(
