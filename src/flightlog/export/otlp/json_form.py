@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from typing import Any
 
 from flightlog.export.otlp.model import (
     SCOPE,
-    Attributes,
     Distribution,
     Instrument,
     Item,
@@ -21,6 +21,8 @@ from flightlog.version import __version__
 
 STATUS = {"unset": 0, "ok": 1, "error": 2}
 CUMULATIVE = 2
+NO_NUMBERS = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+"""What the encoding calls floats that JSON has no word for."""
 Json = dict[str, Any]
 
 
@@ -54,7 +56,7 @@ def by_host(items: Iterable[Item]) -> dict[str | None, dict[Instrument, list[Poi
     return found
 
 
-def attributes_form(attributes: Attributes) -> list[Json]:
+def attributes_form(attributes: Mapping[str, Any]) -> list[Json]:
     """Attributes as OTLP lists them."""
     return [{"key": key, "value": value_form(value)} for key, value in attributes.items()]
 
@@ -66,8 +68,8 @@ def value_form(value: Any) -> Json:
     if isinstance(value, int):
         return {"intValue": str(value)}
     if isinstance(value, float):
-        return {"doubleValue": value}
-    if isinstance(value, list):
+        return {"doubleValue": value if isfinite(value) else NO_NUMBERS[str(value)]}
+    if isinstance(value, list | tuple):
         return {"arrayValue": {"values": [value_form(item) for item in value]}}
     return {"stringValue": str(value)}
 
