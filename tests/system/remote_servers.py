@@ -9,15 +9,17 @@ import subprocess
 import sys
 import threading
 import time
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_bytes
 from typing import Any
 
 AZURITE = Path(__file__).parents[2] / ".servers/node_modules/.bin/azurite-blob"
 ACCOUNT = "devstoreaccount1"
-KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-"""Azurite's well-known account: no secret."""
+KEY = b64encode(token_bytes(64)).decode()
+"""Of the account that Azurite is told to have; another one each time."""
 
 
 class Proxy:
@@ -166,7 +168,7 @@ def _server(command: list[str], port: int) -> Iterator[None]:
         command,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**os.environ, "NODE_NO_WARNINGS": "1"},
+        env={**os.environ, "NODE_NO_WARNINGS": "1", "AZURITE_ACCOUNTS": f"{ACCOUNT}:{KEY}"},
     )
     try:
         deadline = time.monotonic() + 60
