@@ -103,6 +103,25 @@ def test_each_way_to_exit_ends_in_the_right_status_and_changes_nothing(tmp_path,
     assert [e.name for e in finished(run)] == ["s"]
 
 
+def test_ctrl_c_under_asyncio_interrupts_the_run(tmp_path):
+    body = """
+    import asyncio
+
+    async def main():
+        with flightlog.record('x'):
+            with flightlog.span('s'):
+                pass
+            os.kill(os.getpid(), signal.SIGINT)
+            await asyncio.sleep(30)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests were started in the background
+    asyncio.run(main())
+    """
+    returncode, _, run = ended(tmp_path, script(tmp_path, body))
+    assert (returncode, run.status, run.info.error) == (-signal.SIGINT, "interrupted", "CancelledError")
+    assert list(run.events("failures")) == []
+
+
 def test_sigterm_ends_a_program_that_is_stuck_in_c_code(tmp_path):
     body = """
     import threading, ctypes

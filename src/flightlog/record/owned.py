@@ -29,6 +29,7 @@ from flightlog.record.run import LiveRun
 from flightlog.record.signals import death
 from flightlog.record.slurm_job import job_here
 from flightlog.record.span import Span, current
+from flightlog.record.task import is_cancellation
 from flightlog.record.upkeep import make_samplers, save_environment, save_heartbeat
 from flightlog.record.values import clean
 from flightlog.samplers import Sampler
@@ -86,8 +87,8 @@ class Owned:
         """End the run with the status that its exit says."""
         if error is None or is_clean_exit(error):
             self.conclude("completed", None)
-        elif isinstance(error, KeyboardInterrupt):
-            self.conclude("interrupted", "KeyboardInterrupt")
+        elif is_cancellation(type(error)):  # under asyncio Ctrl-C arrives as a CancelledError
+            self.conclude("interrupted", type(error).__name__)
         else:
             text = self.run.note_failure(error, "run")
             self.conclude("failed", f"{text.error_type}: {text.message}"[:500])
