@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.current
 
-.PHONY: demo test test-system lint types bench docs format clean
+.PHONY: demo test test-system lint types bench docs screenshots format clean
 .DEFAULT_GOAL := test
 
 # The environment is made anew only when what it is made from has changed.
@@ -51,6 +51,9 @@ bench: $(VENV)/.bench  ## The budgets, each a ratio measured in one run.
 
 docs: $(STAMP)  ## The generated event and command references.
 	@$(BIN)/python -m flightlog.cli.reference docs
+
+screenshots: $(VENV)/.system  ## Pictures of every page, in a real browser; two of them stand in the README.
+	@$(BIN)/python -m tests.screenshots
 
 format: $(STAMP)
 	@$(BIN)/ruff check --fix-only --quiet .

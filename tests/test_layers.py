@@ -13,7 +13,7 @@ import flightlog
 
 ROOT = Path(flightlog.__file__).parent
 LAYERS = [
-    {"errors", "settings", "units", "version"},
+    {"displayed", "errors", "settings", "units", "version"},
     {"events"},
     {"samplers"},
     {"store"},
@@ -25,9 +25,9 @@ LAYERS = [
     {"export"},
     {"adopt"},
     {"show"},
-    {"devices", "otel"},
+    {"devices", "figures", "otel"},
     {"compat"},
-    {"web", "tui"},
+    {"notebook", "tui", "web"},
     {"demo"},
     {"cli", "__main__"},
 ]
@@ -35,8 +35,23 @@ LAYERS = [
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 PACKAGE_ROOT_LEVEL = LEVEL["session"]
 """The names users import from `flightlog` itself come from here or below."""
+MAY_POINT_UPWARDS = {("flightlog", "flightlog.notebook.extension")}
+"""What IPython calls by its name in the package itself, for `%load_ext flightlog`."""
 MAY_USE_THE_PACKAGE_AS_USERS_DO = {"cli", "demo", "__main__"}
-HEAVY = {"asyncio", "duckdb", "numpy", "pandas", "plotly", "rich", "typer", "yaml"}
+HEAVY = {
+    "IPython",
+    "asyncio",
+    "duckdb",
+    "matplotlib",
+    "nicegui",
+    "numpy",
+    "pandas",
+    "plotly",
+    "rich",
+    "textual",
+    "typer",
+    "yaml",
+}
 
 MODULES = {
     path.relative_to(ROOT.parent).with_suffix("").as_posix().removesuffix("/__init__").replace("/", "."): path
@@ -87,10 +102,24 @@ def test_a_module_imports_from_its_own_layer_and_those_below():
         for module in MODULES
         for line, target, _ in imports_of_ours(module)
         if part_of(target)
+        and (module, target) not in MAY_POINT_UPWARDS
         and LEVEL.get(part_of(target), len(LAYERS))
         > (LEVEL.get(part_of(module), -1) if part_of(module) else PACKAGE_ROOT_LEVEL)
     ]
     assert upward == []
+
+
+def test_one_module_names_another_above_it_in_a_text():
+    named = [
+        module
+        for module, path in MODULES.items()
+        if part_of(module) not in {"", "notebook", "cli"}
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and re.fullmatch(r"flightlog\.notebook(\.\w+)*", node.value)
+    ]
+    assert named == ["flightlog.displayed"]
 
 
 def test_only_the_command_line_and_the_demo_use_the_package_as_users_do():

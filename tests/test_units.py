@@ -164,3 +164,13 @@ def test_a_count_is_grouped_in_thousands() -> None:
         "2.5",
         "3",
     ]
+
+
+def test_numbers_beyond_all_reason_stay_short():
+    assert format_duration(1e300) == "1.16e+295d"
+    assert format_duration(-1e300) == "-1.16e+295d"
+    assert format_count(10**300) == "1e+300"
+    assert format_bytes(1e300) == "8.67e+281 EiB"
+    assert format_percent(1e300) == "1e+302%"
+    assert format_duration(1e13) == "115740740d 18h"
+    assert format_count(10**17) == "100,000,000,000,000,000"

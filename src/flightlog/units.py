@@ -17,6 +17,8 @@ _SECONDS = {
     "w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6
 }  # fmt: skip
 _PREFIXES = ("", "K", "M", "G", "T", "P", "E")
+_BEYOND = 1e9
+"""Nobody has measured so many days or exbibytes: a file may still say so, and it reads as three digits and a power."""
 
 
 def parse_size(text: str) -> int:
@@ -71,7 +73,7 @@ def format_bytes(n: float | None) -> str:
     value, power = n / 1024, 1
     while round(value, 1) >= 1024 and power < len(_PREFIXES) - 1:
         value, power = value / 1024, power + 1
-    return f"{value:.1f} {_PREFIXES[power]}iB"
+    return f"{value:.1f} {_PREFIXES[power]}iB" if value < _BEYOND else f"{value:.3g} {_PREFIXES[power]}iB"
 
 
 def format_duration(seconds: float | None) -> str:
@@ -94,6 +96,8 @@ def format_duration(seconds: float | None) -> str:
     minutes = round(seconds / 60)
     if minutes < 1_440:
         return f"{minutes // 60}h {minutes % 60:02d}m"
+    if seconds >= _BEYOND * 86_400:
+        return f"{seconds / 86_400:.3g}d"
     hours = round(seconds / 3_600)
     return f"{hours // 24}d {hours % 24:02d}h"
 
@@ -102,6 +106,8 @@ def format_count(n: float | None) -> str:
     """`"1,234,567"`; a number that is not whole keeps one decimal."""
     if n is None or not math.isfinite(n):
         return "unknown"
+    if abs(n) >= _BEYOND**2:
+        return f"{n:.3g}"
     return f"{int(n):,}" if n == int(n) else f"{n:,.1f}"
 
 
@@ -116,6 +122,8 @@ def format_percent(fraction: float | None) -> str:
         return "<0.1%"
     if 99.95 <= percent < 100:
         return ">99.9%"
+    if percent >= _BEYOND:
+        return f"{percent:.3g}%"
     decimals = 1 if percent < 10 or 99 <= percent < 100 else 0
     text = f"{percent:.{decimals}f}"
     return f"{text.removesuffix('.0')}%"

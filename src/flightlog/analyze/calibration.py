@@ -58,7 +58,7 @@ class CalibrationLoop(Struct, frozen=True, kw_only=True):
     iterations: int
     open: bool
     duration_s: float
-    """Of the job's span; without one, from the first iteration's start to the last one's end."""
+    """Of the job's span; without one, from the first iteration's start to the last one's end, as far as those are known."""
     iterations_s: float
     ask_s: float
     submit_s: float
@@ -84,7 +84,7 @@ def calibration_loops(connection: duckdb.DuckDBPyConnection) -> list[Calibration
     rows = connection.execute(
         """
         SELECT name, span_id, coalesce(parent_id, ''), strftime(started_at, '%Y-%m-%dT%H:%M:%S.%fZ'),
-            epoch_us(started_at) * 1000, duration_s, "open", tags, metrics
+            at_ns(started_at), duration_s, "open", tags, metrics
         FROM spans WHERE name IN (SELECT unnest($1)) AND started_at IS NOT NULL AND duration_s IS NOT NULL
         ORDER BY started_at, span_id
         """,
@@ -109,7 +109,9 @@ def calibration_loops(connection: duckdb.DuckDBPyConnection) -> list[Calibration
 
 
 class _Turn:
-    def __init__(self, started_at: str, at: int, duration_s: float, opened: bool, tags: Mapping[str, Any]):
+    def __init__(
+        self, started_at: str, at: int | None, duration_s: float, opened: bool, tags: Mapping[str, Any]
+    ) -> None:
         self.started_at, self.at, self.duration_s, self.open = started_at, at, duration_s, opened
         self.tag = tags.get("iteration")
         self.phases: dict[str, list[float]] = {}
@@ -129,8 +131,10 @@ class _Turn:
 
 
 def _loop(turns: list[_Turn], job: tuple[str | None, float, bool] | None) -> CalibrationLoop:
-    first, end = turns[0].at, max(turn.at + nanoseconds(turn.duration_s) for turn in turns)
-    duration_s = job[1] if job is not None else seconds(end - first)
+    times = [(turn.at, turn.at + nanoseconds(turn.duration_s)) for turn in turns if turn.at is not None]
+    whole = exact_sum(turn.duration_s for turn in turns)
+    from_to = seconds(max(end for _, end in times) - min(start for start, _ in times)) if times else whole
+    duration_s = job[1] if job is not None else from_to
     listed: list[Iteration] = []
     best: float | None = None
     best_in: str | None = None
@@ -144,7 +148,6 @@ def _loop(turns: list[_Turn], job: tuple[str | None, float, bool] | None) -> Cal
             tell_s=turn.phase("tell"), trials=turn.trials, min_loss=turn.loss, best_loss=best,
         ))  # fmt: skip
     spent = {name: exact_sum(turn.phase(name) or 0.0 for turn in turns) for name in PHASES.values()}
-    whole = exact_sum(turn.duration_s for turn in turns)
     known = [turn.trials for turn in turns if turn.trials is not None]
     trials = sum(known) if known else None
     return CalibrationLoop(

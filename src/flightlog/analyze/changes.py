@@ -11,6 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from flightlog.analyze.bootstrap import Interval
+from flightlog.displayed import Displayed
 
 FEW_SHARED = 0.5
 """Where both sides have fewer than half of all sets of arguments, tasks are compared with others than themselves."""
@@ -169,7 +170,7 @@ class EnvironmentChange(Struct, frozen=True, kw_only=True):
     after: str | None
 
 
-class Comparison(Struct, frozen=True, kw_only=True):
+class Comparison(Displayed, Struct, frozen=True, kw_only=True):
     """What changed from one side to the other: the JSON of `flightlog compare`."""
 
     before: Side

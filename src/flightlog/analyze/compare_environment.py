@@ -32,7 +32,7 @@ def compare_environments(before: Sequence[Run], after: Sequence[Run]) -> list[En
 
     In a group, a difference is a set of values that the other side does not have.
     """
-    old, new = [_facts(run) for run in before], [_facts(run) for run in after]
+    old, new = [environment_of(run) for run in before], [environment_of(run) for run in after]
     keys: dict[tuple[str, str], None] = {}
     for facts in (*old, *new):
         keys |= dict.fromkeys(key for key in facts if key[0] in _ORDER)
@@ -67,7 +67,8 @@ def _shown(values: list[str]) -> str | None:
     return ", ".join(values[:_SHOWN]) + more
 
 
-def _facts(run: Run) -> Facts:
+def environment_of(run: Run) -> Facts:
+    """What one run was made of, by kind and name; what is unknown is not there."""
     return {key: value for key, value in _pairs(run) if value is not None}
 
 

@@ -62,7 +62,7 @@ class FailureTally:
     def add(self, event: Event) -> None:
         """Take one event; kinds of no concern are passed over."""
         if isinstance(event, Failure):
-            key = _cause(event.fingerprint, event.error_type, event.message)
+            key = cause_of(event.fingerprint, event.error_type, event.message)
             group = self._groups.setdefault(key, _Group())
             group.scopes.add(event.scope)
             if event.task_id is not None:
@@ -75,7 +75,7 @@ class FailureTally:
                 (event.timestamp, event.writer, event.seq, event.task_id or "", event.message or ""), event
             )
         elif isinstance(event, TaskFailed):
-            key = _cause(event.fingerprint, event.error_type, event.error_message)
+            key = cause_of(event.fingerprint, event.error_type, event.error_message)
             group = self._groups.setdefault(key, _Group())
             group.scopes.add("task")
             group.failed_tasks.add((event.timestamp, event.writer, event.seq, event.task_id), event)
@@ -126,7 +126,7 @@ class _Group:
         )  # fmt: skip
 
 
-def _cause(fingerprint: str | None, error_type: str | None, message: str | None) -> tuple[str, ...]:
+def cause_of(fingerprint: str | None, error_type: str | None, message: str | None) -> tuple[str, ...]:
     """What failures with one cause share: the fingerprint, or else the kind of error and its first line."""
     if fingerprint:
         return (fingerprint,)

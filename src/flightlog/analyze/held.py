@@ -6,16 +6,18 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flightlog.analyze.moments import FIRST_YEAR, LAST_YEAR, LONGEST, LONGEST_S
 from flightlog.store.columns_found import text
 
 if TYPE_CHECKING:
     import duckdb
 
-MACROS = """
+MACROS = f"""
 CREATE OR REPLACE TEMP MACRO at_ns(stamp) AS
-    CASE WHEN year(stamp) BETWEEN 1971 AND 2199 THEN epoch_us(stamp) * 1000 END;
+    CASE WHEN year(stamp) BETWEEN {FIRST_YEAR} AND {LAST_YEAR} THEN epoch_us(stamp) * 1000 END;
 CREATE OR REPLACE TEMP MACRO in_ns(s) AS
-    CASE WHEN s IS NULL THEN NULL WHEN s <= 0 THEN 0 WHEN s < 2e9 THEN CAST(round_even(s * 1e9, 0) AS BIGINT) ELSE 2305843009213693952 END;
+    CASE WHEN s IS NULL THEN NULL WHEN s <= 0 THEN 0 WHEN s < {LONGEST_S} THEN CAST(round_even(s * 1e9, 0) AS BIGINT)
+         ELSE {LONGEST} END;
 """
 """Moments and durations, as `analyze.moments` reads them."""
 

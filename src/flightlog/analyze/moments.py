@@ -7,10 +7,14 @@ from functools import lru_cache
 
 SECOND = 1_000_000_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_LONGEST = 1 << 61
-_LONGEST_S = 2e9
-_LATEST_YEAR = 2200
-"""Later years, and durations of centuries, are noise; both would leave 64 bits."""
+FIRST_YEAR, LAST_YEAR = 1971, 2199
+"""What lies outside of these years is noise, and no moment."""
+LONGEST_S = 5e8
+LONGEST = 1 << 59
+"""Durations of `LONGEST_S` seconds, 15 years, or more are noise, and count as so many nanoseconds, 18 years.
+
+So the end of what begins in the last year, and the time to there from two durations before the first, are in 64 bits.
+"""
 
 
 def moment(timestamp: str | None) -> int | None:
@@ -31,7 +35,7 @@ def _whole(timestamp: str) -> int | None:
         parsed = datetime.fromisoformat(timestamp)
     except ValueError:
         return None
-    if not 1970 < parsed.year < _LATEST_YEAR:
+    if not FIRST_YEAR <= parsed.year <= LAST_YEAR:
         return None
     zoned = parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)
     since = zoned - _EPOCH
@@ -48,7 +52,7 @@ def nanoseconds(seconds: float) -> int:
     """A duration as whole nanoseconds; negative ones count as nothing, endless ones as very long."""
     if seconds <= 0:
         return 0
-    return round(seconds * SECOND) if seconds < _LONGEST_S else _LONGEST
+    return round(seconds * SECOND) if seconds < LONGEST_S else LONGEST
 
 
 def seconds(duration: int) -> float:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -20,21 +20,18 @@ from flightlog.analyze.distribution import Distribution
 from flightlog.analyze.failure_groups import FailureCause, failure_groups
 from flightlog.analyze.findings import Facts, Finding, find
 from flightlog.analyze.findings.behind import behind
-from flightlog.analyze.held import hold
+from flightlog.analyze.ground import Ground, ground_of
 from flightlog.analyze.jobs import JobSummary, job_summary
-from flightlog.analyze.kept import kept_summary
-from flightlog.analyze.large import LARGE_BYTES, LargeStreams
-from flightlog.analyze.moments import moment
+from flightlog.analyze.large import LARGE_BYTES
 from flightlog.analyze.shares import Measured, Shares, measure, shares_of, worked
 from flightlog.analyze.stuck import InFlight, in_flight
-from flightlog.analyze.summary import Summary, summarize
+from flightlog.analyze.summary import Summary
 from flightlog.analyze.tasks import NAMES, TaskRow
 from flightlog.analyze.tree import SpanTree, span_tree
 from flightlog.analyze.workers import WorkerTally
-from flightlog.events import CostRates, Event, WorkerEvent
+from flightlog.events import CostRates, Event
 from flightlog.store import layout
 from flightlog.store.adopted import Adopted
-from flightlog.store.tables import open_all
 
 if TYPE_CHECKING:
     import duckdb
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
 SLOWEST = 3
 """How many of the slowest tasks of each name are listed."""
 
-_VIEWS = {"attempts", "spans", "cache", "failures", "task_events"}
+_VIEWS = {"cache", "failures", "task_events"}
 
 
 class Details(Struct, frozen=True, kw_only=True):
@@ -79,6 +76,9 @@ class Report(Summary, frozen=True, kw_only=True):
     """Where the run came from; null where Flightlog recorded it."""
 
 
+Also = TypeVar("Also")
+
+
 def report_on(
     run: Run,
     *,
@@ -92,29 +92,39 @@ def report_on(
     `history` has durations of earlier runs by task or span name, to tell what is stuck by. `rates` are what
     the run is charged by in place of its own. Streams of `large_bytes` or more are read another way, with the same result.
     """
-    with open_all([run], only=_VIEWS) as tables:
-        kept = kept_summary(run)
-        large = LargeStreams(run, tables, large_bytes, counted=kept is not None)
-        return _report(run, tables.connection, kept or summarize(run, large), large, details, history, rates)
+    found, _ = report_and(
+        run, _nothing, details=details, history=history, rates=rates, large_bytes=large_bytes
+    )
+    return found
+
+
+def report_and(
+    run: Run,
+    also: Callable[[Ground], Also],
+    *,
+    views: Collection[str] = (),
+    details: bool = True,
+    history: Mapping[str, Distribution] | None = None,
+    rates: CostRates | None = None,
+    large_bytes: int = LARGE_BYTES,
+) -> tuple[Report, Also]:
+    """The report, and what `also` makes of the same reading; it finds these `views`, too, in the connection."""
+    with ground_of(run, views={*_VIEWS, *views}, large_bytes=large_bytes) as ground:
+        return _report(ground, details, history, rates), also(ground)
+
+
+def _nothing(_: Ground) -> None:
+    """What a report alone needs beside itself."""
 
 
 def _report(
-    run: Run,
-    connection: duckdb.DuckDBPyConnection,
-    summary: Summary,
-    large: LargeStreams,
+    ground: Ground,
     details: bool,
     history: Mapping[str, Distribution] | None,
     rates: CostRates | None,
 ) -> Report:
-    workers = WorkerTally()
-    for event in run.events("workers"):
-        if isinstance(event, WorkerEvent):
-            workers.add(event)
-    window = moment(summary.run.start_time), moment(summary.run.end_time or summary.run.last_seen)
+    run, connection, summary, workers, window, in_turn, most = ground
     going_on = in_flight(summary, history)
-    large.hold_stored(window[1])
-    hold(connection, window[1], but=large.held)
     measured = measure(connection, workers, window)
     time = None if measured is None else shares_of(measured)
     summary, spent = _cost(run, summary, workers, measured, connection, rates)
@@ -122,7 +132,7 @@ def _report(
         name: [(launched, ready) for launched, ready in launches if ready is not None]
         for name, launches in workers.launches().items()
     }
-    critical = critical_path(connection, window, startups, in_turn=large.in_turn) or critical_spans(
+    critical = critical_path(connection, window, startups, in_turn=in_turn) or critical_spans(
         connection, window
     )
     late = behind(connection, time)
@@ -130,7 +140,7 @@ def _report(
     return Report(
         **{name: getattr(summary, name) for name in Summary.__struct_fields__},
         time=time,
-        concurrency=concurrency(connection, window, most=large.most),
+        concurrency=concurrency(connection, window, most=most),
         critical_path=critical,
         findings=find(facts),
         in_flight=going_on,

@@ -20,6 +20,7 @@ from flightlog.analyze.resources import ResourceSummary, ResourceTally
 from flightlog.analyze.spans import SpanSummary, SpanTally
 from flightlog.analyze.tasks import TaskSummary, TaskTally, args_of
 from flightlog.analyze.workers import Work, WorkerSummary, WorkerTally
+from flightlog.displayed import Displayed
 from flightlog.events import Event, Metric, TaskFailed
 from flightlog.store.liveness import latest
 from flightlog.store.reading import Completeness
@@ -59,7 +60,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """Series the code recorded on their own, by name."""
 
 
-class Summary(Struct, frozen=True, kw_only=True):
+class Summary(Displayed, Struct, frozen=True, kw_only=True):
     """Everything there is to say of a run in numbers: `summary.json`, and the report's JSON."""
 
     run: RunFacts

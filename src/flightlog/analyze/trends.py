@@ -17,6 +17,7 @@ from msgspec import Struct
 from flightlog.analyze.change_points import LEAST, Step, change_points
 from flightlog.analyze.distribution import quantile
 from flightlog.analyze.run_metrics import Metric, Unit, parse_metric
+from flightlog.displayed import Displayed
 from flightlog.errors import RunNotFound, UsageError
 from flightlog.store.catalogue import PastRun, Progress, RunEntry, past_runs
 from flightlog.store.figures import Figures
@@ -85,7 +86,7 @@ class Change(Struct, frozen=True, kw_only=True):
     differences: list[Difference]
 
 
-class Trend(Struct, frozen=True, kw_only=True):
+class Trend(Displayed, Struct, frozen=True, kw_only=True):
     """The history of one figure, the oldest run first."""
 
     project: str

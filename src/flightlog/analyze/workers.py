@@ -150,6 +150,19 @@ class WorkerTally:
                 found[name] = said.else_(found.get(name, Sizes()))
         return found
 
+    def hosts(self) -> dict[str, str | None]:
+        """Where each worker is, as far as its events say."""
+        return {name: self._host(name) for name in self._lives}
+
+    def losses(self) -> list[tuple[int, str, str]]:
+        """When which worker was lost, and why, in order of time."""
+        return sorted(
+            (at, name, event.reason or event.signal or "unknown")
+            for name, life in self._lives.items()
+            for at, _, event in life
+            if isinstance(event, WorkerLost)
+        )
+
     def _life(self, name: str) -> list[tuple[int, int, WorkerEvent]]:
         return sorted(self._lives.get(name, ()), key=lambda step: (step[0], step[1], step[2].seq))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal
 
+from flightlog.displayed import Displayed
 from flightlog.events import Event, Failure, UserEvent, WorkerReady, WorkerRemoved
 from flightlog.record.artifacts import describe_artifact
 from flightlog.record.bus import CAPACITY, Callback
@@ -21,7 +22,7 @@ from flightlog.record.values import clean, text_of
 from flightlog.store.layout import RunInfo
 
 
-class LiveRun:
+class LiveRun(Displayed):
     """A run that is being recorded. Every method may be called from any thread at any time; none of them raises."""
 
     def __init__(self, path: Path, info: RunInfo, recorder: Recorder) -> None:

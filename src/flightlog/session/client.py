@@ -158,13 +158,14 @@ class Client:
         """The results, in the order of the futures, when all are there.
 
         With `errors="raise"` the first exception in that order is raised as soon as it is known, and the other tasks
-        go on; with `"return"` exceptions stand in the places of results. On a terminal a bar shows how far it is.
+        go on; with `"return"` exceptions stand in the places of results. A bar shows how far it is, on a terminal and in a
+        notebook.
         """
         if errors not in ("raise", "return"):
             raise UsageError(f"errors={errors!r} is neither 'raise' nor 'return'")
         awaited = _checked(futures)
         results: list[Any] = []
-        with shown(lambda: self._tracker.counts, self._progress, self._eta):
+        with shown(lambda: self._tracker.counts, self._progress, self.eta):
             wait_together(awaited)
             for future in awaited:
                 try:
@@ -188,7 +189,7 @@ class Client:
         """Give a task up, also one that runs where the engine can end it; whether that is what becomes of it."""
         return future.cancel()
 
-    def _eta(self) -> Eta | None:
+    def eta(self) -> Eta | None:
         """How long it still takes, for whoever draws; earlier runs are looked at when it is first asked for."""
         try:
             if self._earlier is None and self._run is not None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Literal
 
+from flightlog.displayed import Displayed
 from flightlog.session.dependencies import leave_placeholder
 
 
-class TaskFuture(Future[Any]):
+class TaskFuture(Displayed, Future[Any]):
     """What will become of one task.
 
     `result`, `exception`, `done`, `add_done_callback` and so on are those of `concurrent.futures.Future`, and
@@ -23,6 +24,10 @@ class TaskFuture(Future[Any]):
         self.task_id = task_id
         self.task = task
         """Name of the task."""
+        self.worker: str | None = None
+        """Where it runs or ran; None while it waits, and where nobody knows."""
+        self.duration_s: float | None = None
+        """Execution of its last attempt, in seconds; None before its end, and where nobody knows."""
         self._started = self._notified = False
         self._give_up = cancel
 
@@ -30,13 +35,25 @@ class TaskFuture(Future[Any]):
         """Whether a worker executes it now."""
         return self._started and not self.done()
 
+    def state(self) -> Literal["waiting", "running", "completed", "failed", "cancelled"]:
+        """How it stands. Waits for nothing."""
+        if not self.done():
+            return "running" if self._started else "waiting"
+        if self.cancelled():
+            return "cancelled"
+        return "completed" if self.exception(0) is None else "failed"
+
     def cancel(self) -> bool:
         """Give the task up, also one that runs where its engine can end it; whether that is what will happen."""
         return self.cancelled() or (not self.done() and self._give_up(self))
 
-    def note_started(self, started: bool) -> None:
-        """For the session: an attempt runs, or is over and the task is not."""
-        self._started = started
+    def note_started(self, started: bool, worker: str | None = None) -> None:
+        """For the session: an attempt runs on a worker, or is over and the task is not."""
+        self._started, self.worker = started, worker
+
+    def note_end(self, worker: str | None, duration_s: float | None) -> None:
+        """For the session: the last attempt is over."""
+        self.worker, self.duration_s = worker or self.worker, duration_s
 
     def end_cancelled(self) -> None:
         """For the session: the task was given up."""

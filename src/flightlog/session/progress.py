@@ -1,4 +1,4 @@
-"""How far a session is, on a terminal, while somebody waits for it."""
+"""How far a session is, on a terminal or in a notebook, while somebody waits for it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from flightlog.displayed import in_notebook, notebook_part
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,8 +25,13 @@ def shown(
 ) -> Iterator[None]:
     """Show a bar on standard error meanwhile, which goes away afterwards; with how long it still takes, where `eta` knows.
 
-    Only where standard error is a terminal: in a pipe or a file there is nothing. `wanted=False` switches it off.
+    Only where standard error is a terminal: in a pipe or a file there is nothing. In a notebook it is a display that is
+    updated. `wanted=False` switches it off.
     """
+    if wanted is not False and in_notebook():
+        with notebook_part("progress").displayed(counts, eta):
+            yield
+        return
     if wanted is False or sys.stderr is None or not sys.stderr.isatty():
         yield
         return

@@ -12,8 +12,9 @@ from importlib import import_module
 from itertools import count
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, NamedTuple, Self
 
+from flightlog.displayed import Displayed
 from flightlog.engines.contract import Engine
 from flightlog.engines.execute import plain_dumps
 from flightlog.engines.main_module import refuse_while_main_is_imported
@@ -25,12 +26,13 @@ from flightlog.record.run import LiveRun
 from flightlog.session.charges import charges_of
 from flightlog.session.choices import Rules
 from flightlog.session.client import Client
+from flightlog.session.eta import Eta
 from flightlog.session.manifest import Manifest, load_manifest
 from flightlog.session.overlay_file import pick_overlay
 from flightlog.session.papers import Papers
 from flightlog.session.sending import send_while_running
 from flightlog.session.targets import pick_target
-from flightlog.session.tracking import Tracker
+from flightlog.session.tracking import Counts, Tracker
 
 log = logging.getLogger("flightlog")
 
@@ -40,7 +42,20 @@ HASTE_S = 1.0
 """The same after an error or Ctrl-C."""
 
 
-class Session:
+class Seen(NamedTuple):
+    """A session at a moment; None is what there is not, or not yet."""
+
+    state: Literal["not started", "open", "closed"]
+    project: str
+    run_id: str | None
+    path: Path | None
+    counts: Counts | None
+    eta: Eta | None
+    failures: list[str]
+    """A line for each of the first tasks that failed for good."""
+
+
+class Session(Displayed):
     """Runs functions and commands where a manifest says, and records everything by itself.
 
     Use it with `with` or `async with`; or call `start` and `close`. What is used before `start` starts it, and a session
@@ -159,6 +174,21 @@ class Session:
         """The run directory; a path at which there is nothing where nothing is recorded."""
         return self.telemetry.path
 
+    def seen(self) -> Seen:
+        """How the session stands. Starts nothing and waits for nothing."""
+        run, tracker, client = self._run, self._tracker, self._client
+        recorded = run is not None and not isinstance(run, NoopRun)
+        state: Literal["not started", "open", "closed"] = "not started" if client is None else "open"
+        return Seen(
+            state="closed" if self._closed else state,
+            project=self._contents.project.name,
+            run_id=run.run_id if run is not None and recorded else None,
+            path=run.path if run is not None and recorded else None,
+            counts=tracker.counts if tracker is not None else None,
+            eta=client.eta() if client is not None and not self._closed else None,
+            failures=list(tracker.failures) if tracker is not None else [],
+        )
+
     def record_artifact(
         self,
         target: str | os.PathLike[str],
@@ -259,8 +289,12 @@ class Session:
         return self._pid != os.getpid()
 
     def _at_exit(self) -> None:
-        """The program ends with the session open: with the error that ended it, if one did."""
-        self.close(getattr(sys, "last_exc", None) or getattr(sys, "last_value", None))
+        """The program ends with the session open: with the error that ended it, if one did.
+
+        At a prompt or in a notebook an error ends a line or a cell; the program that ends later ends in peace.
+        """
+        at_prompt = hasattr(sys, "ps1")
+        self.close(None if at_prompt else getattr(sys, "last_exc", None) or getattr(sys, "last_value", None))
 
 
 def _path(given: Any) -> Path | None:

@@ -141,11 +141,11 @@ class Tracker:
         if task is not None and self._recorder is not None:
             self._recorder.emit(task_events.queued(task, attempt, self._trace_id))
 
-    def started(self, task_id: str, attempt: int, _worker: str) -> None:
+    def started(self, task_id: str, attempt: int, worker: str) -> None:
         """A worker executes the attempt."""
         task = self._tasks.get(task_id)
         if task is not None and task.attempt == attempt:
-            task.future.note_started(True)
+            task.future.note_started(True, worker)
             self.pace.started(task_id, task.name)
 
     def ended(self, task_id: str, attempt: int, outcome: Outcome) -> None:
@@ -340,6 +340,7 @@ class Tracker:
                 self.counts.failed += 1
                 if len(self.failures) < SHOWN:
                     self.failures.append(_line(task, outcome))
+        task.future.note_end(outcome.worker, outcome.duration_s)
         with suppress(InvalidStateError):  # cancelled just now
             if error is None:
                 task.future.set_result(value)

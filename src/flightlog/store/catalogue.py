@@ -56,16 +56,22 @@ class PastRun:
     """What `summary.json` says; None where there is none, as of a run that was killed or is very large."""
 
 
-def list_runs(runs_dir: Path, *, sizes: bool = False, observer: Observer | None = None) -> list[RunEntry]:
+def list_runs(
+    runs_dir: Path,
+    *,
+    sizes: bool = False,
+    observer: Observer | None = None,
+    progress: Progress | None = None,
+) -> list[RunEntry]:
     """The runs of a folder, the newest first by their start time; none where the folder is missing.
 
     A look at each run's `run.json`, which is read where it changed since the last time (see `store/index.py`);
     `sizes` adds a walk through each. A run whose `run.json` cannot be read is listed
-    with what its name says, and the problem.
+    with what its name says, and the problem. `progress` is told how many runs were looked at, and of how many.
     """
     observer, paths = observer or here(), run_paths(runs_dir)
     with RunIndex(runs_dir, paths) as index:
-        found = zip(paths, index.infos(paths), strict=True)
+        found = zip(paths, index.infos(_watched(paths, progress)), strict=True)
         return _newest_first(_entry(path, read, sizes, observer) for path, read in found)
 
 

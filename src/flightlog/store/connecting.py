@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ def private_connection(settings: Mapping[str, str] | None = None) -> Iterator[du
     import duckdb
 
     with duckdb.connect(config=dict(settings or {})) as connection:
-        connection.execute("SET enable_progress_bar = false")
+        with suppress(duckdb.InvalidInputException):  # a notebook without ipywidgets has none to switch off
+            connection.execute("SET enable_progress_bar = false")
         try:
             yield connection
         except RuntimeError as error:

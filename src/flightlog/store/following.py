@@ -27,6 +27,21 @@ class Following:
         """Lines passed over so far because they hold no event."""
         return self._scan.foreign + self._scan.oversized
 
+    @property
+    def last(self) -> str:
+        """The latest timestamp given so far; empty before there is one."""
+        return self._scan.last
+
+    @property
+    def problems(self) -> list[str]:
+        """Files that could not be read, in sentences."""
+        return self._scan.problems
+
+    @property
+    def bytes_read(self) -> int:
+        """How far the files were read, all together; tails are not counted."""
+        return self._scan.bytes_read
+
     def new(self, *, last: bool = False) -> Iterator[AnyEvent]:
         """What was not given before, older lines of each writer first.
 

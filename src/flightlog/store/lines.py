@@ -115,6 +115,11 @@ class Scan:
         """How many events were given out."""
         return sum(map(len, self.coverage.values())) + self.unnumbered
 
+    @property
+    def bytes_read(self) -> int:
+        """How far the files were read, all together; tails are not counted."""
+        return sum(lines.offset for lines in self._files.values())
+
     def events(self) -> Iterator[AnyEvent]:
         """Every event once."""
         decode = StreamDecoder(self.stream).decode

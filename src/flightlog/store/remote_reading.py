@@ -40,13 +40,14 @@ LISTING_S, READING_S = 60.0, 20.0
 class Mirror:
     """The runs at an address, and the copies of them here.
 
-    `refresh` first; what the other methods give is as of then. Thread-safe, but for `refresh`.
+    `refresh` first; what the other methods give is as of then. Thread-safe.
     """
 
     def __init__(self, objects: Objects, cache: RemoteCache, *, max_bytes: int) -> None:
         self.address, self.folder = objects.address, cache.folder
         self._objects, self._cache, self._max_bytes = objects, cache, max_bytes
         self._own = threading.local()
+        self._refreshing = threading.Lock()
         # Two pools: what fetches a document waits for a run to be unlocked, and whoever has locked it for its files.
         self._for_documents = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="flightlog-reading")
         self._for_files = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="flightlog-fetching")
@@ -59,6 +60,10 @@ class Mirror:
         Where it cannot be reached and there are copies, `note` is told from when they are; else a `RemoteError`. A run
         that is no longer there goes out of the folder, and `note` is told where its copy is.
         """
+        with self._refreshing:
+            self._refresh(only, note)
+
+    def _refresh(self, only: str | None, note: Note) -> None:
         self._away = None
         try:
             found = list_remote(self._objects, only)

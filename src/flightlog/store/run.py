@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
+from flightlog.displayed import Displayed
 from flightlog.errors import AmbiguousRun, DamagedRun, RunNotFound, UsageError
 from flightlog.events import kind_of
 from flightlog.events.codec import Decoded, UnknownEvent
@@ -48,7 +49,7 @@ class _TableOf:
         return self if run is None else run.sql(f"FROM {self._view}")
 
 
-class Run:
+class Run(Displayed):
     """What stands in a run directory. Documents are read when the run is opened, events when they are asked for.
 
     Never changes the directory; the copy of a remote run is first brought up to date. `problems` are sentences on the documents; what is wrong with the events
@@ -214,6 +215,21 @@ def open_run(
     if run.inferred and not run.writers() and not _holds_bytes(path):
         raise DamagedRun(f"{path} holds nothing that can be read ({'; '.join(run.problems)})")
     return run
+
+
+def path_of(given: object) -> Path:
+    """The folder of a run, a recording or a session, by its `path`; of anything else what `find_run` finds.
+
+    Raises `UsageError` for what names no run, and what `find_run` raises.
+    """
+    path = getattr(given, "path", None)
+    if isinstance(path, Path) and not isinstance(given, os.PathLike):
+        return path
+    if not isinstance(given, str | os.PathLike):
+        raise UsageError(
+            f"{type(given).__name__} is no run: give one that is opened, its id, its path, or 'latest'"
+        )
+    return find_run(given)
 
 
 def find_run(

@@ -124,6 +124,16 @@ def fetch_run(path: Path) -> tuple[str, ...]:
     return () if mirror is None else mirror.fetch(path.name)
 
 
+def refresh_run(path: Path, *, note: Note = warn) -> None:
+    """Ask the remote how a run is now, where it is a copy: opening it fetches what is new then. Nothing for any other run.
+
+    Where the remote cannot be reached, `note` is told from when the copy is.
+    """
+    mirror = _mirrors.get(path.parent) if _mirrors else None
+    if mirror is not None:
+        mirror.refresh(only=path.name, note=note)
+
+
 def fetch_documents(paths: Iterable[Path], name: str) -> None:
     """Have one document of these runs here, where they are copies; what cannot be had is missing as in any run."""
     if not _mirrors:

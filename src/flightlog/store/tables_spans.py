@@ -38,9 +38,9 @@ times AS (
         run_id, span_id, parent_id,
         epoch_us(started_at) * 1000 AS since,
         epoch_us(started_at) * 1000
-            + CAST(round_even(least(greatest(duration_s, 0), 2e9) * 1e9, 0) AS BIGINT) AS until
+            + CAST(round_even(least(greatest(duration_s, 0), 5e8) * 1e9, 0) AS BIGINT) AS until
     FROM one
-    WHERE started_at IS NOT NULL AND duration_s IS NOT NULL
+    WHERE year(started_at) BETWEEN 1971 AND 2199 AND duration_s IS NOT NULL -- later ends, and years, leave 64 bits
 ),
 inside AS (
     SELECT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from flightlog.displayed import Displayed
 from flightlog.events.base import Json
 
 
@@ -96,7 +97,7 @@ class Cause(Struct, frozen=True, kw_only=True):
     fingerprint: str | None
 
 
-class RunDiagnosis(Struct, frozen=True, kw_only=True):
+class RunDiagnosis(Displayed, Struct, frozen=True, kw_only=True):
     """Why a run, or tasks in it, failed. The same files give the same diagnosis."""
 
     run_id: str

@@ -40,7 +40,7 @@ def idle_workers(facts: Facts) -> Iterable[Finding]:
             where=unused[:3] or [one.task for one in ordinary[:1]],
         )
     alone = facts.shares.whole.idle_alone_s
-    if matters(facts, alone):
+    if matters(facts, alone) and not _is_notebook(facts):
         stretches = {
             part.name: part.seconds
             for part in (
@@ -67,3 +67,9 @@ def idle_workers(facts: Facts) -> Iterable[Finding]:
             evidence={"program_s": stretches},
             where=list(stretches),
         )
+
+
+def _is_notebook(facts: Facts) -> bool:
+    """Whether the tasks are the cells of a notebook: between them a person reads and writes, and no program runs."""
+    run = facts.summary.run
+    return run.tags.get("notebook") == run.project

@@ -1,0 +1,156 @@
+"""What is drawn of a run, in columns: seconds after `since`, bytes, and counts.
+
+Every result is bounded: where a run has more than is drawn one by one, it is drawn by levels of detail that were computed in
+SQL, and the result says so. Unknown is null.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+Unit = Literal["count", "share", "cores", "bytes", "percent", "watts"]
+
+
+class Lane(Struct, frozen=True, kw_only=True):
+    """A row of the timeline: a worker, or one of the places on it where tasks run side by side."""
+
+    label: str
+    worker: str | None
+    """Null for what ran on no worker that is known."""
+    host: str | None = None
+    merged: int = 1
+    """So many workers are drawn in this row, where there are more than rows."""
+
+
+class Bars(Struct, frozen=True, kw_only=True):
+    """Attempts one by one; the lists are of one length."""
+
+    lane: list[int]
+    start_s: list[float]
+    length_s: list[float]
+    name: list[int]
+    """Which of the timeline's names; -1 for all others."""
+    state: list[str]
+    """`completed`, `failed`, `retried`, `cancelled` or `running`."""
+    task_id: list[str]
+    attempt: list[int]
+
+
+class Cells(Struct, frozen=True, kw_only=True):
+    """Attempts by lane and by stretch of time; the lists are of one length."""
+
+    lane: list[int]
+    start_s: list[float]
+    length_s: list[float]
+    name: list[int]
+    """The name that held the lane longest in this stretch; -1 for one that is not in the timeline's names."""
+    attempts: list[int]
+    """How many were under way in this stretch."""
+    busy: list[float]
+    """How many ran at once, on average, for each worker of the lane: 1 for a worker that was never free."""
+
+
+class Mark(Struct, frozen=True, kw_only=True):
+    """A failure or a retry, where and when."""
+
+    lane: int
+    at_s: float
+    kind: Literal["failed", "retried", "cancelled", "lost"]
+    task: str
+    task_id: str | None
+    text: str
+    """The error in a line."""
+
+
+class Timeline(Struct, frozen=True, kw_only=True):
+    """Which tasks ran where, and when. Either `bars` or `cells` is there; neither where nothing ran."""
+
+    since: str
+    length_s: float
+    names: list[str]
+    """Those that took most of the time first; at most as many as can be told apart by colour."""
+    lanes: list[Lane]
+    bars: Bars | None
+    cells: Cells | None
+    marks: list[Mark]
+    attempts: int
+    """All there are, drawn one by one or not."""
+    workers: int
+    failures: int
+    """Failed and retried attempts, marked or not."""
+    notes: list[str]
+    """Sentences on what is not drawn one by one; none where all is."""
+
+
+class Series(Struct, frozen=True, kw_only=True):
+    """One line: values at moments. Null where nothing is known; a line is not drawn across it."""
+
+    label: str
+    at_s: list[float]
+    value: list[float | None]
+    limit: float | None = None
+    """What it cannot exceed, such as the memory of a host."""
+
+
+class Chart(Struct, frozen=True, kw_only=True):
+    """Lines over the time of the run that have a unit in common."""
+
+    since: str
+    length_s: float
+    unit: Unit
+    series: list[Series]
+    notes: list[str]
+
+
+class Spread(Struct, frozen=True, kw_only=True):
+    """How long tasks of one name took: a histogram over bins that grow by a factor, and quantiles; seconds."""
+
+    name: str
+    count: int
+    total_s: float
+    edges_s: list[float]
+    """One more than `counts`."""
+    counts: list[int]
+    least_s: float
+    p25_s: float
+    median_s: float
+    p75_s: float
+    p95_s: float
+    most_s: float
+
+
+class Waits(Struct, frozen=True, kw_only=True):
+    """Queueing time against execution time of attempts: points where they are few, else counts in cells of a grid."""
+
+    attempts: int
+    names: list[str]
+    queue_s: list[float]
+    """Of each point; empty where a grid is drawn."""
+    run_s: list[float]
+    name: list[int]
+    queue_edges_s: list[float]
+    run_edges_s: list[float]
+    grid: list[list[int]]
+    """Counts by queueing time (rows) and execution time (columns); empty where points are drawn."""
+    notes: list[str]
+
+
+class Drawn(Struct, frozen=True, kw_only=True):
+    """Everything that is drawn of a run beside what its report has; null where nothing was recorded of it."""
+
+    timeline: Timeline | None
+    concurrency: Chart | None
+    """Tasks that ran, tasks that waited, and workers that were up."""
+    worker_cpu: Chart | None
+    worker_memory: Chart | None
+    host_cpu: Chart | None
+    host_memory: Chart | None
+    device_memory: Chart | None
+    """By rank where ranks tracked it, else by device."""
+    device_use: Chart | None
+    durations: list[Spread]
+    waits: Waits | None
+    cache: Chart | None
+    """Lookups that hit and that missed, by stretches of time."""

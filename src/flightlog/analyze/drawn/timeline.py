@@ -1,0 +1,117 @@
+"""Which tasks ran where, and when: one by one where they are few, else by stretches of time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from flightlog.analyze.drawn.bars import ONE_BY_ONE, OneByOne, bars
+from flightlog.analyze.drawn.cells import cells
+from flightlog.analyze.drawn.frame import Frame
+from flightlog.analyze.drawn.lanes import LANES, merge_lanes
+from flightlog.analyze.drawn.marks import Marked, marks
+from flightlog.analyze.drawn.pieces import Pieces
+from flightlog.analyze.drawn.results import Cells, Lane, Timeline
+
+if TYPE_CHECKING:
+    from flightlog.analyze.ground import Ground
+
+
+def timeline(
+    ground: Ground,
+    frame: Frame,
+    pieces: Pieces,
+    hosts: Mapping[str, str | None],
+    *,
+    one_by_one: int = ONE_BY_ONE,
+    most_lanes: int = LANES,
+) -> Timeline:
+    """The timeline of what `lay_out_pieces` laid out.
+
+    One by one where at most `one_by_one` pieces fit onto `most_lanes` rows without overlapping.
+    """
+    connection, workers = ground.connection, pieces.workers
+    nowhere = _nowhere(pieces, workers)
+    single: OneByOne | None = None
+    density: Cells | None = None
+    lanes: list[Lane] = []
+    marked = Marked([], 0)
+    if 0 < pieces.placed <= one_by_one:
+        single = bars(connection, frame, workers, hosts, nowhere, most_lanes)
+    if single is not None:
+        lanes, rows = single.lanes, single.lane_of
+        marked = marks(
+            connection, frame, pieces.what, ground.workers, lambda _, task_id, attempt: rows[task_id, attempt], single.of_worker.get
+        )  # fmt: skip
+    elif pieces.placed:
+        [(astray,)] = connection.execute(
+            "SELECT count(*) FROM drawn WHERE place < 0 AND since IS NOT NULL"
+        ).fetchall()
+        merged = merge_lanes(workers, hosts, nowhere if astray else None, most_lanes)
+        row_of = dict(zip(workers, merged.of_place, strict=False))
+        lanes = merged.lanes
+        density = cells(connection, frame, merged)
+        marked = marks(
+            connection, frame, pieces.what, ground.workers, lambda place, _task_id, _attempt: merged.of_place[place], row_of.get
+        )  # fmt: skip
+    [(failures,)] = connection.execute("SELECT count(*) FROM to_draw WHERE state = 'failed'").fetchall()
+    return Timeline(
+        since=frame.since,
+        length_s=frame.length_s,
+        names=pieces.names,
+        lanes=lanes,
+        bars=single.bars if single is not None else None,
+        cells=density,
+        marks=marked.marks,
+        attempts=pieces.total,
+        workers=len(workers),
+        failures=failures,
+        notes=_notes(pieces, lanes, workers, marked, single, density),
+    )
+
+
+def _nowhere(pieces: Pieces, workers: Sequence[str]) -> str:
+    if pieces.what == "spans":
+        return "spans"
+    return "no known worker" if workers else "tasks"
+
+
+def _notes(
+    pieces: Pieces,
+    lanes: Sequence[Lane],
+    workers: Sequence[str],
+    marked: Marked,
+    single: OneByOne | None,
+    density: Cells | None,
+) -> list[str]:
+    notes = []
+    if density is not None:
+        why = "" if pieces.placed > ONE_BY_ONE else ", as more of them ran side by side than there are rows"
+        notes.append(
+            f"This shows density and not single {pieces.what}: {_many(pieces.placed, pieces.what)} drawn by stretches of "
+            f"time{why}; a stretch has the colour of the name that held it longest."
+        )
+    if (shared := sum(lane.merged for lane in lanes if lane.merged > 1)) > 0:
+        rows = sum(lane.merged > 1 for lane in lanes)
+        notes.append(f"{shared:,} of {len(workers):,} workers share {rows} rows.")
+    if single is not None and (idle := len(workers) - len(single.of_worker)) > 0:
+        notes.append(f"{_many(idle, 'workers')} not drawn: nothing ran there.")
+    if pieces.others:
+        notes.append(f"{_many(pieces.others, 'names')} drawn in one colour: those that took the least time.")
+    if pieces.pending:
+        notes.append(f"{_many(pieces.pending, pieces.what)} not drawn: not begun.")
+    if (unknown := pieces.total - pieces.pending - pieces.placed) > 0:
+        notes.append(f"{_many(unknown, pieces.what)} not drawn: it is not known when they ran.")
+    if pieces.outside:
+        notes.append(
+            f"{_many(pieces.outside, pieces.what)} cut off: by their clocks they began before the run or ended after it."
+        )
+    if marked.total > len(marked.marks):
+        notes.append(
+            f"{len(marked.marks):,} of {marked.total:,} failures, retries, cancellations and lost workers are marked."
+        )
+    return notes
+
+
+def _many(number: int, what: str) -> str:
+    return f"{number:,} {what} are" if number != 1 else f"1 {what.removesuffix('s')} is"

@@ -1,0 +1,1 @@
+"""A run as it happens, from its files alone."""

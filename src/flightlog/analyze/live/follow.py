@@ -1,0 +1,232 @@
+"""Following a run: reads what is new, and says how things stand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from flightlog.analyze.live.gathered import Gathered
+from flightlog.analyze.live.levels import WINDOW
+from flightlog.analyze.live.results import LiveState, LogLine
+from flightlog.analyze.live.streams import Streams
+from flightlog.analyze.live.summed import with_summed
+from flightlog.analyze.live.timeline import COLOURS, live_timeline
+from flightlog.analyze.live.words import LINE, NAME, args_text, cut, first_line
+from flightlog.analyze.moments import SECOND, moment, timestamp_of
+from flightlog.errors import FlightlogError
+from flightlog.store import layout
+from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, latest, this_host
+from flightlog.store.run import Run
+from flightlog.store.runs_folder import is_copy, refresh_run
+
+if TYPE_CHECKING:
+    from flightlog.analyze.distribution import Distribution
+    from flightlog.store.layout import RunInfo
+
+PROBLEMS = 20
+REMOTE_S = 5.0
+"""A remote is asked for what is new no more often than that."""
+GONE = "the folder of the run is no longer there: this is what was read of it before"
+_AHEAD = 60 * SECOND
+"""So far another host's clock may be ahead."""
+
+
+class FollowedRun:
+    """A run in any state, local or the copy of a remote one. Reads files only, each line once. Not thread-safe.
+
+    `now()` gives seconds since 1970; `history` has durations of earlier runs by name of task, for what this run does
+    not know yet. Memory: tasks that wait or run, failures that nobody retried, and bounded tallies.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        history: Mapping[str, Distribution] | None = None,
+    ) -> None:
+        self.path = path
+        self._now, self._clock = now, clock
+        self._streams = Streams(path)
+        self._gathered = Gathered(path, history)
+        self._changed = 0
+        self._told: tuple[object, ...] = ()
+        self._asked: float | None = None
+        self._remarks: list[str] = []
+        self._run: tuple[Run, tuple[int, int, int] | None] | None = None
+
+    def update(self, limit_s: float | None = None) -> LiveState:
+        """Read what is new, for `limit_s` seconds or a little more at most, and say how things stand.
+
+        A state that is not of everything there is says so in `reading`; of a run that is over, its counts are those of the
+        summary then, where there is one. Never raises for what stands in the run's
+        files; a folder that has gone leaves what was read.
+        """
+        now = self._now()
+        run = self._open(now)
+        status = run.status
+        deadline = None if limit_s is None else self._clock() + limit_s
+        self._gathered.set_limit(round(now * SECOND) + _AHEAD)
+        self._changed += self._streams.new(
+            self._gathered.taker,
+            over=status != "running",
+            until=None if deadline is None else lambda: self._clock() >= deadline,
+        )
+        state = self._state(run, status, now)
+        return with_summed(state, self.path) if state.over and state.reading is not None else state
+
+    def _open(self, now: float) -> Run:
+        """The run's documents as they are now; those of a run that is over are read again only where they changed."""
+        try:
+            found = (self.path / layout.RUN).stat()
+            stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
+        except OSError:
+            stamp = None
+        if self._run is None or self._run[1] != stamp or self._run[0].status == "running":
+            self._ask_remote()
+            self._run = Run(self.path, observer=Observer(now=now, host=this_host())), stamp
+        return self._run[0]
+
+    def _ask_remote(self) -> None:
+        """Have the copy of a remote run brought up to date, from time to time."""
+        now = self._clock()
+        if not is_copy(self.path) or (self._asked is not None and now - self._asked < REMOTE_S):
+            return
+        self._remarks = []
+        try:
+            refresh_run(self.path, note=self._remarks.append)
+        except FlightlogError as error:
+            self._remarks.append(str(error))
+        self._asked = self._clock()
+
+    def _state(self, run: Run, status: str, now: float) -> LiveState:
+        info, found = run.info, self._gathered
+        over = status != "running"
+        beats = [info.heartbeat, *(writer.heartbeat for writer in run.writers())]
+        ended = info.end_time or (latest(self._streams.last, *beats) if over else None)
+        now_ns = round(now * SECOND)
+        started, until = moment(info.start_time), moment(ended) if over else now_ns
+        heard = moment(latest(*beats))
+        window = _window(started, until if until is not None else now_ns)
+        retried = found.retried()
+        running = found.tasks.running()
+        cost, currency = found.cost.total(found.workers, info.provider, started, until, over=over)
+        reading = self._streams.read
+        self._note_change(status, info.end_time, info.error, reading)
+        return LiveState(
+            run_id=cut(run.run_id, NAME),
+            project=cut(info.project, NAME),
+            status=status,
+            start_time=info.start_time,
+            end_time=ended,
+            elapsed_s=_elapsed(info.duration_s if info.end_time is not None else None, started, until),
+            host=cut(info.host, NAME),
+            target=None if info.target is None else cut(info.target, NAME),
+            error=None if info.error is None else cut(info.error, 4 * LINE),
+            as_of=timestamp_of(now_ns),
+            progress=found.progress(started, until, over=over),
+            names=found.tasks.names.results(),
+            workers=found.workers.results(running, until, over=over),
+            workers_all=len(found.workers),
+            hosts=found.machines.hosts(until),
+            devices=found.machines.devices(until),
+            doing=found.doing(until),
+            failures=found.failures.results(retried),
+            slowest=found.slowest(),
+            recent=found.recent(retried),
+            timeline=live_timeline(
+                found.tasks.last.items(),
+                running,
+                retried,
+                names=found.tasks.names.busiest(COLOURS),
+                until=until if until is not None else now_ns,
+                attempts=found.tasks.attempts,
+                workers=len(found.workers),
+                failures=sum(one.failed + one.retried for one in found.tasks.names.all()),
+            ),
+            concurrency=found.concurrency(window),
+            cpu=found.machines.cpu(window),
+            memory=found.machines.memory(window),
+            device_memory=found.machines.device_memory(window),
+            cache_hits=found.lookups["hit"] if any(found.lookups.values()) else None,
+            cache_lookups=found.lookups["hit"] + found.lookups["miss"]
+            if any(found.lookups.values())
+            else None,
+            cost=cost,
+            currency=currency,
+            log=found.log.lines(_life(info, status, ended)),
+            problems=self._problems(run, None if over or heard is None else (now_ns - heard) / SECOND),
+            changed=self._changed,
+            reading=reading,
+            failures_all=found.failures.count,
+            names_all=len(found.tasks.names),
+            spans=found.spans.names(),
+            spans_all=found.spans.ended,
+            open_spans=found.spans.open(until),
+            metrics=found.metrics.results(),
+            tags={
+                cut(name, NAME): args_text({"": value})[1:] for name, value in list(info.tags.items())[:50]
+            },
+            command=cut(" ".join(info.command), 4 * LINE),
+            heard_s=None if over or heard is None else max(0.0, (now_ns - heard) / SECOND),
+        )
+
+    def _note_change(self, *facts: object) -> None:
+        if facts != self._told:
+            self._told = facts
+            self._changed += 1
+
+    def _problems(self, run: Run, heard_s: float | None) -> list[str]:
+        found: list[str] = []
+        reading = self._streams.read
+        if reading is not None:
+            found.append(f"still reading: {reading:.0%}")
+        if heard_s is not None and heard_s > HEARTBEAT_LIMIT_S / 2:
+            found.append(f"nothing was heard of the run for {heard_s:.0f} s")
+        found += self._remarks
+        found += run.problems if self.path.is_dir() else [GONE]
+        found += self._streams.problems
+        for info in run.writers():
+            found += [
+                f"writer {info.writer} could not write {number:,} lines: {reason}"
+                for reason, number in sorted(info.reasons.items())
+            ]
+        if self._gathered.machines.left_out:
+            found.append("more hosts or devices were measured than are listed")
+        return [cut(problem, LINE) for problem in found[:PROBLEMS]]
+
+
+def _life(info: RunInfo, status: str, ended: str | None) -> list[LogLine]:
+    """The beginning of the run, and its end, as lines of the log."""
+    command = cut(" ".join(info.command), LINE)
+    lines: list[LogLine] = []
+    if info.start_time:
+        began = f"the run began{f': {command}' if command else ''}"
+        lines.append(LogLine(at=info.start_time, kind="run", text=began, level="info"))
+    if status != "running" and ended is not None:
+        why = f": {first_line(info.error)}" if info.error else ""
+        level: Literal["info", "error"] = "info" if status == "completed" else "error"
+        lines.append(
+            LogLine(at=ended, kind="run", text=f"{_ENDS.get(status, 'the run is over')}{why}", level=level)
+        )
+    return lines
+
+
+_ENDS = {
+    "completed": "the run completed", "failed": "the run failed", "interrupted": "the run was interrupted",
+    "crashed": "the last sign of the run, which ended without a word",
+}  # fmt: skip
+
+
+def _window(started: int | None, until: int) -> tuple[str, int, int]:
+    since = until - WINDOW if started is None else min(max(started, until - WINDOW), until)
+    return timestamp_of(since), since, until
+
+
+def _elapsed(known: float | None, started: int | None, until: int | None) -> float | None:
+    if known is not None:
+        return known
+    return None if started is None or until is None else round(max(0, until - started) / SECOND, 6)

@@ -1,0 +1,253 @@
+"""What is known of a run at a moment, while it goes on. Every list is bounded; unknown is null."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from flightlog.analyze.drawn.results import Chart, Timeline
+
+
+class Progress(Struct, frozen=True, kw_only=True):
+    """How many tasks are where, each task counted once."""
+
+    submitted: int
+    completed: int
+    failed: int
+    cancelled: int
+    running: int
+    waiting: int
+    retried: int
+    """Attempts that were tried again."""
+    done: float | None
+    """Ended tasks over submitted ones, 0 to 1; null before any was submitted."""
+    per_s: float | None
+    """Tasks that ended in each of the last seconds, on average."""
+    left_s: float | None
+    """About how long until all that was submitted has ended; null where that cannot be told."""
+    left_low_s: float | None
+    left_high_s: float | None
+    """In nine of ten cases it is between these two."""
+    left_at_least: bool = False
+    """There are tasks of names that nothing is known of: they come on top."""
+
+
+class TaskName(Struct, frozen=True, kw_only=True):
+    """Tasks of one name."""
+
+    name: str
+    submitted: int
+    completed: int
+    failed: int
+    running: int
+    mean_s: float | None
+    """Of completed ones, as `max_s` and `p95_s`."""
+    max_s: float | None
+    cancelled: int = 0
+    retried: int = 0
+    p95_s: float | None = None
+    """Exact for up to 10,000 completed ones, beyond that within 1 %."""
+    total_s: float | None = None
+
+
+class SpanNow(Struct, frozen=True, kw_only=True):
+    """Spans of one name."""
+
+    name: str
+    ended: int
+    errors: int
+    open: int
+    mean_s: float | None
+    max_s: float | None
+    total_s: float | None
+
+
+class OpenSpan(Struct, frozen=True, kw_only=True):
+    """A span that is open, as far as is known: short ones are never seen open."""
+
+    name: str
+    span_id: str
+    tags: str
+    since: str
+    elapsed_s: float | None
+    usual_s: float | None
+    stuck: bool | None
+
+
+class MetricNow(Struct, frozen=True, kw_only=True):
+    """A series the code recorded, by its last value."""
+
+    name: str
+    value: float | None
+    step: int | None
+    count: int
+    at: str
+
+
+class WorkerNow(Struct, frozen=True, kw_only=True):
+    """A worker, and what it does."""
+
+    worker: str
+    host: str | None
+    state: Literal["starting", "idle", "busy", "gone", "lost"]
+    task: str | None
+    task_id: str | None
+    since_s: float | None
+    """How long it has been at that task."""
+    ended: int
+    failed: int
+    cpu_cores: float | None
+    memory_bytes: int | None
+    seen_s: float | None
+    """How long ago it was last heard of, as of the run's end where it is over."""
+    running: int = 0
+    """How many tasks it executes at once; `task` is the one that runs longest."""
+
+
+class Doing(Struct, frozen=True, kw_only=True):
+    """A task that runs."""
+
+    task: str
+    task_id: str
+    attempt: int
+    args: str
+    worker: str | None
+    since: str
+    elapsed_s: float | None
+    usual_s: float | None
+    """What nineteen of twenty of its name take at most."""
+    stuck: bool | None
+    """By the rule of `flightlog report`; null where too few have ended to tell."""
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """A task that ended, among the slowest or the last."""
+
+    task: str
+    task_id: str
+    attempt: int
+    args: str
+    worker: str | None
+    state: str
+    at: str
+    duration_s: float | None
+    queue_s: float | None
+
+
+class Failed(Struct, frozen=True, kw_only=True):
+    """A failure."""
+
+    at: str
+    task: str
+    task_id: str | None
+    attempt: int
+    args: str
+    worker: str | None
+    error_type: str | None
+    message: str
+    traceback: str | None
+    retried: bool
+    fingerprint: str | None
+
+
+class HostNow(Struct, frozen=True, kw_only=True):
+    """A machine, by its last sample."""
+
+    host: str
+    cpu_percent: float | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    seen_s: float | None
+
+
+class DeviceNow(Struct, frozen=True, kw_only=True):
+    """A GPU, or a rank's share of one, by its last sample."""
+
+    label: str
+    host: str | None
+    memory_used_bytes: int | None
+    memory_total_bytes: int | None
+    percent: float | None
+    scope: str
+    """Whose memory: `device`, `process` or `allocator`."""
+    seen_s: float | None
+
+
+class LogLine(Struct, frozen=True, kw_only=True):
+    """An event, in words."""
+
+    at: str
+    kind: str
+    text: str
+    level: Literal["info", "warning", "error"]
+
+
+class LiveState(Struct, frozen=True, kw_only=True):
+    """A run at a moment."""
+
+    run_id: str
+    project: str
+    status: str
+    start_time: str
+    end_time: str | None
+    elapsed_s: float | None
+    host: str
+    target: str | None
+    error: str | None
+    as_of: str
+    """When this was read."""
+    progress: Progress
+    names: list[TaskName]
+    workers: list[WorkerNow]
+    """Those at work first; `workers_all` counts the rest."""
+    workers_all: int
+    hosts: list[HostNow]
+    devices: list[DeviceNow]
+    doing: list[Doing]
+    """What runs, that which may be stuck first, then the longest; `progress.running` counts all."""
+    failures: list[Failed]
+    """The newest first."""
+    slowest: list[Ended]
+    recent: list[Ended]
+    timeline: Timeline | None
+    """The last attempts, one by one, and what runs."""
+    concurrency: Chart | None
+    """Tasks that run, tasks that wait and workers that are up, on average over each stretch of time.
+
+    This chart and the others are of the last ten minutes, or of the whole run where it is shorter.
+    """
+    cpu: Chart | None
+    memory: Chart | None
+    device_memory: Chart | None
+    cache_hits: int | None
+    cache_lookups: int | None
+    cost: float | None
+    currency: str | None
+    log: list[LogLine]
+    """The newest first: lifecycle, failures, retries, workers that come and go, alerts and the user's own events."""
+    problems: list[str]
+    """What is wrong with the recording, in sentences."""
+    changed: int
+    """Grows when something new was read; the same number means the same content, clocks aside."""
+    reading: float | None = None
+    """How much of the files was read so far, 0 to 1, while the first reading goes on; null when all was."""
+    failures_all: int = 0
+    """As `flightlog report` counts them: each once, wherever it was found."""
+    names_all: int = 0
+    spans: list[SpanNow] = []
+    """Names that took most of the time first."""
+    spans_all: int = 0
+    """Spans that ended."""
+    open_spans: list[OpenSpan] = []
+    """What may be stuck first, then the longest."""
+    metrics: list[MetricNow] = []
+    tags: dict[str, str] = {}
+    command: str = ""
+    heard_s: float | None = None
+    """How long ago the run was last heard of; null where it is over."""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing more is to come."""
+        return self.status != "running"
