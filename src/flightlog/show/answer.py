@@ -19,7 +19,7 @@ NAMED = 3
 
 def answer_text(comparison: Comparison) -> str:
     """What changed, in a sentence that ends in a full stop; names of tasks stand in backticks."""
-    head, (reasons, others) = _wall(comparison), _parts(comparison)
+    head, (reasons, others) = wall_text(comparison), _parts(comparison)
     if not reasons and not others:
         compared = [change for change in comparison.durations if change.verdict != "too few to tell"]
         if compared:
@@ -41,7 +41,8 @@ def _share_tasks(comparison: Comparison) -> bool:
     return bool(done.before and done.after) and not (comparison.appeared and comparison.vanished)
 
 
-def _wall(comparison: Comparison) -> str:
+def wall_text(comparison: Comparison) -> str:
+    """How long B took beside A, as the beginning of a sentence."""
     wall = comparison.wall_s
     if wall.before is None or wall.after is None or wall.ratio is None:
         return "How long A or B took is unknown"

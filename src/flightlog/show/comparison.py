@@ -34,7 +34,7 @@ def comparison_text(
     """The comparison, ending in a newline; `outcomes` are those of conditions. `color` adds terminal codes only."""
     ink = Ink(color)
     answer = "\n".join(ink("title", line) for line in wrap(clean(answer_text(comparison)), width))
-    sections = [section for section in _sections(comparison, outcomes) if section.says_something()]
+    sections = [section for section in comparison_sections(comparison, outcomes) if section.says_something()]
     return (
         "\n\n".join([answer, *(section_text(section, width=width, ink=ink) for section in sections)]) + "\n"
     )
@@ -42,13 +42,16 @@ def comparison_text(
 
 def comparison_markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
     """The comparison as Markdown, for pull requests; ends in a newline."""
-    heading, _, rest = markdown_text("What changed", _sections(comparison, outcomes)).partition("\n\n")
+    heading, _, rest = markdown_text("What changed", comparison_sections(comparison, outcomes)).partition(
+        "\n\n"
+    )
     pieces = answer_text(comparison).split("`")  # every other one is a name
     answer = "".join(f"`{piece}`" if number % 2 else escaped(piece) for number, piece in enumerate(pieces))
     return f"{heading}\n\n{answer}\n\n{rest}"
 
 
-def _sections(comparison: Comparison, outcomes: Sequence[Outcome]) -> list[Section]:
+def comparison_sections(comparison: Comparison, outcomes: Sequence[Outcome]) -> list[Section]:
+    """The sections of a comparison in their order; one with nothing to say is empty."""
     return [
         _conditions(outcomes),
         Section("Runs", blocks=[Facts([("A", _side(comparison.before)), ("B", _side(comparison.after))])]),

@@ -37,31 +37,36 @@ def diagnosis_text(diagnosis: RunDiagnosis, *, width: int = 100, color: bool = F
 
 
 def _cause(cause: Cause, number: int, width: int, ink: Ink) -> Iterable[str]:
+    first, *rest = wrap(f"{number}. {clean(cause_title(cause))}", width, rest="   ")
+    style = "warn" if cause.failure_class == "unknown" or cause.scope == "metric" else "bad"
+    yield ink(style, first)
+    yield from rest
+    for label, texts in cause_parts(cause):
+        yield from _labelled(label, texts, width, ink, whole=label == "check")
+
+
+def cause_title(cause: Cause) -> str:
+    """What went wrong, and how sure that is: `out_of_memory, certain (0.98): …`. Not clean."""
     sure = (
         cause.certainty if cause.failure_class == "unknown" else f"{cause.certainty} ({cause.confidence:.2f})"
     )
     name = "cause unknown" if cause.failure_class == "unknown" else f"{cause.failure_class}, {sure}"
-    head = f"{number}. {clean(name)}: {clean(cause.headline)}"
-    first, *rest = wrap(head, width, rest="   ")
-    style = "warn" if cause.failure_class == "unknown" or cause.scope == "metric" else "bad"
-    yield ink(style, first)
-    yield from rest
-    for label, texts in (
+    return f"{name}: {cause.headline}"
+
+
+def cause_parts(cause: Cause) -> list[tuple[str, Sequence[str]]]:
+    """What is said of a cause, by label, in order; empty texts say nothing. Not clean."""
+    retried = f"{count_text(cause.recovered, 'task')} of it completed in a later attempt"
+    return [
         ("explains", [_explains(cause)]),
-        (
-            "retried",
-            [f"{count_text(cause.recovered, 'task')} of it completed in a later attempt"]
-            if cause.recovered
-            else [],
-        ),
+        ("retried", [retried] if cause.recovered else []),
         ("where", _where(cause)),
-        ("because", [_evidence(one) for one in cause.evidence]),
+        ("because", [evidence_text(one) for one in cause.evidence]),
         ("do", cause.suggestions[:3]),
         ("check", cause.checks),
         ("not known", cause.missing),
         ("or else", [_others(cause)] if cause.also else []),
-    ):
-        yield from _labelled(label, texts, width, ink, whole=label == "check")
+    ]
 
 
 def _labelled(
@@ -117,7 +122,8 @@ def _names(found: dict[str, int]) -> str:
     return shown + (f" and {len(found) - NAMED} more" if len(found) > NAMED else "")
 
 
-def _evidence(one: Evidence) -> str:
+def evidence_text(one: Evidence) -> str:
+    """A fact that speaks for the class, and the place in the run where it stands."""
     time = one.time[11:19] if one.time and len(one.time) >= 19 else ""
     place = " ".join(part for part in (one.file or "", one.event or "", time) if part)
     return f"{one.text}{f'  [{place}]' if place else ''}"

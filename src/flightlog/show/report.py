@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,15 +23,23 @@ if TYPE_CHECKING:
     from flightlog.analyze.summary import Summary
 
 WIDTH = 100
+ANSWERS = 2
+"""The first sections say what to know of the data, and what stands out."""
 PARTS = ("tasks", "spans", "workers", "failures")
 """Sections that can be asked for in full."""
 
 
 def report_text(
-    report: Report, *, width: int = WIDTH, color: bool = False, parts: Collection[str] = ()
+    report: Report,
+    *,
+    width: int = WIDTH,
+    color: bool = False,
+    parts: Collection[str] = (),
+    plots: Sequence[str] = (),
 ) -> str:
     """The report, ending in a newline. `width` in columns; `color` adds terminal codes and nothing else.
 
+    `plots` are lines of `show.report_plots`, which stand after what stands out.
     `parts` of `PARTS` stand in full, and instead of all others. Text that the run recorded is shown, never
     interpreted: control characters are spelled out.
     """
@@ -41,6 +49,9 @@ def report_text(
     head = [rule, ink("title", title), rule, *facts(_head(report, width, ink), ink=ink, indent="")]
     sections = _sections(report, width, ink, parts)
     texts = [section_text(one, width=width, ink=ink) for one in sections if one.says_something()]
+    if plots and not parts:
+        first = sum(one.says_something() for one in sections[:ANSWERS])
+        texts.insert(first, "\n".join(plots))
     return "\n\n".join(["\n".join(head), *texts]) + "\n"
 
 
@@ -50,6 +61,12 @@ def report_markdown(report: Report, *, parts: Collection[str] = ()) -> str:
     head = Section("Run", "", [Facts(_head(report, WIDTH, ink))])
     sections = [head, *_sections(report, WIDTH, ink, parts)]
     return markdown_text(f"Run Report: {report.run.run_id}", sections)
+
+
+def report_sections(report: Report) -> list[Section]:
+    """The same sections without colours, the head first, for a page that lays them out itself."""
+    ink = Ink(False)
+    return [Section("Run", "", [Facts(_head(report, WIDTH, ink))]), *_sections(report, WIDTH, ink, ())]
 
 
 def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> list[Section]:

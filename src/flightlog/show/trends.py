@@ -51,6 +51,18 @@ def trend_text(trend: Trend, *, width: int = 100, color: bool = False, ascii_onl
     return text.translate(_PLAIN) if ascii_only else text
 
 
+def trend_title(trend: Trend) -> str:
+    """What is shown of which runs, in a line; clean."""
+    return clean(_title(trend))
+
+
+def trend_answer(trend: Trend) -> list[str]:
+    """What the history says, in clean paragraphs: each step, the newest first, or that there is none."""
+    if not trend.points:
+        return ["No run has this figure." if trend.left_out else "No run began since then."]
+    return [line.strip() for line in _answer(trend, 1_000_000, Ink(False))]
+
+
 def trend_csv(trend: Trend) -> str:
     """A row a run, the oldest first, under a row of names; the level is a number from 0."""
     out = io.StringIO()

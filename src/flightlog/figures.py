@@ -1,0 +1,272 @@
+"""A run drawn: each function gives a Plotly figure, to be shown in a notebook, changed, or written to a file.
+
+    from flightlog import figures
+    figures.timeline("latest")
+
+A run is given as `Run`, id, path or address, or `latest`; a session or a run that is being recorded will do, too. What is
+drawn of a run is worked out once for all its figures, and again when its files have changed. Where nothing was recorded to
+draw, a `UsageError` says so. Figures are light, or dark where `plotly.io.templates.default` is a dark one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from flightlog.errors import UsageError
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from flightlog.analyze.changes import Comparison
+    from flightlog.analyze.drawn.look import Look
+    from flightlog.analyze.trends import Trend
+    from flightlog.record.run import LiveRun
+    from flightlog.session.session import Session
+    from flightlog.store.run import Run
+
+    AnyRun = Run | LiveRun | Session | str | os.PathLike[str]
+
+__all__ = [
+    "cache",
+    "compare",
+    "concurrency",
+    "cost",
+    "cpu",
+    "critical_path",
+    "device_memory",
+    "durations",
+    "host_cpu",
+    "host_memory",
+    "memory",
+    "ratios",
+    "shares",
+    "spans",
+    "timeline",
+    "trends",
+    "waits",
+]
+
+KEPT = 4
+"""What is drawn of so many runs is kept, the last ones asked for."""
+
+_State = tuple[tuple[str, int, int], ...]
+_looks: OrderedDict[Path, tuple[_State, Look]] = OrderedDict()
+_lock = Lock()
+
+
+def timeline(run: AnyRun = "latest") -> Figure:
+    """Which tasks ran where and when: a row a worker, coloured by name, failures and retries marked."""
+    from flightlog.show.figures import timeline_figure
+
+    seen = _look(run)
+    found = seen.drawn.timeline
+    return _drawn(None if found is None else timeline_figure(found), seen, "no task that started")
+
+
+def concurrency(run: AnyRun = "latest") -> Figure:
+    """How many tasks ran and waited, and how many workers were up."""
+    return _chart(run, "concurrency", "Tasks at once", "no task that started")
+
+
+def cpu(run: AnyRun = "latest") -> Figure:
+    """Cores in use, by worker."""
+    return _chart(run, "worker_cpu", "CPU by worker", "no sample of a worker's CPU", "host_cpu")
+
+
+def memory(run: AnyRun = "latest") -> Figure:
+    """Memory in use, by worker."""
+    return _chart(run, "worker_memory", "Memory by worker", "no sample of a worker's memory", "host_memory")
+
+
+def host_cpu(run: AnyRun = "latest") -> Figure:
+    """CPU in use, by machine."""
+    return _chart(run, "host_cpu", "CPU by machine", "no sample of a machine's CPU")
+
+
+def host_memory(run: AnyRun = "latest") -> Figure:
+    """Memory in use, by machine."""
+    return _chart(run, "host_memory", "Memory by machine", "no sample of a machine's memory")
+
+
+def device_memory(run: AnyRun = "latest") -> Figure:
+    """GPU memory, by rank where ranks tracked it, else by device."""
+    return _chart(run, "device_memory", "GPU memory", "no sample of a GPU's memory")
+
+
+def cache(run: AnyRun = "latest") -> Figure:
+    """Cache lookups that hit and that missed, over the time of the run."""
+    return _chart(run, "cache", "Cache lookups", "no cache lookup")
+
+
+def durations(run: AnyRun = "latest") -> Figure:
+    """How long tasks took, by name."""
+    from flightlog.show.figures import durations_figure
+
+    seen = _look(run)
+    found = seen.drawn.durations
+    return _drawn(durations_figure(found) if found else None, seen, "no task that completed")
+
+
+def waits(run: AnyRun = "latest") -> Figure:
+    """How long tasks waited, against how long they ran."""
+    from flightlog.show.figures import waits_figure
+
+    seen = _look(run)
+    found = seen.drawn.waits
+    return _drawn(None if found is None else waits_figure(found), seen, "no task whose waiting is known")
+
+
+def critical_path(run: AnyRun = "latest") -> Figure:
+    """The chain of work and waiting that the wall time consists of."""
+    from flightlog.show.figures import critical_figure
+
+    seen = _look(run)
+    found = seen.report.critical_path
+    return _drawn(None if found is None else critical_figure(found), seen, "no task or span that ended")
+
+
+def spans(run: AnyRun = "latest") -> Figure:
+    """What code did inside what, by time: the tree of spans."""
+    from flightlog.show.figures import spans_figure
+
+    seen = _look(run)
+    found = seen.report.details.span_tree if seen.report.details is not None else None
+    return _drawn(None if found is None else spans_figure(found), seen, "no span")
+
+
+def shares(run: AnyRun = "latest") -> Figure:
+    """Where the time of the workers went."""
+    from flightlog.show.figures import shares_figure
+
+    seen = _look(run)
+    found = seen.report.time
+    return _drawn(None if found is None else shares_figure(found), seen, "nothing whose time could be split")
+
+
+def cost(run: AnyRun = "latest") -> Figure:
+    """What the time of the workers was paid for."""
+    from flightlog.show.figures import cost_figure
+
+    seen = _look(run)
+    found = seen.report.cost_split
+    return _drawn(None if found is None else cost_figure(found), seen, "no rate to charge its workers by")
+
+
+def compare(before: AnyRun | Comparison | None = None, after: AnyRun | None = None) -> Figure:
+    """What changed from one run or group of runs to another, as `flightlog.compare` takes them; or a comparison, drawn."""
+    from flightlog.show.figures import comparison_figure
+
+    figure = comparison_figure(_compared(before, after))
+    if figure is None:
+        raise UsageError("there is nothing to draw: how long one of the two took is unknown")
+    return _grounded(figure)
+
+
+def ratios(before: AnyRun | Comparison | None = None, after: AnyRun | None = None) -> Figure:
+    """How much slower or faster each task and span became, with the range in which that is sure."""
+    from flightlog.show.figures import ratios_figure
+
+    figure = ratios_figure(_compared(before, after))
+    if figure is None:
+        raise UsageError("there is nothing to draw: the two have no task or span in common")
+    return _grounded(figure)
+
+
+def _compared(before: AnyRun | Comparison | None, after: AnyRun | None) -> Comparison:
+    from flightlog.analyze.changes import Comparison
+
+    if isinstance(before, Comparison):
+        return before
+    from flightlog.analyze.compare import compare as compared
+
+    return compared(
+        *(side if side is None or isinstance(side, str) else _opened(side) for side in (before, after))
+    )
+
+
+def trends(of: Trend | str | None = None, metric: str = "wall", **options: Any) -> Figure:
+    """How a figure of a project's runs moved; `of` is a trend, or a project as for `flightlog.trends`, with its options."""
+    from flightlog.analyze.trends import Trend
+    from flightlog.analyze.trends import trends as history
+    from flightlog.show.figures import trends_figure
+
+    found = of if isinstance(of, Trend) else history(of, metric, **options)
+    figure = trends_figure(found)
+    if figure is None:
+        raise UsageError(f"there is nothing to draw: no run of {found.project} has the figure {found.metric}")
+    return _grounded(figure)
+
+
+def _chart(run: AnyRun, name: str, title: str, missing: str, instead: str | None = None) -> Figure:
+    from flightlog.show.figures import chart_figure
+
+    seen = _look(run)
+    found = getattr(seen.drawn, name)
+    if found is None and instead is not None and getattr(seen.drawn, instead) is not None:
+        raise UsageError(f"{_nothing(seen, missing)}; figures.{instead} draws that of the machine")
+    return _drawn(None if found is None else chart_figure(found, title=title), seen, missing)
+
+
+def _drawn(figure: Figure | None, seen: Look, missing: str) -> Figure:
+    if figure is None:
+        raise UsageError(_nothing(seen, missing))
+    return _grounded(figure)
+
+
+def _grounded(figure: Figure) -> Figure:
+    """The figure on a ground of its own, for nobody knows the page it will stand on: dark where Plotly's default is."""
+    from plotly.io import templates
+
+    from flightlog.show.figures.style import with_theme
+
+    dark = "dark" in str(templates.default or "")
+    with_theme(figure, "dark" if dark else "light")
+    figure.layout.paper_bgcolor = figure.layout.plot_bgcolor = "#111111" if dark else "#ffffff"
+    return figure
+
+
+def _nothing(seen: Look, missing: str) -> str:
+    return f"there is nothing to draw: {seen.report.run.run_id} recorded {missing}"
+
+
+def _opened(run: AnyRun) -> Run:
+    """The run as it is now."""
+    from flightlog.store.run import open_run, path_of
+
+    return open_run(path_of(run), observer=getattr(run, "observer", None))
+
+
+def _look(given: AnyRun) -> Look:
+    from flightlog.analyze.drawn.look import look_at
+
+    run = _opened(given)
+    state = _state(run.path)
+    with _lock:
+        known = _looks.get(run.path)
+        if known is not None and known[0] == state:
+            _looks.move_to_end(run.path)
+            return known[1]
+    seen = look_at(run)
+    with _lock:
+        _looks[run.path] = state, seen
+        _looks.move_to_end(run.path)
+        while len(_looks) > KEPT:
+            _looks.popitem(last=False)
+    return seen
+
+
+def _state(path: Path) -> _State:
+    """Name, size and time of every file: the same means that nothing was written since."""
+    found = []
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                stat = os.stat(os.path.join(folder, name))  # noqa: PTH116, PTH118 - thousands of writers' files
+            except OSError:  # folded into another one just now
+                continue
+            found.append((os.path.join(folder, name), stat.st_size, stat.st_mtime_ns))  # noqa: PTH118 - as above
+    return tuple(sorted(found))

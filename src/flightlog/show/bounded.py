@@ -1,0 +1,86 @@
+"""A result with its texts cut: a name may be megabytes long, and every view of it would go through all of them."""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace as replace_fields
+
+LIMIT = 400
+T = TypeVar("T")
+
+
+def bounded(result: T, limit: int = LIMIT, *, lines: int = 20) -> T:
+    """The same result with every text of more than `limit` characters cut, and the rest counted; numbers stay as they are.
+
+    Texts of several lines, such as tracebacks, may be `lines` times as long, and keep their end. Names that are keys stay
+    distinct. What has no long text is handed back itself, not a copy.
+    """
+    found: T = _bounded(result, limit, lines)
+    return found
+
+
+def cut(text: str, limit: int = LIMIT) -> str:
+    """The first `limit` characters, and how many more there are."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({len(text) - limit:,} more characters)"
+
+
+def _bounded(value: Any, limit: int, lines: int) -> Any:
+    if isinstance(value, str):
+        return _text(value, limit, lines)
+    if isinstance(value, dict):
+        return _mapping(value, limit, lines)
+    if isinstance(value, list | tuple):
+        items = [_bounded(item, limit, lines) for item in value]
+        if all(new is old for new, old in zip(items, value, strict=True)):
+            return value
+        if isinstance(value, list):
+            return items
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    if isinstance(value, Struct):
+        return (
+            replace_fields(value, **changed)
+            if (changed := _changed(value, value.__struct_fields__, limit, lines))
+            else value
+        )
+    if is_dataclass(value) and not isinstance(value, type):
+        names = tuple(field.name for field in fields(value))
+        return replace(value, **changed) if (changed := _changed(value, names, limit, lines)) else value
+    return value
+
+
+def _changed(value: Any, names: tuple[str, ...], limit: int, lines: int) -> dict[str, Any]:
+    found = {}
+    for name in names:
+        old = getattr(value, name)
+        new = _bounded(old, limit, lines)
+        if new is not old:
+            found[name] = new
+    return found
+
+
+def _text(text: str, limit: int, lines: int) -> str:
+    if len(text) <= limit:
+        return text
+    if "\n" in text[:limit] and len(text) <= limit * lines:
+        return text
+    if "\n" in text[:limit]:
+        return f"… ({len(text) - limit * lines:,} characters before)\n{text[-limit * lines :]}"
+    return cut(text, limit)
+
+
+def _mapping(value: dict[Any, Any], limit: int, lines: int) -> dict[Any, Any]:
+    found: dict[Any, Any] = {}
+    same = True
+    for key, item in value.items():
+        name = cut(key, limit) if isinstance(key, str) else key
+        new = _bounded(item, limit, lines)
+        same = same and name is key and new is item
+        number = 1
+        while name in found:  # two long names that begin alike
+            number += 1
+            name = f"{cut(key, limit)} [{number}]"
+        found[name] = new
+    return value if same else found

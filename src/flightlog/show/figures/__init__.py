@@ -1,0 +1,22 @@
+"""Plotly figures: a result in, a figure out. The same figures serve the report, the dashboard, notebooks and pictures.
+
+Each function is pure, and gives None where there is nothing to draw. Plotly is imported when the first figure is made.
+Texts of a run are data: they pass through `plain`, and Plotly finds no markup in them.
+"""
+
+from flightlog.show.figures.chart import chart_figure, limit_note
+from flightlog.show.figures.comparison import comparison_figure, ratios_figure
+from flightlog.show.figures.durations import durations_figure
+from flightlog.show.figures.parts import cost_figure, critical_figure, shares_figure
+from flightlog.show.figures.spans import spans_figure
+from flightlog.show.figures.style import CONFIG, DARK, LIGHT, PALETTE, colors_of, figure_json, with_theme
+from flightlog.show.figures.text import plain
+from flightlog.show.figures.timeline import timeline_figure
+from flightlog.show.figures.trends import trends_figure
+from flightlog.show.figures.waits import waits_figure
+
+__all__ = [
+    "CONFIG", "DARK", "LIGHT", "PALETTE", "chart_figure", "colors_of", "comparison_figure", "cost_figure",
+    "critical_figure", "durations_figure", "figure_json", "limit_note", "plain", "ratios_figure", "shares_figure", "spans_figure",
+    "timeline_figure", "trends_figure", "waits_figure", "with_theme",
+]  # fmt: skip

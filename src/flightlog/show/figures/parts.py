@@ -1,0 +1,169 @@
+"""Parts of a whole as bars: the critical path, where worker time went, what it was paid for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flightlog.show.figures.axes import duration_text, time_scale
+from flightlog.show.figures.style import BAD, OTHER, PALETTE, QUIET, WARN, colors_of, make_figure
+from flightlog.show.figures.text import name_text, plain
+from flightlog.show.phrases import count_text, money_text
+from flightlog.show.time import link_name
+from flightlog.units import format_percent
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from flightlog.analyze.cost_split import CostSplit
+    from flightlog.analyze.critical import CriticalPath
+    from flightlog.analyze.shares import Shares, TimeSplit
+
+LINKS = 12
+WORKERS = 30
+"""How many parts of the chain, and how many workers, have a row."""
+_KINDS = {"wait": WARN, "startup": "#bb8866", "program": QUIET}
+_TIME = (
+    ("run_s", "completed work", PALETTE[0]), ("unfinished_s", "in flight", "#0088ff"), ("failed_s", "failed work", BAD),
+    ("transfer_s", "transfer", PALETTE[2]), ("scheduler_s", "scheduler", WARN), ("startup_s", "start-up", "#bb8866"),
+    ("idle_s", "idle", QUIET),
+)  # fmt: skip
+_COST = (
+    ("useful", "useful work", PALETTE[0]), ("unfinished", "in flight", "#0088ff"), ("retried", "tried again", WARN),
+    ("failed", "failed work", BAD), ("starting", "start-up", "#bb8866"), ("idle", "idle", QUIET),
+)  # fmt: skip
+
+
+def critical_figure(path: CriticalPath, *, colors: Mapping[str, str] | None = None) -> Figure | None:
+    """What set the wall time, the longest parts first; None where the chain is empty."""
+    parts = [part for part in path.parts if part.seconds > 0]
+    if not parts:
+        return None
+    if colors is None:
+        colors = colors_of(part.name for part in parts if part.kind in {"task", "span"})
+    shown, rest = parts[:LINKS], parts[LINKS:]
+    labels = [plain(link_name(part.kind, part.name[:200]), 44) for part in shown]
+    lengths = [part.seconds for part in shown]
+    paint = [_KINDS.get(part.kind) or colors.get(part.name, OTHER) for part in shown]
+    facts = [
+        f"<b>{label}</b><br>{duration_text(part.seconds)}, {_percent(part.share)} of the wall time, in "
+        + count_text(part.links, "link")
+        + (f"<br>saves {duration_text(part.saves_s)} at most if instant" if part.saves_s is not None else "")
+        for label, part in zip(labels, shown, strict=True)
+    ]
+    texts = [f"{duration_text(part.seconds)} ({_percent(part.share)})" for part in shown]
+    if rest:
+        labels.append(f"{len(rest):,} shorter parts")
+        lengths.append(sum(part.seconds for part in rest))
+        paint.append(OTHER)
+        texts.append(f"{duration_text(lengths[-1])} ({_percent(sum(part.share for part in rest))})")
+        facts.append(f"{labels[-1]}: {texts[-1]}")
+    scale = time_scale(max(lengths))
+    return make_figure(
+        [_row_bars(labels, scale.of(lengths), paint, facts, texts)],
+        x={"title": {"text": f"time on the critical path, {scale.words}"}, "ticksuffix": scale.suffix, "nticks": 8,
+           "range": [0, 1.22 * max(lengths) * scale.factor]},
+        y=rows_axis(labels),
+        plot_px=26 * len(labels),
+        bargap=0.25,
+    )  # fmt: skip
+
+
+def cost_figure(split: CostSplit) -> Figure | None:
+    """What the workers' time was paid for, a bar a part; None where it cost nothing."""
+    found = [
+        (label, getattr(split, field), color) for field, label, color in _COST if getattr(split, field) > 0
+    ]
+    if split.total <= 0 or not found:
+        return None
+    labels, amounts = [label for label, _, _ in found], [amount for _, amount, _ in found]
+    texts = [
+        plain(f"{money_text(amount, split.currency[:12])} ({format_percent(amount / split.total)})")
+        for amount in amounts
+    ]
+    return make_figure(
+        [_row_bars(labels, amounts, [color for _, _, color in found],
+                   [f"{label}: {text}" for label, text in zip(labels, texts, strict=True)], texts)],
+        x={"title": {"text": f"cost in {plain(split.currency, 12)}"}, "range": [0, 1.25 * max(amounts)], "nticks": 7},
+        y=rows_axis(labels),
+        plot_px=28 * len(labels),
+        bargap=0.25,
+    )  # fmt: skip
+
+
+def shares_figure(shares: Shares) -> Figure | None:
+    """Where the time went, in shares of it: all workers in the first row, then each; None where no time passed."""
+    rows: list[tuple[str, TimeSplit]] = [
+        (f"all {shares.workers:,} workers" if shares.workers > 1 else "whole run", shares.whole)
+    ]
+    if shares.basis == "workers" and len(shares.by_worker) > 1:
+        rows += [(name_text(name, 28), split) for name, split in list(shares.by_worker.items())[:WORKERS]]
+    rows = [(label, split) for label, split in rows if split.total_s > 0]
+    if not rows:
+        return None
+    labels = apart([label for label, _ in rows])
+    traces = []
+    for field, name, color in _TIME:
+        seconds = [getattr(split, field) or 0.0 for _, split in rows]
+        if any(seconds):
+            traces.append({
+                "type": "bar", "orientation": "h", "name": name, "y": labels, "marker": {"color": color},
+                "x": [100 * part / split.total_s for part, (_, split) in zip(seconds, rows, strict=True)],
+                "customdata": [
+                    f"<b>{label}</b>: {name}<br>{duration_text(part)}, {_percent(part / split.total_s)}"
+                    for part, label, (_, split) in zip(seconds, labels, rows, strict=True)
+                ],
+                "hovertemplate": "%{customdata}<extra></extra>",
+            })  # fmt: skip
+    more = len(shares.by_worker) - WORKERS if shares.basis == "workers" else 0
+    of = "worker time" if shares.basis == "workers" else "time on the clock"
+    return make_figure(
+        traces,
+        x={"title": {"text": f"share of {of}"}, "ticksuffix": "%", "range": [0, 100.5], "fixedrange": True},
+        y=rows_axis(labels),
+        notes=[f"The {WORKERS} workers longest at work of {len(shares.by_worker):,}."] if more > 0 else [],
+        plot_px=max(20, min(28, 600 // len(labels))) * len(labels),
+        barmode="stack",
+        bargap=0.2,
+        legend=True,
+    )  # fmt: skip
+
+
+def _percent(share: float) -> str:
+    """A share for Plotly: `<0.1%` begins as a tag does."""
+    return plain(format_percent(share))
+
+
+def _row_bars(
+    labels: Sequence[str],
+    values: Sequence[float],
+    paint: Sequence[str],
+    facts: Sequence[str],
+    texts: Sequence[str],
+) -> dict[str, Any]:
+    return {
+        "type": "bar", "orientation": "h", "y": apart(labels), "x": list(values), "marker": {"color": list(paint)},
+        "text": list(texts), "textposition": "outside", "cliponaxis": False, "customdata": list(facts),
+        "hovertemplate": "%{customdata}<extra></extra>", "name": "",
+    }  # fmt: skip
+
+
+def rows_axis(labels: Sequence[str]) -> dict[str, Any]:
+    """An axis of rows, the first at the top."""
+    names = apart(labels)
+    return {
+        "type": "category", "categoryorder": "array", "categoryarray": names, "range": [len(names) - 0.5, -0.5],
+        "fixedrange": True, "showgrid": False,
+    }  # fmt: skip
+
+
+def apart(labels: Sequence[str]) -> list[str]:
+    """The same labels, each different from all before."""
+    found: dict[str, None] = {}
+    for label in labels:
+        number, name = 1, label
+        while name in found:
+            number += 1
+            name = f"{label} ·{number}"
+        found[name] = None
+    return list(found)

@@ -1,0 +1,227 @@
+"""The timeline: which task ran where and when, a lane a worker, a colour a task name."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flightlog.show.figures.axes import Scale, clock_text, duration_text, time_axis
+from flightlog.show.figures.style import BAD, OTHER, QUIET, WARN, colors_of, faded, make_figure
+from flightlog.show.figures.text import name_text, plain
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from flightlog.analyze.drawn.results import Bars, Cells, Lane, Mark, Timeline
+
+ROW_PX = 22
+LEAST_ROW_PX = 11
+HIGHEST_PX = 760
+"""Lanes get thinner before the timeline gets higher than this, down to `LEAST_ROW_PX`."""
+OTHERS = "all others"
+_LEVELS = 5
+"""Shades of a colour, from hardly busy to never free."""
+_OPACITY = {"completed": 1.0, "running": 0.6, "failed": 0.5, "retried": 0.5, "cancelled": 0.35}
+_MARKS: dict[str, tuple[str, str, str]] = {
+    "failed": ("failed", "x", BAD),
+    "retried": ("tried again", "circle-open-dot", WARN),
+    "cancelled": ("cancelled", "square-open", QUIET),
+    "lost": ("worker lost", "diamond", BAD),
+}
+"""The name, the shape and the colour of each kind of mark: none is told by its colour alone."""
+
+
+def timeline_figure(
+    timeline: Timeline,
+    *,
+    title: str = "",
+    colors: Mapping[str, str] | None = None,
+    length_s: float | None = None,
+    notes: bool = True,
+) -> Figure | None:
+    """Lanes from the top, bars in the colour of their task name, failures and retries marked; None where nothing ran.
+
+    `colors` are those of a page, by task name. `length_s` is how long the axis is, where two runs stand side by side.
+    Without `notes` somebody else tells them.
+    """
+    if not timeline.lanes or (timeline.bars is None and timeline.cells is None and not timeline.marks):
+        return None
+    colors = colors_of(timeline.names) if colors is None else colors
+    scale, axis = time_axis(max(timeline.length_s, length_s or 0.0))
+    labels = _labels(timeline.lanes)
+    traces: list[dict[str, Any]] = []
+    if timeline.bars is not None:
+        traces += _bars(timeline, labels, timeline.bars, scale, colors)
+    elif timeline.cells is not None:
+        traces += _cells(timeline, labels, timeline.cells, scale, colors)
+    traces += _marks(timeline, labels, scale)
+    lanes = len(timeline.lanes)
+    row = max(LEAST_ROW_PX, min(ROW_PX, HIGHEST_PX / lanes))
+    every = max(1, -(-lanes * 13 // round(lanes * row)))  # a label takes 13 pixels
+    named = range(0, lanes, every)
+    return make_figure(
+        traces,
+        x=axis,
+        y={
+            "type": "category", "categoryorder": "array", "categoryarray": labels, "range": [lanes - 0.5, -0.5],
+            "tickvals": [labels[n] for n in named], "ticktext": [labels[n] for n in named],
+            "showgrid": False, "fixedrange": lanes <= 8,
+        },
+        title=plain(title, 200),
+        notes=[plain(note, 300) for note in timeline.notes] if notes else [],
+        plot_px=lanes * row,
+        barmode="overlay",
+        bargap=0.15,
+        legend=True,
+    )  # fmt: skip
+
+
+def _labels(lanes: Sequence[Lane]) -> list[str]:
+    """What the lanes are called, each by a text of its own."""
+    found: dict[str, None] = {}
+    for lane in lanes:
+        name, more = lane_parts(lane)
+        text = label = name_text(name, 24) + more
+        number = 1
+        while label in found:
+            number += 1
+            label = f"{text} ·{number}"
+        found[label] = None
+    return list(found)
+
+
+def lane_parts(lane: Lane) -> tuple[str, str]:
+    """The first worker of a lane, to be cut where it is long, and which or how many more: `worker-6`, ` to 8`."""
+    if lane.merged <= 1:
+        return lane.label, ""
+    first, _, last = lane.label.partition(" to ")
+    stem = first.rstrip("0123456789")
+    number = last.removeprefix(stem)
+    alike = last.startswith(stem) and number.isdecimal()
+    return first, f" to {number}" if alike else f" +{lane.merged - 1:,} more"
+
+
+def _legend_name(timeline: Timeline, name: int) -> str:
+    return name_text(timeline.names[name], 40) if 0 <= name < len(timeline.names) else OTHERS
+
+
+def _by_name(names: Sequence[int], known: int) -> list[tuple[int, list[int]]]:
+    """The places of each name in the order of names, all others last."""
+    found: dict[int, list[int]] = {}
+    for place, name in enumerate(names):
+        found.setdefault(name if 0 <= name < known else known, []).append(place)
+    return sorted(found.items())
+
+
+def _color(timeline: Timeline, name: int, colors: Mapping[str, str]) -> str:
+    return colors.get(timeline.names[name], OTHER) if name < len(timeline.names) else OTHER
+
+
+def _trace(timeline: Timeline, name: int, colors: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "type": "bar", "orientation": "h", "name": _legend_name(timeline, name), "legendgroup": f"name {name}",
+        "marker": {"color": _color(timeline, name, colors), "line": {"width": 0}}, "hovertemplate": "%{customdata}<extra></extra>",
+    }  # fmt: skip
+
+
+def _bars(
+    timeline: Timeline, labels: Sequence[str], bars: Bars, scale: Scale, colors: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    traces = []
+    for name, places in _by_name(bars.name, len(timeline.names)):
+        trace = _trace(timeline, name, colors)
+        trace["y"] = [labels[bars.lane[n]] for n in places]
+        trace["base"] = scale.of(bars.start_s[n] for n in places)
+        trace["x"] = scale.of(bars.length_s[n] for n in places)
+        trace["customdata"] = [_bar_text(timeline, bars, n) for n in places]
+        states = {bars.state[n] for n in places}
+        if states != {"completed"}:
+            trace["marker"]["opacity"] = [_OPACITY.get(bars.state[n], 1.0) for n in places]
+        traces.append(trace)
+    return traces
+
+
+def _bar_text(timeline: Timeline, bars: Bars, n: int) -> str:
+    lane = timeline.lanes[bars.lane[n]]
+    again = f", attempt {bars.attempt[n]}" if bars.attempt[n] > 1 else ""
+    took = f"{duration_text(bars.length_s[n])}{' so far' if bars.state[n] == 'running' else ''}"
+    return (
+        f"<b>{_legend_name(timeline, bars.name[n])}</b> {plain(bars.state[n], 20)}{again}<br>"
+        f"{took} from {clock_text(bars.start_s[n])}<br>on {name_text(lane.label, 40)}<br>{plain(bars.task_id[n], 44)}"
+    )
+
+
+def _cells(
+    timeline: Timeline, labels: Sequence[str], cells: Cells, scale: Scale, colors: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """One picture of all stretches, its colours by name and by how busy, and a name each for the legend."""
+    edges = sorted({*cells.start_s, *(s + w for s, w in zip(cells.start_s, cells.length_s, strict=True))})
+    edges = [edge for n, edge in enumerate(edges) if not n or edge - edges[n - 1] > 1e-9 * edges[-1]]
+    columns = len(edges) - 1
+    if columns < 1:
+        return []
+    codes: list[list[int | None]] = [[None] * columns for _ in labels]
+    facts: list[list[list[int] | None]] = [[None] * columns for _ in labels]
+    known = len(timeline.names)
+    for lane, start, length, name, attempts, busy in zip(
+        cells.lane, cells.start_s, cells.length_s, cells.name, cells.attempts, cells.busy, strict=True
+    ):
+        first = _nearest(edges, start)
+        code = (name if 0 <= name < known else known) * _LEVELS + _level(busy)
+        for column in range(first, min(columns, max(first + 1, _nearest(edges, start + length)))):
+            codes[lane][column], facts[lane][column] = code, [attempts, round(100 * min(busy, 1.0))]
+    used = {code // _LEVELS for row in codes for code in row if code is not None}
+    paint = [_color(timeline, name, colors) for name in range(known + 1)]
+    picture = {
+        "type": "heatmap", "x": scale.of(edges), "y": list(labels), "z": codes, "customdata": facts,
+        "zmin": -0.5, "zmax": (known + 1) * _LEVELS - 0.5, "colorscale": _steps(paint), "showscale": False,
+        "ygap": 1, "hoverongaps": False, "showlegend": False, "name": "",
+        "hovertemplate": "%{y}, around %{x}<br>%{customdata[0]:,} tasks, %{customdata[1]}% busy<extra></extra>",
+    }  # fmt: skip
+    legend = [
+        {
+            "type": "scatter", "mode": "markers", "x": [None], "y": [None], "name": _legend_name(timeline, name),
+            "marker": {"symbol": "square", "size": 11, "color": paint[name]}, "hoverinfo": "skip",
+        }
+        for name in sorted(used)
+    ]  # fmt: skip
+    return [picture, *legend]
+
+
+def _nearest(edges: Sequence[float], at: float) -> int:
+    place = bisect_left(edges, at)
+    return (
+        place - 1 if place and (place == len(edges) or at - edges[place - 1] < edges[place] - at) else place
+    )
+
+
+def _level(busy: float) -> int:
+    return min(_LEVELS - 1, max(0, round(busy * (_LEVELS - 1))))
+
+
+def _steps(paint: Sequence[str]) -> list[list[float | str]]:
+    """Colours side by side: each name's from faint for hardly busy to full."""
+    shades = [faded(color, 0.2 + 0.8 * level / (_LEVELS - 1)) for color in paint for level in range(_LEVELS)]
+    return [[(n + side) / len(shades), shade] for n, shade in enumerate(shades) for side in (0, 1)]
+
+
+def _marks(timeline: Timeline, labels: Sequence[str], scale: Scale) -> list[dict[str, Any]]:
+    traces = []
+    for kind, (name, symbol, color) in _MARKS.items():
+        found = [mark for mark in timeline.marks if mark.kind == kind and 0 <= mark.lane < len(labels)]
+        if found:
+            traces.append(
+                {
+                    "type": "scatter", "mode": "markers", "name": name, "x": scale.of(mark.at_s for mark in found),
+                    "y": [labels[mark.lane] for mark in found], "hovertemplate": "%{customdata}<extra></extra>",
+                    "marker": {"symbol": symbol, "color": color, "size": 9, "line": {"color": "#ffffff" if kind in {"failed", "lost"} else color, "width": 1 if kind in {"failed", "lost"} else 2}},
+                    "customdata": [_mark_text(mark, name) for mark in found],
+                }
+            )  # fmt: skip
+    return traces
+
+
+def _mark_text(mark: Mark, kind: str) -> str:
+    about = f"<br>{plain(mark.text, 100)}" if mark.text else ""
+    return f"<b>{name_text(mark.task, 40)}</b> {kind} at {clock_text(mark.at_s)}{about}<br>{plain(mark.task_id or '', 44)}"

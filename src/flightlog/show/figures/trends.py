@@ -1,0 +1,141 @@
+"""A figure of a project's runs over its history: a point a run, the levels, and where it stepped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from flightlog.show.figures.axes import Scale, bytes_scale, time_scale, value_text
+from flightlog.show.figures.style import BAD, PALETTE, QUIET, faded, make_figure
+from flightlog.show.figures.text import plain
+from flightlog.show.phrases import moment_text, money_text
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from flightlog.analyze.trends import Trend
+
+TICKS = 8
+BANDED = 10
+"""Of fewer runs nobody can say where nine in ten of them lie."""
+
+
+def trends_figure(trend: Trend, *, title: str = "") -> Figure | None:
+    """A point for each run, evenly spaced, the oldest first; None where no run has the figure."""
+    if not trend.points:
+        return None
+    values = [point.value for point in trend.points]
+    scale = _scale(trend, max(values))
+    traces = [*_band(trend, scale), _levels(trend, scale), _points(trend, scale), *_changes(trend, scale)]
+    count = len(values)
+    named = sorted({round(n * (count - 1) / max(1, TICKS - 1)) for n in range(TICKS)})
+    low, high = min(values), max(values)
+    around = 0.08 * ((high - low) or abs(high) or 1.0)
+    bottom = 0.0 if low >= 0 and low < 0.5 * high else low - around
+    return make_figure(
+        traces,
+        x={
+            "title": {"text": "runs, the oldest first"}, "range": [-0.5, count - 0.5], "tickvals": named,
+            "ticktext": [plain((trend.points[n].start_time or "")[:10] or f"run {n + 1}") for n in named],
+        },
+        y={
+            "title": {"text": _title(trend, scale)}, "ticksuffix": scale.suffix, "separatethousands": True, "nticks": 6,
+            "range": [bottom * scale.factor, (high + around) * scale.factor],
+        },
+        title=plain(title),
+        plot_px=240,
+        legend=True,
+    )  # fmt: skip
+
+
+def _scale(trend: Trend, most: float) -> Scale:
+    match trend.unit:
+        case "seconds":
+            return time_scale(most)
+        case "bytes":
+            return bytes_scale(most)
+        case "share":
+            return Scale(100.0, "%", "percent")
+        case "money":
+            return Scale(1.0, "", plain(trend.currency or "", 12))
+        case _:
+            return Scale(1.0, "", "a run")
+
+
+def _title(trend: Trend, scale: Scale) -> str:
+    return f"{plain(trend.metric, 40)}, {scale.words}" if scale.words else plain(trend.metric, 40)
+
+
+def _text(trend: Trend, value: float) -> str:
+    """A value for Plotly: that of a small share, `<0.1%`, begins as a tag does."""
+    return plain(
+        money_text(value, trend.currency) if trend.unit == "money" else value_text(value, trend.unit)
+    )
+
+
+def _points(trend: Trend, scale: Scale) -> dict[str, Any]:
+    return {
+        "type": "scatter", "mode": "markers", "name": "runs", "x": list(range(len(trend.points))),
+        "y": scale.of(point.value for point in trend.points),
+        "marker": {"size": 7 if len(trend.points) <= 300 else 4, "color": PALETTE[0]},
+        "customdata": [
+            f"<b>{_text(trend, point.value)}</b><br>{plain(point.run_id, 60)}<br>{plain(moment_text(point.start_time))}"
+            + (f", commit {plain(point.git_commit[:12])}" if point.git_commit else "")
+            for point in trend.points
+        ],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }  # fmt: skip
+
+
+def _levels(trend: Trend, scale: Scale) -> dict[str, Any]:
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for level in trend.levels:
+        x += [level.first - 0.4, level.first + level.runs - 0.6, None]
+        y += [level.typical * scale.factor, level.typical * scale.factor, None]
+    return {
+        "type": "scatter", "mode": "lines", "name": "typical of a level", "x": x, "y": y, "hoverinfo": "skip",
+        "line": {"color": "#dd7700", "width": 2.5},
+    }  # fmt: skip
+
+
+def _band(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
+    """Where nine runs in ten of a level lie, for levels that have ten at least."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    for level in (level for level in trend.levels if level.runs >= BANDED):
+        left, right = level.first - 0.4, level.first + level.runs - 0.6
+        low, high = level.p05 * scale.factor, level.p95 * scale.factor
+        x += [left, right, right, left, left, None]
+        y += [low, low, high, high, low, None]
+    band = {
+        "type": "scatter", "mode": "lines", "name": "nine runs in ten", "x": x, "y": y, "fill": "toself",
+        "fillcolor": faded("#dd7700", 0.18), "line": {"width": 0, "color": faded("#dd7700", 0.18)}, "hoverinfo": "skip",
+    }  # fmt: skip
+    return [band] if x else []
+
+
+def _changes(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
+    if not trend.changes:
+        return []
+    facts = []
+    for change in trend.changes:
+        by = (
+            f" ({change.change:+.1%})"
+            if change.change is not None and trend.unit not in {"share", "count"}
+            else ""
+        )
+        what = "".join(
+            f"<br>{plain(d.what)}: {plain(d.before or 'unknown', 30)} → {plain(d.after or 'unknown', 30)}"
+            for d in change.differences
+        )
+        facts.append(
+            f"<b>{_text(trend, change.before)} → {_text(trend, change.after)}</b>{by}<br>from {plain(change.run_id)}{what}"
+        )
+    return [
+        {
+            "type": "scatter", "mode": "markers", "name": "steps", "x": [change.at for change in trend.changes],
+            "y": [change.after * scale.factor for change in trend.changes], "customdata": facts,
+            "hovertemplate": "%{customdata}<extra></extra>",
+            "marker": {"symbol": "triangle-up", "size": 13, "color": BAD, "line": {"width": 1, "color": QUIET}},
+        }
+    ]  # fmt: skip

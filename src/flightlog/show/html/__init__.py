@@ -1,0 +1,1 @@
+"""Pages of HTML that need nothing beside them."""

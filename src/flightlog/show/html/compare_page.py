@@ -1,0 +1,195 @@
+"""Two runs, or two groups of runs, on a page: what changed first, then both side by side, then everything that differs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from flightlog.show import figures
+from flightlog.show.answer import answer_text, wall_text
+from flightlog.show.bounded import bounded
+from flightlog.show.comparison import comparison_sections, percent_text
+from flightlog.show.html.elements import Child, Element, coded, said, tag
+from flightlog.show.html.page import Part, page_html, plotly_script
+from flightlog.show.html.plots import plot
+from flightlog.show.html.report_page import timeline_plot
+from flightlog.show.html.sections import blocks_of
+from flightlog.show.html.verdict import Told, raw, sign, told
+from flightlog.show.phrases import count_text, money_text
+from flightlog.units import format_count, format_duration
+
+if TYPE_CHECKING:
+    from flightlog.analyze.changes import Change, Comparison, Side
+    from flightlog.analyze.drawn.results import Timeline
+    from flightlog.analyze.thresholds import Outcome
+
+ALIKE = 0.02
+"""Wall times that differ by less are as good as the same."""
+REASONS = 3
+WHY = "Why the wall time differs"
+
+
+def compare_page(
+    comparison: Comparison,
+    outcomes: Sequence[Outcome] = (),
+    *,
+    before: Timeline | None = None,
+    after: Timeline | None = None,
+    plotly_js: str | None = None,
+    ways: Mapping[str, str] | None = None,
+) -> str:
+    """The page, ending in a newline. `outcomes` are those of conditions; the timelines are of one run of each side.
+
+    Figures carry `data-path` and `data-value`: where they stand in `compare --format json`, and what stands there.
+    """
+    comparison, outcomes = bounded(comparison), bounded(list(outcomes))
+    sections = [one for one in comparison_sections(comparison, outcomes) if one.says_something()]
+    named = {section.title: section for section in sections}
+    ratios = plot(
+        "ratios",
+        figures.ratios_figure(comparison),
+        "How many times as long each task or span takes in B as in A. The line through a point is where the true ratio lies 19"
+        " times in 20; one that crosses 1 may be noise.",
+    )
+    steps = plot(
+        "comparison",
+        figures.comparison_figure(comparison),
+        "From the wall time of A to that of B, a step a reason; the steps add up.",
+    )
+    parts = [
+        _timelines(comparison, bounded(before), bounded(after)),
+        _part("changes", "What got slower or faster", [*ratios, *_blocks(named, "Durations")], "No task or span is in both."),
+        _part("why", WHY, [*steps, *_blocks(named, WHY)], "Nothing was recorded to explain it with."),
+    ]  # fmt: skip
+    if "Conditions" in named:
+        parts.insert(0, Part("conditions", "Conditions", blocks_of(named["Conditions"])))
+    rest = [one for one in sections if one.title not in {"Conditions", "Durations", WHY}]
+    parts += [
+        Part(f"more-{number}", said(one.title, 80), blocks_of(one)) for number, one in enumerate(rest, 1)
+    ]
+    sides = [_name(side) for side in (comparison.before, comparison.after)]
+    return page_html(
+        "What changed", f"from {sides[0]} to {sides[1]}", _verdict(comparison, outcomes), parts,
+        plotly_js or plotly_script(), ways=ways,
+    )  # fmt: skip
+
+
+def _part(identity: str, title: str, content: Sequence[Child], nothing: str) -> Part:
+    return Part(identity, title, content or [tag("p", nothing)], empty=not content)
+
+
+def _blocks(named: dict[str, Any], title: str) -> list[Element]:
+    return blocks_of(named[title]) if title in named else []
+
+
+def _name(side: Side) -> str:
+    if len(side.runs) == 1:
+        return said(side.runs[0].run_id, 100)
+    return f"{said(side.asked, 100)} ({count_text(len(side.runs), 'run')})"
+
+
+def _verdict(comparison: Comparison, outcomes: Sequence[Outcome]) -> Element:
+    failed = sum(outcome.state == "failed" for outcome in outcomes)
+    style = "bad" if failed else _style(comparison.wall_s)
+    headline = wall_text(comparison)
+    rest = answer_text(comparison).removeprefix(headline).lstrip(":;, ")
+    return tag(
+        "section",
+        tag("div", sign(style), tag("h1", said(headline, 300)), class_="headline"),
+        tag("p", coded(rest[:1].upper() + rest[1:]), class_="lead") if rest.strip(".") else None,
+        _checked(outcomes),
+        tag("dl", _tiles(comparison), class_="tiles wide"),
+        told(_reasons(comparison), ("What explains it", "From A to B")),
+        id="verdict", class_=f"verdict is-{style}",
+    )  # fmt: skip
+
+
+def _checked(outcomes: Sequence[Outcome]) -> Element | None:
+    """How many conditions failed, passed, and cannot be told; nothing where none was asked for."""
+    words = {"failed": "failed", "passed": "passed", "unknown": "cannot be told"}
+    counts = {word: sum(one.state == state for one in outcomes) for state, word in words.items()}
+    there = {word: count for word, count in counts.items() if count}
+    if not there:
+        return None
+    style = "bad" if counts["failed"] else "good" if there.keys() == {"passed"} else "warn"
+    if len(outcomes) == 1:
+        return tag("p", f"The condition {next(iter(there))}.", class_=style)
+    told = ", ".join(f"{count} {word}" for word, count in there.items())
+    return tag("p", f"Of {len(outcomes)} conditions, {told}.", class_=style)
+
+
+def _style(wall: Change) -> str:
+    if wall.ratio is None or abs(wall.ratio - 1) < ALIKE:
+        return "plain"
+    noise = wall.interval
+    if (
+        noise is not None
+        and noise.low is not None
+        and noise.high is not None
+        and noise.low <= 1 <= noise.high
+    ):
+        return "plain"
+    return "bad" if wall.ratio > 1 else "good"
+
+
+def _tiles(comparison: Comparison) -> list[Element]:
+    tiles = [
+        *_both("Wall time", "wall_s", comparison.wall_s, format_duration),
+        *_both("Tasks completed", "tasks.completed", comparison.tasks["completed"], format_count),
+        *_both("Tasks failed", "tasks.failed", comparison.tasks["failed"], format_count),
+    ]
+    if comparison.cost.before or comparison.cost.after:
+        tiles += _both("Cost", "cost", comparison.cost, lambda value: money_text(value, comparison.currency))
+    return tiles
+
+
+def _both(label: str, path: str, change: Change, show: Any) -> list[Element]:
+    """One tile a figure: A, an arrow, B, and below how much that is."""
+    below = percent_text(change.ratio) if change.ratio is not None else ""
+
+    def side(name: str, value: float | None) -> Element:
+        return tag("span", said(show(value), 40), data_path=f"{path}.{name}", data_value=raw(value))
+
+    pair: list[Child] = [side("before", change.before), " → ", side("after", change.after)]
+    return [tag("div", tag("dt", label), tag("dd", pair, tag("small", below) if below else None))]
+
+
+def _reasons(comparison: Comparison) -> list[Told]:
+    found = comparison.explained
+    if found is None:
+        return []
+    least = 0.01 * max(abs(found.difference_s), *(abs(share.seconds) for share in found.shares), 0.0)
+    return [
+        Told(
+            tag("p", tag("strong", f"{'+' if share.seconds >= 0 else ''}{format_duration(share.seconds)}"), f" {said(share.what, 80)}"),
+            tag("p", said(share.detail, 400)) if share.detail else None,
+        )
+        for share in found.shares[:REASONS]
+        if abs(share.seconds) >= least and share.seconds
+    ]  # fmt: skip
+
+
+def _timelines(comparison: Comparison, before: Timeline | None, after: Timeline | None) -> Part:
+    """Both on one scale and in the same colours; side by side where there is room."""
+    there = [timeline for timeline in (before, after) if timeline is not None]
+    if not there:
+        return _part("timelines", "Timelines", [], "Neither side has a task with a start.")
+    colors = figures.colors_of(name for timeline in there for name in timeline.names)
+    length_s = max(timeline.length_s for timeline in there)
+    counted = comparison.tasks["submitted"], comparison.tasks["completed"]
+    of: Literal["tasks", "spans"] = "tasks" if any(one.before or one.after for one in counted) else "spans"
+    sides = [
+        tag(
+            "div",
+            tag("h3", f"{letter}: {said(side.runs[0].run_id, 100)}"),
+            tag("p", f"The newest of {count_text(len(side.runs), 'run')}.", class_="note") if len(side.runs) > 1 else None,
+            timeline_plot(identity, timeline, colors, of=of, length_s=length_s) or tag("p", "No task with a start.", class_="note"),
+        )
+        for letter, identity, side, timeline in (
+            ("A", "timeline_before", comparison.before, before), ("B", "timeline_after", comparison.after, after),
+        )
+    ]  # fmt: skip
+    note = tag(
+        "p", "Both are drawn on the same time scale, and a task has the same colour in both.", class_="note"
+    )
+    return Part("timelines", "Timelines", [note, tag("div", sides, class_="pair")])

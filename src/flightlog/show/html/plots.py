@@ -1,0 +1,135 @@
+"""Figures on a page: the drawing, in words what it shows, and its numbers for whoever cannot see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from flightlog.show import figures
+from flightlog.show.document import Table
+from flightlog.show.html.elements import Child, Element, data, said, tag
+from flightlog.show.html.sections import table_of
+from flightlog.units import format_bytes, format_count, format_duration, format_percent
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+    from flightlog.analyze.drawn.results import Chart, Spread, Timeline
+    from flightlog.analyze.report import Report
+
+HEIGHT = 360
+"""Pixels of a figure that does not say."""
+MARKS = 50
+
+
+def plot(
+    identity: str,
+    figure: go.Figure | None,
+    caption: str,
+    *,
+    notes: Sequence[str] = (),
+    numbers: Sequence[Child] = (),
+    title: str = "",
+) -> list[Element]:
+    """A figure with its caption, or nothing where there is none; `numbers` stand in a part that opens.
+
+    `identity` is unique on the page. `notes` say what is not drawn one by one.
+    """
+    if figure is None:
+        return []
+    words = " ".join([caption, *(_sentence(note) for note in notes)])
+    return [
+        tag(
+            "figure",
+            tag("h3", title) if title else None,
+            tag(
+                "div", class_="plot", data_figure=identity, tabindex="0", role="img",
+                aria_label=f"{title}. {words}" if title else words, data_height=_height(figure),
+            ),
+            tag("figcaption", words),
+            tag("details", tag("summary", "Numbers"), numbers) if numbers else None,
+            data(f"{identity}-data", figures.figure_json(figure)),
+        )
+    ]  # fmt: skip
+
+
+def _height(figure: go.Figure) -> int:
+    return int(figure.layout.height or HEIGHT)
+
+
+def _sentence(text: str) -> str:
+    text = said(text.strip(), 1000)
+    return (text[:1].upper() + text[1:]) + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def chart_numbers(chart: Chart) -> list[Element]:
+    """The least, most and last value of each line."""
+    rows = []
+    for series in chart.series:
+        known = [value for value in series.value if value is not None]
+        ends = (min(known), max(known), known[-1]) if known else (None, None, None)
+        shown = (value_text(value, chart.unit) for value in (*ends, series.limit))
+        rows.append((series.label, *shown))
+    return list(table_of(Table(("Line", "Least", "Most", "Last", "Limit"), rows), "Each line of the figure"))
+
+
+def value_text(value: float | None, unit: str) -> str:
+    """A value with its unit; nothing where it is unknown."""
+    if value is None:
+        return ""
+    match unit:
+        case "bytes":
+            return format_bytes(value)
+        case "share":
+            return format_percent(value)
+        case "percent":
+            return format_percent(value / 100)
+        case "watts":
+            return f"{value:,.0f} W"
+        case "cores":
+            return f"{value:.2f}"
+        case _:
+            return format_count(value) if value == int(value) else f"{value:,.2f}"
+
+
+def spread_numbers(spreads: Sequence[Spread]) -> list[Element]:
+    """The quantiles of each name."""
+    rows = [
+        (one.name, format_count(one.count),
+         *(format_duration(value) for value in (one.least_s, one.p25_s, one.median_s, one.p75_s, one.p95_s, one.most_s)),
+         format_duration(one.total_s))
+        for one in spreads
+    ]  # fmt: skip
+    head = ("Name", "Count", "Least", "p25", "Median", "p75", "p95", "Most", "Total")
+    return list(table_of(Table(head, rows), "Durations by name"))
+
+
+def mark_numbers(timeline: Timeline) -> list[Element]:
+    """When and where tasks failed or were tried again, the first ones."""
+    if not timeline.marks:
+        return []
+    marks = sorted(timeline.marks, key=lambda mark: mark.at_s)
+    rows = [
+        (mark.task, format_duration(mark.at_s), mark.kind, timeline.lanes[mark.lane].label, mark.text)
+        for mark in marks[:MARKS]
+    ]
+    left = timeline.failures - len(rows)
+    table = Table(
+        ("Task", "After", "What", "Where", "Error"), rows, left=("What", "Where", "Error"),
+        more=f"and {left:,} more failures and retries" if left > 0 else "",
+    )  # fmt: skip
+    return list(table_of(table, "Failures and retries"))
+
+
+def wait_numbers(report: Report) -> list[Element]:
+    """The quantiles of queueing and of execution."""
+    rows = [
+        (
+            label,
+            format_count(of.count),
+            *(format_duration(value) for value in (of.mean, of.p50, of.p95, of.max)),
+        )
+        for label, of in (("Queueing", report.tasks.queue_s), ("Running", report.tasks.duration_s))
+        if of.count
+    ]
+    return list(table_of(Table(("What", "Count", "Mean", "p50", "p95", "Max"), rows), "Queueing and running"))

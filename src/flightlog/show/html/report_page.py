@@ -1,0 +1,326 @@
+"""The report of a run as a page: the verdict first, then what there is to look at, in the order in which people ask."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from msgspec.structs import replace
+
+from flightlog.show import figures
+from flightlog.show.bounded import bounded
+from flightlog.show.cost import TITLE as COST
+from flightlog.show.document import Section
+from flightlog.show.figures.chart import limit_note
+from flightlog.show.html.elements import Child, Element, coded, said, tag
+from flightlog.show.html.environment import environment_part
+from flightlog.show.html.failures import failures_part
+from flightlog.show.html.page import Part, page_html, plotly_script
+from flightlog.show.html.plots import chart_numbers, mark_numbers, plot, spread_numbers, wait_numbers
+from flightlog.show.html.sections import blocks_of, table_of
+from flightlog.show.html.verdict import verdict_element
+from flightlog.show.phrases import moment_text
+from flightlog.show.report import report_sections
+from flightlog.show.sections import all_spans, names_table
+
+if TYPE_CHECKING:
+    from flightlog.analyze.compare_environment import Facts
+    from flightlog.analyze.diagnosis.results import RunDiagnosis
+    from flightlog.analyze.drawn.look import Look
+    from flightlog.analyze.drawn.results import Chart, Drawn, Timeline, Waits
+    from flightlog.analyze.report import Report
+
+NAMES = 50
+"""Task names in the table of durations."""
+
+
+def report_page(
+    look: Look,
+    *,
+    diagnosis: RunDiagnosis | None = None,
+    environment: Facts | None = None,
+    plotly_js: str | None = None,
+    ways: Mapping[str, str] | None = None,
+) -> str:
+    """The page, ending in a newline. It holds everything it needs, and is of bounded size whatever the run.
+
+    `diagnosis` says why tasks failed, `environment` what the run was made of; without them the page says where to find out.
+    Figures carry `data-path` and `data-value`: where they stand in `report --format json`, and what stands there.
+    """
+    report, drawn = bounded(look.report), bounded(look.drawn)
+    diagnosis = bounded(diagnosis)
+    colors = figures.colors_of(_names(report, drawn))
+    named = {section.title: section for section in report_sections(report)}
+    parts = [
+        _timeline(report, drawn.timeline, colors),
+        _concurrency(drawn, named),
+        _shares(report, named),
+        _load(drawn, named),
+        _devices(drawn),
+        _durations(report, drawn, named, colors),
+        _waits(report, drawn, colors),
+        _critical(report, named, colors),
+        _spans(report, colors),
+        _cache(drawn, named),
+        failures_part(report, diagnosis),
+        _cost(report, named),
+        *_others(named),
+        environment_part(report, environment),
+        _recording(named),
+    ]
+    run = report.run
+    title = f"{said(run.project, 60)} {said(run.run_id, 120)}"
+    subtitle = (
+        f"on {said(run.target or run.host or 'an unknown host', 80)}, started {moment_text(run.start_time)}"
+    )
+    verdict = verdict_element(report, diagnosis)
+    return page_html(title, subtitle, verdict, parts, plotly_js or plotly_script(), ways=ways)
+
+
+def _names(report: Report, drawn: Drawn) -> list[str]:
+    """Names in the order of their colours: tasks as in the timeline, then by the time they took, then spans."""
+    first = drawn.timeline.names if drawn.timeline is not None else []
+    rest = sorted(report.tasks.by_name.items(), key=lambda item: -item[1].duration_s.total)
+    spans = sorted(report.spans.by_name.items(), key=lambda item: -item[1].self_s)
+    return [*first, *(name for name, _ in rest), *(name for name, _ in spans)]
+
+
+def _part(identity: str, title: str, content: Sequence[Child], nothing: str) -> Part:
+    """A part; one quiet line where there is nothing to show in it."""
+    if content:
+        return Part(identity, title, content)
+    return Part(identity, title, [tag("p", coded(nothing))], empty=True)
+
+
+def _of(named: Mapping[str, Section], *titles: str) -> list[Element]:
+    return [element for title in titles if title in named for element in blocks_of(named[title])]
+
+
+def _told(named: Mapping[str, Section], title: str) -> list[Element]:
+    """A section under its own small heading; nothing where it says no more than that there is nothing."""
+    section = named.get(title)
+    if section is None or not section.blocks:
+        return []
+    return [tag("h3", said(title, 80)), *blocks_of(section)]
+
+
+def timeline_plot(
+    identity: str,
+    timeline: Timeline | None,
+    colors: Mapping[str, str],
+    *,
+    of: Literal["tasks", "spans"] = "tasks",
+    length_s: float | None = None,
+) -> list[Element]:
+    """The timeline with its caption, and the list of failures; of a run without tasks it is `of` spans."""
+    if timeline is None:
+        return []
+    where = "on a worker" if of == "tasks" else "of spans side by side"
+    caption = "Each bar is one span, in the colour of its name."
+    if timeline.cells is not None:
+        caption = (
+            f"Each cell is a stretch of time {where}, in the colour of the name that held it longest; the fuller the colour, the"
+            " busier it was."
+        )
+    elif of == "tasks":
+        caption = "Each bar is one attempt at a task, in the row of the worker that ran it and in the colour of the task's name."
+    if timeline.failures:
+        caption += " Failures and retries are marked." if of == "tasks" else " Failures are marked."
+    figure = figures.timeline_figure(timeline, colors=colors, length_s=length_s, notes=False)
+    return plot(identity, figure, caption, notes=timeline.notes, numbers=mark_numbers(timeline))
+
+
+def _timeline(report: Report, timeline: Timeline | None, colors: Mapping[str, str]) -> Part:
+    drawn = timeline_plot("timeline", timeline, colors, of="tasks" if report.tasks.names else "spans")
+    nothing = "No task and no span with a start was recorded: tasks come from a session or an engine, spans from `flightlog.span`."
+    return _part("timeline", "Timeline", drawn, nothing)
+
+
+def _chart(
+    identity: str, chart: Chart | None, caption: str, title: str = "", *, whose: bool = False
+) -> list[Element]:
+    """A chart with its caption, which says `whose` the line is where there is but one."""
+    if chart is None:
+        return []
+    figure = figures.chart_figure(chart, notes=False)
+    if whose and len(chart.series) == 1:  # which has no legend
+        caption += f" The line is {said(chart.series[0].label, 80)}."
+    beyond = limit_note(chart)
+    notes = [*chart.notes, *([beyond] if beyond else [])]
+    return plot(identity, figure, caption, notes=notes, numbers=chart_numbers(chart), title=title)
+
+
+def _concurrency(drawn: Drawn, named: Mapping[str, Section]) -> Part:
+    """Tasks that run and workers beside each other; those that wait apart, for they may be thousands."""
+    content: list[Element] = []
+    if drawn.concurrency is not None:
+        at_work, waiting = (
+            replace(
+                drawn.concurrency,
+                series=[one for one in drawn.concurrency.series if (one.label == "waiting") is apart],
+            )
+            for apart in (False, True)
+        )
+        caption = "How many tasks ran at once, and how many workers were up, over the time of the run."
+        content += _chart("concurrency", at_work, caption)
+        if any(value for one in waiting.series for value in one.value):
+            content += _chart(
+                "waiting", waiting, "How many tasks had been submitted and not begun.", "Waiting tasks"
+            )
+    content += [*_told(named, "Tasks"), *_told(named, "Workers")]
+    return _part(
+        "concurrency-part", "Concurrency and utilization", content, "No task and no worker was recorded."
+    )
+
+
+def _shares(report: Report, named: Mapping[str, Section]) -> Part:
+    caption = "The time of all workers from launch to removal, every moment of every worker counted once."
+    if report.time is not None and report.time.basis == "wall":
+        caption = "The time of the run on the clock, split; no worker is known."
+    content = [
+        *(plot("shares", figures.shares_figure(report.time), caption) if report.time is not None else []),
+        *_of(named, "Where the time went"),
+    ]
+    return _part(
+        "time", "Where the time went", content, "Nothing was recorded that the time could be split by."
+    )
+
+
+def _load(drawn: Drawn, named: Mapping[str, Section]) -> Part:
+    content = [
+        *_chart("worker_cpu", drawn.worker_cpu, "Cores that each worker's processes kept busy.", "CPU by worker", whose=True),
+        *_chart("worker_memory", drawn.worker_memory, "Memory that each worker's processes held.", "Memory by worker", whose=True),
+        *_chart("host_cpu", drawn.host_cpu, "Share of all cores of each host in use, by anyone.", "CPU by host", whose=True),
+        *_chart("host_memory", drawn.host_memory, "Memory in use on each host, by anyone.", "Memory by host", whose=True),
+        *_of(named, "Resources"),
+    ]  # fmt: skip
+    nothing = (
+        "No resource was sampled: samplers run while a run is recorded, once a second unless set otherwise."
+    )
+    return _part("load", "CPU and memory", content, nothing)
+
+
+def _devices(drawn: Drawn) -> Part:
+    content = [
+        *_chart(
+            "device_memory",
+            drawn.device_memory,
+            "Memory in use on the GPU of each rank, or on each device.",
+            whose=True,
+        ),
+        *_chart("device_use", drawn.device_use, "How busy each GPU was.", "GPU use", whose=True),
+    ]
+    nothing = "No GPU memory was recorded. Where there is a GPU, `flightlog run --device-memory -- COMMAND` records it by rank."
+    return _part("devices", "GPU memory", content, nothing)
+
+
+def _durations(report: Report, drawn: Drawn, named: Mapping[str, Section], colors: Mapping[str, str]) -> Part:
+    caption = "How long tasks of each name executed, queueing left out, on an axis that grows by factors."
+    if not report.tasks.names:
+        caption = "How long spans of each name took, on an axis that grows by factors."
+    figure = figures.durations_figure(drawn.durations, colors=colors)
+    table = table_of(names_table(report, NAMES)) if report.tasks.by_name else ()
+    content = [
+        *plot("durations", figure, caption, numbers=spread_numbers(drawn.durations)),
+        *table,
+        *_told(named, "Slowest"),
+    ]
+    return _part("durations-part", "Durations", content, "No task with a duration was recorded.")
+
+
+def _waits(report: Report, drawn: Drawn, colors: Mapping[str, str]) -> Part:
+    waits, content = drawn.waits, list[Element]()
+    if waits is not None:
+        shown = "Each point is an attempt" if waits.queue_s else "Each cell counts attempts"
+        caption = f"{shown}: how long it waited to start against how long it then ran. {_longer(waits)}"
+        figure = figures.waits_figure(waits, colors=colors, notes=False)
+        content = plot("waits", figure, caption, notes=waits.notes, numbers=wait_numbers(report))
+    nothing = (
+        "No queueing time was recorded: it is known where tasks are submitted through a session or an engine."
+    )
+    return _part("waits-part", "Queueing against running", content, nothing)
+
+
+def _longer(waits: Waits) -> str:
+    """Which attempts waited longer than they ran; the diagonal may lie outside of what is drawn."""
+    pairs = [*zip(waits.queue_s, waits.run_s, strict=True)]
+    if pairs and all(queue > run for queue, run in pairs):
+        return "All of them waited longer than they ran."
+    if pairs and all(queue < run for queue, run in pairs):
+        return "None waited longer than it ran."
+    return "Above the dashed line it waited longer than it ran."
+
+
+def _critical(report: Report, named: Mapping[str, Section], colors: Mapping[str, str]) -> Part:
+    path, content = report.critical_path, list[Element]()
+    if path is not None:
+        caption = (
+            f"The chain of {path.of} from the start of the run to its end in which each link waited for the one before: only"
+            " what is on it can shorten the run."
+        )
+        content = plot("critical", figures.critical_figure(path, colors=colors), caption)
+    content += _of(named, "Critical path")
+    nothing = (
+        "There is no chain of tasks or spans to follow; it is worked out for runs of up to 50,000 attempts."
+    )
+    return _part("critical-part", "Critical path", content, nothing)
+
+
+def _spans(report: Report, colors: Mapping[str, str]) -> Part:
+    tree, content = report.details.span_tree if report.details is not None else None, list[Element]()
+    if tree is not None and tree.nodes:
+        caption = "Spans by name, inside what they ran in; the width is the time of a span and of everything inside it."
+        [section, *_] = all_spans(report)
+        content = [
+            *plot("spans", figures.spans_figure(tree, colors=colors), caption),
+            tag("details", tag("summary", "Numbers"), blocks_of(section)),
+        ]
+    nothing = 'No span was recorded: `with flightlog.span("name"):` around a part of the program records one.'
+    return _part("spans-part", "Spans", content, nothing)
+
+
+def _cache(drawn: Drawn, named: Mapping[str, Section]) -> Part:
+    chart = _chart(
+        "cache",
+        drawn.cache,
+        "Lookups that found a result and lookups that did not, over the time of the run.",
+    )
+    section = named.get("Cache")
+    content = [*chart, *(blocks_of(section) if section is not None and section.note != "no lookups" else [])]
+    nothing = "No cache lookup was recorded: functions marked with `@flightlog.cacheable` keep their results."
+    return _part("cache-part", "Cache", content, nothing)
+
+
+def _cost(report: Report, named: Mapping[str, Section]) -> Part:
+    caption = "What the time of workers was paid for."
+    split = report.cost_split
+    content = [
+        *(plot("cost", figures.cost_figure(split), caption) if split is not None else []),
+        *(_of(named, COST) if report.cost.total is not None or named[COST].blocks else []),
+    ]
+    why = said(report.cost.reason or "no rate was given")
+    return _part(
+        "cost-part", "Cost", content, f"Unknown: {why}. Give rates in the manifest, or with `--rates`."
+    )
+
+
+_PLACED = {
+    "Run", "What stands out", "Tasks", "Workers", "Cache", COST, "Where the time went", "Critical path", "Failures",
+    "By task", "Slowest", "Spans", "Resources", "Recording",
+}  # fmt: skip
+"""Sections that have a part of their own; all others follow as they are."""
+
+
+def _others(named: Mapping[str, Section]) -> list[Part]:
+    """What only some runs have: jobs, calibration, tasks in flight, metrics, artifacts."""
+    rest = [section for title, section in named.items() if title not in _PLACED and section.says_something()]
+    return [
+        Part(f"more-{number}", said(section.title, 80), blocks_of(section))
+        for number, section in enumerate(rest, 1)
+    ]
+
+
+def _recording(named: Mapping[str, Section]) -> Part:
+    return _part(
+        "recording", "Completeness", _of(named, "Recording"), "Nothing is known of how it was recorded."
+    )

@@ -1,0 +1,231 @@
+"""The top of a report's page: how the run ended, its figures, what limited it, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from flightlog.show.findings import findings_section
+from flightlog.show.html.elements import Child, Element, coded, said, tag
+from flightlog.show.phrases import count_text, moment_text, money_text
+from flightlog.units import format_bytes, format_count, format_duration, format_percent
+
+if TYPE_CHECKING:
+    from flightlog.analyze.diagnosis.results import RunDiagnosis
+    from flightlog.analyze.report import Report
+
+FINDINGS, CAUSES = 3, 2
+"""How many findings and causes the verdict tells; the rest stands below."""
+_CIRCLE = {"cx": 12, "cy": 12, "r": 10}
+_SIGNS = {
+    "good": "M7.5 12.5l3 3 6-6.5",
+    "bad": "M8.5 8.5l7 7M15.5 8.5l-7 7",
+    "warn": "M12 7v6M12 16.5v.01",
+    "plain": "M12 7v5l3.5 2",
+}
+"""Paths in a circle: a tick, a cross, an exclamation mark, a clock."""
+
+
+class Verdict(NamedTuple):
+    """How a run ended, in a word for its colour and in words."""
+
+    style: str
+    headline: str
+    lead: str
+
+
+def verdict_of(report: Report) -> Verdict:
+    """How the run ended: the headline names the status and the time, the lead what became of the tasks."""
+    run, tasks = report.run, report.tasks
+    took = format_duration(run.duration_s) if run.duration_s is not None else "an unknown time"
+    headline, style = {
+        "completed": (f"Completed in {took}", "good"),
+        "failed": (f"Failed after {took}", "bad"),
+        "interrupted": (f"Interrupted after {took}", "bad"),
+        "crashed": (f"Crashed after {took}", "bad"),
+        "running": (f"Running, for {took} so far", "plain"),
+    }.get(run.status, (f"{said(run.status, 40).capitalize()} after {took}", "warn"))
+    if tasks.failed:
+        headline += f", with {count_text(tasks.failed, 'failed task')}"
+        style = "warn" if style == "good" else style
+    return Verdict(style, headline, _lead(report))
+
+
+def _lead(report: Report) -> str:
+    run, tasks = report.run, report.tasks
+    parts = []
+    if tasks.submitted or tasks.completed:
+        of = f" of {format_count(tasks.submitted)}" if tasks.submitted else ""
+        parts.append(f"{format_count(tasks.completed)}{of} tasks completed")
+        parts += [
+            f"{format_count(number)} {word}"
+            for number, word in (
+                (tasks.failed, "failed"), (tasks.cancelled, "cancelled"), (tasks.running, "in flight"),
+                (tasks.pending, "waiting"),
+            )
+            if number
+        ]  # fmt: skip
+        if tasks.retried:
+            parts.append(f"{count_text(tasks.retried, 'attempt')} tried again")
+    elif report.spans.count:
+        parts.append(f"no tasks, {count_text(report.spans.count, 'span')}")
+    said_ = _upper(", ".join(parts)) + "." if parts else "No task was recorded."
+    if run.last_seen is not None:
+        said_ += f" Last heard of {moment_text(run.last_seen)}."
+    return said_
+
+
+def verdict_element(report: Report, diagnosis: RunDiagnosis | None) -> Element:
+    """The first part of the page."""
+    found = verdict_of(report)
+    error = tag("p", said(report.run.error, 600), class_="bad") if report.run.error else None
+    return tag(
+        "section",
+        tag("div", sign(found.style), tag("h1", found.headline), class_="headline"),
+        tag("p", found.lead, class_="lead"),
+        error,
+        tag("dl", (_tile(*tile) for tile in _tiles(report)), class_="tiles"),
+        told(_failed(diagnosis), ("What went wrong", "What to do")),
+        told(_limited(report), ("What limited it", "What to do")),
+        id="verdict", class_=f"verdict is-{found.style}",
+    )  # fmt: skip
+
+
+def sign(style: str) -> Element:
+    """A small sign for a status, so that colour alone says nothing."""
+    circle, path = tag("circle", **_CIRCLE), tag("path", d=_SIGNS[style])
+    return tag("svg", circle, path, viewBox="0 0 24 24", aria_hidden="true", focusable="false")
+
+
+def _tiles(report: Report) -> list[tuple[str, str, str, str, Any]]:
+    """Label, path in the report's JSON, value in words, a word below it, and the value itself."""
+    run, tasks, workers, cache, cost = report.run, report.tasks, report.workers, report.cache, report.cost
+    use = report.resources.process
+    tiles = [
+        ("Status", "run.status", said(run.status, 40), _ended(report), run.status),
+        ("Wall time", "run.duration_s", format_duration(run.duration_s), "", run.duration_s),
+        ("Tasks submitted", "tasks.submitted", format_count(tasks.submitted), "", tasks.submitted),
+        ("Completed", "tasks.completed", format_count(tasks.completed), _mean(report), tasks.completed),
+        (
+            "Failed",
+            "tasks.failed",
+            format_count(tasks.failed),
+            "for good" if tasks.failed else "",
+            tasks.failed,
+        ),
+    ]
+    if report.spans.count and not tasks.names:
+        tiles.append(("Spans", "spans.count", format_count(report.spans.count), "", report.spans.count))
+    if tasks.retried:
+        tiles.append(("Tried again", "tasks.retried", format_count(tasks.retried), "attempts", tasks.retried))
+    if workers.count:
+        tiles += [
+            ("Workers", "workers.peak", format_count(workers.peak), "at most", workers.peak),
+            ("Utilization", "workers.utilization", format_percent(workers.utilization), "of worker time", workers.utilization),
+        ]  # fmt: skip
+    if cache.lookups:
+        tiles.append(("Cache hits", "cache.hit_rate", format_percent(cache.hit_rate), f"{format_count(cache.hits)} of {format_count(cache.lookups)}", cache.hit_rate))  # fmt: skip
+    if use is not None and use.peak_rss_bytes is not None:
+        tiles.append(("Peak memory", "resources.process.peak_rss_bytes", format_bytes(use.peak_rss_bytes), "of its processes", use.peak_rss_bytes))  # fmt: skip
+    gpu = report.resources.gpu
+    if gpu is not None and gpu.memory_peak_bytes is not None:
+        tiles.append(("Peak GPU memory", "resources.gpu.memory_peak_bytes", format_bytes(gpu.memory_peak_bytes), "on one device", gpu.memory_peak_bytes))  # fmt: skip
+    if cost.total is not None:
+        words = money_text(cost.total, cost.currency or "USD")
+        tiles.append(("Estimated cost", "cost.total", words, "at least" if cost.at_least else "", cost.total))
+    return tiles
+
+
+def _ended(report: Report) -> str:
+    run = report.run
+    if run.signal is not None:
+        return said(run.signal, 40)
+    return f"exit code {run.exit_code}" if run.exit_code else ""
+
+
+def _mean(report: Report) -> str:
+    mean = report.tasks.duration_s.mean
+    return "" if mean is None else f"{format_duration(mean)} on average"
+
+
+def _tile(label: str, path: str, words: str, below: str, value: Any) -> Element:
+    return tag(
+        "div",
+        tag("dt", label),
+        tag("dd", tag("span", said(words, 60), data_path=path, data_value=raw(value)), tag("small", below) if below else None),
+    )  # fmt: skip
+
+
+def raw(value: Any) -> str:
+    """A value as the report's JSON has it."""
+    return msgspec.json.encode(value).decode()
+
+
+class Told(NamedTuple):
+    """What happened, and what to do about it."""
+
+    what: Child
+    advice: Child
+
+
+def told(rows: Sequence[Told], heads: tuple[str, str]) -> Element | None:
+    """What stands out, each with its advice beside it; the heads stand above the first."""
+    if not rows:
+        return None
+    return tag(
+        "ul",
+        (
+            tag(
+                "li",
+                tag("div", tag("h2", heads[0]) if number == 0 else None, row.what),
+                tag("div", tag("h2", heads[1]) if number == 0 and row.advice else None, row.advice),
+            )
+            for number, row in enumerate(rows)
+        ),
+        class_="told",
+    )
+
+
+def _failed(diagnosis: RunDiagnosis | None) -> list[Told]:
+    """The causes that explain most, with the first remedies of each."""
+    if diagnosis is None:
+        return []
+    rows = []
+    for cause in diagnosis.causes[:CAUSES]:
+        known = cause.failure_class != "unknown"
+        name = _upper(said(cause.failure_class, 80)).replace("_", " ") if known else "Cause unknown"
+        sure = f" ({said(cause.certainty, 40)})" if known else ""
+        what = tag(
+            "p",
+            tag("strong", f"{name}{sure}: ", class_="bad" if known else "warn"),
+            coded(cause.headline, 600),
+        )
+        advice = cause.suggestions[:2] or cause.missing[:1]
+        rows.append(Told(what, [tag("p", coded(_upper(text), 600)) for text in advice]))
+    return rows
+
+
+def _limited(report: Report) -> list[Told]:
+    """What took the most time beside the work itself; that nothing did, where nothing did."""
+    rows = []
+    for finding in report.findings[:FINDINGS]:
+        what, found, advice = finding.sentence.rpartition("; try ")
+        if not found:
+            what, advice = finding.sentence, ""
+        rows.append(
+            Told(
+                tag("p", coded(f"{_upper(what).rstrip('.')}.", 1000)),
+                tag("p", coded(f"Try {advice}", 600)) if advice else None,
+            )
+        )
+    note = findings_section(report).note
+    if not rows and note:
+        _, _, rest = note.partition("; ")
+        rows.append(Told(tag("p", f"Nothing stands out: {said(rest)}."), None))
+    return rows
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]

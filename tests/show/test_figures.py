@@ -1,0 +1,333 @@
+"""A result in, a figure out: what is drawn is what was measured, and Plotly takes it."""
+
+from __future__ import annotations
+
+import json
+import math
+from itertools import combinations
+
+import drawn_values as values
+import msgspec
+import pytest
+
+from flightlog.analyze.critical import CriticalPath
+from flightlog.analyze.drawn.results import Cells, Mark, Series
+from flightlog.analyze.tree import SpanTree
+from flightlog.show import figures
+from flightlog.show.figures.axes import clock_text, duration_text, duration_ticks, time_scale
+from flightlog.show.figures.style import BAD, DARK, GOOD, LIGHT, OTHER, PALETTE, QUIET, WARN, colors_of
+
+FIGURES = values.every_figure()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_is_a_plotly_figure_that_users_can_change(name: str):
+    from plotly.graph_objects import Figure
+
+    figure = FIGURES[name].__class__(FIGURES[name])
+    assert type(figure) is Figure
+    assert figure.update_layout(title="Mine", width=500).layout.title.text == "Mine"
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_figures_are_of_kinds_that_need_no_server_and_no_webgl(name: str):
+    assert {trace.type for trace in FIGURES[name].data} <= {"bar", "scatter", "heatmap", "icicle"}
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_figure_has_a_button_that_sends_it_away(name: str):
+    assert "sendChartToCloud" in FIGURES[name].layout.modebar.remove
+    assert figures.CONFIG["plotlyServerURL"] == ""
+
+
+def test_there_is_no_figure_of_nothing():
+    assert figures.timeline_figure(values.timeline(lanes=[], bars=None, marks=[])) is None
+    assert figures.timeline_figure(values.timeline(bars=None, marks=[])) is None
+    assert figures.chart_figure(values.chart(series=[])) is None
+    assert figures.chart_figure(values.chart(series=[Series(label="w", at_s=[1.0], value=[None])])) is None
+    assert (
+        figures.chart_figure(values.chart(series=[Series(label="w", at_s=[1.0], value=[math.nan])])) is None
+    )
+    assert figures.durations_figure([]) is None
+    assert figures.durations_figure([values.spread(most_s=0.0)]) is None
+    assert figures.waits_figure(values.waits(queue_s=[], run_s=[], name=[])) is None
+    assert (
+        figures.critical_figure(CriticalPath(of="tasks", wall_s=1.0, links=0, parts=[], longest=[])) is None
+    )
+    assert figures.spans_figure(SpanTree(paths=0, unplaced=0, nodes=[])) is None
+    assert figures.cost_figure(values.cost(useful=0.0, retried=0.0, idle=0.0, starting=0.0)) is None
+    assert figures.trends_figure(values.trend(0)) is None
+    assert figures.comparison_figure(values.comparison(wall_s=values.UNKNOWN)) is None
+    assert figures.ratios_figure(values.comparison(durations=[])) is None
+
+
+def test_a_timeline_has_a_trace_a_name_with_a_bar_an_attempt():
+    simulate, collect, failed = figures.timeline_figure(values.timeline()).data
+    assert (simulate.name, list(simulate.y), list(simulate.base), list(simulate.x)) == (
+        "simulate", ["w-1", "w-2"], [0.0, 10.0], [40.0, 50.0],
+    )  # fmt: skip
+    assert list(simulate.marker.opacity) == [1.0, 0.5]
+    assert (collect.name, list(collect.y), list(collect.base), list(collect.x)) == (
+        "collect",
+        ["w-1"],
+        [50.0],
+        [30.0],
+    )
+    assert (failed.name, list(failed.x), list(failed.y)) == ("failed", [60.0], ["w-2"])
+    assert (failed.marker.symbol, failed.marker.color) == ("x", BAD)
+    assert simulate.customdata[1] == "<b>simulate</b> failed, attempt 2<br>50.0s from 0:10<br>on w-2<br>t2"
+
+
+def test_the_first_lane_is_at_the_top_and_lanes_of_one_name_stay_apart():
+    figure = figures.timeline_figure(values.timeline(lanes=values.lanes("w", "w")))
+    assert list(figure.layout.yaxis.categoryarray) == ["w", "w ·2"]
+    assert list(figure.layout.yaxis.range) == [1.5, -0.5]
+    assert [list(trace.y) for trace in figure.data] == [["w", "w ·2"], ["w"], ["w ·2"]]
+
+
+def test_a_mark_on_no_lane_is_left_out_and_each_kind_has_its_own_shape():
+    def mark(lane: int, kind: str) -> Mark:
+        return Mark(lane=lane, at_s=1.0, kind=kind, task="t", task_id=None, text="")
+
+    kinds = ["failed", "retried", "cancelled", "lost"]
+    figure = figures.timeline_figure(
+        values.timeline(marks=[mark(0, kind) for kind in kinds] + [mark(9, "failed"), mark(-1, "lost")])
+    )
+    drawn = {
+        trace.name: (trace.marker.symbol, len(trace.x)) for trace in figure.data if trace.type == "scatter"
+    }
+    assert drawn == {
+        "failed": ("x", 1), "tried again": ("circle-open-dot", 1), "cancelled": ("square-open", 1), "worker lost": ("diamond", 1),
+    }  # fmt: skip
+
+
+def test_a_dense_timeline_is_one_picture_of_names_and_shades_and_says_so():
+    figure = figures.timeline_figure(values.dense())
+    heat, *legend = figure.data
+    assert [list(row) for row in heat.z] == [
+        [4, 7],
+        [10, 10],
+    ]  # five shades a name: full, half, and hardly any
+    assert [[list(cell) for cell in row] for row in heat.customdata] == [
+        [[100, 100], [20, 50]],
+        [[7, 0], [7, 0]],
+    ]
+    assert list(heat.x) == [0.0, 50.0, 100.0]
+    assert [trace.name for trace in legend] == ["simulate", "collect", "all others", "failed"]
+    assert figure.layout.annotations[0].text == "<i>127 tasks are drawn by how busy</i>"
+
+
+def test_the_worst_dense_timeline_stays_small():
+    lanes, columns = 64, 400
+    cells = Cells(
+        lane=[n // columns for n in range(lanes * columns)],
+        start_s=[float(n % columns) for n in range(lanes * columns)],
+        length_s=[1.0] * (lanes * columns), name=[n % 12 for n in range(lanes * columns)],
+        attempts=[1234] * (lanes * columns), busy=[0.123456] * (lanes * columns),
+    )  # fmt: skip
+    dense = values.timeline(
+        bars=None,
+        cells=cells,
+        length_s=400.0,
+        names=[f"n{n}" for n in range(12)],
+        lanes=values.lanes(*map(str, range(lanes))),
+    )
+    assert len(figures.figure_json(figures.timeline_figure(dense))) < 400_000
+
+
+def test_two_timelines_side_by_side_share_colours_and_length():
+    colors = {"simulate": "#0072b2", "collect": "#dd7700"}
+    other = figures.timeline_figure(
+        values.timeline(names=["collect", "simulate"]), colors=colors, length_s=7200.0
+    )
+    assert [trace.marker.color for trace in other.data[:2]] == ["#dd7700", "#0072b2"]
+    assert other.layout.xaxis.range[1] == pytest.approx(2 * 1.005)
+    assert other.layout.xaxis.ticksuffix == " h"
+
+
+def test_a_chart_breaks_where_nothing_is_known_and_is_in_a_unit_with_few_digits():
+    [line] = figures.chart_figure(values.chart()).data
+    assert list(line.y) == [1.0, None, 10.0, 2.0]
+    assert figures.chart_figure(values.chart()).layout.yaxis.ticksuffix == " GiB"
+    assert not line.connectgaps
+
+
+def test_a_limit_is_drawn_where_it_is_near_and_told_where_it_is_far():
+    def limited(limit: float) -> tuple[list[str], list[str]]:
+        series = Series(label="w-1", at_s=[0.0, 1.0], value=[1.0, 2.0**30], limit=limit)
+        figure = figures.chart_figure(values.chart(series=[series]))
+        return [trace.name for trace in figure.data], [note.text for note in figure.layout.annotations]
+
+    assert limited(2.0**31) == (["w-1", "limit: 2.0 GiB"], [])
+    far = values.chart(series=[Series(label="w-1", at_s=[0.0], value=[1.0], limit=2.0**40)])
+    assert figures.limit_note(far) == "The limit is 1.0 TiB, above what is drawn."
+    assert figures.chart_figure(far, notes=False).layout.annotations == ()
+    assert figures.limit_note(values.chart()) is None
+    assert limited(2.0**40) == (["w-1"], ["<i>The limit is 1.0 TiB, above what is drawn.</i>"])
+
+
+def test_the_outline_of_durations_is_their_histogram():
+    shape, *points = figures.durations_figure([values.spread()]).data
+    assert list(shape.x) == [1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0]
+    assert list(shape.y) == pytest.approx([0, -0.8 / 3, -0.8 / 3, -0.8, -0.8, -0.8 / 3, -0.8 / 3, 0])
+    assert [(trace.name, list(trace.x)) for trace in points] == [
+        ("median", [3.0]), ("95th percentile", [7.0]), ("longest", [8.0]),
+    ]  # fmt: skip
+
+
+def test_tasks_that_never_waited_have_a_place_called_none():
+    figure = figures.waits_figure(values.waits())
+    assert list(figure.data[0].y) == [0.5, 1.0]
+    assert list(figure.data[1].y) == [20.0]
+    assert figure.layout.yaxis.ticktext[0] == "none"
+    assert list(figures.waits_figure(values.waits_grid()).data[0].y) == pytest.approx([0.01, 0.1, 1.0])
+
+
+def test_the_critical_path_is_told_by_its_longest_parts_and_the_rest_in_one():
+    [bars] = figures.critical_figure(values.critical(15)).data
+    assert len(bars.y) == 13
+    assert bars.y[-1] == "3 shorter parts"
+    assert sum(bars.x) == pytest.approx(80 + sum(20 - n for n in range(14)))
+
+
+def test_an_icicle_holds_what_is_inside_and_its_parts_never_exceed_the_whole():
+    [tree] = figures.spans_figure(values.spans()).data
+    found = {
+        id_: (label, parent, value)
+        for id_, label, parent, value in zip(tree.ids, tree.labels, tree.parents, tree.values, strict=True)
+    }
+    assert [found[id_][0] for id_ in tree.ids] == [
+        "all spans",
+        "in task simulate",
+        "main",
+        "step",
+        "load",
+        "solve",
+    ]
+    assert found["0"][2] == 40.0
+    for id_, (_, _, value) in found.items():
+        assert sum(inside for _, parent, inside in found.values() if parent == id_) <= value * (1 + 1e-12)
+
+
+def test_the_steps_of_a_comparison_lead_from_the_time_before_to_the_time_after():
+    [bars] = figures.comparison_figure(values.comparison()).data
+    assert list(bars.y) == ["A, before", "duration of tasks", "cache", "not explained", "B, after"]
+    scale = 100.0 / bars.x[0]
+    assert [base * scale for base in bars.base] == pytest.approx([0.0, 100.0, 128.0, 128.0, 0.0])
+    assert [length * scale for length in bars.x] == pytest.approx([100.0, 40.0, 12.0, 2.0, 130.0])
+    assert list(bars.text) == ["1m 40s", "+40.0s", "-12.0s", "+2.0s", "2m 10s"]
+
+
+def test_shares_of_every_row_add_up_to_all_of_it():
+    figure = figures.shares_figure(values.shares())
+    assert [sum(trace.x[row] for trace in figure.data) for row in range(3)] == pytest.approx([100.0] * 3)
+    assert list(figure.layout.yaxis.categoryarray) == ["all 2 workers", "w-1", "w-2"]
+
+
+def test_a_trend_has_a_point_a_run_and_a_mark_a_step():
+    band, levels, points, steps = figures.trends_figure(values.trend(20)).data
+    assert list(points.x) == list(range(20))
+    assert list(steps.x) == [10]
+    assert "commit: a → b" in steps.customdata[0]
+    assert len(levels.x) == 6
+    assert len(band.x) == 12
+
+
+def test_a_share_that_is_nearly_nothing_is_no_tag():
+    shares = msgspec.structs.replace(
+        values.trend(2), unit="share", points=[msgspec.structs.replace(values.trend(2).points[0], value=1e-6)]
+    )
+    points = next(trace for trace in figures.trends_figure(shares).data if trace.name == "runs")
+    assert points.customdata[0].startswith("<b>&lt;0.1%</b><br>run-0")
+
+
+def test_levels_of_few_runs_have_no_band_of_nine_in_ten():
+    drawn = figures.trends_figure(values.trend(18)).data
+    assert [trace.name for trace in drawn] == ["typical of a level", "runs", "steps"]
+
+
+@pytest.mark.parametrize("color", [*PALETTE, OTHER, BAD, WARN, GOOD, QUIET])
+def test_every_colour_stands_out_on_light_and_on_dark(color: str):
+    assert values.contrast(color, "#ffffff") >= 3
+    assert values.contrast(color, "#111111") >= 3
+
+
+@pytest.mark.parametrize("theme", [(LIGHT, "#ffffff"), (DARK, "#111111")])
+def test_texts_of_both_themes_are_easy_to_read(theme: tuple[dict[str, str], str]):
+    assert values.contrast(theme[0]["font.color"], theme[1]) >= 7
+
+
+@pytest.mark.parametrize("without", values.SEEN_WITHOUT)
+def test_the_first_eight_colours_can_be_told_apart_by_everyone(without: str):
+    assert min(values.apart(one, other, without) for one, other in combinations(PALETTE[:8], 2)) > 20
+
+
+def test_a_name_has_its_colour_by_its_place_and_they_begin_again():
+    names = [f"n{n}" for n in range(len(PALETTE) + 1)]
+    colors = colors_of([*names, "n0"])
+    assert list(colors) == names
+    assert colors["n0"] == colors[names[-1]] == PALETTE[0]
+
+
+def test_a_theme_changes_the_layout_and_nothing_else():
+    figure = figures.timeline_figure(values.timeline())
+    data = figure.to_dict()["data"]
+    dark = figures.with_theme(figure, "dark").to_dict()
+    assert dark["data"] == data
+    assert dark["layout"]["font"]["color"] == DARK["font.color"]
+    assert dark["layout"]["xaxis"]["gridcolor"] == DARK["xaxis.gridcolor"]
+
+
+def test_the_json_of_a_figure_is_safe_in_a_page_short_and_valid():
+    series = Series(label="</script>&", at_s=[0.0, 1 / 3], value=[1.0, 2.0])
+    text = figures.figure_json(figures.chart_figure(values.chart("count", series=[series])))
+    assert set("<>&").isdisjoint(text)
+    found = json.loads(text)
+    assert found["data"][0]["name"] == "&lt;/script&gt;&amp;"
+    assert found["data"][0]["x"] == [0, 0.3333333]
+    assert set(found) == {"data", "layout"}
+
+
+def test_ticks_of_durations_are_round_and_few():
+    assert duration_ticks(0.9, 70.0)[1] == ["1 s", "2 s", "5 s", "10 s", "20 s", "30 s", "1 min"]
+    assert duration_ticks(1e-3, 90_000.0)[1] == [
+        "1 ms", "10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "1 d",
+    ]  # fmt: skip
+    assert duration_ticks(3.1, 3.2)[1] == ["2 s"]
+
+
+@pytest.mark.parametrize(
+    ("length_s", "words"),
+    [(0.0, "seconds"), (5e-4, "microseconds"), (0.5, "milliseconds"), (5.0, "seconds"), (119.0, "seconds"),
+     (600.0, "minutes"), (7200.0, "hours"), (3 * 86400.0, "days"), (1e300, "days")],
+)  # fmt: skip
+def test_time_is_told_in_a_unit_that_fits(length_s: float, words: str):
+    assert time_scale(length_s).words == words
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.0, "0:00"), (5.25, "0:05.250"), (65.0, "1:05"), (3723.4, "1:02:03"), (-5.0, "-0:05"), (1e300, "3.17e+292 years")],
+)  # fmt: skip
+def test_moments_read_as_on_a_clock(seconds: float, text: str):
+    assert clock_text(seconds) == text
+
+
+def test_a_duration_that_no_clock_can_have_is_short_to_read():
+    assert duration_text(1e300) == "3.17e+292 years"
+    assert duration_text(4.2) == "4.2s"
+    assert duration_text(None) == "unknown"
+
+
+def test_a_value_between_two_gaps_is_a_dot():
+    line = values.chart(
+        "count",
+        series=[Series(label="w", at_s=[0.0, 1.0, 2.0, 3.0, 4.0], value=[5.0, None, 1.0, 2.0, math.nan])],
+    )
+    [trace] = figures.chart_figure(line).data
+    assert (trace.mode, list(trace.marker.size)) == ("lines+markers", [5, 0, 0, 0, 0])
+
+
+def test_no_other_tick_lies_over_the_one_for_tasks_that_did_not_wait():
+    axis = figures.waits_figure(values.waits(queue_s=[0.0, 1.0, 20.0])).layout.yaxis
+    assert list(axis.ticktext) == ["none", "1 s", "2 s", "5 s", "10 s", "20 s"]
