@@ -1,0 +1,1 @@
+"""The dashboard: runs as they happen, in a browser."""

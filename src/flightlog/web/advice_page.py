@@ -1,0 +1,103 @@
+"""What to ask for next time, and what else to change, from the history of the run's project."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from nicegui import ui
+
+from flightlog.analyze.advice.words import gain, notes, reason, request_text, unadvised
+from flightlog.show.phrases import count_text
+from flightlog.web.frame import card, computed, heading, words
+from flightlog.web.listing import short
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from flightlog.analyze.advice.advise import Advised
+    from flightlog.analyze.advice.resources import Recommendation
+    from flightlog.web.dashboard import Dashboard
+    from flightlog.web.listing import Row
+
+SHOWN = 12
+LONG = 1000
+
+
+async def advice_page(dashboard: Dashboard, row: Row) -> None:
+    """The content of `/run/<key>/advice`."""
+    project = row.project_name
+
+    def advised(folder: Path) -> Advised:
+        from flightlog.analyze.advice.advise import advise
+
+        return advise(folder, project=project)
+
+    await computed(
+        "Reading the project's history",
+        lambda: dashboard.of_history(("advice", project), advised),
+        draw_advice,
+    )
+
+
+def draw_advice(advised: Advised) -> None:
+    """What there is to change first, then other advice, what is right as it is, and what is not known yet."""
+    changing = [one for one in advised.recommendations if one.is_to_change]
+    others = [one for one in advised.advice if one.kind != "resources"]
+    fine = [one for one in advised.recommendations if not one.is_to_change and _is_known(one)]
+    unknown = [one for one in advised.recommendations if not one.is_to_change and not _is_known(one)]
+    with card():
+        heading("Advice")
+        found = [count_text(len(changing), "request to change", "requests to change")] if changing else []
+        found += (
+            [count_text(len(others), "other piece of advice", "other pieces of advice")] if others else []
+        )
+        words(f"For the project {short(advised.project)}: {' and '.join(found) or 'nothing to change'}.")
+        learnt = f"{count_text(advised.attempts, 'attempt')} in {count_text(advised.runs, 'run')}"
+        words(
+            f"From {learnt}. `flightlog advise --apply` writes it into an overlay of the manifest.",
+            "fl-quiet",
+        )
+    for one in changing[:SHOWN]:
+        _draw_recommendation(one)
+    if len(changing) > SHOWN:
+        words(
+            f"… and {count_text(len(changing) - SHOWN, 'more task')}: flightlog advise --format json",
+            "fl-quiet",
+        )
+    _draw_list("Also", [f"{one.sentence}{f' Gain: {one.gain}.' if one.gain else ''}" for one in others])
+    _draw_list("Right as it is", [f"{one.task}: {request_text(one.recommended)} would do" for one in fine])
+    _draw_list("No advice yet", [unadvised(one) for one in unknown])
+    _draw_list("What could not be read", list(advised.problems))
+
+
+def _is_known(one: Recommendation) -> bool:
+    return one.recommended.cpus is not None or one.recommended.memory_bytes is not None
+
+
+def _draw_recommendation(one: Recommendation) -> None:
+    with card():
+        heading(short(one.task))
+        with ui.element("div").classes("fl-facts"):
+            for label, text in (
+                ("asks for now", request_text(one.current) or "nothing"),
+                ("would do", request_text(one.recommended)),
+                ("because", reason(one)),
+                ("gives", gain(one) or "not known"),
+            ):
+                ui.label(label).classes("fl-label")
+                words(short(text, LONG))
+        for note in notes(one):
+            words(short(note, LONG), "fl-quiet")
+
+
+def _draw_list(title: str, texts: list[str]) -> None:
+    if not texts:
+        return
+    with card():
+        heading(title)
+        with ui.element("ul").classes("fl-list"):
+            for text in texts[:SHOWN]:
+                with ui.element("li"):
+                    words(short(text, LONG))
+        if len(texts) > SHOWN:
+            words(f"… and {len(texts) - SHOWN:,} more", "fl-quiet")

@@ -1,0 +1,75 @@
+"""Why a run, or tasks in it, failed: the causes with their evidence, what to do and how to check it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from nicegui import ui
+
+from flightlog.show.diagnosis import SHOWN, cause_parts, cause_title
+from flightlog.show.phrases import count_text
+from flightlog.web.frame import card, computed, heading, words
+from flightlog.web.listing import short
+
+if TYPE_CHECKING:
+    from flightlog.analyze.diagnosis.results import Cause, RunDiagnosis
+    from flightlog.store.run import Run
+    from flightlog.web.dashboard import Dashboard
+    from flightlog.web.listing import Row
+
+LINES = 20
+LONG = 1000
+"""Lines under one label, and characters of a line, that are shown."""
+
+
+async def diagnosis_page(dashboard: Dashboard, row: Row) -> None:
+    """The content of `/run/<key>/diagnosis`."""
+    await computed(
+        "Looking for causes", lambda: dashboard.of_run("diagnosis", row, _diagnose), draw_diagnosis
+    )
+
+
+def _diagnose(run: Run) -> RunDiagnosis:
+    from flightlog.analyze.diagnosis.diagnose import diagnose
+
+    return diagnose(run)
+
+
+def draw_diagnosis(diagnosis: RunDiagnosis) -> None:
+    """The answer first, then each cause, then what is wrong with the record."""
+    with card():
+        heading("Diagnosis")
+        words(short(diagnosis.answer, LONG))
+    for number, cause in enumerate(diagnosis.causes[:SHOWN], 1):
+        _draw_cause(cause, number)
+    more = max(0, len(diagnosis.causes) - SHOWN) + diagnosis.more_causes
+    if more:
+        words(f"… and {count_text(more, 'rarer cause')}: flightlog diagnose --format json", "fl-quiet")
+    if diagnosis.problems:
+        with card():
+            heading("The record")
+            for problem in diagnosis.problems[:LINES]:
+                words(short(problem, LONG))
+
+
+def _draw_cause(cause: Cause, number: int) -> None:
+    with card():
+        heading(f"{number}. {short(cause_title(cause), LONG)}")
+        with ui.element("div").classes("fl-facts"):
+            for label, texts in cause_parts(cause):
+                said = [text for text in texts if text]
+                if said:
+                    _draw_part(label, said)
+
+
+def _draw_part(label: str, texts: Sequence[str]) -> None:
+    ui.label(label).classes("fl-label")
+    with ui.element("div").classes("fl-lines"):
+        for text in texts[:LINES]:
+            if label == "check":
+                ui.label(short(text, LONG)).classes("fl-code fl-words")
+            else:
+                words(short(text, LONG))
+        if len(texts) > LINES:
+            words(f"… and {len(texts) - LINES:,} more", "fl-quiet")

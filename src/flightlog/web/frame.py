@@ -1,0 +1,111 @@
+"""The frame of every page: the head with the way around, and a place for the content. Names from runs are text, only text."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from typing import TypeVar
+
+from nicegui import ui
+
+from flightlog.errors import FlightlogError
+from flightlog.web.listing import Row, short
+
+log = logging.getLogger("flightlog")
+Result = TypeVar("Result")
+
+
+@cache
+def _css() -> str:
+    return files("flightlog.web").joinpath("dashboard.css").read_text("utf-8")
+
+
+@contextmanager
+def frame(page: str, title: str) -> Iterator[None]:
+    """The page of that kind; what is made within stands in it. `title` is shown as text."""
+    ui.page_title(f"{short(title, 80)} · Flightlog")
+    ui.add_css(_css())
+    ui.colors(primary="#1d5f8a", positive="#1b7a48", negative="#b1271f", warning="#865600")
+    with ui.header(elevated=False).classes("fl-head"), ui.element("div").classes("fl-bar"):
+        ui.link("Flightlog", "/").classes("fl-mark")
+        with ui.element("nav").props('aria-label="Pages"'):
+            for name, label, address in (("runs", "Runs", "/"), ("trends", "Trends", "/trends")):
+                link = ui.link(label, address)
+                if name == page:
+                    link.props("aria-current=page")
+    with ui.element("main").classes("fl-page").props(f"data-page={page}"):
+        yield
+
+
+def run_head(row: Row, here: str) -> None:
+    """The run's name, and the ways to what else there is of it."""
+    with ui.element("div").classes("fl-run-head"):
+        heading(short(row.project, 80), level=1)
+        words(row.run_id, "fl-quiet fl-mono")
+    with ui.element("nav").classes("fl-tabs").props('aria-label="This run"'):
+        for name, label, address in (
+            ("run", "Live", f"/run/{row.key}"),
+            ("report", "Report", f"/run/{row.key}/report"),
+            ("diagnosis", "Diagnosis", f"/run/{row.key}/diagnosis"),
+            ("advice", "Advice", f"/run/{row.key}/advice"),
+        ):
+            link = ui.link(label, address)
+            if name == here:
+                link.props("aria-current=page")
+
+
+def heading(text: str, *, level: int = 2) -> ui.element:
+    """A heading."""
+    with ui.element(f"h{level}") as made:
+        ui.label(text)
+    return made
+
+
+def words(text: str, classes: str = "") -> ui.label:
+    """A line or a paragraph of text."""
+    return ui.label(text).classes(f"fl-words {classes}")
+
+
+@contextmanager
+def card(classes: str = "") -> Iterator[ui.element]:
+    """A box."""
+    with ui.element("section").classes(f"fl-card {classes}") as made:
+        yield made
+
+
+async def computed(
+    what: str,
+    work: Callable[[], Awaitable[Result]],
+    draw: Callable[[Result], None],
+    where: ui.element | None = None,
+) -> None:
+    """Say that something is being read, and draw it when it is there; what is wrong is said in its place."""
+    place = ui.element("div").classes("fl-computed") if where is None else where
+    place.clear()
+    with place, ui.element("div").classes("fl-waiting").props("role=status"):
+        ui.spinner(size="1.25rem")
+        words(f"{what} …", "fl-quiet")
+    client = ui.context.client
+    await client.connected()
+    try:
+        found = await work()
+    except FlightlogError as error:
+        _say(place, short(str(error), 1000), "fl-quiet")
+        return
+    except Exception as error:  # a damaged run is no reason for a blank page
+        log.exception("%s failed", what)
+        _say(place, short(f"This could not be read: {type(error).__name__}: {error}", 1000), "fl-bad")
+        return
+    if not client.is_deleted:
+        place.clear()
+        with place:
+            draw(found)
+
+
+def _say(place: ui.element, text: str, classes: str) -> None:
+    place.clear()
+    with place, card():
+        words(text, classes)

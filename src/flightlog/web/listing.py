@@ -1,0 +1,168 @@
+"""The runs of the dashboard: one look at the folder for all viewers, and each run's name in addresses."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from msgspec import Struct
+
+from flightlog.errors import FlightlogError
+from flightlog.show.terminal import clean
+from flightlog.store.catalogue import PastRun, past_runs
+from flightlog.store.liveness import unix_time
+from flightlog.store.runs_folder import Note, address_of, folder_at_hand, folder_of_runs, place
+
+SHOWN = 200
+"""Characters of a name that are shown."""
+REMOTE_S = 10.0
+"""A remote is asked no more often than that."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """A run in the list; its texts are clean and not long. Unknown is null."""
+
+    key: str
+    """What it is called in addresses."""
+    path: Path
+    run_id: str
+    project: str
+    project_name: str
+    """The project as it is called in the record, whatever that is; never shown."""
+    status: str
+    start_time: str | None
+    started: float | None
+    """The same, in seconds since 1970."""
+    ended: bool
+    duration_s: float | None
+    submitted: int | None
+    completed: int | None
+    failed: int | None
+    host: str | None
+    target: str | None
+    tags: tuple[str, ...]
+    """`name=value`, or the name alone where the value is true or empty."""
+    commit: str | None
+    error: str | None
+    problem: str | None
+
+
+class Listing(Struct, frozen=True, kw_only=True):
+    """The runs at a moment, the newest first."""
+
+    place: str
+    folder: Path
+    rows: tuple[Row, ...]
+    notes: tuple[str, ...]
+    """What to know of it: that a remote does not answer, say."""
+    by_key: dict[str, Row]
+
+    def find(self, key: str) -> Row | None:
+        """The run of that name, exactly."""
+        return self.by_key.get(key)
+
+
+def key_of(path: Path) -> str:
+    """What a run is called in addresses: its folder's name where that is plain, else a digest of it; never a path."""
+    name = path.name
+    if _PLAIN.fullmatch(name):
+        return name
+    return "~" + hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
+
+
+def short(text: str, limit: int = SHOWN) -> str:
+    """Text from a run as it is shown: on one line, nothing invisible, cut where it is long."""
+    cut = text[: limit * 2]
+    said = clean(cut)
+    return said if len(said) <= limit and cut == text else f"{said[: limit - 1]}…"
+
+
+class RunsFolder:
+    """A folder of runs, or an address. Not for the event loop: `look` reads, and one look is taken at a time.
+
+    A remote that does not answer is said in the listing's notes, and the runs there are are listed; a folder that is
+    missing is an empty list. `clock` gives seconds.
+    """
+
+    def __init__(self, given: str | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._given, self._clock = given, clock
+        self._asked: float | None = None
+        self._notes: tuple[str, ...] = ()
+        self._folder: Path | None = None
+        self._looking = threading.Lock()
+        self.looks = 0
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether runs are read from an address."""
+        from flightlog.settings import runs_address
+
+        return address_of(runs_address() if self._given is None else self._given) is not None
+
+    def look(self) -> Listing:
+        """The runs as of now."""
+        with self._looking:
+            self.looks += 1
+            folder = self._up_to_date()
+            rows = _rows(past_runs(folder, figures=False))
+            named: dict[str, Row] = {}
+            for row in rows:
+                named.setdefault(row.key, row)
+            return Listing(place=place(folder), folder=folder, rows=rows, notes=self._notes, by_key=named)
+
+    def _up_to_date(self) -> Path:
+        if not self.is_remote:
+            return folder_of_runs(self._given)
+        now = self._clock()
+        if self._folder is None or self._asked is None or now - self._asked >= REMOTE_S:
+            notes: list[str] = []
+            self._folder, self._notes = self._ask(notes.append), tuple(notes)
+            self._asked = self._clock()
+        return self._folder
+
+    def _ask(self, note: Note) -> Path:
+        try:
+            return folder_of_runs(self._given, note=note)
+        except FlightlogError as error:
+            note(str(error))
+            return folder_at_hand(self._given)
+
+
+def _rows(found: Iterable[PastRun]) -> tuple[Row, ...]:
+    return tuple(_row(one) for one in found)
+
+
+def _row(one: PastRun) -> Row:
+    entry, info = one.entry, one.info
+    return Row(
+        key=key_of(entry.path),
+        path=entry.path,
+        run_id=short(entry.run_id),
+        project=short(entry.project),
+        project_name=entry.project,
+        status=short(entry.status, 40),
+        start_time=entry.start_time,
+        started=unix_time(entry.start_time),
+        ended=entry.end_time is not None,
+        duration_s=entry.duration_s,
+        submitted=entry.tasks_submitted,
+        completed=entry.tasks_completed,
+        failed=entry.tasks_failed,
+        host=short(info.host) if info and info.host else None,
+        target=short(info.target) if info and info.target else None,
+        tags=tuple(_tag(name, value) for name, value in (info.tags if info else {}).items()),
+        commit=short(info.git_commit, 12) if info and info.git_commit else None,
+        error=short(info.error) if info and info.error else None,
+        problem=short(entry.problem) if entry.problem else None,
+    )
+
+
+def _tag(name: str, value: object) -> str:
+    return short(name, 60) if value in (True, None, "") else short(f"{name[:60]}={str(value)[:120]}", 100)

@@ -1,0 +1,137 @@
+"""Work in a few threads, off the event loop: what several viewers ask for is computed once, and kept for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Any, NamedTuple, TypeVar, cast
+
+Result = TypeVar("Result")
+
+THREADS = 3
+KEPT = 64
+KEPT_BYTES = 128 << 20
+"""Of texts that are kept, such as pages: the least used go first."""
+FAILED_S = 5.0
+"""How long a failure is kept, in seconds: whoever went away for a moment is told, and does not begin it all again."""
+
+
+class _Kept(NamedTuple):
+    future: Future[Any]
+    done: float | None
+    """When; None before that."""
+    size: int
+    failed: bool = False
+
+    def is_good(self, now: float, max_age_s: float | None) -> bool:
+        """Whether it is what somebody gets who asks now."""
+        if self.done is None:
+            return True
+        most = min(FAILED_S, FAILED_S if max_age_s is None else max_age_s) if self.failed else max_age_s
+        return most is None or now - self.done <= most
+
+
+class Once:
+    """Computations by key. A result is given to all who ask for its key, until it is too old or others need the room.
+
+    `get` belongs to an event loop and never blocks it; everything else is thread-safe. A computation that raises raises
+    to all who wait for it or ask within `FAILED_S`, and is tried again for the next. The threads end with the process, in the middle of what they
+    do; `close` lets them end earlier, and cancels what waits for its turn.
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int = THREADS,
+        kept: int = KEPT,
+        kept_bytes: int = KEPT_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most, self._most_bytes, self._clock = kept, kept_bytes, clock
+        self._kept: OrderedDict[Hashable, _Kept] = OrderedDict()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._work: queue.SimpleQueue[tuple[Hashable, Future[Any], Callable[[], Any]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._threads = [
+            threading.Thread(target=self._run, name=f"flightlog-ui-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def get(
+        self, key: Hashable, compute: Callable[[], Result], *, max_age_s: float | None = None
+    ) -> Result:
+        """The result for the key, computed unless there is one that is no older than `max_age_s`."""
+        return cast(
+            "Result", await asyncio.shield(asyncio.wrap_future(self.begin(key, compute, max_age_s=max_age_s)))
+        )
+
+    def begin(
+        self, key: Hashable, compute: Callable[[], Result], *, max_age_s: float | None = None
+    ) -> Future[Result]:
+        """As `get`, at once: what will be the result."""
+        now = self._clock()
+        with self._lock:
+            known = self._kept.get(key)
+            if known is not None and known.is_good(now, max_age_s):
+                self._kept.move_to_end(key)
+                return known.future
+            future: Future[Any] = Future()
+            self._kept[key] = _Kept(future, None, 0)
+            self._kept.move_to_end(key)
+        self._work.put((key, future, compute))
+        return future
+
+    def close(self) -> None:
+        """Begin nothing more, and let the threads end after what they do now."""
+        self._closed = True
+        for _ in self._threads:
+            self._work.put(None)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the threads to have ended, after `close`; so long for each."""
+        for thread in self._threads:
+            thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            if self._closed:
+                work[1].cancel()
+            else:
+                self._compute(*work)
+
+    def _compute(self, key: Hashable, future: Future[Any], compute: Callable[[], Any]) -> None:
+        try:
+            result = compute()
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            with self._lock:
+                self._note(key, future, 0, failed=True)
+            future.set_exception(error)
+            return
+        size = len(result) if isinstance(result, str | bytes) else 0
+        with self._lock:
+            self._note(key, future, size)
+        future.set_result(result)
+
+    def _note(self, key: Hashable, future: Future[Any], size: int, *, failed: bool = False) -> None:
+        known = self._kept.get(key)
+        if known is not None and known.future is future:
+            self._kept[key] = _Kept(future, self._clock(), size, failed)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        held = sum(one.size for one in self._kept.values())
+        for key, one in list(self._kept.items())[:-1]:  # the one used last stays, however large
+            if len(self._kept) <= self._most and held <= self._most_bytes:
+                return
+            if one.done is not None:
+                held -= one.size
+                del self._kept[key]

@@ -1,0 +1,86 @@
+"""The figures on the page of a run, as Plotly takes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from flightlog.show.figures import CONFIG, chart_figure, colors_of, limit_note, timeline_figure
+from flightlog.show.phrases import moment_text
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from flightlog.analyze.drawn.results import Chart
+    from flightlog.analyze.live.results import LiveState
+
+TITLES = {
+    "timeline": "The last tasks, by worker",
+    "concurrency": "Tasks and workers at once",
+    "cpu": "CPU of the hosts",
+    "memory": "Memory of the hosts",
+    "device_memory": "Memory of the GPUs",
+}
+"""The figures, in the order of the page."""
+CROWD = 10
+_CONFIG = {**CONFIG, "displayModeBar": False}
+
+
+def run_figures(state: LiveState) -> dict[str, dict[str, Any] | None]:
+    """Each figure by its name; None where there is nothing to draw. What a viewer has zoomed stays zoomed."""
+    timeline = state.timeline
+    names = colors_of(timeline.names) if timeline is not None else {}
+    found: dict[str, dict[str, Any] | None] = {
+        "timeline": None
+        if timeline is None
+        else _ready(timeline_figure(timeline, colors=names, notes=False), timeline.since)
+    }
+    for name, chart in _charts(state).items():
+        found[name] = None if chart is None else _ready(chart_figure(chart, notes=False), chart.since)
+    return found
+
+
+def figure_notes(state: LiveState) -> dict[str, str]:
+    """What is to be said of each figure, by its name; it stands beside the title, where a phone has room for it."""
+    said = {"timeline": " ".join(state.timeline.notes) if state.timeline is not None else ""}
+    for name, chart in _charts(state).items():
+        said[name] = "" if chart is None else " ".join([*chart.notes, limit_note(chart) or ""]).strip()
+    return said
+
+
+def _charts(state: LiveState) -> dict[str, Chart | None]:
+    return {
+        "concurrency": state.concurrency and _without_crowd(state.concurrency),
+        "cpu": state.cpu, "memory": state.memory, "device_memory": state.device_memory,
+    }  # fmt: skip
+
+
+def _without_crowd(chart: Chart) -> Chart:
+    """The chart without the tasks that wait where they are so many that the others would lie on the ground."""
+    others = [
+        value for series in chart.series if series.label != "waiting" for value in series.value if value
+    ]
+    waiting = [
+        value for series in chart.series if series.label == "waiting" for value in series.value if value
+    ]
+    if not others or not waiting or max(waiting) <= CROWD * max(others):
+        return chart
+    kept = [series for series in chart.series if series.label != "waiting"]
+    return msgspec.structs.replace(
+        chart, series=kept, notes=[*chart.notes, f"Up to {max(waiting):,.0f} tasks waited."]
+    )
+
+
+def _ready(figure: Figure | None, since: str) -> dict[str, Any] | None:
+    if figure is None:
+        return None
+    drawn = figure.to_plotly_json()
+    layout = drawn["layout"]
+    layout["uirevision"] = "as the viewer left it"
+    axis = layout.get("xaxis", {})
+    if isinstance(axis.get("title"), dict) and axis["title"].get("text"):
+        unit = str(axis["title"]["text"]).rpartition(", ")[2]
+        # The page says the day, and a phone has no room for it.
+        axis["title"]["text"] = f"{unit} since {moment_text(since)[11:]}"
+    return {"data": drawn["data"], "layout": layout, "config": dict(_CONFIG)}

@@ -1,0 +1,370 @@
+"""What the page of a run says of a state: texts and rows, made once for all who look. Everything a run recorded is text."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.session.eta import Eta
+from flightlog.session.progress import eta_text
+from flightlog.show.phrases import moment_text, money_text
+from flightlog.units import format_bytes, format_count, format_duration, format_percent
+from flightlog.web.listing import short
+
+if TYPE_CHECKING:
+    from flightlog.analyze.live.results import Failed, LiveState, LogLine, Progress
+
+Row = dict[str, Any]
+Made = TypeVar("Made")
+STATUSES = frozenset({"running", "completed", "failed", "interrupted", "crashed", "unknown"})
+_WORDS = {
+    "running": "running", "completed": "completed", "failed": "failed", "interrupted": "interrupted",
+    "crashed": "ended without a word", "unknown": "of unknown status",
+}  # fmt: skip
+
+
+class Tile(Struct, frozen=True, kw_only=True):
+    """A figure of the headline."""
+
+    path: str
+    """Where `flightlog report --format json` has it."""
+    label: str
+    text: str
+    value: str
+    """The value itself, as JSON."""
+    tone: str = ""
+
+
+class Told(Struct, frozen=True, kw_only=True):
+    """A failure, or a line of the log."""
+
+    key: str
+    at: str
+    text: str
+    about: str = ""
+    tone: str = ""
+    details: str | None = None
+    """What is behind a click; null where there is nothing more."""
+
+
+class RunView(Struct, frozen=True, kw_only=True):
+    """Everything on the page but the figures."""
+
+    status: str
+    headline: str
+    facts: str
+    done: float | None
+    progress: str
+    tiles: list[Tile]
+    problems: list[str]
+    error: str
+    doing: list[Row]
+    doing_note: str
+    workers: list[Row]
+    workers_note: str
+    machines: list[Row]
+    names: list[Row]
+    names_note: str
+    slowest: list[Row]
+    spans: list[Row]
+    open_spans: list[Row]
+    metrics: list[Row]
+    failures: list[Told]
+    failures_note: str
+    log: list[Told]
+
+
+def run_view(state: LiveState) -> RunView:
+    """The page's texts and rows. Rows have an `id`, and beside each number that is shown its text as `<name>_text`."""
+    progress = state.progress
+    status = state.status if state.status in STATUSES else "unknown"
+    stuck = sum(bool(one.stuck) for one in state.doing)
+    return RunView(
+        status=status,
+        headline=_headline(state, status),
+        facts=_facts(state),
+        done=progress.done,
+        progress=_progress(progress, over=state.over),
+        tiles=_tiles(state),
+        problems=[short(problem, 400) for problem in state.problems],
+        error=short(state.error or "", 1000),
+        doing=[_doing(number, one) for number, one in enumerate(state.doing)],
+        doing_note=_note(
+            len(state.doing), progress.running, "that run longest", f"{stuck} may be stuck" if stuck else ""
+        ),
+        workers=[_worker(one) for one in state.workers],
+        workers_note=_note(len(state.workers), state.workers_all, "at work or last seen", ""),
+        machines=_machines(state),
+        names=[_name(one) for one in state.names],
+        names_note=_note(len(state.names), state.names_all, "with most tasks", ""),
+        slowest=[_ended(number, one) for number, one in enumerate(state.slowest)],
+        spans=[_span(one) for one in state.spans],
+        open_spans=[_open(one) for one in state.open_spans],
+        metrics=[_metric(one) for one in state.metrics],
+        failures=_keyed([_failure(one) for one in state.failures]),
+        failures_note=_note(len(state.failures), state.failures_all, "newest", ""),
+        log=_keyed([_line(one) for one in state.log]),
+    )
+
+
+class OncePerState(Generic[Made]):
+    """What was made of the last states: twenty who look at one state have it made once. For one thread alone."""
+
+    def __init__(self, make: Callable[[LiveState], Made], keep: int = 16) -> None:
+        self._make, self._keep = make, keep
+        self._made: OrderedDict[int, tuple[LiveState, Made]] = OrderedDict()
+
+    def __call__(self, state: LiveState) -> Made:
+        """What `make` gives of this state."""
+        found = self._made.get(id(state))
+        if found is None or found[0] is not state:
+            found = self._made[id(state)] = (state, self._make(state))
+            while len(self._made) > self._keep:
+                self._made.popitem(last=False)
+        return found[1]
+
+
+def _headline(state: LiveState, status: str) -> str:
+    took = (
+        f"for {format_duration(state.elapsed_s)}"
+        if status == "running"
+        else f"after {format_duration(state.elapsed_s)}"
+    )
+    return f"{_WORDS[status]} {took}" if state.elapsed_s is not None else _WORDS[status]
+
+
+def _facts(state: LiveState) -> str:
+    parts = [
+        f"since {moment_text(state.start_time)}",
+        f"on {short(state.host, 60)}" if state.host else "",
+        f"target {short(state.target, 60)}" if state.target else "",
+        short(state.command, 160),
+        *(f"{short(name, 40)}={short(value, 40)}" for name, value in list(state.tags.items())[:8]),
+    ]
+    return " · ".join(part for part in parts if part)
+
+
+def _progress(progress: Progress, *, over: bool) -> str:
+    ended = progress.completed + progress.failed + progress.cancelled
+    if progress.done is None:
+        return "no tasks were recorded" if over else "no tasks so far"
+    of = max(progress.submitted, ended + progress.running)
+    parts = [f"{format_count(ended)} of {format_count(of)} tasks ended ({format_percent(progress.done)})"]
+    if progress.per_s is not None and not over:
+        parts.append(f"{progress.per_s:.3g} a second")
+    says_nothing = progress.left_at_least and (progress.left_s or 0.0) < 1
+    if (
+        progress.left_s is not None
+        and progress.left_low_s is not None
+        and progress.left_high_s is not None
+        and not says_nothing
+    ):
+        eta = Eta(
+            expected=progress.left_s, low=progress.left_low_s, high=progress.left_high_s,
+            at_least=progress.left_at_least,
+        )  # fmt: skip
+        parts.append(eta_text(eta))
+    return " · ".join(parts)
+
+
+def _tiles(state: LiveState) -> list[Tile]:
+    progress = state.progress
+    found = [
+        _count("tasks.submitted", "submitted", progress.submitted),
+        _count("tasks.running", "running", progress.running, "accent" if progress.running else ""),
+        _count("tasks.pending", "waiting", progress.waiting),
+        _count("tasks.completed", "completed", progress.completed, "good" if progress.completed else ""),
+        _count("tasks.failed", "failed", progress.failed, "bad" if progress.failed else ""),
+    ]
+    for path, label, number in (
+        ("tasks.retried", "retried", progress.retried), ("tasks.cancelled", "cancelled", progress.cancelled),
+        ("failures.count", "failures", state.failures_all), ("spans.count", "spans", state.spans_all),
+        ("workers.count", "workers", state.workers_all),
+    ):  # fmt: skip
+        if number:
+            found.append(_count(path, label, number, "warn" if label in {"retried", "failures"} else ""))
+    if state.cache_lookups:
+        share = (state.cache_hits or 0) / state.cache_lookups
+        found.append(
+            Tile(
+                path="cache.hit_rate", label="from the cache", text=format_percent(share), value=_json(share)
+            )
+        )
+    if state.cost is not None and state.currency is not None:
+        text = money_text(state.cost, state.currency)
+        found.append(
+            Tile(
+                path="cost.total",
+                label="cost so far" if not state.over else "cost",
+                text=text,
+                value=_json(state.cost),
+            )
+        )
+    return found
+
+
+def _count(path: str, label: str, number: int, tone: str = "") -> Tile:
+    return Tile(path=path, label=label, text=format_count(number), value=_json(number), tone=tone)
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _note(shown: int, all_there_are: int, which: str, more: str) -> str:
+    parts = (
+        [f"the {format_count(shown)} {which} of {format_count(all_there_are)}"]
+        if all_there_are > shown
+        else []
+    )
+    return " · ".join([*parts, *([more] if more else [])])
+
+
+def _s(row: Row, **numbers: float | None) -> Row:
+    """The row with durations in seconds, and as text."""
+    for name, value in numbers.items():
+        row[name] = value
+        row[f"{name}_text"] = "" if value is None else format_duration(value)
+    return row
+
+
+def _bytes(row: Row, **numbers: float | None) -> Row:
+    for name, value in numbers.items():
+        row[name] = value
+        row[f"{name}_text"] = "" if value is None else format_bytes(value)
+    return row
+
+
+def _plain_number(row: Row, **numbers: float | None) -> Row:
+    for name, value in numbers.items():
+        row[name] = value
+        row[f"{name}_text"] = (
+            "" if value is None else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"
+        )
+    return row
+
+
+def _doing(number: int, one: Any) -> Row:
+    row = {
+        "id": f"{one.task_id} {one.attempt} {number}", "task": short(one.task, 80), "args": short(one.args, 120),
+        "worker": short(one.worker or "", 60), "attempt": one.attempt,
+        "state": "may be stuck" if one.stuck else "", "tone": "bad" if one.stuck else "",
+    }  # fmt: skip
+    return _s(row, elapsed=_whole(one.elapsed_s), usual=one.usual_s)
+
+
+def _whole(seconds: float | None) -> float | None:
+    """Clocks tick by the second: what changes faster would be sent again and again."""
+    return seconds if seconds is None or seconds < 1 else float(int(seconds))
+
+
+def _worker(one: Any) -> Row:
+    more = f" and {one.running - 1} more" if one.running > 1 else ""
+    row = {
+        "id": one.worker, "worker": short(one.worker, 60), "host": short(one.host or "", 60), "state": one.state,
+        "task": short(one.task, 80) + more if one.task else "",
+        "tone": {"lost": "bad", "busy": "accent"}.get(one.state, ""),
+    }  # fmt: skip
+    _plain_number(row, ended=one.ended, failed=one.failed, cores=one.cpu_cores)
+    return _bytes(_s(row, since=_whole(one.since_s)), memory=one.memory_bytes)
+
+
+def _machines(state: LiveState) -> list[Row]:
+    rows = []
+    for host in state.hosts:
+        row = {"id": f"host {host.host}", "name": short(host.host, 60), "what": "host"}
+        _plain_number(row, busy=host.cpu_percent)
+        rows.append(_of_memory(row, host.memory_used_bytes, host.memory_total_bytes))
+    for number, one in enumerate(state.devices):
+        where = f" on {short(one.host, 60)}" if one.host else ""
+        row = {
+            "id": f"device {number}",
+            "name": f"{short(one.label, 60)}{where}",
+            "what": short(one.scope, 20),
+        }
+        _plain_number(row, busy=one.percent)
+        rows.append(_of_memory(row, one.memory_used_bytes, one.memory_total_bytes))
+    return rows
+
+
+def _of_memory(row: Row, used: int | None, total: int | None) -> Row:
+    _bytes(row, used=used, total=total)
+    share = used / total if used is not None and total else None
+    row["share"], row["share_text"] = share, "" if share is None else format_percent(share)
+    if row["busy_text"]:
+        row["busy_text"] += "%"
+    return row
+
+
+def _name(one: Any) -> Row:
+    row = {"id": one.name, "name": short(one.name, 100), "tone": "bad" if one.failed else ""}
+    _plain_number(
+        row, submitted=one.submitted, completed=one.completed, failed=one.failed, running=one.running,
+        retried=one.retried,
+    )  # fmt: skip
+    return _s(row, mean=one.mean_s, p95=one.p95_s, max=one.max_s, total=one.total_s)
+
+
+def _ended(number: int, one: Any) -> Row:
+    row = {
+        "id": f"{one.task_id} {one.attempt} {number}", "task": short(one.task, 80), "args": short(one.args, 120),
+        "worker": short(one.worker or "", 60), "at": moment_text(one.at),
+    }  # fmt: skip
+    return _s(row, took=one.duration_s, queued=one.queue_s)
+
+
+def _span(one: Any) -> Row:
+    row = {"id": one.name, "name": short(one.name, 100), "tone": "bad" if one.errors else ""}
+    _plain_number(row, ended=one.ended, errors=one.errors, open=one.open)
+    return _s(row, mean=one.mean_s, max=one.max_s, total=one.total_s)
+
+
+def _open(one: Any) -> Row:
+    row = {
+        "id": one.span_id, "name": short(one.name, 80), "tags": short(one.tags, 120),
+        "state": "may be stuck" if one.stuck else "", "tone": "bad" if one.stuck else "",
+    }  # fmt: skip
+    return _s(row, elapsed=_whole(one.elapsed_s), usual=one.usual_s)
+
+
+def _metric(one: Any) -> Row:
+    row = {"id": one.name, "name": short(one.name, 100), "at": moment_text(one.at)}
+    row["value"], row["value_text"] = one.value, "unknown" if one.value is None else f"{one.value:.6g}"
+    return _plain_number(row, step=one.step, count=one.count)
+
+
+def _failure(one: Failed) -> Told:
+    error = ": ".join(part for part in (short(one.error_type or "", 100), short(one.message, 300)) if part)
+    call = f"{short(one.task, 80)}({short(one.args, 100)})" if one.args else short(one.task, 80)
+    again = f", attempt {one.attempt}" if one.attempt > 1 else ""
+    where = f" on {short(one.worker, 60)}" if one.worker else ""
+    return Told(
+        key=f"{one.at} {one.task_id} {one.attempt} {one.fingerprint}",
+        at=moment_text(one.at),
+        text=error or "no error was given",
+        about=f"{call}{again}{where}{' · tried again' if one.retried else ''}",
+        tone="warn" if one.retried else "bad",
+        details=one.traceback or (one.message if "\n" in one.message else None),
+    )
+
+
+def _line(one: LogLine) -> Told:
+    return Told(
+        key=f"{one.at} {one.kind} {one.text}", at=moment_text(one.at), text=short(one.text, 300),
+        about=short(one.kind, 40).replace("_", " "),
+        tone={"error": "bad", "warning": "warn"}.get(one.level, ""),
+    )  # fmt: skip
+
+
+def _keyed(items: Sequence[Told]) -> list[Told]:
+    """The same with keys that are all different."""
+    seen: dict[str, int] = {}
+    found = []
+    for item in items:
+        number = seen[item.key] = seen.get(item.key, 0) + 1
+        found.append(item if number == 1 else msgspec.structs.replace(item, key=f"{item.key} {number}"))
+    return found

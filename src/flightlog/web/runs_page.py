@@ -1,0 +1,285 @@
+"""The list of runs: filtered, sorted, a page at a time, and up to date while somebody looks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from msgspec.structs import asdict, replace
+from nicegui import events, ui
+
+from flightlog.show.phrases import moment_text
+from flightlog.units import format_count, format_duration
+from flightlog.web.choosing import Wanted, choose, wanted_of
+from flightlog.web.dashboard import FRESH_S, Dashboard
+from flightlog.web.frame import frame, heading, words
+from flightlog.web.listing import Listing, Row, short
+
+STATUSES = ("running", "completed", "failed", "interrupted", "crashed", "unknown")
+OFFERED = 500
+"""Projects and tags that can be chosen from a list; others are found by their words."""
+NOTE = 1000
+"""Characters of a note on the list."""
+_COLUMNS = (
+    ("status", "Status", "left", "fl-wide"),
+    ("run", "Run", "left", ""),
+    ("started", "Started (UTC)", "left", "fl-wide"),
+    ("duration", "Duration", "right", ""),
+    ("tasks", "Tasks", "left", "fl-wide"),
+    ("host", "Host", "left", "fl-wide"),
+)
+_ROW = r"""
+<q-tr :props="props" :data-run="props.row.run">
+  <q-td auto-width><q-checkbox v-model="props.selected" dense :aria-label="'Tick ' + props.row.run" /></q-td>
+  <q-td key="status" :props="props" class="fl-wide"><span class="fl-status" :class="'fl-' + props.row.status">{{ props.row.status }}</span></q-td>
+  <q-td key="run" :props="props" class="fl-run">
+    <a class="fl-name" :href="'/run/' + props.row.key">{{ props.row.project }}</a>
+    <div class="fl-under fl-mono">{{ props.row.run }}</div>
+    <div class="fl-under fl-narrow"><span class="fl-status" :class="'fl-' + props.row.status">{{ props.row.status }}</span>
+      <div>{{ props.row.started }}</div><div>{{ props.row.tasks }}</div></div>
+    <div v-if="props.row.error" class="fl-under fl-bad">{{ props.row.error }}</div>
+    <div v-if="props.row.tags" class="fl-under"><span class="fl-tag" v-for="tag in props.row.tags">{{ tag }}</span></div>
+  </q-td>
+  <q-td key="started" :props="props" class="fl-wide">{{ props.row.started }}</q-td>
+  <q-td key="duration" :props="props">{{ props.row.duration }}</q-td>
+  <q-td key="tasks" :props="props" class="fl-wide fl-cut">{{ props.row.tasks }}
+    <div v-if="props.row.done !== null" class="fl-done"><div :style="{width: props.row.done + '%'}"></div></div>
+  </q-td>
+  <q-td key="host" :props="props" class="fl-wide fl-cut">{{ props.row.host }}</q-td>
+</q-tr>
+"""
+
+
+def shown(row: Row) -> dict[str, Any]:
+    """A run as the browser gets it: texts, and nothing else that a run recorded."""
+    goes_on = row.status == "running"
+    done = (
+        min(100.0, 100 * ((row.completed or 0) + (row.failed or 0)) / row.submitted)
+        if goes_on and row.submitted
+        else None
+    )
+    at_least = "≥ " if row.status == "crashed" and not row.ended else ""
+    return {
+        "key": row.key,
+        "run": row.run_id,
+        "project": short(row.project, 80),
+        "status": row.status if row.status in STATUSES else "unknown",
+        "started": moment_text(row.start_time)[:16] if row.start_time else "unknown",
+        "duration": "" if row.duration_s is None else at_least + format_duration(row.duration_s),
+        "tasks": _tasks(row),
+        "done": None if done is None else round(done, 1),
+        "host": row.host or "",
+        "error": row.problem or row.error or "",
+        "tags": [short(tag, 40) for tag in row.tags[:6]] or None,
+    }
+
+
+def _tasks(row: Row) -> str:
+    if not row.submitted and not row.completed and not row.failed:
+        return ""
+    failed = f", {format_count(row.failed)} failed" if row.failed else ""
+    of = f" of {format_count(row.submitted)}" if row.submitted else ""
+    return f"{format_count(row.completed)}{of}{failed}"
+
+
+class RunsPage:
+    """The list as one viewer sees it."""
+
+    def __init__(self, dashboard: Dashboard, listing: Listing, wanted: Wanted) -> None:
+        self._dashboard, self._listing, self.wanted = dashboard, listing, wanted
+        self._rows: list[dict[str, Any]] = []
+        self._noted: list[str] = []
+        with ui.element("div").classes("fl-title"):
+            heading("Runs", level=1)
+            self._count = words("", "fl-quiet")
+        self._filters()
+        self._notes = ui.element("div")
+        with ui.element("div").classes("fl-ticked"):
+            self._ticked = words("", "fl-quiet")
+            self._compare = ui.button("Compare", on_click=self._go, color=None).props(
+                "id=compare-runs no-caps outline dense padding='4px 14px'"
+            )
+            self._clear = ui.button("Clear", on_click=self._untick, color=None).props(
+                "flat no-caps dense padding='4px 10px'"
+            )
+        self._table = self._make_table()
+        self._draw()
+        self._tick()
+        ui.timer(FRESH_S, self._refresh)
+
+    def _offered(self, name: str) -> list[str]:
+        """What can be chosen: all there is, and what is chosen already."""
+        rows = self._listing.rows
+        found = (
+            {row.project for row in rows} if name == "project" else {tag for row in rows for tag in row.tags}
+        )
+        chosen = getattr(self.wanted, name)
+        return sorted({*sorted(found - {""})[:OFFERED], *([chosen] if chosen else [])})
+
+    def _filters(self) -> None:
+        with ui.element("div").classes("fl-filters"):
+            ui.input("Search", value=self.wanted.text, on_change=self._ask("text")).props(
+                "outlined dense clearable debounce=250 for=filter-text type=search"
+            )
+            self._project = self._select("Project", "project", self._offered("project"))
+            self._select("Status", "status", list(STATUSES))
+            self._tag = self._select("Tag", "tag", self._offered("tag"))
+            for label, name in (("From", "since"), ("To", "until")):
+                ui.input(label, value=getattr(self.wanted, name), on_change=self._ask(name)).props(
+                    f"outlined dense type=date stack-label for=filter-{name}"
+                )
+
+    def _select(self, label: str, name: str, options: list[str]) -> ui.select:
+        value = getattr(self.wanted, name)
+        return ui.select(
+            options,
+            label=label,
+            value=value if value and value in options else None,
+            with_input=len(options) > 12,
+            clearable=True,
+            on_change=self._ask(name),
+        ).props(f"outlined dense options-dense for=filter-{name}")
+
+    def _ask(self, name: str) -> Callable[[events.ValueChangeEventArguments[Any]], None]:
+        def ask(event: events.ValueChangeEventArguments[Any]) -> None:
+            self.wanted = replace(self.wanted, page=1, **{name: str(event.value or "")})
+            self._draw()
+            ui.navigate.history.replace(address_of(self.wanted))
+
+        return ask
+
+    def _make_table(self) -> ui.table:
+        columns = [
+            {
+                "name": name,
+                "label": label,
+                "field": name,
+                "align": align,
+                "sortable": name != "host",
+                "headerClasses": classes,
+            }
+            for name, label, align, classes in _COLUMNS
+        ]
+        table = ui.table(
+            rows=[],
+            columns=columns,
+            row_key="key",
+            selection="multiple",
+            pagination=self._pagination(0),
+            on_select=self._tick,
+        )
+        table.add_slot("body", _ROW)
+        table.add_slot("header-selection", "<span></span>")  # two can be compared, and not all
+        table.props("flat binary-state-sort :rows-per-page-options='[25,50,100]'").classes("fl-runs")
+        with table.add_slot("no-data"):
+            self._nothing = ui.label("").classes("fl-nothing")
+        table.on("request", self._request)
+        return table
+
+    def _pagination(self, total: int) -> dict[str, Any]:
+        wanted = self.wanted
+        return {
+            "page": wanted.page, "rowsPerPage": wanted.per_page, "rowsNumber": total,
+            "sortBy": wanted.order, "descending": wanted.descending,
+        }  # fmt: skip
+
+    def _request(self, event: events.GenericEventArguments) -> None:
+        asked = event.args["pagination"]
+        order = asked.get("sortBy")
+        known = {name for name, *_ in _COLUMNS} - {"host"}
+        self.wanted = replace(
+            self.wanted,
+            page=int(asked.get("page") or 1),
+            per_page=min(100, int(asked.get("rowsPerPage") or 25)),
+            order=order if order in known else "started",
+            descending=bool(asked.get("descending")) if order else True,
+        )
+        self._draw()
+
+    def _draw(self) -> None:
+        chosen = choose(self._listing.rows, self.wanted)
+        self.wanted = replace(self.wanted, page=chosen.page)
+        rows, pagination = [shown(row) for row in chosen.rows], self._pagination(chosen.total)
+        if rows != self._rows or pagination != self._table.pagination:
+            self._rows = rows
+            self._table.rows, self._table.pagination = rows, pagination
+        everything = len(self._listing.rows)
+        of = "" if chosen.total == everything else f" of {everything:,}"
+        _set(self._count, f"{chosen.total:,}{of} in {self._listing.place}")
+        _set(self._nothing, self._why_nothing(everything))
+        notes = [*self._listing.notes, *([chosen.problem] if chosen.problem else [])]
+        if notes != self._noted:
+            self._noted = notes
+            self._notes.clear()
+            with self._notes:
+                for note in notes:
+                    words(short(note, NOTE), "fl-warn")
+
+    def _why_nothing(self, everything: int) -> str:
+        if everything:
+            return "No run is like that."
+        return f"There are no runs in {self._listing.place} yet. Runs that are recorded there appear by themselves."
+
+    async def _refresh(self) -> None:
+        listing = await self._dashboard.listing()
+        if listing is not self._listing:
+            self._listing = listing
+            for select, name in ((self._project, "project"), (self._tag, "tag")):
+                options = self._offered(name)
+                if options != select.options:
+                    select.set_options(options, value=select.value)
+            self._draw()
+
+    def _tick(self) -> None:
+        ticked = self._table.selected
+        self._compare.set_enabled(len(ticked) == 2)
+        self._clear.set_visibility(bool(ticked))
+        said = (
+            "Tick two runs to compare them.",
+            "One run is ticked: tick another to compare them.",
+            "Two runs are ticked.",
+        )
+        _set(
+            self._ticked,
+            said[len(ticked)] if len(ticked) < 3 else f"{len(ticked)} runs are ticked: two can be compared.",
+        )
+
+    def _untick(self) -> None:
+        self._table.selected = []
+        self._tick()
+
+    def _go(self) -> None:
+        address = compare_address(self._listing, [str(row["key"]) for row in self._table.selected])
+        if address is not None:
+            ui.navigate.to(address)
+
+
+def compare_address(listing: Listing, keys: Sequence[str]) -> str | None:
+    """Where two runs are compared, the older one first; None for another number of runs, or where one is gone."""
+    rows = [row for key in keys if (row := listing.find(key)) is not None]
+    if len(rows) != 2:
+        return None
+    before, after = sorted(rows, key=lambda row: (row.started or 0.0, row.run_id))
+    return f"/compare?{urlencode({'a': before.key, 'b': after.key})}"
+
+
+def _set(label: ui.label, text: str) -> None:
+    if label.text != text:
+        label.set_text(text)
+
+
+def address_of(wanted: Wanted) -> str:
+    """The address of the list with these filters."""
+    texts = {
+        name: value
+        for name, value in asdict(wanted).items()
+        if isinstance(value, str) and value and name != "order"
+    }
+    return f"/?{urlencode(texts)}" if texts else "/"
+
+
+async def runs_page(dashboard: Dashboard, query: Mapping[str, str]) -> None:
+    """The page at `/`."""
+    with frame("runs", "Runs"):
+        RunsPage(dashboard, await dashboard.listing(), wanted_of(query))

@@ -1,0 +1,178 @@
+"""Serves the dashboard: the place it listens at, the server, and a clean end."""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from flightlog.errors import MissingExtra, UsageError
+from flightlog.show.terminal import clean
+
+if TYPE_CHECKING:
+    from flightlog.web.door import Application
+
+PORT = 8420
+TRIED = 20
+"""So many ports from the usual one on are tried, where none is named."""
+NICENESS = 10
+"""The server takes what processor time others leave: it must not slow down what it looks at."""
+SWITCH_S = 0.0005
+"""A thread that reads runs hands the interpreter over this often: whoever answers viewers waits for it at every step."""
+LEAST_TOKEN = 16
+MOST_LOGGED = 2000
+"""Characters of a line in the log."""
+MOST_HEADERS = 64 << 10
+MOST_MESSAGE = 1 << 20
+MOST_CONNECTIONS = 500
+"""Bytes of a request's headers and of what a browser sends over its socket, and connections at a time: whoever has no token
+cannot take more of the machine than that."""
+LEAVE_S = 1
+"""How long connections have to end when the server does, in seconds."""
+
+
+class Place(Struct, frozen=True, kw_only=True):
+    """Where the dashboard is served."""
+
+    host: str
+    port: int
+    token: str | None
+
+    @property
+    def address(self) -> str:
+        """What to open in a browser, with the token if there is one."""
+        host = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}.get(self.host, self.host)  # noqa: S104 - shown, not bound
+        shown = f"[{host}]" if ":" in host else host
+        return f"http://{shown}:{self.port}/{f'?token={self.token}' if self.token else ''}"
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach an address."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def token_for(host: str, given: str | None) -> str | None:
+    """The token to ask for: the one that is given; else one that is made up, where others can reach the host.
+
+    A `UsageError` for one that is empty, that an address cannot hold, or that can be guessed.
+    """
+    if given is None:
+        if is_loopback(host):
+            return None
+        from secrets import token_urlsafe
+
+        return token_urlsafe(24)
+    if not all(character.isascii() and (character.isalnum() or character in "-._~") for character in given):
+        raise UsageError("--token may hold letters, digits, and - . _ ~ only")
+    if len(given) < LEAST_TOKEN:
+        raise UsageError(
+            f"--token has {len(given)} characters and could be guessed: {LEAST_TOKEN} at least; without it one is made up "
+            "where it is needed"
+        )
+    return given
+
+
+def listen(host: str, port: int | None) -> socket.socket:
+    """A socket that listens there; without a port, at the usual one or the next that is free. `UsageError` if that fails."""
+    if port is not None and not 0 <= port <= 65535:
+        raise UsageError(f"--port {port} is no port: 0 to 65535")
+    tried = [port] if port is not None else list(range(PORT, PORT + TRIED))
+    for number, one in enumerate(tried, 1):
+        try:
+            return _bound(host, one)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and number < len(tried):
+                continue
+            hint = "; another --port may be free" if error.errno in {errno.EADDRINUSE, errno.EACCES} else ""
+            where = f"{host} port {one}" if port is not None else f"{host} ports {tried[0]} to {one}"
+            raise UsageError(f"cannot serve at {where}: {error.strerror or error}{hint}") from None
+    raise AssertionError("one port at least is tried")
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    family, kind, protocol, _, address = found[0]
+    made = socket.socket(family, kind, protocol)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(256)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def serve(app: Application, listening: socket.socket, *, ready: Callable[[], None] = lambda: None) -> None:
+    """Serve until the process is told to end; `ready` is called when the first request would be answered."""
+    with needs_ui():
+        import uvicorn
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets=sockets)
+            if self.started:
+                ready()
+
+    _log_cleanly()
+    sys.setswitchinterval(SWITCH_S)
+    with suppress(OSError, AttributeError):
+        os.nice(NICENESS)
+    config = uvicorn.Config(
+        app,
+        http="h11",  # the other one sets no limit on headers
+        h11_max_incomplete_event_size=MOST_HEADERS,
+        ws_max_size=MOST_MESSAGE,
+        limit_concurrency=MOST_CONNECTIONS,
+        log_config=None,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="on",
+        timeout_graceful_shutdown=LEAVE_S,
+        proxy_headers=False,
+        ws_per_message_deflate=False,  # twenty viewers, each packed apart: more work than all the rest
+    )
+    Server(config).run(sockets=[listening])
+
+
+class CleanLines(logging.Formatter):
+    """Log lines that cannot move the cursor: addresses and errors in them are whatever somebody sent or a run recorded."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's text, each line of it clean and cut."""
+        lines = super().format(record).split("\n")
+        return "\n".join(clean(line[:MOST_LOGGED]) for line in lines)
+
+
+def _log_cleanly() -> None:
+    """Warnings of the process, those of libraries too, to standard error; handlers that there are stay alone."""
+    shown = logging.StreamHandler()
+    shown.setFormatter(CleanLines("flightlog: %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[shown])
+
+
+class needs_ui:  # noqa: N801 - reads as a sentence: with needs_ui()
+    """Within it, a library that is not installed is a `MissingExtra` that names what to install."""
+
+    def __enter__(self) -> None:
+        """Nothing beforehand."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, ImportError) and (error.name or "").partition(".")[0] != "flightlog":
+            raise MissingExtra(
+                f"the dashboard needs what is not installed here ({error}): pip install 'flightlog[ui]'"
+            ) from error

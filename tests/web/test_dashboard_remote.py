@@ -1,0 +1,75 @@
+"""A dashboard of runs at an address: asked seldom, and shown from the copies where it does not answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from building import at, make_run
+from counted_place import ADDRESS, CountedMemory, empty_place, sync
+from viewing import look
+
+from flightlog.store.integrity import write_checksums
+from flightlog.web.listing import REMOTE_S, RunsFolder
+
+RUN = "run-20260520T035200Z-demo-a1b2c3d4"
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A folder with a run that was copied to the address, too."""
+    monkeypatch.setenv("FLIGHTLOG_REMOTE_CACHE", str(tmp_path / "copies"))
+    empty_place()
+    copied(tmp_path / "runs", "a1b2c3d4")
+    yield tmp_path / "runs"
+    empty_place()
+
+
+def copied(folder: Path, token: str) -> None:
+    path = make_run(folder, token=token, start_time=at(int(token[0], 16)))
+    write_checksums(path)
+    sync(path)
+
+
+def test_a_remote_is_asked_no_more_often_than_every_ten_seconds(place):
+    clock = SimpleNamespace(now=0.0)
+    runs = RunsFolder(ADDRESS, clock=lambda: clock.now)
+    assert runs.is_remote
+    found = [[row.run_id for row in runs.look().rows]]
+    copied(place, "b1b2c3d4")
+    asked = CountedMemory.calls.copy()
+    for _ in range(20):
+        found.append([row.run_id for row in runs.look().rows])
+    assert CountedMemory.calls == asked
+    clock.now = REMOTE_S
+    found.append([row.run_id for row in runs.look().rows])
+    later = RUN.replace("a1b2c3d4", "b1b2c3d4")
+    assert found == [[RUN]] * 21 + [[later, RUN]]
+
+
+def test_a_remote_that_went_away_is_said_and_its_runs_are_shown_as_they_were(place, monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    runs = RunsFolder(ADDRESS, clock=lambda: clock.now)
+    before = runs.look()
+
+    def away(kind: str, path: str) -> None:
+        raise ConnectionRefusedError("nobody there")
+
+    monkeypatch.setattr(CountedMemory, "broken", staticmethod(away))
+    clock.now = REMOTE_S
+    after = runs.look()
+    assert (after.rows, before.notes) == (before.rows, ())
+    assert "what is shown was copied from there" in " ".join(after.notes)
+
+
+def test_the_page_of_a_remote_run_is_served_from_its_copy(place):
+    async def doing(client, dashboard):
+        listing = await dashboard.listing()
+        return (
+            listing.place,
+            (await client.get(f"/run/{RUN}/diagnosis")).status_code,
+            (await client.get("/metrics")).status_code,
+        )
+
+    assert look(ADDRESS, doing) == (ADDRESS, 200, 501)

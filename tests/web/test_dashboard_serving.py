@@ -1,0 +1,164 @@
+"""Where the dashboard is served, to whom, and how it begins and ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from building import make_run
+
+from flightlog.errors import MissingExtra, UsageError
+from flightlog.web.serving import (
+    MOST_HEADERS,
+    PORT,
+    CleanLines,
+    Place,
+    is_loopback,
+    listen,
+    needs_ui,
+    token_for,
+)
+
+TOKEN = "a-token-that-is-long-enough"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.9", "::1", "localhost", "LOCALHOST"])
+def test_this_machine_alone_needs_no_token(host):
+    assert is_loopback(host)
+    assert token_for(host, None) is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "node-7", ""])
+def test_an_address_that_others_reach_gets_a_token_nobody_can_guess(host):
+    first, second = token_for(host, None), token_for(host, None)
+    assert first is not None
+    assert len(first) >= 32
+    assert first != second
+
+
+def test_a_token_that_is_given_is_the_token_here_and_elsewhere():
+    assert [token_for(host, TOKEN) for host in ("127.0.0.1", "0.0.0.0")] == [TOKEN, TOKEN]
+
+
+@pytest.mark.parametrize(
+    "token",
+    ["", "short", "with a blank in it, and long", "ümlaut-and-long-enough-too", "a&b=c-and-long-enough"],
+)
+def test_a_token_that_could_be_guessed_or_cannot_stand_in_an_address_is_refused(token):
+    with pytest.raises(UsageError, match="--token"):
+        token_for("127.0.0.1", token)
+
+
+@pytest.mark.parametrize(
+    ("place", "address"),
+    [
+        (Place(host="127.0.0.1", port=8420, token=None), "http://127.0.0.1:8420/"),
+        (Place(host="::1", port=1, token=None), "http://[::1]:1/"),
+        (Place(host="0.0.0.0", port=8420, token=TOKEN), f"http://127.0.0.1:8420/?token={TOKEN}"),
+        (Place(host="node-7", port=8420, token=TOKEN), f"http://node-7:8420/?token={TOKEN}"),
+    ],
+)
+def test_the_address_can_be_opened_as_it_is_printed(place, address):
+    assert place.address == address
+
+
+def test_a_port_that_is_taken_is_one_clear_message():
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            UsageError, match=f"cannot serve at 127.0.0.1 port {port}: .*; another --port may be free"
+        ):
+            listen("127.0.0.1", port)
+
+
+def test_without_a_port_the_next_free_one_is_taken():
+    with listen("127.0.0.1", None) as first, listen("127.0.0.1", None) as second:
+        assert PORT <= first.getsockname()[1] < second.getsockname()[1]
+
+
+@pytest.mark.parametrize("port", [65536, -1, 10**12])
+def test_a_number_that_is_no_port_is_said(port):
+    with pytest.raises(UsageError, match=f"--port {port} is no port"):
+        listen("127.0.0.1", port)
+
+
+def test_an_address_that_is_not_this_machines_is_said():
+    with pytest.raises(UsageError, match=r"cannot serve at 192\.0\.2\.1 port 0"):
+        listen("192.0.2.1", 0)
+
+
+def test_a_missing_library_is_answered_with_the_line_that_installs_it():
+    with pytest.raises(MissingExtra, match=r"pip install 'flightlog\[ui\]'"), needs_ui():
+        raise ModuleNotFoundError("No module named 'nicegui'", name="nicegui")
+
+
+def test_a_log_line_spells_out_what_would_move_the_cursor_and_keeps_its_lines():
+    said = logging.LogRecord("x", logging.WARNING, "x.py", 1, "%s not found\nthen", ("/\x1b[2J\r",), None)
+    assert CleanLines("flightlog: %(message)s").format(said) == "flightlog: /\\x1b[2J\\r not found\nthen"
+
+
+@contextmanager
+def dashboard(runs: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """`flightlog ui` as a process, and the address it printed."""
+    command = [sys.executable, "-m", "flightlog", "ui", "--runs-dir", str(runs), "--port", "0", *more]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            said = process.stderr.readline()
+            found = re.fullmatch(
+                r"flightlog: dashboard of the runs in (\S+) at (http://127.0.0.1:\d+/\S*) \(Ctrl-C ends it\)\n",
+                said,
+            )
+            assert found is not None, said
+            assert found[1] == str(runs)
+            yield process, found[2]
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def status_of(address: str, **headers: str) -> int:
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, headers=headers), timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except (urllib.error.URLError, ConnectionError):
+        return 0  # closed before all was sent
+
+
+def test_a_dashboard_serves_low_in_priority_until_it_is_interrupted(tmp_path):
+    make_run(tmp_path)
+    with dashboard(tmp_path) as (process, address):
+        statuses = [
+            status_of(address),
+            status_of(f"{address}health"),
+            status_of(address, Host="evil.example"),
+            status_of(address, Long="a" * (2 * MOST_HEADERS)) or 400,
+        ]
+        niceness = os.getpriority(os.PRIO_PROCESS, process.pid)
+        process.send_signal(signal.SIGINT)
+        code = process.wait(30)
+        rest = process.stderr.read()
+    assert (statuses, code) == ([200, 200, 403, 400], 130)
+    assert rest == "flightlog: Invalid HTTP request received.\n"
+    assert niceness >= 10
+
+
+def test_a_dashboard_for_others_prints_its_token_and_that_there_is_no_tls(tmp_path):
+    with dashboard(tmp_path, "--host", "0.0.0.0") as (process, address):
+        bare = address.partition("?")[0]
+        statuses = [status_of(bare), status_of(f"{bare}metrics"), status_of(address)]
+        told = process.stderr.readline()
+    assert statuses == [401, 401, 401]  # the last is led on, to where this client brings no cookie
+    assert "there is no TLS" in told
