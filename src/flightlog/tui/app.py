@@ -1,0 +1,288 @@
+"""The live view of a run in a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import Footer, Input, Static, TabbedContent, TabPane, Tabs
+
+from flightlog.show.live import details_lines, head_lines, latest_of
+from flightlog.show.live_tables import brief, panes
+from flightlog.show.small_plots import half, plot_over_time, side_by_side, unit_label
+from flightlog.tui.board import Board, say
+from flightlog.tui.reading import Follows, Reader
+from flightlog.tui.screens import KEYS, RunsScreen, TextScreen
+from flightlog.units import format_duration
+
+if TYPE_CHECKING:
+    from flightlog.analyze.drawn.results import Chart
+    from flightlog.analyze.live.results import LiveState
+    from flightlog.store.catalogue import RunEntry
+
+TITLES = {
+    "tasks": "Tasks", "running": "Running", "workers": "Workers", "resources": "Machines", "gpu": "GPU",
+    "failures": "Failures", "slowest": "Slowest", "spans": "Spans", "log": "Log",
+}  # fmt: skip
+"""The panes by name, in order; the keys 1 to 9 lead to them."""
+
+_KINDS = {
+    "TaskName": "Tasks of one name", "Doing": "A task that runs", "WorkerNow": "A worker", "HostNow": "A machine",
+    "DeviceNow": "A GPU", "Failed": "A failure", "Ended": "A task that ended", "LogLine": "An event",
+    "SpanNow": "Spans of one name", "OpenSpan": "A span that is open",
+}  # fmt: skip
+
+CSS = """
+#head { height: auto; padding: 0 1; }
+TabbedContent { height: 1fr; }
+TabPane { padding: 0; }
+Board { height: 1fr; }
+Board Rows { height: auto; max-height: 1fr; background: transparent; }
+Board .empty { padding: 0 1; height: auto; }
+Board .plots { padding: 1 1 0 1; height: auto; display: none; }
+#filter { display: none; border: none; height: 1; padding: 0 1; }
+ModalScreen { align: center middle; }
+.card { width: 92%; height: 88%; border: round $primary; padding: 0 1; background: $surface; }
+.card DataTable { height: auto; }
+"""
+
+
+class Read(Message):
+    """A run was read: its state, or why it could not be."""
+
+    def __init__(self, path: Path, found: LiveState | Exception) -> None:
+        self.path, self.found = path, found
+        super().__init__()
+
+
+class TopApp(App[None]):
+    """A run as it happens. Reads in a thread, every `interval_s` seconds; what a run recorded is text, never markup.
+
+    `open_live` gives what follows a run, `runs` lists those there are to choose from, the newest first.
+    """
+
+    CSS = CSS
+    TITLE = "flightlog top"
+    ENABLE_COMMAND_PALETTE = False
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
+        Binding("s", "sort", "Sort"),
+        Binding("S", "turn_around", "Reverse", show=False),
+        Binding("slash", "filter", "Filter"),
+        Binding("p", "pause", "Pause"),
+        Binding("r", "runs", "Runs"),
+        Binding("question_mark", "keys", "Help"),
+        Binding("escape", "all", "All rows", show=False),
+        *(Binding(str(number), f"pane('{name}')", show=False) for number, name in enumerate(TITLES, 1)),
+    ]
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        open_live: Callable[[Path], Follows],
+        runs: Callable[[], Sequence[RunEntry]],
+        interval_s: float = 1.0,
+        ascii_only: bool = False,
+    ) -> None:
+        super().__init__()
+        self.animation_level = "none"  # over a slow line every frame counts
+        self.state: LiveState | None = None
+        self.path = path
+        self.paused = False
+        self._trouble = ""
+        self._runs, self._ascii = runs, ascii_only
+        self._reader = Reader(open_live, self._tell, interval_s=interval_s)
+
+    def compose(self) -> ComposeResult:
+        """Head, panes, filter and keys."""
+        yield Static(Text("Reading the run …"), id="head", markup=False)
+        with TabbedContent(initial="tasks"):
+            for name, title in TITLES.items():
+                with TabPane(title, id=name):
+                    yield Board(name=name, ascii_only=self._ascii)
+        yield Input(placeholder="only rows with this text in them", id="filter", select_on_focus=False)
+        yield Footer(show_command_palette=False)
+
+    def on_mount(self) -> None:
+        """Begin to read."""
+        self.query_one("#filter", Input).cursor_blink = False
+        self.query_one(Tabs).can_focus = False
+        self.board.table.focus()
+        self._reader.watch(self.path)
+
+    def on_unmount(self) -> None:
+        """Read no more."""
+        self._reader.close()
+
+    def _tell(self, path: Path, found: LiveState | Exception) -> None:
+        self.post_message(Read(path, found))  # from the reading thread, which is allowed
+
+    @property
+    def board(self) -> Board:
+        """The pane in front."""
+        return self.query_one(f"#{self.query_one(TabbedContent).active}", TabPane).query_one(Board)
+
+    def on_read(self, message: Read) -> None:
+        """Show what was read, unless another run is watched by now or the view is paused."""
+        if message.path != self.path or self.paused:
+            return
+        if isinstance(message.found, Exception):
+            self._trouble = (
+                f"The run cannot be read: {brief(str(message.found) or type(message.found).__name__)}"
+            )
+        else:
+            self._trouble, self.state = "", message.found
+        self._show()
+
+    def on_resize(self) -> None:
+        """Everything is cut to the width, which is known once the event has been dealt with."""
+        self.call_after_refresh(self._show)
+
+    def _show(self) -> None:
+        if not self.query("#head"):  # not there yet, or on its way out
+            return
+        width = max(20, self.size.width - 2)
+        head = self.query_one("#head", Static)
+        if self.state is None:
+            say(head, Text(self._trouble or "Reading the run …"))
+            return
+        lines = head_lines(
+            self.state, width=width, ascii_only=self._ascii, remark="paused" if self.paused else ""
+        )
+        trouble = [f"! {self._trouble}"] if self._trouble else []
+        say(head, _painted([*lines, *trouble], self.state.status))
+        found = panes(self.state)
+        tabs = self.query_one(TabbedContent)
+        for name, pane in found.items():
+            tab = tabs.get_tab(name)
+            if tab.label_text != pane.title:
+                tab.label = pane.title
+        front = found[tabs.active]
+        self.board.show(front, self._plots(front.name, self.state, width))
+
+    def _plots(self, name: str, state: LiveState, width: int) -> list[str]:
+        charts: dict[str, list[tuple[str, Chart | None]]] = {
+            "resources": [("CPU", state.cpu), ("Memory", state.memory), ("Tasks at once", state.concurrency)],
+            "gpu": [("GPU memory, all devices together", state.device_memory)],
+        }
+        known = [
+            (title, chart, found)
+            for title, chart in charts.get(name, ())
+            if chart is not None
+            and (
+                found := latest_of(
+                    chart, only="running" if title == "Tasks at once" else None, cells=2 * width
+                )
+            )
+        ]
+        each = half(width) if len(known) > 1 else width
+        blocks = [
+            plot_over_time(
+                f"{title}: {said}",
+                values,
+                length_s=chart.length_s,
+                label=unit_label(chart),
+                width=each,
+                ends=(f"-{format_duration(chart.length_s)}", "end" if state.over else "now"),
+                ascii_only=self._ascii,
+            )
+            for title, chart, (values, said) in known
+        ]
+        return side_by_side(blocks, width=width)
+
+    def on_tabbed_content_tab_activated(self) -> None:
+        """The pane that comes to the front is brought up to date, and has the rows that are wanted."""
+        self.board.narrow(self.query_one("#filter", Input).value)
+        self.board.table.focus()
+        self._show()
+
+    def on_board_opened(self, event: Board.Opened) -> None:
+        """Show all about a row."""
+        self.push_screen(
+            TextScreen(_KINDS.get(type(event.about).__name__, "Details"), details_lines(event.about))
+        )
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Narrow while typing."""
+        self.board.narrow(event.value)
+
+    def on_input_submitted(self) -> None:
+        """Back to the rows."""
+        self.board.table.focus()
+
+    def action_turn(self, step: int) -> None:
+        """Another pane."""
+        tabs, names = self.query_one(TabbedContent), list(TITLES)
+        tabs.active = names[(names.index(tabs.active) + step) % len(names)]
+
+    def action_pane(self, name: str) -> None:
+        """Go to a pane."""
+        self.query_one(TabbedContent).active = name
+
+    def action_sort(self) -> None:
+        """Sort by the next column."""
+        self.board.sort_next()
+
+    def action_turn_around(self) -> None:
+        """The other way round."""
+        self.board.turn_around()
+
+    def action_filter(self) -> None:
+        """Ask for a text."""
+        box = self.query_one("#filter", Input)
+        box.display = True
+        box.focus()
+
+    def action_all(self) -> None:
+        """Show all rows again."""
+        box = self.query_one("#filter", Input)
+        box.value = ""
+        box.display = False
+        for board in self.query(Board):
+            board.narrow("")
+        self.board.table.focus()
+
+    def action_pause(self) -> None:
+        """Pause, or go on at once."""
+        self.paused = not self.paused
+        self._reader.pause(self.paused)
+        self._show()
+
+    def action_runs(self) -> None:
+        """Choose another run."""
+        self.push_screen(RunsScreen(self._runs, self.path), self._watch)
+
+    def _watch(self, path: Path | None) -> None:
+        if path is None or path == self.path:
+            return
+        self.path, self.state, self.paused, self._trouble = path, None, False, ""
+        self._reader.pause(False)
+        self._reader.watch(path)
+        for board in self.query(Board):
+            board.forget()
+        self._show()
+
+    def action_keys(self) -> None:
+        """Say which keys there are."""
+        self.push_screen(TextScreen("Keys", KEYS.splitlines()))
+
+
+def _painted(lines: Sequence[str], status: str) -> Text:
+    """The head: the run in bold, trouble in red, the status in its colour where it stands for something."""
+    text = Text()
+    for number, line in enumerate(lines):
+        style = "bold" if number == 0 else "red" if line.startswith("! ") else ""
+        text.append(("\n" if number else "") + line, style=style)
+    at = lines[0].find(status) if status else -1
+    if at >= 0 and status in {"failed", "crashed", "interrupted"}:
+        text.stylize("red", at, at + len(status))
+    elif at >= 0 and status == "completed":
+        text.stylize("green", at, at + len(status))
+    return text
