@@ -76,3 +76,17 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(__all__)
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """`%load_ext flightlog`: record the cells of this notebook as a run."""
+    from flightlog.notebook.extension import load
+
+    load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """`%unload_ext flightlog`: end that run."""
+    from flightlog.notebook.extension import unload
+
+    unload(shell)

@@ -1,0 +1,196 @@
+"""A run as it happens, in a notebook: any run directory, of this process, another one or another machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from flightlog.notebook.elements import (
+    BAD,
+    GOOD,
+    NEW,
+    QUIET,
+    WARN,
+    Part,
+    badge,
+    bar,
+    fragment,
+    headline,
+    line,
+    quiet,
+    sentences,
+    table,
+    text,
+    title,
+)
+from flightlog.notebook.updating import Shown, show_here
+from flightlog.record.active import active_runs
+from flightlog.show.phrases import count_text
+from flightlog.units import format_bytes, format_count, format_duration, format_percent
+
+if TYPE_CHECKING:
+    from flightlog.analyze.live.results import LiveState
+    from flightlog.record.run import LiveRun as Recorded
+    from flightlog.session.session import Session
+    from flightlog.store.run import Run
+
+log = logging.getLogger("flightlog")
+
+EVERY_S = 0.5
+LOOK_S = 0.5
+"""So long a large run is read before it is shown how far that is."""
+ROWS, FAILURES = 6, 3
+
+
+class Followed(Protocol):
+    """Reads what is new of a run."""
+
+    def update(self, limit_s: float | None = None) -> LiveState:
+        """How things stand, as far as was read in so many seconds."""
+        ...
+
+
+def follow(
+    run: Run | Recorded | Session | str | os.PathLike[str] = "latest",
+    *,
+    wait: bool | None = None,
+    every_s: float = EVERY_S,
+    show: Callable[[str], Shown] = show_here,
+    follower: Callable[[Path], Followed] | None = None,
+) -> None:
+    """Show a run, and go on showing how it stands until it ends or the cell is interrupted.
+
+    `run` is a run, a session, an id, a path, or `latest`. With `wait=False` the cell ends at once and the display goes on
+    by itself; so it does by default where this process records the run, which could not end while the cell waits for it.
+    At most one update in `every_s` seconds; one that would show the same is not sent.
+    """
+    from flightlog.store.run import path_of
+
+    path = path_of(run)
+    if wait is None:
+        wait = all(path.resolve() != own.path.resolve() for own in active_runs())
+    if follower is None:
+        from flightlog.analyze.live.follow import FollowedRun
+
+        follower = FollowedRun
+    try:
+        watched = follower(path)
+        state = watched.update(LOOK_S)
+        shown = show(state_html(state))  # in this cell: what is first shown after its end reaches no page
+        if wait:
+            _go_on(watched, state, shown, every_s)
+            return
+    except KeyboardInterrupt:  # that is how one stops looking; the run goes on
+        return
+    threading.Thread(
+        target=_aside, args=(watched, state, shown, every_s), name="flightlog-follow", daemon=True
+    ).start()
+
+
+def _go_on(watched: Followed, state: LiveState, shown: Shown, every_s: float) -> None:
+    before = state_html(state)
+    while state.status == "running" or state.reading is not None:
+        time.sleep(every_s)
+        state = watched.update(LOOK_S)
+        html = state_html(state)
+        if html != before:
+            shown.update(html)
+            before = html
+
+
+def _aside(watched: Followed, state: LiveState, shown: Shown, every_s: float) -> None:
+    try:
+        _go_on(watched, state, shown, every_s)
+    except Exception:  # nobody waits for this thread, and the notebook goes on
+        log.warning("the run cannot be followed any more", exc_info=True)
+
+
+def state_html(state: LiveState) -> str:
+    """A run at a moment: how far it is, what fails, what runs, who works."""
+    done = state.progress
+    said = [badge(state.status), text(state.project)]
+    if done.submitted:
+        said.append(
+            f"{format_count(done.completed + done.failed + done.cancelled)} of {count_text(done.submitted, 'task')}"
+        )
+    said.append(text(f"{'for' if state.status == 'running' else 'in'} {format_duration(state.elapsed_s)}"))
+    if state.status == "running" and done.left_s is not None:
+        said.append(text(f"about {format_duration(done.left_s)} left"))
+    if state.reading is not None:
+        said.append(text(f"{format_percent(state.reading)} read so far"))
+    at_end = "" if state.status == "running" else " at the end"
+    parts = [
+        Part(f"{format_count(done.completed)} completed", done.completed, GOOD),
+        Part(f"{format_count(done.failed)} failed", done.failed, BAD),
+        Part(f"{format_count(done.cancelled)} cancelled", done.cancelled, WARN),
+        Part(f"{format_count(done.running)} running{at_end}", done.running, NEW),
+        Part(f"{format_count(done.waiting)} waiting{at_end}", done.waiting, QUIET),
+    ]
+    return fragment(
+        headline(" · ".join(said)),
+        line(text(state.error, 300)) if state.error else "",
+        bar(parts),
+        _failures(state),
+        _doing(state),
+        _machines(state),
+        sentences(state.problems[:3]),
+        quiet(text(state.run_id, 120)),
+    )
+
+
+def _failures(state: LiveState) -> str:
+    if not state.failures:
+        return ""
+    lines = [
+        f"{one.task}: {one.error_type or 'failed'}: {one.message.partition(chr(10))[0][:300]}"
+        for one in state.failures[:FAILURES]
+    ]
+    left = len(state.failures) - FAILURES
+    return title("Newest failures") + sentences(lines, f"and {left} more" if left > 0 else "")
+
+
+def _doing(state: LiveState) -> str:
+    if not state.doing:
+        return ""
+    rows = [
+        (
+            one.task, one.args[:200], one.worker or "", "" if one.elapsed_s is None else format_duration(one.elapsed_s),
+            "may be stuck" if one.stuck else "",
+        )
+        for one in state.doing[:ROWS]
+    ]  # fmt: skip
+    left = state.progress.running - len(rows)
+    return title("Running now" if state.status == "running" else "Running at the end") + table(
+        ("Task", "Arguments", "Worker", "Since", ""), rows, left=("Arguments", "Worker"),
+        more=f"and {count_text(left, 'more task')}" if left > 0 else "",
+    )  # fmt: skip
+
+
+def _machines(state: LiveState) -> str:
+    said = []
+    if state.workers_all:
+        busy = sum(worker.state == "busy" for worker in state.workers)
+        said.append(f"{count_text(state.workers_all, 'worker')}, {format_count(busy)} at work")
+    for host in state.hosts[:ROWS]:
+        figures = []
+        if host.cpu_percent is not None:
+            figures.append(f"CPU {host.cpu_percent:.0f}%")
+        if host.memory_used_bytes is not None:
+            of = f" of {format_bytes(host.memory_total_bytes)}" if host.memory_total_bytes is not None else ""
+            figures.append(f"memory {format_bytes(host.memory_used_bytes)}{of}")
+        if figures:
+            said.append(f"{host.host[:80]}: {', '.join(figures)}")
+    for device in state.devices[:ROWS]:
+        if device.memory_used_bytes is not None:
+            of = (
+                f" of {format_bytes(device.memory_total_bytes)}"
+                if device.memory_total_bytes is not None
+                else ""
+            )
+            said.append(f"{device.label[:80]}: {format_bytes(device.memory_used_bytes)}{of} ({device.scope})")
+    return line(" · ".join(text(one, 200) for one in said)) if said else ""

@@ -1,0 +1,196 @@
+"""A run in a notebook: the verdict in a line, what stands out, the counts, the task names, and the report to unfold.
+
+Small runs are reported on in full. A run of more than `LARGE_BYTES` is shown by the summary that was kept of it, or by its
+own counts, at once: its report may take seconds, and is asked for by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from flightlog.analyze.kept import kept_summary
+from flightlog.analyze.large import LARGE_BYTES
+from flightlog.notebook.elements import (
+    BAD,
+    GOOD,
+    NEW,
+    QUIET,
+    WARN,
+    Part,
+    badge,
+    bar,
+    folded,
+    fragment,
+    headline,
+    prose,
+    quiet,
+    sections_html,
+    sentences,
+    table,
+    text,
+    title,
+)
+from flightlog.show.bounded import bounded
+from flightlog.show.phrases import count_text, first_line, moment_text
+from flightlog.show.report import report_sections
+from flightlog.show.sections import names_table
+from flightlog.units import format_bytes, format_count, format_duration, format_percent
+
+if TYPE_CHECKING:
+    from flightlog.analyze.report import Report
+    from flightlog.analyze.summary import Summary
+    from flightlog.analyze.tasks import TaskName
+    from flightlog.record.run import LiveRun
+    from flightlog.store.run import Run
+
+NAMES, FINDINGS, CAUSES = 8, 4, 3
+
+
+def run_html(run: Run, *, large_bytes: int = LARGE_BYTES) -> str:
+    """A run as it is now, also one that is being written."""
+    from flightlog.store.run import Run as Opened
+
+    run = Opened(run.path, observer=run.observer)  # what was opened an hour ago may have ended since
+    if run.size_bytes() <= large_bytes:
+        from flightlog.analyze.report import report_on
+
+        return report_html(report_on(run))
+    kept = kept_summary(run)
+    return summary_html(kept) if kept is not None else _by_its_counts(run)
+
+
+def recording_html(run: LiveRun) -> str:
+    """The run that is being recorded here, by what has reached its files: at most a second ago."""
+    from flightlog.store.run import Run as Opened
+
+    return run_html(Opened(run.path))
+
+
+def report_html(report: Report) -> str:
+    """The report: its answer, and all of it to unfold."""
+    report = bounded(report)
+    found = report.findings
+    said = [one.sentence[:1].upper() + one.sentence[1:] for one in found[:FINDINGS]]
+    more = f"and {count_text(len(found) - FINDINGS, 'smaller finding')}" if len(found) > FINDINGS else ""
+    names = names_table(report, NAMES)
+    return fragment(
+        _verdict(report, _limit(report)),
+        title("What stands out") + sentences(said, more, prose) if said else "",
+        _counts(report),
+        _failures(report),
+        table(names.head, names.rows, names.left, names.more) if names.rows else "",
+        folded("The whole report", sections_html(report_sections(report))),
+        _foot(report),
+    )
+
+
+def summary_html(summary: Summary) -> str:
+    """The summary: what there is to say without working out where the time went."""
+    summary = bounded(summary)
+    names = sorted(summary.tasks.by_name.items(), key=lambda item: (-item[1].duration_s.total, item[0]))
+    return fragment(
+        _verdict(summary, ""),
+        _counts(summary),
+        _failures(summary),
+        _names(dict(names[:NAMES]), summary.tasks.names) if names else "",
+        quiet(
+            "What stands out is worked out by <code>%flightlog report</code> or <code>flightlog report</code>."
+        ),
+        _foot(summary),
+    )
+
+
+def _verdict(summary: Summary, limit: str) -> str:
+    run, tasks = summary.run, summary.tasks
+    parts = [badge(run.status), text(run.project)]
+    if tasks.submitted or tasks.completed:
+        parts.append(text(count_text(max(tasks.submitted, tasks.completed), "task")))
+    parts.append(text(f"{'for' if run.status == 'running' else 'in'} {format_duration(run.duration_s)}"))
+    if tasks.failed:
+        parts.append(f'<span style="color:{BAD}">{format_count(tasks.failed)} failed</span>')
+    if limit:
+        parts.append(text(limit, 120))
+    error = quiet(text(run.error, 300)) if run.error else ""
+    return headline(" · ".join(parts)) + error
+
+
+def _limit(report: Report) -> str:
+    time = report.time
+    if report.findings or report.run.status != "completed" or time is None or not time.whole.total_s:
+        return ""
+    if (
+        time.whole.run_s < time.whole.total_s / 2
+    ):  # as between the cells of a notebook: nothing to be proud of
+        return "nothing stands out"
+    of = "worker time" if time.basis == "workers" else "the wall time"
+    return f"nothing stands out: {format_percent(time.whole.run_s / time.whole.total_s)} of {of} was work that completed"
+
+
+def _counts(summary: Summary) -> str:
+    tasks = summary.tasks
+    at_end = "" if summary.run.status == "running" else " at the end"
+    parts = (
+        ("completed", tasks.completed, GOOD), ("failed", tasks.failed, BAD), ("cancelled", tasks.cancelled, WARN),
+        (f"running{at_end}", tasks.running, NEW), (f"waiting{at_end}", tasks.pending, QUIET),
+    )  # fmt: skip
+    return bar([Part(f"{format_count(number)} {word}", number, color) for word, number, color in parts])
+
+
+def _failures(summary: Summary) -> str:
+    found = summary.failures
+    said = [
+        f"{format_count(one.count)} x "
+        + ": ".join(
+            filter(None, ((one.error_type or "failed")[:100], first_line((one.message or "")[:2000])))
+        )
+        for one in found.by_cause[:CAUSES]
+    ]
+    more = f"and {count_text(found.groups - CAUSES, 'more cause')}" if found.groups > CAUSES else ""
+    return title("Failures") + sentences(said, more) if said else ""
+
+
+def _names(names: Mapping[str, TaskName], count: int) -> str:
+    rows = [
+        (
+            name, format_count(one.completed), format_count(one.failed) if one.failed else "",
+            _known(one.duration_s.mean), _known(one.duration_s.p95), _known(one.duration_s.max),
+            "" if one.peak_rss_bytes is None else format_bytes(one.peak_rss_bytes),
+        )
+        for name, one in names.items()
+    ]  # fmt: skip
+    more = f"and {count_text(count - len(rows), 'more name')}" if count > len(rows) else ""
+    return table(("Name", "Done", "Failed", "Mean", "p95", "Max", "Peak RSS"), rows, more=more)
+
+
+def _known(seconds: float | None) -> str:
+    return "" if seconds is None else format_duration(seconds)
+
+
+def _by_its_counts(run: Run) -> str:
+    info, ending = run.info, run.ending()
+    took = f"{'for' if run.status == 'running' else 'in'} {format_duration(ending.duration_s)}"
+    left = max(0, info.tasks_submitted - info.tasks_completed - info.tasks_failed)
+    parts = [
+        Part(f"{format_count(info.tasks_completed)} completed", info.tasks_completed, GOOD),
+        Part(f"{format_count(info.tasks_failed)} failed", info.tasks_failed, BAD),
+        Part(f"{format_count(left)} cancelled, running or waiting", left, QUIET),
+    ]
+    said = [badge(run.status), text(info.project), text(count_text(info.tasks_submitted, "task")), text(took)]
+    return fragment(
+        headline(" · ".join(said)),
+        bar(parts),
+        quiet(
+            f"{format_bytes(run.size_bytes())} were recorded: <code>%flightlog report</code> or "
+            "<code>flightlog report</code> goes through all of it."
+        ),
+        quiet(
+            f"{text(run.run_id, 120)} · started {text(moment_text(info.start_time))} · on {text(info.host or 'unknown')}"
+        ),
+    )
+
+
+def _foot(summary: Summary) -> str:
+    run = summary.run
+    where = run.target or run.host or "unknown"
+    return quiet(f"{text(run.run_id, 120)} · started {text(moment_text(run.start_time))} · on {text(where)}")
