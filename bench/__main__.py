@@ -14,6 +14,7 @@ from bench import (
     export,
     gpu,
     history,
+    look,
     processes,
     report,
     sampling,
@@ -21,11 +22,13 @@ from bench import (
     starting,
     tables,
     tasks,
+    ui,
 )
 
 LIMIT_SPAN, LIMIT_OFF, LIMIT_IMPORT_S, LIMIT_VERSION_S = 1 / 12, 2.5, 0.050, 0.200
 LIMIT_EVENTS_PER_S, LIMIT_SAMPLING_PERCENT = 1_000_000, 1.0
 LIMIT_HISTORY_S = 2.0
+LIMIT_LOOK, LIMIT_VIEWED, LIMIT_LATE_S = 1.25, 0.95, 2.0
 LIMIT_DEVICE_EVENTS_PER_S, LIMIT_DEVICE_PEAK_BYTES = 500_000, 400e6
 
 
@@ -171,6 +174,23 @@ def main() -> int:
         memory = found[f"{way}_megabytes"]
         budget = f"{export.LIMIT_MEGABYTES} MB"
         held.append(say("  peak memory", f"{memory:,.0f} MB", budget, memory < export.LIMIT_MEGABYTES))
+    found = look.measure()
+    ratio, memory = found["cpu_seconds_ratio"], found["look_megabytes"]
+    what = f"report of {look.TASKS:,} tasks with all that is drawn, to without"
+    held.append(say(what, f"{ratio:.2f} of the CPU time", f"{LIMIT_LOOK}", ratio <= LIMIT_LOOK))
+    held.append(say("  peak memory", f"{memory:,.0f} MB", "600 MB", memory < 600))
+    found = ui.measure()
+    what = f"speed of a recorder with {ui.VIEWERS} viewers, to without"
+    held.append(say(what, f"{found['ratio']:.2f}", f"{LIMIT_VIEWED}", found["ratio"] >= LIMIT_VIEWED))
+    late = found["latency_s"]
+    held.append(
+        say(
+            "  from an event to a viewer",
+            f"{late:.2f} s, {found['latest_s']:.2f} s at most",
+            "2 s",
+            late < LIMIT_LATE_S,
+        )
+    )
     for what, (seconds, _) in history.measure().items():
         if what.endswith("first call"):
             note(f"{history.RUNS:,} runs: {what}", f"{seconds:.2f} s")

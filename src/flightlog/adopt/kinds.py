@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from flightlog.adopt.base import Adopter, Adoption, AdoptOptions
@@ -63,6 +63,7 @@ def adopt_path(
     kind: str | None = None,
     options: AdoptOptions | None = None,
     refused: list[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Adoption]:
     """Make runs of what another tool recorded at a path; one a recording, those adopted before found again.
 
@@ -75,7 +76,7 @@ def adopt_path(
     if options.mapping is not None and name != "jsonl":
         raise UsageError(f"--mapping is for plain JSONL, and --kind says {name}")
     adopter = adopters()[name]
-    return make_runs(adopter, adopter.sources(path), runs_dir, options, refused)
+    return make_runs(adopter, adopter.sources(path), runs_dir, options, refused, progress)
 
 
 def _slurm(path: Path) -> str | None:

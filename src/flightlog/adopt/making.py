@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
@@ -176,15 +176,19 @@ def make_runs(
     runs_dir: Path,
     options: AdoptOptions,
     refused: list[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> list[Adoption]:
     """Adopt each recording into a run of its own; one that was adopted before is found again and left as it is.
 
     Of several recordings, one that holds nothing to adopt does not keep the others: with `refused`, why goes there.
+    `progress` is told how many were looked at, and of how many.
     """
     runs_dir = Path(runs_dir).absolute()
     _sweep(runs_dir)
     made = []
-    for source in sources:
+    for number, source in enumerate(sources):
+        if progress is not None:
+            progress(number, len(sources))
         try:
             made.append(_adopt(adopter, source, runs_dir, options))
         except UsageError as error:

@@ -89,7 +89,10 @@ import typer
 
 from flightlog.cli.options import AnyFormat, Format, RunsDir, complete_run, writable_runs_folder
 from flightlog.cli.output import put
+from flightlog.cli.progress import progress
 from flightlog.errors import UsageError
+
+DOING = "adopting"
 
 
 def adopt(
@@ -148,7 +151,8 @@ def adopt(
         from flightlog.show.adoption import adopted_text
 
         refused: list[str] = []
-        adopted = adopt_path(path, folder, kind=kind, options=options, refused=refused)
+        with progress("adopting recording") as tell:
+            adopted = adopt_path(path, folder, kind=kind, options=options, refused=refused, progress=tell)
         put(_json(adopted) if output is Format.json else adopted_text(adopted))
         if refused:
             more = f", and {len(refused) - 1:,} more" if len(refused) > 1 else ""

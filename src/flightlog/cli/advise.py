@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from flightlog.analyze.advice.advise import Advised
     from flightlog.session.manifest import Manifest
 
+DOING = "reading earlier runs"
+
 
 def advise(
     task: Annotated[str | None, typer.Option(metavar="T", help="Only tasks of this name.")] = None,

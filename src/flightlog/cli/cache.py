@@ -31,6 +31,8 @@ from flightlog.errors import ManifestError, UsageError
 from flightlog.session.cache_store import DEFAULT_FOLDER, Cache
 from flightlog.settings import cache_folder
 
+DOING = "reading the results that are kept"
+
 cache = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,

@@ -33,10 +33,13 @@ import typer
 
 from flightlog.cli.options import EveryRun, RunRefs, RunsDir, readable_runs_folder
 from flightlog.cli.output import note, put
+from flightlog.cli.progress import progress
 from flightlog.errors import UsageError
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
+
+DOING = "making tables"
 
 
 def compact(
@@ -65,7 +68,7 @@ def compact(
             note(f"there are no runs in {place(folder)}")
     else:
         chosen = [open_run(name, runs_dir=runs_dir, note=note) for name in runs or ["latest"]]
-    for run in chosen:
+    for number, run in enumerate(chosen, 1):
         if history is None and is_copy(run.path):
             raise UsageError(
                 f"{run.run_id} is at an address, and runs there are only read: add --history DIR"
@@ -73,7 +76,10 @@ def compact(
         if run.status == "running" and len(chosen) > 1:
             note(f"{run.run_id} is running, and was passed over")
             continue
-        put(f"{run.run_id}: {_made(run, history)}\n")
+        with progress("making tables of run") as tell:
+            tell(number, len(chosen))
+            made = _made(run, history)
+        put(f"{run.run_id}: {made}\n")
 
 
 def _made(run: Run, history: Path | None) -> str:

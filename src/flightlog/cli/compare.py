@@ -6,6 +6,7 @@
     flightlog compare run-a,run-b,run-c run-d,run-e
     flightlog compare demo:last5 latest --fail-on "p95>10%" "failures>0" "duration:simulate>10%"
     flightlog compare A B --format md --output comparison.md
+    flightlog compare A B --format html --open               # a page with both timelines, in the browser
 
 A is before, B is after. Each is a run (`latest`, an id, a unique prefix of one, a path), `PROJECT:latest`, `PROJECT:last5`,
 or several of these with commas. The last five of a project before B's runs do not include B's own. With B left out, it is
@@ -48,6 +49,10 @@ the change stands out from noise and exceeds the limit; one on figures that a ru
 account where the sides have four runs together. `--strict` takes every change at its face value. What is unknown neither
 fails nor passes, and is said.
 
+`--format html` makes one page with both timelines on one scale, the changes with their intervals, and all tables. Without
+`--output` it goes into a pipe; in a terminal it is written to `flightlog-comparison.html` in the current folder, and with
+`--open` to a temporary file that the browser shows. See [the HTML report](../html-report.md).
+
 The JSON holds all figures: sides, `wall_s`, `explained`, `durations`, what appeared and vanished, `resources`, `failures`,
 `cache`, `cost`, `environment`, and with `--fail-on` the `conditions`; `flightlog schema compare` is its JSON Schema. In
 Python the same is `flightlog.compare(a, b)`.
@@ -58,13 +63,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flightlog.cli.html import OpenPage, put_page
 from flightlog.cli.options import OutputFile, RunsDir, complete_run, readable_runs_folder
 from flightlog.cli.output import check_file, note, put, wants_color, width, write_file
 from flightlog.errors import UsageError
+
+if TYPE_CHECKING:
+    from flightlog.analyze.thresholds import Outcome, Threshold
+
+DOING = "comparing runs"
 
 
 class ComparisonFormat(StrEnum):
@@ -73,6 +84,7 @@ class ComparisonFormat(StrEnum):
     text = "text"
     json = "json"
     md = "md"
+    html = "html"
 
 
 def compare(
@@ -98,6 +110,7 @@ def compare(
         ComparisonFormat, typer.Option("--format", help="How to write it.")
     ] = ComparisonFormat.text,
     output: OutputFile = None,
+    open_: OpenPage = False,
     runs_dir: RunsDir = None,
 ) -> None:
     """Say what changed between two runs or groups of runs.
@@ -105,7 +118,13 @@ def compare(
     Example: flightlog compare demo:last5 latest --fail-on "p95>10%" "failures>0"
     """
     compare_runs(
-        runs or [], fail_on=fail_on or [], strict=strict, format_=format_, output=output, runs_dir=runs_dir
+        runs or [],
+        fail_on=fail_on or [],
+        strict=strict,
+        format_=format_,
+        output=output,
+        open_=open_,
+        runs_dir=runs_dir,
     )
 
 
@@ -116,6 +135,7 @@ def compare_runs(
     strict: bool = False,
     format_: str = "text",
     output: Path | None = None,
+    open_: bool = False,
     runs_dir: str | None = None,
 ) -> None:
     """Compare and print, or write to `output`; exits with 1 where a condition fails.
@@ -128,6 +148,8 @@ def compare_runs(
     conditions = [*fail_on, *(run for run in runs if set(run) & set("<>"))]
     if conditions and not fail_on:
         raise UsageError(f"{conditions[0]!r} is a condition: write it after --fail-on")
+    if open_ and format_ != ComparisonFormat.html:
+        raise UsageError("--open shows a page: add --format html")
     if len(named) > 2:
         raise UsageError(
             f"two sides are compared, and these are {len(named)}: {', '.join(named)}; join runs of one side with commas"
@@ -137,10 +159,35 @@ def compare_runs(
         check_file(output)
     folder = readable_runs_folder(runs_dir)
 
+    before, after = [*named, None, None][:2]
+    if format_ == ComparisonFormat.html:
+        from flightlog.show.html.of_runs import compare_and_check
+
+        page, outcomes = compare_and_check(
+            before, after, runs_dir=folder, thresholds=thresholds, strict=strict
+        )
+        put_page(page, "flightlog-comparison", output=output, open_=open_)
+    else:
+        outcomes = _put_comparison(before, after, folder, thresholds, strict, format_, output)
+    for outcome in outcomes:
+        if outcome.state != "passed":
+            note(f"{outcome.state}: {outcome.condition}: {'; '.join(outcome.reasons)}")
+    if any(outcome.state == "failed" for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def _put_comparison(
+    before: str | None,
+    after: str | None,
+    folder: Path,
+    thresholds: Sequence[Threshold],
+    strict: bool,
+    format_: str,
+    output: Path | None,
+) -> list[Outcome]:
     from flightlog.analyze import compare as analysis
     from flightlog.analyze.thresholds import check
 
-    before, after = [*named, None, None][:2]
     comparison = analysis.compare(before, after, runs_dir=folder)
     outcomes = check(comparison, thresholds, strict=strict)
     if format_ == ComparisonFormat.json:
@@ -158,8 +205,4 @@ def compare_runs(
         put(text)
     else:
         write_file(output, text)
-    for outcome in outcomes:
-        if outcome.state != "passed":
-            note(f"{outcome.state}: {outcome.condition}: {'; '.join(outcome.reasons)}")
-    if any(outcome.state == "failed" for outcome in outcomes):
-        raise typer.Exit(1)
+    return outcomes

@@ -45,6 +45,8 @@ from flightlog.cli.options import OutputFile, RunsDir, complete_run
 from flightlog.cli.output import check_file, draws_braille, note, put, wants_color, width, write_file
 from flightlog.errors import UsageError
 
+DOING = "reading device memory"
+
 
 class DevicesFormat(StrEnum):
     """How the explanation is written."""

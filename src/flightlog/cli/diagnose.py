@@ -30,6 +30,8 @@ from flightlog.cli.options import AnyFormat, Format, RunRef, RunsDir
 from flightlog.cli.output import note, put, wants_color, width
 from flightlog.errors import UsageError
 
+DOING = "looking for what went wrong"
+
 LARGEST = 64 << 20
 """Of a longer text the end is read: that is where the failure stands."""
 

@@ -35,12 +35,15 @@ import typer
 
 from flightlog.cli.options import AnyFormat, Format, RunId, RunRef, RunsDir
 from flightlog.cli.output import check_file, note, put
+from flightlog.cli.progress import hand_over, progress
 from flightlog.errors import FlightlogError, UsageError
 from flightlog.export.registry import exporter_names
 
 if TYPE_CHECKING:
     from flightlog.export.base import Exported, Exporter, ExportOptions
     from flightlog.store.run import Run
+
+DOING = "reading the run"
 
 STDOUT = Path("-")
 
@@ -151,11 +154,10 @@ def export(
 def _export(exporter: Exporter, run: Run, target: Path | None, options: ExportOptions) -> Exported:
     import msgspec
 
-    from flightlog.cli.progress import ProgressLine
     from flightlog.export.registry import extras_of
 
-    with ProgressLine(doing=f"exporting to {exporter.name}:") as progress, extras_of(exporter.name):
-        return exporter.export(run, target, msgspec.structs.replace(options, progress=progress))
+    with progress(f"exporting to {exporter.name}:") as tell, extras_of(exporter.name):
+        return exporter.export(run, target, msgspec.structs.replace(options, progress=tell))
 
 
 def _target(
@@ -198,6 +200,7 @@ def _to_standard_output(exporter: Exporter, run: Run, ending: str | None, option
     with TemporaryDirectory(prefix="flightlog-") as folder:
         made = Path(folder) / f"out{ending}"
         exported = _export(exporter, run, made, options)
+        hand_over()
         with made.open("rb") as source:
             shutil.copyfileobj(source, sys.stdout.buffer, 1 << 20)
         sys.stdout.flush()

@@ -24,7 +24,10 @@ import typer
 
 from flightlog.cli.options import RunsDir, changeable_runs_folder
 from flightlog.cli.output import note, put
+from flightlog.cli.progress import progress
 from flightlog.errors import FlightlogError, UsageError
+
+DOING = "looking at the runs"
 
 
 def gc(
@@ -58,25 +61,29 @@ def gc(
         raise UsageError(f"there is no folder {folder}")
     if not dry_run:
         finish_removals(folder)
-    entries = list_runs(folder, sizes=True)
+    with progress("measuring run") as tell:
+        entries = list_runs(folder, sizes=True, progress=tell)
     gone = 0
     freed = 0
     failed = False
-    for entry in plan_gc(entries, age_s, limit, time.time()):
-        if not force and (why := _kept_for(entry.path)):
-            note(f"{clean(entry.run_id)} stays: {why}; --force removes it all the same")
-            failed = True
-            continue
-        if not dry_run:
-            try:
-                remove_run(entry)
-            except (FlightlogError, OSError) as error:
-                note(str(error))
+    going = plan_gc(entries, age_s, limit, time.time())
+    with progress("removing run") as tell:
+        for number, entry in enumerate(going, 1):
+            tell(number, len(going))
+            if not force and (why := _kept_for(entry.path)):
+                note(f"{clean(entry.run_id)} stays: {why}; --force removes it all the same")
                 failed = True
                 continue
-        gone += 1
-        freed += entry.size_bytes or 0
-        put(f"{clean(entry.run_id)}  {format_bytes(entry.size_bytes)}\n")
+            if not dry_run:
+                try:
+                    remove_run(entry)
+                except (FlightlogError, OSError) as error:
+                    note(str(error))
+                    failed = True
+                    continue
+            gone += 1
+            freed += entry.size_bytes or 0
+            put(f"{clean(entry.run_id)}  {format_bytes(entry.size_bytes)}\n")
     left = sum(entry.size_bytes or 0 for entry in entries) - freed
     removed = "Would remove" if dry_run else "Removed"
     rest = f"{count_text(len(entries) - gone, 'run')}, {format_bytes(left)} left"

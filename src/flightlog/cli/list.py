@@ -22,7 +22,10 @@ import typer
 
 from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
 from flightlog.cli.output import columns, note, put, wants_color
+from flightlog.cli.progress import progress
 from flightlog.errors import UsageError
+
+DOING = "listing runs"
 
 SHOWN = 20
 
@@ -54,11 +57,9 @@ def list_runs(
     if status is not None and status not in statuses:
         raise UsageError(f"status {status!r} is none of {', '.join(sorted(statuses))}")
     folder = readable_runs_folder(runs_dir)
-    entries = [
-        entry
-        for entry in catalogue.list_runs(folder)
-        if project in {None, entry.project} and status in {None, entry.status}
-    ]
+    with progress("reading run") as tell:
+        every = catalogue.list_runs(folder, progress=tell)
+    entries = [one for one in every if project in {None, one.project} and status in {None, one.status}]
     if format_ is Format.json:
         rows = [_object(entry) for entry in entries[:limit]]
         put(msgspec.json.format(msgspec.json.encode(rows), indent=2).decode() + "\n")

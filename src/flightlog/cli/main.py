@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flightlog.errors import FlightlogError
 from flightlog.version import __version__
@@ -22,6 +23,9 @@ COMMANDS = {
     "plan": "flightlog.cli.plan:plan",
     "explain": "flightlog.cli.explain:explain",
     "report": "flightlog.cli.report:report",
+    "timeline": "flightlog.cli.timeline:timeline",
+    "top": "flightlog.cli.top:top",
+    "ui": "flightlog.cli.ui:ui",
     "compare": "flightlog.cli.compare:compare",
     "devices": "flightlog.cli.devices:devices",
     "trends": "flightlog.cli.trends:trends",
@@ -44,7 +48,8 @@ COMMANDS = {
 
 The function takes its options as Typer reads them from annotations, and its docstring is the help. The module's
 docstring opens the command's page; its `CONTEXT_SETTINGS`, where there are any, change how arguments are read, and
-its `COMMAND_CLASS` how they are shown. A command with sub-commands is a `Typer` of its own in the place of the function.
+its `COMMAND_CLASS` how they are shown; its `DOING` is what a line on the terminal says while it takes longer than a
+second, and a command without it shows none. A command with sub-commands is a `Typer` of its own in the place of the function.
 """
 
 
@@ -115,14 +120,32 @@ def make_app(names: Iterable[str]) -> typer.Typer:
     for name in names:
         module_name, _, function = COMMANDS[name].partition(":")
         module = import_module(module_name)
-        found = getattr(module, function)
+        found, doing = getattr(module, function), getattr(module, "DOING", None)
         if isinstance(found, typer.Typer):
+            for one in found.registered_commands:
+                one.callback = _saying(doing, one.callback)
             app.add_typer(found, name=name)
         else:
             settings = getattr(module, "CONTEXT_SETTINGS", None)
             kind = getattr(module, "COMMAND_CLASS", None)
-            app.command(name, cls=kind, context_settings=settings)(found)
+            app.command(name, cls=kind, context_settings=settings)(_saying(doing, found))
     return app
+
+
+def _saying(doing: str | None, command: Callable[..., Any] | None) -> Callable[..., Any]:
+    """The command, with a line on the terminal that says what it does; the same to Typer, which reads its signature."""
+    from flightlog.cli.progress import working
+
+    assert command is not None
+    if doing is None or hasattr(command, "__wrapped__"):
+        return command
+
+    @wraps(command)
+    def said(*args: Any, **options: Any) -> Any:
+        with working(doing):
+            return command(*args, **options)
+
+    return said
 
 
 if __name__ == "__main__":

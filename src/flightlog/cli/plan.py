@@ -38,6 +38,8 @@ from flightlog.errors import UsageError
 if TYPE_CHECKING:
     from flightlog.session.manifest import Manifest
 
+DOING = "reading earlier runs"
+
 
 def plan(
     run: Annotated[

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from flightlog.session.workload import Workload
     from flightlog.store.run import Run
 
+DOING = "learning from earlier runs"
+
 
 def predict(
     task: Annotated[

@@ -7,6 +7,8 @@
     flightlog report --compare run-abc123 run-def456              # what `flightlog compare` shows
     flightlog report --latest --format json --output report.json
     flightlog report --format md >> $GITHUB_STEP_SUMMARY
+    flightlog report --format html --open                         # a page with figures, in the browser
+    flightlog report --format html --output report.html
     flightlog report --rates rates.yaml                           # what it cost, at these rates
 
 Any run can be reported: one that is running, closed, killed or half-copied. What was in flight is listed with the
@@ -20,6 +22,13 @@ changed, too; `flightlog verify` says whether the two agree. Of a large run that
 `flightlog compact`, and is done again once a file of the run has changed. The JSON holds what `summary.json` holds and, beside it,
 `time`, `cost_split`, `concurrency`, `critical_path`, `findings`, `in_flight`, `calibration` and `details`; `flightlog schema
 report` is its JSON Schema.
+
+`--format html` makes one page with the verdict, the timeline and all figures, which needs no network and can be mailed; see
+[the HTML report](../html-report.md). Without `--output` it goes into a pipe like every other format; in a terminal it is
+written to `flightlog-report-RUN.html` in the current folder, and with `--open` to a temporary file that the browser shows.
+
+In a terminal the report draws small plots after what stands out: tasks at once, CPU and memory of the machines over the time
+of the run, and how long tasks took. `--plots` draws them into a pipe or a file as well, `--no-plots` nowhere.
 
 **Where the time went** splits the time of all workers, from launch to removal, so that every moment of every worker
 counts once. *Completed work*, *failed work* (failed, retried and cancelled attempts) and *in flight* are time a worker
@@ -48,14 +57,30 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from flightlog.cli.html import OpenPage, put_page
 from flightlog.cli.options import OutputFile, RunId, RunRef, RunsDir
-from flightlog.cli.output import check_file, note, put, wants_color, width, write_file
+from flightlog.cli.output import (
+    check_file,
+    columns,
+    draws_braille,
+    note,
+    put,
+    wants_color,
+    width,
+    write_file,
+)
 from flightlog.cli.rates import RatesFile, rates_in
 from flightlog.errors import UsageError
+
+if TYPE_CHECKING:
+    from flightlog.events import CostRates
+    from flightlog.store.run import Run
+
+DOING = "reading the run"
 
 
 class ReportFormat(StrEnum):
@@ -64,6 +89,7 @@ class ReportFormat(StrEnum):
     text = "text"
     json = "json"
     md = "md"
+    html = "html"
 
 
 def report(
@@ -90,6 +116,15 @@ def report(
     rates: RatesFile = None,
     format_: Annotated[ReportFormat, typer.Option("--format", help="How to write it.")] = ReportFormat.text,
     output: OutputFile = None,
+    open_: OpenPage = False,
+    plots: Annotated[
+        bool | None,
+        typer.Option(
+            "--plots/--no-plots",
+            help="Draw small plots into the text. Default: where standard output is a terminal",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Show what happened in a run.
 
@@ -98,6 +133,8 @@ def report(
     named = {name for name in (run, run_id, "latest" if latest else None) if name is not None}
     asked = {"tasks": tasks, "spans": spans, "workers": workers, "failures": failures}
     parts = [part for part, wanted in asked.items() if wanted]
+    if open_ and format_ is not ReportFormat.html:
+        raise UsageError("--open shows a page: add --format html")
     if compare is not None:
         if named or parts:
             raise UsageError("--compare names both runs, and goes with no other run or section")
@@ -105,44 +142,78 @@ def report(
             raise UsageError("--rates goes with the report of one run: leave out --compare")
         from flightlog.cli.compare import compare_runs
 
-        compare_runs(
-            list(compare), fail_on=[], strict=False, format_=format_.value, output=output, runs_dir=runs_dir
-        )
+        compare_runs(list(compare), format_=format_.value, output=output, open_=open_, runs_dir=runs_dir)
         return
+    if plots and (parts or format_ is not ReportFormat.text):
+        raise UsageError("--plots goes with the whole report as text")
     if len(named) > 1:
         raise UsageError(f"name one run, not {len(named)}: {', '.join(sorted(named))}")
-    if parts and format_ is ReportFormat.json:
-        raise UsageError(f"the JSON holds all sections: leave out --{parts[0]}")
+    if parts and format_ in {ReportFormat.json, ReportFormat.html}:
+        what = "JSON" if format_ is ReportFormat.json else "page"
+        raise UsageError(f"the {what} holds all sections: leave out --{parts[0]}")
     if output is not None:
         check_file(output)
 
-    from flightlog.analyze.report import report_bytes, report_on
     from flightlog.analyze.usual import EarlierRuns
-    from flightlog.show.report import report_markdown, report_text
     from flightlog.store.run import open_run
 
     opened = open_run(named.pop() if named else "latest", runs_dir=runs_dir, note=note)
     charged = rates_in(rates, target=opened.info.target, provider=opened.info.provider, run=opened)
-    found = report_on(
-        opened,
-        details=bool(parts) or format_ is ReportFormat.json,
-        history=EarlierRuns(opened),
-        rates=charged,
-    )
-    if format_ is ReportFormat.json:
-        text = report_bytes(found).decode()
-    elif format_ is ReportFormat.md:
-        text = report_markdown(found, parts=parts)
-    elif output is None:
-        text = report_text(found, width=width(), color=wants_color(), parts=parts)
+    if format_ is ReportFormat.html:
+        from flightlog.show.html.of_runs import report_html
+
+        page = report_html(opened, history=EarlierRuns(opened), rates=charged)
+        put_page(page, f"flightlog-report-{opened.run_id}", output=output, open_=open_)
     else:
-        text = report_text(found, parts=parts)
-    if output is None:
-        put(text)
-    else:
-        write_file(output, text)
+        drawn = columns() is not None and output is None if plots is None else plots
+        text = _report_in(format_, opened, charged, parts, whole=output is not None, plots=drawn)
+        if output is None:
+            put(text)
+        else:
+            write_file(output, text)
     if opened.status != "running":
         _note_copies(opened.path)
+
+
+def _report_in(
+    format_: ReportFormat, run: Run, rates: CostRates | None, parts: list[str], *, whole: bool, plots: bool
+) -> str:
+    """The report as text, JSON or Markdown; `whole` is not cut to the terminal's width, nor painted."""
+    if plots and format_ is ReportFormat.text and not parts:
+        return _with_plots(run, rates, whole=whole)
+    from flightlog.analyze.report import report_bytes, report_on
+    from flightlog.analyze.usual import EarlierRuns
+    from flightlog.show.bounded import bounded
+    from flightlog.show.report import report_markdown, report_text
+
+    details = bool(parts) or format_ is ReportFormat.json
+    found = report_on(run, details=details, history=EarlierRuns(run), rates=rates)
+    if format_ is ReportFormat.json:
+        return report_bytes(found).decode()
+    found = bounded(found)
+    if format_ is ReportFormat.md:
+        return report_markdown(found, parts=parts)
+    if whole:
+        return report_text(found, parts=parts)
+    return report_text(found, width=width(), color=wants_color(), parts=parts)
+
+
+def _with_plots(run: Run, rates: CostRates | None, *, whole: bool) -> str:
+    """The whole report as text, with small plots."""
+    from flightlog.analyze.glance import VIEWS, glance_of
+    from flightlog.analyze.report import report_and
+    from flightlog.analyze.usual import EarlierRuns
+    from flightlog.show.bounded import bounded
+    from flightlog.show.report import WIDTH, report_text
+    from flightlog.show.report_plots import report_plots
+
+    found, glance = report_and(
+        run, glance_of, views=VIEWS, details=False, history=EarlierRuns(run), rates=rates
+    )
+    found = bounded(found)
+    wide = WIDTH if whole else width()
+    plots = report_plots(found, glance, width=wide, ascii_only=not draws_braille())
+    return report_text(found, width=wide, color=wants_color() and not whole, plots=plots)
 
 
 def _note_copies(run: Path) -> None:

@@ -18,7 +18,10 @@ import typer
 
 from flightlog.cli.options import RunsDir, readable_runs_folder
 from flightlog.cli.output import note
+from flightlog.cli.progress import hand_over
 from flightlog.errors import UsageError
+
+DOING = "reading the runs"
 
 
 def serve_metrics(
@@ -53,4 +56,5 @@ def serve_metrics(
     with MetricsServer(host, port, page) as server:
         page.answer()  # the first look reads the runs whole, which may take longer than a scrape waits
         note(f"serving metrics of the runs in {folder} at {server.address}; Ctrl-C ends it")
+        hand_over()
         server.serve_forever(poll_interval=0.2)

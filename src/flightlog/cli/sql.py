@@ -40,11 +40,14 @@ import typer
 
 from flightlog.cli.options import OutputFile, RunsDir, complete_run, readable_runs_folder
 from flightlog.cli.output import check_file, columns, note, put, wants_color, write_file
+from flightlog.cli.progress import progress
 from flightlog.errors import UsageError
 
 if TYPE_CHECKING:
     from flightlog.store.query import Answer
     from flightlog.store.run import Run
+
+DOING = "reading the tables"
 
 SHOWN = 1000
 
@@ -120,7 +123,12 @@ def _open_runs(named: list[str], every: bool, runs_dir: str | None) -> list[Run]
     paths = sorted(run_paths(folder))
     if not paths:
         raise UsageError(f"there are no runs in {place(folder)}; record one, or name another folder of runs")
-    return [Run(path.absolute()) for path in paths]
+    runs: list[Run] = []
+    with progress("opening run") as tell:
+        for path in paths:
+            tell(len(runs), len(paths))
+            runs.append(Run(path.absolute()))
+    return runs
 
 
 def _write_parquet(runs: list[Run], query: str, output: Path) -> None:

@@ -26,10 +26,13 @@ import typer
 
 from flightlog.cli.options import AnyFormat, EveryRun, Format, RunRefs, RunsDir, changeable_runs_folder
 from flightlog.cli.output import note, put, wants_color
+from flightlog.cli.progress import progress
 from flightlog.errors import FlightlogError, RemoteError, UsageError
 
 if TYPE_CHECKING:
     from flightlog.store.remote import Remote
+
+DOING = "looking at what to copy"
 
 
 def sync(
@@ -117,14 +120,16 @@ def _copy(paths: list[Path], remote: Remote, follow: bool, format_: Format) -> b
     from flightlog.store.remote_upload import Uploader
 
     failed, results = False, list[object]()
-    for path in paths:
+    for number, path in enumerate(paths, 1):
         try:
             with sole_uploader(path) as other:
                 if other is not None:
                     note(f"{path.name} is being copied by {other}, which goes on")
                     continue
                 uploader = Uploader(path, remote)
-                synced = follow_run(uploader, on_trouble=note) if follow else sync_with_patience(uploader)
+                with progress("following run" if follow else "copying run") as tell:
+                    tell(number, len(paths))
+                    synced = follow_run(uploader, on_trouble=note) if follow else sync_with_patience(uploader)
         except (FlightlogError, OSError) as error:
             note(f"{path.name}: {error}")
             failed = True
@@ -149,8 +154,10 @@ def _verify(paths: list[Path], remote: Remote, format_: Format) -> bool:
     from flightlog.store.remote_upload import Uploader
 
     checks = []
-    for path in paths:
-        check = check_copy(path, name_of(path), remote, here())
+    for number, path in enumerate(paths, 1):
+        with progress("reading copy") as tell:
+            tell(number, len(paths))
+            check = check_copy(path, name_of(path), remote, here())
         if check.problems:
             for problem in check.problems:
                 note(f"{path.name}: {problem}; it is sent again")

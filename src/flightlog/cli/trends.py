@@ -49,7 +49,9 @@ import typer
 
 from flightlog.cli.options import RunsDir, readable_runs_folder
 from flightlog.cli.output import draws_braille, put, wants_color, width
-from flightlog.cli.progress import ProgressLine
+from flightlog.cli.progress import progress
+
+DOING = "reading runs"
 
 
 class TrendFormat(StrEnum):
@@ -88,8 +90,8 @@ def trends(
     from flightlog.show.trends import trend_csv, trend_text
 
     folder = readable_runs_folder(runs_dir)
-    with ProgressLine() as progress:
-        trend = read_trends(project, metric, last=last, since=since, runs_dir=folder, progress=progress)
+    with progress("reading run") as tell:
+        trend = read_trends(project, metric, last=last, since=since, runs_dir=folder, progress=tell)
     if format_ is TrendFormat.json:
         put(msgspec.json.format(msgspec.json.encode(trend), indent=2).decode() + "\n")
     elif format_ is TrendFormat.csv:

@@ -16,6 +16,8 @@ import typer
 from flightlog.cli.options import RunRef, RunsDir
 from flightlog.cli.output import note, put, wants_color
 
+DOING = "checking the run"
+
 
 def verify(run: RunRef = None, runs_dir: RunsDir = None) -> None:
     """Check that a run is as it was recorded.

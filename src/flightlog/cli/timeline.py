@@ -1,0 +1,187 @@
+"""Shows which task ran where and when: in the terminal, as a picture, or in Perfetto.
+
+    flightlog timeline                                   # in the terminal: a row a worker, a colour a task name
+    flightlog timeline latest --png timeline.png         # a picture, without a browser
+    flightlog timeline latest --svg timeline.svg --width 1600
+    flightlog timeline --perfetto                        # every task, span and counter, in Perfetto's UI
+
+In the terminal, a column is a stretch of time, its colour the task name that held the worker longest in it, and its
+shade how busy the worker was. In a pipe, and where there is no colour, names are letters: capital where the worker was
+busy for half of the stretch at least. Failures, retries and lost workers are marked.
+
+`--png` and `--svg` need the extra `picture`; both may be named at once. The picture is the timeline of the HTML report
+(`flightlog report --format html`). Runs with many tasks are drawn by how busy each worker was, and the picture says so.
+
+`--perfetto` makes the trace of `flightlog export --to perfetto`, starts the browser with https://ui.perfetto.dev, hands
+the trace to that page from this machine's port 9001, and ends once it was fetched, after ten minutes at most. The page
+works in the browser alone: the trace is sent to no server. Only pages of that address can read it, under a name that
+cannot be guessed, and nothing else is served. `--perfetto-ui` names another address of the UI, such as one of your own.
+
+Over ssh there is no browser to start. Open the connection with `ssh -L 9001:127.0.0.1:9001 HOST`, run the command
+there, and open the address that it prints in the browser here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from flightlog.cli.options import RunId, RunRef, RunsDir
+from flightlog.cli.output import check_file, draws_braille, note, put, wants_color, width
+from flightlog.cli.progress import hand_over, progress
+from flightlog.errors import UsageError
+from flightlog.export.perfetto.serving import PORT, UI
+
+if TYPE_CHECKING:
+    from flightlog.analyze.drawn.look import TimelineLook
+    from flightlog.store.run import Run
+
+DOING = "drawing the timeline"
+
+WAIT_S = 600.0
+"""How long a trace waits for its browser."""
+
+
+def timeline(
+    run: RunRef = None,
+    run_id: RunId = None,
+    png: Annotated[Path | None, typer.Option(metavar="F", help="Write a PNG picture to this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(metavar="F", help="Write an SVG picture to this file.")] = None,
+    width_px: Annotated[
+        int, typer.Option("--width", metavar="N", help="Width of the picture in pixels.")
+    ] = 1200,
+    height_px: Annotated[
+        int | None,
+        typer.Option("--height", metavar="N", help="Its height. Default: as many rows as there are need"),
+    ] = None,
+    dark: Annotated[bool, typer.Option("--dark", help="A picture on dark ground.")] = False,
+    perfetto: Annotated[bool, typer.Option("--perfetto", help="Open the trace in Perfetto's UI.")] = False,
+    open_: Annotated[
+        bool | None,
+        typer.Option("--open/--no-open", help="Start the browser. Default: where there is a display"),
+    ] = None,
+    port: Annotated[
+        int, typer.Option(metavar="N", help="Port from which Perfetto's UI fetches the trace.")
+    ] = PORT,
+    perfetto_ui: Annotated[
+        str, typer.Option("--perfetto-ui", metavar="ADDRESS", help="Where Perfetto's UI is.")
+    ] = UI,
+    runs_dir: RunsDir = None,
+) -> None:
+    """Show which task ran where and when.
+
+    Example: flightlog timeline latest --png timeline.png
+    """
+    if run is not None and run_id is not None and run != run_id:
+        raise UsageError(f"name one run, not two: {run}, {run_id}")
+    if perfetto and (png or svg):
+        raise UsageError(
+            "--perfetto opens the trace, and --png and --svg draw a picture: do one after the other"
+        )
+    for path in (png, svg):
+        if path is not None:
+            check_file(path)
+    from flightlog.store.run import open_run
+
+    opened = open_run(run or run_id or "latest", runs_dir=runs_dir, note=note)
+    if perfetto:
+        _in_perfetto(opened, perfetto_ui, port, open_)
+        return
+    from flightlog.analyze.drawn.look import timeline_of
+
+    found = timeline_of(opened)
+    if png is None and svg is None:
+        from flightlog.show.timeline import timeline_text
+
+        put(
+            timeline_text(
+                found,
+                width=width(),
+                color=wants_color(),
+                ascii_only=not draws_braille(),
+            )
+        )
+        return
+    for path, kind in ((png, "png"), (svg, "svg")):
+        if path is not None:
+            _draw(found, path, kind, width_px, height_px, dark)  # type: ignore[arg-type]
+
+
+def _draw(
+    found: TimelineLook,
+    path: Path,
+    kind: Literal["png", "svg"],
+    width_px: int,
+    height_px: int | None,
+    dark: bool,
+) -> None:
+    from flightlog.export.place import whole_file
+    from flightlog.show.figures import timeline_figure, with_theme
+    from flightlog.show.picture import picture
+    from flightlog.show.timeline import headline
+
+    drawn = found.timeline
+    figure = None if drawn is None else timeline_figure(drawn, title=headline(found))
+    if figure is None:
+        raise UsageError(
+            f"nothing ran in {found.summary.run.run_id} that was recorded: there is no timeline to draw"
+        )
+    made = picture(
+        with_theme(figure, "dark" if dark else "light"), format=kind, width_px=width_px, height_px=height_px
+    )
+    with whole_file(path) as aside:
+        aside.write_bytes(made)
+    note(f"the timeline is {path}")
+
+
+def _in_perfetto(run: Run, ui: str, port: int, open_: bool | None, wait_s: float = WAIT_S) -> None:
+    import webbrowser
+    from tempfile import TemporaryDirectory
+
+    from flightlog.export.base import ExportOptions
+    from flightlog.export.perfetto.exporter import exporter
+    from flightlog.export.perfetto.serving import ServedTrace
+    from flightlog.units import format_bytes
+
+    with TemporaryDirectory(prefix="flightlog-") as folder:
+        trace = Path(folder) / "run.trace.json.gz"
+        with ServedTrace(trace, ui=ui, port=port, name=run.run_id) as served:
+            with progress("writing the trace") as tell:
+                exported = exporter.export(run, trace, ExportOptions(progress=tell))
+            for said in exported.notes:
+                note(said)
+            size = format_bytes(trace.stat().st_size)
+            wanted = has_display(os.environ) if open_ is None else open_
+            if wanted and webbrowser.open(served.link):
+                note(f"the browser opens the trace ({size}); if it does not, open {served.link}")
+            else:
+                note(f"open this in a browser, within {wait_s / 60:.0f} minutes ({size}): {served.link}")
+                note(
+                    "a browser on another machine needs a way here: "
+                    f"ssh -L {served.port}:127.0.0.1:{served.port} {_this_host()}"
+                )
+            hand_over()
+            if not served.wait(wait_s):
+                raise UsageError(
+                    f"nothing fetched the trace within {wait_s / 60:.0f} minutes; "
+                    "`flightlog export --to perfetto` writes it to a file that Perfetto's UI can open"
+                )
+            note("Perfetto has the trace")
+
+
+def has_display(environ: Mapping[str, str], platform: str = sys.platform) -> bool:
+    """Whether a browser with a window can be started here: without one, a text browser would take over the terminal."""
+    if platform in {"darwin", "win32"}:
+        return not environ.get("SSH_CONNECTION")
+    return any(environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+
+
+def _this_host() -> str:
+    import socket
+
+    return socket.gethostname()

@@ -1,0 +1,114 @@
+"""Shows a run as it happens, in the terminal: progress, workers, machines, GPUs, failures and the slowest tasks.
+
+    flightlog top                                  # the run that is running, or else the latest
+    flightlog top run-20260520T035200Z-demo-a1b2c3d4 --interval 5
+    flightlog top --once                           # one frame as text, for a log or a mail
+    ssh cluster flightlog top --once --runs-dir /scratch/runs
+
+It reads the run's files and nothing else: the run need not know of it, may have been started before, by any engine, on any
+machine that shares the folder, and is not slowed down by it. An address such as `s3://bucket/runs` works as well. It needs
+the extra `tui`; `--once` needs nothing. Where there is no terminal, or one that can only print
+(`TERM=dumb`), one frame is printed.
+
+The keys are listed at the foot of the view, all of them under `?`; [the live view](../top.md) says what each pane shows.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from flightlog.cli.options import RunsDir, complete_run, readable_runs_folder
+from flightlog.cli.output import draws_braille, is_terminal, note, put, wants_color, width
+from flightlog.cli.progress import hand_over
+from flightlog.errors import MissingExtra, RunNotFound
+
+DOING = "reading the run"
+LOOK_S = 0.5
+"""A look at a large run takes no longer than that: what is known so far is shown."""
+
+
+def top(
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help="'latest', a run id, a unique prefix of one, a path or an address. Default: the newest that is running,"
+            " or else the latest",
+            autocompletion=complete_run,
+            show_default=False,
+        ),
+    ] = None,
+    runs_dir: RunsDir = None,
+    once: Annotated[bool, typer.Option("--once", help="Print one frame as text, and end.")] = False,
+    interval: Annotated[
+        float, typer.Option(metavar="S", min=0.1, max=3600.0, help="Seconds between two looks at the run.")
+    ] = 1.0,
+) -> None:
+    """Show a run as it happens.
+
+    Example: flightlog top latest --interval 2
+    """
+    path = _chosen(run, runs_dir)
+    if not once and (why := _why_no_view()):
+        note(f"{why}: one frame is printed, as with --once")
+        once = True
+    if once:
+        _print_frame(path)
+        return
+    try:
+        from flightlog.tui.app import TopApp
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "textual":
+            raise
+        raise MissingExtra(
+            "flightlog top needs Textual, which is not installed here: pip install 'flightlog[tui]'; "
+            "--once prints one frame without it"
+        ) from error
+    from flightlog.store.catalogue import list_runs
+    from flightlog.tui.follow import Followed
+
+    hand_over()  # the terminal is the view's now
+    TopApp(
+        path,
+        open_live=lambda path: Followed(path, limit_s=LOOK_S),
+        runs=lambda: list_runs(path.parent),
+        interval_s=interval,
+        ascii_only=not draws_braille(),
+    ).run()
+
+
+def _why_no_view() -> str | None:
+    """Why a view cannot be drawn here; None where it can."""
+    if not (is_terminal(sys.stdout) and is_terminal(sys.stdin)):
+        return "this is no terminal"
+    if os.environ.get("TERM") == "dumb":
+        return "this terminal can only print (TERM is dumb)"
+    return None
+
+
+def _print_frame(path: Path) -> None:
+    from flightlog.show.live import live_text
+    from flightlog.tui.follow import Followed
+
+    state = Followed(path).update()
+    put(live_text(state, width=width(), color=wants_color(), ascii_only=not draws_braille()))
+
+
+def _chosen(named: str | None, runs_dir: str | None) -> Path:
+    """The run that is named; else the newest of those that are running, or of all."""
+    from flightlog.store.catalogue import list_runs
+    from flightlog.store.run import find_run
+    from flightlog.store.runs_folder import place
+
+    if named is not None:
+        return find_run(named, runs_dir=runs_dir, note=note)
+    folder = readable_runs_folder(runs_dir)
+    entries = list_runs(folder)
+    if not entries:
+        raise RunNotFound(f"there are no runs in {place(folder)}; record one, or name another folder of runs")
+    return next((entry for entry in entries if entry.status == "running"), entries[0]).path.absolute()
