@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from browsing import chromium
+from runs_to_look_at import RunsToLookAt, runs_to_look_at, write_large
 from slurm.cluster import Cluster
 
 
@@ -19,3 +23,25 @@ def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     cluster.start()
     yield cluster
     cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def large_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A closed run of 1,000,000 tasks, written once, and removed afterwards."""
+    folder = tmp_path_factory.mktemp("large")
+    yield write_large(folder)
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def looked_at(tmp_path_factory: pytest.TempPathFactory, large_run: Path) -> Iterator[RunsToLookAt]:
+    """The six runs that pages are opened on; one of them is being written until the module's tests are over."""
+    with runs_to_look_at(tmp_path_factory.mktemp("looked-at"), large_run) as runs:
+        yield runs
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium, started once; each page has a profile of its own."""
+    with chromium() as started:
+        yield started
