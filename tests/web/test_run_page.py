@@ -30,7 +30,7 @@ from flightlog.events import (
     TaskSubmitted,
     WorkerReady,
 )
-from flightlog.web.run_figures import run_figures
+from flightlog.web.run_figures import figure_notes, run_figures
 from flightlog.web.run_page import RunPage
 from flightlog.web.run_view import OncePerState, RunView, run_view
 
@@ -116,6 +116,15 @@ def test_what_a_run_recorded_stays_text(state: LiveState) -> None:
     timeline = run_figures(state)["timeline"]
     assert timeline is not None
     assert "<b>bad" not in msgspec.json.encode(timeline).decode()
+
+
+def test_what_is_to_be_said_of_a_figure_stands_beside_it_and_not_in_it(state: LiveState) -> None:
+    assert state.memory is not None
+    said = msgspec.structs.replace(
+        state, memory=msgspec.structs.replace(state.memory, notes=["Two hosts are left out."])
+    )
+    assert figure_notes(said)["memory"] == "Two hosts are left out."
+    assert "left out" not in msgspec.json.encode(run_figures(said)["memory"]).decode()
 
 
 def test_nothing_on_the_page_of_a_hostile_run_is_long_or_invisible(tmp_path: Path) -> None:
