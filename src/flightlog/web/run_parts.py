@@ -133,7 +133,8 @@ class Feed:
             if item.key not in self._shown:
                 with self._place:
                     made = self._shown[item.key] = self._make(item, self)
-                made.move(self._place, target_index=place)
+                if place < len(self._shown) - 1:
+                    made.move(self._place, target_index=place)
 
     def item(self, key: str) -> Told | None:
         """An item that is shown."""

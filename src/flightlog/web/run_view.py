@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Made = TypeVar("Made")
+FAILURES, LOG_LINES = 20, 80
+"""So many stand on the page, the newest: each costs the server a few elements for every viewer who opens it."""
 STATUSES = frozenset({"running", "completed", "failed", "interrupted", "crashed", "unknown"})
 _WORDS = {
     "running": "running", "completed": "completed", "failed": "failed", "interrupted": "interrupted",
@@ -105,9 +107,9 @@ def run_view(state: LiveState) -> RunView:
         spans=[_span(one) for one in state.spans],
         open_spans=[_open(one) for one in state.open_spans],
         metrics=[_metric(one) for one in state.metrics],
-        failures=_keyed([_failure(one) for one in state.failures]),
-        failures_note=_note(len(state.failures), state.failures_all, "newest", ""),
-        log=_keyed([_line(one) for one in state.log]),
+        failures=_keyed([_failure(one) for one in state.failures[:FAILURES]]),
+        failures_note=_note(min(FAILURES, len(state.failures)), state.failures_all, "newest", ""),
+        log=_keyed([_line(one) for one in state.log[:LOG_LINES]]),
     )
 
 
