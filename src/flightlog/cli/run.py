@@ -51,7 +51,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -128,14 +129,11 @@ def run(
     charged = rates_in(rates, target="local", provider=None)
     from flightlog.record.command import run_command
 
-    log = logging.getLogger("flightlog")
-    kept = _Kept()
-    log.addHandler(kept)
-    log.propagate = False  # a warning in the middle of the command's output would be part of it
-    result = run_command(
-        command, project=project, runs_dir=recording_folder(runs_dir), tags=tags, sample_interval_s=sample_interval,
-        rates=charged,
-    )  # fmt: skip
+    with _kept_warnings() as kept:
+        result = run_command(
+            command, project=project, runs_dir=recording_folder(runs_dir), tags=tags, sample_interval_s=sample_interval,
+            rates=charged,
+        )  # fmt: skip
     if result.message is not None:
         note(result.message)
     for message in kept.messages:
@@ -175,3 +173,17 @@ class _Kept(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a message."""
         self.messages.append(record.getMessage())
+
+
+@contextmanager
+def _kept_warnings() -> Iterator[_Kept]:
+    """Keep warnings meanwhile: one in the middle of the command's output would be part of it."""
+    log = logging.getLogger("flightlog")
+    kept, told = _Kept(), log.propagate
+    log.addHandler(kept)
+    log.propagate = False
+    try:
+        yield kept
+    finally:
+        log.propagate = told
+        log.removeHandler(kept)
