@@ -40,8 +40,8 @@ def looked_at(tmp_path_factory: pytest.TempPathFactory, large_run: Path) -> Iter
         yield runs
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    """Debian's Chromium, started once; each page has a profile of its own."""
+    """Debian's Chromium, started once a module, since one thread drives no two; each page has a profile of its own."""
     with chromium() as started:
         yield started
