@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hostile_run import EVERYTHING, PROJECT, RUN_ID, TRICKS, hostile_run
 
+from flightlog.analyze.compare import compare
 from flightlog.analyze.report import report_on
 from flightlog.cli.main import main
 from flightlog.store.catalogue import list_runs
@@ -47,3 +48,10 @@ def test_a_report_on_it_is_json_with_every_line_counted(
 def test_long_names_are_as_long_as_asked_for(tmp_path: Path) -> None:
     names = report_on(Run(hostile_run(tmp_path, name_bytes=300_000))).tasks.by_name
     assert max(len(name.encode()) for name in names) >= 299_000
+
+
+def test_two_hostile_runs_can_be_compared(tmp_path: Path) -> None:
+    before = hostile_run(tmp_path / "before")
+    after = hostile_run(tmp_path / "after", run_id="run-20260521T035200Z-after-0bad0bae")
+    found = compare(before, after)
+    assert found.tasks["completed"].before == found.tasks["completed"].after

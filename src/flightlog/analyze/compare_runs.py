@@ -80,7 +80,7 @@ FROM task_events WHERE event = 'task_failed' AND {any}
 _LOOKUPS = """
 CREATE TABLE lookups AS
 SELECT run_id, task_id, count(*) FILTER (result = 'hit') AS hits, count(*) FILTER (result = 'miss') AS misses,
-    sum(CAST(round_even((saved_s - coalesce(duration_s, 0)) * 1e9, 0) AS BIGINT))
+    sum(CAST(round_even(greatest(least(saved_s - coalesce(duration_s, 0), 9e9), -9e9) * 1e9, 0) AS BIGINT))
         FILTER (result = 'hit' AND saved_s IS NOT NULL) AS saved_ns
 FROM cache GROUP BY ALL
 """
