@@ -288,7 +288,9 @@ def _task_resources(connection: duckdb.DuckDBPyConnection) -> list[ResourceChang
     """What tasks used, by name: the highest peak, CPU time of one on average, bytes a run."""
     rows = connection.execute(
         """
-        SELECT task, side, max(peak_rss_bytes), sum(CAST(round_even(least(cpu_s, 9e9) * 1e9, 0) AS BIGINT)) / count(cpu_s) / 1e9,
+        SELECT task, side, max(peak_rss_bytes),
+            sum(CASE WHEN cpu_s IS NOT NULL THEN CAST(round_even(least(cpu_s, 9e9) * 1e9, 0) AS BIGINT) END)
+                / count(cpu_s) / 1e9,
             sum(read_bytes) / runs, sum(write_bytes) / runs, count(*)
         FROM compared JOIN sides USING (run_id) JOIN (SELECT side, count(*) AS runs FROM sides GROUP BY side) USING (side)
         GROUP BY task, side, runs
