@@ -172,7 +172,7 @@ def test_a_million_tasks_make_a_small_page_that_opens_at_once(browser: Any, page
     print("first figure after, in ms:", taken, f"{large.file.stat().st_size:,} bytes")
     median = statistics.median(taken["large"])
     busy = (
-        statistics.median(taken["demo"]) > SLOWEST_MS / 2
+        statistics.median(taken["demo"]) > SLOWEST_MS * 2 / 3
     )  # the machine is: a page of a few tasks takes that long, too
     assert median < (2 * statistics.median(taken["demo"]) if busy else SLOWEST_MS)
 
