@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import warnings
+import gc
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -41,11 +41,11 @@ async def served(app: Application) -> AsyncIterator[httpx.AsyncClient]:
     said: asyncio.Queue[Any] = asyncio.Queue()
     life = asyncio.ensure_future(app({"type": "lifespan", "state": {}}, told.get, said.put))
     await told.put({"type": "lifespan.startup"})
-    with (
-        warnings.catch_warnings()
-    ):  # NiceGUI looks at all there is for its server, and some warn when looked at
-        warnings.simplefilter("ignore")
+    gc.freeze()  # NiceGUI asks each object of the process whether it is its server, and some here answer with an error
+    try:
         assert (await said.get())["type"] == "lifespan.startup.complete"
+    finally:
+        gc.unfreeze()
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=HERE) as client:
         yield client
     await told.put({"type": "lifespan.shutdown"})
