@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ from flightlog.events import (
     define_event,
 )
 from flightlog.store.run import Run, open_run
+
+MICROSECOND = timedelta(microseconds=1)
+"""Timestamps have no smaller parts."""
 
 
 def script(tmp_path: Path, body: str, **env: str) -> subprocess.Popen[str]:
@@ -275,6 +279,22 @@ def test_a_task_records_its_life_and_what_it_used(recorded):
     (failure,) = closed.events("failures")
     assert (failure.task_id, failure.fingerprint) == (events[5].task_id, events[5].fingerprint)
     assert (closed.info.tasks_submitted, closed.info.tasks_completed, closed.info.tasks_failed) == (4, 1, 2)
+
+
+def test_on_the_clock_what_is_inside_a_task_lies_inside_it(recorded):
+    with recorded() as run:
+        for _ in range(20):
+            with run.task("step"), flightlog.span("inside"):
+                pass
+    closed = Run(run.path)
+    ends = {e.span_id: e for e in closed.events("tasks") if isinstance(e, TaskCompleted)}
+    for inside in finished(closed):
+        task = ends[inside.parent_id]
+        stopped = datetime.fromisoformat(task.timestamp)
+        began = stopped - timedelta(seconds=task.duration_s)
+        since = datetime.fromisoformat(inside.timestamp)
+        assert began <= since + MICROSECOND
+        assert since + timedelta(seconds=inside.duration_s) <= stopped + MICROSECOND
 
 
 def test_a_task_belongs_to_its_run_wherever_it_is_opened(recorded):

@@ -104,11 +104,11 @@ def _execute(
         returned = awaited(function(*args, **kwargs))
     except BaseException as raised:  # noqa: BLE001 - whatever a task ends with is its outcome, not the worker's end
         error = raised
-    ended = clock.now()
+    end = monotonic_ns()
     if os.getpid() != pid:
         _leave_forked(error)
     sink = span._sink
-    measured = span.close()
+    measured = span.close(end)
     if peak_is_exact and measured["rss_scope"] == "process_at_least":
         measured["rss_scope"] = "process"  # memory never rose above where it stood at the ends
     outcome = Outcome(
@@ -118,7 +118,7 @@ def _execute(
         pid=pid,
         thread=threading.get_ident(),
         started=start.timestamp,
-        ended=ended,
+        ended=clock.iso(end),
         queue_s=start.queue_s,
         **measured,
     )

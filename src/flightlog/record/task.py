@@ -44,9 +44,13 @@ class AttemptSpan(Span):
         self._meter.start()
         self._start = monotonic_ns()
 
-    def close(self) -> dict[str, Any]:
-        """Execution is over: how long it took, what it used, what the code inside set; named as in `TaskEnded`."""
-        start, end = self._start, monotonic_ns()
+    def close(self, end: int) -> dict[str, Any]:
+        """Execution is over: how long it took, what it used, what the code inside set; named as in `TaskEnded`.
+
+        `end` is when, read once from `monotonic_ns` for whoever needs it: the duration reaches from the start to the moment
+        that the end is told by, to the nanosecond.
+        """
+        start = self._start
         usage = self._meter.stop()
         self.duration_s = None if start is None else (end - start) / 1e9
         metrics, marks = clean(self.metrics, keys_secret=False) if self.metrics else ({}, {})
@@ -107,8 +111,10 @@ class TaskSpan(AttemptSpan):
         if self._start is None:
             super().__exit__(None, None, None)
             return
-        measured = self.close()
+        end = monotonic_ns()
+        measured = self.close(end)
         ended: dict[str, Any] = {
+            "timestamp": run.recorder.clock.iso(end),
             **self._ids(),
             **measured,
             "args": self._args,

@@ -16,6 +16,7 @@ from flightlog.engines.execute import awaited, execute
 from flightlog.engines.pickling import dumps
 from flightlog.errors import TaskError
 from flightlog.record.carrier import RUN, TRACEPARENT, format_traceparent
+from flightlog.record.clock import monotonic_ns
 from flightlog.record.run import LiveRun
 from flightlog.record.task import AttemptSpan
 from flightlog.store.liveness import this_host
@@ -85,7 +86,7 @@ def _call_here(
         error = raised
         if raised.__traceback__ is not None and raised.__traceback__.tb_next is not None:
             raised.__traceback__ = raised.__traceback__.tb_next  # the task's own frames, without this one
-    measured = span.close()
+    measured = span.close(monotonic_ns())
     ended_at = started_at + (measured["duration_s"] or 0.0)
     return Called(
         value, error, {**measured, "worker": worker, "started_at": started_at, "ended_at": ended_at}
