@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 OURS = "flightlog.dashboard"
 """Where in a request its dashboard stands."""
+TAB_S = 60.0
+"""How long what NiceGUI keeps of a browser's tab outlives it; its own way is a month. There is nothing of ours in it."""
 PATIENCE_S = 30.0
 """How long a page may take to be begun: the first look at a long history on a slow disk."""
 
@@ -79,6 +81,7 @@ def _pages() -> FastAPI:
     async def advice(request: Request, key: str) -> None:
         await _run_page(request, key, "advice")
 
+    nicegui_app.storage.max_tab_storage_age = TAB_S
     nicegui_app.add_exception_handler(404, _nothing_there)
     ui.run_with(
         app,

@@ -90,22 +90,23 @@ async def computed(
         words(f"{what} …", "fl-quiet")
     client = ui.context.client
     await client.connected()
+    if client.is_deleted:  # nobody has come
+        return
     try:
         found = await work()
     except FlightlogError as error:
-        _say(place, short(str(error), 1000), "fl-quiet")
-        return
+        said, tone = short(str(error), 1000), "fl-quiet"
     except Exception as error:  # a damaged run is no reason for a blank page
-        log.exception("%s failed", what)
-        _say(place, short(f"This could not be read: {type(error).__name__}: {error}", 1000), "fl-bad")
+        if not client.is_deleted:
+            log.exception("%s failed", what)
+        said, tone = short(f"This could not be read: {type(error).__name__}: {error}", 1000), "fl-bad"
+    else:
+        if not client.is_deleted:
+            place.clear()
+            with place:
+                draw(found)
         return
     if not client.is_deleted:
         place.clear()
-        with place:
-            draw(found)
-
-
-def _say(place: ui.element, text: str, classes: str) -> None:
-    place.clear()
-    with place, card():
-        words(text, classes)
+        with place, card():
+            words(said, tone)

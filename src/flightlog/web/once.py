@@ -9,6 +9,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar, cast
 
 Result = TypeVar("Result")
@@ -70,9 +71,7 @@ class Once:
         self, key: Hashable, compute: Callable[[], Result], *, max_age_s: float | None = None
     ) -> Result:
         """The result for the key, computed unless there is one that is no older than `max_age_s`."""
-        return cast(
-            "Result", await asyncio.shield(asyncio.wrap_future(self.begin(key, compute, max_age_s=max_age_s)))
-        )
+        return cast("Result", await _there(self.begin(key, compute, max_age_s=max_age_s)))
 
     def begin(
         self, key: Hashable, compute: Callable[[], Result], *, max_age_s: float | None = None
@@ -135,3 +134,26 @@ class Once:
             if one.done is not None:
                 held -= one.size
                 del self._kept[key]
+
+
+def _there(future: Future[Any]) -> asyncio.Future[Any]:
+    """The same for this event loop. Whoever waits for it may go away: then nobody is told how it ended, and nothing logged."""
+    loop = asyncio.get_running_loop()
+    waited: asyncio.Future[Any] = loop.create_future()
+
+    def hand_over() -> None:
+        if waited.done():
+            return
+        if future.cancelled():
+            waited.cancel()
+        elif (error := future.exception()) is not None:
+            waited.set_exception(error)
+        else:
+            waited.set_result(future.result())
+
+    def ended(_: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop has been closed
+            loop.call_soon_threadsafe(hand_over)
+
+    future.add_done_callback(ended)
+    return waited
