@@ -61,6 +61,6 @@ def attempt(number: int = 0, **fields: Any) -> PastAttempt:
         "gpu_memory_scope": None, "result_bytes": None, "error_type": None, "error_message": None, "exit_code": None,
         "signal": None, "memory_killed": False, "gpu_memory_killed": False, "timed_out": False,
         "requested_cpus": 4.0, "requested_memory_bytes": 16 * GB, "requested_gpus": None,
-        "requested_walltime_s": None, "timeout_s": None, "fingerprint": None,
+        "requested_walltime_s": None, "node_memory_bytes": None, "timeout_s": None, "fingerprint": None,
     }  # fmt: skip
     return PastAttempt(**(given | fields))

@@ -21,7 +21,10 @@ def memory(*found: Use, share: float = 0.95, runs: list[str] = RUNS) -> Need:
 
 def use(value: float, run: int = 0, **fields: Any) -> Use:
     given: dict[str, Any] = {"run_id": f"r{run}", "args": {}, "value": value, "exact": True}
-    return Use(**(given | fields))
+    given |= fields
+    if given.pop("killed", False):
+        given["killed_at"] = given["value"]
+    return Use(**given)
 
 
 def test_a_completed_attempt_counts_alone_and_a_killed_one_says_more_than_its_request() -> None:
@@ -41,13 +44,25 @@ def test_a_completed_attempt_counts_alone_and_a_killed_one_says_more_than_its_re
 
 
 @pytest.mark.parametrize(
-    ("asked", "peak", "had"),
-    [(8, None, 8), (8, 7, 8), (8, 9, 9), (16, 5, 5), (None, 5, 5), (None, None, None)],
-)
-def test_what_a_killed_attempt_had_is_its_request_unless_it_was_far_from_it(
-    asked: int | None, peak: int | None, had: int | None
+    ("asked", "peak", "room", "had"),
+    [
+        (8, None, None, 8), (8, 7, None, 8), (8, 9, 12, 9), (16, 5, None, 16), (16, 5, 64, 16), (16, 5, 8, 8),
+        (16, 5, 4, 5), (None, 5, 64, 5), (None, None, 64, None),
+    ],
+)  # fmt: skip
+def test_what_a_killed_attempt_had_is_its_request_as_far_as_its_host_had_so_much(
+    asked: int | None, peak: int | None, room: int | None, had: int | None
 ) -> None:
-    assert memory_had(attempt(requested_memory_bytes=asked, peak_rss_bytes=peak)) == had
+    one = attempt(requested_memory_bytes=asked, peak_rss_bytes=peak, node_memory_bytes=room)
+    assert memory_had(one) == had
+
+
+def test_no_bound_is_below_what_any_attempt_had_when_it_was_killed_though_it_completed_later() -> None:
+    first = attempt(0, state="failed", memory_killed=True, peak_rss_bytes=GB, requested_memory_bytes=6 * GB)
+    again = [attempt(n, attempt=2, requested_memory_bytes=8 * GB) for n in range(100)]
+    for order in ([first, *again], [*again, first]):
+        need = find_need("memory", uses(order, "memory"), 0.95, ["r0"])
+        assert (need.bound, need.killed, need.killed_at, need.at_least) == (6 * GB, 1, 6 * GB, 0)
 
 
 def test_a_peak_that_is_a_lower_bound_lies_below_what_its_worker_had_before() -> None:

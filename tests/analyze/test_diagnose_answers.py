@@ -10,7 +10,7 @@ from building import at, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 from lives import failed
-from mishap_events import launched, lost, lost_task
+from mishap_events import launched, lost, lost_task, only
 
 import flightlog
 from flightlog.analyze.diagnosis.answer.remedies import size_text, time_text
@@ -19,7 +19,9 @@ from flightlog.analyze.diagnosis.results import RunDiagnosis
 from flightlog.cli.main import main
 from flightlog.events import (
     JobAccounted,
+    JobStarted,
     Metric,
+    ResourceRequest,
 )
 from flightlog.units import parse_age, parse_size
 
@@ -105,3 +107,18 @@ def test_a_size_that_is_asked_for_is_enough_and_not_much_more(needed):
 @given(st.floats(0.1, 1e7))
 def test_a_time_that_is_asked_for_is_enough_and_not_much_more(needed):
     assert needed <= parse_age(time_text(needed)) <= needed * 1.21 + 1
+
+
+def test_a_job_that_was_ended_for_its_memory_is_given_half_as_much_again_though_nobody_saw_how_much_it_had(
+    tmp_path,
+):
+    said = "Slurm job 7 was ended for its memory: it may use 8.0 GiB"
+    events = [
+        ResourceRequest(task=None, component="sim", cpus=None, memory_bytes=8 << 30),
+        JobStarted(timestamp=at(0), job_id="7", worker="w1"), launched("w1", "n1", 5),
+        JobAccounted(timestamp=at(3), job_id="7", state="OUT_OF_MEMORY", attempt=1, memory_bytes=8 << 30, reason=said),
+        lost("w1", 3, "n1", said, pid=5), *lost_task("t", 3, "w1", said, component="sim"),
+    ]  # fmt: skip
+    cause = only(flightlog.diagnose(make_run(tmp_path, events, status="failed", provider="slurm")))
+    assert cause.failure_class == "out_of_memory"
+    assert "give it 12G" in cause.suggestions[0]

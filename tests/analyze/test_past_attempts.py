@@ -31,8 +31,10 @@ def test_an_attempt_is_told_with_all_that_is_known_of_it(tmp_path: Path) -> None
     write_run(
         tmp_path, 0,
         [
-            request(), ResourceSample(scope="node", host="n7", cpu_percent=40.0),
-            ResourceSample(scope="node", host="n7", cpu_percent=60.0),
+            request(), ResourceSample(scope="node", host="n7", cpu_percent=40.0, memory_total_bytes=64 * GB),
+            ResourceSample(scope="node", host="n7", cpu_percent=60.0, memory_total_bytes=64 * GB),
+            ResourceSample(scope="cgroup", host="n7", cpu_percent=None, memory_total_bytes=48 * GB),
+            ResourceSample(scope="node", host="n8", cpu_percent=None, memory_total_bytes=8 * GB),
             WorkerLaunched(worker="w1", host="n7", pid=3, cpus=8.0, memory_bytes=32 * GB, gpus=1.0),
             completed(1, "sim[3]", args={"n": 4}, queue_s=0.5, result_bytes=7, gpu_peak_bytes=5,
                       gpu_memory_scope="process"),
@@ -48,7 +50,7 @@ def test_an_attempt_is_told_with_all_that_is_known_of_it(tmp_path: Path) -> None
             peak_rss_bytes=2 * GB, rss_scope="tree", gpu_peak_bytes=5, gpu_memory_scope="process", result_bytes=7,
             error_type=None, error_message=None, exit_code=None, signal=None, memory_killed=False,
             gpu_memory_killed=False, timed_out=False, requested_cpus=4.0, requested_memory_bytes=16 * GB,
-            requested_gpus=1.0, requested_walltime_s=None, timeout_s=None, fingerprint=None,
+            requested_gpus=1.0, requested_walltime_s=None, node_memory_bytes=48 * GB, timeout_s=None, fingerprint=None,
         )
     ]  # fmt: skip
     assert (past.project, [run.run_id for run in past.runs], past.problems) == ("demo", [run_id(0)], [])

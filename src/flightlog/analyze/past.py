@@ -78,6 +78,8 @@ class PastAttempt(Struct, frozen=True, kw_only=True):
     requested_memory_bytes: int | None
     requested_gpus: float | None
     requested_walltime_s: float | None
+    node_memory_bytes: int | None
+    """What its host had, or the cgroup that it was in allowed, whichever is less."""
     timeout_s: float | None
     """The longest it might run, where the plan or its own end says."""
     fingerprint: str | None
@@ -211,9 +213,9 @@ def _attempts(runs: list[Run], task: str | None, limit: int, busy: dict[str, flo
         if not rows:
             return []
         requests, lost = Requests(connection, runs), _lost(connection)
-        signals = _signals(connection)
+        signals, rooms = _signals(connection), _rooms(connection)
         busy |= dict(connection.execute(_BUSY).fetchall())
-    return [_attempt(row, by_id[row["run_id"]], requests, lost, signals) for row in rows]
+    return [_attempt(row, by_id[row["run_id"]], requests, lost, signals, rooms) for row in rows]
 
 
 def _attempt(
@@ -222,6 +224,7 @@ def _attempt(
     requests: Requests,
     lost: dict[tuple[str, str], str],
     signals: dict[tuple[str, str, int], str],
+    rooms: dict[tuple[str, str | None], int],
 ) -> PastAttempt:
     row["args"] = _args(row["args"])
     run_id, task, worker = row["run_id"], row["task"], row["worker"]
@@ -232,16 +235,17 @@ def _attempt(
         lost.get((run_id, worker)) if failed and error_type in _BY_WORKER and worker is not None else None
     )
     signal = signals.get((run_id, row["task_id"], row["attempt"])) if failed else None
+    host = requests.host(run_id, worker) or run.info.host or None
     asked = requests.of(run_id, row["task_id"], (task, name), row["component"], worker)
     timeout_s = (timeout_of(message) if failed else None) or requests.timeout_s(run_id, name)
     return PastAttempt(
         name=name, target=run.info.target, provider=run.info.provider,
-        host=requests.host(run_id, worker) or run.info.host or None, signal=signal,
+        host=host, signal=signal,
         memory_killed=memory_killed(error_type, message, signal, reason) if failed else False,
         gpu_memory_killed=failed and gpu_memory_killed(error_type, message),
         timed_out=failed and timed_out(error_type, message, reason),
         requested_cpus=asked.cpus, requested_memory_bytes=asked.memory_bytes, requested_gpus=asked.gpus,
-        requested_walltime_s=asked.walltime_s, timeout_s=timeout_s, **row,
+        requested_walltime_s=asked.walltime_s, node_memory_bytes=rooms.get((run_id, host)), timeout_s=timeout_s, **row,
     )  # fmt: skip
 
 
@@ -269,7 +273,17 @@ def _signals(connection: duckdb.DuckDBPyConnection) -> dict[tuple[str, str, int]
     return {(run_id, task_id, attempt or 1): signal for run_id, task_id, attempt, signal in rows}
 
 
+def _rooms(connection: duckdb.DuckDBPyConnection) -> dict[tuple[str, str | None], int]:
+    """The memory of the hosts, or what the cgroup there allows, by run and host."""
+    rows = connection.execute(_ROOMS).fetchall()
+    return {(run_id, host): room for run_id, host, room in rows}
+
+
 _BUSY = "SELECT run_id, avg(cpu_percent) FROM resources WHERE scope = 'node' AND cpu_percent IS NOT NULL GROUP BY run_id"
+_ROOMS = """
+SELECT run_id, host, min(memory_total_bytes) FROM resources
+WHERE scope IN ('node', 'cgroup') AND memory_total_bytes > 0 GROUP BY run_id, host
+"""
 _BY_WORKER = frozenset({None, "WorkerLost", "KilledWorker"})
 """Errors behind which the end of a worker stands."""
 _ATTEMPTS = r"""

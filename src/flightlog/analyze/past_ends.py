@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+MORE_THAN_KILLED = 1.5
+"""What was ended at a limit needed more, nobody knows how much: so many times the limit is asked for."""
 _HOST_MEMORY = frozenset({"MemoryError", "ArrayMemoryError", "_ArrayMemoryError", "OUT_OF_MEMORY"})
 _DEVICE_LIBRARIES = ("torch.", "tensorflow.", "jax.", "jaxlib.", "cupy.", "cupy_backends.")
 _SAYS_MEMORY = re.compile(

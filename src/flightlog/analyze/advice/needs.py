@@ -56,7 +56,7 @@ class Need(Struct, frozen=True, kw_only=True):
     at_least: int
     """Of the tasks, those that say no more than "at least"."""
     killed: int
-    """Of those, the ones that were ended at a limit."""
+    """Of the tasks, those of which an attempt was ended at a limit."""
     killed_at: float | None
     """The largest limit that ended one; `bound` is not below it."""
     typical: float | None
@@ -93,7 +93,7 @@ def find_need(resource: Resource, found: Sequence[Use], share: float, runs: Sequ
     worth = effective_count(_by_run(counted)) if counted else None
     bound = upper_bound(values, share, effective=worth)
     most = _FARTHEST * max((use.value for use, _ in counted), default=0.0)
-    limits = [use.value for use, _ in counted if use.killed]
+    limits = [use.killed_at for use, _ in counted if use.killed_at is not None]
     killed_at = max(limits, default=None)
     exact = [seen.value for seen in values if seen.exact]
     return Need(

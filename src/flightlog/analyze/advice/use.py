@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from flightlog.analyze.past import PastAttempt
 
@@ -18,8 +19,6 @@ _PLAUSIBLE: dict[Resource, tuple[float, float]] = {
     "cpus": (1e-6, 1e6), "memory": (1.0, 2.0**60), "gpu_memory": (1.0, 2.0**60), "walltime": (1e-9, 2e9),
 }  # fmt: skip
 """CPUs, bytes and seconds that something may have used: the rest is damage, and says nothing."""
-_NEAR_REQUEST = 0.5
-"""A killed attempt that was last seen with less than this share of its request met another limit than that."""
 
 
 class Use(Struct, frozen=True, kw_only=True):
@@ -33,15 +32,20 @@ class Use(Struct, frozen=True, kw_only=True):
     """Whether that is what it needed; otherwise it needed more, or ended before it could."""
     most: float | None = None
     """Where it is not exact: it did not need more than this; None where nobody knows."""
-    killed: bool = False
-    """It was ended because it had no more than `value`."""
+    killed_at: float | None = None
+    """The most that any of its attempts had when it was ended for having no more; another may have completed with less."""
+
+    @property
+    def killed(self) -> bool:
+        """Whether it was ended because it had no more than `value`, and never completed."""
+        return not self.exact and self.killed_at is not None
 
 
 def uses(attempts: Iterable[PastAttempt], resource: Resource) -> list[Use]:
     """What each task says, in the order of the attempts given, which are the newest first.
 
-    An attempt that completed counts alone. Of a task that never did, the one that got furthest counts, and says "at
-    least". Attempts of which nothing is known say nothing.
+    An attempt that completed counts alone, but for what others of it were killed with. Of a task that never did, the
+    one that got furthest counts, and says "at least". Attempts of which nothing is known say nothing.
     """
     by_task: dict[tuple[str, str], Use] = {}
     attempts = list(attempts)
@@ -53,8 +57,11 @@ def uses(attempts: Iterable[PastAttempt], resource: Resource) -> list[Use]:
             continue
         key = attempt.run_id, attempt.task_id
         known = by_task.get(key)
-        if known is None or (found.exact, found.value) > (known.exact, known.value):
-            by_task[key] = found
+        if known is not None:
+            limits = [limit for limit in (known.killed_at, found.killed_at) if limit is not None]
+            more = (found.exact, found.value) > (known.exact, known.value)
+            found = replace(found if more else known, killed_at=max(limits, default=None))
+        by_task[key] = found
     return list(by_task.values())
 
 
@@ -88,11 +95,15 @@ def _memory(attempt: PastAttempt, peaks: Mapping[tuple[str, str, int], float]) -
 
 
 def memory_had(attempt: PastAttempt) -> float | None:
-    """What an attempt that was killed for its memory had: its request, or what it was last seen with; None if unknown."""
-    asked, peak = attempt.requested_memory_bytes, attempt.peak_rss_bytes
-    if asked is None or (peak is not None and peak < _NEAR_REQUEST * asked):
+    """What an attempt that was killed for its memory had; None if unknown.
+
+    Its request, however little it was seen with: the last moments are not seen. No more than there was on its host or in
+    its cgroup, and no less than it was seen with.
+    """
+    asked, peak, room = attempt.requested_memory_bytes, attempt.peak_rss_bytes, attempt.node_memory_bytes
+    if asked is None:
         return peak
-    return max(asked, peak or 0)
+    return max(asked if room is None else min(asked, room), peak or 0)
 
 
 def _peaks_before(attempts: Sequence[PastAttempt]) -> dict[tuple[str, str, int], float]:
@@ -130,5 +141,5 @@ def _made(
         return None
     return Use(
         run_id=attempt.run_id, args=attempt.args, value=float(value), exact=exact,
-        most=most if most is not None and most >= value else None, killed=killed,
+        most=most if most is not None and most >= value else None, killed_at=float(value) if killed else None,
     )  # fmt: skip

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from flightlog.analyze.diagnosis.answer.telling import frame
 from flightlog.analyze.diagnosis.record.signs import CRASHES, NOT_FOUND, ROOMY, was_killed
+from flightlog.analyze.past_ends import MORE_THAN_KILLED
 from flightlog.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from flightlog.analyze.diagnosis.record.asked import Plans
     from flightlog.analyze.diagnosis.record.gathering import Gathered
 
-KILLED_AT = 1.5
-"""An attempt that was killed at its limit needed more, nobody knows how much: so many times that is asked for."""
 NEEDED = 1.2
 """Room above what a success is known to have needed."""
 _GIB = 1 << 30
@@ -110,8 +109,9 @@ def _more_memory(found: Gathered, plans: Plans) -> list[str]:
     if peaks:
         many = "the largest success" if len(peaks) == 1 else f"the {_word(len(peaks))} largest successes"
         parts.append(f"{many} needed {format_bytes(peaks[0])}{'' if len(peaks) == 1 else ' at most'}")
-    met = [in_cgroup, None if limit is None or (own or 0) < 0.5 * limit else limit, own]
-    needed = _largest([*(None if one is None else int(one * KILLED_AT) for one in met),
+    far = own is not None and own < 0.5 * (limit or 0) and facts.job_state != "OUT_OF_MEMORY"
+    met = [in_cgroup, None if far else limit, own]
+    needed = _largest([*(None if one is None else int(one * MORE_THAN_KILLED) for one in met),
                        int(peaks[0] * NEEDED) if peaks else None])  # fmt: skip
     said: list[str] = []
     if in_cgroup is not None and needed is not None:
@@ -191,7 +191,7 @@ def _more_time(found: Gathered, plans: Plans, what: str, limit_s: float | None) 
         )
     else:
         parts.append("none succeeded in that time")
-    target = time_text(max(limit_s * KILLED_AT, (success.longest_s or 0.0) * 2 if success else 0.0))
+    target = time_text(max(limit_s * MORE_THAN_KILLED, (success.longest_s or 0.0) * 2 if success else 0.0))
     if what == "timeout" and asked.task_in_manifest:
         do = f"set `tasks.{group.task}.timeout: {target}` in {plans.manifest or 'the manifest'}"
     elif what == "walltime" and asked.in_manifest and asked.walltime_s is not None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
 from flightlog.analyze.diagnosis.clues import Clues, ended, errno, job_state, named, raised, reports, says
+from flightlog.analyze.past_ends import MORE_THAN_KILLED
 from flightlog.units import format_bytes
 
 _DEVICE = (
@@ -46,7 +47,7 @@ def _suggest(case: Case) -> list[str]:
         limit = facts.requested_memory_bytes or facts.memory_limit_bytes or 0
         most = max((*facts.success_peaks_bytes, facts.peak_rss_bytes or 0, limit))
         said.append(
-            f"Ask for more memory: {format_bytes(limit)} was the limit; try {format_bytes(int(most * 1.25))}."
+            f"Ask for more memory: {format_bytes(limit)} was the limit; try {format_bytes(int(most * MORE_THAN_KILLED))}."
         )
     else:
         said.append("Ask for more memory, or run fewer tasks at once on a host.")
