@@ -5,7 +5,8 @@
 
 A run is given as `Run`, id, path or address, or `latest`; a session or a run that is being recorded will do, too. What is
 drawn of a run is worked out once for all its figures, and again when its files have changed. Where nothing was recorded to
-draw, a `UsageError` says so. Figures are light, or dark where `plotly.io.templates.default` is a dark one.
+draw, a `UsageError` says so. Figures are light, or dark where `plotly.io.templates.default` is a dark one. In a notebook
+a still picture is kept beside each, for where no script runs.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+from flightlog.displayed import notebook_part
 from flightlog.errors import UsageError
 
 if TYPE_CHECKING:
@@ -226,7 +228,8 @@ def _grounded(figure: Figure) -> Figure:
     dark = "dark" in str(templates.default or "")
     with_theme(figure, "dark" if dark else "light")
     figure.layout.paper_bgcolor = figure.layout.plot_bgcolor = "#111111" if dark else "#ffffff"
-    return figure
+    shown: Figure = notebook_part("plotly_figure").DisplayedFigure(figure)
+    return shown
 
 
 def _nothing(seen: Look, missing: str) -> str:

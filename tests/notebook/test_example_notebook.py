@@ -89,11 +89,11 @@ def test_session_and_future_show_how_they_ended(executed):
     assert "ValueError: no data for seed 13" in html_of(cells["futures[13]"])
 
 
-def test_figures_are_plotly_figures(executed):
+def test_figures_are_plotly_figures_with_a_picture_beside_them(executed):
     _, cells = executed
     for source in ("figures.timeline(first)", "figures.durations(first)", "figures.ratios(comparison)"):
-        kinds = {kind for output in cells[source].outputs for kind in output.get("data", {})}
-        assert "application/vnd.plotly.v1+json" in kinds or "text/html" in kinds
+        [output] = cells[source].outputs
+        assert set(output.data) == {"application/vnd.plotly.v1+json", "image/png", "text/plain"}
 
 
 def test_the_followed_run_is_shown_as_ended_at_last(executed):
