@@ -116,6 +116,19 @@ def of(path, *kinds):
     return sorted(found, key=lambda event: (event.timestamp, event.seq))
 
 
+def test_a_task_submitted_the_moment_watching_began_belongs_to_the_span_it_was_submitted_in(tmp_path):
+    inside = []
+    # Workers in this process, so that watching begins at once; other orders of what is told are seen by trying often.
+    with LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as near, Client(near) as client:
+        for number in range(5):
+            with flightlog.watch(client, project="plain", runs_dir=tmp_path) as run:
+                with flightlog.span("sweep") as sweep:
+                    future = client.submit(abs, -number)
+                assert future.result() == number
+            inside += [event.parent_id == sweep.span_id for event in of(run.path, TaskSubmitted)]
+    assert inside == [True] * 5
+
+
 def test_futures_are_recorded_from_submission_to_end_with_spans_inside_them(client, tmp_path):
     with flightlog.watch(client, project="plain", runs_dir=tmp_path, tags={"a": 1}) as run:
         with flightlog.span("sweep") as sweep:

@@ -235,8 +235,14 @@ def test_a_result_that_was_lost_is_executed_again_as_a_further_task():
     assert [event.task_id for event in said if isinstance(event, TaskEnded)] == [KEY, f"{KEY}#2"]
 
 
+def test_a_result_that_is_executed_again_belongs_to_the_span_that_asked_for_it_first():
+    said = events(lives(), submitted(by="s" * 16), done(), [m.ANEW, 5.0, KEY, "stim"], done(run_id=9))
+    assert {event.parent_id for event in said if not isinstance(event, UserEvent)} == {"s" * 16}
+
+
 def test_an_end_whose_submission_was_not_heard_of_is_recorded_without_what_is_unknown():
     [started, end] = events(lives(), done())
+    assert (started.parent_id, end.parent_id) == ("p" * 16, "p" * 16)
     assert (started.queue_s, end.queue_s, end.scheduler_s, end.duration_s) == (None, None, None, 1.0)
 
 

@@ -55,7 +55,7 @@ class Lives:
         self._iso, self._defer, self._requests = iso, defer, requests
         self._is_beside_scheduler = is_beside_scheduler
         self._lives: dict[str, Life] = {}
-        self._ended: OrderedDict[str, int] = OrderedDict()
+        self._ended: OrderedDict[str, tuple[int, str | None]] = OrderedDict()
         self._failures: OrderedDict[int, m.Message] = OrderedDict()
         self._removals: OrderedDict[str, set[str]] = OrderedDict()
         """Workers that went away, by the stimulus that their tasks are released with."""
@@ -86,7 +86,7 @@ class Lives:
         life = self._lives.get(key)
         if life is not None:
             return life.task_id
-        lives = self._ended.get(key, 1)
+        lives = self._ended[key][0] if key in self._ended else 1
         return key if lives == 1 else f"{key}#{lives}"
 
     # --- on the way: named one by one where every task passes, for a `**` costs more than the event itself
@@ -110,7 +110,6 @@ class Lives:
     def _anew(self, message: m.Message) -> Iterable[Event]:
         _, at, key, stimulus = message
         life = self._new(key, at)
-        life.parent = self._parent_id
         why = "its result was lost with a worker" if stimulus in self._removals else plain_stimulus(stimulus)
         fields = {"task_id": life.task_id, "reason": why}
         yield UserEvent(timestamp=self._iso(at), name="dask.executed_again", fields=fields)
@@ -278,8 +277,10 @@ class Lives:
 
     def _new(self, key: str, at: float | None) -> Life:
         self._lives.pop(key, None)
-        number = self._ended.get(key, 0) + 1
+        number, parent = self._ended.get(key, (0, self._parent_id))
+        number += 1
         life = self._lives[key] = Life(key, key if number == 1 else f"{key}#{number}", at)
+        life.parent = parent
         return life
 
     def _life(self, key: str) -> Life:
@@ -291,7 +292,8 @@ class Lives:
         del self._lives[key]
         if attempt:
             life.attempt = attempt
-        self._ended[key] = self._ended.pop(key, 0) + 1
+        number, _ = self._ended.pop(key, (0, None))
+        self._ended[key] = number + 1, life.parent
         _bound(self._ended)
         return life
 

@@ -22,7 +22,14 @@ from flightlog.engines.dask.client_hooks import ClientHooks
 from flightlog.engines.dask.lives import Lives
 from flightlog.engines.dask.nanny_plugin import NannyWatch
 from flightlog.engines.dask.parcel_gate import Arrivals
-from flightlog.engines.dask.scheduler_plugin import CAPACITY, FLUSH_S, SchedulerWatch, drain, topics
+from flightlog.engines.dask.scheduler_plugin import (
+    CAPACITY,
+    FLUSH_S,
+    SchedulerWatch,
+    drain,
+    takes_names,
+    topics,
+)
 from flightlog.engines.dask.worker_plugin import WorkerWatch
 from flightlog.engines.dask.workers import PATIENCE_S, Workers
 from flightlog.engines.death import Death
@@ -173,6 +180,9 @@ class Observer:
                     error,
                     _version(),
                 )
+        # Before anything is submitted: a graph that goes out without its span's name has lost it.
+        if await _tried(client.run_on_scheduler(takes_names)):
+            self._hooks.name_stimuli()
 
     async def _stop(self, reason: str) -> None:
         client = self._client
@@ -293,10 +303,6 @@ class Observer:
             yield UserEvent(
                 timestamp=self._iso(message[1]), name="dask.dropped", fields={"messages": message[2], **who}
             )
-        elif message[0] == m.ABILITIES:
-            self._workers.take(message)
-            if message[2]:
-                self._hooks.name_stimuli()
         else:
             yield from self._workers.take(message)
             yield from self._lives.take(message)
@@ -327,11 +333,11 @@ def _on_loop_of(client: Any) -> bool:
 
 
 async def _tried(step: Awaitable[Any]) -> Any:
-    """What a step of ending gives; None where it fails or takes too long: the cluster may be gone, or going."""
+    """What a step gives; None where it fails or takes too long: the cluster may be gone, or going."""
     try:
         return await asyncio.wait_for(step, STEP_S)
     except Exception as error:  # noqa: BLE001 - whatever the cluster answers, the other steps are taken
-        log.debug("a plugin could not be removed: %r", error)
+        log.debug("the Dask cluster did not answer: %r", error)
         return None
 
 

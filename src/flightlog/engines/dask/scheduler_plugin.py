@@ -68,8 +68,7 @@ class SchedulerWatch(SchedulerPlugin):
         """Begin: the workers that are there are the first news."""
         self._scheduler = scheduler
         self._gate = ParcelGate(scheduler, self.parcels, lambda parcel: self._send(self.parcels, parcel))
-        named = "stimulus_id" in inspect.signature(scheduler.update_graph).parameters
-        self._put((m.ABILITIES, time(), named, this_host()))
+        self._put((m.SCHEDULER, time(), this_host()))
         for address in list(scheduler.workers):
             self._put(self._worker(address, known=True))
         self._flushing = asyncio.create_task(self._flush_forever())
@@ -275,6 +274,11 @@ class SchedulerWatch(SchedulerPlugin):
 def topics(name: str) -> tuple[str, str, str, str]:
     """Up from workers, down to the client, the client's word that it heard, and parcels of files."""
     return f"{name}-up", f"{name}-down", f"{name}-heard", f"{name}-files"
+
+
+async def takes_names(dask_scheduler: Any = None) -> bool:
+    """Whether a client may name what it submits, as it may its span: `update_graph` passes the name on to `SchedulerWatch`."""
+    return "stimulus_id" in inspect.signature(dask_scheduler.update_graph).parameters
 
 
 async def drain(name: str, dask_scheduler: Any = None) -> tuple[int, int, list[bytes]]:

@@ -88,8 +88,8 @@ class Workers:
     def take(self, message: m.Message) -> list[Event]:
         """The events that a message means; none where it is not about workers."""
         match message[0]:
-            case m.ABILITIES:
-                self._scheduler_host = message[3]
+            case m.SCHEDULER:
+                self._scheduler_host = message[2]
             case m.WORKER:
                 return self._added(message)
             case m.HELLO:
