@@ -333,18 +333,18 @@ def test_runs_that_run_come_first_then_the_newest(tmp_path: Path) -> None:
     old = make_run(tmp_path, token="00000002", start_time=at(2))
     new = make_run(tmp_path, token="00000003", start_time=at(3))
     observer = Observer(now=ENDED + 60, host="elsewhere")
-    chooser = Chooser(tmp_path, 3600.0, 2)
-    assert chooser.choose(observer) == Choice(
+    chooser = Chooser(3600.0, 2)
+    assert chooser.choose(tmp_path, observer) == Choice(
         shown=(first, new), hidden=1, statuses={"running": 1, "completed": 2}
     )
-    assert Chooser(tmp_path, 3600.0, 9).choose(observer).shown == (first, new, old)
+    assert Chooser(3600.0, 9).choose(tmp_path, observer).shown == (first, new, old)
 
 
 def test_a_run_that_ended_long_ago_is_read_once_and_again_when_it_goes_on(tmp_path: Path) -> None:
     path = make_run(tmp_path)
-    chooser, later = Chooser(tmp_path, 3600.0, 9), Observer(now=ENDED + 7200, host="elsewhere")
+    chooser, later = Chooser(3600.0, 9), Observer(now=ENDED + 7200, host="elsewhere")
     for _ in range(2):
-        assert chooser.choose(later) == Choice(shown=(), hidden=0, statuses={"completed": 1})
+        assert chooser.choose(tmp_path, later) == Choice(shown=(), hidden=0, statuses={"completed": 1})
     document = layout.RunInfo(
         run_id=path.name,
         project="demo",
@@ -355,4 +355,4 @@ def test_a_run_that_ended_long_ago_is_read_once_and_again_when_it_goes_on(tmp_pa
     )
     (path / layout.RUN).write_bytes(msgspec.json.encode(document))
     os.utime(path / layout.RUN, ns=(1, 1))
-    assert chooser.choose(later) == Choice(shown=(path,), hidden=0, statuses={"running": 1})
+    assert chooser.choose(tmp_path, later) == Choice(shown=(path,), hidden=0, statuses={"running": 1})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from building import START, make_run
 from test_documentation import ROOT
 from test_prometheus_page import a_bit_of_everything
@@ -15,6 +16,7 @@ from flightlog.export.prometheus.folder import RunsCollector
 from flightlog.export.prometheus.sampled import GPU, NODE
 from flightlog.export.prometheus.watch import RunWatch
 from flightlog.store.liveness import here
+from flightlog.store.runs_place import RunsPlace
 
 PAGE = (ROOT / "docs" / "prometheus.md").read_text()
 
@@ -30,10 +32,11 @@ def given_out(folder: Path) -> set[str]:
     families_of_run = families([figures], now_of_ended=True)
     names = {
         f"{one.name}_info" if one.type == "info" else one.name
-        for one in (*families_of_run, *RunsCollector(folder).collect())
+        for one in (*families_of_run, *RunsCollector(RunsPlace(folder.as_uri())).collect())
     }
     return names | {f"flightlog_node_{name}" for name in NODE} | {f"flightlog_gpu_{name}" for name in GPU}
 
 
-def test_every_metric_is_on_the_page_and_no_other(tmp_path: Path) -> None:
-    assert documented() == given_out(tmp_path)
+def test_every_metric_is_on_the_page_and_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FLIGHTLOG_REMOTE_CACHE", str(tmp_path / "copies"))
+    assert documented() == given_out(tmp_path / "runs")

@@ -11,7 +11,8 @@ from counted_place import ADDRESS, CountedMemory, empty_place, sync
 from viewing import look
 
 from flightlog.store.integrity import write_checksums
-from flightlog.web.listing import REMOTE_S, RunsFolder
+from flightlog.store.runs_place import REMOTE_S
+from flightlog.web.listing import RunsFolder
 
 RUN = "run-20260520T035200Z-demo-a1b2c3d4"
 
@@ -35,7 +36,7 @@ def copied(folder: Path, token: str) -> None:
 def test_a_remote_is_asked_no_more_often_than_every_ten_seconds(place):
     clock = SimpleNamespace(now=0.0)
     runs = RunsFolder(ADDRESS, clock=lambda: clock.now)
-    assert runs.is_remote
+    assert runs.place.is_remote
     found = [[row.run_id for row in runs.look().rows]]
     copied(place, "b1b2c3d4")
     asked = CountedMemory.calls.copy()
@@ -63,13 +64,22 @@ def test_a_remote_that_went_away_is_said_and_its_runs_are_shown_as_they_were(pla
     assert "what is shown was copied from there" in " ".join(after.notes)
 
 
-def test_the_page_of_a_remote_run_is_served_from_its_copy(place):
+def test_the_pages_of_a_remote_run_and_its_metrics_are_served_from_its_copy(place):
     async def doing(client, dashboard):
         listing = await dashboard.listing()
+        metrics = await client.get("/metrics")
         return (
             listing.place,
             (await client.get(f"/run/{RUN}/diagnosis")).status_code,
-            (await client.get("/metrics")).status_code,
+            metrics.status_code,
+            [
+                line
+                for line in metrics.text.splitlines()
+                if line.startswith(('flightlog_runs{status="c', "flightlog_remote"))
+            ],
         )
 
-    assert look(ADDRESS, doing) == (ADDRESS, 200, 501)
+    assert look(ADDRESS, doing) == (
+        ADDRESS, 200, 200,
+        ['flightlog_runs{status="completed"} 1.0', 'flightlog_runs{status="crashed"} 0.0', "flightlog_remote_problems 0.0"],
+    )  # fmt: skip

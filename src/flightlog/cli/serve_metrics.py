@@ -6,6 +6,9 @@
 Runs that are running are served, and those that ended within the last hour; 20 at the most, those that run first. It
 needs the extra `prometheus`. [Prometheus](../prometheus.md) lists the metrics, and says how to have them scraped.
 
+Runs at an address, such as `--runs-dir s3://bucket/runs`, are read through local copies; the remote is asked every ten
+seconds at most, and `flightlog_remote_problems` is not 0 while it does not answer.
+
 The page is served to this machine alone. `--host 0.0.0.0` serves it to everyone who can reach the machine: the names of
 projects, tasks, hosts and classes of errors are on it.
 """
@@ -19,7 +22,6 @@ import typer
 from flightlog.cli.options import RunsDir, readable_runs_folder
 from flightlog.cli.output import note
 from flightlog.cli.progress import hand_over
-from flightlog.errors import UsageError
 
 DOING = "reading the runs"
 
@@ -38,23 +40,19 @@ def serve_metrics(
     Example: flightlog serve-metrics --port 9464
     """
     from flightlog.export.registry import extras_of
-    from flightlog.settings import runs_address
-    from flightlog.store.runs_folder import address_of
+    from flightlog.store.runs_folder import place
+    from flightlog.store.runs_place import RunsPlace
     from flightlog.units import parse_age
 
-    if address_of(runs_address() if runs_dir is None else runs_dir) is not None:
-        raise UsageError(
-            "metrics are served of runs in a folder, and not at an address: name one with --runs-dir"
-        )
     recent_s = parse_age(recent)
     folder = readable_runs_folder(runs_dir)
     with extras_of("prometheus"):
         from flightlog.export.prometheus.folder import RunsCollector
         from flightlog.export.prometheus.page import MetricsPage
         from flightlog.export.prometheus.server import MetricsServer
-    page = MetricsPage(RunsCollector(folder, recent_s=recent_s, max_runs=max_runs))
+    page = MetricsPage(RunsCollector(RunsPlace(runs_dir), recent_s=recent_s, max_runs=max_runs))
     with MetricsServer(host, port, page) as server:
         page.answer()  # the first look reads the runs whole, which may take longer than a scrape waits
-        note(f"serving metrics of the runs in {folder} at {server.address}; Ctrl-C ends it")
+        note(f"serving metrics of the runs in {place(folder)} at {server.address}; Ctrl-C ends it")
         hand_over()
         server.serve_forever(poll_interval=0.2)

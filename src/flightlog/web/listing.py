@@ -12,16 +12,14 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.errors import FlightlogError
 from flightlog.show.terminal import clean
 from flightlog.store.catalogue import PastRun, past_runs
 from flightlog.store.liveness import unix_time
-from flightlog.store.runs_folder import Note, address_of, folder_at_hand, folder_of_runs, place
+from flightlog.store.runs_folder import place
+from flightlog.store.runs_place import RunsPlace
 
 SHOWN = 200
 """Characters of a name that are shown."""
-REMOTE_S = 10.0
-"""A remote is asked no more often than that."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
@@ -85,54 +83,25 @@ def short(text: str, limit: int = SHOWN) -> str:
 
 
 class RunsFolder:
-    """A folder of runs, or an address. Not for the event loop: `look` reads, and one look is taken at a time.
-
-    A remote that does not answer is said in the listing's notes, and the runs there are are listed; a folder that is
-    missing is an empty list. `clock` gives seconds.
-    """
+    """The runs of a place. Not for the event loop: `look` reads, and one look is taken at a time."""
 
     def __init__(self, given: str | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._given, self._clock = given, clock
-        self._asked: float | None = None
-        self._notes: tuple[str, ...] = ()
-        self._folder: Path | None = None
+        self.place = RunsPlace(given, clock=clock)
         self._looking = threading.Lock()
         self.looks = 0
 
-    @property
-    def is_remote(self) -> bool:
-        """Whether runs are read from an address."""
-        from flightlog.settings import runs_address
-
-        return address_of(runs_address() if self._given is None else self._given) is not None
-
     def look(self) -> Listing:
-        """The runs as of now."""
+        """The runs as of now; what is wrong with a remote is in the notes."""
         with self._looking:
             self.looks += 1
-            folder = self._up_to_date()
+            folder = self.place.folder()
             rows = _rows(past_runs(folder, figures=False))
             named: dict[str, Row] = {}
             for row in rows:
                 named.setdefault(row.key, row)
-            return Listing(place=place(folder), folder=folder, rows=rows, notes=self._notes, by_key=named)
-
-    def _up_to_date(self) -> Path:
-        if not self.is_remote:
-            return folder_of_runs(self._given)
-        now = self._clock()
-        if self._folder is None or self._asked is None or now - self._asked >= REMOTE_S:
-            notes: list[str] = []
-            self._folder, self._notes = self._ask(notes.append), tuple(notes)
-            self._asked = self._clock()
-        return self._folder
-
-    def _ask(self, note: Note) -> Path:
-        try:
-            return folder_of_runs(self._given, note=note)
-        except FlightlogError as error:
-            note(str(error))
-            return folder_at_hand(self._given)
+            return Listing(
+                place=place(folder), folder=folder, rows=rows, notes=self.place.notes, by_key=named
+            )
 
 
 def _rows(found: Iterable[PastRun]) -> tuple[Row, ...]:

@@ -162,12 +162,9 @@ def _metrics(dashboard: Dashboard, accept: str) -> tuple[bytes, str]:
 
 
 def _metrics_page(dashboard: Dashboard) -> MetricsPage:
-    from flightlog.errors import UsageError
     from flightlog.export.registry import extras_of
 
-    if dashboard.runs.is_remote:
-        raise UsageError("metrics are served of runs in a folder, and not at an address")
     with extras_of("prometheus"):
         from flightlog.export.prometheus.folder import RunsCollector
         from flightlog.export.prometheus.page import MetricsPage
-    return MetricsPage(RunsCollector(dashboard.runs.look().folder))
+    return MetricsPage(RunsCollector(dashboard.runs.place))

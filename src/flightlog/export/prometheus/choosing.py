@@ -27,16 +27,16 @@ class Choice(Struct, frozen=True, kw_only=True):
 class Chooser:
     """Looks at a folder again and again. A run that ended long ago is read once, and again if its `run.json` changes."""
 
-    def __init__(self, folder: Path, recent_s: float, max_runs: int) -> None:
-        self._folder, self._recent_s, self._max_runs = folder, recent_s, max_runs
+    def __init__(self, recent_s: float, max_runs: int) -> None:
+        self._recent_s, self._max_runs = recent_s, max_runs
         self._past: dict[Path, tuple[int, str]] = {}
 
-    def choose(self, observer: Observer) -> Choice:
+    def choose(self, folder: Path, observer: Observer) -> Choice:
         """The choice as of now; a folder that is missing has no runs."""
         statuses: Counter[str] = Counter()
         wanted: list[tuple[bool, float, Path]] = []
         past: dict[Path, tuple[int, str]] = {}
-        for path in run_paths(self._folder):
+        for path in run_paths(folder):
             changed = _changed(path)
             known = self._past.get(path)
             if known is not None and known[0] == changed:

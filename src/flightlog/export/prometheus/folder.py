@@ -1,4 +1,4 @@
-"""A folder of runs as a Prometheus collector: those that run, and those that ended a short while ago."""
+"""A place of runs as a Prometheus collector: those that run, and those that ended a short while ago."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from flightlog.export.prometheus.families import STATUSES, families
 from flightlog.export.prometheus.figures import RunFigures
 from flightlog.export.prometheus.watch import RunWatch
 from flightlog.store.liveness import Observer, here
+from flightlog.store.runs_place import RunsPlace
 
 RECENT_S = 3600.0
 """How long a run that ended is still shown: Prometheus has its last figures by then."""
@@ -23,22 +24,24 @@ MAX_RUNS = 20
 
 
 class RunsCollector(Collector):
-    """Gives the metrics of a folder; each scrape reads what was written since the one before.
+    """Gives the metrics of a folder or place; each scrape reads what was written since the one before.
 
     Thread-safe: scrapes wait for each other. Never raises for what stands in the folder: a run that cannot be read is
-    counted in `flightlog_runs_unreadable`.
+    counted in `flightlog_runs_unreadable`. A remote that does not answer is counted in `flightlog_remote_problems`, and its
+    copies are shown.
     """
 
     def __init__(
         self,
-        folder: Path,
+        runs: Path | RunsPlace,
         *,
         recent_s: float = RECENT_S,
         max_runs: int = MAX_RUNS,
         observe: Callable[[], Observer] = here,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._chooser = Chooser(folder, recent_s, max_runs)
+        self._runs = RunsPlace(runs) if isinstance(runs, Path) else runs
+        self._chooser = Chooser(recent_s, max_runs)
         self._observe, self._clock = observe, clock
         self._watches: dict[Path, RunWatch] = {}
         self._lock = threading.Lock()
@@ -54,7 +57,7 @@ class RunsCollector(Collector):
         with self._lock:
             began = self._clock()
             observer = self._observe()
-            choice = self._chooser.choose(observer)
+            choice = self._chooser.choose(self._runs.folder(), observer)
             figures = self._look(choice.shown, observer)
             found = [
                 *families(figures),
@@ -88,6 +91,12 @@ class RunsCollector(Collector):
             ("flightlog_runs_hidden", "Runs that run or ended lately, and are not shown because there are too many.", choice.hidden),
         ):  # fmt: skip
             yield GaugeMetricFamily(name, help_, value=number)
+        if self._runs.is_remote:
+            yield GaugeMetricFamily(
+                "flightlog_remote_problems",
+                "What is wrong with the address of the runs: with any, figures are of copies from before.",
+                value=len(self._runs.notes),
+            )
 
     def _about_the_scrape(self, took_s: float) -> Iterator[Metric]:
         self._scrapes += 1
