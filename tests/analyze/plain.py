@@ -292,8 +292,12 @@ class Path_:
 
 
 def tree(path: Path) -> dict[tuple[str | None, tuple[str, ...]], tuple[int, int, int, int]]:
-    """Count, and nanoseconds in all, on the clock and by themselves, by task and path of names."""
-    spans = {line["span_id"]: line for line in lines(path, "spans") if line["event"] == "span"}
+    """Count, and nanoseconds in all, on the clock and by themselves, by task and path of names; open spans as last seen."""
+    spans = {}
+    for line in sorted(
+        lines(path, "spans"), key=lambda line: (line["event"] == "span", line.get("elapsed_s", 0.0))
+    ):
+        spans[line["span_id"]] = line  # the end, or else where it was last seen open
     tasks = {one["span_id"]: one["task"] for one in attempts(path)}
 
     def place(span: dict[str, Any]) -> tuple[str | None, tuple[str, ...]]:
@@ -306,7 +310,9 @@ def tree(path: Path) -> dict[tuple[str | None, tuple[str, ...]], tuple[int, int,
     def interval(span: dict[str, Any]) -> tuple[int, int]:
         began = ns(span["timestamp"])
         assert began is not None
-        return began, began + round(span["duration_s"] * 1e9)
+        return began, began + round(
+            (span["duration_s"] if span["event"] == "span" else span["elapsed_s"]) * 1e9
+        )
 
     def covered(pieces: list[tuple[int, int]]) -> int:
         cuts = sorted({moment for piece in pieces for moment in piece})

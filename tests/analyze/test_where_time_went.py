@@ -20,6 +20,7 @@ from flightlog.demo.sweep import sweep
 from flightlog.events import (
     Event,
     SpanEvent,
+    SpanOpened,
     TaskCancelled,
     TaskCompleted,
     TaskFailed,
@@ -254,6 +255,33 @@ def test_an_instant_attempt_waited_for_the_task_before_it_on_its_worker(tmp_path
 
 
 span = st.tuples(st.integers(0, 50), st.integers(0, 30), st.integers(-1, 8), st.sampled_from("abc"))
+seen_open = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=6)
+
+
+@settings(deadline=None, max_examples=15)
+@given(st.lists(span, min_size=1, max_size=9), seen_open, st.sets(st.integers(0, 8)))
+def test_spans_seen_open_and_never_ended_are_in_the_slow_paths_tree_as_last_seen(
+    spans: list, seen: list, ended: set
+) -> None:
+    folder = Path(mkdtemp(prefix="flightlog-test-"))
+    clock = Clock()
+    events: list[Event] = []
+    for n, (began, lasted, parent, name) in enumerate(spans):
+        ids = {
+            "timestamp": clock(began),
+            "name": name,
+            "span_id": f"s{n}",
+            "parent_id": f"s{parent}" if 0 <= parent < n else None,
+        }
+        for which, elapsed in seen:
+            if which == n:
+                events.append(SpanOpened(tags={}, trace_id="t", elapsed_s=elapsed / 10, **ids))
+        if n in ended:
+            events.append(SpanEvent(duration_s=lasted / 10, **ids))
+    try:
+        check(make_run(folder, events))
+    finally:
+        shutil.rmtree(folder)
 
 
 @settings(deadline=None, max_examples=15)
