@@ -44,6 +44,7 @@ __all__ = [
     "host_cpu",
     "host_memory",
     "memory",
+    "metric",
     "ratios",
     "shares",
     "spans",
@@ -54,6 +55,9 @@ __all__ = [
 
 KEPT = 4
 """What is drawn of so many runs is kept, the last ones asked for."""
+
+SAID = 10
+"""So many names are told where one is not found."""
 
 _State = tuple[tuple[str, int, int], ...]
 _looks: OrderedDict[Path, tuple[_State, Look]] = OrderedDict()
@@ -102,6 +106,27 @@ def device_memory(run: AnyRun = "latest") -> Figure:
 def cache(run: AnyRun = "latest") -> Figure:
     """Cache lookups that hit and that missed, over the time of the run."""
     return _chart(run, "cache", "Cache lookups", "no cache lookup")
+
+
+def metric(run: AnyRun = "latest", name: str | None = None) -> Figure:
+    """The values of a metric that `run.metric` recorded, by step or over time; without a name that with the most values."""
+    from flightlog.show.figures import curve_figure
+
+    seen = _look(run)
+    found = seen.drawn.metrics
+    curves = {curve.name: curve for curve in found.curves} if found is not None else {}
+    if curves and name is not None and name not in curves:
+        known = ", ".join(list(curves)[:SAID])
+        raise UsageError(
+            f"there is no curve of a metric {name[:200]!r} in {seen.report.run.run_id}; there is one of {known}"
+        )
+    curve = curves.get(name or "") or next(iter(curves.values()), None)
+    figure = (
+        None
+        if curve is None or found is None
+        else curve_figure(curve, length_s=found.length_s, title=curve.name)
+    )
+    return _drawn(figure, seen, "no metric of two values or more")
 
 
 def durations(run: AnyRun = "latest") -> Figure:

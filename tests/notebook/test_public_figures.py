@@ -18,6 +18,7 @@ from flightlog.analyze.drawn import look
 from flightlog.errors import RunNotFound, UsageError
 from flightlog.events import (
     CacheLookup,
+    Metric,
     ResourceSample,
     SpanEvent,
     TaskCompleted,
@@ -96,6 +97,17 @@ def test_where_nothing_was_recorded_it_says_what_is_missing(tmp_path, name):
     run = Run(make_run(tmp_path))
     with pytest.raises(UsageError, match=rf"there is nothing to draw: {run.run_id} recorded no"):
         getattr(figures, name)(run)
+
+
+def test_a_metric_is_drawn_by_its_name_and_the_one_with_most_values_without(tmp_path):
+    counts = {"loss": 5, "accuracy": 3}
+    path = make_run(
+        tmp_path, [Metric(timestamp=at(n), name=name, value=float(n), step=n) for name, many in counts.items() for n in range(many)]
+    )  # fmt: skip
+    assert figures.metric(path).layout.title.text == "<b>loss</b>"
+    assert figures.metric(path, "accuracy").layout.title.text == "<b>accuracy</b>"
+    with pytest.raises(UsageError, match=r"no curve of a metric 'f1' in .*; there is one of loss, accuracy"):
+        figures.metric(path, "f1")
 
 
 def test_the_figure_of_a_machine_is_named_where_that_of_workers_is_missing(tmp_path):

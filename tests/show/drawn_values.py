@@ -17,7 +17,18 @@ from flightlog.analyze.changes import (
 )
 from flightlog.analyze.cost_split import CostSplit
 from flightlog.analyze.critical import CriticalPath, Part
-from flightlog.analyze.drawn.results import Bars, Cells, Chart, Lane, Mark, Series, Spread, Timeline, Waits
+from flightlog.analyze.drawn.results import (
+    Bars,
+    Cells,
+    Chart,
+    Curve,
+    Lane,
+    Mark,
+    Series,
+    Spread,
+    Timeline,
+    Waits,
+)
 from flightlog.analyze.shares import Shares, TimeSplit
 from flightlog.analyze.tree import SpanNode, SpanTree
 from flightlog.analyze.trends import Change as Step
@@ -90,6 +101,15 @@ def waits_grid() -> Waits:
         queue_s=[], run_s=[], name=[], queue_edges_s=[0.0, 0.1, 1.0], run_edges_s=[0.1, 1.0, 10.0],
         grid=[[0, 1000], [3, 0]], notes=["1,003 attempts are drawn as counts."],
     )  # fmt: skip
+
+
+def curve(**changes: Any) -> Curve:
+    """Four steps of a loss; the third was NaN."""
+    fields: dict[str, Any] = {
+        "name": "loss", "by": "step", "at": [0.0, 1.0, 2.0, 3.0], "value": [4.0, 2.0, None, 1.0], "least": [], "most": [],
+        "lost_at": [2.0], "values": 4, "lost": 1,
+    }  # fmt: skip
+    return Curve(**{**fields, **changes})
 
 
 def critical(parts: int = 2) -> CriticalPath:
@@ -200,7 +220,7 @@ def every_figure() -> dict[str, Any]:
         "memory": figures.chart_figure(chart(), title="Memory by worker"), "concurrency": figures.chart_figure(concurrency),
         "durations": figures.durations_figure([spread(), spread("collect", least_s=2.0, most_s=2.0, counts=[1], edges_s=[2.0, 2.0])]),
         "waits": figures.waits_figure(waits()), "waits grid": figures.waits_figure(waits_grid()),
-        "critical": figures.critical_figure(critical()), "spans": figures.spans_figure(spans()),
+        "metric": figures.curve_figure(curve(), length_s=100.0), "critical": figures.critical_figure(critical()), "spans": figures.spans_figure(spans()),
         "cost": figures.cost_figure(cost()), "shares": figures.shares_figure(shares()),
         "trend": figures.trends_figure(trend()), "comparison": figures.comparison_figure(comparison()),
         "ratios": figures.ratios_figure(comparison()),

@@ -48,6 +48,7 @@ def test_there_is_no_figure_of_nothing():
     assert (
         figures.chart_figure(values.chart(series=[Series(label="w", at_s=[1.0], value=[math.nan])])) is None
     )
+    assert figures.curve_figure(values.curve(value=[None] * 4), length_s=1.0) is None
     assert figures.durations_figure([]) is None
     assert figures.durations_figure([values.spread(most_s=0.0)]) is None
     assert figures.waits_figure(values.waits(queue_s=[], run_s=[], name=[])) is None
@@ -164,6 +165,31 @@ def test_a_limit_is_drawn_where_it_is_near_and_told_where_it_is_far():
     assert figures.chart_figure(far, notes=False).layout.annotations == ()
     assert figures.limit_note(values.chart()) is None
     assert limited(2.0**40) == (["w-1"], ["<i>The limit is 1.0 TiB, above what is drawn.</i>"])
+
+
+def test_a_curve_breaks_where_a_value_is_no_number_and_marks_the_place():
+    line, lost = figures.curve_figure(values.curve(), length_s=100.0).data
+    assert (line.x, line.y, line.connectgaps) == ((0.0, 1.0, 2.0, 3.0), (4.0, 2.0, None, 1.0), False)
+    assert (lost.x, lost.marker.symbol, lost.name) == ((2.0,), "x", "NaN or infinite")
+
+
+def test_where_points_are_of_several_values_a_band_goes_from_least_to_most():
+    curve = values.curve(least=[3.0, 1.0, None, 1.0], most=[5.0, 3.0, None, 1.0], lost_at=[], values=90)
+    band, line = figures.curve_figure(curve, length_s=100.0).data
+    assert (band.x, band.y) == ((0.0, 1.0, 1.0, 0.0, None), (3.0, 1.0, 3.0, 5.0, None))
+    assert (band.fill, band.showlegend, line.y) == ("toself", False, (4.0, 2.0, None, 1.0))
+
+
+def test_values_over_many_powers_are_drawn_by_powers_and_the_axis_says_so():
+    axis = figures.curve_figure(
+        values.curve(value=[1.0, 1e-3, 1e-4, 1e-5], lost_at=[]), length_s=1.0
+    ).layout.yaxis
+    assert (axis.type, axis.title.text) == ("log", "logarithmic")
+    assert axis.ticktext == ("1e-05", "0.0001", "0.001", "0.01", "0.1", "1")
+    assert (
+        figures.curve_figure(values.curve(value=[1.0, 0.0, 1e-4, 1e-5]), length_s=1.0).layout.yaxis.type
+        is None
+    )
 
 
 def test_the_outline_of_durations_is_their_histogram():

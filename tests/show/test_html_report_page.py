@@ -26,6 +26,7 @@ from flightlog.events import (
     CacheLookup,
     Event,
     Failure,
+    Metric,
     ResourceSample,
     SpanEvent,
     TaskCompleted,
@@ -172,8 +173,8 @@ def test_what_was_not_recorded_takes_one_line_that_says_how_to(tmp_path):
     assert page.with_attribute("data-figure") == []
     sections = [one.attributes["id"] for one in page.all("section")]
     assert sections == ["verdict", "failures", "environment", "recording", "nothing"]
-    assert [one.text for one in page.all("dt")][-11:] == [
-        "Timeline", "Concurrency and utilization", "Where the time went", "CPU and memory", "GPU memory", "Durations",
+    assert [one.text for one in page.all("dt")][-12:] == [
+        "Timeline", "Metrics", "Concurrency and utilization", "Where the time went", "CPU and memory", "GPU memory", "Durations",
         "Queueing against running", "Critical path", "Spans", "Cache", "Cost",
     ]  # fmt: skip
     assert "flightlog run --device-memory -- COMMAND" in [one.text for one in page.all("code")]
@@ -182,6 +183,29 @@ def test_what_was_not_recorded_takes_one_line_that_says_how_to(tmp_path):
     )
     assert page.all("h1")[0].text == "Completed in 10.0s"
     assert "No task was recorded." in page.by_id("verdict").text
+
+
+def test_each_metric_has_its_curve_and_a_row_of_the_table(tmp_path):
+    events = [
+        Metric(timestamp=at(n), name=name, value=n / 4, step=n) for n in range(5) for name in ("loss", "<b>")
+    ]
+    events += [
+        Metric(timestamp=at(9), name="loss", value=None, step=9, nonfinite="nan"),
+        Metric(timestamp=at(9), name="once", value=1.0),
+    ]
+    page = page_of(look_at(open_run(make_run(tmp_path, events))))
+    part = page.by_id("metrics")
+    assert [one.attributes["data-figure"] for one in page.with_attribute("data-figure")] == [
+        "metric-1",
+        "metric-2",
+    ]
+    assert "1 of 6 values was NaN or infinite, first at step 9." in part.text
+    assert "1 metric has one point, and no curve." in part.text
+    assert [one.text for one in page.all("th") if one.attributes.get("scope") == "row"][:3] == [
+        "<b>",
+        "loss",
+        "once",
+    ]
 
 
 def test_failures_stand_with_their_cause_the_remedy_and_the_traceback(tmp_path):

@@ -33,7 +33,7 @@ def details(report: Report, ink: Ink) -> list[Section]:
         _slowest(report),
         *calibration_sections(report, TURNS),
         _spans(report),
-        _metrics(report),
+        metrics_section(report),
         _resources(report, ink),
         _artifacts(report),
         _recording(report, ink),
@@ -128,11 +128,12 @@ def _spans(report: Report) -> Section:
     return Section("Spans", note, [Table(head, rows, more=few(spans.names - len(rows), "name"))])
 
 
-def _metrics(report: Report) -> Section:
+def metrics_section(report: Report, shown: int = FEW) -> Section:
+    """What the program recorded values of; so many metrics."""
     metrics = report.run.metrics
     rows = [
         (name, f"{stats.last:.6g}", f"{stats.min:.6g}", f"{stats.max:.6g}", format_count(stats.count))
-        for name, stats in list(metrics.items())[:FEW]
+        for name, stats in list(metrics.items())[:shown]
     ]
     head = ("Name", "Last", "Min", "Max", "Values")
     table = Table(head, rows, more=few(len(metrics) - len(rows), "metric"))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from flightlog.analyze.drawn.bars import ONE_BY_ONE
+from flightlog.analyze.drawn.curves import curves
 from flightlog.analyze.drawn.devices import device_memory
 from flightlog.analyze.drawn.durations import durations
 from flightlog.analyze.drawn.frame import Frame, frame_of
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from flightlog.events import CostRates
     from flightlog.store.run import Run
 
-VIEWS = {"resources", "devices"}
+VIEWS = {"resources", "devices", "metrics"}
 """What is read beside what a report reads."""
 
 
@@ -93,7 +94,7 @@ def look_at(
 def drawn_of(
     ground: Ground, *, one_by_one: int = ONE_BY_ONE, lanes: int = LANES, points: int = POINTS
 ) -> Drawn:
-    """What is drawn of a run whose report is being made; its connection has the views `resources` and `devices`.
+    """What is drawn of a run whose report is being made; its connection has the views in `VIEWS`.
 
     At most `one_by_one` attempts, and no more than fit on so many `lanes`, are drawn one by one; at most `points` of
     queueing against execution time.
@@ -119,6 +120,7 @@ def drawn_of(
         durations=durations(connection),
         waits=None if pieces is None else waits(connection, pieces.names, points=points),
         cache=lookups(connection, frame),
+        metrics=curves(connection, frame),
     )
 
 

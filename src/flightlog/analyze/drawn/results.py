@@ -137,6 +137,37 @@ class Waits(Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
+class Curve(Struct, frozen=True, kw_only=True):
+    """The values of one metric, in order; the lists are of one length but for `lost_at`."""
+
+    name: str
+    by: Literal["step", "time"]
+    """Whether `at` has steps, or seconds after the start of the run."""
+    at: list[float]
+    value: list[float | None]
+    """The mean where several values are on one point; null where none of them is a number."""
+    least: list[float | None]
+    """The least of each point, as `most` has the largest; both are empty where each point is one value."""
+    most: list[float | None]
+    lost_at: list[float]
+    """Where values were NaN or infinite: the first place of each point."""
+    values: int
+    """All there are."""
+    lost: int
+    """How many of them were NaN or infinite."""
+
+
+class Curves(Struct, frozen=True, kw_only=True):
+    """The metrics of a run, those with the most values first."""
+
+    since: str
+    length_s: float
+    curves: list[Curve]
+    names: int
+    """All there are, drawn or not."""
+    notes: list[str]
+
+
 class Drawn(Struct, frozen=True, kw_only=True):
     """Everything that is drawn of a run beside what its report has; null where nothing was recorded of it."""
 
@@ -154,3 +185,4 @@ class Drawn(Struct, frozen=True, kw_only=True):
     waits: Waits | None
     cache: Chart | None
     """Lookups that hit and that missed, by stretches of time."""
+    metrics: Curves | None = None

@@ -6,6 +6,7 @@ Texts of a run are data: they pass through `plain`, and Plotly finds no markup i
 
 from flightlog.show.figures.chart import chart_figure, limit_note
 from flightlog.show.figures.comparison import comparison_figure, ratios_figure
+from flightlog.show.figures.curves import curve_figure, curve_notes
 from flightlog.show.figures.durations import durations_figure
 from flightlog.show.figures.parts import cost_figure, critical_figure, shares_figure
 from flightlog.show.figures.spans import spans_figure
@@ -17,6 +18,6 @@ from flightlog.show.figures.waits import waits_figure
 
 __all__ = [
     "CONFIG", "DARK", "LIGHT", "PALETTE", "chart_figure", "colors_of", "comparison_figure", "cost_figure",
-    "critical_figure", "durations_figure", "figure_json", "limit_note", "plain", "ratios_figure", "shares_figure", "spans_figure",
+    "critical_figure", "curve_figure", "curve_notes", "durations_figure", "figure_json", "limit_note", "plain", "ratios_figure", "shares_figure", "spans_figure",
     "timeline_figure", "trends_figure", "waits_figure", "with_theme",
 ]  # fmt: skip

@@ -83,7 +83,7 @@ def _line(
     values = [
         value * scale.factor if value is not None and math.isfinite(value) else None for value in series.value
     ]
-    dots = _alone(values)
+    dots = alone(values)
     marked = {"marker": {"color": color, "size": [5 if dot else 0 for dot in dots]}} if any(dots) else {}
     return {
         "type": "scatter", "mode": "lines+markers" if marked else "lines", "name": name_text(series.label, 40),
@@ -93,7 +93,7 @@ def _line(
     }  # fmt: skip
 
 
-def _alone(values: Sequence[float | None]) -> list[bool]:
+def alone(values: Sequence[float | None]) -> list[bool]:
     """Which values have no neighbour: no line goes through them, and they are drawn as dots."""
     known = [False, *(value is not None for value in values), False]
     return [known[n] and not known[n - 1] and not known[n + 1] for n in range(1, len(values) + 1)]

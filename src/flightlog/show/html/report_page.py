@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from flightlog.show import figures
 from flightlog.show.bounded import bounded
 from flightlog.show.cost import TITLE as COST
+from flightlog.show.details import metrics_section
 from flightlog.show.document import Section
 from flightlog.show.figures.chart import limit_note
 from flightlog.show.html.elements import Child, Element, coded, said, tag
@@ -27,11 +28,11 @@ if TYPE_CHECKING:
     from flightlog.analyze.compare_environment import Facts
     from flightlog.analyze.diagnosis.results import RunDiagnosis
     from flightlog.analyze.drawn.look import Look
-    from flightlog.analyze.drawn.results import Chart, Drawn, Timeline, Waits
+    from flightlog.analyze.drawn.results import Chart, Curves, Drawn, Timeline, Waits
     from flightlog.analyze.report import Report
 
 NAMES = 50
-"""Task names in the table of durations."""
+"""Names in the tables of durations and of metrics."""
 
 
 def report_page(
@@ -53,6 +54,7 @@ def report_page(
     named = {section.title: section for section in report_sections(report)}
     parts = [
         _timeline(report, drawn.timeline, colors),
+        _metrics(report, drawn.metrics),
         _concurrency(drawn, named),
         _shares(report, named),
         _load(drawn, named),
@@ -134,6 +136,28 @@ def _timeline(report: Report, timeline: Timeline | None, colors: Mapping[str, st
     drawn = timeline_plot("timeline", timeline, colors, of="tasks" if report.tasks.names else "spans")
     nothing = "No task and no span with a start was recorded: tasks come from a session or an engine, spans from `flightlog.span`."
     return _part("timeline", "Timeline", drawn, nothing)
+
+
+def _metrics(report: Report, found: Curves | None) -> Part:
+    """A curve for each metric, and all of them in a table."""
+    drawn = found.curves if found is not None else []
+    length_s = found.length_s if found is not None else 0.0
+    curves = [
+        plot(
+            f"metric-{number}",
+            figures.curve_figure(curve, length_s=length_s, notes=False),
+            "By the steps it was recorded with." if curve.by == "step" else "Over the time of the run.",
+            notes=figures.curve_notes(curve),
+            title=said(curve.name, 80) or "(no name)",
+        )
+        for number, curve in enumerate(drawn, 1)
+    ]
+    content: list[Element] = [tag("div", curves, class_="pair")] if any(curves) else []
+    if found is not None:
+        content += [tag("p", said(note), class_="note") for note in found.notes]
+    content += blocks_of(metrics_section(report, NAMES))
+    nothing = 'No metric was recorded: `run.metric("loss", 0.3, step=1)` records a value.'
+    return _part("metrics", "Metrics", content, nothing)
 
 
 def _chart(
@@ -306,13 +330,13 @@ def _cost(report: Report, named: Mapping[str, Section]) -> Part:
 
 _PLACED = {
     "Run", "What stands out", "Tasks", "Workers", "Cache", COST, "Where the time went", "Critical path", "Failures",
-    "By task", "Slowest", "Spans", "Resources", "Recording",
+    "By task", "Metrics", "Slowest", "Spans", "Resources", "Recording",
 }  # fmt: skip
 """Sections that have a part of their own; all others follow as they are."""
 
 
 def _others(named: Mapping[str, Section]) -> list[Part]:
-    """What only some runs have: jobs, calibration, tasks in flight, metrics, artifacts."""
+    """What only some runs have: jobs, calibration, tasks in flight, artifacts."""
     rest = [section for title, section in named.items() if title not in _PLACED and section.says_something()]
     return [
         Part(f"more-{number}", said(section.title, 80), blocks_of(section))

@@ -1,0 +1,138 @@
+"""A metric over its steps, or over the time of the run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from flightlog.show.figures.axes import Scale, time_axis
+from flightlog.show.figures.chart import alone
+from flightlog.show.figures.style import BAD, PALETTE, faded, make_figure
+from flightlog.show.figures.text import name_text, plain
+
+if TYPE_CHECKING:
+    from plotly.graph_objects import Figure
+
+    from flightlog.analyze.drawn.results import Curve
+
+FAR = 1000.0
+"""Values of which the largest is so many times the least, all above 0, are drawn on an axis by powers."""
+FEW = 30
+"""So many points are drawn as dots, too."""
+LOST = 50
+"""So many of the places where a value was no number are marked."""
+
+
+def curve_figure(
+    curve: Curve, *, length_s: float, title: str = "", color: str = PALETTE[0], notes: bool = True
+) -> Figure | None:
+    """A line, broken where no value is a number, in a band from least to most; None where there is nothing to draw.
+
+    `length_s` is how long the run took, for a curve over time. Without `notes` somebody else tells those of `curve_notes`.
+    """
+    bounds = [*(curve.least or curve.value), *(curve.most or curve.value)]
+    known = [value for value in bounds if value is not None and math.isfinite(value)]
+    if not known:
+        return None
+    low, high = min(known), max(known)
+    powers = low > 0 and high > FAR * low
+    scale, x = _across(curve, length_s)
+    at = scale.of(curve.at)
+    traces: list[dict[str, Any]] = []
+    if curve.least:
+        traces.append(_band(at, curve, color))
+    few = len(curve.at) <= FEW
+    dots = [few or one for one in alone(curve.value)]
+    traces.append(
+        {
+            "type": "scatter", "mode": "lines+markers" if any(dots) else "lines", "name": name_text(curve.name, 40), "x": at,
+            "y": list(curve.value), "line": {"color": color, "width": 1.8}, "connectgaps": False,
+            **({"marker": {"color": color, "size": [5 if dot else 0 for dot in dots]}} if any(dots) else {}),
+            "hovertemplate": f"%{{y:.5~g}} at %{{x:,.6~g}}{scale.suffix}<extra></extra>",
+        }
+    )  # fmt: skip
+    room = 0.06 * (high - low) or abs(high) * 0.1 or 1.0
+    ends = [low - room, high + room] if math.isfinite(high - low + 2 * room) else [low, high]
+    if curve.lost_at:
+        traces.append(_lost(scale.of(curve.lost_at[:LOST]), low if powers else ends[0] + room / 2))
+    if powers:
+        ends = [math.log10(low) - 0.1, math.log10(high) + 0.1]
+    return make_figure(
+        traces,
+        x=x,
+        y={
+            "title": {"text": "logarithmic"} if powers else {}, "range": ends, "exponentformat": "e", "separatethousands": True,
+            **({"type": "log", **_powers(low, high)} if powers else {"nticks": 6}),
+        },
+        title=plain(title, 200),
+        notes=[plain(note, 300) for note in curve_notes(curve)] if notes else [],
+        plot_px=180,
+        legend=bool(curve.lost_at),
+    )  # fmt: skip
+
+
+def curve_notes(curve: Curve) -> list[str]:
+    """Sentences on points that are several values, and on values that are no numbers."""
+    notes = []
+    if curve.least:
+        notes.append(
+            f"{len(curve.at):,} points of {curve.values:,} values: the line is their mean, the band from least to most."
+        )
+    if curve.lost:
+        were = "was" if curve.lost == 1 else "were"
+        where = f", first at {_place(curve)}" if curve.lost_at else ""
+        notes.append(f"{curve.lost:,} of {curve.values:,} values {were} NaN or infinite{where}.")
+    return notes
+
+
+def _place(curve: Curve) -> str:
+    first = curve.lost_at[0]
+    return f"step {first:,.15g}" if curve.by == "step" else f"{first:,.4g} s"
+
+
+def _across(curve: Curve, length_s: float) -> tuple[Scale, dict[str, Any]]:
+    if curve.by == "time":
+        return time_axis(length_s)
+    low, high = curve.at[0], curve.at[-1]
+    room = 0.01 * (high - low) or 1.0
+    axis = {
+        "title": {"text": "step"},
+        "separatethousands": True,
+        "range": [low - room, high + room],
+        "nticks": 8,
+    }
+    return Scale(1.0, "", ""), axis
+
+
+def _band(at: Sequence[float], curve: Curve, color: str) -> dict[str, Any]:
+    """From least to most and back, a piece for each stretch without a gap."""
+    x: list[float | None] = []
+    y: list[float | None] = []
+    piece: list[tuple[float, float, float]] = []
+    for place, least, most in [*zip(at, curve.least, curve.most, strict=True), (0.0, None, None)]:
+        if least is not None and most is not None:
+            piece.append((place, least, most))
+            continue
+        if len(piece) > 1:
+            x += [*(one[0] for one in piece), *(one[0] for one in reversed(piece)), None]
+            y += [*(one[1] for one in piece), *(one[2] for one in reversed(piece)), None]
+        piece = []
+    return {
+        "type": "scatter", "mode": "lines", "x": x, "y": y, "fill": "toself", "fillcolor": faded(color, 0.22), "name": "",
+        "line": {"color": color, "width": 0}, "hoverinfo": "skip", "showlegend": False,
+    }  # fmt: skip
+
+
+def _lost(at: Sequence[float], height: float) -> dict[str, Any]:
+    return {
+        "type": "scatter", "mode": "markers", "name": "NaN or infinite", "x": list(at), "y": [height] * len(at),
+        "marker": {"symbol": "x", "color": BAD, "size": 8}, "hovertemplate": "NaN or infinite at %{x:,.6~g}<extra></extra>",
+    }  # fmt: skip
+
+
+def _powers(low: float, high: float) -> dict[str, Any]:
+    """At most seven powers of ten between two, and what they are called."""
+    first, last = math.ceil(math.log10(low) - 0.1), math.floor(math.log10(high) + 0.1)
+    found = range(first, last + 1, max(1, -(-(last - first + 1) // 7)))
+    return {"tickvals": [10.0**n for n in found], "ticktext": [f"{10.0**n:g}" for n in found]}
