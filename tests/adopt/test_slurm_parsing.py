@@ -227,6 +227,35 @@ def job(state: str, **facts: Any) -> SlurmJob:
             job("FAILED", signal="SIGKILL", memory_bytes=4 << 30, max_rss_bytes=2 << 30),
             Verdict("failed", "SIGKILL", "Slurm job 12 was ended by SIGKILL", False),
         ),
+        *(
+            (
+                job("FAILED", exit_code=code, memory_bytes=1 << 30, max_rss_bytes=2 << 30),
+                Verdict(
+                    "failed",
+                    "OUT_OF_MEMORY",
+                    "Slurm job 12 was ended for its memory: it was seen with 2.0 GiB and may use 1.0 GiB",
+                    True,
+                ),
+            )
+            for code in (9, 137)
+        ),
+        (
+            job("FAILED", exit_code=137, memory_bytes=1 << 30, max_rss_bytes=1 << 30),
+            Verdict(
+                "failed",
+                "ExitCode",
+                "Slurm job 12 ended with exit code 137; it was seen with 1.0 GiB and may use 1.0 GiB, which may be why",
+                False,
+            ),
+        ),
+        (
+            job("FAILED", exit_code=9, memory_bytes=4 << 30, max_rss_bytes=2 << 30),
+            Verdict("failed", "ExitCode", "Slurm job 12 ended with exit code 9", False),
+        ),
+        (
+            job("FAILED", exit_code=1, memory_bytes=1 << 30, max_rss_bytes=2 << 30),
+            Verdict("failed", "ExitCode", "Slurm job 12 ended with exit code 1", False),
+        ),
         (
             job("TIMEOUT", walltime_s=7200.0),
             Verdict("failed", "TIMEOUT", "Slurm job 12 was ended at its time limit of 2h 00m", True),

@@ -9,6 +9,11 @@ from msgspec import Struct
 from flightlog.engines.slurm.accounting import SlurmJob
 from flightlog.units import format_bytes, format_duration
 
+NEAR = 0.9
+"""A job that was seen with this share of the memory it may use may have been ended for it."""
+KILLED_CODES = frozenset({9, 128 + 9})
+"""Exit codes behind which SIGKILL may stand; a program may also end with one of its own accord."""
+
 
 class Verdict(Struct, frozen=True):
     """What became of one attempt of a job."""
@@ -48,17 +53,28 @@ def verdict(job: SlurmJob) -> Verdict:
         )
         return Verdict("failed", state, f"{name} lost a node{where if job.nodes else ''}", True)
     if state == "FAILED" and job.exit_code is not None:
-        return Verdict("failed", "ExitCode", f"{name} ended with exit code {job.exit_code}", False)
+        message = f"{name} ended with exit code {job.exit_code}{_hint(job)}"
+        return Verdict("failed", "ExitCode", message, False)
     if state == "FAILED":
         how = f"was ended by {job.signal}" if job.signal else "failed; its exit code is not in the accounting"
-        return Verdict("failed", job.signal or state, f"{name} {how}", False)
+        return Verdict("failed", job.signal or state, f"{name} {how}{_hint(job)}", False)
     return Verdict("failed", state, f"{name} was ended by Slurm: {state}", True)
 
 
 def _outgrew(job: SlurmJob) -> bool:
     """Killed, and seen with more memory than the whole job may use: what plugins without cgroups do says no more."""
-    killed = job.state == "FAILED" and job.signal == "SIGKILL"
-    return killed and (job.max_rss_bytes or 0) > (job.memory_bytes or 1 << 62)
+    return _was_killed(job) and (job.max_rss_bytes or 0) > (job.memory_bytes or 1 << 62)
+
+
+def _hint(job: SlurmJob) -> str:
+    """That one that was killed had been near its limit, which may be why: nobody says so, and others kill as well."""
+    near = (job.max_rss_bytes or 0) >= NEAR * (job.memory_bytes or 1 << 62)
+    return f"; {_memory(job)}, which may be why" if near and _was_killed(job) else ""
+
+
+def _was_killed(job: SlurmJob) -> bool:
+    """By SIGKILL, in any of the forms that Slurm writes it: a signal, a shell's exit code, or the number for the code."""
+    return job.state == "FAILED" and (job.signal == "SIGKILL" or job.exit_code in KILLED_CODES)
 
 
 def _memory(job: SlurmJob) -> str:
