@@ -22,7 +22,6 @@ __all__ = [
     "EVERY_S",
     "NAMES",
     "RECENT",
-    "RUNNING",
     "Eta",
     "Known",
     "Pace",
@@ -33,8 +32,8 @@ __all__ = [
 
 RECENT = 100
 """So many durations of a name are kept, the newest."""
-NAMES, RUNNING = 200, 2_000
-"""So many names, and so many tasks that run, are looked at; where there are more, the rest is on top."""
+NAMES = 200
+"""So many names are looked at; where there are more, the rest is on top."""
 EVERY_S = 1.0
 
 
@@ -44,7 +43,7 @@ class Pace:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._left: dict[str, int] = {}
-        self._recent: dict[str, deque[float]] = {}
+        self._recent: dict[str, deque[tuple[float, float]]] = {}
         self._running: dict[str, tuple[str, float]] = {}
         self._told: tuple[float, Eta | None] = (-math.inf, None)
 
@@ -70,7 +69,7 @@ class Pace:
             recent = self._recent.get(name)
             if recent is None:
                 recent = self._recent[name] = deque(maxlen=RECENT)
-            recent.append(duration_s)
+            recent.append((self._clock(), duration_s))
 
     def eta(self, earlier: Mapping[str, Distribution] | None = None) -> Eta | None:
         """What is left, as of a second ago at most; None where nothing runs, or nothing is known."""
@@ -86,16 +85,14 @@ class Pace:
         running = list(self._running.values())
         left = {name: count for name, count in list(self._left.items()) if count > 0}
         most = sorted(left, key=lambda name: -left[name])[:NAMES]
-        known = {name: found for name in most if (found := self._known(name, earlier)) is not None}
+        known = {name: found for name in most if (found := self._known(name, earlier, now)) is not None}
         since: dict[str, list[float]] = {}
-        for name, began in running[:RUNNING]:
+        for name, began in running:
             since.setdefault(name, []).append(now - began)
-        partly = len(known) < len(left) or len(running) > RUNNING
-        return remaining(left, known, since, min(len(running), sum(left.values())), at_least=partly)
+        return remaining(left, known, since, len(running), at_least=len(known) < len(left))
 
-    def _known(self, name: str, earlier: Mapping[str, Distribution]) -> Known | None:
-        seen = sorted(self._recent.get(name) or ())
-        if seen:
-            return from_durations(seen)
-        before = earlier.get(name)
-        return None if before is None else from_earlier(before)
+    def _known(self, name: str, earlier: Mapping[str, Distribution], now: float) -> Known | None:
+        recent = list(self._recent.get(name) or ())
+        found = from_durations([(now - when, took) for when, took in recent], whole=len(recent) < RECENT)
+        before = None if found is not None else earlier.get(name)
+        return found if before is None else from_earlier(before)

@@ -95,7 +95,8 @@ def progress_line(progress: Progress, width: int, ascii_only: bool = False) -> s
             value if value is not None else progress.left_s
             for value in (progress.left_low_s, progress.left_high_s)
         )
-        parts.append(eta_text(Eta(expected=progress.left_s, low=low, high=high)))
+        eta = Eta(expected=progress.left_s, low=low, high=high, at_least=progress.left_at_least)
+        parts.append(eta_text(eta))
     for number, word in (
         (progress.running, "running"),
         (progress.waiting, "waiting"),

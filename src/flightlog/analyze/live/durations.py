@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from flightlog.analyze.distribution import exact_sum, mean_of, place_of, quantile
-from flightlog.analyze.eta import Known, from_durations
 
 EXACT = 10_000
 """So many values are kept as they are; beyond, counts in bins that grow by 1 %."""
@@ -51,7 +50,7 @@ def _folded(parts: list[float]) -> list[float]:
 class Durations:
     """Durations of things of one name, in seconds."""
 
-    __slots__ = ("_bins", "_known", "_max", "_min", "_settled", "_sum", "_values", "count")
+    __slots__ = ("_bins", "_max", "_min", "_settled", "_sum", "_values", "count")
 
     def __init__(self) -> None:
         self.count = 0
@@ -60,7 +59,6 @@ class Durations:
         self._sum = ExactSum()
         self._min, self._max = math.inf, -math.inf
         self._settled: tuple[int, float] = (0, 0.0)
-        self._known: tuple[int, Known] | None = None
 
     def add(self, value: float) -> None:
         """Put a value in."""
@@ -122,21 +120,7 @@ class Durations:
         value = 0.0 if where == _NOTHING else math.exp((where + 0.5) * _STEP)
         return min(max(value, self.min), self.max)
 
-    def known(self) -> Known | None:
-        """What they say of how long the next one takes; null where there is none."""
-        if not self.count:
-            return None
-        if self._known is None or self._known[0] != self.count:
-            few = self._sample()
-            said = from_durations(few)
-            mean = self.mean if self.mean is not None else said.mean
-            error = said.deviation / math.sqrt(self.count)
-            self._known = self.count, Known(
-                mean=mean, deviation=said.deviation, error=error, long=max(said.long, mean), seen=said.seen
-            )  # fmt: skip
-        return self._known[1]
-
-    def _sample(self) -> list[float]:
+    def sample(self) -> list[float]:
         """All values where they are few, else as many as stand for them."""
         if not self._bins:
             self._values.sort()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.analyze.attempts import attempt_key
 from flightlog.analyze.drawn.results import Chart, Series
-from flightlog.analyze.eta import Eta, Known, from_earlier, remaining
+from flightlog.analyze.eta import NAMES, Eta, Known, from_earlier, remaining
 from flightlog.analyze.live.cost import LiveCost
 from flightlog.analyze.live.failures import LiveFailures
 from flightlog.analyze.live.log import LiveLog
@@ -48,8 +48,6 @@ AT_ONCE = 10 * SECOND
 """Over so long it is reckoned how many tasks run at once. At a single moment a worker may have none, between one task
 and the next, or two, where the end of the one is not written yet.
 """
-RUNNING = 2_000
-"""Of so many tasks that run the time they still take is reckoned one by one."""
 
 
 class Gathered:
@@ -150,22 +148,23 @@ class Gathered:
         return self.tasks.ended_level.changed(since, until) * SECOND / (until - since)
 
     def _eta(self, until: int) -> Eta | None:
-        left = {one.name: one.size - one.ended for one in self.tasks.names.all() if one.size > one.ended}
+        going = [one for one in self.tasks.names.all() if one.size > one.ended]
+        going.sort(key=lambda one: ((one.ended - one.size) * (one.durations.mean or 0.0), one.name))
+        left = {one.name: one.size - one.ended for one in going}
         known: dict[str, Known] = {}
-        for one in self.tasks.names.all():
-            if one.name in left:
-                earlier = self._history.get(one.name)
-                found = one.durations.known() or (None if earlier is None else from_earlier(earlier))
-                if found is not None:
-                    known[one.name] = found
+        for place, one in enumerate(going):
+            earlier = self._history.get(one.name)
+            found = one.known(until) if place < NAMES else one.known_roughly()
+            found = found or (None if earlier is None else from_earlier(earlier))
+            if found is not None:
+                known[one.name] = found
         running = self.tasks.running()
         since: dict[str, list[float]] = {}
-        for attempt in running[:RUNNING]:
+        for attempt in running:
             if attempt.at is not None:
                 since.setdefault(attempt.tally.name, []).append(max(0, until - attempt.at) / SECOND)
-        partly = len(known) < len(left) or len(running) > RUNNING
         at_once = self._at_once(until) or len(running)
-        return remaining(left, known, since, min(at_once, sum(left.values())), at_least=partly)
+        return remaining(left, known, since, at_once, at_least=len(known) < len(left))
 
     def _at_once(self, until: int) -> float:
         """How many tasks have run at once of late, on average; 0 where none was seen to."""

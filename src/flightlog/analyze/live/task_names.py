@@ -4,26 +4,66 @@ from __future__ import annotations
 
 import hashlib
 
+from flightlog.analyze.eta import ENOUGH, Known, from_durations, of_mean
 from flightlog.analyze.live.durations import Durations
+from flightlog.analyze.live.newest import Newest
 from flightlog.analyze.live.results import TaskName
 from flightlog.analyze.live.words import NAME, cut
+from flightlog.analyze.moments import SECOND, moment
+from flightlog.events import TaskCompleted
 
 NAMES = 2_000
 """So many names are told apart; all further ones count together."""
 LISTED = 200
 OTHERS = "(other names)"
 LONG = 400
+RECENT = 100
+"""So many of the tasks that completed last are known with their times, of each name."""
 
 
 class NameTally:
     """Tasks of one name."""
 
-    __slots__ = ("cancelled", "completed", "durations", "failed", "name", "retried", "running", "submitted")
+    __slots__ = (
+        "cancelled",
+        "completed",
+        "durations",
+        "failed",
+        "name",
+        "recent",
+        "retried",
+        "running",
+        "submitted",
+    )
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.submitted = self.completed = self.failed = self.cancelled = self.retried = self.running = 0
         self.durations = Durations()
+        self.recent: Newest[tuple[str, float]] = Newest(RECENT)
+        """When a task completed, and how long it took."""
+
+    def took(self, event: TaskCompleted, duration_s: float) -> None:
+        """A task completed, after so long."""
+        self.durations.add(duration_s)
+        at = event.timestamp
+        if self.recent.would_keep(at):
+            self.recent.add((at, event.writer, event.seq, event.task_id), (at, duration_s))
+
+    def known(self, until: int) -> Known | None:
+        """What they say of how long the next one takes; null where they are too few."""
+        ends = [
+            ((until - at) / SECOND, took)
+            for when, took in self.recent.items()
+            if (at := moment(when)) is not None
+        ]
+        whole = self.durations.count <= len(ends)
+        return from_durations(ends, whole=whole, spread=() if whole else self.durations.sample())
+
+    def known_roughly(self) -> Known | None:
+        """What their mean says, for a name that is one of very many."""
+        mean = self.durations.mean
+        return None if mean is None or self.durations.count < ENOUGH else of_mean(mean)
 
     @property
     def size(self) -> int:

@@ -186,7 +186,7 @@ class LiveTasks:
         tally = self.names.of(event.task)
         tally.completed += 1
         if event.duration_s is not None:
-            tally.durations.add(event.duration_s)
+            tally.took(event, event.duration_s)
             self.slowest.add((-event.duration_s, event.task, event.task_id, event.attempt), event)
         self._end(event)
 
