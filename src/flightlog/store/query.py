@@ -29,6 +29,10 @@ Parameters = Sequence[Any] | Mapping[str, Any]
 
 
 _TASKS = "FROM tasks"
+_ORDERS = {
+    _TASKS: "ORDER BY first_started_at NULLS LAST, run_id, task_id",
+    "FROM spans": "ORDER BY started_at NULLS LAST, run_id, span_id",
+}
 
 
 class Answer:
@@ -94,17 +98,19 @@ class Table(Displayed):
         return sum(_lines_bytes(run, names_in(self.query)) for run in self.runs)
 
     def peek(self, rows: int = 10) -> Peek:
-        """The first rows and the count of all, without reading the rest into memory."""
+        """The first rows and the count of all, without reading the rest into memory.
+
+        Tasks and spans come by the time they began, whatever the query alone would begin with.
+        """
         inner = self.query.rstrip().rstrip(";")
         with connected(self.runs, self.query) as connection:
             # The line break ends a comment that the query may end in.
             source = f"FROM ({inner}\n)"
-            which, params = "", self._params
+            which, params = _ORDERS.get(inner, ""), self._params
             if inner == _TASKS and not self.lines_bytes():
                 # A row is made from all attempts of its task; of some tasks alone that takes a tenth of the time.
-                ids = connection.execute(f"SELECT task_id {_TASKS} LIMIT {int(rows)}").fetchall()
-                params = [task_id for (task_id,) in ids]
-                which = f"WHERE task_id IN ({', '.join('?' for _ in params)})" if params else ""
+                params = _first_tasks(connection, rows)
+                which = f"WHERE task_id IN ({', '.join('?' for _ in params)}) {which}" if params else which
             first = Answer(connection, f"{source} {which} LIMIT {int(rows)}", params)
             found = [row for batch in first.batches() for row in batch]
             count = connection.execute(f"{source} SELECT count(*)", self._params).fetchone()
@@ -133,6 +139,19 @@ class Table(Displayed):
             raise MissingExtra(f"this needs {library}, which is not installed: pip install {packages}")
         with connected(self.runs, self.query) as connection:
             yield connection.sql(self.query, params=self._params)
+
+
+def _first_tasks(connection: duckdb.DuckDBPyConnection, number: int) -> list[str]:
+    """The ids of those that began first: their attempts tell, without any task being put together."""
+    limit = 4 * number
+    while True:
+        found = connection.execute(
+            "SELECT task_id FROM attempts ORDER BY started_at NULLS LAST, run_id, task_id LIMIT ?", [limit]
+        ).fetchall()
+        ids = list(dict.fromkeys(task_id for (task_id,) in found))
+        if len(ids) >= number or len(found) < limit:
+            return ids[:number]
+        limit *= 8  # many attempts of few tasks
 
 
 def _lines_bytes(run: Run, wanted: frozenset[str] | None) -> int:
