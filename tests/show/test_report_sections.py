@@ -135,7 +135,7 @@ def test_markdown_has_the_same_sections(report: Report) -> None:
     )
     headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
     assert headings == [
-        "Run", "What stands out", "Tasks", "Workers", "Cache", "Estimated Cost", "Where the time went",
+        "Run", "What set the wall time", "What stands out", "Tasks", "Workers", "Cache", "Estimated Cost", "Where the time went",
         "Critical path", "Failures", "By task", "Slowest", "Spans", "Recording",
     ]  # fmt: skip
     assert "| Name | Done | Failed | Mean | p50 | p95 | p99 | Max | Total |\n| --- | ---: |" in text

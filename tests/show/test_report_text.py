@@ -66,6 +66,11 @@ Started:   2026-05-20 03:52:00 UTC
 Duration:  10.0s
 Status:    completed
 
+What set the wall time:
+  - 85% of the 10.0s was run_simulation, 10% waiting to start run_simulation, 5% the program after
+    the last task; were run_simulation instant, the run would be 8.5s shorter at most. Limited most
+    by handing tasks over: try giving each task several pieces of work.
+
 What stands out:
   - 4.0 worker-seconds, 10% of this run, went to free workers while tasks were queued, because
     handing a task over took 500 ms on average, and half of all tasks take 4.0s or less; try giving
@@ -208,6 +213,10 @@ Target:    node-1 (host)
 Started:   2026-05-20 03:52:00 UTC
 Duration:  8.0s
 Status:    crashed (last heard of 2026-05-20 03:52:08 UTC)
+
+What set the wall time:
+  - 50% of the 8.0s was train, 50% waiting to start train; were train instant, the run would be 4.0s
+    shorter at most. Limited most by memory: try fewer tasks at once, or more memory for each.
 
 What stands out:
   - Memory ran short: the kernel killed 1 process for memory; try fewer tasks at once, or more

@@ -16,6 +16,7 @@ from flightlog.show.sections import all_elapsed, all_failures, all_spans, all_ta
 from flightlog.show.table import facts
 from flightlog.show.terminal import Ink, clean, fit, width_of
 from flightlog.show.time import time_sections
+from flightlog.show.wall_time import wall_time_section
 from flightlog.units import format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from flightlog.analyze.summary import Summary
 
 WIDTH = 100
-ANSWERS = 2
-"""The first sections say what to know of the data, and what stands out."""
+ANSWERS = 3
+"""The first sections say what to know of the data, what set the wall time, and what stands out."""
 PARTS = ("tasks", "spans", "workers", "failures")
 """Sections that can be asked for in full."""
 
@@ -80,6 +81,7 @@ def _sections(report: Report, width: int, ink: Ink, parts: Collection[str]) -> l
         return [section for part in PARTS if part in parts for section in whole[part]()]
     return [
         _adopted(report),
+        wall_time_section(report),
         findings_section(report),
         _tasks(report, width, ink),
         _workers(report, ink),

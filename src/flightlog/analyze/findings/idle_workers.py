@@ -56,9 +56,7 @@ def idle_workers(facts: Facts) -> Iterable[Finding]:
                 " next tasks before gathering, or starting workers later and ending them sooner."
             )
         else:  # tasks that never waited are stretches of the program itself, and so are their workers
-            sentence = (
-                f"went to the program outside of its tasks{inside}; try spans there, to see what it did."
-            )
+            sentence = f"went to the program outside of its tasks{inside}; try spans in the program, to see what it did."
         yield Finding(
             kind="program_alone",
             seconds=alone,

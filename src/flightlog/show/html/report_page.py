@@ -23,6 +23,7 @@ from flightlog.show.html.verdict import verdict_element
 from flightlog.show.phrases import moment_text
 from flightlog.show.report import report_sections
 from flightlog.show.sections import all_spans, names_table
+from flightlog.show.wall_time import TITLE as WALL_TIME
 
 if TYPE_CHECKING:
     from flightlog.analyze.compare_environment import Facts
@@ -329,7 +330,7 @@ def _cost(report: Report, named: Mapping[str, Section]) -> Part:
 
 
 _PLACED = {
-    "Run", "What stands out", "Tasks", "Workers", "Cache", COST, "Where the time went", "Critical path", "Failures",
+    "Run", WALL_TIME, "What stands out", "Tasks", "Workers", "Cache", COST, "Where the time went", "Critical path", "Failures",
     "By task", "Metrics", "Slowest", "Spans", "Resources", "Recording",
 }  # fmt: skip
 """Sections that have a part of their own; all others follow as they are."""

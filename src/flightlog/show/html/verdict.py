@@ -10,6 +10,7 @@ import msgspec
 from flightlog.show.findings import findings_section
 from flightlog.show.html.elements import Child, Element, coded, said, tag
 from flightlog.show.phrases import count_text, moment_text, money_text
+from flightlog.show.wall_time import TITLE, wall_time_text
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
@@ -80,11 +81,13 @@ def _lead(report: Report) -> str:
 def verdict_element(report: Report, diagnosis: RunDiagnosis | None) -> Element:
     """The first part of the page."""
     found = verdict_of(report)
+    line = wall_time_text(report)
     error = tag("p", said(report.run.error, 600), class_="bad") if report.run.error else None
     return tag(
         "section",
         tag("div", sign(found.style), tag("h1", found.headline), class_="headline"),
         tag("p", found.lead, class_="lead"),
+        tag("p", tag("strong", f"{TITLE}: "), coded(line)) if line else None,
         error,
         tag("dl", (_tile(*tile) for tile in _tiles(report)), class_="tiles"),
         told(_failed(diagnosis), ("What went wrong", "What to do")),

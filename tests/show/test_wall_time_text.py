@@ -1,0 +1,62 @@
+"""What set the wall time, in a line that is the same wherever it stands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from building import at, make_run
+from msgspec.structs import replace
+from pages import Page
+
+from flightlog.analyze.drawn.look import Look, look_at
+from flightlog.events import SpanEvent, TaskCompleted
+from flightlog.show.html.report_page import report_page
+from flightlog.show.report import report_markdown, report_text
+from flightlog.show.wall_time import TITLE, wall_time_text
+from flightlog.store.run import open_run
+
+
+@pytest.fixture
+def look(tmp_path: Path) -> Look:
+    events = [
+        TaskCompleted(timestamp=at(2 + 2 * n), task="simulate", task_id=f"t{n}", args={}, worker="w1", duration_s=1.5, queue_s=0.1)
+        for n in range(4)
+    ]  # fmt: skip
+    return look_at(open_run(make_run(tmp_path, events)))
+
+
+def test_the_line_is_the_same_in_text_markdown_and_page(look: Look) -> None:
+    line = wall_time_text(look.report)
+    assert line is not None
+    words = line.replace("`", "").split()
+    text = report_text(look.report).split(f"{TITLE}:\n  - ")[1].split("\n\n")[0]
+    assert text.replace("`", "").split() == words
+    markdown = report_markdown(look.report).split(f"## {TITLE}\n\n- ")[1].split("\n\n")[0]
+    assert markdown.replace("\\", "").replace("`", "").split() == words
+    verdict = Page(report_page(look, plotly_js="")).by_id("verdict").text
+    assert f"{TITLE}: {' '.join(words)}" in " ".join(verdict.split())
+
+
+def test_it_names_the_longest_parts_what_could_be_saved_and_what_to_try(look: Look) -> None:
+    assert wall_time_text(look.report) == (
+        "65% of the 10.0s was the program before the first task, 20% the program after the last task, 15% simulate; were simulate"
+        " instant, the run would be 1.5s shorter at most. Limited most by the program outside of its tasks: try submitting the"
+        " next tasks before gathering, or starting workers later and ending them sooner."
+    )  # fmt: skip
+
+
+def test_of_a_run_that_goes_on_it_says_so_far(look: Look) -> None:
+    report = replace(look.report, run=replace(look.report.run, status="running"))
+    assert " of the 10.0s so far was the program before" in (wall_time_text(report) or "")
+
+
+def test_of_spans_alone_it_names_spans(tmp_path: Path) -> None:
+    events = [SpanEvent(timestamp=at(1), name="load", span_id="1" * 16, trace_id="1" * 32, duration_s=8.0)]
+    line = wall_time_text(look_at(open_run(make_run(tmp_path, events))).report)
+    assert line is not None
+    assert line.startswith("80% of the 10.0s was load, 20% the program outside of spans. ")
+
+
+def test_where_no_chain_is_known_there_is_no_line(tmp_path: Path) -> None:
+    assert wall_time_text(look_at(open_run(make_run(tmp_path))).report) is None
