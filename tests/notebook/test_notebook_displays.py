@@ -27,10 +27,11 @@ from flightlog.events import (
     TaskSubmitted,
     WorkerReady,
 )
+from flightlog.notebook.bundle import MOST, html_of
 from flightlog.notebook.elements import Part, bar, fragment, prose, sentences, table, text
-from flightlog.notebook.html import MOST, html_of
-from flightlog.notebook.runs import run_html
-from flightlog.notebook.tables import table_html
+from flightlog.notebook.runs import read_html, read_run
+from flightlog.notebook.tables import read_html as table_html
+from flightlog.notebook.tables import read_table
 from flightlog.session.session import Session
 from flightlog.store.parquet import snapshot_run
 from flightlog.store.run import Run, open_run
@@ -164,7 +165,7 @@ def test_a_killed_run_shows_what_ran_at_its_end_and_praises_nothing(tmp_path):
 def test_a_large_run_is_shown_by_its_own_counts_without_reading_its_events(tmp_path):
     path = make_run(tmp_path, lives(20), tasks_submitted=20, tasks_completed=19, tasks_failed=1)
     (path / "tasks.jsonl").write_bytes(b"\n" * 1000)  # whoever reads it finds no task
-    words = read(run_html(Run(path), large_bytes=100)).words
+    words = read(read_html(read_run(Run(path), large_bytes=100))).words
     assert "completed · demo · 20 tasks · in 10.0s" in words
     assert "19 completed" in words
     assert "1 failed" in words
@@ -198,12 +199,14 @@ def test_a_table_shows_its_first_rows_and_the_count_of_all(tmp_path):
 
 def test_a_table_of_a_large_run_is_not_gone_through_for_a_display_before_it_was_compacted(tmp_path):
     run = Run(make_run(tmp_path, lives(20)))
-    words = read(table_html(run.tasks, large_bytes=100)).words
+    words = read(table_html(read_table(run.tasks, large_bytes=100))).words
     assert words.strip().startswith("FROM tasks")
     assert "of lines stand behind it, which a display does not go through" in words
-    assert "1 row;" in read(table_html(run.failures, large_bytes=1000)).words  # a few lines beside many
+    assert (
+        "1 row;" in read(table_html(read_table(run.failures, large_bytes=1000))).words
+    )  # a few lines beside many
     snapshot_run(run)
-    assert "20 rows, of which the first 10" in read(table_html(run.tasks, large_bytes=100)).words
+    assert "20 rows, of which the first 10" in read(table_html(read_table(run.tasks, large_bytes=100))).words
 
 
 def test_the_first_tasks_of_a_compacted_run_are_whole_rows_of_it(tmp_path):

@@ -40,3 +40,8 @@ def note_html(note: Note) -> str:
     if len(lines) > 1:
         return fragment(pre("\n".join(clean(one) for one in lines)))
     return fragment(*(line(text(one, 400)) for one in lines))
+
+
+def note_plain(note: Note, _width: int) -> str:
+    """The words, in their lines, however wide."""
+    return "\n".join(clean(one) for one in note.words.splitlines())

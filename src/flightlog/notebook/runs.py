@@ -6,8 +6,7 @@ own counts, at once: its report may take seconds, and is asked for by name.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.kept import kept_summary
 from flightlog.analyze.large import LARGE_BYTES
@@ -32,6 +31,7 @@ from flightlog.notebook.elements import (
     title,
 )
 from flightlog.show.bounded import bounded
+from flightlog.show.document import Table
 from flightlog.show.phrases import count_text, first_line, moment_text
 from flightlog.show.report import report_sections
 from flightlog.show.sections import names_table
@@ -40,42 +40,54 @@ from flightlog.units import format_bytes, format_count, format_duration, format_
 if TYPE_CHECKING:
     from flightlog.analyze.report import Report
     from flightlog.analyze.summary import Summary
-    from flightlog.analyze.tasks import TaskName
     from flightlog.record.run import LiveRun
     from flightlog.store.run import Run
 
 NAMES, FINDINGS, CAUSES = 8, 4, 3
 
 
-def run_html(run: Run, *, large_bytes: int = LARGE_BYTES) -> str:
-    """A run as it is now, also one that is being written."""
+class Counted(NamedTuple):
+    """A large run of which no summary was kept: what it says of itself is all there is."""
+
+    run: Run
+
+
+def read_run(run: Run, *, large_bytes: int = LARGE_BYTES) -> Report | Summary | Counted:
+    """What is shown of a run as it is now, also of one that is being written."""
     from flightlog.store.run import Run as Opened
 
     run = Opened(run.path, observer=run.observer)  # what was opened an hour ago may have ended since
     if run.size_bytes() <= large_bytes:
         from flightlog.analyze.report import report_on
 
-        return report_html(report_on(run))
+        return report_on(run)
     kept = kept_summary(run)
-    return summary_html(kept) if kept is not None else _by_its_counts(run)
+    return Counted(run) if kept is None else kept
 
 
-def recording_html(run: LiveRun) -> str:
-    """The run that is being recorded here, by what has reached its files: at most a second ago."""
+def read_recording(run: LiveRun) -> Report | Summary | Counted:
+    """The same of the run that is being recorded here, by what has reached its files: at most a second ago."""
     from flightlog.store.run import Run as Opened
 
-    return run_html(Opened(run.path))
+    return read_run(Opened(run.path))
+
+
+def read_html(read: Report | Summary | Counted) -> str:
+    """What was read of a run, as HTML."""
+    from flightlog.analyze.report import Report as Whole
+
+    if isinstance(read, Counted):
+        return _by_its_counts(read.run)
+    return report_html(read) if isinstance(read, Whole) else summary_html(read)
 
 
 def report_html(report: Report) -> str:
     """The report: its answer, and all of it to unfold."""
     report = bounded(report)
-    found = report.findings
-    said = [one.sentence[:1].upper() + one.sentence[1:] for one in found[:FINDINGS]]
-    more = f"and {count_text(len(found) - FINDINGS, 'smaller finding')}" if len(found) > FINDINGS else ""
+    said, more = finding_words(report)
     names = names_table(report, NAMES)
     return fragment(
-        _verdict(report, _limit(report)),
+        _verdict(report),
         title("What stands out") + sentences(said, more, prose) if said else "",
         _counts(report),
         _failures(report),
@@ -88,12 +100,12 @@ def report_html(report: Report) -> str:
 def summary_html(summary: Summary) -> str:
     """The summary: what there is to say without working out where the time went."""
     summary = bounded(summary)
-    names = sorted(summary.tasks.by_name.items(), key=lambda item: (-item[1].duration_s.total, item[0]))
+    names = summary_names(summary)
     return fragment(
-        _verdict(summary, ""),
+        _verdict(summary),
         _counts(summary),
         _failures(summary),
-        _names(dict(names[:NAMES]), summary.tasks.names) if names else "",
+        table(names.head, names.rows, more=names.more) if names.rows else "",
         quiet(
             "What stands out is worked out by <code>%flightlog report</code> or <code>flightlog report</code>."
         ),
@@ -101,18 +113,36 @@ def summary_html(summary: Summary) -> str:
     )
 
 
-def _verdict(summary: Summary, limit: str) -> str:
+def verdict_words(summary: Summary) -> list[str]:
+    """How it ended, what it was, how much, how long, and whether anything is left to say; the status first."""
+    from flightlog.analyze.report import Report as Whole
+
     run, tasks = summary.run, summary.tasks
-    parts = [badge(run.status), text(run.project)]
+    words = [run.status, run.project]
     if tasks.submitted or tasks.completed:
-        parts.append(text(count_text(max(tasks.submitted, tasks.completed), "task")))
-    parts.append(text(f"{'for' if run.status == 'running' else 'in'} {format_duration(run.duration_s)}"))
+        words.append(count_text(max(tasks.submitted, tasks.completed), "task"))
+    words.append(f"{'for' if run.status == 'running' else 'in'} {format_duration(run.duration_s)}")
     if tasks.failed:
-        parts.append(f'<span style="color:{BAD}">{format_count(tasks.failed)} failed</span>')
-    if limit:
-        parts.append(text(limit, 120))
+        words.append(f"{format_count(tasks.failed)} failed")
+    limit = _limit(summary) if isinstance(summary, Whole) else ""
+    return [*words, limit] if limit else words
+
+
+def _verdict(summary: Summary) -> str:
+    run, failed = summary.run, summary.tasks.failed
+    status, *words = verdict_words(summary)
+    red = f"{format_count(failed)} failed" if failed else None
+    said = [f'<span style="color:{BAD}">{word}</span>' if word == red else text(word, 120) for word in words]
     error = quiet(text(run.error, 300)) if run.error else ""
-    return headline(" · ".join(parts)) + error
+    return headline(" · ".join([badge(status), *said])) + error
+
+
+def finding_words(report: Report) -> tuple[list[str], str]:
+    """What stands out, in sentences, and how much more there is of it."""
+    found = report.findings
+    said = [one.sentence[:1].upper() + one.sentence[1:] for one in found[:FINDINGS]]
+    left = len(found) - FINDINGS
+    return said, f"and {count_text(left, 'smaller finding')}" if left > 0 else ""
 
 
 def _limit(report: Report) -> str:
@@ -128,16 +158,27 @@ def _limit(report: Report) -> str:
 
 
 def _counts(summary: Summary) -> str:
+    return bar(count_parts(summary))
+
+
+def count_parts(summary: Summary) -> list[Part]:
+    """How many tasks ended how."""
     tasks = summary.tasks
     at_end = "" if summary.run.status == "running" else " at the end"
     parts = (
         ("completed", tasks.completed, GOOD), ("failed", tasks.failed, BAD), ("cancelled", tasks.cancelled, WARN),
         (f"running{at_end}", tasks.running, NEW), (f"waiting{at_end}", tasks.pending, QUIET),
     )  # fmt: skip
-    return bar([Part(f"{format_count(number)} {word}", number, color) for word, number, color in parts])
+    return [Part(f"{format_count(number)} {word}", number, color) for word, number, color in parts]
 
 
 def _failures(summary: Summary) -> str:
+    said, more = failure_words(summary)
+    return title("Failures") + sentences(said, more) if said else ""
+
+
+def failure_words(summary: Summary) -> tuple[list[str], str]:
+    """The most frequent causes, and how many more there are."""
     found = summary.failures
     said = [
         f"{format_count(one.count)} x "
@@ -146,28 +187,31 @@ def _failures(summary: Summary) -> str:
         )
         for one in found.by_cause[:CAUSES]
     ]
-    more = f"and {count_text(found.groups - CAUSES, 'more cause')}" if found.groups > CAUSES else ""
-    return title("Failures") + sentences(said, more) if said else ""
+    return said, f"and {count_text(found.groups - CAUSES, 'more cause')}" if found.groups > CAUSES else ""
 
 
-def _names(names: Mapping[str, TaskName], count: int) -> str:
+def summary_names(summary: Summary) -> Table:
+    """The task names, the one with the most execution time first."""
+    tasks = summary.tasks
+    names = sorted(tasks.by_name.items(), key=lambda item: (-item[1].duration_s.total, item[0]))[:NAMES]
     rows = [
         (
             name, format_count(one.completed), format_count(one.failed) if one.failed else "",
             _known(one.duration_s.mean), _known(one.duration_s.p95), _known(one.duration_s.max),
             "" if one.peak_rss_bytes is None else format_bytes(one.peak_rss_bytes),
         )
-        for name, one in names.items()
+        for name, one in names
     ]  # fmt: skip
-    more = f"and {count_text(count - len(rows), 'more name')}" if count > len(rows) else ""
-    return table(("Name", "Done", "Failed", "Mean", "p95", "Max", "Peak RSS"), rows, more=more)
+    more = f"and {count_text(tasks.names - len(rows), 'more name')}" if tasks.names > len(rows) else ""
+    return Table(("Name", "Done", "Failed", "Mean", "p95", "Max", "Peak RSS"), rows, more=more)
 
 
 def _known(seconds: float | None) -> str:
     return "" if seconds is None else format_duration(seconds)
 
 
-def _by_its_counts(run: Run) -> str:
+def counted_words(run: Run) -> tuple[list[str], list[Part]]:
+    """What a run says of itself: as `verdict_words`, and how many tasks ended how."""
     info, ending = run.info, run.ending()
     took = f"{'for' if run.status == 'running' else 'in'} {format_duration(ending.duration_s)}"
     left = max(0, info.tasks_submitted - info.tasks_completed - info.tasks_failed)
@@ -176,9 +220,14 @@ def _by_its_counts(run: Run) -> str:
         Part(f"{format_count(info.tasks_failed)} failed", info.tasks_failed, BAD),
         Part(f"{format_count(left)} cancelled, running or waiting", left, QUIET),
     ]
-    said = [badge(run.status), text(info.project), text(count_text(info.tasks_submitted, "task")), text(took)]
+    return [run.status, info.project, count_text(info.tasks_submitted, "task"), took], parts
+
+
+def _by_its_counts(run: Run) -> str:
+    (status, *said), parts = counted_words(run)
+    info = run.info
     return fragment(
-        headline(" · ".join(said)),
+        headline(" · ".join([badge(status), *map(text, said)])),
         bar(parts),
         quiet(
             f"{format_bytes(run.size_bytes())} were recorded: <code>%flightlog report</code> or "
@@ -191,6 +240,11 @@ def _by_its_counts(run: Run) -> str:
 
 
 def _foot(summary: Summary) -> str:
+    return quiet(text(foot_words(summary), 320))
+
+
+def foot_words(summary: Summary) -> str:
+    """Which run it is."""
     run = summary.run
     where = run.target or run.host or "unknown"
-    return quiet(f"{text(run.run_id, 120)} · started {text(moment_text(run.start_time))} · on {text(where)}")
+    return f"{run.run_id[:120]} · started {moment_text(run.start_time)} · on {where[:80]}"

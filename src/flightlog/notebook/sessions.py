@@ -28,7 +28,7 @@ from flightlog.units import format_count, format_duration
 if TYPE_CHECKING:
     from flightlog.session.eta import Eta
     from flightlog.session.futures import TaskFuture
-    from flightlog.session.session import Session
+    from flightlog.session.session import Seen, Session
     from flightlog.session.tracking import Counts
 
 _PLAIN = (bool, int, float, str, type(None))
@@ -38,9 +38,8 @@ _ENDS: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def counts_html(counts: Counts, eta: Eta | None = None) -> str:
-    """How far the tasks are: a bar and its figures, and how long it still takes where that is known."""
-    left = max(0, counts.submitted - counts.ended)
+def counts_words(counts: Counts, eta: Eta | None = None) -> tuple[list[str], list[Part]]:
+    """How far the tasks are, how long it still takes where that is known, and how many ended how."""
     parts = [
         Part(f"{format_count(counts.completed)} completed", counts.completed, GOOD),
         Part(f"{format_count(counts.failed)} failed", counts.failed, BAD),
@@ -49,8 +48,14 @@ def counts_html(counts: Counts, eta: Eta | None = None) -> str:
     said = [f"{format_count(counts.ended)} of {count_text(counts.submitted, 'task')}"]
     if counts.retried:
         said.append(count_text(counts.retried, "retry", "retries"))
-    if left and eta is not None:
+    if counts.submitted > counts.ended and eta is not None:
         said.append(eta_text(eta))
+    return said, parts
+
+
+def counts_html(counts: Counts, eta: Eta | None = None) -> str:
+    """The same as a bar and its figures."""
+    said, parts = counts_words(counts, eta)
     return line(" · ".join(text(one) for one in said)) + bar(parts, counts.submitted)
 
 
@@ -62,20 +67,32 @@ def session_html(session: Session) -> str:
         text(seen.project),
         f"on {text(session.target)}",
     ]
-    pairs = [("Provider", session.provider), ("Run", seen.run_id or "begins with the first task")]
-    if seen.path is not None:
-        pairs.append(("Recorded in", str(seen.path)))
     return fragment(
         headline(" · ".join(said)),
         counts_html(seen.counts, seen.eta) if seen.counts is not None else "",
         title("Failed for good") + sentences(seen.failures) if seen.failures else "",
-        facts(pairs),
+        facts(session_facts(session, seen)),
     )
+
+
+def session_facts(session: Session, seen: Seen) -> list[tuple[str, str]]:
+    """Where it runs, and which run it is."""
+    pairs = [("Provider", session.provider), ("Run", seen.run_id or "begins with the first task")]
+    return pairs if seen.path is None else [*pairs, ("Recorded in", str(seen.path))]
 
 
 def future_html(future: TaskFuture) -> str:
     """What became of a task so far; its result only where that is a number, a text or nothing."""
     state = future.state()
+    color = _ENDS[state]
+    return fragment(
+        headline(f'<b style="color:{color}">{state}</b> · {text(future.task)}'),
+        facts(future_facts(future, state)),
+    )
+
+
+def future_facts(future: TaskFuture, state: str) -> list[tuple[str, str]]:
+    """Its id, and what is known of it in this state."""
     pairs = [("Task id", future.task_id)]
     if future.duration_s is not None:
         pairs.append(("Took", format_duration(future.duration_s)))
@@ -86,8 +103,7 @@ def future_html(future: TaskFuture) -> str:
         pairs.append(("Error", f"{type(error).__name__}: {_words(error)}"))
     elif state == "completed":
         pairs.append(("Result", _result(future.result(0))))
-    color = _ENDS[state]
-    return fragment(headline(f'<b style="color:{color}">{state}</b> · {text(future.task)}'), facts(pairs))
+    return pairs
 
 
 def _words(error: BaseException) -> str:

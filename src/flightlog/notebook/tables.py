@@ -6,45 +6,98 @@ A run of more than `LARGE_BYTES` that was not compacted is not gone through for 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.notebook.elements import fragment, line, quiet, table, text
 from flightlog.show.phrases import count_text
+from flightlog.show.rows import GAP, cell_text, rows_text
+from flightlog.show.terminal import clean, fit, width_of
 from flightlog.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from flightlog.store.query import Table
 
-ROWS, COLUMNS, CELL = 10, 24, 60
+ROWS, COLUMNS, CELL, CELL_PLAIN = 10, 24, 60, 28
 LARGE_BYTES = 64 << 20
 RUN = "run_id"
 
 
-def table_html(answer: Table, *, large_bytes: int = LARGE_BYTES) -> str:
-    """The first rows, in columns that say something, each cell cut; and the count of all rows."""
+class First(NamedTuple):
+    """The first rows of a table, in the columns that say something."""
+
+    columns: list[str]
+    rows: list[list[Any]]
+    notes: list[str]
+    """How many rows there are, and what is left out."""
+
+
+class NotRead(NamedTuple):
+    """A table that a display does not go through."""
+
+    query: str
+    size: int
+
+
+def read_table(answer: Table, *, large_bytes: int = LARGE_BYTES) -> First | NotRead:
+    """The first rows, and the count of all."""
     lines = answer.lines_bytes()
     if lines > large_bytes:
-        return _not_read(answer.query, lines)
+        return NotRead(answer.query, lines)
     found = answer.peek(ROWS)
     shown = [n for n, _ in enumerate(found.columns) if any(row[n] is not None for row in found.rows)]
     empty = len(found.columns) - len(shown)
     if len({row[n] for n in shown if found.columns[n] == RUN for row in found.rows}) == 1:
         shown = [n for n in shown if found.columns[n] != RUN]  # says the same in every row
-    wide, shown = max(0, len(shown) - COLUMNS), shown[:COLUMNS]
     notes = [count_text(found.total, "row")]
     if found.total > len(found.rows):
         notes[0] += f", of which the first {format_count(len(found.rows))}"
     if empty and found.rows:
         notes.append(f"{count_text(empty, 'column')} without a value in these left out")
-    if wide:
-        notes.append(f"{count_text(wide, 'more column')} to the right")
-    rows = [[_cell(row[n]) for n in shown] for row in found.rows]
-    head = [found.columns[n] for n in shown]
-    left = [found.columns[n] for n in shown if any(isinstance(row[n], str | datetime) for row in found.rows)]
+    rows = [[row[n] for n in shown] for row in found.rows]
+    return First([found.columns[n] for n in shown], rows, notes)
+
+
+def read_html(read: First | NotRead) -> str:
+    """The first rows as HTML, each cell cut."""
+    if isinstance(read, NotRead):
+        return _not_read(read.query, read.size)
+    head = read.columns[:COLUMNS]
+    left = [
+        name for n, name in enumerate(head) if any(isinstance(row[n], str | datetime) for row in read.rows)
+    ]
+    notes = [*read.notes, *_wide(len(read.columns) - COLUMNS)]
     return fragment(
-        table(head, rows, left=left) if head else "",
+        table(head, [[_cell(value) for value in row[:COLUMNS]] for row in read.rows], left=left)
+        if head
+        else "",
         quiet(text("; ".join(notes), 300) + " · <code>.df()</code> gives all as a pandas frame"),
     )
+
+
+def read_text(read: First | NotRead, width: int) -> str:
+    """The first rows in as many columns as stand side by side, each cell cut."""
+    if isinstance(read, NotRead):
+        query, size = clean(read.query[:300]), format_bytes(read.size)
+        return f"{query}\n{size} of lines stand behind it: .df() and .rows() go through them."
+    rows = [[_short(value) for value in row] for row in read.rows]
+    heads = [fit(clean(name), CELL_PLAIN) for name in read.columns]
+    texts = [[cell_text(value) for value in row] for row in rows]
+    widths = [max(map(width_of, column)) + len(GAP) for column in zip(heads, *texts, strict=True)]
+    fits = max(sum(end <= width + len(GAP) for end in accumulate(widths)), 1)
+    notes = [*read.notes, *_wide(len(heads) - fits)]
+    body = rows_text(heads[:fits], [row[:fits] for row in rows]) if heads else ""
+    return f"{body}{'; '.join(notes)}"
+
+
+def _wide(columns: int) -> list[str]:
+    return [f"{count_text(columns, 'more column')} to the right"] if columns > 0 else []
+
+
+def _short(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | datetime):
+        return value
+    return fit(cell_text(value[: 4 * CELL_PLAIN] if isinstance(value, str) else value), CELL_PLAIN)
 
 
 def _not_read(query: str, size: int) -> str:

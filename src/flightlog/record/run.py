@@ -37,6 +37,9 @@ class LiveRun(Displayed):
         self._on_fork: list[Callable[[], None]] = []
         self._on_end: list[Callable[[str], None]] = []
 
+    def __repr__(self) -> str:
+        return f"LiveRun({str(self.path)!r})"
+
     @property
     def run_id(self) -> str:
         """The run's name, which is its folder's."""

@@ -174,6 +174,9 @@ class Session(Displayed):
         """The run directory; a path at which there is nothing where nothing is recorded."""
         return self.telemetry.path
 
+    def __repr__(self) -> str:
+        return f"<session of {self._contents.project.name} on {self.target}>"
+
     def seen(self) -> Seen:
         """How the session stands. Starts nothing and waits for nothing."""
         run, tracker, client = self._run, self._tracker, self._client
