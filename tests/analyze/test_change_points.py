@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from flightlog.analyze import change_points as module
 from flightlog.analyze.change_points import LEAST, ChangePoints, chance_of, change_points
+from flightlog.analyze.clear_steps import CLEAR_SIDE
 
 HISTORIES = 300
 FIFTH = math.log(1.2)
@@ -149,8 +150,41 @@ def test_a_step_without_noise_is_found_where_it_is():
 
 @pytest.mark.parametrize("count", range(LEAST))
 def test_too_few_values_show_no_step(count):
-    values = [float(number >= count // 2) for number in range(count)]
+    values = [float(number >= min(count // 2, CLEAR_SIDE - 1)) for number in range(count)]
     assert change_points(values) == ChangePoints(steps=[], drift=None)
+
+
+runs = st.integers(CLEAR_SIDE, 40)
+
+
+@given(
+    st.integers(0, 10**6),
+    runs,
+    runs,
+    st.floats(3.0, 1000.0),
+    st.booleans(),
+    st.sampled_from([0.0, 0.01, 0.1]),
+)
+@settings(max_examples=200, deadline=None)
+def test_a_clean_step_of_three_times_is_found_where_it_is_with_four_runs_on_each_side(
+    seed, before, after, times, up, noise
+):
+    draw = Random(seed)
+    factors = [1.0] * before + [times if up else 1.0 / times] * after
+    found = change_points([math.log(one * draw.uniform(1.0 - noise, 1.0 + noise)) for one in factors])
+    [step] = [one for one in found.steps if one.at == before]
+    assert (step.earliest, step.latest) == (before, before)
+
+
+def test_equal_values_that_were_reckoned_in_another_order_are_no_step():
+    assert not has_steps(change_points([0.1 + 0.2] * 4 + [0.3] * 4))
+
+
+@pytest.mark.parametrize("length", [8, 9, 12, 20])
+@pytest.mark.parametrize("noise", [gauss, heavy, skewed])
+def test_few_values_in_noise_hardly_ever_have_a_step_that_stands_out(length, noise):
+    found = histories(length, noise, count=1000)
+    assert share(found, lambda one: any(step.earliest == step.latest for step in one.steps)) <= 0.02
 
 
 @given(st.integers(0, 10**6), st.integers(10, 60))

@@ -6,6 +6,9 @@ split; how likely noise reaches it is known for every length. A stretch with a s
 looked at again. A stretch without is searched for bumps in shorter windows, each overlapping the next. Neighbouring
 values that resemble each other make long waves which are no steps: where they do, the statistic counts for less.
 
+Ranks do not see how large a step is. Where all values before lie so far from all after that the gap dwarfs what either
+side does by itself, that is a step as it stands, also in few values; what lies on its sides is looked at as above.
+
 A slow drift is no step, though a split of it looks good. Steps are taken back where a straight line through a stretch
 says as much as levels do; the rest must stand out between their neighbours, by the same statistic.
 
@@ -22,12 +25,14 @@ from statistics import NormalDist, fmean, median
 
 from msgspec import Struct
 
+from flightlog.analyze.clear_steps import clear_steps
+
 LEVEL = 0.03
 """How likely a series without any change may show a step, at most."""
 LEAST_SIDE = 3
 """Values on either side of a step, at least: fewer are outliers."""
 LEAST = 10
-"""Values that it takes to tell a step from noise: no order of fewer is unlikely enough."""
+"""Values that it takes to tell a step from noise by their order alone: no order of fewer is unlikely enough."""
 _WHOLE = 0.75
 """The share of the level that goes to a whole stretch; the windows in it get the rest."""
 _SHORTEST = 16
@@ -65,10 +70,28 @@ class ChangePoints(Struct, frozen=True, kw_only=True):
 
 
 def change_points(values: Sequence[float], level: float = LEVEL) -> ChangePoints:
-    """The steps in a series of finite values, the oldest first. Give logarithms where ratios count.
+    """The steps in a series of finite values, the oldest first. Give logarithms where ratios count."""
+    clear = clear_steps(values)
+    if not clear:
+        return _by_order(values, level)
+    steps: list[Step] = []
+    for low, high in pairwise([0, *clear, len(values)]):
+        if low:
+            steps.append(Step(at=low, earliest=low, latest=low, chance=min(clear[low], level)))
+        for step in _by_order(values[low:high], level * (high - low) / len(values)).steps:
+            steps.append(
+                Step(
+                    at=low + step.at,
+                    earliest=low + step.earliest,
+                    latest=low + step.latest,
+                    chance=step.chance,
+                )
+            )
+    return ChangePoints(steps=steps, drift=None)
 
-    Equal values are put in an order that has no step anywhere.
-    """
+
+def _by_order(values: Sequence[float], level: float) -> ChangePoints:
+    """The steps that the order of the values shows; equal ones are put in an order that has no step anywhere."""
     if len(values) < LEAST:
         return ChangePoints(steps=[], drift=None)
     series = _Series(values, [i * _GOLDEN % 1.0 for i in range(len(values))])

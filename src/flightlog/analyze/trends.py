@@ -213,7 +213,7 @@ def trend_of(project: str, metric: Metric, past: Sequence[PastRun], *, last: int
     return Trend(
         project=project, metric=metric.text, unit=metric.unit, currency=currency,
         points=[_point(run, value, n) for (run, value), n in zip(taken, number, strict=True)],
-        levels=levels, changes=changes, drift=drift, enough=len(values) >= LEAST, left_out=dict(left_out),
+        levels=levels, changes=changes, drift=drift, enough=len(values) >= LEAST or bool(changes), left_out=dict(left_out),
     )  # fmt: skip
 
 
