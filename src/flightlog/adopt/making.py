@@ -36,6 +36,7 @@ from flightlog.store.adopted import Adopted
 from flightlog.store.catalogue import run_paths
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.liveness import this_host
+from flightlog.store.plain_paths import path_text
 from flightlog.version import __version__
 
 FORMAT = "1"
@@ -223,7 +224,7 @@ def _told(path: Path, info: layout.RunInfo, *, made: bool, events: dict[str, int
     if not isinstance(said, Adopted):
         raise FlightlogError(f"{path} does not say what it was adopted from")
     account = msgspec.structs.asdict(said)
-    return Adoption(run_id=info.run_id, path=str(path), made=made, events=events, **account)
+    return Adoption(run_id=info.run_id, path=path_text(path), made=made, events=events, **account)
 
 
 def digest_of(kind: str, source: Source, options: AdoptOptions) -> str:

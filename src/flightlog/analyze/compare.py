@@ -31,6 +31,7 @@ from flightlog.analyze.compare_time import explain
 from flightlog.analyze.matching import Key, Matched, match
 from flightlog.analyze.run_groups import Reference, RunGroup, find_groups
 from flightlog.analyze.thresholds import Outcome
+from flightlog.store.plain_paths import path_text
 from flightlog.store.tables import open_tables
 
 if TYPE_CHECKING:
@@ -136,7 +137,7 @@ def comparison_schema() -> dict[str, Any]:
 
 def _side(group: RunGroup) -> Side:
     return Side(
-        asked=group.asked,
+        asked=path_text(group.asked),
         runs=[
             ComparedRun(
                 run_id=run.run_id, project=run.info.project, status=run.status, start_time=run.info.start_time,

@@ -24,6 +24,7 @@ from flightlog.errors import UsageError
 from flightlog.events.devices import DeviceMemory
 from flightlog.events.devices.sessions import COMPLETED, INCOMPLETE, INTERRUPTED, RUNNING
 from flightlog.store.devices.reading import TelemetryReading
+from flightlog.store.plain_paths import path_text
 
 if TYPE_CHECKING:
     from flightlog.analyze.device_bundles import Bundle
@@ -74,7 +75,7 @@ def devices_of_path(path: str | Path) -> DeviceReport:
         said = error.strerror if isinstance(error, OSError) and error.strerror else error
         raise UsageError(f"{path} cannot be read as device telemetry: {said}") from error
     statuses = {one.session_id: one.status for one in (reading.manifest.sessions if reading.manifest else [])}
-    return _report(str(path), tracks, statuses, INCOMPLETE, [], [], reading.problems)
+    return _report(path_text(path), tracks, statuses, INCOMPLETE, [], [], reading.problems)
 
 
 def only(report: DeviceReport, *, ranks: Collection[int] = (), phase: str | None = None) -> DeviceReport:

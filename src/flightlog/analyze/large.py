@@ -17,7 +17,7 @@ from flightlog.analyze.large_tasks import HeldWork, hold_tasks, hold_views, pair
 from flightlog.analyze.turns import take_turns
 from flightlog.events import TaskFailed
 from flightlog.events.columns import columns
-from flightlog.store.columns_found import LONGEST_LINE_BYTES, READ, escaped, text
+from flightlog.store.columns_found import LONGEST_LINE_BYTES, READ, text
 from flightlog.store.coverage import Coverage
 from flightlog.store.lines import Scan
 from flightlog.store.tables_sources import Source, Sources
@@ -88,11 +88,11 @@ class LargeStreams:
     def _read(self, stream: str, source: Source) -> None:
         connection = self._connection
         connection.execute(f"SET memory_limit = '{MEMORY}'")
-        files = f"[{', '.join(text(escaped(file)) for file in source.files)}]"
+        files = f"[{', '.join(text(str(file)) for file in source.files)}]"
         copy = text(str(self._scratch / f"{stream}.parquet"))
         selected = f"{_MORE[stream]} {', '.join(_COLUMNS[stream])}"
         if source.parquet:
-            read = f"SELECT {selected} FROM read_parquet({files})"  # noqa: S608 - quoted
+            read = f"SELECT {selected} FROM read_parquet({files}, hive_partitioning=false)"  # noqa: S608 - quoted
         else:
             kinds = columns(stream)
             wanted = {name: kinds[name] for name in ("event", "attempt", *_COLUMNS[stream]) if name in kinds}

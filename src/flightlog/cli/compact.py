@@ -89,6 +89,7 @@ def _made(run: Run, history: Path | None) -> str:
     from flightlog.show.phrases import count_text
     from flightlog.store.history import add_to_history
     from flightlog.store.parquet import snapshot_run
+    from flightlog.store.plain_paths import path_text
 
     try:
         if history is None:
@@ -98,7 +99,7 @@ def _made(run: Run, history: Path | None) -> str:
             rows = add_to_history(run, history.expanduser())
     except duckdb.Error as error:
         raise UsageError(f"{run.path} cannot be compacted: {str(error).splitlines()[0]}") from error
-    where = "beside its lines" if history is None else f"in {history}"
+    where = "beside its lines" if history is None else f"in {path_text(history)}"
     if not rows:
         return f"nothing new {where}"
     return f"{count_text(sum(rows.values()), 'row')} in {count_text(len(rows), 'table')} {where}"

@@ -140,12 +140,12 @@ def compare_runs(
 ) -> None:
     """Compare and print, or write to `output`; exits with 1 where a condition fails.
 
-    Of `runs`, what holds `<` or `>` is a condition: `--fail-on` may be followed by several.
+    Of `runs`, what holds `<` or `>` and is no path is a condition: `--fail-on` may be followed by several.
     """
     from flightlog.analyze.thresholds import parse_thresholds
 
-    named = [run for run in runs if not set(run) & set("<>")]
-    conditions = [*fail_on, *(run for run in runs if set(run) & set("<>"))]
+    named = [run for run in runs if not _is_condition(run)]
+    conditions = [*fail_on, *filter(_is_condition, runs)]
     if conditions and not fail_on:
         raise UsageError(f"{conditions[0]!r} is a condition: write it after --fail-on")
     if open_ and format_ != ComparisonFormat.html:
@@ -174,6 +174,13 @@ def compare_runs(
             note(f"{outcome.state}: {outcome.condition}: {'; '.join(outcome.reasons)}")
     if any(outcome.state == "failed" for outcome in outcomes):
         raise typer.Exit(1)
+
+
+def _is_condition(text: str) -> bool:
+    """Whether it is no run: folders of runs may have any name."""
+    return bool(set(text) & set("<>")) and not any(
+        Path(path).expanduser().exists() for path in (text, *text.split(","))
+    )
 
 
 def _put_comparison(

@@ -90,6 +90,8 @@ def _note_copies(paths: list[Path]) -> None:
 def _object(entry: object) -> dict[str, object]:
     import msgspec
 
-    found: dict[str, object] = msgspec.to_builtins(entry, enc_hook=str)
+    from flightlog.store.plain_paths import path_text
+
+    found: dict[str, object] = msgspec.to_builtins(entry, enc_hook=path_text)
     found.pop("size_bytes")
     return found

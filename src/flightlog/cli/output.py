@@ -86,6 +86,6 @@ def write_file(path: Path, text: str) -> None:
     """Write data to a file instead, replacing it; a `UsageError` with the system's word where that cannot be."""
     check_file(path)
     try:
-        path.write_text(text, encoding="utf-8")
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise UsageError(f"cannot write {path}: {error.strerror or error}") from error

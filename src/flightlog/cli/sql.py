@@ -33,7 +33,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -90,7 +89,9 @@ def sql(
     runs = _open_runs(run or [], every, runs_dir)
     if format_ is RowFormat.parquet:
         assert output is not None
-        _write_parquet(runs, query, output)
+        from flightlog.store.query import write_answer
+
+        write_answer(runs, query, output)
         return
 
     from flightlog.store.query import ask
@@ -129,20 +130,6 @@ def _open_runs(named: list[str], every: bool, runs_dir: str | None) -> list[Run]
             tell(len(runs), len(paths))
             runs.append(Run(path.absolute()))
     return runs
-
-
-def _write_parquet(runs: list[Run], query: str, output: Path) -> None:
-    from uuid import uuid4
-
-    from flightlog.store.query import connected
-
-    made = output.absolute().with_name(f".{output.name}.{uuid4().hex}.tmp")
-    try:
-        with connected(runs, query, output=made) as connection:
-            connection.sql(query).write_parquet(str(made))
-        made.replace(output)
-    finally:
-        made.unlink(missing_ok=True)
 
 
 def _table(answer: Answer, width: int | None) -> str:

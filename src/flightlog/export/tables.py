@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +20,7 @@ from flightlog.events.columns import quoted
 from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.place import whole_file, whole_folder
 from flightlog.store.columns_found import text
+from flightlog.store.plain_paths import PlainPaths, plain_scratch
 from flightlog.store.tables import open_all, table_names
 from flightlog.store.tables_large import put_aside
 from flightlog.version import __version__
@@ -144,7 +146,13 @@ def _copy(connection: duckdb.DuckDBPyConnection, table: str, file: Path, form: s
     """Write a table's rows into a file; gives their number."""
     order = f" ORDER BY {_ORDERS[table]}" if table in _ORDERS else ""
     query = f"SELECT {_columns(connection, table, form)} FROM {quoted(table)}{order}"  # noqa: S608 - quoted
-    written = connection.execute(f"COPY ({query}) TO {text(os.fspath(file))} {form}").fetchone()
+    with plain_scratch() as scratch:
+        made = PlainPaths(scratch).folder(file.parent) / f".{uuid4().hex}.tmp"
+        try:
+            written = connection.execute(f"COPY ({query}) TO {text(os.fspath(made))} {form}").fetchone()
+            made.replace(file)
+        finally:
+            made.unlink(missing_ok=True)
     assert written is not None
     return int(written[0])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flightlog.show.terminal import clean
+from flightlog.store.plain_paths import path_text
 from flightlog.units import format_bytes, format_count
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def exported_json(exported: Exported, run_id: str, *, size_bytes: int | None) ->
     found = {
         "run_id": run_id,
         "to": exported.to,
-        "where": exported.where,
+        "where": path_text(exported.where),
         "size_bytes": size_bytes,
         "counts": exported.counts,
         "notes": list(exported.notes),

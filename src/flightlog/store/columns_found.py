@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,14 +47,9 @@ def users_table(
 def columns_of(connection: duckdb.DuckDBPyConnection, parquet: Path) -> dict[str, str]:
     """The columns of a Parquet file, with their types."""
     described = connection.execute(
-        "DESCRIBE SELECT * FROM read_parquet($file, hive_partitioning=false)", {"file": escaped(parquet)}
+        "DESCRIBE SELECT * FROM read_parquet($file, hive_partitioning=false)", {"file": os.fspath(parquet)}
     ).fetchall()
     return {name: kind for name, kind, *_ in described}
-
-
-def escaped(path: Path) -> str:
-    """A path that DuckDB takes for this one file, whatever characters it holds."""
-    return glob.escape(os.fspath(path.absolute()))
 
 
 def text(value: str) -> str:
@@ -75,7 +69,7 @@ def _found_columns(connection: duckdb.DuckDBPyConnection, paths: Sequence[Path])
         WHERE json_type(lines.line) = 'OBJECT' AND field.key <> '' AND field.type <> 'NULL'
         GROUP BY field.key ORDER BY field.key
         """,  # noqa: S608 - nothing of the user's is in it
-        {"files": [escaped(path) for path in paths]},
+        {"files": [os.fspath(path) for path in paths]},
     ).fetchall()
     return {name: _narrowest(set(types)) for name, types in found}
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from flightlog.errors import UsageError
 from flightlog.store import layout
-from flightlog.store.columns_found import LONGEST_LINE_BYTES, READ, escaped, text, users_table
+from flightlog.store.columns_found import LONGEST_LINE_BYTES, READ, text, users_table
 from flightlog.store.connecting import private_connection
 from flightlog.store.parts import find_parts
+from flightlog.store.plain_paths import PlainPaths, plain_scratch
 from flightlog.store.snapshots import (
     Origin,
     Snapshot,
@@ -50,8 +50,8 @@ def snapshot_run(run: Run) -> dict[str, int]:
     parts = find_parts(run.path)
     current = current_snapshots(run.path, parts)
     rows: dict[str, int] = {}
-    with TemporaryDirectory(prefix="flightlog-") as scratch:
-        sources = Sources(run, Path(scratch))
+    with plain_scratch() as scratch:
+        sources = Sources(run, scratch)
         for stream in sources.streams():
             views = [f"views/{view}" for view, of in STORED.items() if of == stream]
             if {stream, *views} <= current.keys():
@@ -80,11 +80,14 @@ def write_snapshot(files: Mapping[str, Sequence[Path]], folder: Path) -> dict[st
     """
     folder.mkdir(parents=True, exist_ok=True)
     rows: dict[str, int] = {}
-    # What does not fit in memory is spilled next to the result, not into the working directory.
-    with private_connection({"temp_directory": str(folder)}) as connection:
-        for stream, paths in files.items():
-            if paths:
-                rows[stream] = _write_stream(connection, stream, paths, folder)
+    with plain_scratch() as scratch:
+        plain = PlainPaths(scratch)
+        # What does not fit in memory is spilled next to the result, not into the working directory.
+        with private_connection({"temp_directory": str(plain.folder(folder))}) as connection:
+            for stream, paths in files.items():
+                if paths:
+                    named = [plain.file(path) for path in paths]
+                    rows[stream] = _write_stream(connection, stream, named, plain.folder(folder))
     return rows
 
 
@@ -93,7 +96,7 @@ def _write_stream(
 ) -> int:
     import duckdb
 
-    made = folder / f".{stream}.{uuid4().hex}.parquet"
+    made = folder / f".{uuid4().hex}.parquet"
     cleaned = made.with_suffix(".jsonl")
     try:
         try:
@@ -112,7 +115,7 @@ def _copy(connection: duckdb.DuckDBPyConnection, stream: str, paths: Sequence[Pa
     selected, table = users_table(connection, stream, paths)
     written = connection.execute(
         f"COPY (SELECT {selected} FROM {_LINES} WHERE event IS NOT NULL) TO {text(os.fspath(made))} {_FORMAT}",  # noqa: S608 - quoted
-        {"files": [escaped(path) for path in paths], "columns": table},
+        {"files": [os.fspath(path) for path in paths], "columns": table},
     ).fetchone()
     assert written is not None
     return int(written[0])
@@ -134,12 +137,13 @@ def write_rows(
 
     The file appears whole or not at all; it is made in the folder `aside`, by default beside it.
     """
-    made = (aside or target.parent) / f".{target.stem}.{uuid4().hex}.parquet"
-    try:
-        written = connection.execute(f"COPY ({query}) TO {text(os.fspath(made))} {_FORMAT}").fetchone()
-        made.replace(target)
-    finally:
-        made.unlink(missing_ok=True)
+    with plain_scratch() as scratch:
+        made = PlainPaths(scratch).folder(aside or target.parent) / f".{uuid4().hex}.parquet"
+        try:
+            written = connection.execute(f"COPY ({query}) TO {text(os.fspath(made))} {_FORMAT}").fetchone()
+            made.replace(target)
+        finally:
+            made.unlink(missing_ok=True)
     assert written is not None
     return int(written[0])
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import glob
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from uuid import uuid4
 
 from flightlog.displayed import Displayed
 from flightlog.errors import MissingExtra, UsageError
 from flightlog.store.parts import find_parts
+from flightlog.store.plain_paths import PlainPaths, plain_scratch
 from flightlog.store.query_errors import explained
 from flightlog.store.query_reading import names_in
 from flightlog.store.snapshots import current_snapshots
@@ -178,6 +180,18 @@ def ask(runs: Sequence[Run], query: str, params: Parameters | None = None) -> It
         yield Answer(connection, query, params)
 
 
+def write_answer(runs: Sequence[Run], query: str, output: Path) -> None:
+    """Write the answer to a query into a Parquet file, which appears whole or not at all; see `connected`. Raises OSError."""
+    with plain_scratch() as scratch:
+        made = PlainPaths(scratch).folder(output.absolute().parent) / f".{uuid4().hex}.tmp"
+        try:
+            with connected(runs, query, output=made) as connection:
+                connection.sql(query).write_parquet(os.fspath(made))
+            made.replace(output)
+        finally:
+            made.unlink(missing_ok=True)
+
+
 @contextmanager
 def connected(
     runs: Sequence[Run], query: str, *, output: Path | None = None
@@ -201,8 +215,6 @@ def connected(
 def lock(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> None:
     """From now on only these files can be opened, no extension loaded, and no setting changed."""
     connection.execute("SET python_enable_replacements = false")  # nor our variables read as tables
-    # A path with a `*` in it is asked for as a pattern that matches it alone, and that is checked as well.
-    names = {written for file in files for written in (str(file), glob.escape(str(file)))}
-    connection.execute("SET allowed_paths = $files", {"files": sorted(names)})
+    connection.execute("SET allowed_paths = $files", {"files": sorted({os.fspath(file) for file in files})})
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from flightlog.store.liveness import unix_time
+from flightlog.store.plain_paths import path_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -37,7 +38,7 @@ def _row(run: Run) -> list[Any]:
     return [
         run.run_id, info.project, run.status, _time(info.start_time), _time(ending.end_time),
         ending.duration_s, info.target, info.provider, info.host or None, info.python, info.git_commit,
-        info.tasks_submitted, info.tasks_completed, info.tasks_failed, str(run.path),
+        info.tasks_submitted, info.tasks_completed, info.tasks_failed, path_text(run.path),
     ]  # fmt: skip
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -139,4 +138,4 @@ def union(statements: Sequence[str]) -> str:
 
 
 def _list(files: Sequence[Path]) -> str:
-    return f"[{', '.join(text(glob.escape(os.fspath(file))) for file in files)}]"
+    return f"[{', '.join(text(os.fspath(file)) for file in files)}]"

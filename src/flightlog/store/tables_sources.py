@@ -16,6 +16,7 @@ from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.integrity import FileSum
 from flightlog.store.parts import Part, find_parts, writer_folders
+from flightlog.store.plain_paths import PlainPaths
 from flightlog.store.snapshots import current_snapshots
 from flightlog.store.tables_sift import sift
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """The files that hold the rows of one stream of one run: JSONL, or the Parquet snapshot of it."""
+    """The files that hold the rows of one stream of one run: JSONL, or the Parquet snapshot of it. Their names are plain."""
 
     files: tuple[Path, ...]
     parquet: bool = False
@@ -34,7 +35,7 @@ class Source:
 
 
 class Sources:
-    """The files of one run's streams. `scratch` is a folder for what has to be written down anew.
+    """The files of one run's streams. `scratch` is a folder for what has to be written down anew, with a plain name.
 
     The answer holds for the run as it is now; lines that a running run records later are not in it.
     """
@@ -42,6 +43,7 @@ class Sources:
     def __init__(self, run: Run, scratch: Path) -> None:
         self._run = run
         self._scratch = scratch
+        self._plain = PlainPaths(scratch)
         self._parts = find_parts(run.path)
         self._snapshots = current_snapshots(run.path, self._parts)
 
@@ -75,7 +77,8 @@ class Sources:
 
     def view(self, name: str) -> Path | None:
         """The snapshot of a derived view, where it is current."""
-        return self._snapshots.get(f"views/{name}")
+        found = self._snapshots.get(f"views/{name}")
+        return None if found is None else self._plain.file(found)
 
     def source(self, stream: str, *, snapshots: bool = True) -> Source:
         """The files of a stream; none where the run has no such stream. Raises OSError.
@@ -85,13 +88,13 @@ class Sources:
         parts = self._parts.get(stream, [])
         snapshot = self._snapshots.get(stream)
         if snapshot is not None and snapshots:
-            return Source((snapshot,), parquet=True)
+            return Source((self._plain.file(snapshot),), parquet=True)
         if not parts:
             return Source(())
         if self.is_sealed(stream):
-            return Source((parts[0].path.absolute(),))
+            return Source((self._plain.file(parts[0].path),))
         sifted = sift(self._run.path, stream, self._scratch, settled=self._settled)
-        return Source(sifted.files, misfits=sifted.misfits)
+        return Source(tuple(map(self._plain.file, sifted.files)), misfits=sifted.misfits)
 
     def is_sealed(self, stream: str) -> bool:
         """Whether a stream is one file, as it was when the run closed, and nothing happened to its making.

@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from flightlog.errors import UsageError
@@ -14,6 +13,7 @@ from flightlog.events import streams
 from flightlog.events.columns import quoted
 from flightlog.store.columns_found import is_built_in
 from flightlog.store.connecting import private_connection
+from flightlog.store.plain_paths import path_text, plain_scratch
 from flightlog.store.tables_scans import ALL, HIDDEN, bundled, scans_of, snapshots_scan, table_of, union
 from flightlog.store.tables_sources import Sources
 from flightlog.store.tables_views import NEEDS, STORED
@@ -49,8 +49,7 @@ def open_streams(runs: Sequence[Run], *, only: Collection[str] | None = None) ->
     What does not fit into memory is spilled into a folder that goes away with the connection. Raises OSError
     where the files of a run cannot be read.
     """
-    with TemporaryDirectory(prefix="flightlog-") as folder:
-        scratch = Path(folder)
+    with plain_scratch() as scratch:
         settings = {
             "temp_directory": str(scratch / "spill"),
             "preserve_insertion_order": "false",
@@ -75,7 +74,7 @@ def _each_once(runs: Sequence[Run]) -> list[Run]:
         other = by_id.setdefault(run.run_id, run)
         if other is not run:
             raise UsageError(
-                f"{other.path} and {run.path} are both {run.run_id}: tables hold one of them at a time"
+                f"{path_text(other.path)} and {path_text(run.path)} are both {run.run_id}: tables hold one of them at a time"
             )
     return list(by_path.values())
 

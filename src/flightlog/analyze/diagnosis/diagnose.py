@@ -26,6 +26,7 @@ from flightlog.analyze.diagnosis.results import Cause, Example, Explained, RunDi
 from flightlog.analyze.diagnosis.weighing import load_rules, weigh
 from flightlog.errors import DamagedRun
 from flightlog.store import layout
+from flightlog.store.plain_paths import path_text
 from flightlog.store.runs_folder import place
 
 if TYPE_CHECKING:
@@ -264,7 +265,7 @@ def _reference(run: Run) -> str:
     configured = settings.runs_address or str(settings.runs_dir.expanduser().absolute())
     if where == configured and run.path.name == run.run_id:
         return run.run_id
-    return str(run.path) if where == str(folder) else f"{where}/{run.path.name}"
+    return path_text(run.path) if where == str(folder) else f"{where}/{run.path.name}"
 
 
 def diagnosis_bytes(diagnosis: RunDiagnosis) -> bytes:
