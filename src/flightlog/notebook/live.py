@@ -138,7 +138,11 @@ def state_html(state: LiveState) -> str:
         _failures(state),
         _doing(state),
         _machines(state),
-        sentences(state.problems[:3]),
+        sentences(
+            state.problems
+            if len(state.problems) <= 4
+            else [*state.problems[:3], f"… and {len(state.problems) - 3:,} more problems"]
+        ),
         quiet(text(state.run_id, 120)),
     )
 

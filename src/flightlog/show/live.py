@@ -26,6 +26,7 @@ BAR, SPARK = (12, 20), (8, 12)
 WIDE, WHOLE = 96, 1_000
 ROWS = 10
 """Of each table in a frame that is printed."""
+PROBLEMS = 3
 LINES, LINE = 400, 2_000
 """Of a text that is opened: so many lines, each of so many characters at most."""
 
@@ -58,7 +59,9 @@ def head_lines(state: LiveState, *, width: int, ascii_only: bool = False, remark
     if state.error:
         lines.append(f"! {brief(state.error)}")
     problems = [one for one in state.problems if state.reading is None or not one.startswith("still reading")]
-    lines += [f"! {brief(problem)}" for problem in problems[:3]]
+    lines += [f"! {brief(problem)}" for problem in problems[:PROBLEMS]]
+    if len(problems) > PROBLEMS:
+        lines.append(f"! … and {count_text(len(problems) - PROBLEMS, 'more problem')}")
     return [fit(line, width) for line in lines]
 
 

@@ -20,27 +20,26 @@ class Following:
     def __init__(self, run: Path, stream: str) -> None:
         self.stream = stream
         self._run = run
-        self._scan = Scan(run, stream)
+        self.scan = Scan(run, stream)
+        """What was read, with its counts; lines that stand in tails are found again each time, and `doubled`."""
+        self.torn = 0
+        """Lines that ended in the middle at the last look and the one before, and not just while they were written."""
+        self._cut: set[int] = set()
 
     @property
     def skipped(self) -> int:
         """Lines passed over so far because they hold no event."""
-        return self._scan.foreign + self._scan.oversized
+        return self.scan.foreign + self.scan.oversized
 
     @property
     def last(self) -> str:
         """The latest timestamp given so far; empty before there is one."""
-        return self._scan.last
-
-    @property
-    def problems(self) -> list[str]:
-        """Files that could not be read, in sentences."""
-        return self._scan.problems
+        return self.scan.last
 
     @property
     def bytes_read(self) -> int:
         """How far the files were read, all together; tails are not counted."""
-        return self._scan.bytes_read
+        return self.scan.bytes_read
 
     def new(self, *, last: bool = False) -> Iterator[AnyEvent]:
         """What was not given before, older lines of each writer first.
@@ -49,9 +48,12 @@ class Following:
         the disk a third one took, cannot hide anything.
         """
         learn_definitions(self._run, self.stream)
-        scan = self._scan
+        scan = self.scan
         if last:
             scan.start_over()
         for event in scan.events():
             if last or (event.writer and event.seq >= 0):
                 yield event
+        cut = set(scan.cut)
+        self.torn = len(cut if last else cut & self._cut)
+        self._cut = cut

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -25,13 +26,15 @@ class FileLines:
     """The lines of one file, in batches; may be asked again later, and then goes on where it stopped.
 
     `offset` is where the first byte stands that was not given out yet. A line of more than `MAX_LINE_BYTES` is
-    left out and counted in `oversized`.
+    left out and counted in `oversized`. A file that has become shorter than that is gone through from its beginning, and
+    `shrank` says so.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.offset = 0
         self.oversized = 0
+        self.shrank = False
         self.rest = b""
         """What stands behind the last newline, as of the last call."""
         self._skipping = False
@@ -39,6 +42,8 @@ class FileLines:
     def batches(self) -> Iterator[list[bytes]]:
         """Whole lines, without their newlines, from `offset` on. Raises OSError."""
         with self.path.open("rb", buffering=0) as source:
+            if self.offset and os.fstat(source.fileno()).st_size < self.offset:
+                self.offset, self._skipping, self.shrank = 0, False, True
             source.seek(self.offset)
             rest = b""
             while chunk := source.read(_CHUNK_BYTES):
@@ -89,10 +94,13 @@ def read_lines(path: Path, *, tail: bool = False) -> Iterator[bytes]:
 class Scan:
     """One pass over one stream of a run, wherever its lines stand, taking each numbered line once.
 
-    Iterate over `events()` or `records()` once; the counts are right when the iteration has ended.
+    Iterate over `events()` or `records()`; the counts are right when the iteration has ended.
     Events come file by file, of each writer its older ones first; threads and writers mix, so whoever needs an
     order sorts. A run that is written or closed meanwhile is read whole up to the moment the pass began, and
     perhaps further.
+
+    A scan may be iterated again later: it then gives what is new. Of what is read each time, `torn` lines and those of
+    tails, the counts are those of the last pass.
 
     `read` counts the events given out, `unnumbered` those of them without writer or number, `unknown` those of
     a kind this version does not know. `doubled` lines were there before; `torn` are last lines that end in the
@@ -103,12 +111,31 @@ class Scan:
     def __init__(self, run: Path, stream: str) -> None:
         self.stream = stream
         self.unnumbered = self.unknown = 0
-        self.doubled = self.torn = self.foreign = self.oversized = 0
+        self.doubled = 0
+        self.cut: list[int] = []
+        """Last lines that end in the middle, by what they hold."""
         self.problems: list[str] = []
         self.first = self.last = ""
         self.coverage: dict[str, Coverage] = {}
         self._run = run
         self._files: dict[_FileId, FileLines] = {}
+        self._in_tails = False
+        self._foreign = [0, 0]
+
+    @property
+    def torn(self) -> int:
+        """How many last lines end in the middle."""
+        return len(self.cut)
+
+    @property
+    def foreign(self) -> int:
+        """How many lines hold no event."""
+        return sum(self._foreign)
+
+    @property
+    def oversized(self) -> int:
+        """How many lines are too long to be an event."""
+        return sum(lines.oversized for lines in self._files.values())
 
     @property
     def read(self) -> int:
@@ -152,6 +179,7 @@ class Scan:
     def start_over(self) -> None:
         """Let the next pass read every file from its beginning; what was given out before is still known."""
         self._files.clear()
+        self._foreign[False] = 0
 
     def _take(self, event: AnyEvent) -> bool:
         """Count an event; False if its number was there before."""
@@ -180,7 +208,7 @@ class Scan:
         """Read what did not decode without the padding around it, or count it."""
         bare = line.strip(_PADDING)
         if not bare:
-            self.foreign += b"\0" in line
+            self._foreign[self._in_tails] += b"\0" in line
             return None
         if bare != line:
             try:
@@ -188,9 +216,9 @@ class Scan:
             except NotAnEvent:
                 pass
         if whole:
-            self.foreign += 1
+            self._foreign[self._in_tails] += 1
         else:
-            self.torn += 1
+            self.cut.append(hash(bare))
         return None
 
     def _batches(self) -> Iterator[tuple[list[bytes], bool]]:
@@ -202,6 +230,7 @@ class Scan:
         read, and nothing after a file that was not, so that no gap opens. Where a file has gone, its lines
         stand in another, and the files are gone through again.
         """
+        self.cut, self._foreign[True], self._in_tails = [], 0, False
         parts = find_parts(self._run).get(self.stream, [])
         tails = [self._read_tail(part) for part in parts if part.kind == "tail"]
         files = self._files
@@ -216,6 +245,7 @@ class Scan:
             if not gone:
                 break
             parts = find_parts(self._run).get(self.stream, [])
+        self._in_tails = True
         for tail in tails:
             whole, _, rest = tail.rpartition(b"\n")
             if whole:
@@ -223,7 +253,6 @@ class Scan:
             if rest:
                 yield [rest], False
         for lines in files.values():
-            self.oversized += lines.oversized
             if lines.rest:
                 yield [lines.rest], False
 
@@ -255,6 +284,9 @@ class Scan:
             gone.append(path)
         except OSError as error:
             self._note(path, error)
+        if lines.shrank:
+            lines.shrank = False
+            self._say(path, "became shorter while it was read; what it held before still counts")
 
     def _renamed(self, noted: _FileId) -> Path | None:
         for part in find_parts(self._run).get(self.stream, []):
@@ -263,7 +295,10 @@ class Scan:
         return None
 
     def _note(self, path: Path, error: OSError) -> None:
-        problem = f"{path.relative_to(self._run)} cannot be read: {error.strerror or error}"
+        self._say(path, f"cannot be read: {error.strerror or error}")
+
+    def _say(self, path: Path, what: str) -> None:
+        problem = f"{path.relative_to(self._run)} {what}"
         if problem not in self.problems:
             self.problems.append(problem)
 

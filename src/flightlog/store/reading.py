@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flightlog.events.codec import Decoded
-from flightlog.store.coverage import Coverage
+from flightlog.store.damage import (
+    lost_lines,
+    lost_sentence,
+    refused_sentences,
+    skipped_sentences,
+    unclosed_sentence,
+)
 from flightlog.store.definitions import learn_definitions
 from flightlog.store.layout import WriterInfo
 from flightlog.store.lines import AnyEvent, Scan
@@ -124,19 +130,7 @@ class Reading:
                     pass
 
     def _lost(self, scan: Scan) -> Iterator[tuple[str, int, list[range]]]:
-        """Each writer that lost lines of a stream, how many, and the numbers that are missing.
-
-        Numbers given out but never written are both missing and in the writer's own count, so the larger of
-        the two is taken and not their sum.
-        """
-        for writer in sorted(scan.coverage.keys() | self._writers.keys()):
-            info = self._writers.get(writer)
-            known = info.lines.get(scan.stream, 0) if info else 0
-            refused = info.lost.get(scan.stream, 0) if info else 0
-            seen = scan.coverage.get(writer, Coverage())
-            number = max(seen.missing(known), refused)
-            if number:
-                yield writer, number, list(seen.gaps(known))
+        return lost_lines(scan.stream, scan.coverage, self._writers)
 
     def _notes(self) -> Iterator[str]:
         for count, what in _COUNTED.items():
@@ -161,25 +155,11 @@ class Reading:
         for scan in scans:
             yield from scan.problems
             for writer, number, gaps in self._lost(scan):
-                where = f": {_numbers(gaps)}" if gaps else ""
-                yield f"{scan.stream}: {_lines(number)} of writer {writer} lost{where}"
-        for info in self._writers.values():
-            for reason, number in sorted(info.reasons.items()):
-                yield f"writer {info.writer} could not write {_lines(number)}: {reason}"
+                yield lost_sentence(scan.stream, writer, number, gaps)
+        yield from refused_sentences(self._writers.values())
         for scan in scans:
-            for number, what in (
-                (scan.torn, "cut off in the middle"),
-                (scan.foreign, "without an event"),
-                (scan.oversized, "too long to be an event"),
-                (scan.doubled, "standing twice, taken once"),
-                (scan.unknown, "of a kind this version does not know"),
-            ):
-                if number:
-                    yield f"{scan.stream}: {_lines(number)} {what}"
-        if unclosed:
-            names = ", ".join(unclosed[:3]) + (", …" if len(unclosed) > 3 else "")
-            count = "1 writer has" if len(unclosed) == 1 else f"{len(unclosed)} writers have"
-            yield f"{count} not closed ({names}): lines after the last one seen cannot be counted"
+            yield from skipped_sentences(scan)
+        yield from unclosed_sentence(unclosed)
 
 
 _COUNTED = {
@@ -190,12 +170,3 @@ _COUNTED = {
     "subscriber_dropped": "events were missed by subscribers that were too slow; they are in the files",
     "subscriber_errors": "errors were raised by subscribers",
 }
-
-
-def _lines(number: int) -> str:
-    return "1 line" if number == 1 else f"{number} lines"
-
-
-def _numbers(gaps: Sequence[range]) -> str:
-    shown = [f"{gap[0]}" if len(gap) == 1 else f"{gap[0]} to {gap[-1]}" for gap in gaps[:3]]
-    return f"no. {', '.join(shown)}{', …' if len(gaps) > 3 else ''}"

@@ -187,16 +187,15 @@ class FollowedRun:
         if heard_s is not None and heard_s > HEARTBEAT_LIMIT_S / 2:
             found.append(f"nothing was heard of the run for {heard_s:.0f} s")
         found += self._remarks
-        found += run.problems if self.path.is_dir() else [GONE]
-        found += self._streams.problems
-        for info in run.writers():
-            found += [
-                f"writer {info.writer} could not write {number:,} lines: {reason}"
-                for reason, number in sorted(info.reasons.items())
-            ]
+        if self.path.is_dir():
+            found += run.problems
+            found += self._streams.problems(run.writers(), over=run.status != "running")
+        else:
+            found += [GONE, *self._streams.said]
         if self._gathered.machines.left_out:
             found.append("more hosts or devices were measured than are listed")
-        return [cut(problem, LINE) for problem in found[:PROBLEMS]]
+        shown = [cut(problem, LINE) for problem in found[:PROBLEMS]]
+        return shown if len(found) <= PROBLEMS else [*shown, f"… and {len(found) - PROBLEMS:,} more problems"]
 
 
 def _life(info: RunInfo, status: str, ended: str | None) -> list[LogLine]:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
+from flightlog.store.coverage import Coverage
+from flightlog.store.damage import (
+    lost_lines,
+    lost_sentence,
+    refused_sentences,
+    skipped_sentences,
+    unclosed_sentence,
+)
 from flightlog.store.following import Following
+from flightlog.store.layout import WriterInfo
 from flightlog.store.lines import AnyEvent
 from flightlog.store.parts import Part, find_parts
 
@@ -25,6 +34,10 @@ class Streams:
         self._done: set[str] = set()
         self._read_to_end: Signature | None = None
         self._whole = 0
+        self._reach: dict[str, dict[str, int]] = {}
+        """How far the lines of each stream and writer went, by number, at the look before."""
+        self.said: list[str] = []
+        """The problems as they were last told."""
 
     @property
     def read(self) -> float | None:
@@ -39,12 +52,37 @@ class Streams:
         """The latest timestamp of all events; null where there is none."""
         return max((following.last for following in self._following.values() if following.last), default=None)
 
-    @property
-    def problems(self) -> list[str]:
-        """What could not be read, in sentences."""
-        found = [problem for name in sorted(self._following) for problem in self._following[name].problems]
-        skipped = sum(following.skipped for following in self._following.values())
-        return [*found, *([f"{skipped:,} lines hold no event"] if skipped else [])]
+    def problems(self, writers: Iterable[WriterInfo], *, over: bool) -> list[str]:
+        """What could not be read or is lost, in sentences, in the words of the report.
+
+        Of a run that goes on, a line counts as lost or cut off when it was so at the look before, too: it may have been on
+        its way. What a reading that is under way has not come to is not lost.
+        """
+        if self._under_way and not over:
+            return self.said
+        known = {info.writer: info for info in writers}
+        found: list[str] = []
+        reach: dict[str, dict[str, int]] = {}
+        named = {stream for info in known.values() for stream in (*info.lines, *info.lost)}
+        empty: dict[str, Coverage] = {}
+        for stream in sorted(named | self._following.keys()):
+            following = self._following.get(stream)
+            coverage = following.scan.coverage if following is not None else empty
+            found += following.scan.problems if following is not None else []
+            if not self._under_way:
+                below = None if over else self._reach.get(stream, {})
+                lost = lost_lines(stream, coverage, known, below)
+                found += [lost_sentence(stream, *one) for one in lost]
+                reach[stream] = _reached(stream, coverage, known)
+        self._reach = reach
+        found += refused_sentences(known.values())
+        for _, following in sorted(self._following.items()):
+            found += skipped_sentences(following.scan, torn=following.torn, doubled=0)
+        if over and not self._under_way:
+            seen = {writer for one in self._following.values() for writer in one.scan.coverage} | known.keys()
+            found += unclosed_sentence(sorted(w for w in seen if w not in known or not known[w].closed))
+        self.said = found
+        return found
 
     def new(
         self,
@@ -93,6 +131,19 @@ class Streams:
             self._whole += sum(_size(part.path) for part in files if part.kind != "tail")
         self._read_to_end = signature
         return bool(self._under_way)
+
+
+def _reached(
+    stream: str, coverage: Mapping[str, Coverage], writers: Mapping[str, WriterInfo]
+) -> dict[str, int]:
+    """One more than the highest number of each writer that was read, or given out by its own word."""
+    return {
+        writer: max(
+            coverage[writer].upper if writer in coverage else 0,
+            writers[writer].lines.get(stream, 0) if writer in writers else 0,
+        )
+        for writer in coverage.keys() | writers.keys()
+    }
 
 
 def _signature(parts: dict[str, list[Part]]) -> Signature:

@@ -1,0 +1,76 @@
+"""What is wrong with the lines of a run, in sentences: the same words for a run that is over and one that is being written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from flightlog.store.coverage import Coverage
+from flightlog.store.layout import WriterInfo
+from flightlog.store.lines import Scan
+
+
+def lost_lines(
+    stream: str,
+    coverage: Mapping[str, Coverage],
+    writers: Mapping[str, WriterInfo],
+    below: Mapping[str, int] | None = None,
+) -> Iterator[tuple[str, int, list[range]]]:
+    """Each writer that lost lines of a stream, how many, and the numbers that are missing.
+
+    Numbers given out but never written are both missing and in the writer's own count, so the larger of the two is taken
+    and not their sum. `below` has the numbers up to which a line should be there, where others may still be on their way.
+    """
+    for writer in sorted(coverage.keys() | writers.keys()):
+        info = writers.get(writer)
+        known = info.lines.get(stream, 0) if info else 0
+        refused = info.lost.get(stream, 0) if info else 0
+        gaps = list(coverage.get(writer, Coverage()).gaps(known))
+        if below is not None:
+            limit = below.get(writer, 0)
+            gaps = [range(gap.start, min(gap.stop, limit)) for gap in gaps if gap.start < limit]
+        number = max(sum(map(len, gaps)), refused)
+        if number:
+            yield writer, number, gaps
+
+
+def lost_sentence(stream: str, writer: str, number: int, gaps: Sequence[range]) -> str:
+    """`tasks: 3 lines of writer w1 lost: no. 4 to 6`."""
+    where = f": {_numbers(gaps)}" if gaps else ""
+    return f"{stream}: {_lines(number)} of writer {writer} lost{where}"
+
+
+def refused_sentences(writers: Iterable[WriterInfo]) -> Iterator[str]:
+    """What writers say that they could not write, and why."""
+    for info in writers:
+        for reason, number in sorted(info.reasons.items()):
+            yield f"writer {info.writer} could not write {_lines(number)}: {reason}"
+
+
+def skipped_sentences(scan: Scan, *, torn: int | None = None, doubled: int | None = None) -> Iterator[str]:
+    """What was passed over in a stream, each kind by its number; `torn` and `doubled` stand for the scan's own where given."""
+    for number, what in (
+        (scan.torn if torn is None else torn, "cut off in the middle"),
+        (scan.foreign, "without an event"),
+        (scan.oversized, "too long to be an event"),
+        (scan.doubled if doubled is None else doubled, "standing twice, taken once"),
+        (scan.unknown, "of a kind this version does not know"),
+    ):
+        if number:
+            yield f"{scan.stream}: {_lines(number)} {what}"
+
+
+def unclosed_sentence(unclosed: Sequence[str]) -> Iterator[str]:
+    """That writers did not say they were done; nothing where all did."""
+    if unclosed:
+        names = ", ".join(unclosed[:3]) + (", …" if len(unclosed) > 3 else "")
+        count = "1 writer has" if len(unclosed) == 1 else f"{len(unclosed)} writers have"
+        yield f"{count} not closed ({names}): lines after the last one seen cannot be counted"
+
+
+def _lines(number: int) -> str:
+    return "1 line" if number == 1 else f"{number} lines"
+
+
+def _numbers(gaps: Sequence[range]) -> str:
+    shown = [f"{gap[0]}" if len(gap) == 1 else f"{gap[0]} to {gap[-1]}" for gap in gaps[:3]]
+    return f"no. {', '.join(shown)}{', …' if len(gaps) > 3 else ''}"
