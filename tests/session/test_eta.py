@@ -18,6 +18,16 @@ class Clock:
         return self.now
 
 
+class Slow(Clock):
+    """One that goes on with each look at it."""
+
+    step = 0.25
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
 # --- a session's own pace
 
 
@@ -66,6 +76,20 @@ def test_a_look_within_a_second_costs_nothing_and_gives_the_same():
     assert pace.eta() is first
     clock.now = EVERY_S
     assert pace.eta().expected > 50 * first.expected
+
+
+def test_an_answer_that_took_long_is_given_for_fifty_times_as_long():
+    clock = Slow()
+    pace = Pace(clock)
+    pace.submitted(["sim"] * 4)
+    done(pace, "sim", 1.0, 1.0, 1.0)
+    pace.started("b", "sim")
+    first = pace.eta()
+    pace.submitted(["sim"] * 400)
+    clock.now += 50 * clock.step - 3 * clock.step
+    assert pace.eta() is first
+    clock.now += clock.step
+    assert pace.eta() is not first
 
 
 def test_what_is_kept_does_not_grow_with_the_tasks():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from flightlog.analyze.survival import Guess, Observed, Seen, of_late
+from flightlog.analyze.survival import Guess, Observed, Ordered, Seen, of_late
 
 if TYPE_CHECKING:
     from flightlog.analyze.distribution import Distribution
@@ -24,9 +24,9 @@ OTHER_DAY = 0.2
 DRAWS = 60
 """The rest of the run is played through so often; the interval leaves out one of them at either end."""
 OUT = 1
-NAMES, QUEUED, FLYING = 40, 240, 400
-"""So many names are guessed at anew each time, the largest; so many tasks that wait are placed one by one, the last; and
-so many that run stand for all of them.
+NAMES, QUEUED, FLYING, SEEN = 20, 240, 400, 500
+"""So many names are guessed at anew each time, the largest; so many tasks that wait are placed one by one, the last; so
+many that run stand for all of them; and so many that were seen are heard, the last of each name. They bound the work.
 """
 Z90 = 1.6449
 _QUANTILES = 20
@@ -90,8 +90,8 @@ class _Left(Struct, frozen=True):
 
     waiting: int
     ages: tuple[float, ...]
-    recent: Observed
-    spread: Observed | None
+    recent: Ordered
+    spread: Ordered | None
 
 
 def remaining(
@@ -113,7 +113,8 @@ def remaining(
         return None
     flying = sum(len(since.get(name, ())) for name in names)
     part = min(1.0, FLYING / flying) if flying else 1.0
-    told = [_left(left[name], known[name], since.get(name, []), part) for name in names[:NAMES]]
+    heard = SEEN // min(NAMES, len(names))
+    told = [_left(left[name], known[name], since.get(name, []), part, heard) for name in names[:NAMES]]
     beside = 0.0
     for name in names[NAMES:]:
         took = [each.lasted for each in known[name].seen]
@@ -127,8 +128,11 @@ def _by(known: Mapping[str, Known]) -> Callable[[str], tuple[float, str]]:
     return lambda name: (-max(each.lasted for each in known[name].seen), name)
 
 
-def _left(count: int, known: Known, since: list[float], part: float) -> _Left:
-    """What is left of a name; of so many that run, every other or tenth stands for all, and so of those that wait."""
+def _left(count: int, known: Known, since: list[float], part: float, heard: int) -> _Left:
+    """What is left of a name, by the last so many that were seen.
+
+    Of very many that run, every other or tenth stands for all, and so of those that wait.
+    """
     every = sorted(max(0.0, age) for age in since)[:count]
     ages = tuple(
         every[math.floor(n / part)] for n in range(math.ceil(len(every) * part)) if n / part < len(every)
@@ -136,11 +140,14 @@ def _left(count: int, known: Known, since: list[float], part: float) -> _Left:
     things = sorted([*known.seen, *(Seen(age, age, False) for age in ages)], reverse=True)
     if not known.whole:
         things = _all_since(max(each.ago - each.lasted for each in known.seen), things)
+    things = things[-max(heard, ENOUGH + len(ages)) :]
     recent = of_late(Observed(tuple(things), known.scaled))
     spread = None
     if known.spread and len(recent.things) == len(things):
-        spread = Observed(tuple(Seen(math.inf, each, True) for each in known.spread), known.scaled)
-    return _Left(math.ceil((count - len(every)) * part), ages, recent, spread)
+        step = math.ceil(len(known.spread) / heard)
+        longest_first = sorted(known.spread, reverse=True)[::step]
+        spread = Ordered(Observed(tuple(Seen(math.inf, each, True) for each in longest_first), known.scaled))
+    return _Left(math.ceil((count - len(every)) * part), ages, Ordered(recent), spread)
 
 
 def _all_since(ago: float, things: list[Seen]) -> list[Seen]:

@@ -38,6 +38,18 @@ class Observed(Struct, frozen=True):
     """By how much all of them together may be off, as a share."""
 
 
+class Ordered:
+    """What does not change from one `Guess` at the same things to the next, reckoned once."""
+
+    __slots__ = ("ended", "marks", "oldest", "unsure")
+
+    def __init__(self, observed: Observed) -> None:
+        self.marks = sorted((each.lasted, not each.ended) for each in observed.things)
+        self.ended = [value for value, goes_on in self.marks if not goes_on]
+        self.oldest = max((value for value, goes_on in self.marks if goes_on), default=0.0)
+        self.unsure = math.hypot(observed.scaled, _unsure(self.ended))
+
+
 class Guess:
     """A distribution that the observations may come from: one of many, drawn by `dice`.
 
@@ -48,11 +60,9 @@ class Guess:
 
     __slots__ = ("_below", "_beyond", "_late", "_longest", "_times", "deviation", "mean")
 
-    def __init__(self, observed: Observed, dice: Random) -> None:
-        marks = sorted((each.lasted, not each.ended) for each in observed.things)
-        ended = [value for value, goes_on in marks if not goes_on]
-        factor = math.exp(math.hypot(observed.scaled, _unsure(ended)) * dice.gauss(0.0, 1.0))
-        oldest = max((value for value, goes_on in marks if goes_on), default=0.0)
+    def __init__(self, observed: Ordered, dice: Random) -> None:
+        marks, ended, oldest = observed.marks, observed.ended, observed.oldest
+        factor = math.exp(observed.unsure * dice.gauss(0.0, 1.0))
         self._longest = factor * ended[-1] if ended else oldest
         reach = factor * (ended[-1] - ended[len(ended) // 2]) if ended else oldest
         few = 4 / max(1, len(ended))

@@ -1,7 +1,7 @@
 """How long a session still takes, from what its own tasks took so far, and from earlier runs where none has ended yet.
 
 On the way of a task this costs an entry in a dict at its start and its duration in a short list at its end. Everything else
-happens when somebody looks, at most once a second and in bounded time.
+happens when somebody looks, at most once a second, in bounded time, and more rarely where that takes long.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ RECENT = 100
 NAMES = 200
 """So many names are looked at; where there are more, the rest is on top."""
 EVERY_S = 1.0
+RESTS, LONGEST_REST_S = 50, 30.0
+"""So many times as long as an answer took passes until the next, which leaves the program its time; but no longer than this."""
 
 
 class Pace:
@@ -45,7 +47,8 @@ class Pace:
         self._left: dict[str, int] = {}
         self._recent: dict[str, deque[tuple[float, float]]] = {}
         self._running: dict[str, tuple[str, float]] = {}
-        self._told: tuple[float, Eta | None] = (-math.inf, None)
+        self._due = -math.inf
+        self._told: Eta | None = None
 
     def submitted(self, names: Iterable[str]) -> None:
         """Tasks of these names are to be run."""
@@ -72,14 +75,13 @@ class Pace:
             recent.append((self._clock(), duration_s))
 
     def eta(self, earlier: Mapping[str, Distribution] | None = None) -> Eta | None:
-        """What is left, as of a second ago at most; None where nothing runs, or nothing is known."""
+        """What is left, as of about a second ago at most; None where nothing runs, or nothing is known."""
         now = self._clock()
-        when, told = self._told
-        if now - when >= EVERY_S:
+        if now >= self._due:
             with suppress(RuntimeError):  # a dict grew while it was read: the next look is soon
-                told = self._reckon(now, earlier or {})
-            self._told = now, told
-        return told
+                self._told = self._reckon(now, earlier or {})
+            self._due = now + max(EVERY_S, min(LONGEST_REST_S, RESTS * (self._clock() - now)))
+        return self._told
 
     def _reckon(self, now: float, earlier: Mapping[str, Distribution]) -> Eta | None:
         running = list(self._running.values())
