@@ -16,7 +16,7 @@ from flightlog.show.live import head_lines
 from flightlog.store import layout
 from flightlog.store.documents import write_document
 from flightlog.store.layout import WriterInfo
-from flightlog.store.lines import MAX_LINE_BYTES
+from flightlog.store.long_lines import MAX_LINE_BYTES
 from flightlog.store.run import Run
 
 RUNNING = {"status": "running", "end_time": None, "duration_s": None, "host": "elsewhere", "heartbeat": at(9)}
@@ -69,7 +69,10 @@ def test_lines_that_cannot_be_read_are_counted_once_however_often_one_looks(runn
     append(tail, b"garbage, too\n", b"\0" * 100)
     live = FollowedRun(running, now=now)
     looks = [live.update() for _ in range(3)]
-    said = ["tasks: 3 lines without an event", "tasks: 1 line too long to be an event"]
+    said = [
+        "tasks: 3 lines without an event",
+        "tasks: 1 line too long to be an event: line 7 of tasks.jsonl has 18.0 MiB",
+    ]
     assert [one.problems for one in looks] == [said] * 3
     assert looks[-1].progress.submitted == 4
     assert but_unclosed(list(Run(running).completeness().problems)) == said

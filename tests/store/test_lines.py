@@ -13,6 +13,7 @@ from flightlog.store import layout, lines
 from flightlog.store.coverage import Coverage
 from flightlog.store.layout import WriterInfo
 from flightlog.store.lines import Scan, read_lines
+from flightlog.store.long_lines import has_long_line
 from flightlog.store.reading import Reading
 
 T0 = "2026-05-20T03:52:00.000000Z"
@@ -68,7 +69,7 @@ def test_lines_are_the_same_whatever_the_size_of_the_chunks(parts, chunk):
 
 
 @given(st.lists(st.integers(0, 30), max_size=10), st.integers(1, 9), st.booleans())
-def test_a_line_that_is_too_long_is_left_out_and_counted(sizes, chunk, ended):
+def test_a_line_that_is_too_long_is_left_out_and_noted(sizes, chunk, ended):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(lines, "_CHUNK_BYTES", chunk)
         patch.setattr(lines, "MAX_LINE_BYTES", 12)
@@ -76,12 +77,9 @@ def test_a_line_that_is_too_long_is_left_out_and_counted(sizes, chunk, ended):
         put(Path(folder), "f", content)
         read = lines.FileLines(Path(folder, "f"))
         found = [line for batch in read.batches() for line in batch] + [read.rest]
-        small = [size for size in sizes if size <= 12]
-        kept = [len(line) for line in found if line]
-        # a line may pass the limit by as much as one chunk before it is given up
-        assert [size for size in kept if size <= 12] == [size for size in small if size]
-        assert read.oversized == sum(size > 12 for size in sizes) - sum(size > 12 for size in kept)
-        assert all(size <= 12 + chunk for size in kept)
+        assert [len(line) for line in found if line] == [size for size in sizes if 0 < size <= 12]
+        assert read.long == [(number, size) for number, size in enumerate(sizes, 1) if size > 12]
+        assert has_long_line(Path(folder, "f"), 12) == bool(read.long)
 
 
 def test_a_file_that_grew_is_read_on_from_where_it_was_left(tmp_path):

@@ -11,7 +11,7 @@ import msgspec
 
 from flightlog.adopt.account import Account
 from flightlog.store.devices.records import CutShort, chunks_of
-from flightlog.store.lines import MAX_LINE_BYTES
+from flightlog.store.long_lines import MAX_LINE_BYTES
 
 _PADDING = b"\0 \t\r"
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

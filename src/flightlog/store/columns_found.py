@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from flightlog.events import Event, streams
 from flightlog.events.columns import columns, event_columns, projection, quoted
+from flightlog.store.long_lines import MAX_LINE_BYTES
 
 if TYPE_CHECKING:
     import duckdb
 
-LONGEST_LINE_BYTES = 16 << 20
-"""Longer lines are damage: the recorder's are bounded far below. DuckDB gives up on a file that has one."""
+LONGEST_LINE_BYTES = MAX_LINE_BYTES
+"""What DuckDB is told; it takes lines of up to twice as many bytes, and gives up on a file that has a longer one."""
 
 # A folder called `a=b` would add a column, if it were let.
 READ = "read_json($files, format='newline_delimited', ignore_errors=true, hive_partitioning=false, {})"

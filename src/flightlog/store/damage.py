@@ -7,6 +7,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from flightlog.store.coverage import Coverage
 from flightlog.store.layout import WriterInfo
 from flightlog.store.lines import Scan
+from flightlog.store.plain_paths import path_text
+from flightlog.units import format_bytes
+
+TOO_LONG = "too long to be an event"
 
 
 def lost_lines(
@@ -51,12 +55,13 @@ def skipped_sentences(scan: Scan, *, torn: int | None = None, doubled: int | Non
     for number, what in (
         (scan.torn if torn is None else torn, "cut off in the middle"),
         (scan.foreign, "without an event"),
-        (scan.oversized, "too long to be an event"),
+        (scan.oversized, TOO_LONG),
         (scan.doubled if doubled is None else doubled, "standing twice, taken once"),
         (scan.unknown, "of a kind this version does not know"),
     ):
         if number:
-            yield f"{scan.stream}: {_lines(number)} {what}"
+            where = f": {_places(scan)}" if what == TOO_LONG else ""
+            yield f"{scan.stream}: {_lines(number)} {what}{where}"
 
 
 def unclosed_sentence(unclosed: Sequence[str]) -> Iterator[str]:
@@ -65,6 +70,16 @@ def unclosed_sentence(unclosed: Sequence[str]) -> Iterator[str]:
         names = ", ".join(unclosed[:3]) + (", …" if len(unclosed) > 3 else "")
         count = "1 writer has" if len(unclosed) == 1 else f"{len(unclosed)} writers have"
         yield f"{count} not closed ({names}): lines after the last one seen cannot be counted"
+
+
+def _places(scan: Scan) -> str:
+    """Where the lines stand that are too long, and how long they are."""
+    found = scan.too_long()
+    said = [
+        f"line {line.number:,} of {path_text(path.name)} has {format_bytes(line.size_bytes)}"
+        for path, line in found[:3]
+    ]
+    return ", ".join(said) + (", …" if len(found) > 3 else "")
 
 
 def _lines(number: int) -> str:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from flightlog.events import Event
 from flightlog.events.codec import Decoded, NotAnEvent, StreamDecoder, UnknownEvent, decode_line
 from flightlog.store.coverage import Coverage
+from flightlog.store.long_lines import MAX_LINE_BYTES
 from flightlog.store.parts import Part, find_parts
 
-MAX_LINE_BYTES = 16 << 20
 _CHUNK_BYTES = 1 << 20
 _PASSES = 5
 _PADDING = b"\0 \t\r\xef\xbb\xbf"  # blanks, what a power cut leaves, and a byte-order mark
@@ -22,28 +22,37 @@ _FileId = tuple[int, int]
 T = TypeVar("T")
 
 
+class LongLine(NamedTuple):
+    """A line that was left out: which of its file it is, from 1 on, and how long as far as it was read."""
+
+    number: int
+    size_bytes: int
+
+
 class FileLines:
     """The lines of one file, in batches; may be asked again later, and then goes on where it stopped.
 
     `offset` is where the first byte stands that was not given out yet. A line of more than `MAX_LINE_BYTES` is
-    left out and counted in `oversized`. A file that has become shorter than that is gone through from its beginning, and
+    left out and noted in `long`. A file that has become shorter than that is gone through from its beginning, and
     `shrank` says so.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.offset = 0
-        self.oversized = 0
+        self.long: list[LongLine] = []
         self.shrank = False
         self.rest = b""
         """What stands behind the last newline, as of the last call."""
         self._skipping = False
+        self._passed = 0
 
     def batches(self) -> Iterator[list[bytes]]:
         """Whole lines, without their newlines, from `offset` on. Raises OSError."""
         with self.path.open("rb", buffering=0) as source:
             if self.offset and os.fstat(source.fileno()).st_size < self.offset:
                 self.offset, self._skipping, self.shrank = 0, False, True
+                self.long, self._passed = [], 0
             source.seek(self.offset)
             rest = b""
             while chunk := source.read(_CHUNK_BYTES):
@@ -54,20 +63,27 @@ class FileLines:
                 lines = later.split(b"\n")
                 head, rest = rest + first, lines.pop()
                 self.offset = source.tell() - len(rest)
-                if self._skipping:
+                ended = 1 + len(lines)
+                if self._skipping or len(head) > MAX_LINE_BYTES:
+                    self._leave_out(head)
                     self._skipping = False
                 else:
                     lines.insert(0, head)
+                self._passed += ended
                 yield lines
             self.rest = rest
 
     def _keep(self, rest: bytes) -> bytes:
         if self._skipping or len(rest) > MAX_LINE_BYTES:
-            self.oversized += not self._skipping
+            self._leave_out(rest)
             self._skipping = True
             self.offset += len(rest)
             return b""
         return rest
+
+    def _leave_out(self, piece: bytes) -> None:
+        number, size = self.long.pop() if self._skipping else (self._passed + 1, 0)
+        self.long.append(LongLine(number, size + len(piece)))
 
 
 def read_tail(path: Path) -> bytes:
@@ -135,7 +151,11 @@ class Scan:
     @property
     def oversized(self) -> int:
         """How many lines are too long to be an event."""
-        return sum(lines.oversized for lines in self._files.values())
+        return sum(len(lines.long) for lines in self._files.values())
+
+    def too_long(self) -> list[tuple[Path, LongLine]]:
+        """The lines that are too long, each with its file."""
+        return [(lines.path, line) for lines in self._files.values() for line in lines.long]
 
     @property
     def read(self) -> int:
@@ -149,6 +169,10 @@ class Scan:
 
     def events(self) -> Iterator[AnyEvent]:
         """Every event once."""
+        return (event for event in self.events_and_pauses() if event is not None)
+
+    def events_and_pauses(self) -> Iterator[AnyEvent | None]:
+        """Every event once, and null after each stretch that was read, whatever there was in it."""
         decode = StreamDecoder(self.stream).decode
         for batch, whole in self._batches():
             for line in batch:
@@ -161,6 +185,7 @@ class Scan:
                     event = mended
                 if self._take(event):
                     yield event
+            yield None
 
     def records(self) -> Iterator[Decoded]:
         """Every event once, with the fields its declaration does not know."""

@@ -12,6 +12,8 @@ from flightlog.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.columns_found import LONGEST_LINE_BYTES, READ, text, users_table
 from flightlog.store.connecting import private_connection
+from flightlog.store.lines import read_lines
+from flightlog.store.long_lines import has_long_line
 from flightlog.store.parts import find_parts
 from flightlog.store.plain_paths import PlainPaths, plain_scratch
 from flightlog.store.snapshots import (
@@ -94,16 +96,13 @@ def write_snapshot(files: Mapping[str, Sequence[Path]], folder: Path) -> dict[st
 def _write_stream(
     connection: duckdb.DuckDBPyConnection, stream: str, paths: Sequence[Path], folder: Path
 ) -> int:
-    import duckdb
-
     made = folder / f".{uuid4().hex}.parquet"
     cleaned = made.with_suffix(".jsonl")
     try:
-        try:
-            rows = _copy(connection, stream, paths, made)
-        except duckdb.InvalidInputException:
+        if any(map(has_long_line, paths)):
             _drop_long_lines(paths, cleaned)
-            rows = _copy(connection, stream, [cleaned], made)
+            paths = [cleaned]
+        rows = _copy(connection, stream, paths, made)
         made.replace(snapshot_file(folder, stream))
     finally:
         made.unlink(missing_ok=True)
@@ -159,10 +158,4 @@ def _drop_long_lines(paths: Sequence[Path], cleaned: Path) -> None:
     """Copy the lines of the files, except those that are too long; holds one line in memory."""
     with cleaned.open("wb") as out:
         for path in paths:
-            with path.open("rb") as lines:
-                whole = True
-                while line := lines.readline(LONGEST_LINE_BYTES):
-                    ends = line.endswith(b"\n")
-                    if whole and (ends or len(line) < LONGEST_LINE_BYTES):
-                        out.write(line if ends else line + b"\n")
-                    whole = ends
+            out.writelines(line + b"\n" for line in read_lines(path))

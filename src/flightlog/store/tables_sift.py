@@ -21,6 +21,7 @@ from flightlog.events.columns import columns
 from flightlog.store.columns_found import is_built_in
 from flightlog.store.definitions import learn_definitions
 from flightlog.store.lines import AnyEvent, FileLines, Scan
+from flightlog.store.long_lines import MAX_LINE_BYTES
 from flightlog.store.parts import Part, find_parts
 
 _CHUNK_BYTES = 8 << 20
@@ -128,13 +129,13 @@ class _Sift(Scan):
         begun = 0
         for batch in lines.batches():
             found = [self._sifted(line) for line in batch if line]
-            if as_it_is and not (lines.oversized == 0 and all(plain for plain, _ in found)):
+            if as_it_is and not (not lines.long and all(plain for plain, _ in found)):
                 as_it_is = False
                 _copy_bytes(part.path, begun, out)
             if not as_it_is:
                 out.write(b"".join(taken for _, taken in found))
             begun = lines.offset
-        if as_it_is and lines.oversized:
+        if as_it_is and lines.long:
             as_it_is = False
             _copy_bytes(part.path, begun, out)
         return as_it_is
@@ -158,7 +159,8 @@ class _Sift(Scan):
                 line + b"\n",
             )  # blanks around a line the reader passes over, and DuckDB does not
         try:
-            return False, self._rewrite(decode_line(line))
+            written = self._rewrite(decode_line(line))
+            return False, written if len(written) <= MAX_LINE_BYTES else line + b"\n"
         except NotAnEvent:  # not text, in a field that the event does not know: the reader skips it
             return False, encode_line(event) if isinstance(event, Event) else b""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.integrity import FileSum
+from flightlog.store.long_lines import has_long_line
 from flightlog.store.parts import Part, find_parts, writer_folders
 from flightlog.store.plain_paths import PlainPaths
 from flightlog.store.snapshots import current_snapshots
@@ -100,7 +101,7 @@ class Sources:
         """Whether a stream is one file, as it was when the run closed, and nothing happened to its making.
 
         That is so where every writer closed by itself and lost nothing, the segments are gone, and the file has
-        the size that was noted and was not written to since.
+        the size that was noted and was not written to since; and no line in it is too long for DuckDB.
         """
         sums, closed = self._noted
         part, *others = self._parts.get(stream, [None])
@@ -108,7 +109,11 @@ class Sources:
         if part is None or others or expected is None or part.writer is not None or part.path.is_symlink():
             return False
         stat = part.path.stat()
-        return stat.st_size == expected.size_bytes and stat.st_mtime_ns <= closed
+        return (
+            stat.st_size == expected.size_bytes
+            and stat.st_mtime_ns <= closed
+            and not has_long_line(part.path)
+        )
 
 
 def is_settled(run: Run) -> bool:

@@ -16,7 +16,7 @@ from flightlog.store.devices.records import (
     parse,
 )
 from flightlog.store.devices.tally import Tally
-from flightlog.store.lines import MAX_LINE_BYTES
+from flightlog.store.long_lines import MAX_LINE_BYTES
 
 _PADDING = b"\0 \t\r"  # blanks, and what a power cut leaves
 
