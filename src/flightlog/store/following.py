@@ -47,12 +47,16 @@ class Following:
         `last` goes through all files from their beginning: a file that was folded into another, and whose place on
         the disk a third one took, cannot hide anything.
         """
+        return (event for event in self.new_and_pauses(last=last) if event is not None)
+
+    def new_and_pauses(self, *, last: bool = False) -> Iterator[AnyEvent | None]:
+        """What `new` gives, and null after each stretch that was read: there may be nothing new in many of them."""
         learn_definitions(self._run, self.stream)
         scan = self.scan
         if last:
             scan.start_over()
-        for event in scan.events():
-            if last or (event.writer and event.seq >= 0):
+        for event in scan.events_and_pauses():
+            if event is None or last or (event.writer and event.seq >= 0):
                 yield event
         cut = set(scan.cut)
         self.torn = len(cut if last else cut & self._cut)

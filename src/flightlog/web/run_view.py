@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from flightlog.session.eta import Eta
 from flightlog.session.progress import eta_text
-from flightlog.show.phrases import moment_text, money_text
+from flightlog.show.phrases import count_text, moment_text, money_text
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.web.listing import short
 
@@ -90,7 +90,7 @@ def run_view(state: LiveState) -> RunView:
         headline=_headline(state, status),
         facts=_facts(state),
         done=progress.done,
-        progress=_progress(progress, over=state.over),
+        progress=_still_reading(state) or _progress(progress, over=state.over),
         tiles=_tiles(state),
         problems=[short(problem, 400) for problem in state.problems],
         error=short(state.error or "", 1000),
@@ -148,6 +148,13 @@ def _facts(state: LiveState) -> str:
         *(f"{short(name, 40)}={short(value, 40)}" for name, value in list(state.tags.items())[:8]),
     ]
     return " · ".join(part for part in parts if part)
+
+
+def _still_reading(state: LiveState) -> str:
+    """How far the first reading is, where the counts are not those of the whole run yet."""
+    if state.reading is None or state.progress.done is not None:
+        return ""
+    return f"still reading, {format_percent(state.reading)} so far: {count_text(state.progress.submitted, 'task')}"
 
 
 def _progress(progress: Progress, *, over: bool) -> str:

@@ -112,7 +112,8 @@ class FollowedRun:
         heard = moment(latest(*beats))
         window = _window(started, until if until is not None else now_ns)
         retried = found.retried()
-        running = found.tasks.running()
+        partly = not self._streams.caught_up
+        running = [] if partly else found.tasks.running()
         cost, currency = found.cost.total(found.workers, info.provider, started, until, over=over)
         reading = self._streams.read
         self._note_change(status, info.end_time, info.error, reading)
@@ -127,13 +128,13 @@ class FollowedRun:
             target=None if info.target is None else cut(info.target, NAME),
             error=None if info.error is None else cut(info.error, 4 * LINE),
             as_of=timestamp_of(now_ns),
-            progress=found.progress(started, until, over=over),
+            progress=found.progress(started, until, over=over, partly=partly),
             names=found.tasks.names.results(),
-            workers=found.workers.results(running, until, over=over),
+            workers=[] if partly and not over else found.workers.results(running, until, over=over),
             workers_all=len(found.workers),
             hosts=found.machines.hosts(until),
             devices=found.machines.devices(until),
-            doing=found.doing(until),
+            doing=[] if partly else found.doing(until),
             failures=found.failures.results(retried),
             slowest=found.slowest(),
             recent=found.recent(retried),
@@ -165,7 +166,7 @@ class FollowedRun:
             names_all=len(found.tasks.names),
             spans=found.spans.names(),
             spans_all=found.spans.ended,
-            open_spans=found.spans.open(until),
+            open_spans=[] if partly else found.spans.open(until),
             metrics=found.metrics.results(),
             tags={
                 cut(name, NAME): args_text({"": value})[1:] for name, value in list(info.tags.items())[:50]

@@ -121,8 +121,13 @@ class Gathered:
             self.cost.job(event)
         self.log.add(event)
 
-    def progress(self, started: int | None, until: int | None, *, over: bool) -> Progress:
-        """How far the tasks are; how fast, and how long it still takes, while the run goes on."""
+    def progress(
+        self, started: int | None, until: int | None, *, over: bool, partly: bool = False
+    ) -> Progress:
+        """How far the tasks are; how fast, and how long it still takes, while the run goes on.
+
+        Where the run was read `partly` there are counts alone: shares and times would be those of another run.
+        """
         names = self.tasks.names.all()
         submitted, completed, failed, cancelled, running, retried = (
             sum(getattr(name, field) for name in names)
@@ -130,11 +135,11 @@ class Gathered:
         )
         ended = completed + failed + cancelled
         all_known = max(submitted, ended + running)
-        eta = None if over or until is None else self._eta(until)
+        eta = None if over or partly or until is None else self._eta(until)
         return Progress(
             submitted=submitted, completed=completed, failed=failed, cancelled=cancelled, running=running,
-            waiting=self.tasks.waiting, retried=retried, done=ended / all_known if all_known else None,
-            per_s=None if over else self._per_s(started, until),
+            waiting=self.tasks.waiting, retried=retried, done=ended / all_known if all_known and not partly else None,
+            per_s=None if over or partly else self._per_s(started, until),
             left_s=None if eta is None else eta.expected, left_low_s=None if eta is None else eta.low,
             left_high_s=None if eta is None else eta.high, left_at_least=eta is not None and eta.at_least,
         )  # fmt: skip

@@ -30,10 +30,12 @@ class Streams:
     def __init__(self, run: Path) -> None:
         self._run = run
         self._following: dict[str, Following] = {}
-        self._under_way: dict[str, Iterator[AnyEvent]] = {}
+        self._under_way: dict[str, Iterator[AnyEvent | None]] = {}
         self._done: set[str] = set()
         self._read_to_end: Signature | None = None
         self._whole = 0
+        self.caught_up = False
+        """Whether everything there was has been read once."""
         self._reach: dict[str, dict[str, int]] = {}
         """How far the lines of each stream and writer went, by number, at the look before."""
         self.said: list[str] = []
@@ -96,19 +98,24 @@ class Streams:
         Where the run is `over`, files are gone through to their end once more, and then only where they have changed.
         """
         if not self._under_way and not self._begin(over=over):
+            self.caught_up = True
             return 0
         taken = 0
         while self._under_way:
             for stream in list(self._under_way):
                 take, chunk = taker(stream), 0
                 for event in islice(self._under_way[stream], CHUNK):
-                    take(event)
                     chunk += 1
-                taken += chunk
+                    if event is not None:
+                        take(event)
+                        taken += 1
+                    elif until is not None and until():
+                        return taken
                 if chunk < CHUNK:
                     del self._under_way[stream]
-                if until is not None and until():
+                if self._under_way and until is not None and until():
                     return taken
+        self.caught_up = True
         return taken
 
     def _begin(self, *, over: bool) -> bool:
@@ -127,7 +134,7 @@ class Streams:
             last = over and stream not in self._done
             if over:
                 self._done.add(stream)
-            self._under_way[stream] = following.new(last=last)
+            self._under_way[stream] = following.new_and_pauses(last=last)
             self._whole += sum(_size(part.path) for part in files if part.kind != "tail")
         self._read_to_end = signature
         return bool(self._under_way)
