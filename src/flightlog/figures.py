@@ -124,7 +124,7 @@ def metric(run: AnyRun = "latest", name: str | None = None) -> Figure:
     figure = (
         None
         if curve is None or found is None
-        else curve_figure(curve, length_s=found.length_s, title=curve.name)
+        else curve_figure(curve, length_s=found.length_s, since=found.since, title=curve.name)
     )
     return _drawn(figure, seen, "no metric of two values or more")
 

@@ -51,7 +51,8 @@ def test_what_is_drawn_of_the_golden_demo_run() -> None:
     assert found.timeline == Timeline(
         since="2026-05-20T03:52:00.000000Z", length_s=12.5, names=["simulate"], lanes=[Lane(label="w1", worker="w1")],
         bars=Bars(
-            lane=[0], start_s=[1.25], length_s=[2.0], name=[0], state=["completed"], task_id=["t1"], attempt=[1]
+            lane=[0], start_s=[1.25], length_s=[2.0], name=[0], state=["completed"], task_id=["t1"], attempt=[1],
+            args=["seed=42"],
         ),
         cells=None, marks=[], attempts=1, workers=1, failures=0, notes=[],
     )  # fmt: skip

@@ -270,7 +270,7 @@ def test_where_one_span_holds_all_others_those_inside_are_drawn_too(tmp_path: Pa
 
 def test_an_empty_run_has_no_timeline(tmp_path: Path) -> None:
     found = drawn(make_run(tmp_path))
-    assert [getattr(found, field) for field in found.__struct_fields__ if field != "durations"] == [None] * 10
+    assert [getattr(found, field) for field in found.__struct_fields__ if field != "durations"] == [None] * 11
     assert found.durations == []
 
 

@@ -24,6 +24,7 @@ from flightlog.analyze.drawn.results import (
     Curve,
     Lane,
     Mark,
+    Nested,
     Series,
     Spread,
     Timeline,
@@ -54,6 +55,15 @@ def timeline(**changes: Any) -> Timeline:
         "attempts": 3, "workers": 2, "failures": 1, "notes": [],
     }  # fmt: skip
     return Timeline(**{**fields, **changes})
+
+
+def nested(**changes: Any) -> Nested:
+    """Three spans inside the first task of the first worker: one that holds another, and one beside it that failed."""
+    fields: dict[str, Any] = {
+        "lane": [0, 0, 0], "row": [0, 1, 0], "start_s": [0.0, 5.0, 20.0], "length_s": [15.0, 5.0, 10.0], "name": [0, 1, 0],
+        "state": ["completed", "completed", "failed"], "names": ["solve", "load"], "rows": [2, 0], "total": 3,
+    }  # fmt: skip
+    return Nested(**{**fields, **changes})
 
 
 def dense(**changes: Any) -> Timeline:
@@ -217,6 +227,7 @@ def every_figure() -> dict[str, Any]:
     concurrency = chart("count", series=[Series(label="running", at_s=[0.0, 50.0], value=[1.0, 2.0])])
     return {
         "timeline": figures.timeline_figure(timeline()), "dense": figures.timeline_figure(dense()),
+        "nested": figures.timeline_figure(timeline(nested=nested())),
         "memory": figures.chart_figure(chart(), title="Memory by worker"), "concurrency": figures.chart_figure(concurrency),
         "durations": figures.durations_figure([spread(), spread("collect", least_s=2.0, most_s=2.0, counts=[1], edges_s=[2.0, 2.0])]),
         "waits": figures.waits_figure(waits()), "waits grid": figures.waits_figure(waits_grid()),

@@ -14,7 +14,7 @@ from flightlog.analyze.critical import CriticalPath
 from flightlog.analyze.drawn.results import Cells, Mark, Series
 from flightlog.analyze.tree import SpanTree
 from flightlog.show import figures
-from flightlog.show.figures.axes import clock_text, duration_text, duration_ticks, time_scale
+from flightlog.show.figures.axes import clock_text, day_text, duration_text, duration_ticks, time_scale
 from flightlog.show.figures.style import BAD, DARK, GOOD, LIGHT, OTHER, PALETTE, QUIET, WARN, colors_of
 
 FIGURES = values.every_figure()
@@ -67,7 +67,6 @@ def test_a_timeline_has_a_trace_a_name_with_a_bar_an_attempt():
     assert (simulate.name, list(simulate.y), list(simulate.base), list(simulate.x)) == (
         "simulate", ["w-1", "w-2"], [0.0, 10.0], [40.0, 50.0],
     )  # fmt: skip
-    assert list(simulate.marker.opacity) == [1.0, 0.5]
     assert (collect.name, list(collect.y), list(collect.base), list(collect.x)) == (
         "collect",
         ["w-1"],
@@ -76,7 +75,59 @@ def test_a_timeline_has_a_trace_a_name_with_a_bar_an_attempt():
     )
     assert (failed.name, list(failed.x), list(failed.y)) == ("failed", [60.0], ["w-2"])
     assert (failed.marker.symbol, failed.marker.color) == ("x", BAD)
-    assert simulate.customdata[1] == "<b>simulate</b> failed, attempt 2<br>50.0s from 0:10<br>on w-2<br>t2"
+    assert (
+        simulate.customdata[1]
+        == "<b>simulate</b> failed, attempt 2<br>50.0s from 0:10 (03:52:10 UTC)<br>on w-2<br>t2"
+    )
+
+
+def test_spans_stand_in_rows_without_a_label_below_the_bar_they_are_inside_of():
+    figure = figures.timeline_figure(values.timeline(nested=values.nested(), marks=[]))
+    rows = figure.layout.yaxis.categoryarray
+    assert figure.layout.yaxis.ticktext == (rows[0], rows[3]) == ("w-1", "w-2")
+    *_, solve, load = figure.data
+    assert (solve.name, solve.y, solve.base, solve.x) == (
+        "solve (inside)",
+        (rows[1],) * 2,
+        (0.0, 20.0),
+        (15.0, 10.0),
+    )
+    assert (load.name, load.y, load.base, load.x) == ("load (inside)", (rows[2],), (5.0,), (5.0,))
+    assert load.customdata == ("<b>load</b> completed<br>5.0s from 0:05 (03:52:05 UTC)",)
+
+
+def test_a_bar_says_its_arguments_and_when_it_began_by_the_clock():
+    bars = msgspec.structs.replace(values.timeline().bars, args=["seed=1", "", "name=<b>"])
+    simulate, collect, _ = figures.timeline_figure(values.timeline(bars=bars)).data
+    assert (
+        simulate.customdata[0]
+        == "<b>simulate</b> completed<br>seed=1<br>40.0s from 0:00 (03:52:00 UTC)<br>on w-1<br>t1"
+    )
+    assert "<br>name=&lt;b&gt;<br>30.0s from 0:50 (03:52:50 UTC)<br>" in collect.customdata[0]
+
+
+def test_what_did_not_complete_is_faint_inside_and_its_outline_has_all_of_its_colour():
+    simulate, *_ = figures.timeline_figure(values.timeline()).data
+    assert simulate.marker.color == (PALETTE[0], "rgba(0,114,178,0.25)")
+    assert (simulate.marker.line.color, simulate.marker.line.width) == (PALETTE[0], (0, 1.5))
+
+
+def test_an_axis_of_time_says_when_the_run_began():
+    for figure in (figures.timeline_figure(values.timeline()), figures.chart_figure(values.chart())):
+        assert figure.layout.xaxis.title.text == "time since 2026-05-20 03:52:00 UTC, seconds"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (5.0, "03:52:05 UTC"),
+        (86_400.0, "2026-05-21 03:52:00 UTC"),
+        (-60.0, "2026-05-20 03:51:00 UTC"),
+        (1e15, ""),
+    ],
+)
+def test_a_moment_is_told_by_the_clock_and_with_its_day_where_that_is_another_one(seconds: float, text: str):
+    assert day_text(values.SINCE, seconds) == text
 
 
 def test_the_first_lane_is_at_the_top_and_lanes_of_one_name_stay_apart():
@@ -141,7 +192,10 @@ def test_two_timelines_side_by_side_share_colours_and_length():
     other = figures.timeline_figure(
         values.timeline(names=["collect", "simulate"]), colors=colors, length_s=7200.0
     )
-    assert [trace.marker.color for trace in other.data[:2]] == ["#dd7700", "#0072b2"]
+    assert [trace.marker.line.color or trace.marker.color for trace in other.data[:2]] == [
+        "#dd7700",
+        "#0072b2",
+    ]
     assert other.layout.xaxis.range[1] == pytest.approx(2 * 1.005)
     assert other.layout.xaxis.ticksuffix == " h"
 

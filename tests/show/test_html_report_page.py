@@ -164,6 +164,7 @@ def test_every_figure_says_in_words_what_it_shows_and_has_its_data(look):
     for name, place in plots.items():
         assert len(str(place.attributes["aria-label"])) > 20
         assert place.attributes["tabindex"] == "0"
+        assert "A script draws this figure" in place.attributes["data-empty"]
         assert {"data", "layout"} == json.loads(page.by_id(f"{name}-data").text).keys()
     assert len(page.all("figcaption")) == len(plots)
 

@@ -47,7 +47,8 @@ def wall_time_text(report: Report) -> str | None:
         return None
     told = [part for part in parts[:PARTS] if part.share >= LEAST_SHARE] or parts[:1]
     so_far = " so far" if report.run.status == "running" else ""
-    whole = f" of the {format_duration(path.wall_s)}{so_far} was"
+    took = path.wall_s if report.run.duration_s is None else report.run.duration_s
+    whole = f" of the {format_duration(took)}{so_far} was"
     said = ", ".join(
         f"{format_percent(part.share)}{'' if number else whole} {_name(part)}"
         for number, part in enumerate(told)

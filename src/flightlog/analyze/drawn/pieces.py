@@ -17,7 +17,8 @@ NUMBERED = 32
 
 _ATTEMPTS = """
 CREATE OR REPLACE TEMP VIEW to_draw AS
-SELECT task, task_id, attempt, worker, state, retried, began, stopped, waits, queue_s, duration_s, error_type FROM held
+SELECT task, task_id, attempt, worker, state, retried, began, stopped, waits, queue_s, duration_s, error_type, span_id, args
+FROM held
 """
 
 _OUTERMOST = """
@@ -44,7 +45,7 @@ CREATE OR REPLACE TEMP VIEW to_draw AS
 SELECT name AS task, span_id AS task_id, 1 AS attempt, worker,
     CASE WHEN "open" THEN 'running' WHEN status = 'error' THEN 'failed' ELSE 'completed' END AS state, false AS retried,
     began, stopped, NULL::BIGINT AS waits, NULL::DOUBLE AS queue_s, lasted / 1e9 AS duration_s,
-    NULL::VARCHAR AS error_type
+    NULL::VARCHAR AS error_type, span_id, NULL::VARCHAR AS args
 FROM outermost
 """
 

@@ -36,6 +36,28 @@ class Bars(Struct, frozen=True, kw_only=True):
     """`completed`, `failed`, `retried`, `cancelled` or `running`."""
     task_id: list[str]
     attempt: list[int]
+    args: list[str] = []
+    """The arguments of each in a line; empty where none has any."""
+
+
+class Nested(Struct, frozen=True, kw_only=True):
+    """Spans inside of bars, in rows below the bars' own; the lists are of one length but for `names` and `rows`."""
+
+    lane: list[int]
+    """The row of the bar they are inside of."""
+    row: list[int]
+    """Which of the rows below it."""
+    start_s: list[float]
+    length_s: list[float]
+    name: list[int]
+    state: list[str]
+    """`completed`, `failed` or `running`."""
+    names: list[str]
+    """Those that took most of the time first."""
+    rows: list[int]
+    """How many there are below each lane."""
+    total: int
+    """All spans of the run but those that are bars, drawn or not."""
 
 
 class Cells(Struct, frozen=True, kw_only=True):
@@ -82,6 +104,8 @@ class Timeline(Struct, frozen=True, kw_only=True):
     """Failed and retried attempts, marked or not."""
     notes: list[str]
     """Sentences on what is not drawn one by one; none where all is."""
+    nested: Nested | None = None
+    """Null where no span is inside of what is drawn one by one."""
 
 
 class Series(Struct, frozen=True, kw_only=True):

@@ -10,8 +10,9 @@ from flightlog.analyze.drawn.cells import cells
 from flightlog.analyze.drawn.frame import Frame
 from flightlog.analyze.drawn.lanes import LANES, merge_lanes
 from flightlog.analyze.drawn.marks import Marked, marks
+from flightlog.analyze.drawn.nested import nested
 from flightlog.analyze.drawn.pieces import Pieces
-from flightlog.analyze.drawn.results import Cells, Lane, Timeline
+from flightlog.analyze.drawn.results import Cells, Lane, Nested, Timeline
 
 if TYPE_CHECKING:
     from flightlog.analyze.ground import Ground
@@ -36,10 +37,12 @@ def timeline(
     density: Cells | None = None
     lanes: list[Lane] = []
     marked = Marked([], 0)
+    inside: Nested | None = None
     if 0 < pieces.placed <= one_by_one:
         single = bars(connection, frame, workers, hosts, nowhere, most_lanes)
     if single is not None:
         lanes, rows = single.lanes, single.lane_of
+        inside = nested(connection, frame, single.tops, len(lanes))
         marked = marks(
             connection, frame, pieces.what, ground.workers, lambda _, task_id, attempt: rows[task_id, attempt], single.of_worker.get
         )  # fmt: skip
@@ -66,7 +69,8 @@ def timeline(
         attempts=pieces.total,
         workers=len(workers),
         failures=failures,
-        notes=_notes(pieces, lanes, workers, marked, single, density),
+        notes=[*_notes(pieces, lanes, workers, marked, single, density), *_notes_inside(inside, single)],
+        nested=inside,
     )
 
 
@@ -110,6 +114,26 @@ def _notes(
         notes.append(
             f"{len(marked.marks):,} of {marked.total:,} failures, retries, cancellations and lost workers are marked."
         )
+    return notes
+
+
+def _notes_inside(inside: Nested | None, single: OneByOne | None) -> list[str]:
+    """What is not drawn of the spans inside, and rows on which there is nothing."""
+    notes = []
+    if inside is not None and (left := inside.total - len(inside.lane)) > 0:
+        notes.append(
+            f"{_many(left, 'spans')} not drawn: shorter ones, those of deeper levels, and those outside of what is drawn here."
+        )
+    if single is not None:
+        used = {*single.bars.lane}
+        empty = sum(number not in used for number in range(len(single.lanes)))
+        if empty:
+            rows = (
+                f"{empty:,} rows are empty: nothing ran on those workers"
+                if empty != 1
+                else "1 row is empty: nothing ran on that worker"
+            )
+            notes.append(f"{rows}.")
     return notes
 
 

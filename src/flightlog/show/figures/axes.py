@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from flightlog.show.figures.text import plain
+from flightlog.show.phrases import moment_text
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 
@@ -50,12 +53,13 @@ def time_scale(length_s: float) -> Scale:
     return Scale(1e6, " µs", "microseconds") if 0 < length_s < 1e-3 else _TIMES[3][1]
 
 
-def time_axis(length_s: float, title: str = "time since the start") -> tuple[Scale, dict[str, Any]]:
-    """The scale and the axis of a run that took so long."""
+def time_axis(length_s: float, since: str | None = None) -> tuple[Scale, dict[str, Any]]:
+    """The scale and the axis of a run that took so long; it says when the run began, by the clock."""
     scale = time_scale(length_s)
     end = length_s * scale.factor
+    start = plain(moment_text(since)) if since else "the start"
     return scale, {
-        "title": {"text": f"{title}, {scale.words}"}, "ticksuffix": scale.suffix, "separatethousands": True,
+        "title": {"text": f"time since {start}, {scale.words}"}, "ticksuffix": scale.suffix, "separatethousands": True,
         "range": [-0.005 * end, 1.005 * end] if end > 0 else [0, 1], "rangemode": "nonnegative",
     }  # fmt: skip
 
@@ -121,6 +125,15 @@ def clock_text(seconds: float) -> str:
     minutes, whole = divmod(rest, 60)
     part = f".{milli % 1000:03d}" if milli < 600_000 and milli % 1000 else ""
     return f"{sign}{hours}:{minutes:02d}:{whole:02d}{part}" if hours else f"{sign}{minutes}:{whole:02d}{part}"
+
+
+def day_text(since: str, seconds: float) -> str:
+    """A moment of a run that began at `since`, by the clock: `03:52:05 UTC`, a day after that with its date; else nothing."""
+    try:
+        moment = datetime.fromisoformat(since) + timedelta(seconds=seconds)
+    except (ValueError, OverflowError):  # a clock that is off by centuries
+        return ""
+    return f"{moment:%H:%M:%S} UTC" if 0 <= seconds < 86_400 else f"{moment:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def value_text(value: float | None, unit: str) -> str:

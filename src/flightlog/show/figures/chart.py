@@ -47,7 +47,7 @@ def chart_figure(
         return None
     most = max(known)
     scale = bytes_scale(most) if chart.unit == "bytes" else _UNITS[chart.unit]
-    time, axis = time_axis(max(chart.length_s, length_s or 0.0))
+    time, axis = time_axis(max(chart.length_s, length_s or 0.0), chart.since)
     traces = [_line(series, n, chart, time, scale, colors or {}) for n, series in enumerate(chart.series)]
     limits, told = _limits(chart, most)
     traces += [_limit(limit, label, chart, time, scale) for limit, label in limits]

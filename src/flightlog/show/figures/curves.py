@@ -25,11 +25,17 @@ LOST = 50
 
 
 def curve_figure(
-    curve: Curve, *, length_s: float, title: str = "", color: str = PALETTE[0], notes: bool = True
+    curve: Curve,
+    *,
+    length_s: float,
+    since: str | None = None,
+    title: str = "",
+    color: str = PALETTE[0],
+    notes: bool = True,
 ) -> Figure | None:
     """A line, broken where no value is a number, in a band from least to most; None where there is nothing to draw.
 
-    `length_s` is how long the run took, for a curve over time. Without `notes` somebody else tells those of `curve_notes`.
+    `length_s` is how long the run took, and `since` when it began, for a curve over time. Without `notes` somebody else tells those of `curve_notes`.
     """
     bounds = [*(curve.least or curve.value), *(curve.most or curve.value)]
     known = [value for value in bounds if value is not None and math.isfinite(value)]
@@ -37,7 +43,7 @@ def curve_figure(
         return None
     low, high = min(known), max(known)
     powers = low > 0 and high > FAR * low
-    scale, x = _across(curve, length_s)
+    scale, x = _across(curve, length_s, since)
     at = scale.of(curve.at)
     traces: list[dict[str, Any]] = []
     if curve.least:
@@ -91,9 +97,9 @@ def _place(curve: Curve) -> str:
     return f"step {first:,.15g}" if curve.by == "step" else f"{first:,.4g} s"
 
 
-def _across(curve: Curve, length_s: float) -> tuple[Scale, dict[str, Any]]:
+def _across(curve: Curve, length_s: float, since: str | None) -> tuple[Scale, dict[str, Any]]:
     if curve.by == "time":
-        return time_axis(length_s)
+        return time_axis(length_s, since)
     low, high = curve.at[0], curve.at[-1]
     room = 0.01 * (high - low) or 1.0
     axis = {

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flightlog.show.figures.axes import Scale, clock_text, duration_text, time_axis
+from flightlog.show.figures.axes import Scale, clock_text, day_text, duration_text, time_axis
 from flightlog.show.figures.style import BAD, OTHER, QUIET, WARN, colors_of, faded, make_figure
 from flightlog.show.figures.text import name_text, plain
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from flightlog.analyze.drawn.results import Bars, Cells, Lane, Mark, Timeline
+    from flightlog.analyze.drawn.results import Bars, Cells, Lane, Mark, Nested, Timeline
 
 ROW_PX = 22
 LEAST_ROW_PX = 11
@@ -22,7 +23,10 @@ HIGHEST_PX = 760
 OTHERS = "all others"
 _LEVELS = 5
 """Shades of a colour, from hardly busy to never free."""
-_OPACITY = {"completed": 1.0, "running": 0.6, "failed": 0.5, "retried": 0.5, "cancelled": 0.35}
+_FILL = {"running": 0.45, "failed": 0.25, "retried": 0.25, "cancelled": 0.08}
+"""How much of its colour the inside of a bar has that did not complete; its outline has all of it, and stands out."""
+INSIDE = 8
+"""So many names of spans inside tasks have a colour."""
 _MARKS: dict[str, tuple[str, str, str]] = {
     "failed": ("failed", "x", BAD),
     "retried": ("tried again", "circle-open-dot", WARN),
@@ -48,23 +52,28 @@ def timeline_figure(
     if not timeline.lanes or (timeline.bars is None and timeline.cells is None and not timeline.marks):
         return None
     colors = colors_of(timeline.names) if colors is None else colors
-    scale, axis = time_axis(max(timeline.length_s, length_s or 0.0))
+    scale, axis = time_axis(max(timeline.length_s, length_s or 0.0), timeline.since)
     labels = _labels(timeline.lanes)
+    rows = _rows(labels, timeline.nested)
     traces: list[dict[str, Any]] = []
     if timeline.bars is not None:
         traces += _bars(timeline, labels, timeline.bars, scale, colors)
     elif timeline.cells is not None:
         traces += _cells(timeline, labels, timeline.cells, scale, colors)
+    if timeline.nested is not None:
+        traces += inside_traces(timeline.nested, rows, timeline.since, scale, colors)
     traces += _marks(timeline, labels, scale)
-    lanes = len(timeline.lanes)
+    every_row = [row for of_lane in rows for row in of_lane]
+    lanes = len(every_row)
     row = max(LEAST_ROW_PX, min(ROW_PX, HIGHEST_PX / lanes))
-    every = max(1, -(-lanes * 13 // round(lanes * row)))  # a label takes 13 pixels
-    named = range(0, lanes, every)
+    apart_ = min((len(of_lane) for of_lane in rows), default=1)
+    every = max(1, math.ceil(13 / (row * apart_)))  # a label takes 13 pixels
+    named = range(0, len(labels), every)
     return make_figure(
         traces,
         x=axis,
         y={
-            "type": "category", "categoryorder": "array", "categoryarray": labels, "range": [lanes - 0.5, -0.5],
+            "type": "category", "categoryorder": "array", "categoryarray": every_row, "range": [lanes - 0.5, -0.5],
             "tickvals": [labels[n] for n in named], "ticktext": [labels[n] for n in named],
             "showgrid": False, "fixedrange": lanes <= 8,
         },
@@ -75,6 +84,15 @@ def timeline_figure(
         bargap=0.15,
         legend=True,
     )  # fmt: skip
+
+
+def _rows(labels: Sequence[str], nested: Nested | None) -> list[list[str]]:
+    """The rows of each lane: its own, and those of the spans below it, which have no label that is shown."""
+    counts = nested.rows if nested is not None else [0] * len(labels)
+    return [
+        [label, *(f"{label}\u2063{number}" for number in range(count))]
+        for label, count in zip(labels, counts, strict=True)
+    ]
 
 
 def _labels(lanes: Sequence[Lane]) -> list[str]:
@@ -135,9 +153,7 @@ def _bars(
         trace["base"] = scale.of(bars.start_s[n] for n in places)
         trace["x"] = scale.of(bars.length_s[n] for n in places)
         trace["customdata"] = [_bar_text(timeline, bars, n) for n in places]
-        states = {bars.state[n] for n in places}
-        if states != {"completed"}:
-            trace["marker"]["opacity"] = [_OPACITY.get(bars.state[n], 1.0) for n in places]
+        trace["marker"] = shaded(trace["marker"]["color"], [bars.state[n] for n in places])
         traces.append(trace)
     return traces
 
@@ -146,9 +162,56 @@ def _bar_text(timeline: Timeline, bars: Bars, n: int) -> str:
     lane = timeline.lanes[bars.lane[n]]
     again = f", attempt {bars.attempt[n]}" if bars.attempt[n] > 1 else ""
     took = f"{duration_text(bars.length_s[n])}{' so far' if bars.state[n] == 'running' else ''}"
+    given = f"<br>{plain(bars.args[n], 60)}" if bars.args and bars.args[n] else ""
     return (
-        f"<b>{_legend_name(timeline, bars.name[n])}</b> {plain(bars.state[n], 20)}{again}<br>"
-        f"{took} from {clock_text(bars.start_s[n])}<br>on {name_text(lane.label, 40)}<br>{plain(bars.task_id[n], 44)}"
+        f"<b>{_legend_name(timeline, bars.name[n])}</b> {plain(bars.state[n], 20)}{again}{given}<br>"
+        f"{took} from {moment_line(timeline.since, bars.start_s[n])}<br>on {name_text(lane.label, 40)}<br>{plain(bars.task_id[n], 44)}"
+    )
+
+
+def moment_line(since: str, seconds: float) -> str:
+    """A moment on the clock of the run, and on that of the world: `0:05 (03:52:05 UTC)`."""
+    day = day_text(since, seconds)
+    return f"{clock_text(seconds)} ({day})" if day else clock_text(seconds)
+
+
+def shaded(color: str, states: Sequence[str]) -> dict[str, Any]:
+    """The marker of bars in a colour: full where they completed, else an outline around a faint inside."""
+    if set(states) <= {"completed"}:
+        return {"color": color, "line": {"width": 0}}
+    return {
+        "color": [faded(color, _FILL[state]) if state in _FILL else color for state in states],
+        "line": {"color": color, "width": [1.5 if state in _FILL else 0 for state in states]},
+    }
+
+
+def inside_traces(
+    nested: Nested, rows: Sequence[Sequence[str]], since: str, scale: Scale, colors: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Spans in the rows below those of the bars they are inside of; the names that took most of the time have a colour."""
+    known = min(INSIDE, len(nested.names))
+    paint = {**colors_of([*colors, *nested.names[:known]]), **colors}
+    traces = []
+    for name, places in _by_name(nested.name, known):
+        label = name_text(nested.names[name], 40) if name < known else "other spans"
+        traces.append(
+            {
+                "type": "bar", "orientation": "h", "name": f"{label} (inside)" if name < known else label,
+                "legendgroup": f"inside {name}", "width": 0.55, "hovertemplate": "%{customdata}<extra></extra>",
+                "y": [rows[nested.lane[n]][1 + nested.row[n]] for n in places],
+                "base": scale.of(nested.start_s[n] for n in places), "x": scale.of(nested.length_s[n] for n in places),
+                "customdata": [_span_text(nested, n, since) for n in places],
+                "marker": shaded(paint[nested.names[name]] if name < known else OTHER, [nested.state[n] for n in places]),
+            }
+        )  # fmt: skip
+    return traces
+
+
+def _span_text(nested: Nested, n: int, since: str) -> str:
+    took = f"{duration_text(nested.length_s[n])}{' so far' if nested.state[n] == 'running' else ''}"
+    return (
+        f"<b>{name_text(nested.names[nested.name[n]], 40)}</b> {nested.state[n]}<br>"
+        f"{took} from {moment_line(since, nested.start_s[n])}"
     )
 
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 HEIGHT = 360
 """Pixels of a figure that does not say."""
 MARKS = 50
+EMPTY = "A script draws this figure when it comes into view. Where none runs, the caption and the tables say what it shows."
+"""What stands in the box of a figure that is not drawn."""
 
 
 def plot(
@@ -44,7 +46,7 @@ def plot(
             tag("h3", title) if title else None,
             tag(
                 "div", class_="plot", data_figure=identity, tabindex="0", role="img",
-                aria_label=f"{title}. {words}" if title else words, data_height=_height(figure),
+                aria_label=f"{title}. {words}" if title else words, data_height=_height(figure), data_empty=EMPTY,
             ),
             tag("figcaption", words),
             tag("details", tag("summary", "Numbers"), numbers) if numbers else None,

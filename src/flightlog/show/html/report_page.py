@@ -127,6 +127,9 @@ def timeline_plot(
         )
     elif of == "tasks":
         caption = "Each bar is one attempt at a task, in the row of the worker that ran it and in the colour of the task's name."
+    if timeline.nested is not None:
+        inside = "the tasks" if of == "tasks" else "the others"
+        caption += f" In the thinner rows below are the spans inside {inside}."
     if timeline.failures:
         caption += " Failures and retries are marked." if of == "tasks" else " Failures are marked."
     figure = figures.timeline_figure(timeline, colors=colors, length_s=length_s, notes=False)
@@ -142,11 +145,11 @@ def _timeline(report: Report, timeline: Timeline | None, colors: Mapping[str, st
 def _metrics(report: Report, found: Curves | None) -> Part:
     """A curve for each metric, and all of them in a table."""
     drawn = found.curves if found is not None else []
-    length_s = found.length_s if found is not None else 0.0
+    length_s, since = (found.length_s, found.since) if found is not None else (0.0, None)
     curves = [
         plot(
             f"metric-{number}",
-            figures.curve_figure(curve, length_s=length_s, notes=False),
+            figures.curve_figure(curve, length_s=length_s, since=since, notes=False),
             "By the steps it was recorded with." if curve.by == "step" else "Over the time of the run.",
             notes=figures.curve_notes(curve),
             title=said(curve.name, 80) or "(no name)",

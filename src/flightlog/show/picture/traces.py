@@ -73,7 +73,7 @@ def _bars(
         bases = [stacked.get(row, 0.0) for row in rows]
         for row, base, length in zip(rows, bases, lengths, strict=True):
             stacked[row] = base + length
-    half = (1 - layout.get("bargap", 0.2)) / 2
+    half = trace.get("width", 1 - layout.get("bargap", 0.2)) / 2
     paint = [
         color_of(color, opacity)
         for color, opacity in zip(
@@ -86,16 +86,23 @@ def _bars(
         [(base, row - half), (base + length, row - half), (base + length, row + half), (base, row + half)]
         for row, base, length in zip(rows, bases, lengths, strict=True)
     ]
+    edge = trace["marker"].get("line") or {}
+    widths = _each(edge.get("width"), count, 0)
+    edges = [
+        color_of(color) if color and width else fill
+        for color, width, fill in zip(_each(edge.get("color"), count, ""), widths, paint, strict=True)
+    ]
     # A bar thinner than a pixel is still there: its edge in its own colour makes it a quarter of one wide.
+    lines = [max(0.2, width * _POINT_PX) for width in widths]
     axes.add_collection(
-        PolyCollection(corners, facecolors=paint, edgecolors=paint, linewidths=0.2), autolim=False
+        PolyCollection(corners, facecolors=paint, edgecolors=edges, linewidths=lines), autolim=False
     )
     for text, row, base, length in zip(trace.get("text", ()), rows, bases, lengths, strict=False):
         axes.annotate(
             lettering.text(text), (base + length, row), xytext=(3, 0), textcoords="offset points", va="center",
             annotation_clip=False, **lettering.style(),
         )  # fmt: skip
-    return Patch(facecolor=color_of(_each(trace["marker"]["color"], 1, "")[0]))
+    return Patch(facecolor=color_of(edge.get("color") or _each(trace["marker"]["color"], 1, "")[0]))
 
 
 def _scatter(axes: Any, trace: Any, places: Places) -> Any:

@@ -1,0 +1,158 @@
+"""Spans below what they ran in: each once, on the row of its task, within what fits."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from building import at, make_run
+from drawn_by_hand import timeline
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lives import completed
+
+from flightlog.analyze.drawn.nested import ROWS, SPANS
+from flightlog.analyze.drawn.results import Nested
+from flightlog.events import Event, SpanEvent, SpanOpened, WorkerReady
+
+
+def span(name: str, start: float, length: float, identity: str, parent: str | None, **more: Any) -> Event:
+    return SpanEvent(
+        timestamp=at(start), name=name, span_id=identity, parent_id=parent, trace_id="1" * 32, duration_s=length, **more
+    )  # fmt: skip
+
+
+def inside(path: Path) -> Nested:
+    found = timeline(path).nested
+    assert found is not None
+    return found
+
+
+def test_spans_are_drawn_level_by_level_below_the_task_they_are_inside_of(tmp_path: Path) -> None:
+    events = [
+        completed("a", 5, 5, span_id="a1"), completed("b", 9, 3, worker="w2", span_id="b1"),
+        span("load", 0, 2, "s1", "a1"), span("read", 1, 1, "s2", "s1"), span("solve", 2, 3, "s3", "a1", status="error"),
+        span("solve", 7, 1, "s4", "b1"), span("apart", 1, 1, "s5", None),
+    ]  # fmt: skip
+    found = timeline(make_run(tmp_path, events))
+    assert found.nested == Nested(
+        lane=[0, 0, 1, 0], row=[0, 0, 0, 1], start_s=[0.0, 2.0, 7.0, 1.0], length_s=[2.0, 3.0, 1.0, 1.0], name=[1, 0, 0, 2],
+        state=["completed", "failed", "completed", "completed"], names=["solve", "load", "read"], rows=[2, 1], total=5,
+    )  # fmt: skip
+    assert found.notes == [
+        "1 span is not drawn: shorter ones, those of deeper levels, and those outside of what is drawn here."
+    ]
+
+
+def test_spans_of_one_level_that_overlap_have_rows_of_their_own(tmp_path: Path) -> None:
+    events = [
+        completed("a", 5, 5, span_id="a1"),
+        span("one", 0, 3, "s1", "a1"),
+        span("two", 1, 3, "s2", "a1"),
+        span("three", 3, 1, "s3", "a1"),
+    ]
+    found = inside(make_run(tmp_path, events))
+    assert (found.row, found.rows) == ([0, 1, 0], [2])
+
+
+def test_a_span_that_never_ended_is_drawn_as_long_as_it_was_seen_open(tmp_path: Path) -> None:
+    opened = SpanOpened(
+        timestamp=at(4), name="hang", span_id="s1", parent_id="a1", trace_id="1" * 32, tags={}, elapsed_s=5.0
+    )
+    found = inside(make_run(tmp_path, [completed("a", 9, 9, span_id="a1"), opened]))
+    assert (found.state, found.start_s, found.length_s) == (["running"], [4.0], [5.0])
+
+
+def test_a_run_of_spans_alone_shows_what_is_inside_of_the_outermost(tmp_path: Path) -> None:
+    events = [span("one", 0, 4, "s1", None), span("two", 5, 4, "s2", None), span("in", 1, 2, "s3", "s1")]
+    found = inside(make_run(tmp_path, events))
+    assert (found.names, found.lane, found.start_s) == (["in"], [0], [1.0])
+
+
+def test_where_levels_would_take_too_many_rows_the_deeper_ones_are_left_out(tmp_path: Path) -> None:
+    events = []
+    for n in range(ROWS // 2):
+        events += [
+            completed(f"t{n}", 9, 9, worker=f"w{n}", span_id=f"a{n}"),
+            span("outer", 0, 9, f"o{n}", f"a{n}"),
+            span("inner", 1, 7, f"i{n}", f"o{n}"),
+        ]
+    found = inside(make_run(tmp_path, events))
+    assert (found.names, set(found.rows)) == (["outer"], {1})
+
+
+def test_many_short_spans_do_not_hide_what_is_inside_of_long_ones(tmp_path: Path) -> None:
+    events = [
+        completed("a", 10, 10, span_id="a1"),
+        span("long", 0, 5, "l1", "a1"),
+        span("deep", 1, 3, "d1", "l1"),
+    ]
+    events += [span("short", 5 + n / 1000, 0.0005, f"s{n}", "a1") for n in range(SPANS)]
+    found = timeline(make_run(tmp_path, events))
+    assert found.nested is not None
+    assert "deep" in found.nested.names
+    assert len(found.nested.lane) == SPANS * 3 // 4 + 1
+    assert found.notes[0].startswith("501 spans are not drawn: shorter ones")
+
+
+def test_rows_on_which_nothing_ran_are_told(tmp_path: Path) -> None:
+    events = [
+        completed("a", 5, 5),
+        *(WorkerReady(timestamp=at(0), worker=f"w{n}", host=None, pid=None) for n in (2, 3)),
+    ]
+    assert timeline(make_run(tmp_path, events)).notes == ["2 rows are empty: nothing ran on those workers."]
+
+
+def test_arguments_are_told_in_a_line_and_cut_where_they_are_long(tmp_path: Path) -> None:
+    events = [
+        completed("a", 2, 1, args={"seed": 3, "name": "base", "x": [1, 2]}),
+        completed("b", 4, 1, args={"x": "y" * 5000}),
+        completed("c", 6, 1),
+    ]
+    bars = timeline(make_run(tmp_path, events)).bars
+    assert bars is not None
+    first, long, none = bars.args
+    assert (first, none, len(long)) == ("seed=3, name=base, x=[1,2]", "", 120)
+    assert long.startswith('{"x":"yyy')
+
+
+trees = st.lists(st.tuples(st.integers(-2, 8), st.integers(0, 90), st.integers(0, 50)), max_size=9)
+
+
+@settings(max_examples=10)
+@given(trees)
+def test_every_span_inside_a_task_is_drawn_once_and_none_overlaps_another_on_its_row(tree: list[Any]) -> None:
+    """A parent is a span before it; -2 and -1 are two tasks."""
+    tasks = [completed(f"t{n}", 9, 9, worker=f"w{n}", span_id=f"{-1 - n}") for n in range(2)]
+    spans = [
+        span(f"n{n}", start / 10, length / 10, str(n), str(parent) if parent < n else None)
+        for n, (parent, start, length) in enumerate(tree)
+    ]
+    depth = {-1: 0, -2: 0}
+    for n, (parent, _, _) in enumerate(tree):
+        if parent < n and parent in depth:
+            depth[n] = depth[parent] + 1
+    want = sorted(f"n{n}" for n, at_ in depth.items() if 0 < at_ <= 4)
+    with TemporaryDirectory() as folder:
+        found = timeline(make_run(Path(folder), [*tasks, *spans])).nested
+    drawn = [] if found is None else sorted(found.names[name] for name in found.name)
+    assert drawn == want
+    if found is None:
+        return
+    rows: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    for lane, row, start_s, length_s in zip(
+        found.lane, found.row, found.start_s, found.length_s, strict=True
+    ):
+        assert row < found.rows[lane]
+        rows.setdefault((lane, row), []).append((start_s, start_s + length_s))
+    for on_it in rows.values():
+        assert all(before[1] <= after[0] + 1e-9 for before, after in pairwise(sorted(on_it)))
+
+
+@pytest.mark.parametrize("parent", ["s1", "gone"])
+def test_spans_that_hold_themselves_or_nothing_known_are_not_followed(tmp_path: Path, parent: str) -> None:
+    events = [completed("a", 5, 5, span_id="a1"), span("odd", 0, 2, "s1", parent)]
+    assert timeline(make_run(tmp_path, events)).nested is None
