@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Awaitable, Callable
+from importlib.resources import files
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -17,7 +19,7 @@ from nicegui.testing.user_interaction import UserInteraction
 from viewing import look, viewer
 
 from flightlog.analyze.live.follow import FollowedRun
-from flightlog.analyze.live.results import Failed, LiveState, LogLine
+from flightlog.analyze.live.results import LiveState, LogLine
 from flightlog.analyze.moments import SECOND, moment
 from flightlog.events import (
     CacheLookup,
@@ -32,7 +34,8 @@ from flightlog.events import (
 )
 from flightlog.web.run_figures import figure_notes, run_figures
 from flightlog.web.run_page import RunPage
-from flightlog.web.run_view import OncePerState, RunView, run_view
+from flightlog.web.run_shown import FIGURES_S, ShownRun, ShownRuns
+from flightlog.web.run_view import RunView, run_view
 
 NOW = (moment(START) or 0) / SECOND + 40
 
@@ -196,43 +199,71 @@ def test_a_time_that_is_left_is_said_where_it_says_something(
     assert view.progress == f"4 of 10 tasks ended (40%){said}"
 
 
-def test_what_twenty_look_at_is_made_once(state: LiveState) -> None:
-    made: list[LiveState] = []
-    once = OncePerState(lambda one: made.append(one) or len(made))
-    assert [once(state) for _ in range(20)] == [1] * 20
-    assert once(msgspec.structs.replace(state)) == 2
+def test_what_twenty_look_at_is_made_once_and_a_part_that_has_not_changed_is_the_same_text(
+    state: LiveState,
+) -> None:
+    clock = SimpleNamespace(now=0.0)
+    shown = ShownRun(lambda: clock.now)
+    first = shown(state)
+    assert all(shown(state) is first for _ in range(20))
+    more = shown(msgspec.structs.replace(state, failures_all=7))
+    assert {name for name, text in more.parts.items() if text is not first.parts[name]} == {
+        "head",
+        "failures",
+    }
 
 
-class Shown:
+def test_figures_are_made_every_two_seconds_at_most_and_of_a_run_that_is_over_once(state: LiveState) -> None:
+    clock = SimpleNamespace(now=0.0)
+    shown = ShownRun(lambda: clock.now)
+    fuller = msgspec.structs.replace(state, cpu=state.memory)
+    first = shown(state).parts["cpu"]
+    clock.now = FIGURES_S - 0.1
+    soon = shown(fuller).parts["cpu"]
+    clock.now = FIGURES_S
+    later = shown(fuller).parts["cpu"]
+    assert (soon is first, later == first) == (True, False)
+    over = msgspec.structs.replace(state, status="completed")
+    ended = ShownRun(lambda: clock.now)
+    drawn = ended(over).parts["cpu"]
+    clock.now += 10 * FIGURES_S
+    assert ended(msgspec.structs.replace(over, cpu=state.memory)).parts["cpu"] is drawn
+
+
+def test_runs_that_nobody_looks_at_are_forgotten_first() -> None:
+    runs = ShownRuns(keep=2)
+    first, second = runs.of(Path("a")), runs.of(Path("b"))
+    assert runs.of(Path("a")) is first
+    runs.of(Path("c"))
+    assert (runs.of(Path("a")) is first, runs.of(Path("b")) is second) == (True, False)
+
+
+class Viewed:
     """The page within a page that somebody has open."""
 
     def __init__(self, user: User, *states: LiveState | None) -> None:
         self.user, self.now, self.states = user, 0.0, list(states)
         with user.client.content if user.client is not None else ui.element():
-            self.page = RunPage(self._state, address="/run/x", clock=lambda: self.now)
+            self.page = RunPage(self._state, ShownRun(lambda: self.now), address="/run/x")
 
     def _state(self) -> LiveState | None:
         return self.states.pop(0) if len(self.states) > 1 else self.states[0]
 
-    def tick(self) -> int:
-        """Bring it up to date, and say how many elements that sends."""
+    def tick(self) -> list[str]:
+        """Bring it up to date, and say which parts that sends."""
         assert self.user.client is not None
-        self.user.client.outbox.updates.clear()
+        sent = self.user.client.outbox.updates
+        sent.clear()
         self.now += 3.0
         self.page.tick()
-        return len(self.user.client.outbox.updates)
+        return [name for name, part in self.page.parts.items() if part.id in sent]
 
-    def traces(self) -> list[str]:
-        assert self.user.client is not None
-        elements = self.user.client.elements.values()
-        return [one.text for one in elements if isinstance(one, ui.label) and "fl-trace" in one.classes]
-
-    def found(self, attribute: str) -> list[ui.element]:
-        assert self.user.client is not None
-        return [one for one in self.user.client.elements.values() if attribute in one.props]
+    def shown(self, name: str) -> Any:
+        text = self.page.parts[name].props.get("shown", "")
+        return msgspec.json.decode(text) if text else None
 
 
-def shown(runs: Path, doing: Callable[[User], Awaitable[Any]]) -> Any:
+def viewed(runs: Path, doing: Callable[[User], Awaitable[Any]]) -> Any:
     async def opened(client: Any, _: Any) -> Any:
         user = viewer(client)
         await user.open("/")
@@ -247,88 +278,78 @@ def test_what_has_not_changed_is_not_sent_again(tmp_path: Path, state: LiveState
         state, log=[LogLine(at=at(41), kind="user_event", text="epoch", level="info"), *state.log]
     )
 
-    async def doing(user: User) -> list[int]:
-        page = Shown(user, None, state, state, later, more)
+    async def doing(user: User) -> list[list[str]]:
+        page = Viewed(user, None, state, state, later, more)
         return [page.tick() for _ in range(5)]
 
-    nothing_yet, first, same, later_too, one_line = shown(tmp_path, doing)
-    assert (nothing_yet, same, later_too) == (0, 0, 0)
-    assert (first > 50, 0 < one_line <= 6) == (True, True)
+    nothing_yet, first, same, later_too, one_line = viewed(tmp_path, doing)
+    assert (nothing_yet, same, later_too, one_line) == ([], [], [], ["log"])
+    assert {"head", "doing", "failures", "timeline", "workers", "names", "log"} <= set(first)
 
 
-def test_headline_figures_and_the_log_can_be_found_by_machines(tmp_path: Path, state: LiveState) -> None:
+def test_the_page_of_a_run_is_made_of_few_elements(tmp_path: Path) -> None:
+    make_run(tmp_path, events())
+
+    async def doing(client: Any, _: Any) -> int:
+        user = viewer(client)
+        await user.open("/run/run-20260520T035200Z-demo-a1b2c3d4")
+        return len(user.client.elements) if user.client is not None else 0
+
+    assert 20 < look(tmp_path, doing) < 50
+
+
+def test_headline_figures_failures_and_the_log_are_data(tmp_path: Path, state: LiveState) -> None:
     async def doing(user: User) -> Any:
-        page = Shown(user, state)
+        page = Viewed(user, state)
         page.tick()
-        values = {one.props["data-path"]: one.props["data-value"] for one in page.found("data-path")}
-        return (
-            values,
-            len(page.found("data-failure")),
-            len(page.found("data-log")),
-            len(page.found("data-figure")),
-        )
+        return [page.shown(name) for name in ("head", "failures", "log", "timeline", "spans")]
 
-    values, failures, lines, figures = shown(tmp_path, doing)
-    assert {path: values[path] for path in ("run.status", "tasks.submitted", "tasks.completed", "tasks.failed")} == {
-        "run.status": '"running"', "tasks.submitted": "7", "tasks.completed": "5", "tasks.failed": "1",
+    head, failures, log, timeline, spans = viewed(tmp_path, doing)
+    values = {tile["path"]: tile["value"] for tile in head["tiles"]}
+    assert {path: values[path] for path in ("tasks.submitted", "tasks.completed", "tasks.failed")} == {
+        "tasks.submitted": "7", "tasks.completed": "5", "tasks.failed": "1",
     }  # fmt: skip
-    assert (failures, lines, figures) == (1, 3, 4)
+    assert (head["status"], len(failures["items"]), len(log["items"]), spans) == ("running", 1, 3, None)
+    assert timeline["figure"]["data"]
 
 
-def test_an_opened_failure_stays_open_when_others_come_and_its_traceback_is_sent_when_asked_for(
-    tmp_path: Path, state: LiveState
-) -> None:
-    other = Failed(
-        at=at(39), task="fit", task_id="x", attempt=1, args="", worker=None, error_type="OSError", message="gone",
-        traceback=None, retried=False, fingerprint=None,
-    )  # fmt: skip
-
+def test_a_traceback_is_sent_when_it_is_asked_for_and_not_before(tmp_path: Path, state: LiveState) -> None:
     async def doing(user: User) -> Any:
-        page = Shown(
-            user, state, msgspec.structs.replace(state, failures=[other, *state.failures], failures_all=2)
-        )
+        page = Viewed(user, state)
         page.tick()
-        [first] = page.found("data-failure")
-        before = page.traces()
-        UserInteraction(user, {first}, None).trigger("toggle")
-        after = page.traces()
-        page.tick()
-        place = first.parent_slot.parent if first.parent_slot is not None else None
-        assert place is not None
-        return before, after, [one is first for one in place.default_slot.children]
+        feed = page.page.parts["failures"]
+        [item] = page.shown("failures")["items"]
+        asked = (item["key"], "no such key")
+        for key in asked:
+            UserInteraction(user, {feed}, None).trigger("details", key)
+        told = msgspec.json.decode(feed.props["told"])
+        return "Traceback" in feed.props["shown"], [told[key] for key in asked]
 
-    assert shown(tmp_path, doing) == ([], ["Traceback\n  <script>"], [False, True])
-
-
-def test_a_figure_is_not_drawn_again_before_the_browser_has_drawn_it_once(
-    tmp_path: Path, state: LiveState
-) -> None:
-    fuller = msgspec.structs.replace(state, cpu=state.memory)
-
-    async def doing(user: User) -> Any:
-        page = Shown(user, state, fuller)
-        page.tick()
-        [cpu] = [one for one in page.found("data-figure") if one.props["data-figure"] == "cpu"]
-        assert isinstance(cpu, ui.plotly)
-        before = cpu.figure
-        page.tick()
-        waits = cpu.figure is before
-        UserInteraction(user, {cpu}, None).trigger("plotly_afterplot")
-        return waits, cpu.figure is before
-
-    assert shown(tmp_path, doing) == (True, False)
+    assert viewed(tmp_path, doing) == (False, ["Traceback\n  <script>", "no traceback was recorded"])
 
 
-def test_a_table_stays_sorted_as_a_viewer_has_sorted_it(tmp_path: Path, state: LiveState) -> None:
-    names = [msgspec.structs.replace(state.names[0], name=f"n{n}") for n in range(30)]
+def test_names_of_a_hostile_run_are_short_in_what_is_sent(tmp_path: Path) -> None:
+    state = FollowedRun(hostile_run(tmp_path, name_bytes=1_000_000)).update()
+    parts = ShownRun()(state).parts
+    assert max(len(text) for text in parts.values()) < 1_000_000
+    keys = [item["key"] for name in ("failures", "log") for item in msgspec.json.decode(parts[name])["items"]]
+    assert {len(key) for key in keys} == {24}
+    assert len(set(keys)) == len(keys)
 
-    async def doing(user: User) -> Any:
-        page = Shown(user, state, msgspec.structs.replace(state, names=names))
-        page.tick()
-        [table] = [one for one in user.find(ui.table).elements if one.rows and "p95" in one.rows[0]]
-        wanted = {"sortBy": "p95", "descending": True, "rowsPerPage": 12, "page": 1}
-        table.pagination = wanted
-        page.tick()
-        return table.pagination == wanted, len(table.rows), "hide-bottom" in table.props
 
-    assert shown(tmp_path, doing) == (True, 30, False)
+@pytest.mark.parametrize(
+    "name", sorted(path.name for path in files("flightlog.web").iterdir() if path.name.endswith(".js"))
+)
+def test_the_browser_renders_data_as_text_alone(name: str) -> None:
+    script = files("flightlog.web").joinpath(name).read_text("utf-8")
+    for way in (
+        "v-html",
+        "innerHTML",
+        "insertAdjacentHTML",
+        "outerHTML",
+        "document.write",
+        "eval(",
+        "Function(",
+        "http",
+    ):
+        assert way not in script, way

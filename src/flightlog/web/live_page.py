@@ -13,8 +13,9 @@ if TYPE_CHECKING:
 async def live_page(dashboard: Dashboard, row: Row) -> None:
     """The content of `/run/<key>`."""
     from flightlog.web.run_page import run_page
+    from flightlog.web.run_shown import SHOWN
 
     def state_of() -> LiveState | None:
         return dashboard.live.state(row.path)
 
-    run_page(state_of, address=f"/run/{row.key}")
+    run_page(state_of, SHOWN.of(row.path), address=f"/run/{row.key}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
@@ -10,20 +9,15 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
-from flightlog.web.frame import words
-from flightlog.web.run_figures import TITLES, figure_notes, run_figures
-from flightlog.web.run_parts import Drawing, Feed, Table, Tiles, failure, log_line, set_prop, set_text
-from flightlog.web.run_view import OncePerState, run_view
+from flightlog.web.run_elements import Part, RunFeed, RunFigure, RunHead, RunTable
+from flightlog.web.run_figures import TITLES
+from flightlog.web.run_shown import ShownRun
 
 if TYPE_CHECKING:
     from flightlog.analyze.live.results import LiveState
-    from flightlog.web.run_view import RunView
 
 EVERY_S = 0.5
-FIGURES_S = 2.0
-"""How often texts and figures are brought up to date, where something has changed."""
-_VIEWS = OncePerState(run_view)
-_FIGURES = OncePerState(lambda state: (run_figures(state), figure_notes(state)))
+"""How often the page is brought up to date, where something has changed."""
 
 _DOING = (
     ("task", "Task", "toned"), ("args", "Arguments", "quiet"), ("worker", "Worker", "text"),
@@ -66,122 +60,52 @@ def _css() -> str:
     return files("flightlog.web").joinpath("run_page.css").read_text("utf-8")
 
 
-def run_page(state_of: Callable[[], LiveState | None], *, address: str) -> RunPage:
+def run_page(state_of: Callable[[], LiveState | None], shown: ShownRun, *, address: str) -> RunPage:
     """The content of a run's page, within its frame; brought up to date as new states come while somebody looks.
 
-    `state_of` gives the last state there is at once, and None before the first. `address` is where the run's other
-    pages begin.
+    `state_of` gives the last state there is at once, and None before the first; `shown` is for all who look at the run.
+    `address` is where the run's other pages begin.
     """
     ui.add_css(_css())
-    page = RunPage(state_of, address=address)
+    page = RunPage(state_of, shown, address=address)
     page.tick()
     ui.timer(EVERY_S, page.tick)
     return page
 
 
 class RunPage:
-    """The page as one viewer has it. `clock` gives seconds."""
+    """The page as one viewer has it: a few elements, since each costs the server something for everybody who comes."""
 
-    def __init__(
-        self,
-        state_of: Callable[[], LiveState | None],
-        *,
-        address: str,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._state_of, self._clock = state_of, clock
-        self._state: LiveState | None = None
-        self._drawn: tuple[float, LiveState | None] = (-FIGURES_S, None)
-        self._waiting = ui.element("div").classes("fl-waiting").props("role=status")
-        with self._waiting:
-            ui.spinner(size="1.25rem")
-            words("Reading the run …", "fl-quiet")
-        self._head = ui.element("div")
-        self._head.set_visibility(False)
-        with self._head:
-            self._make_head(address)
-        self._doing = Table("Running now", "doing", _DOING)
-        self._failures = Feed("Failures", "failures", failure, "fl-failures")
-        self._figures = {"timeline": Drawing(TITLES["timeline"], "timeline")}
+    def __init__(self, state_of: Callable[[], LiveState | None], shown: ShownRun, *, address: str) -> None:
+        self._state_of, self._shown = state_of, shown
+        self.parts: dict[str, Part] = {
+            "head": RunHead(address),
+            "doing": RunTable("Running now", "doing", _DOING),
+            "failures": RunFeed("Failures", "failures", self._details),
+            "timeline": RunFigure(TITLES["timeline"], "timeline"),
+        }
         with ui.element("div").classes("fl-pair"):
             for name in ("concurrency", "cpu", "memory", "device_memory"):
-                self._figures[name] = Drawing(TITLES[name], name)
-        self._workers = Table("Workers", "workers", _WORKERS)
-        self._machines = Table("Hosts and GPUs", "machines", _MACHINES)
-        self._names = Table("Tasks by name", "names", _NAMES)
-        self._slowest = Table("Slowest tasks", "slowest", _SLOWEST)
-        self._open = Table("Open spans", "open", _OPEN)
-        self._spans = Table("Spans by name", "spans", _SPANS)
-        self._metrics = Table("Metrics", "metrics", _METRICS)
-        self._log = Feed("Log", "log", log_line, "fl-logs")
-
-    def _make_head(self, address: str) -> None:
-        with ui.element("section").classes("fl-card"):
-            with ui.element("div").classes("fl-live-title"):
-                self._status = ui.label("").classes("fl-status fl-live-status")
-                set_prop(self._status, "data-path", "run.status")
-                self._progress_text = words("", "fl-live-progress")
-            with (
-                ui.element("div")
-                .classes("fl-meter")
-                .props('role=progressbar aria-label="Tasks that ended"') as bar
-            ):
-                self._bar, self._filled = bar, ui.element("div")
-            self._tiles = Tiles()
-            self._error = words("", "fl-bad fl-live-error")
-            self._problems = words("", "fl-warn fl-live-problems")
-            self._facts = words("", "fl-quiet fl-live-small")
-            with ui.element("div").classes("fl-live-links"):
-                self._why = ui.link("Why did it fail?", f"{address}/diagnosis")
+                self.parts[name] = RunFigure(TITLES[name], name)
+        self.parts |= {
+            "workers": RunTable("Workers", "workers", _WORKERS),
+            "machines": RunTable("Hosts and GPUs", "machines", _MACHINES),
+            "names": RunTable("Tasks by name", "names", _NAMES),
+            "slowest": RunTable("Slowest tasks", "slowest", _SLOWEST),
+            "open_spans": RunTable("Open spans", "open", _OPEN),
+            "spans": RunTable("Spans by name", "spans", _SPANS),
+            "metrics": RunTable("Metrics", "metrics", _METRICS),
+            "log": RunFeed("Log", "log"),
+        }
 
     def tick(self) -> None:
         """Bring the page up to date."""
         state = self._state_of()
-        if state is None:
-            return
-        if state is not self._state:
-            if self._state is None:
-                self._waiting.set_visibility(False)
-                self._head.set_visibility(True)
-            self._state = state
-            self._update(_VIEWS(state))
-        when, drawn = self._drawn
-        now = self._clock()
-        if drawn is not state and now - when >= FIGURES_S and not _same(drawn, state):
-            self._drawn = (now, state)
-            figures, notes = _FIGURES(state)
-            for name, drawing in self._figures.items():
-                drawing.update(figures[name], notes[name])
+        if state is not None:
+            shown = self._shown(state).parts
+            for name, part in self.parts.items():
+                part.show(shown[name])
 
-    def _update(self, view: RunView) -> None:
-        set_text(self._status, view.headline)
-        self._status.classes(replace=f"fl-status fl-live-status fl-{view.status}")
-        set_prop(self._status, "data-value", f'"{view.status}"')
-        set_text(self._progress_text, view.progress)
-        self._bar.set_visibility(view.done is not None)
-        percent = f"{100 * min(1.0, view.done or 0.0):.1f}"
-        set_prop(self._bar, "aria-valuenow", percent)
-        if self._filled.style.get("width") != f"{percent}%":
-            self._filled.style(f"width: {percent}%")
-        self._tiles.update(view.tiles)
-        for label, text in (
-            (self._error, view.error), (self._problems, "\n".join(view.problems)), (self._facts, view.facts),
-        ):  # fmt: skip
-            set_text(label, text)
-            label.set_visibility(bool(text))
-        self._why.set_visibility(bool(view.failures or view.error))
-        self._doing.update(view.doing, view.doing_note)
-        self._open.update(view.open_spans)
-        self._failures.update(view.failures, view.failures_note)
-        self._workers.update(view.workers, view.workers_note)
-        self._machines.update(view.machines)
-        self._names.update(view.names, view.names_note)
-        self._slowest.update(view.slowest)
-        self._spans.update(view.spans)
-        self._metrics.update(view.metrics)
-        self._log.update(view.log)
-
-
-def _same(before: LiveState | None, now: LiveState) -> bool:
-    """Whether figures of the two are the same: of a run that goes on, time does."""
-    return before is not None and before.changed == now.changed and before.over and now.over
+    def _details(self, key: str) -> str | None:
+        state = self._state_of()
+        return None if state is None else self._shown(state).details.get(key)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
@@ -19,9 +18,8 @@ if TYPE_CHECKING:
     from flightlog.analyze.live.results import Failed, LiveState, LogLine, Progress
 
 Row = dict[str, Any]
-Made = TypeVar("Made")
 FAILURES, LOG_LINES = 20, 80
-"""So many stand on the page, the newest: each costs the server a few elements for every viewer who opens it."""
+"""So many stand on the page, the newest."""
 STATUSES = frozenset({"running", "completed", "failed", "interrupted", "crashed", "unknown"})
 _WORDS = {
     "running": "running", "completed": "completed", "failed": "failed", "interrupted": "interrupted",
@@ -111,23 +109,6 @@ def run_view(state: LiveState) -> RunView:
         failures_note=_note(min(FAILURES, len(state.failures)), state.failures_all, "newest", ""),
         log=_keyed([_line(one) for one in state.log[:LOG_LINES]]),
     )
-
-
-class OncePerState(Generic[Made]):
-    """What was made of the last states: twenty who look at one state have it made once. For one thread alone."""
-
-    def __init__(self, make: Callable[[LiveState], Made], keep: int = 16) -> None:
-        self._make, self._keep = make, keep
-        self._made: OrderedDict[int, tuple[LiveState, Made]] = OrderedDict()
-
-    def __call__(self, state: LiveState) -> Made:
-        """What `make` gives of this state."""
-        found = self._made.get(id(state))
-        if found is None or found[0] is not state:
-            found = self._made[id(state)] = (state, self._make(state))
-            while len(self._made) > self._keep:
-                self._made.popitem(last=False)
-        return found[1]
 
 
 def _headline(state: LiveState, status: str) -> str:
