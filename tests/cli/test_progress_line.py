@@ -327,3 +327,17 @@ def test_ctrl_c_takes_the_line_away(tmp_path) -> None:
     assert command.process.stdin is not None
     command.process.stdin.close()
     assert screen(command.rest()) == [""]
+
+
+def test_what_is_read_and_how_far_is_said_beside_what_is_done(clock, terminal) -> None:
+    said = iter(["43% of the events in tasks", "60% of the events in tasks", None])
+    line = ProgressLine(terminal, "reading runs", clock=clock, at_work=lambda: next(said))
+    drawn_at(line, clock, 1.0)
+    with line.doing("reading run") as tell:
+        tell(2, 5)
+        drawn_at(line, clock, 2.0, 3.0)
+    assert [text for text in terminal.getvalue().split(ERASED) if text] == [
+        "flightlog: reading runs, 43% of the events in tasks, 1 s …",
+        "flightlog: reading run 2 of 5, 60% of the events in tasks, 2 s …",
+        "flightlog: reading run 2 of 5, 3 s …",
+    ]

@@ -30,12 +30,20 @@ Tell = Callable[[int, int | None], None]
 class ProgressLine:
     """`flightlog: reading runs, 1,200 of 5,000, 3 s …`, on a terminal, from the second second on; gone at the end.
 
+    `at_work` says how far the reading of what is being read has come, such as `43% of the events in tasks`.
     Drawn by a thread of its own, so telling it costs nothing. Never raises: a terminal that went away is nobody to tell.
     All methods may be called from any thread.
     """
 
-    def __init__(self, stream: TextIO, doing: str, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._stream, self._doing, self._clock = stream, doing, clock
+    def __init__(
+        self,
+        stream: TextIO,
+        doing: str,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        at_work: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._stream, self._doing, self._clock, self._at_work = stream, doing, clock, at_work
         self._done: int | None = None
         self._of: int | None = None
         self._began = self._quiet_since = clock()
@@ -107,6 +115,8 @@ class ProgressLine:
             said = doing.removesuffix(":")
         else:
             said = f"{doing} {done:,}" + ("" if of is None else f" of {of:,}")
+        if (reading := self._at_work()) is not None:
+            said += f", {reading}"
         utf8 = "utf" in (getattr(self._stream, "encoding", None) or "utf-8").lower()
         return f"flightlog: {said}, {now - self._began:.0f} s {'…' if utf8 else '...'}"
 
@@ -161,13 +171,16 @@ def working(doing: str | None) -> Iterator[None]:
         yield
         return
     stdout, stderr = sys.stdout, sys.stderr
-    line = _line = ProgressLine(stderr, doing)
+    from flightlog.store.at_work import asked_about, at_work
+
+    line = _line = ProgressLine(stderr, doing, at_work=at_work)
     sys.stderr = _Beside(stderr, line)
     if stdout is not None and stdout.isatty():
         sys.stdout = _Beside(stdout, line)
     line.start()
     try:
-        yield
+        with asked_about():
+            yield
     finally:
         _line = None
         line.close()

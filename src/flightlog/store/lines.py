@@ -9,6 +9,7 @@ from typing import NamedTuple, TypeVar
 
 from flightlog.events import Event
 from flightlog.events.codec import Decoded, NotAnEvent, StreamDecoder, UnknownEvent, decode_line
+from flightlog.store.at_work import forget_place, note_place
 from flightlog.store.coverage import Coverage
 from flightlog.store.long_lines import MAX_LINE_BYTES
 from flightlog.store.parts import Part, find_parts
@@ -257,6 +258,7 @@ class Scan:
         """
         self.cut, self._foreign[True], self._in_tails = [], 0, False
         parts = find_parts(self._run).get(self.stream, [])
+        size = sum(_size(part.path) for part in parts)
         tails = [self._read_tail(part) for part in parts if part.kind == "tail"]
         files = self._files
         for _ in range(_PASSES):
@@ -266,10 +268,12 @@ class Scan:
             for part in parts:
                 if part.kind == "rotated" or part.path in growing:
                     for batch in self._read_file(part, growing.get(part.path), files, gone):
+                        note_place(self.stream, self.bytes_read, size)
                         yield batch, True
             if not gone:
                 break
             parts = find_parts(self._run).get(self.stream, [])
+        forget_place()
         self._in_tails = True
         for tail in tails:
             whole, _, rest = tail.rpartition(b"\n")
@@ -326,6 +330,13 @@ class Scan:
         problem = f"{path.relative_to(self._run)} {what}"
         if problem not in self.problems:
             self.problems.append(problem)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def _file_id(path: Path) -> _FileId | None:

@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from flightlog.errors import UsageError
 from flightlog.store import layout
+from flightlog.store.at_work import watched
 from flightlog.store.columns_found import LONGEST_LINE_BYTES, READ, text, users_table
 from flightlog.store.connecting import private_connection
 from flightlog.store.lines import read_lines
@@ -89,7 +90,8 @@ def write_snapshot(files: Mapping[str, Sequence[Path]], folder: Path) -> dict[st
             for stream, paths in files.items():
                 if paths:
                     named = [plain.file(path) for path in paths]
-                    rows[stream] = _write_stream(connection, stream, named, plain.folder(folder))
+                    with watched(connection, [stream]):
+                        rows[stream] = _write_stream(connection, stream, named, plain.folder(folder))
     return rows
 
 

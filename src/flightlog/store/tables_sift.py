@@ -18,6 +18,7 @@ import msgspec
 from flightlog.events import Event, kinds
 from flightlog.events.codec import Decoded, NotAnEvent, StreamDecoder, decode_line, encode_line
 from flightlog.events.columns import columns
+from flightlog.store.at_work import forget_place, note_place
 from flightlog.store.columns_found import is_built_in
 from flightlog.store.definitions import learn_definitions
 from flightlog.store.lines import AnyEvent, FileLines, Scan
@@ -113,6 +114,7 @@ class _Sift(Scan):
             if part.kind == "tail":
                 for line in self._read_tail(part).split(b"\n"):
                     out.write(self._sifted(line)[1])
+        forget_place()
         for path, rest in rests:
             plain, taken = self._sifted(rest)
             if path is None:
@@ -127,7 +129,9 @@ class _Sift(Scan):
         """Whether a file may be read as it is, its last line without newline aside; else its events go `out`."""
         as_it_is = not _leads_out(part.path, self._run)
         begun = 0
+        size = part.path.stat().st_size
         for batch in lines.batches():
+            note_place(self.stream, lines.offset, size)
             found = [self._sifted(line) for line in batch if line]
             if as_it_is and not (not lines.long and all(plain for plain, _ in found)):
                 as_it_is = False

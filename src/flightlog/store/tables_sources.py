@@ -76,6 +76,10 @@ class Sources:
         """The files of lines of a stream."""
         return self._parts.get(stream, [])
 
+    def size_bytes(self, stream: str) -> int:
+        """How large the files of lines of a stream are together, as far as they are there."""
+        return sum(part.path.stat().st_size for part in self.parts(stream) if part.path.exists())
+
     def view(self, name: str) -> Path | None:
         """The snapshot of a derived view, where it is current."""
         found = self._snapshots.get(f"views/{name}")

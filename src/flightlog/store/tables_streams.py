@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from flightlog.errors import UsageError
 from flightlog.events import streams
 from flightlog.events.columns import quoted
+from flightlog.store.at_work import watched
 from flightlog.store.columns_found import is_built_in
 from flightlog.store.connecting import private_connection
 from flightlog.store.plain_paths import path_text, plain_scratch
@@ -60,10 +61,15 @@ def open_streams(runs: Sequence[Run], *, only: Collection[str] | None = None) ->
             found = [(run.run_id, Sources(run, scratch)) for run in _each_once(runs)]
             tables = StreamTables(connection, scratch, [run_id for run_id, _ in found])
             names = view_names(stream for _, sources in found for stream in sources.streams())
-            for stream, name in names.items():
-                if only is None or stream in only or name.casefold() in only:
-                    _create_views(tables, stream, name, found)
-            yield tables
+            wanted = [
+                stream
+                for stream, name in names.items()
+                if only is None or stream in only or name.casefold() in only
+            ]
+            for stream in wanted:
+                _create_views(tables, stream, names[stream], found)
+            with watched(connection, _by_size(wanted, found)):
+                yield tables
 
 
 def _each_once(runs: Sequence[Run]) -> list[Run]:
@@ -77,6 +83,12 @@ def _each_once(runs: Sequence[Run]) -> list[Run]:
                 f"{path_text(other.path)} and {path_text(run.path)} are both {run.run_id}: tables hold one of them at a time"
             )
     return list(by_path.values())
+
+
+def _by_size(streams: Sequence[str], runs: Sequence[tuple[str, Sources]]) -> list[str]:
+    """Those of the streams that there are files of, the largest first."""
+    sizes = {stream: sum(sources.size_bytes(stream) for _, sources in runs) for stream in streams}
+    return sorted((stream for stream in streams if sizes[stream]), key=lambda stream: -sizes[stream])
 
 
 def stream_of(view: str) -> str:

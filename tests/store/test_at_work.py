@@ -1,0 +1,60 @@
+"""Who reads notes how far it has come, and forgets it at the end."""
+
+from __future__ import annotations
+
+from building import at, make_run
+
+from flightlog.events import Metric
+from flightlog.store.at_work import asked_about, at_work, watched
+from flightlog.store.lines import Scan
+from flightlog.store.run import Run
+from flightlog.store.tables_streams import open_streams
+
+
+def some_run(tmp_path, lines: int):
+    return make_run(
+        tmp_path, [Metric(timestamp=at(1), name="loss", value=float(n), step=n) for n in range(lines)]
+    )
+
+
+def test_the_share_of_a_streams_events_that_was_read_is_known_while_it_is_read(tmp_path):
+    path = some_run(tmp_path, 20_000)
+    said = [at_work() for _ in Scan(path, "metrics").events()]
+    assert at_work() is None
+    shares = [int(text.removesuffix("% of the events in metrics")) for text in said if text]
+    assert shares == sorted(shares)
+    assert shares[0] < 100
+
+
+class Busy:
+    """A connection in the middle of a query."""
+
+    def __init__(self, percent: float) -> None:
+        self.percent = percent
+
+    def execute(self, _statement: str) -> None:
+        """Take a setting."""
+
+    def query_progress(self) -> float:
+        return self.percent
+
+
+def test_a_query_says_how_far_it_is_where_somebody_asks():
+    with asked_about(), watched(Busy(42.7), ["tasks", "spans"]):
+        assert at_work() == "43% of a look through tasks and others"
+        with watched(Busy(-1.0), ["metrics"]):  # between two queries
+            assert at_work() == "43% of a look through tasks and others"
+    with watched(Busy(42.7), ["tasks"]):
+        assert at_work() is None
+
+
+def test_duckdb_keeps_count_of_its_queries_without_a_word(tmp_path, capfd):
+    run = Run(some_run(tmp_path, 10))
+    with asked_about(), open_streams([run]) as tables:
+        for setting, value in (("enable_progress_bar", True), ("enable_progress_bar_print", False)):
+            found = tables.connection.execute(f"SELECT current_setting('{setting}')").fetchone()
+            assert found == (value,)
+        assert tables.connection.execute("SELECT count(*) FROM metrics").fetchall() == [(10,)]
+        assert tables.connection.query_progress() == -1
+        assert at_work() is None
+    assert capfd.readouterr() == ("", "")
