@@ -79,7 +79,7 @@ others = st.lists(
 
 
 @given(lives, others)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_events_and_summary_give_the_same_figures(tmp_path_factory, tasks, more):
     events = [event for number, one in enumerate(tasks) for event in life(number, *one)]
     path = make_run(tmp_path_factory.mktemp("runs"), [*events, *more])

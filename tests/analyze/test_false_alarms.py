@@ -57,11 +57,11 @@ def test_in_at_most_one_of_twenty_pairs_of_runs_of_one_task_anything_is_called_a
 
 
 def test_nor_in_more_pairs_of_runs_of_five_tasks():
-    assert rate(changed(200, 5, seed=2)) <= 0.05
+    assert rate(changed(100, 5, seed=2)) <= 0.05
 
 
 def test_nor_where_tasks_are_matched_by_arguments():
-    assert rate(changed(200, 3, seed=3, by_arguments=True)) <= 0.05
+    assert rate(changed(100, 3, seed=3, by_arguments=True)) <= 0.05
 
 
 def test_nor_between_groups_of_runs_that_differ_by_more_than_is_assumed():
@@ -74,8 +74,8 @@ def test_a_tenth_more_in_two_hundred_repetitions_with_a_fifth_of_noise_is_found(
 
 
 def test_so_it_is_where_tasks_differ_by_their_arguments_and_are_matched_by_them():
-    found = changed(200, 1, seed=6, factor=1.1, count=200, noise=0.2, drift=0.0, by_arguments=True)
-    assert sum("n0" in names for names in found) / 200 >= 0.95
+    found = changed(100, 1, seed=6, factor=1.1, count=200, noise=0.2, drift=0.0, by_arguments=True)
+    assert sum("n0" in names for names in found) / 100 >= 0.95
 
 
 def test_groups_of_five_find_what_single_runs_on_a_restless_machine_cannot_tell():
