@@ -43,12 +43,17 @@ _ROW = r"""
   </q-td>
   <q-td key="started" :props="props" class="fl-wide">{{ props.row.started }}</q-td>
   <q-td key="duration" :props="props">{{ props.row.duration }}</q-td>
-  <q-td key="tasks" :props="props" class="fl-wide fl-cut">{{ props.row.tasks }}
+  <q-td key="tasks" :props="props" class="fl-wide fl-tasks">{{ props.row.tasks }}
     <div v-if="props.row.done !== null" class="fl-done"><div :style="{width: props.row.done + '%'}"></div></div>
   </q-td>
   <q-td key="host" :props="props" class="fl-wide fl-cut">{{ props.row.host }}</q-td>
 </q-tr>
 """
+_HEADING = r"""
+<q-th :props="props" :tabindex="props.col.sortable ? 0 : undefined"
+  @keydown.enter.prevent="props.sort(props.col)" @keydown.space.prevent="props.sort(props.col)">{{ props.col.label }}</q-th>
+"""
+"""Sorted by the keyboard, too."""
 
 
 def shown(row: Row) -> dict[str, Any]:
@@ -170,6 +175,7 @@ class RunsPage:
             on_select=self._tick,
         )
         table.add_slot("body", _ROW)
+        table.add_slot("header-cell", _HEADING)
         table.add_slot("header-selection", "<span></span>")  # two can be compared, and not all
         table.props("flat binary-state-sort :rows-per-page-options='[25,50,100]'").classes("fl-runs")
         with table.add_slot("no-data"):
