@@ -28,6 +28,8 @@ LARGEST_BYTES = 300_000
 TALLEST = 7000
 PATIENCE_MS = 180_000
 SHOWCASE = HERE / "system" / "showcase_program.py"
+HOST = "node-1"
+"""What the machine is called in the README's pictures."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class World:
         """The address of the report on one of the six runs, or on an ensemble that nobody held."""
         run = self._run(kind)
         if kind == "ensemble":
-            fresh = Living(self.runs.runs_dir, "ensemble", SHOWCASE)
+            fresh = Living(self.runs.runs_dir, "ensemble", SHOWCASE, host=HOST)
             fresh.stop()
             run = fresh.path
         return self._page(kind, "report", str(run))
@@ -210,7 +212,7 @@ def main(names: list[str]) -> int:
             if not names or "top" in names:
                 asyncio.run(draw_top(runs.written, folder / "top.svg"))
             with dashboard(runs.runs_dir) as served, chromium() as browser:
-                ensemble = Living(runs.runs_dir, "ensemble", SHOWCASE)
+                ensemble = Living(runs.runs_dir, "ensemble", SHOWCASE, host=HOST)
                 world = World(runs, folder, ensemble, served, browser)
                 for name in sorted(names, key=[*PICTURES].index) or PICTURES:
                     file = (README if name in IN_README else LOOKED_AT) / f"{name}.png"

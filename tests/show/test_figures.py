@@ -15,7 +15,18 @@ from flightlog.analyze.drawn.results import Cells, Mark, Series
 from flightlog.analyze.tree import SpanTree
 from flightlog.show import figures
 from flightlog.show.figures.axes import clock_text, day_text, duration_text, duration_ticks, time_scale
-from flightlog.show.figures.style import BAD, DARK, GOOD, LIGHT, OTHER, PALETTE, QUIET, WARN, colors_of
+from flightlog.show.figures.style import (
+    BAD,
+    DARK,
+    GOOD,
+    LIGHT,
+    OTHER,
+    PALETTE,
+    QUIET,
+    WARN,
+    colors_of,
+    ink_on,
+)
 
 FIGURES = values.every_figure()
 
@@ -340,6 +351,17 @@ def test_texts_of_both_themes_are_easy_to_read(theme: tuple[dict[str, str], str]
 @pytest.mark.parametrize("without", values.SEEN_WITHOUT)
 def test_the_first_eight_colours_can_be_told_apart_by_everyone(without: str):
     assert min(values.apart(one, other, without) for one, other in combinations(PALETTE[:8], 2)) > 20
+
+
+@pytest.mark.parametrize("color", [*PALETTE, OTHER, "#000000", "#ffffff", "#767676"])
+def test_a_text_on_any_colour_is_easy_to_read(color: str):
+    assert values.contrast(ink_on(color), color) >= 4.5
+
+
+def test_the_texts_of_an_icicle_are_easy_to_read_on_their_boxes():
+    [icicle] = figures.spans_figure(values.spans()).data
+    pairs = zip(icicle.textfont.color, icicle.marker.colors, strict=True)
+    assert all(values.contrast(ink, box) >= 4.5 for ink, box in pairs)
 
 
 def test_a_name_has_its_colour_by_its_place_and_they_begin_again():

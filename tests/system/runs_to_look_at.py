@@ -27,13 +27,19 @@ LONG = 10_000_000
 class Living:
     """A process that records into a run; it stops at `stop`, or is killed with all that it started."""
 
-    def __init__(self, runs_dir: Path, project: str, program: Path = PROGRAM) -> None:
+    def __init__(
+        self, runs_dir: Path, project: str, program: Path = PROGRAM, *, host: str | None = None
+    ) -> None:
+        """Start it; with `host` it takes the machine to be called so, where this user may do that."""
         folder = runs_dir.parent
         shutil.copy(program, folder / f"{project}.py")  # what a picture shows of it names no place of ours
         self._said = (folder / f"{project}.log").open("w+")
         search = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+        words = ["python", f"{project}.py", runs_dir.name, project]
+        if host is not None and os.geteuid() == 0 and shutil.which("unshare"):
+            words = ["unshare", "--uts", "sh", "-c", 'hostname "$0" && exec "$@"', host, *words]
         self._process = subprocess.Popen(
-            ["python", f"{project}.py", runs_dir.name, project], env={**os.environ, "PATH": search}, cwd=folder,
+            words, env={**os.environ, "PATH": search}, cwd=folder,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._said, text=True, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdout is not None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from flightlog.show.figures.axes import duration_text
-from flightlog.show.figures.style import OTHER, colors_of, make_figure
+from flightlog.show.figures.style import OTHER, colors_of, ink_on, make_figure
 from flightlog.show.figures.text import name_text
 from flightlog.show.phrases import count_text
 
@@ -47,6 +47,7 @@ def spans_figure(tree: SpanTree, *, colors: Mapping[str, str] | None = None) -> 
     order = sorted(nodes, key=lambda key: (len(key[1]) + (key[0] is not None), -inside[key]))
     ids = {key: str(number) for number, key in enumerate(order)}
     whole = inside[None, ()]
+    paint = [colors.get(key[1][-1], OTHER) if key[1] else OTHER for key in order]
     depth = max(len(key[1]) + (key[0] is not None) for key in order)
     left = len(tree.nodes) - len(chosen) + max(0, tree.paths - len(tree.nodes))
     return make_figure(
@@ -57,10 +58,10 @@ def spans_figure(tree: SpanTree, *, colors: Mapping[str, str] | None = None) -> 
                 "values": [inside[key] for key in order], "branchvalues": "total", "sort": True,
                 "leaf": {"opacity": 1}, "tiling": {"orientation": "v"}, "textinfo": "label", "pathbar": {"visible": False},
                 "marker": {
-                    "colors": [colors.get(key[1][-1], OTHER) if key[1] else OTHER for key in order],
+                    "colors": paint,
                     "line": {"width": 1, "color": "rgba(255,255,255,0.6)"},
                 },
-                "textfont": {"color": "#ffffff"},
+                "textfont": {"color": [ink_on(color) for color in paint]},
                 "customdata": [_facts(key, nodes[key], inside[key], whole) for key in order],
                 "hovertemplate": "%{customdata}<extra></extra>",
             }

@@ -94,6 +94,15 @@ def faded(color: str, opacity: float) -> str:
     return f"rgba({red},{green},{blue},{opacity:.3g})"
 
 
+def ink_on(color: str) -> str:
+    """White or nearly black, whichever is easier to read on a colour of the form `#rrggbb`; 4.5:1 or more on any."""
+    parts = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    red, green, blue = (
+        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return "#ffffff" if 0.2126 * red + 0.7152 * green + 0.0722 * blue < 0.179 else "#000000"
+
+
 def make_figure(
     traces: Sequence[Mapping[str, Any]],
     *,

@@ -51,6 +51,8 @@
   function narrow(data, layout, width) { // on a phone: few ticks, no title that would be cut, room for the legend's rows
     for (const [name, axis] of Object.entries(layout)) {
       if (!/^[xy]axis/.test(name) || !axis) continue;
+      const clock = /^time since \S+ (\S+ UTC), (\w+)$/.exec(axis.title?.text ?? "");
+      if (clock) axis.title.text = `${clock[2]} since ${clock[1]}`;
       if (axis.title?.text?.length > TITLE) delete axis.title;
       if (name[0] === "y") continue;
       axis.tickangle = 0;

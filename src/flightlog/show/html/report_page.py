@@ -288,9 +288,7 @@ def _critical(report: Report, named: Mapping[str, Section], colors: Mapping[str,
         )
         content = plot("critical", figures.critical_figure(path, colors=colors), caption)
     content += _of(named, "Critical path")
-    nothing = (
-        "There is no chain of tasks or spans to follow; it is worked out for runs of up to 50,000 attempts."
-    )
+    nothing = "There is no chain to follow: no task and no span has ended."
     return _part("critical-part", "Critical path", content, nothing)
 
 

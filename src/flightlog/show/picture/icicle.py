@@ -16,12 +16,13 @@ def draw_icicle(axes: Any, trace: Any, lettering: Lettering, width_px: int) -> N
 
     spot: dict[str, tuple[float, float, int]] = {}
     filled: dict[str, float] = {}
-    for id_, parent, label, value, color in zip(
+    for id_, parent, label, value, color, ink in zip(
         trace["ids"],
         trace["parents"],
         trace["labels"],
         trace["values"],
         trace["marker"]["colors"],
+        trace["textfont"]["color"],
         strict=True,
     ):
         if not parent:
@@ -47,7 +48,7 @@ def draw_icicle(axes: Any, trace: Any, lettering: Lettering, width_px: int) -> N
         if room >= 2:
             axes.text(
                 left + 5 / width_px, depth + 0.5, text if len(text) <= room else f"{text[: room - 1]}…", va="center",
-                **{**lettering.style(), "color": "#ffffff"},
+                **{**lettering.style(), "color": ink},
             )  # fmt: skip
     axes.set_xlim(0, 1)
     axes.set_ylim(max(depth for _, _, depth in spot.values()) + 1, 0)
