@@ -47,6 +47,7 @@ def test_a_figure_of_a_run_brings_data_a_picture_and_a_line(tmp_path):
     assert b64decode(bundle["image/png"]).startswith(PNG)
     assert bundle["text/plain"].startswith("Plotly figure of Tasks at once, ")
     assert bundle[PLOTLY]["data"]
+    assert bundle[PLOTLY]["config"]["displaylogo"] is False
 
 
 def test_what_is_changed_in_a_figure_is_changed_in_its_picture(tmp_path):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from plotly.graph_objects import Figure
 
 from flightlog.displayed import in_notebook
+from flightlog.show.figures.style import CONFIG
 from flightlog.show.figures.text import plain_back
 from flightlog.show.terminal import clean, fit
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 WIDTH_PX = 900
 MOST_BYTES = 400_000
 """A picture of more than this is not kept."""
-PICTURE, PLAIN = "image/png", "text/plain"
+DATA, PICTURE, PLAIN = "application/vnd.plotly.v1+json", "image/png", "text/plain"
 
 
 class DisplayedFigure(Figure):  # type: ignore[misc]  # Plotly has no types
@@ -55,6 +56,8 @@ def with_picture(figure: BaseFigure, bundle: dict[str, Any]) -> dict[str, Any]:
     """What Plotly gives a front end, with a picture and a line for those that cannot draw it; nothing stays nothing."""
     if not bundle:
         return bundle
+    if DATA in bundle:  # the buttons that our pages have, and no way out
+        bundle = {**bundle, DATA: {**bundle[DATA], "config": {**bundle[DATA].get("config", {}), **CONFIG}}}
     more = {PLAIN: words_of(figure)}
     if PICTURE not in bundle:
         found = still_of(figure)
