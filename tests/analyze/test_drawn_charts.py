@@ -93,6 +93,7 @@ def test_samples_are_drawn_where_they_were_taken_with_what_they_cannot_exceed(tm
         name: getattr(found, name)
         for name in ("worker_cpu", "worker_memory", "host_cpu", "host_memory", "device_memory", "device_use")
     }
+    alone = ["There is but one point of each, and no line."]
     assert {name: (chart.unit, chart.series, chart.notes) for name, chart in charts.items()} == {
         "worker_cpu": ("cores", [Series(label="w1", at_s=[1.0, 2.0, 3.0], value=[0.1, 0.2, 0.3])], []),
         "worker_memory": ("bytes", [
@@ -104,8 +105,8 @@ def test_samples_are_drawn_where_they_were_taken_with_what_they_cannot_exceed(tm
             Series(label="node-1, container", at_s=[2.0], value=[9.0], limit=10.0),
             Series(label="node-1", at_s=[1.0, 2.0, 3.0], value=[1.0, 2.0, 3.0], limit=64.0),
         ], []),
-        "device_memory": ("bytes", [Series(label="node-1, GPU 0", at_s=[2.0], value=[3.0], limit=80.0)], []),
-        "device_use": ("percent", [Series(label="node-1, GPU 0", at_s=[2.0], value=[50.0], limit=100.0)], []),
+        "device_memory": ("bytes", [Series(label="node-1, GPU 0", at_s=[2.0], value=[3.0], limit=80.0)], alone),
+        "device_use": ("percent", [Series(label="node-1, GPU 0", at_s=[2.0], value=[50.0], limit=100.0)], alone),
     }  # fmt: skip
 
 
@@ -137,7 +138,7 @@ def test_the_largest_sixteen_are_drawn_and_the_others_counted(tmp_path: Path) ->
     chart = drawn(make_run(tmp_path, events)).worker_memory
     assert chart is not None
     assert [one.value for one in chart.series] == [[float(n)] for n in range(39, 23, -1)]
-    assert chart.notes == ["The 16 largest of 40 are drawn."]
+    assert chart.notes == ["There is but one point of each, and no line.", "The 16 largest of 40 are drawn."]
 
 
 def test_samples_of_a_clock_that_is_far_off_are_counted_and_not_drawn(tmp_path: Path) -> None:

@@ -427,7 +427,7 @@ def test_a_value_between_two_gaps_is_a_dot():
         series=[Series(label="w", at_s=[0.0, 1.0, 2.0, 3.0, 4.0], value=[5.0, None, 1.0, 2.0, math.nan])],
     )
     [trace] = figures.chart_figure(line).data
-    assert (trace.mode, list(trace.marker.size)) == ("lines+markers", [5, 0, 0, 0, 0])
+    assert (trace.mode, list(trace.marker.size)) == ("lines+markers", [7, 0, 0, 0, 0])
 
 
 def test_no_other_tick_lies_over_the_one_for_tasks_that_did_not_wait():

@@ -85,6 +85,8 @@ def chart(
     if any(row[-1] > 1 for row in rows):
         within = format_duration(frame.stretches(STRETCHES).width / SECOND)
         said.append(f"Each point is the {line.kind} of the samples within {within}.")
+    if all(len(known) == 1 for _, known in found.values()):
+        said.append("There is but one point of each, and no line.")
     if lines > SERIES:
         said.append(f"The {SERIES} largest of {lines:,} are drawn.")
     return Chart(

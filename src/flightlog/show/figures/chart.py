@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 FAR = 5.0
 """A limit that is so many times what was reached is told and not drawn: the lines would lie flat."""
+DOT_PX = 7
+"""Of a value without a neighbour."""
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _UNITS = {
     "count": Scale(1.0, "", ""), "share": Scale(100.0, "%", ""), "cores": Scale(1.0, "", "cores in use"),
@@ -84,7 +86,7 @@ def _line(
         value * scale.factor if value is not None and math.isfinite(value) else None for value in series.value
     ]
     dots = alone(values)
-    marked = {"marker": {"color": color, "size": [5 if dot else 0 for dot in dots]}} if any(dots) else {}
+    marked = {"marker": {"color": color, "size": [DOT_PX if dot else 0 for dot in dots]}} if any(dots) else {}
     return {
         "type": "scatter", "mode": "lines+markers" if marked else "lines", "name": name_text(series.label, 40),
         "x": time.of(series.at_s), "connectgaps": False, "y": values, **marked,
