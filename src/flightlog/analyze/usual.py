@@ -71,7 +71,7 @@ def pooled(figures: Iterable[Figures]) -> dict[str, Distribution]:
 
 def _figures(run: Run) -> list[Figures | None]:
     """What the summaries of the latest runs before this one say."""
-    folder, name = run.path.parent, run.path.name
+    folder, name = run.home.parent, run.home.name
     if not layout.is_run_id(name):
         return []
     paths = run_paths(folder)

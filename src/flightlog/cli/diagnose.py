@@ -70,8 +70,10 @@ def diagnose(
     from flightlog.analyze.diagnosis.diagnose import diagnosis_bytes
     from flightlog.show.diagnosis import diagnosis_text
     from flightlog.store.run import open_run
+    from flightlog.store.still import held_still
 
-    found = why(open_run(run or "latest", runs_dir=runs_dir, note=note))
+    with held_still(open_run(run or "latest", runs_dir=runs_dir, note=note), note=note) as still:
+        found = why(still)
     if format_ is Format.json:
         put(diagnosis_bytes(found).decode())
     else:

@@ -1,4 +1,4 @@
-"""Shows what happened in a run: what stands out first, then tasks, workers, cache, cost, time, failures and resources.
+"""Shows what happened in a run: what set the wall time and what stands out first, then tasks, workers, cache, cost, time, failures and resources.
 
     flightlog report                                              # the run that started last
     flightlog report run-20260520T035200Z-demo-a1b2c3d4
@@ -11,7 +11,9 @@
     flightlog report --format html --output report.html
     flightlog report --rates rates.yaml                           # what it cost, at these rates
 
-Any run can be reported: one that is running, closed, killed or half-copied. What was in flight is listed with the
+Any run can be reported: one that is running, closed, killed or half-copied. A running one is reported as of one moment, from a
+copy among temporary files that is removed at once, so that its figures agree; where that would take more than a quarter of the
+free space, from its files as they grow, and that is said. What was in flight is listed with the
 time since when, beside how long such things usually take in this run: one that has taken longer than all that ended,
 and than three times their 95th percentile, may be stuck. A task of which fewer than five have ended in this run is held
 against the summaries of the last 20 completed runs of the project in the same folder. The last section says how complete
@@ -47,7 +49,8 @@ that has none or to see what another price would come to; nothing is written int
 The **critical path** is the chain from the run's start to its end in which each link waited for the one before: for the
 tasks it depends on, for its worker to be free or started, or for the program to submit it. What it *saves if instant* is
 an upper bound: the run is replayed on the same workers with that task name taking no time, and another chain then sets
-the wall time. It is worked out for runs of up to 50,000 attempts.
+the wall time. That is worked out for runs of up to 50,000 attempts. **What set the wall time** says it in one line, with what cost
+most beside it and what to try; the same words stand in the text, in Markdown and at the top of the page.
 
 A finding is told from 3 % of the worker time on, and always where memory ran out, of a host or of a device; its numbers are
 in the JSON. Findings may overlap, and do not add up.
@@ -156,17 +159,20 @@ def report(
 
     from flightlog.analyze.usual import EarlierRuns
     from flightlog.store.run import open_run
+    from flightlog.store.still import held_still
 
     opened = open_run(named.pop() if named else "latest", runs_dir=runs_dir, note=note)
     charged = rates_in(rates, target=opened.info.target, provider=opened.info.provider, run=opened)
     if format_ is ReportFormat.html:
         from flightlog.show.html.of_runs import report_html
 
-        page = report_html(opened, history=EarlierRuns(opened), rates=charged)
+        with held_still(opened, note=note) as still:
+            page = report_html(still, history=EarlierRuns(opened), rates=charged)
         put_page(page, f"flightlog-report-{opened.run_id}", output=output, open_=open_)
     else:
         drawn = columns() is not None and output is None if plots is None else plots
-        text = _report_in(format_, opened, charged, parts, whole=output is not None, plots=drawn)
+        with held_still(opened, note=note) as still:
+            text = _report_in(format_, still, charged, parts, whole=output is not None, plots=drawn)
         if output is None:
             put(text)
         else:

@@ -21,7 +21,7 @@ The metrics:
 A step is a lasting change of the level: at least three runs, and more than noise shows in 97 of 100 histories without
 any change. Ranks decide, so that a few odd runs do not matter; a slow drift is called a drift and not a step. For each
 step the text has the run and the commit where it began, its size with an interval of confidence, and what differs from
-the run before. Fewer than ten runs are shown without a verdict.
+the run before. Fewer than ten runs are shown without a verdict, unless four or more on each side lie far apart.
 
 Two things look like a step and cannot always be told from one. A drift over fewer than about 150 runs, or one that is
 small beside the noise, is often called a step. And where each run resembles the one before, as on a machine with long

@@ -74,8 +74,10 @@ class Run(Displayed):
     task_events = _TableOf("task_events")
     span_events = _TableOf("span_events")
 
-    def __init__(self, path: Path, *, observer: Observer | None = None) -> None:
+    def __init__(self, path: Path, *, observer: Observer | None = None, home: Path | None = None) -> None:
         self.path = path
+        self.home = home or path
+        """Where the run itself stands, where this is a copy of it as of one moment."""
         self.observer = observer or here()
         unfetched = fetch_run(path)
         read = read_document(path / layout.RUN, RunInfo)

@@ -260,12 +260,12 @@ def _reference(run: Run) -> str:
     """What names the run to a command: its id where it stands in the configured folder, else its path or address."""
     from flightlog.settings import read_settings
 
-    settings, folder = read_settings(), run.path.absolute().parent
+    settings, folder = read_settings(), run.home.absolute().parent
     where = place(folder)
     configured = settings.runs_address or str(settings.runs_dir.expanduser().absolute())
-    if where == configured and run.path.name == run.run_id:
+    if where == configured and run.home.name == run.run_id:
         return run.run_id
-    return path_text(run.path) if where == str(folder) else f"{where}/{run.path.name}"
+    return path_text(run.home) if where == str(folder) else f"{where}/{run.home.name}"
 
 
 def diagnosis_bytes(diagnosis: RunDiagnosis) -> bytes:
