@@ -125,3 +125,19 @@ def test_the_bar_of_a_session_is_a_display_of_the_kernel(executed):
         if 'errors="return"' in source and "follow" not in source
     )
     assert "of 40 tasks" in shown
+
+
+def test_every_display_is_told_in_words_too(executed):
+    _, cells = executed
+    told = [
+        output.data["text/plain"]
+        for cell in cells.values()
+        for output in cell.outputs
+        if "text/html" in output.get("data", {})
+    ]
+    assert len(told) == 12
+    assert [words for words in told if " at 0x" in words or "<div" in words or len(words) > 20_000] == []
+    assert cells["first.tasks"].outputs[0].data["text/plain"].splitlines()[0].split()[:2] == [
+        "task",
+        "task_id",
+    ]

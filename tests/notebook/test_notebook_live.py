@@ -17,9 +17,10 @@ from flightlog.analyze.live.results import LiveState
 from flightlog.errors import RunNotFound, UsageError
 from flightlog.events import TaskCompleted, TaskStarted, TaskSubmitted
 from flightlog.notebook import follow
+from flightlog.notebook.elements import badge, fragment, headline, line, table
 from flightlog.notebook.live import state_html
 from flightlog.notebook.progress import displayed
-from flightlog.notebook.updating import _OnPage
+from flightlog.notebook.updating import EVERY_S, Printed, _OnPage, words_of
 from flightlog.session.tracking import Counts
 
 
@@ -196,3 +197,32 @@ def test_a_console_without_html_gets_the_words():
         ),
         ({"text/html": "<div>a &lt; b</div>", "text/plain": "a < b"}, {"raw": True}),
     ]
+
+
+def test_a_console_prints_all_once_then_a_line_now_and_then_and_one_for_each_status():
+    said, now = [], [0.0]
+
+    def at_count(status: str, done: int) -> str:
+        return fragment(headline(f"{badge(status)} · {done} of 9 tasks"), line("two workers"))
+
+    shown = Printed(at_count("running", 0), write=said.append, clock=lambda: now[0])
+    shown.update(at_count("running", 1))
+    now[0] = EVERY_S
+    shown.update(at_count("running", 2))
+    shown.update(at_count("running", 3))
+    shown.update(at_count("completed", 9))
+    assert said == [
+        "running · 0 of 9 tasks\ntwo workers\n",
+        "running · 2 of 9 tasks\n",
+        "completed · 9 of 9 tasks\n",
+    ]
+
+
+def test_words_of_a_display_stand_in_its_lines_and_what_a_run_said_is_no_markup():
+    html = fragment(table(("Task", "Since"), [("<b>x</b>\n&amp;", "2 s"), ("y", "3 s")]))
+    assert words_of(html).splitlines() == ["Task Since", "<b>x</b>\\n&amp; 2 s", "y 3 s"]
+
+
+def test_a_run_is_followed_in_a_console(tmp_path, capsys):
+    follow(make_run(tmp_path, lives(3)))
+    assert capsys.readouterr().out.startswith("completed · demo · 3 of 3 tasks")
