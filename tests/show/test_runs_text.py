@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,14 @@ from flightlog.show.runs import runs_text
 from flightlog.show.terminal import clean, cut_middle, width_of, wrap
 from flightlog.store.catalogue import RunEntry
 
+MOMENT = "2026-05-20T03:52:00.000000Z"
 anything = st.text(st.characters(), max_size=60)
 
 
 def entry(project: str = "sir-demo", status: str = "completed", failed: int = 0) -> RunEntry:
     run_id = f"run-20260520T035200Z-{project}-a1b2c3d4"
-    moment = "2026-05-20T03:52:00.000000Z"
     return RunEntry(
-        Path("runs", run_id), run_id, project, status, moment, None, 10.0, 48, 48 - failed, failed, None
+        Path("runs", run_id), run_id, project, status, MOMENT, None, 10.0, 48, 48 - failed, failed, None
     )
 
 
@@ -46,8 +47,14 @@ def test_columns_give_way_before_the_name_of_a_run_does(width: int | None, text:
     assert runs_text([entry()], width=width) == text
 
 
-def test_a_run_that_was_killed_took_at_least_as_long_as_it_last_said() -> None:
-    assert runs_text([entry(status="crashed")]).splitlines()[1].endswith(" ≥ 10.0s  48 of 48")
+def test_a_run_that_was_killed_took_at_least_as_long_and_had_as_many_tasks_as_it_last_said() -> None:
+    killed, settled = entry(status="crashed", failed=2), replace(entry(status="crashed"), end_time=MOMENT)
+    lines = runs_text([killed, settled, entry(status="running")]).splitlines()[1:]
+    assert [line.partition("UTC")[2].strip().split("  ") for line in lines] == [
+        ["≥ 10.0s", "≥ 46 of ≥ 48, ≥ 2 failed"],
+        ["10.0s", "48 of 48"],
+        ["10.0s", "48 of 48"],
+    ]
 
 
 def test_nothing_is_cut_where_lines_may_be_of_any_length() -> None:

@@ -62,17 +62,24 @@ def _columns_of(columns: dict[str, list[str]]) -> int:
     return max(map(width_of, _rows(columns, Ink(False))))
 
 
+def _at_least(entry: RunEntry) -> str:
+    """What stands before the figures of a run that was killed: its last events are not read for a list."""
+    return "≥ " if entry.status == "crashed" and entry.end_time is None else ""
+
+
 def _duration(entry: RunEntry) -> str:
-    """How long it took; of a run that was killed, at least how long: its last events are not read for a list."""
-    if entry.duration_s is None:
-        return ""
-    return f"{'≥ ' if entry.status == 'crashed' and entry.end_time is None else ''}{format_duration(entry.duration_s)}"
+    return "" if entry.duration_s is None else f"{_at_least(entry)}{format_duration(entry.duration_s)}"
 
 
 def _tasks(entry: RunEntry) -> str:
     if not entry.tasks_submitted and not entry.tasks_completed and not entry.tasks_failed:
         return ""
-    failed = f", {format_count(entry.tasks_failed)} failed" if entry.tasks_failed else ""
+    least = _at_least(entry)
+    completed, submitted, failed = (
+        f"{least}{format_count(number or 0)}"
+        for number in (entry.tasks_completed, entry.tasks_submitted, entry.tasks_failed)
+    )
+    more = f", {failed} failed" if entry.tasks_failed else ""
     if not entry.tasks_submitted:  # another tool recorded it, which knows no submissions
-        return f"{format_count(entry.tasks_completed)}{failed}"
-    return f"{format_count(entry.tasks_completed)} of {format_count(entry.tasks_submitted)}{failed}"
+        return f"{completed}{more}"
+    return f"{completed} of {submitted}{more}"

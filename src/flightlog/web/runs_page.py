@@ -72,7 +72,7 @@ def shown(row: Row) -> dict[str, Any]:
         "status": row.status if row.status in STATUSES else "unknown",
         "started": moment_text(row.start_time)[:16] if row.start_time else "unknown",
         "duration": "" if row.duration_s is None else at_least + format_duration(row.duration_s),
-        "tasks": _tasks(row),
+        "tasks": _tasks(row, at_least),
         "done": None if done is None else round(done, 1),
         "host": row.host or "",
         "error": row.problem or row.error or "",
@@ -80,12 +80,12 @@ def shown(row: Row) -> dict[str, Any]:
     }
 
 
-def _tasks(row: Row) -> str:
+def _tasks(row: Row, at_least: str) -> str:
     if not row.submitted and not row.completed and not row.failed:
         return ""
-    failed = f", {format_count(row.failed)} failed" if row.failed else ""
-    of = f" of {format_count(row.submitted)}" if row.submitted else ""
-    return f"{format_count(row.completed)}{of}{failed}"
+    failed = f", {at_least}{format_count(row.failed)} failed" if row.failed else ""
+    of = f" of {at_least}{format_count(row.submitted)}" if row.submitted else ""
+    return f"{at_least}{format_count(row.completed)}{of}{failed}"
 
 
 class RunsPage:
