@@ -56,8 +56,11 @@ class Lab:
 
 
 @contextmanager
-def jupyterlab(folder: Path, timeout_s: float = 90) -> Iterator[Lab]:
-    """Start one over a new folder, which nobody enters without its token; it is ended, with its kernels, at last."""
+def jupyterlab(folder: Path, *, plotly: bool = True, timeout_s: float = 90) -> Iterator[Lab]:
+    """Start one over a new folder, which nobody enters without its token; it is ended, with its kernels, at last.
+
+    It trusts no notebook that another one saved. Without `plotly` it lacks what draws Plotly's figures.
+    """
     shown, own = folder / "shown", folder / "own"
     shown.mkdir(parents=True)
     _write(
@@ -69,9 +72,12 @@ def jupyterlab(folder: Path, timeout_s: float = 90) -> Iterator[Lab]:
     )  # fmt: skip
     for name, settings in _SETTINGS.items():
         _write(own / f"settings/@jupyterlab/{name}.jupyterlab-settings", settings)
-    share = Path(sys.prefix) / "share/jupyter"  # where Plotly put its renderer
+    share = [
+        own / "share",
+        *([Path(sys.prefix) / "share/jupyter"] if plotly else []),
+    ]  # where Plotly put its renderer
     environ = {
-        **os.environ, "JUPYTER_PATH": f"{own / 'share'}{os.pathsep}{share}", "JUPYTER_CONFIG_DIR": str(own / "config"),
+        **os.environ, "JUPYTER_PATH": os.pathsep.join(map(str, share)), "JUPYTER_CONFIG_DIR": str(own / "config"),
         "JUPYTER_DATA_DIR": str(own / "data"), "JUPYTER_RUNTIME_DIR": str(own / "runtime"),
         "JUPYTERLAB_SETTINGS_DIR": str(own / "settings"), "JUPYTERLAB_WORKSPACES_DIR": str(own / "workspaces"),
         "IPYTHONDIR": str(own / "ipython"), "FLIGHTLOG_RUNS_DIR": str(shown / "runs"),

@@ -31,6 +31,7 @@ _RUN = """async () => {
     await jupyterapp.commands.execute('notebook:run-all-cells');
 }"""
 _SAVE = "async () => { await jupyterapp.commands.execute('docmanager:save'); }"
+_TRUSTED = "() => jupyterapp.shell.currentWidget.content.widgets.some(cell => cell.model.trusted)"
 _SHOWN = """() => jupyterapp.shell.currentWidget.content.widgets.map(cell => ({
     source: cell.model.sharedModel.getSource(),
     text: cell.node.querySelector('.jp-Cell-outputWrapper')?.innerText ?? '',
@@ -66,25 +67,48 @@ def text_of(seen: Visit, source: str) -> str:
     return str(found["text"])
 
 
-def test_the_example_runs_shows_everything_and_is_the_same_when_it_was_saved_and_opened_again(
-    browser: Any, lab: Lab
-) -> None:
-    shutil.copy(EXAMPLE, lab.folder / "example.ipynb")
-    with opened(browser, lab.at("example.ipynb")) as seen:
+@pytest.fixture(scope="module")
+def saved(browser: Any, lab: Lab) -> tuple[Path, list[str]]:
+    """The example, run from top to bottom and saved; and what its cells showed."""
+    path = lab.folder / "example.ipynb"
+    shutil.copy(EXAMPLE, path)
+    with opened(browser, lab.at(path.name)) as seen:
         seen.page.evaluate(_RUN)
-        first = look_at_the_example(seen)
+        shown = look_at_the_example(seen)
         seen.page.evaluate(_SAVE)
         assert went_wrong(seen) == []
-    saved = nbformat.read(lab.folder / "example.ipynb", as_version=4)
-    assert all(one.execution_count for one in saved.cells if one.cell_type == "code")
-    assert (lab.folder / "example.ipynb").stat().st_size < 400_000
-    with opened(browser, lab.at("example.ipynb")) as seen:
-        assert look_at_the_example(seen) == first
+    return path, shown
+
+
+def test_the_example_is_the_same_when_it_was_saved_and_opened_again(
+    browser: Any, lab: Lab, saved: tuple[Path, list[str]]
+) -> None:
+    path, shown = saved
+    cells = nbformat.read(path, as_version=4).cells
+    assert all(one.execution_count for one in cells if one.cell_type == "code")
+    assert path.stat().st_size < 400_000
+    with opened(browser, lab.at(path.name)) as seen:
+        assert look_at_the_example(seen) == shown
+        assert draw_figures(seen) == 3
         assert went_wrong(seen) == []
+
+
+def test_the_example_shows_the_same_where_it_is_not_trusted_and_nothing_draws_figures(
+    browser: Any, saved: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    path, shown = saved
+    with jupyterlab(tmp_path / "other", plotly=False) as other:
+        shutil.copy(path, other.folder)
+        with opened(browser, other.at(path.name)) as seen:
+            assert not seen.page.evaluate(_TRUSTED)
+            assert look_at_the_example(seen) == shown
+            pictures = seen.page.locator(".jp-OutputArea-output img").all()
+            assert [one.evaluate("one => one.naturalWidth > 0") for one in pictures] == [True] * 3
+            assert went_wrong(seen) == []
 
 
 def look_at_the_example(seen: Visit) -> list[str]:
-    """What the cells show, after a look at each of them; a figure is drawn where the pointer comes to it."""
+    """What the cells show, but for figures, after a look at each of them."""
     cells = seen.page.evaluate(_SHOWN)
     assert [one["source"] for one in cells if one["errors"]] == []
     assert "40 of 40 tasks" in text_of(seen, "\nsession")
@@ -94,8 +118,7 @@ def look_at_the_example(seen: Visit) -> list[str]:
     assert "completed · sweep · 40 of 40 tasks" in text_of(seen, "follow(session)")
     assert "Why the wall time differs" in text_of(seen, "\ncomparison")
     assert "4 completed" in text_of(seen, "%flightlog report")
-    assert draw_figures(seen) == 3
-    return [one["text"] for one in cells if not one["figures"]]
+    return [one["text"] for one in cells if not one["source"].startswith("figures.")]
 
 
 def draw_figures(seen: Visit) -> int:
