@@ -25,6 +25,7 @@ from flightlog.events import (
     CacheLookup,
     Event,
     Failure,
+    Metric,
     ResourceSample,
     TaskCompleted,
     TaskFailed,
@@ -32,7 +33,7 @@ from flightlog.events import (
     TaskSubmitted,
     WorkerReady,
 )
-from flightlog.web.run_figures import figure_notes, run_figures
+from flightlog.web.run_figures import CURVES, figure_notes, figure_titles, run_figures
 from flightlog.web.run_page import RunPage
 from flightlog.web.run_shown import FIGURES_S, ShownRun, ShownRuns
 from flightlog.web.run_view import RunView, run_view
@@ -128,6 +129,21 @@ def test_what_is_to_be_said_of_a_figure_stands_beside_it_and_not_in_it(state: Li
     )
     assert figure_notes(said)["memory"] == "Two hosts are left out."
     assert "left out" not in msgspec.json.encode(run_figures(said)["memory"]).decode()
+
+
+def test_the_curves_of_metrics_are_drawn_those_with_the_most_values_first(tmp_path: Path) -> None:
+    values = [
+        Metric(timestamp=at(step), name=name, value=1.0 / (step + 1), step=step)
+        for name, steps in (("rare", 1), ("loss", 9), ("accuracy", 5))
+        for step in range(steps)
+    ]
+    state = FollowedRun(make_run(tmp_path, values), now=lambda: NOW).update()
+    figures, titles = run_figures(state), figure_titles(state)
+    drawn = [name for name in CURVES if figures[name] is not None]
+    assert [titles[name] for name in drawn] == ["loss", "accuracy"]
+    loss = figures[drawn[0]]
+    assert loss is not None
+    assert (list(loss["data"][0]["x"]), loss["layout"]["xaxis"]["title"]["text"]) == (list(range(9)), "step")
 
 
 def test_nothing_on_the_page_of_a_hostile_run_is_long_or_invisible(tmp_path: Path) -> None:

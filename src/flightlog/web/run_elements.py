@@ -67,9 +67,9 @@ class RunFigure(Part, component="run_figure.js"):
     plotly = ui.plotly
     """It is here so that the browser is told where that is."""
 
-    def __init__(self, title: str, name: str) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
-        self._props.update({"heading": title, "name": name})
+        self._props["name"] = name
 
 
 @cache

@@ -14,7 +14,7 @@ function narrow(data, layout, width) {
 }
 
 export default {
-  props: { shown: { type: String, default: "" }, heading: String, name: String },
+  props: { shown: { type: String, default: "" }, name: String },
   data: () => ({ drawn: false, height: 0 }),
   computed: {
     view() {
@@ -55,7 +55,7 @@ export default {
   },
   template: `
   <section v-show="view" class="fl-card fl-live" :data-section="name">
-    <div class="fl-live-title"><h2>{{ heading }}</h2><div class="fl-words fl-quiet">{{ view?.note }}</div></div>
+    <div class="fl-live-title"><h2>{{ view?.title }}</h2><div class="fl-words fl-quiet">{{ view?.note }}</div></div>
     <div ref="place" class="fl-figure fl-live-figure js-plotly-plot" :data-figure="view ? name : null"
          :data-drawn="drawn ? '' : null" :style="{ height: height + 'px' }"></div>
   </section>`,

@@ -6,14 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from flightlog.analyze.drawn.results import Curve
+from flightlog.analyze.moments import SECOND, moment
 from flightlog.show.figures import CONFIG, chart_figure, colors_of, limit_note, timeline_figure
+from flightlog.show.figures.curves import curve_figure, curve_notes
 from flightlog.show.phrases import moment_text
+from flightlog.web.listing import short
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from flightlog.analyze.drawn.results import Chart
-    from flightlog.analyze.live.results import LiveState
+    from flightlog.analyze.live.results import LiveState, MetricNow
 
 TITLES = {
     "timeline": "The last tasks, by worker",
@@ -23,6 +27,8 @@ TITLES = {
     "device_memory": "Memory of the GPUs",
 }
 """The figures, in the order of the page."""
+CURVES = ("metric_1", "metric_2", "metric_3", "metric_4")
+"""The places for curves of metrics, those with the most values first."""
 CROWD = 10
 _CONFIG = {**CONFIG, "displayModeBar": False}
 
@@ -38,7 +44,17 @@ def run_figures(state: LiveState) -> dict[str, dict[str, Any] | None]:
     }
     for name, chart in _charts(state).items():
         found[name] = None if chart is None else _ready(chart_figure(chart, notes=False), chart.since)
+    for name, curve in _curves(state).items():
+        length_s, since = state.elapsed_s or 0.0, state.start_time
+        figure = None if curve is None else curve_figure(curve, length_s=length_s, since=since, notes=False)
+        found[name] = _ready(figure, since if curve is not None and curve.by == "time" else None)
     return found
+
+
+def figure_titles(state: LiveState) -> dict[str, str]:
+    """What stands above each figure, by its name."""
+    curves = {name: "" if curve is None else short(curve.name, 80) for name, curve in _curves(state).items()}
+    return {**TITLES, **curves}
 
 
 def figure_notes(state: LiveState) -> dict[str, str]:
@@ -46,7 +62,24 @@ def figure_notes(state: LiveState) -> dict[str, str]:
     said = {"timeline": " ".join(state.timeline.notes) if state.timeline is not None else ""}
     for name, chart in _charts(state).items():
         said[name] = "" if chart is None else " ".join([*chart.notes, limit_note(chart) or ""]).strip()
+    for name, curve in _curves(state).items():
+        said[name] = "" if curve is None else " ".join(curve_notes(curve))
     return said
+
+
+def _curves(state: LiveState) -> dict[str, Curve | None]:
+    found = [one for one in sorted(state.metrics, key=lambda one: -one.count) if one.points is not None]
+    return {name: _curve(found[n], state) if n < len(found) else None for n, name in enumerate(CURVES)}
+
+
+def _curve(one: MetricNow, state: LiveState) -> Curve:
+    points, started = one.points, moment(state.start_time)
+    assert points is not None
+    began = (started or 0) / SECOND if points.by == "time" else 0.0
+    return Curve(
+        name=one.name, by=points.by, at=[at - began for at in points.at], value=points.value, least=points.least,
+        most=points.most, lost_at=[at - began for at in points.lost_at], values=points.values, lost=points.lost,
+    )  # fmt: skip
 
 
 def _charts(state: LiveState) -> dict[str, Chart | None]:
@@ -72,14 +105,14 @@ def _without_crowd(chart: Chart) -> Chart:
     )
 
 
-def _ready(figure: Figure | None, since: str) -> dict[str, Any] | None:
+def _ready(figure: Figure | None, since: str | None) -> dict[str, Any] | None:
     if figure is None:
         return None
     drawn = figure.to_plotly_json()
     layout = drawn["layout"]
     layout["uirevision"] = "as the viewer left it"
     axis = layout.get("xaxis", {})
-    if isinstance(axis.get("title"), dict) and axis["title"].get("text"):
+    if since is not None and isinstance(axis.get("title"), dict) and axis["title"].get("text"):
         unit = str(axis["title"]["text"]).rpartition(", ")[2]
         # The page says the day, and a phone has no room for it.
         axis["title"]["text"] = f"{unit} since {moment_text(since)[11:]}"

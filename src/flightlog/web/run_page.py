@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from flightlog.web.run_elements import Part, RunFeed, RunFigure, RunHead, RunTable
-from flightlog.web.run_figures import TITLES
+from flightlog.web.run_figures import CURVES, TITLES
 from flightlog.web.run_shown import ShownRun
 
 if TYPE_CHECKING:
@@ -83,11 +83,11 @@ class RunPage:
             "head": RunHead(address),
             "doing": RunTable("Running now", "doing", _DOING),
             "failures": RunFeed("Failures", "failures", self._details),
-            "timeline": RunFigure(TITLES["timeline"], "timeline"),
+            "timeline": RunFigure("timeline"),
         }
         with ui.element("div").classes("fl-pair"):
-            for name in ("concurrency", "cpu", "memory", "device_memory"):
-                self.parts[name] = RunFigure(TITLES[name], name)
+            for name in (*CURVES, *(name for name in TITLES if name != "timeline")):
+                self.parts[name] = RunFigure(name)
         self.parts |= {
             "workers": RunTable("Workers", "workers", _WORKERS),
             "machines": RunTable("Hosts and GPUs", "machines", _MACHINES),

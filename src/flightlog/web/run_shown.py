@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from nicegui import json
 
-from flightlog.web.run_figures import TITLES, figure_notes, run_figures
+from flightlog.web.run_figures import CURVES, TITLES, figure_notes, figure_titles, run_figures
 from flightlog.web.run_view import run_view
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class ShownRun:
         self._clock = clock
         self._state: LiveState | None = None
         self._drawn: tuple[float, LiveState] | None = None
-        self._figures = dict.fromkeys(TITLES, "")
+        self._figures = dict.fromkeys((*TITLES, *CURVES), "")
         self._shown = Shown(parts={}, details={})
 
     def __call__(self, state: LiveState) -> Shown:
@@ -130,9 +130,11 @@ def _key(one: Told) -> str:
 
 
 def _figures(state: LiveState) -> dict[str, str]:
-    notes = figure_notes(state)
+    notes, titles = figure_notes(state), figure_titles(state)
     return {
-        name: "" if figure is None else json.dumps({"note": notes[name], "figure": figure})
+        name: ""
+        if figure is None
+        else json.dumps({"title": titles[name], "note": notes[name], "figure": figure})
         for name, figure in run_figures(state).items()
     }
 

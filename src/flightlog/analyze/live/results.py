@@ -75,6 +75,20 @@ class OpenSpan(Struct, frozen=True, kw_only=True):
     stuck: bool | None
 
 
+class MetricPoints(Struct, frozen=True, kw_only=True):
+    """The values of a series in order; the lists are of one length but for `lost_at`, as those of a `Curve`."""
+
+    by: Literal["step", "time"]
+    at: list[float]
+    """Steps, or seconds since 1970."""
+    value: list[float | None]
+    least: list[float | None]
+    most: list[float | None]
+    lost_at: list[float]
+    values: int
+    lost: int
+
+
 class MetricNow(Struct, frozen=True, kw_only=True):
     """A series the code recorded, by its last value."""
 
@@ -83,6 +97,8 @@ class MetricNow(Struct, frozen=True, kw_only=True):
     step: int | None
     count: int
     at: str
+    points: MetricPoints | None = None
+    """Of the series with the most values; null for the others, and where a line would have no two places."""
 
 
 class WorkerNow(Struct, frozen=True, kw_only=True):
