@@ -199,9 +199,11 @@ def test_secrets_on_the_command_line_and_in_the_output_are_not_recorded(flightlo
 def test_sigterm_is_passed_on_and_the_run_is_interrupted(environ, the_run):
     program = (
         "import signal, sys\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (print('got it', flush=True), sys.exit(5)))\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})\n"  # one that comes early waits for `sigwait`
         "print('ready', flush=True)\n"
-        "while True: signal.pause()\n"
+        "signal.sigwait({signal.SIGTERM})\n"
+        "print('got it', flush=True)\n"
+        "sys.exit(5)\n"
     )
     with subprocess.Popen(
         [*FLIGHTLOG, "run", "--", sys.executable, "-c", program], stdout=subprocess.PIPE, env=environ
@@ -419,9 +421,10 @@ def test_ctrl_z_stops_flightlog_with_the_command_and_both_go_on(terminal):
 def test_a_window_that_changes_its_size_does_so_for_the_command(terminal):
     program = (
         "import os, signal\n"
-        "signal.signal(signal.SIGWINCH, lambda *_: print(os.get_terminal_size(1).columns, flush=True))\n"
+        "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})\n"
         "print('ready', flush=True)\n"
-        "while True: signal.pause()"
+        "signal.sigwait({signal.SIGWINCH})\n"
+        "print(os.get_terminal_size(1).columns, flush=True)\n"
     )
     shell = terminal(sys.executable, "-c", program)
     shell.read_until(b"ready\r\n")

@@ -328,7 +328,7 @@ def test_a_task_that_runs_in_a_thread_cannot_be_cancelled(tmp_path):
 # --- the program itself
 
 PRELUDE = """
-import os, signal, sys
+import os, signal, sys, time
 from flightlog.engines.local import LocalEngine
 from flightlog.testing import tasks
 from flightlog.testing.reports import Reported, make_work
@@ -394,7 +394,8 @@ def test_ctrl_c_reaches_the_program_and_not_its_workers(tmp_path):
         reported.wait_started(work)
         try:
             print(engine.workers()[0].pid, flush=True)
-            signal.pause()
+            while True:
+                time.sleep(0.1)  # `pause` misses a signal that comes just before it
         except KeyboardInterrupt:
             print("interrupted", flush=True)
         print(reported.outcome(work).end, flush=True)
