@@ -303,6 +303,24 @@ def test_what_has_not_changed_is_not_sent_again(tmp_path: Path, state: LiveState
     assert {"head", "doing", "failures", "timeline", "workers", "names", "log"} <= set(first)
 
 
+def test_a_run_that_cannot_be_read_is_said_and_no_longer_when_it_can(
+    tmp_path: Path, state: LiveState
+) -> None:
+    problems = ["OSError: <b>" + "x" * 5000, None]
+
+    async def doing(user: User) -> list[str]:
+        with user.client.content if user.client is not None else ui.element():
+            page = RunPage(lambda: None, ShownRun(), address="/run/x", problem_of=lambda: problems.pop(0))
+        said = []
+        for _ in range(2):
+            page.tick()
+            said.append(page.head.props.get("problem", ""))
+        return said
+
+    first, second = viewed(tmp_path, doing)
+    assert (first[:12], len(first), second) == ("OSError: <b>", 1000, "")
+
+
 def test_the_page_of_a_run_is_made_of_few_elements(tmp_path: Path) -> None:
     make_run(tmp_path, events())
 

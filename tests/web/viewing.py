@@ -30,6 +30,9 @@ class NotLive:
     def state(self, path: Path) -> None:
         self.asked.append(path)
 
+    def problem(self, path: Path) -> None:
+        """All is well."""
+
     def close(self) -> None:
         self.closed = True
 

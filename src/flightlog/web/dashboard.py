@@ -33,6 +33,9 @@ class Live(Protocol):
     def state(self, path: Path) -> LiveState | None:
         """How things stood when the run was read last, at once; None before that."""
 
+    def problem(self, path: Path) -> str | None:
+        """Why there is no newer state of a run; None where all is well."""
+
     def close(self) -> None:
         """Follow nothing more."""
 

@@ -18,4 +18,7 @@ async def live_page(dashboard: Dashboard, row: Row) -> None:
     def state_of() -> LiveState | None:
         return dashboard.live.state(row.path)
 
-    run_page(state_of, SHOWN.of(row.path), address=f"/run/{row.key}")
+    def problem_of() -> str | None:
+        return dashboard.live.problem(row.path)
+
+    run_page(state_of, SHOWN.of(row.path), address=f"/run/{row.key}", problem_of=problem_of)

@@ -10,6 +10,8 @@ import msgspec
 from nicegui import events, ui
 from nicegui.element import Element
 
+from flightlog.web.listing import short
+
 Column = tuple[str, str, str]
 """The field, the heading, and `text`, `toned` (in the tone of its row), `number` (with its text beside it), `quiet` or
 `time`.
@@ -32,6 +34,12 @@ class RunHead(Part, component="run_head.js"):
     def __init__(self, address: str) -> None:
         super().__init__()
         self._props["address"] = address
+
+    def say(self, problem: str | None) -> None:
+        """Say that the run cannot be read, and why; with None that it can."""
+        text = "" if problem is None else short(problem, 1000)
+        if self._props.get("problem", "") != text:
+            self._props["problem"] = text
 
 
 class RunTable(Part, component="run_table.js"):

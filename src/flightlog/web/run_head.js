@@ -1,6 +1,6 @@
 // How far a run is, in words and figures. Everything a run recorded is rendered as text.
 export default {
-  props: { shown: { type: String, default: "" }, address: String },
+  props: { shown: { type: String, default: "" }, problem: { type: String, default: "" }, address: String },
   computed: {
     view() {
       return this.shown ? JSON.parse(this.shown) : null;
@@ -11,10 +11,13 @@ export default {
   },
   template: `
   <div>
-    <div v-if="!view" class="fl-waiting" role="status">
+    <section v-if="problem" class="fl-card fl-words fl-bad" role="alert">{{
+      view ? "What is shown is from before, since the run can no longer be read: " : "The run cannot be read: "
+    }}{{ problem }}</section>
+    <div v-if="!view && !problem" class="fl-waiting" role="status">
       <q-spinner size="1.25rem"></q-spinner><div class="fl-words fl-quiet">Reading the run …</div>
     </div>
-    <section v-else class="fl-card">
+    <section v-if="view" class="fl-card">
       <div class="fl-live-title">
         <div class="fl-status fl-live-status" :class="'fl-' + view.status" data-path="run.status"
              :data-value="value">{{ view.headline }}</div>

@@ -60,14 +60,20 @@ def _css() -> str:
     return files("flightlog.web").joinpath("run_page.css").read_text("utf-8")
 
 
-def run_page(state_of: Callable[[], LiveState | None], shown: ShownRun, *, address: str) -> RunPage:
+def run_page(
+    state_of: Callable[[], LiveState | None],
+    shown: ShownRun,
+    *,
+    address: str,
+    problem_of: Callable[[], str | None] = lambda: None,
+) -> RunPage:
     """The content of a run's page, within its frame; brought up to date as new states come while somebody looks.
 
     `state_of` gives the last state there is at once, and None before the first; `shown` is for all who look at the run.
-    `address` is where the run's other pages begin.
+    `address` is where the run's other pages begin; `problem_of` says why there is no newer state, if that is so.
     """
     ui.add_css(_css())
-    page = RunPage(state_of, shown, address=address)
+    page = RunPage(state_of, shown, address=address, problem_of=problem_of)
     state_of()  # whoever reads the run begins now
     # The page goes out without data, which comes by the socket at once: within HTML it costs three times as much.
     ui.timer(EVERY_S, page.tick)
@@ -77,10 +83,18 @@ def run_page(state_of: Callable[[], LiveState | None], shown: ShownRun, *, addre
 class RunPage:
     """The page as one viewer has it: a few elements, since each costs the server something for everybody who comes."""
 
-    def __init__(self, state_of: Callable[[], LiveState | None], shown: ShownRun, *, address: str) -> None:
-        self._state_of, self._shown = state_of, shown
+    def __init__(
+        self,
+        state_of: Callable[[], LiveState | None],
+        shown: ShownRun,
+        *,
+        address: str,
+        problem_of: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._state_of, self._shown, self._problem_of = state_of, shown, problem_of
+        self.head = RunHead(address)
         self.parts: dict[str, Part] = {
-            "head": RunHead(address),
+            "head": self.head,
             "doing": RunTable("Running now", "doing", _DOING),
             "failures": RunFeed("Failures", "failures", self._details),
             "timeline": RunFigure("timeline"),
@@ -102,6 +116,7 @@ class RunPage:
     def tick(self) -> None:
         """Bring the page up to date."""
         state = self._state_of()
+        self.head.say(self._problem_of())
         if state is not None:
             shown = self._shown(state).parts
             for name, part in self.parts.items():
