@@ -122,3 +122,20 @@ def test_the_browser_is_started_with_a_link_from_which_it_gets_the_trace(run: Pa
 )  # fmt: skip
 def test_no_browser_takes_over_a_terminal(environ: dict[str, str], platform: str, shown: bool):
     assert has_display(environ, platform) is shown
+
+
+@pytest.mark.parametrize(
+    ("options", "missing"),
+    [
+        (["--dark"], "--png F"), (["--width", "900"], "--png F"), (["--height", "900"], "--png F"),
+        (["--open"], "--perfetto"), (["--no-open"], "--perfetto"), (["--port", "9002"], "--perfetto"),
+        (["--perfetto-ui", "http://127.0.0.1:1"], "--perfetto"), (["--png", "x.png", "--open"], "--perfetto"),
+    ],
+)  # fmt: skip
+def test_an_option_that_would_do_nothing_is_refused(
+    run: Path, capsys: pytest.CaptureFixture[str], options: list[str], missing: str
+) -> None:
+    assert main(["timeline", str(run), *options]) == 2
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert f"add {missing}" in said.err

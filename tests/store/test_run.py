@@ -113,7 +113,7 @@ def test_the_killed_golden_run_loads_with_what_its_tails_hold():
             "metrics: 2 lines cut off in the middle",
             "metrics: 1 line without an event",
             "metrics: 1 line standing twice, taken once",
-            "2 writers have not closed (0c0c0c0c, 0d0d0d0d): lines after the last one seen cannot be counted",
+            "2 processes have not said that all is recorded (0c0c0c0c, 0d0d0d0d): nobody knows whether more was to come",
         ),
     )  # fmt: skip
     assert (run.status, run.ending(reading)) == ("crashed", Ending("2026-05-21T10:15:08.000000Z", 8.0))
@@ -222,7 +222,7 @@ def test_a_run_without_run_json_is_described_by_its_name_and_events_and_says_so(
     assert (run.inferred, run.status, run.ending()) == (True, "unknown", Ending(at(3), 3.0))
     assert run.completeness().problems == (
         "run.json: No such file or directory; the run is described by its folder's name and its events",
-        "1 writer has not closed (w0000001): lines after the last one seen cannot be counted",
+        "1 process has not said that all is recorded (w0000001): nobody knows whether more was to come",
     )
 
 

@@ -154,7 +154,7 @@ class Still:
     def __init__(self, *states: LiveState | Exception) -> None:
         self._states = list(states)
 
-    def update(self) -> LiveState:
+    def update(self, limit_s: float | None = None) -> LiveState:
         found = self._states.pop(0) if len(self._states) > 1 else self._states[0]
         if isinstance(found, Exception):
             raise found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import re
 import shutil
@@ -18,12 +19,12 @@ from driving import column, drive, head, press, shown, until
 from hostile_run import hostile_run
 
 import flightlog
+from flightlog.analyze.live.follow import GONE, FollowedRun
 from flightlog.cli.main import main
 from flightlog.events import Failure, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted
 from flightlog.show.terminal import width_of
 from flightlog.store import layout
 from flightlog.tui.app import TopApp
-from flightlog.tui.follow import Followed
 
 
 def some_run(folder: Path, token: str = "a1b2c3d4", **info) -> Path:
@@ -64,8 +65,8 @@ Tasks:
   sim           2          1       1        0  1.5s  1.5s
 
 Workers 1:
-  Worker  State  Task  For  Ended  Failed  Cores  Memory    Seen
-  w1      gone   -       -      2       1      -       -  7s ago
+  Worker  State  Task  For  Ended  Failed  Cores  Memory       Seen
+  w1      gone   -       -      2       1      -       -  7s before
 
 Failures 1:
   At (UTC)  Task      Error                  Then  Worker
@@ -151,7 +152,7 @@ def test_a_run_at_an_address_is_shown_and_what_is_new_there_is_fetched(tmp_path,
     assert "2 of 2 (100%) · 1 failed" in capsys.readouterr().out
     from flightlog.store.run import find_run
 
-    followed = Followed(find_run("latest", runs_dir=ADDRESS))
+    followed = FollowedRun(find_run("latest", runs_dir=ADDRESS), clock=itertools.count(step=10).__next__)
     assert followed.update().progress.submitted == 2
     late = TaskStarted(
         timestamp=at(4), task="sim", task_id="t9", worker="w1", queue_s=None, writer="w0000001", seq=4
@@ -177,9 +178,7 @@ def test_a_run_that_is_being_written_is_followed_to_its_end(runs) -> None:
         recording.__exit__(None, None, None)
         await until(pilot, lambda: " · completed · " in head(app))
 
-    drive(
-        TopApp(run.path, open_live=lambda path: Followed(path, limit_s=0.5), runs=list, interval_s=0.05), play
-    )
+    drive(TopApp(run.path, open_live=FollowedRun, runs=list, interval_s=0.05), play)
 
 
 def test_of_a_run_that_is_removed_what_was_read_stays_and_that_is_said(runs) -> None:
@@ -188,10 +187,10 @@ def test_of_a_run_that_is_removed_what_was_read_stays_and_that_is_said(runs) -> 
     async def play(pilot, app):
         before = head(app)
         shutil.rmtree(path)
-        await until(pilot, lambda: "cannot be read" in head(app))
-        assert head(app) == f"{before}\n! The run cannot be read: its folder is gone"
+        await until(pilot, lambda: "no longer there" in head(app))
+        assert head(app) == f"{before}\n! {GONE}"
 
-    drive(TopApp(path, open_live=Followed, runs=list, interval_s=0.05), play)
+    drive(TopApp(path, open_live=FollowedRun, runs=list, interval_s=0.05), play)
 
 
 def test_a_hostile_run_is_shown_as_text(tmp_path) -> None:
@@ -206,7 +205,7 @@ def test_a_hostile_run_is_shown_as_text(tmp_path) -> None:
                 await press(pilot, "escape")
         assert app.is_running
 
-    drive(TopApp(path, open_live=Followed, runs=list, interval_s=3600.0), play, size=(80, 24))
+    drive(TopApp(path, open_live=FollowedRun, runs=list, interval_s=3600.0), play, size=(80, 24))
 
 
 def test_a_frame_of_a_hostile_run_has_no_control_characters(tmp_path, capsys) -> None:

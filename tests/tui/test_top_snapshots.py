@@ -34,7 +34,11 @@ def ready(app, *keys):
 
 @pytest.mark.parametrize(
     ("pane", "size"),
-    [*((pane, (80, 24)) for pane in PANES), *((pane, (100, 30)) for pane in ("workers", "machines"))],
+    [
+        *((pane, (80, 24)) for pane in PANES),
+        *((pane, (100, 30)) for pane in ("workers", "machines")),
+        ("running", (40, 16)),
+    ],
     ids=lambda value: value if isinstance(value, str) else "{}x{}".format(*value),
 )
 def test_a_pane_looks_as_it_did(snap_compare, pane, size) -> None:

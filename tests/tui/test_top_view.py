@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 from driving import column, drive, head, opened, press, shown, titles, until
 from states import NOTHING, STATE, Still, changed, top
@@ -117,7 +118,7 @@ def test_until_another_run_has_been_read_nothing_of_the_former_is_shown() -> Non
     read = threading.Event()
 
     class Slow:
-        def update(self):
+        def update(self, limit_s=None):
             read.wait()
             return NOTHING
 
@@ -241,7 +242,7 @@ def test_q_quits_also_while_a_read_hangs() -> None:
     hung = threading.Event()
 
     class Hangs:
-        def update(self):
+        def update(self, limit_s=None):
             hung.set()
             threading.Event().wait()
 
@@ -378,3 +379,28 @@ def test_markup_escapes_and_long_names_are_text() -> None:
         assert len(opened(app)) < 20_000
 
     drive(top(state), play)
+
+
+def test_however_narrow_the_terminal_is_the_end_of_the_id_and_the_status_are_there() -> None:
+    async def play(pilot, app):
+        assert head(app).splitlines()[0] == "run-20260520T035200Z…a1b2c3d4 · running"
+        assert "q Quit  ? Help" in shown(app)
+
+    drive(top(), play, size=(41, 16))
+    for width in range(20, 120):
+        first = head_lines(STATE, width=width)[0]
+        assert "a1b2c3d4 · running" in first
+        assert len(first) <= width
+
+
+def test_of_a_run_that_is_over_the_last_sample_is_told_from_its_end() -> None:
+    host, *_ = STATE.hosts
+
+    async def play(pilot, app):
+        await press(pilot, "4")
+        assert column(app, 5) == ["at end", "1m 05s before"]
+
+    hosts = [
+        msgspec.structs.replace(host, host=name, seen_s=seen) for name, seen in (("a", 0.5), ("b", 65.0))
+    ]
+    drive(top(changed(STATE, status="completed", end_time=STATE.as_of, hosts=hosts)), play)

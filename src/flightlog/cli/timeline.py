@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 DOING = "drawing the timeline"
 
+WIDTH = 1200
 WAIT_S = 600.0
 """How long a trace waits for its browser."""
 
@@ -54,7 +55,7 @@ def timeline(
     svg: Annotated[Path | None, typer.Option(metavar="F", help="Write an SVG picture to this file.")] = None,
     width_px: Annotated[
         int, typer.Option("--width", metavar="N", help="Width of the picture in pixels.")
-    ] = 1200,
+    ] = WIDTH,
     height_px: Annotated[
         int | None,
         typer.Option("--height", metavar="N", help="Its height. Default: as many rows as there are need"),
@@ -63,7 +64,9 @@ def timeline(
     perfetto: Annotated[bool, typer.Option("--perfetto", help="Open the trace in Perfetto's UI.")] = False,
     open_: Annotated[
         bool | None,
-        typer.Option("--open/--no-open", help="Start the browser. Default: where there is a display"),
+        typer.Option(
+            "--open/--no-open", help="With --perfetto: start the browser. Default: where there is a display"
+        ),
     ] = None,
     port: Annotated[
         int, typer.Option(metavar="N", help="Port from which Perfetto's UI fetches the trace.")
@@ -83,6 +86,22 @@ def timeline(
         raise UsageError(
             "--perfetto opens the trace, and --png and --svg draw a picture: do one after the other"
         )
+    if png is None and svg is None:
+        for option, given in {
+            "--dark": dark,
+            "--width": width_px != WIDTH,
+            "--height": height_px is not None,
+        }.items():
+            if given:
+                raise UsageError(f"{option} is of a picture: add --png F or --svg F")
+    if not perfetto:
+        for option, given in {
+            "--open": open_ is not None,
+            "--port": port != PORT,
+            "--perfetto-ui": perfetto_ui != UI,
+        }.items():
+            if given:
+                raise UsageError(f"{option} goes with the trace: add --perfetto")
     for path in (png, svg):
         if path is not None:
             check_file(path)

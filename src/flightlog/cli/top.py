@@ -18,7 +18,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -27,9 +27,10 @@ from flightlog.cli.output import draws_braille, is_terminal, note, put, wants_co
 from flightlog.cli.progress import hand_over
 from flightlog.errors import MissingExtra, RunNotFound
 
+if TYPE_CHECKING:
+    from flightlog.analyze.live.follow import FollowedRun
+
 DOING = "reading the run"
-LOOK_S = 0.5
-"""A look at a large run takes no longer than that: what is known so far is shown."""
 
 
 def top(
@@ -70,12 +71,11 @@ def top(
             "--once prints one frame without it"
         ) from error
     from flightlog.store.catalogue import list_runs
-    from flightlog.tui.follow import Followed
 
     hand_over()  # the terminal is the view's now
     TopApp(
         path,
-        open_live=lambda path: Followed(path, limit_s=LOOK_S),
+        open_live=_followed,
         runs=lambda: list_runs(path.parent),
         interval_s=interval,
         ascii_only=not draws_braille(),
@@ -93,10 +93,20 @@ def _why_no_view() -> str | None:
 
 def _print_frame(path: Path) -> None:
     from flightlog.show.live import live_text
-    from flightlog.tui.follow import Followed
 
-    state = Followed(path).update()
-    put(live_text(state, width=width(), color=wants_color(), ascii_only=not draws_braille()))
+    put(
+        live_text(
+            _followed(path).update(), width=width(), color=wants_color(), ascii_only=not draws_braille()
+        )
+    )
+
+
+def _followed(path: Path) -> FollowedRun:
+    from flightlog.analyze.live.follow import FollowedRun
+    from flightlog.analyze.usual import EarlierRuns
+    from flightlog.store.run import Run
+
+    return FollowedRun(path, history=EarlierRuns(Run(path)))
 
 
 def _chosen(named: str | None, runs_dir: str | None) -> Path:

@@ -14,7 +14,7 @@ from flightlog.show.live_tables import Pane, arranged, brief, panes, widths
 from flightlog.show.phrases import count_text, moment_text, money_text
 from flightlog.show.small_plots import levels_line, spread, summed, unit_label
 from flightlog.show.table import GAP
-from flightlog.show.terminal import Ink, clean, fit, pad, width_of, wrap
+from flightlog.show.terminal import Ink, clean, cut_middle, fit, pad, width_of, wrap
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 BAR, SPARK = (12, 20), (8, 12)
 """Columns of the progress bar, and of each of the lines that show how something went, in a narrow and in a wide terminal."""
 WIDE, WHOLE = 96, 1_000
+NAME = 8
+"""The last digits of a run's id, which name it where there is no room for more."""
 ROWS = 10
 """Of each table in a frame that is printed."""
 PROBLEMS = 3
@@ -50,8 +52,13 @@ def head_lines(state: LiveState, *, width: int, ascii_only: bool = False, remark
         parts.append(money_text(state.cost, state.currency))
     if state.cache_lookups:
         parts.append(f"cache {format_percent((state.cache_hits or 0) / state.cache_lookups)} hits")
+    between = " - " if ascii_only else " · "
+    room = width - width_of(between) - width_of(parts[1])
+    parts[0] = cut_middle(
+        parts[0], max(room, NAME), NAME
+    )  # the status stands beside it, however narrow it is
     lines = [
-        _as_many(parts, " - " if ascii_only else " · ", width),
+        _as_many(parts, between, width),
         _how_far(state, width, ascii_only),
     ]
     busy = _as_many(_busy_parts(state, SPARK[width >= WIDE], ascii_only), "  ", width)

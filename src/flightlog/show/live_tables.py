@@ -139,13 +139,14 @@ def _when(timestamp: str) -> Cell:
     return Cell(clock_text(timestamp), timestamp[:40])
 
 
-def _ago(seconds: float | None) -> Cell:
-    """How long ago; whole seconds are enough, and do not flicker."""
+def _ago(seconds: float | None, over: bool) -> Cell:
+    """How long ago, or how long before the end; whole seconds are enough, and do not flicker."""
     if seconds is None:
         return Cell("-", None)
-    return Cell(
-        "now" if seconds < 2 else f"{format_duration(float(int(seconds)))} ago".replace(".0s", "s"), seconds
-    )
+    if seconds < 2:
+        return Cell("at end" if over else "now", seconds)
+    whole = format_duration(float(int(seconds))).replace(".0s", "s")
+    return Cell(f"{whole} {'before' if over else 'ago'}", seconds)
 
 
 def _names(state: LiveState) -> Pane:
@@ -200,7 +201,7 @@ def _workers(state: LiveState) -> Pane:
             _words(one.worker), _words(one.state), _words(one.task), _number(one.since_s, format_duration),
             _number(one.ended), _number(one.failed),
             _number(one.cpu_cores, lambda cores: f"{cores:.1f}"), _number(one.memory_bytes, format_bytes),
-            _ago(one.seen_s),
+            _ago(one.seen_s, state.over),
         )  # fmt: skip
         return Row(one.worker[:LONGEST], cells, one, {"lost": "bad", "gone": "quiet"}.get(one.state, ""))
 
@@ -223,7 +224,7 @@ def _hosts(state: LiveState) -> Pane:
         cells = (
             _words(one.host), _number(one.cpu_percent, lambda percent: f"{percent:.0f}%"),
             _number(one.memory_used_bytes, format_bytes), _number(one.memory_total_bytes, format_bytes),
-            _number(share, format_percent), _ago(one.seen_s),
+            _number(share, format_percent), _ago(one.seen_s, state.over),
         )  # fmt: skip
         return Row(one.host[:LONGEST], cells, one, "warn" if share is not None and share >= 0.95 else "")
 
@@ -243,7 +244,7 @@ def _devices(state: LiveState) -> Pane:
         cells = (
             _words(one.label), _words(one.host), _number(one.memory_used_bytes, format_bytes),
             _number(one.memory_total_bytes, format_bytes), _number(share, format_percent),
-            _number(one.percent, lambda percent: f"{percent:.0f}%"), _words(one.scope), _ago(one.seen_s),
+            _number(one.percent, lambda percent: f"{percent:.0f}%"), _words(one.scope), _ago(one.seen_s, state.over),
         )  # fmt: skip
         return Row(brief(f"{one.host} {one.label} {one.scope}"), cells, one, "warn" if share is not None and share >= 0.95 else "")  # fmt: skip
 

@@ -72,12 +72,12 @@ class TopApp(App[None]):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
         Binding("ctrl+c", "quit", show=False, priority=True),
+        Binding("question_mark", "keys", "Help"),
         Binding("s", "sort", "Sort"),
         Binding("S", "turn_around", "Reverse", show=False),
         Binding("slash", "filter", "Filter"),
         Binding("p", "pause", "Pause"),
         Binding("r", "runs", "Runs"),
-        Binding("question_mark", "keys", "Help"),
         Binding("escape", "all", "All rows", show=False),
         *(Binding(str(number), f"pane('{name}')", show=False) for number, name in enumerate(TITLES, 1)),
     ]

@@ -11,11 +11,15 @@ if TYPE_CHECKING:
     from flightlog.analyze.live.results import LiveState
 
 
+LOOK_S = 0.5
+"""A look at a large run takes no longer than that: what is known so far is shown."""
+
+
 class Follows(Protocol):
     """What gives a run's state; a `FollowedRun`, for one."""
 
-    def update(self) -> LiveState:
-        """Read what is new, and say how things stand."""
+    def update(self, limit_s: float | None = None) -> LiveState:
+        """Read what is new, for so many seconds at most, and say how things stand."""
         ...
 
 
@@ -67,7 +71,7 @@ class Reader:
             try:
                 if live is None or path != watched:
                     live, watched = self._open(path), path
-                found: LiveState | Exception = live.update()
+                found: LiveState | Exception = live.update(LOOK_S)
             except Exception as error:  # noqa: BLE001 - the view says what happened, and tries again
                 live, found = None, error
             with self._changed:

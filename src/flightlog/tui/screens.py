@@ -16,17 +16,20 @@ from textual.widgets import DataTable, Static
 
 from flightlog.show.live_tables import brief
 from flightlog.show.phrases import moment_text
+from flightlog.show.terminal import cut_middle
 from flightlog.units import format_count, format_duration
 
 if TYPE_CHECKING:
     from flightlog.store.catalogue import RunEntry
 
-WIDE, NAME = 100, 40
-"""Columns of a terminal that has room for the time at which a run started, and those of a run's id."""
+WIDE, NAME, END = 100, 40, 8
+"""Columns of a terminal that has room for the time at which a run started, those of a run's id, and of its end at least."""
+BESIDE = 42
+"""Columns that the rest of the list takes in a narrow terminal."""
 KEYS = """\
 left, right     another pane (or 1 to 9)
 up, down        another row
-enter           all about this row: a task, a failure with its traceback
+enter           all about this row; of a failure its traceback
 s, S            sort by the next column, the other way round
 /               only rows with a text in them; escape shows all again
 p               pause, and go on
@@ -95,13 +98,14 @@ class RunsScreen(ModalScreen[Path | None]):
         self._listed = found
         table = self.query_one(DataTable)
         columns = 5 if self.app.size.width >= WIDE else 4  # the id says when it started, too
+        name = max(END, min(NAME, self.app.size.width - BESIDE))
         for title in ("Run", "Status", "Took", "Tasks", "Started")[:columns]:
             table.add_column(Text(title, justify="right" if title in {"Took", "Tasks"} else "left"))
         for number, one in enumerate(found):
             took = "-" if one.duration_s is None else format_duration(one.duration_s)
             tasks = "-" if one.tasks_submitted is None else format_count(one.tasks_submitted)
             cells = (
-                Text(brief(one.run_id, NAME)),
+                Text(cut_middle(brief(one.run_id), name, END)),
                 Text(brief(one.status, 12)),
                 Text(took, justify="right"),
                 Text(tasks, justify="right"),

@@ -79,16 +79,25 @@ class FollowedRun:
         return with_summed(state, self.path) if state.over and state.reading is not None else state
 
     def _open(self, now: float) -> Run:
-        """The run's documents as they are now; those of a run that is over are read again only where they changed."""
+        """The run's documents as they are now; those of a run that is over are read again only where they changed.
+
+        Of a folder that has gone, as they were.
+        """
+        if self._run is not None and not self.path.is_dir():
+            return self._run[0]
         try:
             found = (self.path / layout.RUN).stat()
             stamp = (found.st_ino, found.st_size, found.st_mtime_ns)
         except OSError:
             stamp = None
-        if self._run is None or self._run[1] != stamp or self._run[0].status == "running":
+        if self._run is None or self._run[1] != stamp or self._may_go_on(self._run[0]):
             self._ask_remote()
             self._run = Run(self.path, observer=Observer(now=now, host=this_host())), stamp
         return self._run[0]
+
+    def _may_go_on(self, run: Run) -> bool:
+        """Whether there may be more to come; a copy that is out of date looks like a run that crashed."""
+        return run.status == "running" or (is_copy(self.path) and run.info.end_time is None)
 
     def _ask_remote(self) -> None:
         """Have the copy of a remote run brought up to date, from time to time."""
