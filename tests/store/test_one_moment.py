@@ -165,25 +165,31 @@ def test_a_folder_that_is_just_being_made_and_a_link_are_left_alone(tmp_path: Pa
     assert (fresh.is_dir(), (elsewhere / HELD).is_file()) == (True, True)
 
 
-def test_the_report_command_reads_a_running_run_as_of_one_moment_and_leaves_nothing_behind(
-    tmp_path: Path,
+GOLDEN = Path(__file__).parents[1] / "golden/run-v1/run-20260520T035200Z-demo-a1b2c3d4"
+
+
+@pytest.mark.parametrize("command", ["report", "diagnose", "compare"])
+def test_commands_read_a_running_run_as_of_one_moment_and_leave_nothing_behind(
+    tmp_path: Path, command: str
 ) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
+    copied = False
     with being_written(tmp_path / "runs") as path:
-        command = [sys.executable, "-m", "flightlog", "report", str(path), "--format", "json"]
+        runs = [str(GOLDEN), str(path)] if command == "compare" else [str(path)]
         asked = subprocess.Popen(
-            command,
+            [sys.executable, "-m", "flightlog", command, *runs, "--format", "json"],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={**os.environ, "TMPDIR": str(temporary)},
         )
-        while not list(temporary.glob(f"{PREFIX}*/{path.name}/tasks.jsonl")) and asked.poll() is None:
-            pass
+        while not copied and asked.poll() is None:
+            copied = bool(list(temporary.glob(f"{PREFIX}*/{path.name}/tasks.jsonl")))
     told, said = asked.communicate()
-    tasks = msgspec.json.decode(told)["tasks"]
-    assert tasks["submitted"] == tasks["completed"] + tasks["running"] + tasks["pending"] > 0
-    assert (said, list(temporary.iterdir())) == (b"", [])
+    assert (copied, asked.returncode, said, list(temporary.iterdir())) == (True, 0, b"", [])
+    if command == "report":
+        tasks = msgspec.json.decode(told)["tasks"]
+        assert tasks["submitted"] == tasks["completed"] + tasks["running"] + tasks["pending"] > 0
 
 
 def test_a_diagnosis_of_a_copy_names_the_run_itself(tmp_path: Path) -> None:

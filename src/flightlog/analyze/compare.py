@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -32,6 +33,7 @@ from flightlog.analyze.matching import Key, Matched, match
 from flightlog.analyze.run_groups import Reference, RunGroup, find_groups
 from flightlog.analyze.thresholds import Outcome
 from flightlog.store.plain_paths import path_text
+from flightlog.store.still import held_still
 from flightlog.store.tables import open_tables
 
 if TYPE_CHECKING:
@@ -70,7 +72,20 @@ def compare(
 
 
 def compare_groups(before: RunGroup, after: RunGroup) -> Comparison:
-    """What changed between two groups of runs, none of which is in both."""
+    """What changed between two groups of runs, none of which is in both; of one that is running, as of one moment."""
+    told: list[str] = []
+    with ExitStack() as copies:
+        old, new = (
+            RunGroup(
+                group.asked,
+                tuple(copies.enter_context(held_still(run, note=told.append)) for run in group.runs),
+            )
+            for group in (before, after)
+        )
+        return _compared(old, new, told)
+
+
+def _compared(before: RunGroup, after: RunGroup, told: Sequence[str]) -> Comparison:
     sides = (before.runs, after.runs)
     runs = [*before.runs, *after.runs]
     with open_tables(runs, only=VIEWS) as connection, ThreadPoolExecutor(1) as aside:
@@ -110,7 +125,7 @@ def compare_groups(before: RunGroup, after: RunGroup) -> Comparison:
         cost=_change(old, new, lambda run: run.cost if one_currency else None),
         currency=currencies.pop() if one_currency else None,
         environment=compare_environments(*sides),
-        notes=[*elapsed, *_notes(before, after, old, new)],
+        notes=[*told, *elapsed, *_notes(before, after, old, new)],
     )
 
 
