@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import threading
 
 import pytest
@@ -97,3 +98,20 @@ def test_attempts_are_bounded() -> None:
     with pytest.raises(RemoteError):
         calls(refuse)
     assert calls.made == 3
+
+
+def test_the_thread_of_calls_ends_when_nobody_can_ask_any_more() -> None:
+    def asked() -> threading.Thread:
+        calls = Calls("s3://bucket")
+
+        def refused() -> None:
+            raise PermissionError(f"after {calls.made} calls")
+
+        with pytest.raises(RemoteError):
+            calls(refused)
+        return calls(lambda: (calls.made, threading.current_thread()))[1]  # what is asked knows who asks
+
+    thread = asked()
+    gc.collect()
+    thread.join(30)
+    assert not thread.is_alive()

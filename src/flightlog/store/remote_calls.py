@@ -55,6 +55,12 @@ class Calls:
             pause_s *= 2
         raise AssertionError("no attempt was made")
 
+    def __del__(self) -> None:
+        """Nobody asks any more: let the thread end."""
+        worker = getattr(self, "_worker", None)
+        if worker is not None:
+            worker.asked.put(None)
+
     def _once(self, what: Callable[[], T], timeout_s: float) -> T:
         worker, self._worker = self._worker or _Worker(), None
         self.made += 1
@@ -84,6 +90,8 @@ class _Worker:
     def _work(self) -> None:
         while (what := self.asked.get()) is not None:
             try:
-                self.answers.put((what(), None))
+                answer: tuple[Any, BaseException | None] = (what(), None)
             except BaseException as error:  # noqa: BLE001 - raised again where it was asked for
-                self.answers.put((None, error))
+                answer = (None, error)
+            self.answers.put(answer)
+            del what, answer  # which keep alive whoever asked, and with it this thread
