@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory, gettempdir
+from tempfile import TemporaryDirectory
 
 from flightlog.errors import UsageError
 
@@ -29,17 +29,27 @@ def is_plain(path: Path) -> bool:
 
 @contextmanager
 def plain_scratch() -> Iterator[Path]:
-    """A folder with a plain name, that goes away with the context.
+    """A folder with a plain name, for this process alone, that goes away with the context. Raises OSError.
 
-    A `UsageError` where the folder of temporary files has no such name, an `OSError` where none can be made.
+    Where the folder of temporary files has no plain name, it is called by its number, on systems that can; a `UsageError` on
+    others.
     """
-    if not is_plain(Path(gettempdir())):
-        raise UsageError(
-            f"the folder of temporary files, {path_text(gettempdir())}, has a name that cannot be read as it is: name"
-            " another one in TMPDIR"
-        )
-    with TemporaryDirectory(prefix="flightlog-") as folder:
-        yield Path(folder)
+    with TemporaryDirectory(prefix="flightlog-") as made:
+        folder = Path(made)
+        if is_plain(folder):
+            yield folder
+            return
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            numbered = Path(f"/proc/self/fd/{fd}")
+            if not numbered.is_dir():
+                raise UsageError(
+                    f"the folder of temporary files, {path_text(folder.parent)}, has a name that cannot be read as it is: name"
+                    " another one in TMPDIR"
+                )
+            yield numbered
+        finally:
+            os.close(fd)
 
 
 class PlainPaths:
