@@ -404,3 +404,24 @@ def test_of_a_run_that_is_over_the_last_sample_is_told_from_its_end() -> None:
         msgspec.structs.replace(host, host=name, seen_s=seen) for name, seen in (("a", 0.5), ("b", 65.0))
     ]
     drive(top(changed(STATE, status="completed", end_time=STATE.as_of, hosts=hosts)), play)
+
+
+def test_the_list_of_runs_shows_how_they_stand_however_narrow_the_terminal_is() -> None:
+    entries = [
+        RunEntry(
+            run_id=f"run-20260520T035200Z-a-rather-long-name-{token}", project="demo", status="completed",
+            start_time="2026-05-20T03:52:00.000000Z", end_time=None, duration_s=61.0, tasks_submitted=12,
+            tasks_completed=12, tasks_failed=0, size_bytes=None, path=Path(token),
+        )
+        for token in ("00000001", "00000002")
+    ]  # fmt: skip
+
+    async def play(pilot, app):
+        await press(pilot, "r")
+        await until(pilot, lambda: "00000002" in shown(app))
+        assert "00000001  completed  1m 01s     12" in shown(app)
+
+    app = TopApp(
+        Path("00000001"), open_live=lambda _path: Still(STATE), runs=lambda: entries, interval_s=3600.0
+    )
+    drive(app, play, size=(44, 14))
