@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import unicodedata
+import weakref
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from pathlib import Path
@@ -35,7 +37,7 @@ from flightlog.events import (
 )
 from flightlog.web.run_figures import CURVES, figure_notes, figure_titles, run_figures
 from flightlog.web.run_page import RunPage
-from flightlog.web.run_shown import FIGURES_S, ShownRun, ShownRuns
+from flightlog.web.run_shown import FIGURES_S, ShownRun, shown_run
 from flightlog.web.run_view import RunView, run_view
 
 NOW = (moment(START) or 0) / SECOND + 40
@@ -246,12 +248,13 @@ def test_figures_are_made_every_two_seconds_at_most_and_of_a_run_that_is_over_on
     assert ended(msgspec.structs.replace(over, cpu=state.memory)).parts["cpu"] is drawn
 
 
-def test_runs_that_nobody_looks_at_are_forgotten_first() -> None:
-    runs = ShownRuns(keep=2)
-    first, second = runs.of(Path("a")), runs.of(Path("b"))
-    assert runs.of(Path("a")) is first
-    runs.of(Path("c"))
-    assert (runs.of(Path("a")) is first, runs.of(Path("b")) is second) == (True, False)
+def test_all_who_look_at_a_run_share_what_is_made_of_it_which_goes_with_the_last() -> None:
+    first, second, other = shown_run(Path("a")), shown_run(Path("a")), shown_run(Path("b"))
+    assert (second is first, other is first) == (True, False)
+    gone = weakref.ref(first)
+    del first, second
+    gc.collect()
+    assert gone() is None
 
 
 class Viewed:

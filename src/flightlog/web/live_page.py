@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 async def live_page(dashboard: Dashboard, row: Row) -> None:
     """The content of `/run/<key>`."""
     from flightlog.web.run_page import run_page
-    from flightlog.web.run_shown import SHOWN
+    from flightlog.web.run_shown import shown_run
 
     def state_of() -> LiveState | None:
         return dashboard.live.state(row.path)
@@ -21,4 +21,4 @@ async def live_page(dashboard: Dashboard, row: Row) -> None:
     def problem_of() -> str | None:
         return dashboard.live.problem(row.path)
 
-    run_page(state_of, SHOWN.of(row.path), address=f"/run/{row.key}", problem_of=problem_of)
+    run_page(state_of, shown_run(row.path), address=f"/run/{row.key}", problem_of=problem_of)

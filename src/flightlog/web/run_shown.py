@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import msgspec
 from msgspec import Struct
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 FIGURES_S = 2.0
 """Figures are made no more often than that."""
-KEPT = 32
-"""Runs whose texts are kept for the next who looks."""
 TABLES = ("doing", "workers", "machines", "names", "slowest", "open_spans", "spans", "metrics")
 FEEDS = ("failures", "log")
 _encode = msgspec.json.Encoder().encode
@@ -75,24 +73,15 @@ class ShownRun:
         return now - when >= FIGURES_S
 
 
-class ShownRuns:
-    """What is shown of runs, by their folders; those that nobody looks at go first. For one thread alone."""
-
-    def __init__(self, keep: int = KEPT) -> None:
-        self._keep = keep
-        self._runs: OrderedDict[Path, ShownRun] = OrderedDict()
-
-    def of(self, path: Path) -> ShownRun:
-        """The run in that folder."""
-        found = self._runs.setdefault(path, ShownRun())
-        self._runs.move_to_end(path)
-        while len(self._runs) > self._keep:
-            self._runs.popitem(last=False)
-        return found
+_shown: WeakValueDictionary[Path, ShownRun] = WeakValueDictionary()
 
 
-SHOWN = ShownRuns()
-"""Of this process."""
+def shown_run(path: Path) -> ShownRun:
+    """The one for the run in that folder, as long as somebody has it. For one thread alone."""
+    found = _shown.get(path)
+    if found is None:
+        found = _shown[path] = ShownRun()
+    return found
 
 
 def _texts(view: RunView) -> tuple[dict[str, str], dict[str, str]]:
