@@ -137,9 +137,9 @@ def test_the_work_of_an_answer_is_bounded_by_a_number_of_things_and_not_by_names
     heard: list[int] = []
 
     class Counting(survival.Guess):
-        def __init__(self, observed: survival.Ordered, dice: Random) -> None:
+        def __init__(self, observed: survival.Ordered, dice: Random, off: float) -> None:
             heard.append(len(observed.marks))
-            super().__init__(observed, dice)
+            super().__init__(observed, dice, off)
 
     monkeypatch.setattr(eta_module, "Guess", Counting)
     names = {f"name {n}": 1_000 for n in range(100)}

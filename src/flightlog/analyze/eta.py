@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from heapq import heapify, heapreplace
 from random import Random
 from typing import TYPE_CHECKING
@@ -78,11 +79,16 @@ def from_earlier(before: Distribution) -> Known | None:
         return None
     middle, long = max(before.p50, 1e-9), max(before.p95, before.p50, 1e-9)
     spread = math.log(long / middle) / Z90
+    took = [middle * math.exp(spread * off) for off in _deviations(_QUANTILES)]
+    return Known(seen=tuple(Seen(math.inf, each, True) for each in took), scaled=OTHER_DAY)
+
+
+@cache
+def _deviations(count: int) -> tuple[float, ...]:
+    """So many that stand for all of the normal distribution, in order."""
     from statistics import NormalDist
 
-    ranks = [(2 * rank + 1) / (2 * _QUANTILES) for rank in range(_QUANTILES)]
-    took = [middle * math.exp(spread * NormalDist().inv_cdf(rank)) for rank in ranks]
-    return Known(seen=tuple(Seen(math.inf, each, True) for each in took), scaled=OTHER_DAY)
+    return tuple(NormalDist().inv_cdf((2 * rank + 1) / (2 * count)) for rank in range(count))
 
 
 class _Left(Struct, frozen=True):
@@ -170,7 +176,10 @@ def _played(told: list[_Left], beside: float, running: float, draw: int) -> floa
     queue: list[float] = []
     for place, one in enumerate(told):
         own = Random(draw * NAMES + place)
-        guess = Guess(one.spread if one.spread is not None and draw % 2 else one.recent, own)
+        off = _deviations(DRAWS)[
+            (37 * draw + 23 * place) % DRAWS
+        ]  # each once, in another order for each name
+        guess = Guess(one.spread if one.spread is not None and draw % 2 else one.recent, own, off)
         rests += [guess.rest(age, own) for age in one.ages]
         beside += guess.together(max(0, one.waiting - most), own.gauss(0.0, 1.0))
         queue += [guess.lasts(own) for _ in range(min(one.waiting, most))]

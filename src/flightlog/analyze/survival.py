@@ -51,7 +51,7 @@ class Ordered:
 
 
 class Guess:
-    """A distribution that the observations may come from: one of many, drawn by `dice`.
+    """A distribution that the observations may come from: one of many, drawn by `dice`, and `off` by so many deviations.
 
     Each observation counts for more or less by chance, those that go on as lasting at least so long (Kaplan and Meier);
     beside them stands one that lasted longer than all. What is beyond the longest is drawn from a wide tail, the wider the
@@ -60,9 +60,9 @@ class Guess:
 
     __slots__ = ("_below", "_beyond", "_late", "_longest", "_times", "deviation", "mean")
 
-    def __init__(self, observed: Ordered, dice: Random) -> None:
+    def __init__(self, observed: Ordered, dice: Random, off: float) -> None:
         marks, ended, oldest = observed.marks, observed.ended, observed.oldest
-        factor = math.exp(observed.unsure * dice.gauss(0.0, 1.0))
+        factor = math.exp(observed.unsure * off)
         self._longest = factor * ended[-1] if ended else oldest
         reach = factor * (ended[-1] - ended[len(ended) // 2]) if ended else oldest
         few = 4 / max(1, len(ended))
