@@ -341,3 +341,12 @@ def test_what_is_read_and_how_far_is_said_beside_what_is_done(clock, terminal) -
         "flightlog: reading run 2 of 5, 60% of the events in tasks, 2 s …",
         "flightlog: reading run 2 of 5, 3 s …",
     ]
+
+
+def test_where_there_is_no_room_how_long_it_takes_is_told_and_not_how_far_the_reading_is(
+    clock, terminal
+) -> None:
+    reading = "43% of the events in user.a_stream_with_a_very_long_name_indeed"
+    line = ProgressLine(terminal, "reading runs", clock=clock, at_work=lambda: reading)
+    drawn_at(line, clock, 3.0)
+    assert terminal.getvalue() == f"{ERASED}flightlog: reading runs, 3 s …"

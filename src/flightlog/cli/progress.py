@@ -100,7 +100,7 @@ class ProgressLine:
             now = self._clock()
             if self._ended.is_set() or self._mid_line or now - self._quiet_since < PATIENCE_S:
                 return
-            self._write(f"{_ERASED}{self._text(now)[: self._columns() - 1]}")
+            self._write(f"{_ERASED}{self._text(now, self._columns() - 1)}")
             self._shown = True
 
     def _draw_on(self) -> None:
@@ -109,16 +109,18 @@ class ProgressLine:
             self.draw()
             wait = EVERY_S
 
-    def _text(self, now: float) -> str:
+    def _text(self, now: float, columns: int) -> str:
+        """The line, without how far the reading is where there is no room for it."""
         doing, done, of = self._doing, self._done, self._of
         if done is None:
             said = doing.removesuffix(":")
         else:
             said = f"{doing} {done:,}" + ("" if of is None else f" of {of:,}")
-        if (reading := self._at_work()) is not None:
-            said += f", {reading}"
+        reading = self._at_work()
         utf8 = "utf" in (getattr(self._stream, "encoding", None) or "utf-8").lower()
-        return f"flightlog: {said}, {now - self._began:.0f} s {'…' if utf8 else '...'}"
+        end = f", {now - self._began:.0f} s {'…' if utf8 else '...'}"
+        whole = f"flightlog: {said}, {reading}{end}"
+        return whole if reading and len(whole) <= columns else f"flightlog: {said}{end}"[:columns]
 
     def _columns(self) -> int:
         """Of the terminal: a line that is longer would wrap, and only its end be erased."""
