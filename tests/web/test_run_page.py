@@ -148,6 +148,17 @@ def test_the_curves_of_metrics_are_drawn_those_with_the_most_values_first(tmp_pa
     assert (list(loss["data"][0]["x"]), loss["layout"]["xaxis"]["title"]["text"]) == (list(range(9)), "step")
 
 
+def test_a_curve_over_time_begins_with_the_run_and_is_none_where_that_is_unknown(tmp_path: Path) -> None:
+    values = [Metric(timestamp=at(second), name="load", value=float(second)) for second in (1, 2, 3)]
+    state = FollowedRun(make_run(tmp_path, values), now=lambda: NOW).update()
+    drawn = run_figures(state)[CURVES[0]]
+    assert drawn is not None
+    assert list(drawn["data"][0]["x"]) == pytest.approx([1, 2, 3])
+    assert "since" in drawn["layout"]["xaxis"]["title"]["text"]
+    unknown = msgspec.structs.replace(state, start_time="some day")
+    assert run_figures(unknown)[CURVES[0]] is None
+
+
 def test_nothing_on_the_page_of_a_hostile_run_is_long_or_invisible(tmp_path: Path) -> None:
     view = run_view(FollowedRun(hostile_run(tmp_path, name_bytes=1_000_000)).update())
     texts = list(_texts(msgspec.to_builtins(view)))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
     from flightlog.analyze.drawn.results import Chart
-    from flightlog.analyze.live.results import LiveState, MetricNow
+    from flightlog.analyze.live.results import LiveState, MetricPoints
 
 TITLES = {
     "timeline": "The last tasks, by worker",
@@ -68,16 +68,19 @@ def figure_notes(state: LiveState) -> dict[str, str]:
 
 
 def _curves(state: LiveState) -> dict[str, Curve | None]:
-    found = [one for one in sorted(state.metrics, key=lambda one: -one.count) if one.points is not None]
-    return {name: _curve(found[n], state) if n < len(found) else None for n, name in enumerate(CURVES)}
+    """A curve over time needs a start of the run."""
+    started = moment(state.start_time)
+    drawn = [
+        _curve(one.name, one.points, 0.0 if one.points.by == "step" else (started or 0) / SECOND)
+        for one in sorted(state.metrics, key=lambda one: -one.count)
+        if one.points is not None and (one.points.by == "step" or started is not None)
+    ]
+    return {name: drawn[n] if n < len(drawn) else None for n, name in enumerate(CURVES)}
 
 
-def _curve(one: MetricNow, state: LiveState) -> Curve:
-    points, started = one.points, moment(state.start_time)
-    assert points is not None
-    began = (started or 0) / SECOND if points.by == "time" else 0.0
+def _curve(name: str, points: MetricPoints, began: float) -> Curve:
     return Curve(
-        name=one.name, by=points.by, at=[at - began for at in points.at], value=points.value, least=points.least,
+        name=name, by=points.by, at=[at - began for at in points.at], value=points.value, least=points.least,
         most=points.most, lost_at=[at - began for at in points.lost_at], values=points.values, lost=points.lost,
     )  # fmt: skip
 
