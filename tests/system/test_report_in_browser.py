@@ -22,7 +22,17 @@ KINDS = ("demo", "large", "empty", "written", "killed", "hostile")
 SAID = {"run.status", "run.duration_s", "tasks.submitted", "tasks.completed", "tasks.failed"}
 """What every page says of its run in figures that can be held against the JSON."""
 DRAWN = {
-    "demo": {"timeline", "concurrency", "shares", "durations", "waits", "critical", "spans", "cache"},
+    "demo": {
+        "timeline",
+        "metric-1",
+        "concurrency",
+        "shares",
+        "durations",
+        "waits",
+        "critical",
+        "spans",
+        "cache",
+    },
     "large": {"timeline", "concurrency", "shares", "durations", "waits", "spans"},
     "empty": set(),
     "written": {"timeline", "concurrency", "shares", "durations", "waits", "spans"},
@@ -84,6 +94,29 @@ def test_a_page_is_no_wider_than_a_phone(browser: Any, page: Page) -> None:
     with visit(browser, page.address, size=PHONE, dark=True, offline=True) as seen:
         draw_all(seen)
         assert (seen.overflow(), seen.problems()) == (0, [])
+
+
+@pytest.mark.parametrize("size", [WIDE, PHONE])
+def test_the_axis_of_time_says_when_the_run_began(
+    browser: Any, pages: dict[str, Page], size: tuple[int, int]
+) -> None:
+    began = pages["demo"].report["run"]["start_time"]
+    with visit(browser, pages["demo"].address, size=size, offline=True) as seen:
+        draw_all(seen)
+        title = seen.page.locator("[data-figure=timeline] .xtitle").text_content()
+    assert f"{began[11:19]} UTC" in title
+
+
+def test_rows_of_spans_are_drawn_below_those_of_workers_and_have_no_label(
+    browser: Any, pages: dict[str, Page]
+) -> None:
+    with visit(browser, pages["demo"].address, offline=True) as seen:
+        draw_all(seen)
+        figure = seen.page.locator("[data-figure=timeline]")
+        labels = figure.locator(".ytick text").all_text_contents()
+        rows = figure.evaluate("one => one.layout.yaxis.categoryarray")
+    assert len(labels) == pages["demo"].report["workers"]["peak"] < len(rows)
+    assert set(labels) < set(rows)
 
 
 def test_a_hostile_run_is_shown_as_text(browser: Any, pages: dict[str, Page]) -> None:
