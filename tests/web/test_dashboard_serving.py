@@ -162,3 +162,9 @@ def test_a_dashboard_for_others_prints_its_token_and_that_there_is_no_tls(tmp_pa
         told = process.stderr.readline()
     assert statuses == [401, 401, 401]  # the last is led on, to where this client brings no cookie
     assert "there is no TLS" in told
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 70, ""])
+def test_what_is_no_name_of_a_machine_is_said_without_a_port(host: str) -> None:
+    with pytest.raises(UsageError, match=r"^cannot serve at [^ ]*: "):
+        listen(host, None)

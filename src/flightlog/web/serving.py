@@ -93,11 +93,14 @@ def listen(host: str, port: int | None) -> socket.socket:
     for number, one in enumerate(tried, 1):
         try:
             return _bound(host, one)
+        except UnicodeError:
+            raise UsageError(f"cannot serve at {host!r}: that is no name of a machine") from None
         except OSError as error:
             if error.errno == errno.EADDRINUSE and number < len(tried):
                 continue
             hint = "; another --port may be free" if error.errno in {errno.EADDRINUSE, errno.EACCES} else ""
-            where = f"{host} port {one}" if port is not None else f"{host} ports {tried[0]} to {one}"
+            where = f"{host} port {one}" if number == 1 else f"{host} ports {tried[0]} to {one}"
+            where = host if isinstance(error, socket.gaierror) else where
             raise UsageError(f"cannot serve at {where}: {error.strerror or error}{hint}") from None
     raise AssertionError("one port at least is tried")
 
