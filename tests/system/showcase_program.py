@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 
 import flightlog
@@ -68,8 +69,8 @@ def main(runs_dir: Path, project: str) -> None:
         sweep = [
             client.submit(task, member) for member in range(MEMBERS) for task in (prepare, simulate, analyse)
         ]
-        for future in sweep[: len(sweep) // 3]:
-            future.result()
+        for _ in islice(client.as_completed(sweep), len(sweep) // 3):  # what is tried again may come last
+            pass
         print(session.path, flush=True)
         sys.stdin.read()
         for future in sweep:
