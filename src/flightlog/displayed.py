@@ -22,8 +22,9 @@ class Displayed:
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        # IPython goes from class to base and takes the first `__repr__` or `_repr_pretty_` that stands in one.
-        cls._repr_pretty_ = Displayed._repr_pretty_  # type: ignore[method-assign]
+        if "_repr_pretty_" not in vars(cls):
+            # IPython goes from class to base and takes the first `__repr__` or `_repr_pretty_` that stands in one.
+            cls._repr_pretty_ = Displayed._repr_pretty_  # type: ignore[method-assign]
 
     def _repr_mimebundle_(self, **_asked: Any) -> dict[str, str]:
         """HTML and text at once in a kernel, for which a run is read once; nothing elsewhere, and where that fails."""

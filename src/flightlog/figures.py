@@ -111,12 +111,13 @@ def cache(run: AnyRun = "latest") -> Figure:
 def metric(run: AnyRun = "latest", name: str | None = None) -> Figure:
     """The values of a metric that `run.metric` recorded, by step or over time; without a name that with the most values."""
     from flightlog.show.figures import curve_figure
+    from flightlog.show.terminal import clean
 
     seen = _look(run)
     found = seen.drawn.metrics
     curves = {curve.name: curve for curve in found.curves} if found is not None else {}
     if curves and name is not None and name not in curves:
-        known = ", ".join(list(curves)[:SAID])
+        known = ", ".join(clean(one) for one in list(curves)[:SAID])
         raise UsageError(
             f"there is no curve of a metric {name[:200]!r} in {seen.report.run.run_id}; there is one of {known}"
         )

@@ -73,7 +73,24 @@ def test_a_summary_and_a_large_run_are_told_in_the_same_words(tmp_path):
     head = "completed · demo · 20 tasks · in 10.0s"
     assert SHOWN(summarize(Run(path))).splitlines()[0] == f"{head} · 1 failed"
     counted = run_text(read_run(Run(path), large_bytes=100), 100)
-    assert counted.splitlines() == [head, "19 completed, 1 failed", path.name]
+    head, counts, more, name = counted.splitlines()
+    assert (head, counts, name) == (
+        "completed · demo · 20 tasks · in 10.0s",
+        "19 completed, 1 failed",
+        path.name,
+    )
+    assert more.endswith(" were recorded: `flightlog report` goes through all of it.")
+
+
+def test_a_large_run_that_was_killed_is_told_by_what_it_said_last_and_not_gone_through(tmp_path):
+    gone = {"status": "running", "end_time": None, "host": "elsewhere", "heartbeat": at(6)}
+    known = {"duration_s": 6.0, "tasks_submitted": 20, "tasks_completed": 12, "tasks_failed": 1}
+    path = make_run(tmp_path, lives(20), **gone, **known)
+    lines = run_text(read_run(Run(path), large_bytes=100), 100).splitlines()
+    assert lines[0] == "crashed · demo · at least 20 tasks · in at least 6.0s"
+    assert lines[1] == "at least 12 completed, at least 1 failed"
+    unknown = make_run(tmp_path, lives(20), token="00000002", **gone, duration_s=None)
+    assert run_text(read_run(Run(unknown), large_bytes=100), 100).splitlines()[0] == "crashed · demo"
 
 
 def test_reports_and_answers_are_told_as_the_commands_print_them(tmp_path):
@@ -97,6 +114,42 @@ def test_a_table_is_its_first_rows_in_the_columns_that_fit(tmp_path):
     assert max(map(len, lines[:-1])) <= 60
     assert SHOWN(run.sql("SELECT 1 AS one")).splitlines() == ["one", "  1", "1 row"]
     assert SHOWN(run.sql("SELECT 1 AS one WHERE false")) == "0 rows"
+
+
+def test_the_id_of_the_run_is_left_out_of_its_tables_and_shown_to_those_who_ask_for_it(tmp_path):
+    run = Run(make_run(tmp_path, lives(3)))
+    assert "run_id" not in plain_of(run.tasks, 1000)
+    assert SHOWN(run.sql("SELECT DISTINCT run_id FROM tasks")).splitlines()[0] == "run_id"
+    assert SHOWN(run.sql("SELECT [1] AS run_id")).splitlines() == ["run_id", "[1]", "1 row"]
+
+
+def test_a_class_made_of_ours_shows_itself_as_it_says(tmp_path):
+    class Mine(Run):
+        def _repr_pretty_(self, printer, cycle):
+            printer.text("mine")
+
+    class Plain(Run):
+        pass
+
+    path = make_run(tmp_path, lives(3))
+    assert SHOWN(Mine(path)) == "mine"
+    assert SHOWN(Plain(path)).startswith("completed · demo · 3 tasks")
+
+
+def test_nothing_that_draws_is_imported_to_show_text_and_html(tmp_path):
+    path = make_run(tmp_path, lives(5))
+    code = (
+        "import sys, flightlog\n"
+        "from flightlog.notebook import follow\n"
+        "from flightlog.notebook.bundle import bundle_of\n"
+        f"run = flightlog.open_run({str(path)!r})\n"
+        "follow(run)\n"
+        "for value in (run, run.tasks, flightlog.diagnose(run)):\n"
+        "    assert set(bundle_of(value)) == {'text/html', 'text/plain'}\n"
+        "print(sorted({'matplotlib', 'plotly', 'numpy', 'pandas', 'IPython'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_a_table_that_is_not_gone_through_says_how_to(tmp_path):

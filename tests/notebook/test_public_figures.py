@@ -110,6 +110,12 @@ def test_a_metric_is_drawn_by_its_name_and_the_one_with_most_values_without(tmp_
         figures.metric(path, "f1")
 
 
+def test_names_in_an_error_cannot_move_the_cursor(tmp_path):
+    path = make_run(tmp_path, [Metric(timestamp=at(n), name="\x1b[2J", value=1.0, step=n) for n in range(3)])
+    with pytest.raises(UsageError, match=r"there is one of \\x1b\[2J$"):
+        figures.metric(path, "f1")
+
+
 def test_the_figure_of_a_machine_is_named_where_that_of_workers_is_missing(tmp_path):
     path = make_run(
         tmp_path,

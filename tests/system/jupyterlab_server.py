@@ -61,6 +61,7 @@ def jupyterlab(folder: Path, *, plotly: bool = True, timeout_s: float = 90) -> I
 
     It trusts no notebook that another one saved. Without `plotly` it lacks what draws Plotly's figures.
     """
+    assert LAB.exists(), f"{LAB} is missing: `make test-system` makes that environment"
     shown, own = folder / "shown", folder / "own"
     shown.mkdir(parents=True)
     _write(

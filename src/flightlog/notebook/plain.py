@@ -30,6 +30,7 @@ from flightlog.show.sections import names_table
 from flightlog.show.table import facts
 from flightlog.show.terminal import Ink, clean, fit, wrap
 from flightlog.show.trends import trend_text
+from flightlog.units import format_bytes
 
 if TYPE_CHECKING:
     from flightlog.analyze.changes import Comparison
@@ -50,7 +51,10 @@ def run_text(read: Report | Summary | Counted, width: int) -> str:
 
     if isinstance(read, Counted):
         words, parts = counted_words(read.run)
-        return _lines(_joined(words, width), _counts(parts), [clean(read.run.run_id)])
+        more = (
+            f"{format_bytes(read.run.size_bytes())} were recorded: `flightlog report` goes through all of it."
+        )
+        return _lines(_joined(words, width), _counts(parts), wrap(more, width), [clean(read.run.run_id)])
     summary = bounded(read)
     sections = []
     names = summary_names(summary)

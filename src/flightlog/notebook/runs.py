@@ -211,16 +211,28 @@ def _known(seconds: float | None) -> str:
 
 
 def counted_words(run: Run) -> tuple[list[str], list[Part]]:
-    """What a run says of itself: as `verdict_words`, and how many tasks ended how."""
-    info, ending = run.info, run.ending()
-    took = f"{'for' if run.status == 'running' else 'in'} {format_duration(ending.duration_s)}"
-    left = max(0, info.tasks_submitted - info.tasks_completed - info.tasks_failed)
+    """What a run says of itself: as `verdict_words`, and how many tasks ended how.
+
+    Of a run that was killed that is what it had said last: its streams are not gone through for its end.
+    """
+    info = run.info
+    running = run.status == "running"
+    told = running or info.end_time is not None
+    least = "" if told else "at least "
+    words = [run.status, info.project]
+    tasks = max(info.tasks_submitted, info.tasks_completed)
+    if tasks:
+        words.append(f"{least}{count_text(tasks, 'task')}")
+    took = run.ending().duration_s if told else info.duration_s
+    if told or took is not None:
+        words.append(f"{'for' if running else 'in'} {least}{format_duration(took)}")
+    left = max(0, info.tasks_submitted - info.tasks_completed - info.tasks_failed) if told else 0
     parts = [
-        Part(f"{format_count(info.tasks_completed)} completed", info.tasks_completed, GOOD),
-        Part(f"{format_count(info.tasks_failed)} failed", info.tasks_failed, BAD),
+        Part(f"{least}{format_count(info.tasks_completed)} completed", info.tasks_completed, GOOD),
+        Part(f"{least}{format_count(info.tasks_failed)} failed", info.tasks_failed, BAD),
         Part(f"{format_count(left)} cancelled, running or waiting", left, QUIET),
     ]
-    return [run.status, info.project, count_text(info.tasks_submitted, "task"), took], parts
+    return words, parts
 
 
 def _by_its_counts(run: Run) -> str:

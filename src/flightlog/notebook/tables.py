@@ -5,6 +5,7 @@ A run of more than `LARGE_BYTES` that was not compacted is not gone through for 
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 ROWS, COLUMNS, CELL, CELL_PLAIN = 10, 24, 60, 28
 LARGE_BYTES = 64 << 20
 RUN = "run_id"
+_TABLE = re.compile(r"FROM \w+")
+"""A table itself, and not a question."""
 
 
 class First(NamedTuple):
@@ -47,8 +50,8 @@ def read_table(answer: Table, *, large_bytes: int = LARGE_BYTES) -> First | NotR
     found = answer.peek(ROWS)
     shown = [n for n, _ in enumerate(found.columns) if any(row[n] is not None for row in found.rows)]
     empty = len(found.columns) - len(shown)
-    if len({row[n] for n in shown if found.columns[n] == RUN for row in found.rows}) == 1:
-        shown = [n for n in shown if found.columns[n] != RUN]  # says the same in every row
+    if _TABLE.fullmatch(answer.query) and len({run.run_id for run in answer.runs}) == 1:
+        shown = [n for n in shown if found.columns[n] != RUN]  # the same in every row, unasked for
     notes = [count_text(found.total, "row")]
     if found.total > len(found.rows):
         notes[0] += f", of which the first {format_count(len(found.rows))}"
