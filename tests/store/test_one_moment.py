@@ -184,7 +184,7 @@ def test_commands_read_a_running_run_as_of_one_moment_and_leave_nothing_behind(
             env={**os.environ, "TMPDIR": str(temporary)},
         )
         while not copied and asked.poll() is None:
-            copied = bool(list(temporary.glob(f"{PREFIX}*/{path.name}/tasks.jsonl")))
+            copied = bool(list(temporary.glob(f"{PREFIX}*/copy/{path.name}/tasks.jsonl")))
     told, said = asked.communicate()
     assert (copied, asked.returncode, said, list(temporary.iterdir())) == (True, 0, b"", [])
     if command == "report":

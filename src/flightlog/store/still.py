@@ -6,20 +6,24 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from itertools import islice, pairwise
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from stat import S_ISREG
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 from msgspec import Struct
 
 from flightlog.store import layout
+from flightlog.store.documents import read_document, write_document
+from flightlog.store.layout import WriterInfo
 from flightlog.store.lines import read_tail
+from flightlog.store.liveness import unix_time
 from flightlog.store.long_lines import MAX_LINE_BYTES
-from flightlog.store.parts import Part, find_parts
+from flightlog.store.parts import Part, find_parts, writer_folders
 from flightlog.store.run import Run
 
 PREFIX = "flightlog-still-"
@@ -45,6 +49,9 @@ class _Line(Struct):
     timestamp: str = ""
     writer: str = ""
     seq: int = -1
+    event: str = ""
+    duration_s: Any = None
+    elapsed_s: Any = None
 
 
 _decode = msgspec.json.Decoder(_Line).decode
@@ -90,16 +97,16 @@ def held_still(
             base = folder or Path(tempfile.gettempdir())
             remove_leftovers(base)
             made = stack.enter_context(_own_folder(base))
-            _copy(
-                run.path, made / run.path.name, shutil.disk_usage(base).free // ROOM if room is None else room
-            )
-            still = Run(made / run.path.name, observer=run.observer, home=run.path)
+            free = shutil.disk_usage(base).free // ROOM if room is None else room
+            still = Run(_copied_to(made / "copy", run.path, free), observer=run.observer, home=run.path)
         except _NoRoomError:
             _tell(note, "there is no room for a copy")
         except _MovedError:
             _tell(note, "its files came and went")
         except OSError as error:
             _tell(note, f"no copy could be made: {error.strerror or error}")
+        if still is run:
+            stack.close()  # half a copy takes room that others need
         yield still
 
 
@@ -158,14 +165,16 @@ def _own_folder(base: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _copy(run: Path, to: Path, room: int) -> None:
+def _copied_to(folder: Path, run: Path, room: int) -> Path:
     """Copy a run as of one moment. Documents come first: what they count is in the lines, which go on."""
+    to = folder / (run.resolve().name or "run")  # the name alone may be `..`
     for _ in range(_TRIES):
-        shutil.rmtree(to, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
         with suppress(_MovedError, FileNotFoundError):
             room_left = room - _copy_documents(run, to, room)
             _copy_lines(run, to, room_left)
-            return
+            if run.is_dir():
+                return to
     raise _MovedError
 
 
@@ -180,7 +189,10 @@ def _copy_documents(run: Path, to: Path, room: int) -> int:
             if here / name in every or name in _LEFT or name.startswith("."):
                 continue
             with suppress(FileNotFoundError):
-                copied += (here / name).stat().st_size
+                found = (here / name).stat()
+                if not S_ISREG(found.st_mode):
+                    continue  # a device has no end, and a pipe waits
+                copied += found.st_size
                 if copied > room:
                     raise _NoRoomError
                 shutil.copyfile(here / name, to / here.relative_to(run) / name)
@@ -209,9 +221,12 @@ def _copy_lines(run: Path, to: Path, room: int) -> None:
             sure = max(0, sure - _LOOKED)
         rest = _copied(part, found, to / part.path.relative_to(run), sure, size)
         looked += [_look(part, line) for line in rest]
+    moved = {(one.key, one.seq) for one in looked if one.seq >= 0}
     for part, text in tails.values():
-        looked += [_look(part, line) for line in _lines(text)]
-    ends = _ends(looked, _stamp(now), _stamp(now - _YOUNG_S))
+        in_tail = (_look(part, line) for line in _lines(text))
+        looked += [one for one in in_tail if (one.key, one.seq) not in moved]
+    ends = _ends(looked, _stamp(now), young=_stamp(now - _YOUNG_S), ahead=_stamp(now + _YOUNG_S))
+    _say_no_more(to, ends)
     kept: dict[Path, list[bytes]] = {}
     for one in looked:
         if one.seq < ends.get(one.key, _NEVER):
@@ -267,26 +282,55 @@ def _look(part: Part, line: bytes) -> _Looked:
         read = _decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError):
         read = _Line()  # what is no event is copied, and told by whoever reads it
-    when = read.timestamp if len(read.timestamp) == 27 else ""
-    return _Looked(part.path, (part.stream, read.writer), read.seq, when, line)
+    return _Looked(part.path, (part.stream, read.writer), read.seq, _when(read), line)
 
 
-def _ends(looked: list[_Looked], moment: str, young: str) -> dict[_Key, int]:
+def _when(line: _Line) -> str:
+    """When a line was written, as far as it says so; a span bears the time of its begin. Empty where it does not."""
+    if len(line.timestamp) != 27:
+        return ""
+    lasted = {"span": line.duration_s, "span_open": line.elapsed_s}.get(line.event)
+    if not isinstance(lasted, int | float):
+        return line.timestamp
+    try:
+        return _stamp((unix_time(line.timestamp) or 0.0) + lasted)
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def _say_no_more(copy: Path, ends: Mapping[_Key, int]) -> None:
+    """Let the writers of a copy know of no lines that were left out of it: these are later, and not lost."""
+    for folder, _ in writer_folders(copy):
+        info = read_document(folder / layout.WRITER, WriterInfo).value
+        if info is not None:
+            lines = {
+                stream: min(count, ends.get((stream, info.writer), _NEVER))
+                for stream, count in info.lines.items()
+            }
+            if lines != info.lines:
+                info.lines = lines
+                write_document(folder / layout.WRITER, info)
+
+
+def _ends(looked: list[_Looked], moment: str, *, young: str, ahead: str) -> dict[_Key, int]:
     """The number of each stream and writer from which on its lines are left out, so that none is later than the moment.
 
     Threads may write their lines in another order than they numbered them. So a number that is missing before a `young`
     line is one on its way, and ends what is taken. What is left out for its number may be earlier than the moment: then
     the moment is that one, for all streams, until nothing is left out that is earlier.
+
+    Only times between `young` and `ahead` are held against the moment. Others do not say when the line was written: it
+    tells of what was long before, as accounts of a cluster do, or its clock goes wrong.
     """
     by_key: dict[_Key, dict[int, str]] = {}
     for one in looked:
-        if one.seq >= 0 and one.when:
-            by_key.setdefault(one.key, {})[one.seq] = one.when
+        if one.seq >= 0:
+            by_key.setdefault(one.key, {})[one.seq] = one.when if young <= one.when < ahead else ""
     ends: dict[_Key, int] = {}
     for key, found in by_key.items():
         first = max(islice(found, _FIRST))
         for number, following in pairwise(sorted(number for number in found if number >= first)):
-            if following > number + 1 and found[following] >= young:
+            if following > number + 1 and found[following]:
                 ends[key] = number + 1
                 break
     while True:
@@ -294,7 +338,7 @@ def _ends(looked: list[_Looked], moment: str, young: str) -> dict[_Key, int]:
         for key, found in by_key.items():
             end = min((number for number, when in found.items() if when >= moment), default=_NEVER)
             ends[key] = end = min(end, ends.get(key, _NEVER))
-            earliest = min([earliest, *(when for number, when in found.items() if number >= end)])
+            earliest = min([earliest, *(when for number, when in found.items() if when and number >= end)])
         if earliest == moment:
             return ends
         moment = earliest
