@@ -39,18 +39,37 @@ class Busy:
         return self.percent
 
 
+def always() -> bool:
+    return True
+
+
 def test_a_query_says_how_far_it_is_where_somebody_asks():
-    with asked_about(), watched(Busy(42.7), ["tasks", "spans"]):
+    with asked_about(always), watched(Busy(42.7), lambda: ["tasks", "spans"]):
         assert at_work() == "43% of a look through tasks and others"
-        with watched(Busy(-1.0), ["metrics"]):  # between two queries
+        with watched(Busy(-1.0), lambda: ["metrics"]):  # between two queries
             assert at_work() == "43% of a look through tasks and others"
-    with watched(Busy(42.7), ["tasks"]):
+    assert at_work() is None
+
+
+def test_where_nobody_asks_or_asks_any_more_nothing_is_looked_up():
+    def looked_up():
+        raise AssertionError("nobody wants to know")
+
+    with watched(Busy(42.7), looked_up):
         assert at_work() is None
+    with asked_about(lambda: False), watched(Busy(42.7), looked_up):
+        assert at_work() is None
+
+
+def test_what_was_not_read_to_its_end_is_not_told_of_while_something_else_is_read(tmp_path):
+    assert next(Scan(some_run(tmp_path, 20_000), "metrics").events())
+    with asked_about(always), watched(Busy(42.7), lambda: ["tasks"]):
+        assert at_work() == "43% of a look through tasks"
 
 
 def test_duckdb_keeps_count_of_its_queries_without_a_word(tmp_path, capfd):
     run = Run(some_run(tmp_path, 10))
-    with asked_about(), open_streams([run]) as tables:
+    with asked_about(always), open_streams([run]) as tables:
         for setting, value in (("enable_progress_bar", True), ("enable_progress_bar_print", False)):
             found = tables.connection.execute(f"SELECT current_setting('{setting}')").fetchone()
             assert found == (value,)

@@ -57,6 +57,10 @@ class ProgressLine:
         with suppress(RuntimeError):  # no thread to be had: no line
             self._thread.start()
 
+    def is_open(self) -> bool:
+        """Whether it is not closed yet."""
+        return not self._ended.is_set()
+
     def close(self) -> None:
         """Take the line away for good."""
         self._ended.set()
@@ -181,7 +185,7 @@ def working(doing: str | None) -> Iterator[None]:
         sys.stdout = _Beside(stdout, line)
     line.start()
     try:
-        with asked_about():
+        with asked_about(line.is_open):
             yield
     finally:
         _line = None

@@ -5,23 +5,28 @@ Notes are of this process and cost next to nothing; where several threads read, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import duckdb
 
-_asked = False
+
+def _nobody() -> bool:
+    return False
+
+
+_asked: Callable[[], bool] = _nobody
 _place: tuple[str, int, int] | None = None
 _queries: list[tuple[duckdb.DuckDBPyConnection, str]] = []
 
 
 @contextmanager
-def asked_about() -> Iterator[None]:
-    """Within it somebody wants to know, so that queries are watched, too."""
+def asked_about(still: Callable[[], bool]) -> Iterator[None]:
+    """Within it somebody wants to know, for as long as `still` is true, so that queries are watched, too."""
     global _asked
-    before, _asked = _asked, True
+    before, _asked = _asked, still
     try:
         yield
     finally:
@@ -41,13 +46,18 @@ def forget_place() -> None:
 
 
 @contextmanager
-def watched(connection: duckdb.DuckDBPyConnection, streams: Sequence[str]) -> Iterator[None]:
-    """Within it the queries of a connection are told of, where somebody asks, as looks through the first of these streams."""
+def watched(connection: duckdb.DuckDBPyConnection, find: Callable[[], Sequence[str]]) -> Iterator[None]:
+    """Within it the queries of a connection are told of, where somebody asks, as looks through the first of some streams.
+
+    `find` gives the streams; it is called where somebody asks, and nowhere else.
+    """
     import duckdb
 
-    if not _asked:
+    if not _asked():
         yield
         return
+    forget_place()  # of what was not read to its end
+    streams = find()
     with suppress(duckdb.Error):  # a notebook without ipywidgets has no bar to switch on
         connection.execute("SET enable_progress_bar_print = false")
         connection.execute("SET enable_progress_bar = true")

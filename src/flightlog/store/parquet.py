@@ -90,8 +90,7 @@ def write_snapshot(files: Mapping[str, Sequence[Path]], folder: Path) -> dict[st
             for stream, paths in files.items():
                 if paths:
                     named = [plain.file(path) for path in paths]
-                    with watched(connection, [stream]):
-                        rows[stream] = _write_stream(connection, stream, named, plain.folder(folder))
+                    rows[stream] = _write_stream(connection, stream, named, plain.folder(folder))
     return rows
 
 
@@ -104,7 +103,8 @@ def _write_stream(
         if any(map(has_long_line, paths)):
             _drop_long_lines(paths, cleaned)
             paths = [cleaned]
-        rows = _copy(connection, stream, paths, made)
+        with watched(connection, lambda: [stream]):
+            rows = _copy(connection, stream, paths, made)
         made.replace(snapshot_file(folder, stream))
     finally:
         made.unlink(missing_ok=True)

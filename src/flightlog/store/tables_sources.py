@@ -7,6 +7,7 @@ torn or foreign, and it is read as it is. Every other run (running, killed, half
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -78,7 +79,11 @@ class Sources:
 
     def size_bytes(self, stream: str) -> int:
         """How large the files of lines of a stream are together, as far as they are there."""
-        return sum(part.path.stat().st_size for part in self.parts(stream) if part.path.exists())
+        size = 0
+        for part in self.parts(stream):
+            with suppress(OSError):
+                size += part.path.stat().st_size
+        return size
 
     def view(self, name: str) -> Path | None:
         """The snapshot of a derived view, where it is current."""

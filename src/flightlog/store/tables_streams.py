@@ -68,7 +68,7 @@ def open_streams(runs: Sequence[Run], *, only: Collection[str] | None = None) ->
             ]
             for stream in wanted:
                 _create_views(tables, stream, names[stream], found)
-            with watched(connection, _by_size(wanted, found)):
+            with watched(connection, lambda: _by_size(wanted, found)):
                 yield tables
 
 
