@@ -100,6 +100,14 @@ def test_a_condition_is_told_from_a_path(odd: Path, capsys: Captured) -> None:
     assert "write it after --fail-on" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("text", ["~nobody-of-that-name>1", "p95>" + "1" * 300, "wall>50%,"])
+def test_what_can_be_neither_a_path_nor_a_condition_is_one_message(text: str, capsys: Captured) -> None:
+    assert main(["compare", "--fail-on", "p95>10%", text]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("flightlog: condition ")
+    assert said.count("\n") == 1
+
+
 @pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="names of open folders are Linux's")
 def test_the_folder_of_temporary_files_may_have_an_odd_name_too(
     odd: Path, tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
