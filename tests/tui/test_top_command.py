@@ -216,6 +216,28 @@ def test_a_frame_of_a_hostile_run_has_no_control_characters(tmp_path, capsys) ->
     assert max(map(width_of, out.splitlines())) <= 100
 
 
+def test_where_standard_error_is_a_file_one_frame_is_printed_for_the_view_would_be_drawn_there(
+    runs, tmp_path
+) -> None:
+    some_run(runs)
+    ours, theirs = os.openpty()
+    with (tmp_path / "errors").open("wb") as errors:
+        done = subprocess.run(
+            [sys.executable, "-m", "flightlog", "top"],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=errors,
+            env={**os.environ, "TERM": "xterm-256color"},
+            start_new_session=True,
+            timeout=100,
+        )
+    os.close(theirs)
+    assert done.returncode == 0
+    assert b"1 failed" in os.read(ours, 65_536)
+    os.close(ours)
+    assert "one frame is printed" in (tmp_path / "errors").read_text()
+
+
 @pytest.mark.parametrize("key", [b"q", b"\x03"], ids=["q", "ctrl-c"])
 def test_in_a_real_terminal_the_view_comes_up_and_a_key_ends_it(runs, key) -> None:
     some_run(runs)

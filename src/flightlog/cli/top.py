@@ -84,7 +84,7 @@ def top(
 
 def _why_no_view() -> str | None:
     """Why a view cannot be drawn here; None where it can."""
-    if not (is_terminal(sys.stdout) and is_terminal(sys.stdin)):
+    if not all(map(is_terminal, (sys.stdin, sys.stdout, sys.stderr))):  # Textual draws on standard error
         return "this is no terminal"
     if os.environ.get("TERM") == "dumb":
         return "this terminal can only print (TERM is dumb)"
