@@ -90,6 +90,18 @@ def test_two_durations_say_nothing_and_three_say_little() -> None:
     assert few.high - few.low > 2 * (many.high - many.low)
 
 
+@pytest.mark.parametrize("absurd", [1e300, 1.7e308, math.inf, math.nan])
+def test_a_duration_that_cannot_be_says_nothing(absurd: float) -> None:
+    ends = [(1.0, absurd)] * 4
+    assert from_durations(ends) is None
+    before = Distribution(count=9, p50=absurd, p95=absurd, max=absurd)
+    assert from_earlier(before) is None
+    among = from_durations([*[(1.0, 2.0)] * 4, *ends], spread=[2.0, absurd])
+    assert among is not None
+    assert math.isfinite(told(1_000, among, [1.0], 1.0).high)
+    assert math.isfinite(told(1_000, of_mean(1.7e308), [1.0], 1.0).high)
+
+
 def test_earlier_runs_say_less_than_this_one_and_two_tasks_of_them_nothing() -> None:
     before = from_earlier(Distribution(count=100, p50=10.0, p95=10.0, max=10.0))
     assert before is not None

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ENOUGH = 3
 """Of a name of which fewer have ended nothing is said."""
+LONGEST_S = 1e9
+"""Thirty years: what is said to have taken longer did not, and its square may be no number."""
 PACE = 0.02
 """By how much a machine's pace may differ, by how the run has gone so far."""
 OTHER_DAY = 0.2
@@ -61,16 +63,17 @@ def from_durations(
 
     `whole` says whether these are all that ended; else they are the last to end.
     """
-    ends = [(max(0.0, ago), max(0.0, took)) for ago, took in seen if math.isfinite(took)]
+    ends = [(max(0.0, ago), max(0.0, took)) for ago, took in seen if took <= LONGEST_S]
     if len(ends) < ENOUGH:
         return None
     things = sorted((Seen(ago + took, took, True) for ago, took in ends), reverse=True)
-    return Known(seen=tuple(things), whole=whole, spread=tuple(spread))
+    usual = tuple(took for took in spread if took <= LONGEST_S)
+    return Known(seen=tuple(things), whole=whole, spread=usual)
 
 
 def of_mean(mean: float) -> Known:
     """Tasks that take so long, as far as is known."""
-    return Known(seen=(Seen(math.inf, max(0.0, mean), True),) * ENOUGH)
+    return Known(seen=(Seen(math.inf, min(max(0.0, mean), LONGEST_S), True),) * ENOUGH)
 
 
 def from_earlier(before: Distribution) -> Known | None:
@@ -78,6 +81,8 @@ def from_earlier(before: Distribution) -> Known | None:
     if before.p50 is None or before.p95 is None or before.count < ENOUGH:
         return None
     middle, long = max(before.p50, 1e-9), max(before.p95, before.p50, 1e-9)
+    if not long <= LONGEST_S:  # nor where it is no number
+        return None
     spread = math.log(long / middle) / Z90
     took = [middle * math.exp(spread * off) for off in _deviations(_QUANTILES)]
     return Known(seen=tuple(Seen(math.inf, each, True) for each in took), scaled=OTHER_DAY)
