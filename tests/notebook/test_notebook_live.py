@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -226,3 +228,10 @@ def test_words_of_a_display_stand_in_its_lines_and_what_a_run_said_is_no_markup(
 def test_a_run_is_followed_in_a_console(tmp_path, capsys):
     follow(make_run(tmp_path, lives(3)))
     assert capsys.readouterr().out.startswith("completed · demo · 3 of 3 tasks")
+
+
+def test_a_console_without_unicode_gets_escapes_at_once(tmp_path, monkeypatch):
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))
+    follow(make_run(tmp_path, lives(3)))
+    assert written.getvalue().startswith(rb"completed \xb7 demo \xb7 3 of 3 tasks")

@@ -47,7 +47,7 @@ class Printed:
         write: Callable[[str], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._write, self._clock = write or sys.stdout.write, clock
+        self._write, self._clock = write or _print, clock
         words = words_of(html)
         self._write(f"{words}\n")
         self._note(words)
@@ -61,6 +61,13 @@ class Printed:
 
     def _note(self, line: str) -> None:
         self._status, self._next = line.partition(" · ")[0], self._clock() + EVERY_S
+
+
+def _print(words: str) -> None:
+    """On standard output, at once; as escapes what its encoding does not have."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(words.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
 
 
 def words_of(html: str) -> str:
