@@ -393,6 +393,19 @@ def test_however_narrow_the_terminal_is_the_end_of_the_id_and_the_status_are_the
         assert len(first) <= width
 
 
+def test_workers_whose_names_differ_in_their_ends_are_told_apart_in_a_narrow_terminal() -> None:
+    worker, *_ = STATE.workers
+    workers = [
+        msgspec.structs.replace(worker, worker=f"node-1:4711/ThreadPoolExecutor-0_{n}") for n in range(2)
+    ]
+
+    async def play(pilot, app):
+        await press(pilot, "3")
+        assert column(app, 0) == ["node-…or-0_0", "node-…or-0_1"]
+
+    drive(top(changed(STATE, workers=workers)), play, size=(60, 16))
+
+
 def test_of_a_run_that_is_over_the_last_sample_is_told_from_its_end() -> None:
     host, *_ = STATE.hosts
 

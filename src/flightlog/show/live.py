@@ -179,7 +179,7 @@ def _table_lines(pane: Pane, width: int, ink: Ink) -> list[str]:
 
     def line(texts: list[str]) -> str:
         cells = (
-            pad(fit(text, size), size, right=column.right)
+            pad(column.cut(text, size), size, right=column.right)
             for text, size, column in zip(texts, sizes, pane.columns, strict=True)
         )
         return f"  {GAP.join(cells)}".rstrip()

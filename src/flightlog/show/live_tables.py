@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from flightlog.show.terminal import clean, fit, width_of
+from flightlog.show.terminal import clean, cut_middle, fit, width_of
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
@@ -44,6 +44,16 @@ class Column(Struct, frozen=True):
     title: str
     right: bool = False
     wide: bool = False
+    end: int = 0
+    """So many characters at the end of a text stay where it is cut."""
+
+    def cut(self, text: str, size: int) -> str:
+        """A text of this column in so many columns of a terminal."""
+        return cut_middle(text, size, self.end)
+
+
+WORKER = Column("Worker", wide=True, end=6)
+"""Names of workers often differ in their ends alone: `node-1:4711/ThreadPoolExecutor-0_3`, `tcp://10.0.0.1:40123`."""
 
 
 class Row(Struct, frozen=True):
@@ -180,7 +190,7 @@ def _running(state: LiveState) -> Pane:
         title=_counted("Running", state.progress.running + len(state.open_spans)),
         columns=(
             Column("Task", wide=True), Column("For", right=True), Column("Usual", right=True), Column("Stuck"),
-            Column("Worker", wide=True), Column("Try", right=True),
+            WORKER, Column("Try", right=True),
         ),
         rows=(*map(row, state.doing), *map(_open_span, state.open_spans)),
         empty="No task is running.",
@@ -210,7 +220,7 @@ def _workers(state: LiveState) -> Pane:
         name="workers",
         title=_counted("Workers", state.workers_all),
         columns=(
-            Column("Worker", wide=True), Column("State"), Column("Task", wide=True),
+            WORKER, Column("State"), Column("Task", wide=True),
             *(Column(title, right=True) for title in numbers),
         ),
         rows=tuple(map(row, state.workers)),
@@ -275,7 +285,7 @@ def _failures(state: LiveState) -> Pane:
         name="failures",
         title=_counted("Failures", max(state.failures_all, len(state.failures))),
         columns=(
-            Column("At (UTC)"), Column("Task", wide=True), Column("Error", wide=True), Column("Then"), Column("Worker", wide=True),
+            Column("At (UTC)"), Column("Task", wide=True), Column("Error", wide=True), Column("Then"), WORKER,
         ),
         rows=tuple(row(number, one) for number, one in enumerate(state.failures)),
         empty="Nothing has failed.",
@@ -297,7 +307,7 @@ def _slowest(state: LiveState) -> Pane:
         title="Slowest",
         columns=(
             Column("Task", wide=True), Column("Took", right=True), Column("Queued", right=True), Column("Ended as"),
-            Column("Worker", wide=True), Column("At (UTC)"),
+            WORKER, Column("At (UTC)"),
         ),
         rows=tuple(map(row, state.slowest)),
         empty="No task has ended.",

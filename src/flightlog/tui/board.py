@@ -14,7 +14,6 @@ from textual.message import Message
 from textual.widgets import DataTable, Static
 
 from flightlog.show.live_tables import Pane, Row, arranged, widths
-from flightlog.show.terminal import fit
 
 STYLES = {"bad": "red", "warn": "yellow", "good": "green", "quiet": "dim", "name": "cyan"}
 """Styles of `show.terminal` in Rich's words. Without colour nothing is lost: the words say it, too."""
@@ -148,7 +147,7 @@ class Board(Vertical):
         assert self._pane is not None
         return [
             Text(
-                fit(cell.text, size),
+                column.cut(cell.text, size),
                 style=STYLES.get(row.style, ""),
                 justify="right" if column.right else "left",
                 no_wrap=True,
