@@ -32,8 +32,10 @@ async def diagnosis_page(dashboard: Dashboard, row: Row) -> None:
 
 def _diagnose(run: Run) -> RunDiagnosis:
     from flightlog.analyze.diagnosis.diagnose import diagnose
+    from flightlog.store.still import held_still
 
-    return diagnose(run)
+    with held_still(run) as still:
+        return diagnose(still)
 
 
 def draw_diagnosis(diagnosis: RunDiagnosis) -> None:

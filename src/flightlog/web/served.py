@@ -83,8 +83,10 @@ def add_to(app: FastAPI, dashboard_of: DashboardOf) -> None:
 
 def _report(run: Run, ways: Mapping[str, str]) -> bytes:
     from flightlog.show.html.of_runs import report_html
+    from flightlog.store.still import held_still
 
-    return _packed(report_html(run, ways=ways))
+    with held_still(run, note=log.warning) as still:
+        return _packed(report_html(still, ways=ways))
 
 
 def _compare(runs: tuple[Run, ...]) -> bytes:
