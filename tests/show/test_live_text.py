@@ -72,6 +72,11 @@ def test_the_progress_says_what_matters_most_first_and_leaves_out_what_does_not_
     assert progress_line(NONE, 60) == "no task has been submitted"
 
 
+def test_tasks_whose_submission_was_not_recorded_are_counted_as_they_are_met() -> None:
+    some = msgspec.structs.replace(NONE, completed=3, running=1, done=0.75)
+    assert progress_line(some, 40, ascii_only=True) == "[#########...] 3 of 4 (75%) - 1 running"
+
+
 def test_tasks_that_wait_are_not_taken_for_tasks_that_run() -> None:
     waiting = Series(label="waiting", at_s=[0.0], value=[7.0])
     chart = Chart(since="", length_s=1.0, unit="count", series=[waiting], notes=[])

@@ -97,7 +97,8 @@ def progress_line(progress: Progress, width: int, ascii_only: bool = False) -> s
         return "no task has been submitted"
     columns, dot = BAR[width >= WIDE], " - " if ascii_only else " · "
     ended = progress.completed + progress.failed + progress.cancelled
-    parts = [f"{format_count(ended)} of {format_count(progress.submitted)} ({format_percent(progress.done)})"]
+    known = max(progress.submitted, ended + progress.running)  # submissions may not be recorded
+    parts = [f"{format_count(ended)} of {format_count(known)} ({format_percent(progress.done)})"]
     if progress.failed:
         parts.append(f"{format_count(progress.failed)} failed")
     if progress.left_s is not None:
