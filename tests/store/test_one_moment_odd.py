@@ -111,3 +111,18 @@ def test_a_pipe_among_the_files_of_a_run_is_passed_over(tmp_path: Path) -> None:
     path = running_run(tmp_path, [metric(-1)])
     os.mkfifo(path / "pipe")
     assert copied(path, tmp_path) == {"metrics": 1}
+
+
+def test_a_line_that_was_cut_off_long_ago_is_in_the_copy_and_one_that_is_just_written_is_not(
+    tmp_path: Path,
+) -> None:
+    path = running_run(tmp_path, [metric(-1)])
+    file = layout.stream_file(path, "metrics")
+    with file.open("ab") as out:
+        out.write(b'{"timestamp":')
+    torn = []
+    for age_s in (-60.0, 60.0):
+        os.utime(file, (time.time() - age_s,) * 2)
+        with held_still(Run(path), folder=tmp_path) as still:
+            torn.append(still.completeness().torn)
+    assert torn == [0, 1]

@@ -216,10 +216,10 @@ def _copy_lines(run: Path, to: Path, room: int) -> None:
         raise _NoRoomError
     looked: list[_Looked] = []
     for found, (part, size, changed) in after.items():
-        sure = before[found][1] if found in before else 0
-        if now - changed < _YOUNG_S:
+        sure, young = before[found][1] if found in before else 0, now - changed < _YOUNG_S
+        if young:
             sure = max(0, sure - _LOOKED)
-        rest = _copied(part, found, to / part.path.relative_to(run), sure, size)
+        rest = _copied(part, found, to / part.path.relative_to(run), sure, size, cut=not young)
         looked += [_look(part, line) for line in rest]
     moved = {(one.key, one.seq) for one in looked if one.seq >= 0}
     for part, text in tails.values():
@@ -254,7 +254,7 @@ def _sizes(run: Path) -> dict[_FileId, tuple[Part, int, float]]:
     return found
 
 
-def _copied(part: Part, found: _FileId, to: Path, sure: int, size: int) -> list[bytes]:
+def _copied(part: Part, found: _FileId, to: Path, sure: int, size: int, *, cut: bool) -> list[bytes]:
     """Copy the lines of a file that are surely there for long; gives those behind, up to its size."""
     to.parent.mkdir(parents=True, exist_ok=True)
     with part.path.open("rb") as source, to.open("wb") as out:
@@ -269,12 +269,13 @@ def _copied(part: Part, found: _FileId, to: Path, sure: int, size: int) -> list[
         while left > 0 and (chunk := source.read(min(_CHUNK, left))):
             out.write(chunk)
             left -= len(chunk)
-        return _lines(source.read(max(0, size - whole)))
+        return _lines(source.read(max(0, size - whole)), cut=cut)
 
 
-def _lines(text: bytes) -> list[bytes]:
-    """The lines of a text, each with its newline; a last one without is still being written, and left out."""
-    return [line + b"\n" for line in text.split(b"\n")[:-1]]
+def _lines(text: bytes, *, cut: bool = False) -> list[bytes]:
+    """The lines of a text, each with its newline; a last one without is still being written, or else was `cut` off."""
+    *lines, last = text.split(b"\n")
+    return [line + b"\n" for line in lines] + ([last] if cut and last else [])
 
 
 def _look(part: Part, line: bytes) -> _Looked:
