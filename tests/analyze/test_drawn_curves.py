@@ -78,6 +78,14 @@ def test_values_of_a_clock_that_is_far_off_are_counted(tmp_path: Path) -> None:
     assert found.notes == ["1 value is not drawn: of another time than the run, by the clock."]
 
 
+def test_values_of_a_clock_that_is_far_off_are_counted_where_only_some_have_a_step(tmp_path: Path) -> None:
+    found = curves(
+        tmp_path, [metric("loss", 1, 1.0), metric("loss", 2, 1.0), metric("loss", 900, 1.0, step=3)]
+    )
+    assert found.curves[0].at == [1.0, 2.0]
+    assert found.notes == ["1 value is not drawn: of another time than the run, by the clock."]
+
+
 def test_a_run_without_metrics_has_no_curves(tmp_path: Path) -> None:
     assert drawn(make_run(tmp_path)).metrics is None
 

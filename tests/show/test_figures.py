@@ -245,6 +245,17 @@ def test_where_points_are_of_several_values_a_band_goes_from_least_to_most():
     assert (band.fill, band.showlegend, line.y) == ("toself", False, (4.0, 2.0, None, 1.0))
 
 
+def test_values_that_no_browser_draws_at_their_height_are_drawn_lower_and_that_is_said():
+    curve = values.curve(value=[1e308, -1e308, 1.0, None], lost_at=[], lost=0)
+    figure = figures.curve_figure(curve, length_s=1.0)
+    assert figure.data[0].y == (1e300, -1e300, 1.0, None)
+    assert [note.text for note in figure.layout.annotations] == [
+        "<i>Values beyond 1e+300 are drawn as that.</i>"
+    ]
+    low, high = figure.layout.yaxis.range
+    assert low < -1e300 < 1e300 < high < 1e301
+
+
 def test_values_over_many_powers_are_drawn_by_powers_and_the_axis_says_so():
     axis = figures.curve_figure(
         values.curve(value=[1.0, 1e-3, 1e-4, 1e-5], lost_at=[]), length_s=1.0
@@ -264,6 +275,16 @@ def test_the_outline_of_durations_is_their_histogram():
     assert [(trace.name, list(trace.x)) for trace in points] == [
         ("median", [3.0]), ("95th percentile", [7.0]), ("longest", [8.0]),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("seconds", [4.0, 0.007, 40.0, 1e6])
+def test_an_axis_of_durations_has_a_tick_that_is_seen_though_all_took_the_same_time(seconds):
+    same = {f"{name}_s": seconds for name in ("least", "p25", "median", "p75", "p95", "most")}
+    axis = figures.durations_figure([values.spread(**same)]).layout.xaxis
+    low, high = axis.range
+    assert axis.tickvals
+    assert "task" not in axis.title.text  # they may be spans
+    assert all(low <= math.log10(tick) <= high for tick in axis.tickvals)
 
 
 def test_tasks_that_never_waited_have_a_place_called_none():

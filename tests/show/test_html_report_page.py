@@ -354,3 +354,37 @@ def contrast(first: str, second: str) -> float:
 
     dark, bright = sorted((light(first), light(second)))
     return (bright + 0.05) / (dark + 0.05)
+
+
+def test_submissions_that_another_tool_did_not_record_are_not_none(tmp_path: Path) -> None:
+    events = [TaskCompleted(timestamp=at(2), task="sim", task_id="t", args={}, worker="w1", duration_s=1.0)]
+    page = page_of(look_at(open_run(make_run(tmp_path, events))))
+    [tile] = [
+        one for one in page.with_attribute("data-path") if one.attributes["data-path"] == "tasks.submitted"
+    ]
+    assert (tile.text, values(page)["tasks.submitted"]) == ("not recorded", 0)
+
+
+def test_spans_of_the_timeline_have_colours_of_their_own_however_many_names_there_are(tmp_path: Path) -> None:
+    events: list[Event] = [
+        TaskCompleted(timestamp=at(9), task="sim", task_id="t", args={}, worker="w1", duration_s=8.0, span_id="d0")
+    ]  # fmt: skip
+    for n in range(30):
+        start, length = 1 + n / 10, 8 - n / 5
+        events.append(
+            SpanEvent(timestamp=at(start), name=f"level {n}", span_id=f"d{n + 1}", parent_id=f"d{n}", trace_id="1" * 32, duration_s=length)
+        )  # fmt: skip
+    look = look_at(open_run(make_run(tmp_path, events)))
+    bars = [
+        trace
+        for trace in json.loads(page_of(look).by_id("timeline-data").text)["data"]
+        if trace["type"] == "bar"
+    ]
+    assert len(bars) == 5
+    assert len({trace["marker"]["color"] for trace in bars}) == 5
+
+
+def test_one_task_is_said_as_one(tmp_path: Path) -> None:
+    events = [TaskCompleted(timestamp=at(2), task="sim", task_id="t", args={}, worker="w1", duration_s=1.0)]
+    page = page_of(look_at(open_run(make_run(tmp_path, events))))
+    assert "1 task completed." in page.by_id("verdict").text

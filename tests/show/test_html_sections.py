@@ -58,3 +58,9 @@ def test_items_and_remarks_are_lists():
     assert [one.text for one in page.all("li")] == ["3x failedin a", "one", "two"]
     assert [one.text for one in page.all("p")] == ["… more", "… and 1 more"]
     assert page.all("span")[0].has_class("bad")
+
+
+def test_commands_in_remarks_are_code():
+    page = read(Remarks(["`flightlog devices` explains <b>it</b>"]))
+    assert [one.text for one in page.all("code")] == ["flightlog devices"]
+    assert [one.text for one in page.all("li")] == ["flightlog devices explains <b>it</b>"]

@@ -58,5 +58,17 @@ def test_of_spans_alone_it_names_spans(tmp_path: Path) -> None:
     assert line.startswith("80% of the 10.0s was load, 20% the program outside of spans. ")
 
 
+def test_where_no_part_is_long_it_says_that_there_are_many(tmp_path: Path) -> None:
+    events = [
+        TaskCompleted(timestamp=at((n + 1) / 10), task=f"t{n:02d}", task_id=f"t{n}", args={}, worker="w1", duration_s=0.1)
+        for n in range(100)
+    ]  # fmt: skip
+    line = wall_time_text(look_at(open_run(make_run(tmp_path, events))).report)
+    assert line is not None
+    assert line.startswith(
+        "Many short parts of the critical path made up the 10.0s: the longest was t00, 1%. "
+    )
+
+
 def test_where_no_chain_is_known_there_is_no_line(tmp_path: Path) -> None:
     assert wall_time_text(look_at(open_run(make_run(tmp_path))).report) is None

@@ -45,10 +45,13 @@ def wall_time_text(report: Report) -> str | None:
     parts = [part for part in path.parts if part.seconds > 0] if path is not None else []
     if path is None or not parts:
         return None
-    told = [part for part in parts[:PARTS] if part.share >= LEAST_SHARE] or parts[:1]
+    told = [part for part in parts[:PARTS] if part.share >= LEAST_SHARE]
     so_far = " so far" if report.run.status == "running" else ""
     took = path.wall_s if report.run.duration_s is None else report.run.duration_s
     whole = f" of the {format_duration(took)}{so_far} was"
+    if not told:
+        longest = f"the longest was {_name(parts[0])}, {format_percent(parts[0].share)}"
+        return f"Many short parts of the critical path made up the {format_duration(took)}{so_far}: {longest}. {_limited(report)}".rstrip()
     said = ", ".join(
         f"{format_percent(part.share)}{'' if number else whole} {_name(part)}"
         for number, part in enumerate(told)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -13,9 +14,13 @@ from flightlog.analyze.drawn.marks import Marked, marks
 from flightlog.analyze.drawn.nested import nested
 from flightlog.analyze.drawn.pieces import Pieces
 from flightlog.analyze.drawn.results import Cells, Lane, Nested, Timeline
+from flightlog.units import format_duration
 
 if TYPE_CHECKING:
     from flightlog.analyze.ground import Ground
+
+_PIXELS = 1000
+"""About so wide is a timeline on a screen."""
 
 
 def timeline(
@@ -69,7 +74,11 @@ def timeline(
         attempts=pieces.total,
         workers=len(workers),
         failures=failures,
-        notes=[*_notes(pieces, lanes, workers, marked, single, density), *_notes_inside(inside, single)],
+        notes=[
+            *_notes(pieces, lanes, workers, marked, single, density),
+            *_notes_inside(inside, single),
+            *_notes_on_width(single, frame),
+        ],
         nested=inside,
     )
 
@@ -135,6 +144,21 @@ def _notes_inside(inside: Nested | None, single: OneByOne | None) -> list[str]:
             )
             notes.append(f"{rows}.")
     return notes
+
+
+def _notes_on_width(single: OneByOne | None, frame: Frame) -> list[str]:
+    """Whether rows look fuller than they are, for nothing that is drawn is narrower than a pixel."""
+    if single is None:
+        return []
+    least_s = frame.length_s / _PIXELS
+    short = Counter(
+        lane for lane, length in zip(single.bars.lane, single.bars.length_s, strict=True) if length < least_s
+    )
+    if max(short.values(), default=0) <= _PIXELS // 10:
+        return []
+    return [
+        f"Bars of less than {format_duration(least_s)} are drawn wider than they are: rows look busier than the workers were."
+    ]
 
 
 def _many(number: int, what: str) -> str:

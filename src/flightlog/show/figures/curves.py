@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from flightlog.show.figures.axes import Scale, time_axis
 from flightlog.show.figures.chart import alone
 from flightlog.show.figures.style import BAD, PALETTE, faded, make_figure
@@ -20,6 +22,8 @@ FAR = 1000.0
 """Values of which the largest is so many times the least, all above 0, are drawn on an axis by powers."""
 FEW = 30
 """So many points are drawn as dots, too."""
+LARGEST = 1e300
+"""Larger ones are drawn as this one: browsers draw them at a wrong height, or not at all."""
 LOST = 50
 """So many of the places where a value was no number are marked."""
 
@@ -37,6 +41,10 @@ def curve_figure(
 
     `length_s` is how long the run took, and `since` when it began, for a curve over time. Without `notes` somebody else tells those of `curve_notes`.
     """
+    told = [plain(note, 300) for note in curve_notes(curve)] if notes else []
+    curve = replace(
+        curve, value=_drawable(curve.value), least=_drawable(curve.least), most=_drawable(curve.most)
+    )
     bounds = [*(curve.least or curve.value), *(curve.most or curve.value)]
     known = [value for value in bounds if value is not None and math.isfinite(value)]
     if not known:
@@ -59,7 +67,7 @@ def curve_figure(
         }
     )  # fmt: skip
     room = 0.06 * (high - low) or abs(high) * 0.1 or 1.0
-    ends = [low - room, high + room] if math.isfinite(high - low + 2 * room) else [low, high]
+    ends = [low - room, high + room]
     if curve.lost_at:
         traces.append(_lost(scale.of(curve.lost_at[:LOST]), low if powers else ends[0] + room / 2))
     if powers:
@@ -72,7 +80,7 @@ def curve_figure(
             **({"type": "log", **_powers(low, high)} if powers else {"nticks": 6}),
         },
         title=plain(title, 200),
-        notes=[plain(note, 300) for note in curve_notes(curve)] if notes else [],
+        notes=told,
         plot_px=180,
         legend=bool(curve.lost_at),
     )  # fmt: skip
@@ -89,7 +97,14 @@ def curve_notes(curve: Curve) -> list[str]:
         were = "was" if curve.lost == 1 else "were"
         where = f", first at {_place(curve)}" if curve.lost_at else ""
         notes.append(f"{curve.lost:,} of {curve.values:,} values {were} NaN or infinite{where}.")
+    bounds = [*curve.value, *curve.least, *curve.most]
+    if any(value is not None and abs(value) > LARGEST for value in bounds):
+        notes.append(f"Values beyond {LARGEST:g} are drawn as that.")
     return notes
+
+
+def _drawable(values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else max(-LARGEST, min(LARGEST, value)) for value in values]
 
 
 def _place(curve: Curve) -> str:

@@ -58,7 +58,7 @@ def durations_figure(spreads: Sequence[Spread], *, colors: Mapping[str, str] | N
     left_out = len([spread for spread in spreads if spread.count]) - len(rows)
     return make_figure(
         traces,
-        x=duration_axis(values, "execution time of a task (logarithmic)"),
+        x=duration_axis(values, "execution time (logarithmic)"),
         y={
             "range": [len(rows) - 0.35, -1.0], "tickvals": list(range(len(rows))), "fixedrange": True,
             "ticktext": [f"{name_text(spread.name, 28)} ({spread.count:,})" for spread in rows], "showgrid": True,

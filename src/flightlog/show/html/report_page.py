@@ -13,6 +13,7 @@ from flightlog.show.cost import TITLE as COST
 from flightlog.show.details import metrics_section
 from flightlog.show.document import Section
 from flightlog.show.figures.chart import limit_note
+from flightlog.show.figures.timeline import INSIDE
 from flightlog.show.html.elements import Child, Element, coded, said, tag
 from flightlog.show.html.environment import environment_part
 from flightlog.show.html.failures import failures_part
@@ -81,8 +82,11 @@ def report_page(
 
 
 def _names(report: Report, drawn: Drawn) -> list[str]:
-    """Names in the order of their colours: tasks as in the timeline, then by the time they took, then spans."""
-    first = drawn.timeline.names if drawn.timeline is not None else []
+    """Names in the order of their colours: those of the timeline, then tasks by the time they took, then spans."""
+    timeline = drawn.timeline
+    first = timeline.names if timeline is not None else []
+    if timeline is not None and timeline.nested is not None:
+        first = [*first, *timeline.nested.names[:INSIDE]]
     rest = sorted(report.tasks.by_name.items(), key=lambda item: -item[1].duration_s.total)
     spans = sorted(report.spans.by_name.items(), key=lambda item: -item[1].self_s)
     return [*first, *(name for name, _ in rest), *(name for name, _ in spans)]

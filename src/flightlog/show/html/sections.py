@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flightlog.show.document import Facts, Items, Remarks, Section, Table
-from flightlog.show.html.elements import Child, Element, said, tag
+from flightlog.show.html.elements import Child, Element, coded, said, tag
 
 ROWS = 200
 """Rows of a table that a page shows."""
@@ -42,7 +42,7 @@ def block_of(block: Facts | Table | Items | Remarks) -> Iterable[Element]:
             )  # fmt: skip
             yield from _more(more)
         case Remarks(sentences, more):
-            yield tag("ul", (tag("li", said(text, 2000)) for text in sentences), class_="remarks")
+            yield tag("ul", (tag("li", coded(said(text, 2000))) for text in sentences), class_="remarks")
             yield from _more(more)
 
 

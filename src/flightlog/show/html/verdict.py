@@ -58,8 +58,8 @@ def _lead(report: Report) -> str:
     run, tasks = report.run, report.tasks
     parts = []
     if tasks.submitted or tasks.completed:
-        of = f" of {format_count(tasks.submitted)}" if tasks.submitted else ""
-        parts.append(f"{format_count(tasks.completed)}{of} tasks completed")
+        of = f"{format_count(tasks.completed)} of " if tasks.submitted else ""
+        parts.append(f"{of}{count_text(tasks.submitted or tasks.completed, 'task')} completed")
         parts += [
             f"{format_count(number)} {word}"
             for number, word in (
@@ -109,7 +109,7 @@ def _tiles(report: Report) -> list[tuple[str, str, str, str, Any]]:
     tiles = [
         ("Status", "run.status", said(run.status, 40), _ended(report), run.status),
         ("Wall time", "run.duration_s", format_duration(run.duration_s), "", run.duration_s),
-        ("Tasks submitted", "tasks.submitted", format_count(tasks.submitted), "", tasks.submitted),
+        ("Tasks submitted", "tasks.submitted", _submitted(report), "", tasks.submitted),
         ("Completed", "tasks.completed", format_count(tasks.completed), _mean(report), tasks.completed),
         (
             "Failed",
@@ -146,6 +146,12 @@ def _ended(report: Report) -> str:
     if run.signal is not None:
         return said(run.signal, 40)
     return f"exit code {run.exit_code}" if run.exit_code else ""
+
+
+def _submitted(report: Report) -> str:
+    """As the text says it: what another tool recorded may know no submissions."""
+    tasks = report.tasks
+    return format_count(tasks.submitted) if tasks.submitted or not tasks.names else "not recorded"
 
 
 def _mean(report: Report) -> str:
