@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from building import at, make_run
 
+import flightlog
 from flightlog.cli.main import main
 from flightlog.events import TaskCompleted, TaskStarted
 from flightlog.store.plain_paths import is_plain, path_text
@@ -119,4 +120,8 @@ def test_the_folder_of_temporary_files_may_have_an_odd_name_too(
     assert longest(capsys, "--all", "--runs-dir", str(odd)) == [{"n": 8, "s": 1.0}]
     asked(capsys, "compact", "--all", "--runs-dir", str(odd))
     asked(capsys, "report", "--runs-dir", str(odd))
+    monkeypatch.setenv("FLIGHTLOG_TELEMETRY_PARQUET", "1")
+    with flightlog.record("demo", runs_dir=odd) as run, flightlog.span("step"):
+        pass
+    assert (run.path / "parquet" / "spans.parquet").is_file()
     assert list(temporary.iterdir()) == []
