@@ -126,3 +126,9 @@ def test_a_line_that_was_cut_off_long_ago_is_in_the_copy_and_one_that_is_just_wr
         with held_still(Run(path), folder=tmp_path) as still:
             torn.append(still.completeness().torn)
     assert torn == [0, 1]
+
+
+def test_that_a_run_goes_on_is_no_problem_of_its_recording(tmp_path: Path) -> None:
+    with held_still(Run(running_run(tmp_path, [metric(-1)])), folder=tmp_path) as still:
+        whole = still.completeness()
+    assert (still.status, whole.writers_open, whole.problems) == ("running", 1, ())

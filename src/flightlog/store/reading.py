@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,11 +63,19 @@ class Reading:
     """One reading of a run: each stream is gone through once, and counted on the way.
 
     `completeness()` covers what has been iterated to its end, and goes through the other streams itself. A
-    stream iterated again is counted anew, not twice. Not thread-safe.
+    stream iterated again is counted anew, not twice. Of a run that `goes_on` it is no problem that its writers have not
+    said they are done. Not thread-safe.
     """
 
-    def __init__(self, run: Path, writers: Sequence[WriterInfo], problems: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        run: Path,
+        writers: Sequence[WriterInfo],
+        problems: Sequence[str] = (),
+        goes_on: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._run = run
+        self._goes_on = goes_on
         self._writers = {info.writer: info for info in writers}
         self._problems = tuple(problems)
         self._scans: dict[str, Scan] = {}
@@ -159,7 +167,7 @@ class Reading:
         yield from refused_sentences(self._writers.values())
         for scan in scans:
             yield from skipped_sentences(scan)
-        yield from unclosed_sentence(unclosed)
+        yield from unclosed_sentence(() if self._goes_on() else unclosed)
 
 
 _COUNTED = {

@@ -140,7 +140,7 @@ class Run(Displayed):
 
     def read(self) -> Reading:
         """A new reading, which counts on the way how complete the streams are that it goes through."""
-        return Reading(self.path, self._writers, self.problems)
+        return Reading(self.path, self._writers, self.problems, lambda: self.status == "running")
 
     def completeness(self, reading: Reading | None = None) -> Completeness:
         """How complete the run is. Goes through every stream, less those `reading` has gone through."""
