@@ -96,19 +96,29 @@ def run_view(state: LiveState) -> RunView:
         doing_note=_note(
             len(state.doing), progress.running, "that run longest", f"{stuck} may be stuck" if stuck else ""
         ),
-        workers=[_worker(one) for one in state.workers],
+        workers=_apart([_worker(one) for one in state.workers]),
         workers_note=_note(len(state.workers), state.workers_all, "at work or last seen", ""),
-        machines=_machines(state),
-        names=[_name(one) for one in state.names],
+        machines=_apart(_machines(state)),
+        names=_apart([_name(one) for one in state.names]),
         names_note=_note(len(state.names), state.names_all, "with most tasks", ""),
         slowest=[_ended(number, one) for number, one in enumerate(state.slowest)],
         spans=[_span(one) for one in state.spans],
-        open_spans=[_open(one) for one in state.open_spans],
+        open_spans=_apart([_open(one) for one in state.open_spans]),
         metrics=[_metric(one) for one in state.metrics],
         failures=_keyed([_failure(one) for one in state.failures[:FAILURES]]),
         failures_note=_note(min(FAILURES, len(state.failures)), state.failures_all, "newest", ""),
         log=_keyed([_line(one) for one in state.log[:LOG_LINES]]),
     )
+
+
+def _apart(rows: list[Row]) -> list[Row]:
+    """The same with ids that are all different: long names that begin alike are cut to one, and a browser mixes up such rows."""
+    seen: dict[str, int] = {}
+    for row in rows:
+        number = seen[row["id"]] = seen.get(row["id"], 0) + 1
+        if number > 1:
+            row["id"] = f"{row['id']} {number}"
+    return rows
 
 
 def _headline(state: LiveState, status: str) -> str:

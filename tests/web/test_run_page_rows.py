@@ -1,0 +1,43 @@
+"""The rows of the tables on a run's page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from building import at, make_run
+
+from flightlog.analyze.live.follow import FollowedRun
+from flightlog.events import ResourceSample, SpanOpened, TaskSubmitted, WorkerReady
+from flightlog.web.run_view import run_view
+
+
+def test_rows_of_long_names_that_begin_alike_are_told_apart(tmp_path: Path) -> None:
+    path = make_run(
+        tmp_path,
+        [
+            event
+            for long in ("x" * 300 + "a", "x" * 300 + "b", "x" * 300 + "c")
+            for event in (
+                TaskSubmitted(task=long, task_id=long, args={}, timestamp=at(1)),
+                WorkerReady(worker=long, host=long, pid=1, timestamp=at(1)),
+                ResourceSample(scope="node", host=long, cpu_percent=1.0, timestamp=at(1)),
+                SpanOpened(
+                    name=long,
+                    span_id=long,
+                    tags={},
+                    trace_id="t",
+                    parent_id=None,
+                    elapsed_s=1.0,
+                    timestamp=at(1),
+                ),
+            )
+        ],
+        status="running",
+        end_time=None,
+        duration_s=None,
+        host="elsewhere",
+        heartbeat=at(2),
+    )
+    view = run_view(FollowedRun(path).update())
+    for rows in (view.names, view.workers, view.machines, view.open_spans):
+        assert (len(rows), len({row["id"] for row in rows})) == (3, 3)
