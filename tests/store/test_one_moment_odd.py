@@ -132,3 +132,26 @@ def test_that_a_run_goes_on_is_no_problem_of_its_recording(tmp_path: Path) -> No
     with held_still(Run(running_run(tmp_path, [metric(-1)])), folder=tmp_path) as still:
         whole = still.completeness()
     assert (still.status, whole.writers_open, whole.problems) == ("running", 1, ())
+
+
+def test_lines_of_which_the_number_alone_is_there_are_on_their_way_and_not_lost(tmp_path: Path) -> None:
+    path = running_run(tmp_path, [metric(-1)])
+    for writer, started, streams in (
+        ("w0000001", stamp(-60), {"metrics": 3}),
+        ("w0000002", stamp(60), {"spans": 1}),
+    ):
+        folder = layout.writer_folder(path, writer)
+        folder.mkdir(parents=True)
+        said = WriterInfo(writer=writer, pid=1, host="elsewhere", started=started, lines=streams)
+        write_document(folder / layout.WRITER, said)
+    assert copied(path, tmp_path) == {"metrics": 1}
+
+
+def test_a_stream_of_which_nothing_is_there_is_lost_in_the_copy_too(tmp_path: Path) -> None:
+    path = running_run(tmp_path, [metric(-1)])
+    folder = layout.writer_folder(path, "w0000001")
+    folder.mkdir(parents=True)
+    said = WriterInfo(writer="w0000001", pid=1, host="elsewhere", started=stamp(-60), lines={"spans": 9})
+    write_document(folder / layout.WRITER, said)
+    with held_still(Run(path), folder=tmp_path) as still:
+        assert still.completeness().lost == {"spans": 9}

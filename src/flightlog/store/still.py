@@ -38,7 +38,8 @@ _LEFT = {layout.PARQUET, layout.FOLLOWERS, layout.SUMMARY, layout.CHECKSUMS}
 _LOOKED, _YOUNG_S = 2 << 20, 2.0
 """The last bytes of a file that are looked at line by line, where it was written to so lately."""
 _FIRST = 50
-"""Lines: the numbers below the highest of the first that are looked at stand before them, or come too late to wait for."""
+"""Lines: the numbers below the highest of the first that are looked at stand before them, or come too late to wait for; and
+so many are on their way at most."""
 _NEVER = 1 << 63
 _FileId = tuple[int, int]
 _Key = tuple[str, str]
@@ -226,7 +227,10 @@ def _copy_lines(run: Path, to: Path, room: int) -> None:
         in_tail = (_look(part, line) for line in _lines(text))
         looked += [one for one in in_tail if (one.key, one.seq) not in moved]
     ends = _ends(looked, _stamp(now), young=_stamp(now - _YOUNG_S), ahead=_stamp(now + _YOUNG_S))
-    _say_no_more(to, ends)
+    reached: dict[_Key, int] = {}
+    for one in looked:
+        reached[one.key] = max(one.seq + 1, reached.get(one.key, 0))
+    _say_no_more(to, ends, reached, _stamp(now - _YOUNG_S))
     kept: dict[Path, list[bytes]] = {}
     for one in looked:
         if one.seq < ends.get(one.key, _NEVER):
@@ -299,18 +303,24 @@ def _when(line: _Line) -> str:
         return ""
 
 
-def _say_no_more(copy: Path, ends: Mapping[_Key, int]) -> None:
-    """Let the writers of a copy know of no lines that were left out of it: these are later, and not lost."""
+def _say_no_more(copy: Path, ends: Mapping[_Key, int], reached: Mapping[_Key, int], young: str) -> None:
+    """Let the writers of a copy know of no lines that were left out of it, or are on their way: these are not lost.
+
+    A number is given out a moment before its line is written. So a few beyond those that were `reached` are on their way,
+    and all of a writer that began just now.
+    """
     for folder, _ in writer_folders(copy):
         info = read_document(folder / layout.WRITER, WriterInfo).value
-        if info is not None:
-            lines = {
-                stream: min(count, ends.get((stream, info.writer), _NEVER))
-                for stream, count in info.lines.items()
-            }
-            if lines != info.lines:
-                info.lines = lines
-                write_document(folder / layout.WRITER, info)
+        if info is None:
+            continue
+        lines = {}
+        for stream, count in info.lines.items():
+            key = stream, info.writer
+            there = reached.get(key, 0 if info.started >= young else count)
+            lines[stream] = min(there if count - there <= _FIRST else count, count, ends.get(key, _NEVER))
+        if lines != info.lines:
+            info.lines = lines
+            write_document(folder / layout.WRITER, info)
 
 
 def _ends(looked: list[_Looked], moment: str, *, young: str, ahead: str) -> dict[_Key, int]:
