@@ -238,6 +238,11 @@ def test_a_curve_breaks_where_a_value_is_no_number_and_marks_the_place():
     assert (lost.x, lost.marker.symbol, lost.name) == ((2.0,), "x", "NaN or infinite")
 
 
+def test_steps_of_tens_of_thousands_are_written_out():
+    axis = figures.curve_figure(values.curve(), length_s=100.0).layout.xaxis
+    assert (axis.title.text, axis.separatethousands, axis.minexponent) == ("step", True, 7)
+
+
 def test_where_points_are_of_several_values_a_band_goes_from_least_to_most():
     curve = values.curve(least=[3.0, 1.0, None, 1.0], most=[5.0, 3.0, None, 1.0], lost_at=[], values=90)
     band, line = figures.curve_figure(curve, length_s=100.0).data

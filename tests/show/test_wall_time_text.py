@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from pages import Page
 
 from flightlog.analyze.drawn.look import Look, look_at
-from flightlog.events import SpanEvent, TaskCompleted
+from flightlog.events import SpanEvent, SpanOpened, TaskCompleted
 from flightlog.show.html.report_page import report_page
 from flightlog.show.report import report_markdown, report_text
 from flightlog.show.wall_time import TITLE, wall_time_text
@@ -68,6 +68,34 @@ def test_where_no_part_is_long_it_says_that_there_are_many(tmp_path: Path) -> No
     assert line.startswith(
         "Many short parts of the critical path made up the 10.0s: the longest was t00, 1%. "
     )
+
+
+@pytest.mark.parametrize("status", ["running", "crashed"])
+def test_a_span_that_hangs_lasts_until_the_run_was_last_heard_of(tmp_path: Path, status: str) -> None:
+    events = [
+        SpanEvent(timestamp=at(0), name="load", span_id="1" * 16, trace_id="1" * 32, duration_s=2.0),
+        SpanOpened(timestamp=at(2), name="hang", span_id="2" * 16, parent_id=None, trace_id="1" * 32, tags={}, elapsed_s=0.5),
+    ]  # fmt: skip
+    path = make_run(tmp_path, events, status=status, end_time=None, duration_s=None, heartbeat=at(10))
+    look = look_at(open_run(path))
+    assert "80% of the 10.0s" in (line := wall_time_text(look.report) or "")
+    assert " was hang, 20% load" in line
+    assert look.drawn.timeline is not None
+    assert look.drawn.timeline.bars is not None
+    assert sorted(look.drawn.timeline.bars.length_s) == [2.0, 8.0]
+
+
+def test_a_span_in_a_task_that_is_over_does_not_go_on(tmp_path: Path) -> None:
+    events = [
+        TaskCompleted(timestamp=at(3), task="sim", task_id="t", args={}, worker="w1", duration_s=2.0, span_id="1" * 16),
+        SpanOpened(timestamp=at(1), name="lost", span_id="2" * 16, parent_id="1" * 16, trace_id="1" * 32, tags={}, elapsed_s=0.5),
+        SpanOpened(timestamp=at(1), name="deeper", span_id="3" * 16, parent_id="2" * 16, trace_id="1" * 32, tags={}, elapsed_s=0.5),
+    ]  # fmt: skip
+    path = make_run(tmp_path, events, status="crashed", end_time=None, duration_s=None, heartbeat=at(10))
+    found = look_at(open_run(path)).drawn.timeline
+    assert found is not None
+    assert found.nested is not None
+    assert found.nested.length_s == [0.5, 0.5]
 
 
 def test_where_no_chain_is_known_there_is_no_line(tmp_path: Path) -> None:

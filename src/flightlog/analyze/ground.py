@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
-from flightlog.analyze.held import hold
+from flightlog.analyze.held import hold, hold_open
 from flightlog.analyze.kept import kept_summary
 from flightlog.analyze.large import LARGE_BYTES, LargeStreams
 from flightlog.analyze.moments import moment
@@ -54,4 +54,6 @@ def ground_of(run: Run, *, views: Collection[str] = (), large_bytes: int = LARGE
         window = moment(summary.run.start_time), moment(summary.run.end_time or summary.run.last_seen)
         large.hold_stored(window[1])
         hold(tables.connection, window[1], but=large.held)
+        if summary.run.end_time is None and window[1] is not None and summary.spans.in_flight:
+            hold_open(tables.connection, window[1])
         yield Ground(run, tables.connection, summary, workers, window, large.in_turn, large.most)

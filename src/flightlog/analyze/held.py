@@ -67,6 +67,16 @@ SELECT name, span_id, parent_id, status, "open", in_ns(duration_s) AS lasted, in
 FROM spans
 """
 
+_GOES_ON = """
+WITH RECURSIVE over AS (
+    SELECT span_id FROM held WHERE state <> 'running' AND span_id IS NOT NULL
+    UNION
+    SELECT timed.span_id FROM timed JOIN over ON timed.parent_id = over.span_id WHERE timed."open"
+)
+UPDATE timed SET stopped = greatest(stopped, $until)
+WHERE "open" AND NOT EXISTS (SELECT 1 FROM over WHERE over.span_id = timed.span_id)
+"""
+
 
 def hold(connection: duckdb.DuckDBPyConnection, until: int | None, *, but: Collection[str] = ()) -> None:
     """Make `held` of `attempts` and `timed` of `spans`; `until` is when the run ended or was last heard of.
@@ -84,6 +94,14 @@ def hold(connection: duckdb.DuckDBPyConnection, until: int | None, *, but: Colle
     if "spans" not in but:
         connection.execute(MACROS)
         connection.execute(_TIMED)
+
+
+def hold_open(connection: duckdb.DuckDBPyConnection, until: int) -> None:
+    """Let spans of `timed` that are open last until the run was last heard of, but for those in attempts that are over.
+
+    Their lines say how long they had been open when the recorder looked, which it does once.
+    """
+    connection.execute(_GOES_ON, {"until": until})
 
 
 def hold_attempts(

@@ -122,6 +122,7 @@ def _across(curve: Curve, length_s: float, since: str | None) -> tuple[Scale, di
         "separatethousands": True,
         "range": [low - room, high + room],
         "nticks": 8,
+        "minexponent": 7,  # 10,002 and not 10.002k
     }
     return Scale(1.0, "", ""), axis
 
