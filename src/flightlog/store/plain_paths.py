@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from flightlog.errors import UsageError
 
@@ -34,6 +33,8 @@ def plain_scratch() -> Iterator[Path]:
     Where the folder of temporary files has no plain name, it is called by its number, on systems that can; a `UsageError` on
     others.
     """
+    from tempfile import TemporaryDirectory  # a process that only records needs it not
+
     with TemporaryDirectory(prefix="flightlog-") as made:
         folder = Path(made)
         if is_plain(folder):
