@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import subprocess
 import sys
+import textwrap
 from concurrent.futures import ProcessPoolExecutor
 
 import pytest
@@ -88,6 +89,36 @@ def test_fork_in_the_middle_of_a_span_ends_it_once_in_the_parent_alone(recorded)
         by_name = {e.name: e for e in finished(closed)}
         assert by_name["in-child"].trace_id == outer.trace_id
         assert by_name["in-child"].parent_id == by_name["in-parent"].parent_id
+
+
+def test_a_child_forked_while_samplers_load_can_import_what_they_do(tmp_path):
+    """A child that is forked in the middle of an import waits for ever for the thread that it has no more."""
+    slow = (
+        "import builtins, time\nbuiltins.slow_one_begun.set()\ntime.sleep(0.3)\n"  # the fork comes meanwhile
+    )
+    (tmp_path / "slow_to_load.py").write_text(slow)
+    program = """
+        import builtins, os, signal, sys, threading
+        builtins.slow_one_begun = threading.Event()
+        from flightlog.record.pulse import Sampling
+        def samplers():
+            import slow_to_load
+            return []
+        sampling = Sampling(samplers, 1.0, print, print)
+        assert builtins.slow_one_begun.wait(60)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(10)
+            import slow_to_load
+            os._exit(7)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        sampling.stop()
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("7\n", "")
 
 
 def test_a_forked_child_that_only_exits_leaves_no_trace(recorded):

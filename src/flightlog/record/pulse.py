@@ -8,9 +8,13 @@ from collections.abc import Callable, Sequence
 
 from flightlog.events import ResourceSample
 from flightlog.samplers import Sampler
+from flightlog.samplers.fork_gate import ForkGate
 
 BEAT_S = 0.4
 """Interval of the pulse: open spans and the heartbeat reach the disk within a second."""
+
+_loading = ForkGate(waits_s=2.0)
+"""Around what imports modules: a child that is forked in the middle of an import could never import them by itself."""
 
 
 class Ticker:
@@ -79,20 +83,26 @@ class Sampling:
             self._trouble("sampling", "a sampler hangs: there is no final sample")
             return
         try:
-            if not self._made:
+            if self._made:
+                self._take(final)
+            else:
                 self._made = True
-                self._samplers.extend(self._make())
-            for sampler in list(self._samplers):
-                try:
-                    take = getattr(sampler, "last_sample", sampler.sample) if final else sampler.sample
-                    for sample in take():
-                        sample.final = final
-                        self._emit(sample)
-                    for text in getattr(sampler, "notes", ()):
-                        self._trouble(text, text)
-                except Exception as error:  # noqa: BLE001 - a sampler that fails is left out, the others go on
-                    self._samplers.remove(sampler)
-                    name = type(sampler).__name__
-                    self._trouble(f"sampler {name}", f"sampler {name} failed and is left out: {error!r}")
+                with _loading():
+                    self._samplers.extend(self._make())
+                    self._take(final)  # what a sampler needs it may load with its first sample
         finally:
             self._lock.release()
+
+    def _take(self, final: bool) -> None:
+        for sampler in list(self._samplers):
+            try:
+                take = getattr(sampler, "last_sample", sampler.sample) if final else sampler.sample
+                for sample in take():
+                    sample.final = final
+                    self._emit(sample)
+                for text in getattr(sampler, "notes", ()):
+                    self._trouble(text, text)
+            except Exception as error:  # noqa: BLE001 - a sampler that fails is left out, the others go on
+                self._samplers.remove(sampler)
+                name = type(sampler).__name__
+                self._trouble(f"sampler {name}", f"sampler {name} failed and is left out: {error!r}")

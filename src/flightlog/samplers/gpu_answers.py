@@ -2,59 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
+
+from flightlog.samplers.fork_gate import ForkGate
 
 T = TypeVar("T")
 
-FORK_WAITS_S = 0.02
-"""How long a fork waits for a question to be answered: a child that inherits the locks of a library in the middle of
-one could never ask by itself."""
-
-_gate = threading.Condition()
-_asked = 0
-_forking = threading.local()
-
-
-@contextmanager
-def asking() -> Iterator[None]:
-    """Around every call of a driver's library: any number at once, and none begins while the process forks."""
-    global _asked
-    with _gate:
-        _asked += 1
-    try:
-        yield
-    finally:
-        with _gate:
-            _asked -= 1
-            _gate.notify_all()
-
-
-def _before_fork() -> None:
-    gate = _gate
-    _forking.held = gate if gate.acquire(timeout=FORK_WAITS_S) else None
-    if _forking.held is not None:
-        gate.wait_for(lambda: _asked <= 0, FORK_WAITS_S)
-
-
-def _after_fork_in_parent() -> None:
-    held, _forking.held = getattr(_forking, "held", None), None
-    if held is not None:
-        held.release()
-
-
-def _after_fork_in_child() -> None:
-    global _gate, _asked
-    _gate, _asked = threading.Condition(), 0
-    _forking.held = None
-
-
-os.register_at_fork(
-    before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child
-)
+asking = ForkGate(waits_s=0.02)
+"""Around every call of a driver's library: a child that inherits its locks in the middle of one could never ask by itself."""
 
 
 class Gone(Exception):  # noqa: N818 - what happened to the device, caught where its reading is made
