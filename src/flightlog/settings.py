@@ -149,6 +149,11 @@ def _switch(environ: Mapping[str, str], name: str, default: bool, kept: str, pro
     return default
 
 
+def expanded(path: str | os.PathLike[str]) -> Path:
+    """A path with `~` and `~name` as the folders they stand for; as it is where they stand for none."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - that of `Path` raises there
+
+
 def _folder(environ: Mapping[str, str], name: str, kept: str, problems: list[str]) -> Path | None:
     value = _text(environ, name)
     if value is None:

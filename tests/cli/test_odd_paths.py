@@ -125,3 +125,19 @@ def test_the_folder_of_temporary_files_may_have_an_odd_name_too(
         pass
     assert (run.path / "parquet" / "spans.parquet").is_file()
     assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("report", "~nosuchuser/x"),
+        ("list", "--runs-dir", "~nosuchuser/x"),
+        ("validate", "~nosuchuser/x.yaml"),
+    ],
+)
+def test_a_home_folder_that_there_is_not_is_a_path_like_any_other(
+    command: tuple[str, ...], capsys: Captured
+) -> None:
+    assert main(list(command)) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "~nosuchuser/x" in line

@@ -91,6 +91,7 @@ from flightlog.cli.options import AnyFormat, Format, RunsDir, complete_run, writ
 from flightlog.cli.output import put
 from flightlog.cli.progress import progress
 from flightlog.errors import UsageError
+from flightlog.settings import expanded
 
 DOING = "adopting"
 
@@ -139,9 +140,9 @@ def adopt(
     from flightlog.adopt.base import AdoptOptions
     from flightlog.adopt.kinds import SLURM, adopt_path, kind_of_path
 
-    options = AdoptOptions(project=project, mapping=mapping.expanduser() if mapping is not None else None)
+    options = AdoptOptions(project=project, mapping=expanded(mapping) if mapping is not None else None)
     if path is not None:
-        path = path.expanduser()
+        path = expanded(path)
         if kind_of_path(path, kind, options) == SLURM:
             slurm_file, path = path, None
     folder = writable_runs_folder(runs_dir)
@@ -168,7 +169,7 @@ def adopt(
 
     target = None if into is None else find_run(into, runs_dir=folder)
     if slurm_file is not None:
-        merged = adopt_slurm_file(slurm_file.expanduser(), folder, into=target)
+        merged = adopt_slurm_file(expanded(slurm_file), folder, into=target)
     else:
         job_ids = [word.strip() for word in (slurm or "").split(",") if word.strip()]
         if not job_ids:

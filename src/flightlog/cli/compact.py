@@ -35,6 +35,7 @@ from flightlog.cli.options import EveryRun, RunRefs, RunsDir, readable_runs_fold
 from flightlog.cli.output import note, put
 from flightlog.cli.progress import progress
 from flightlog.errors import UsageError
+from flightlog.settings import expanded
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -96,7 +97,7 @@ def _made(run: Run, history: Path | None) -> str:
             rows = snapshot_run(run)
             keep_summary(run)
         else:
-            rows = add_to_history(run, history.expanduser())
+            rows = add_to_history(run, expanded(history))
     except duckdb.Error as error:
         raise UsageError(f"{run.path} cannot be compacted: {str(error).splitlines()[0]}") from error
     where = "beside its lines" if history is None else f"in {path_text(history)}"

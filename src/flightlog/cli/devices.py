@@ -44,6 +44,7 @@ import typer
 from flightlog.cli.options import OutputFile, RunsDir, complete_run
 from flightlog.cli.output import check_file, draws_braille, note, put, wants_color, width, write_file
 from flightlog.errors import UsageError
+from flightlog.settings import expanded
 
 DOING = "reading device memory"
 
@@ -113,7 +114,7 @@ def _recording(name: str | None) -> Path | None:
     """The path, if it is a file, or a folder that holds segments or a manifest and is no run."""
     if name is None:
         return None
-    path = Path(name).expanduser()
+    path = expanded(name)
     if path.is_file():
         return path
     if not path.is_dir():

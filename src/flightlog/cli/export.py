@@ -38,6 +38,7 @@ from flightlog.cli.output import check_file, note, put
 from flightlog.cli.progress import hand_over, progress
 from flightlog.errors import FlightlogError, UsageError
 from flightlog.export.registry import exporter_names
+from flightlog.settings import expanded
 
 if TYPE_CHECKING:
     from flightlog.export.base import Exported, Exporter, ExportOptions
@@ -170,7 +171,7 @@ def _target(
         return None
     name = run.run_id.replace("/", "-")
     default = f"{name}{ending}" if ending else f"{name}-{exporter.name}"
-    target = Path(default) if output is None else output.expanduser()
+    target = Path(default) if output is None else expanded(output)
     if ending and target.is_dir():
         target = target / default
     check_file(target)

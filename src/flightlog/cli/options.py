@@ -11,6 +11,7 @@ import typer
 
 from flightlog.cli.output import note
 from flightlog.errors import UsageError
+from flightlog.settings import expanded
 
 
 class Format(StrEnum):
@@ -32,7 +33,7 @@ def complete_run(ctx: typer.Context, incomplete: str) -> list[str]:
 def complete_folder(incomplete: str) -> list[str]:
     """Folders for the shell, by name."""
     start, _, _ = incomplete.rpartition("/")
-    where = Path(f"{start}/" if incomplete.startswith("/") else start or ".").expanduser()
+    where = expanded(f"{start}/" if incomplete.startswith("/") else start or ".")
     try:
         names = sorted(entry.name for entry in where.iterdir() if entry.is_dir())
     except (OSError, RuntimeError):
@@ -58,7 +59,7 @@ def recording_folder(given: str | None) -> Path:
 
     if address_of(given) is not None:
         raise UsageError(_only_read("--runs-dir"))
-    return read_settings().runs_dir if given is None else Path(given).expanduser()
+    return read_settings().runs_dir if given is None else expanded(given)
 
 
 def changeable_runs_folder(given: str | None) -> Path:

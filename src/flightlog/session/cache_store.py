@@ -33,7 +33,7 @@ from flightlog.session.cache_entry import (
 )
 from flightlog.session.cache_index import NEVER_SEEN, Index, LastMiss, make_folders
 from flightlog.session.cache_trust import refusal, this_user
-from flightlog.settings import cache_folder
+from flightlog.settings import cache_folder, expanded
 from flightlog.store.liveness import unix_time
 
 log = logging.getLogger("flightlog")
@@ -92,7 +92,7 @@ class Cache:
         self, folder: str | os.PathLike[str] | None = None, *, user: int | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
-        self.folder = Path(folder if folder is not None else default_folder()).expanduser().absolute()
+        self.folder = expanded(folder if folder is not None else default_folder()).absolute()
         self._root = str(self.folder)
         self.index = Index(self.folder)
         self.not_kept = 0
@@ -202,7 +202,7 @@ def default_folder() -> Path:
 def use_folder(folder: str | os.PathLike[str] | None, *, here: bool = False) -> None:
     """Keep results there from now on, in this process, or in this context alone; None for the default again."""
     global _chosen
-    chosen = None if folder is None else Path(folder).expanduser().absolute()
+    chosen = None if folder is None else expanded(folder).absolute()
     _chosen_here.set(chosen)
     if not here:
         _chosen = chosen

@@ -12,7 +12,7 @@ from flightlog.analyze.rates import BESIDE, BY_THE_HOUR, rate_of
 from flightlog.errors import UsageError
 from flightlog.events import CostRates
 from flightlog.session.contents import Component, Contents, Rates
-from flightlog.settings import read_settings
+from flightlog.settings import expanded, read_settings
 
 MANIFEST = "the manifest"
 _CODE = re.compile(r"[A-Z]{3}")
@@ -97,7 +97,7 @@ def charge_problems(
 def _price(rates: Rates, folder: Path | None, environ: Mapping[str, str]) -> Price:
     file = read_settings(environ).prices
     if file is None and rates.prices is not None:
-        file = (folder or Path()) / Path(rates.prices).expanduser()
+        file = (folder or Path()) / expanded(rates.prices)
     return find_price(read_prices(file), rates.instance or "")
 
 

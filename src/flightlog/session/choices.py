@@ -16,7 +16,7 @@ from flightlog.session.calls import Around, Output
 from flightlog.session.contents import Cache, Component, Contents
 from flightlog.session.contents import Task as TaskEntry
 from flightlog.session.preparation import Preparation, asks
-from flightlog.settings import cache_folder
+from flightlog.settings import cache_folder, expanded
 
 _NOTHING = TaskEntry()
 _NO_COMPONENT = Component()
@@ -149,7 +149,7 @@ def local_cache(contents: Contents, folder: Path, environ: Mapping[str, str] = o
 
 
 def _absolute(path: str, folder: Path) -> str:
-    return str(folder / Path(path).expanduser())
+    return str(folder / expanded(path))
 
 
 def _unknown(name: str, known: Collection[str]) -> str:

@@ -14,6 +14,7 @@ from flightlog.session.expansion import expand
 from flightlog.session.overlay import Change, changes, laid_over, shown, with_removals
 from flightlog.session.scalars import nearest
 from flightlog.session.tree import Node, read_tree
+from flightlog.settings import expanded
 
 MANIFEST = "flightlog.yaml"
 ASSUMED = 0
@@ -104,7 +105,7 @@ def load_manifest(path: Path | str | None = None, *, cwd: Path | None = None) ->
     `ManifestError`; no manifest at all is a `UsageError` that says where was looked.
     """
     here = (cwd or Path.cwd()).absolute()
-    file, name = _find(here) if path is None else _named(here / Path(path).expanduser(), str(path))
+    file, name = _find(here) if path is None else _named(here / expanded(path), str(path))
     try:
         source = file.read_bytes().decode()
     except UnicodeDecodeError as error:

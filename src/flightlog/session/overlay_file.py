@@ -13,7 +13,7 @@ from flightlog.session.contents import OVERLAID
 from flightlog.session.manifest import Manifest, with_overlay
 from flightlog.session.overlay import laid_over, with_removals
 from flightlog.session.tree import Node, read_tree
-from flightlog.settings import read_settings
+from flightlog.settings import expanded, read_settings
 
 
 def pick_overlay(
@@ -35,7 +35,7 @@ def pick_overlay(
     known = whole.tree.get("overlays")
     if known is not None and known.get(wanted) is not None:
         return whole if wanted in whole.overlays else with_overlay(whole, [wanted])
-    file = Path(wanted).expanduser()
+    file = expanded(wanted)
     places = [file] if file.is_absolute() else [Path.cwd() / file, manifest.path.parent / file]
     found = next((place for place in places if place.is_file()), None)
     if found is None:

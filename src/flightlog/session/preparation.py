@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from flightlog.engines.execute import unpickled
 from flightlog.session.contents import Component
+from flightlog.settings import expanded
 
 log = logging.getLogger("flightlog")
 
@@ -37,7 +38,7 @@ class Preparation(Struct, frozen=True, kw_only=True):
     def of(cls, name: str, component: Component, folder: Path) -> Preparation:
         """That of a component in a manifest that lies in a folder."""
         script = component.preload_script
-        path = None if script is None else str(folder / Path(script).expanduser())
+        path = None if script is None else str(folder / expanded(script))
         return cls(component=name, env=component.env, script=path, home=os.getpid())
 
 

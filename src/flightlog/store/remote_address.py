@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 from flightlog.errors import UsageError
+from flightlog.settings import expanded
 
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl"})
 """Protocols without folders: an object appears whole, and nothing has to be made for it first."""
@@ -50,7 +50,7 @@ def parse_address(text: str) -> str:
     if not address:
         raise UsageError("an empty address names no remote place; use for example s3://bucket/runs")
     if not is_address(address):
-        return f"file://{Path(address).expanduser().absolute()}"  # as it is: fsspec decodes no %20
+        return f"file://{expanded(address).absolute()}"  # as it is: fsspec decodes no %20
     protocol = protocol_of(address)
     if protocol in {"http", "https"}:
         raise UsageError(

@@ -13,6 +13,7 @@ from flightlog.displayed import Displayed
 from flightlog.errors import AmbiguousRun, DamagedRun, RunNotFound, UsageError
 from flightlog.events import kind_of
 from flightlog.events.codec import Decoded, UnknownEvent
+from flightlog.settings import expanded
 from flightlog.store import layout
 from flightlog.store.catalogue import is_run, list_runs, project_of, run_paths, size_of, start_of
 from flightlog.store.documents import RecorderInfo, read_document
@@ -246,7 +247,7 @@ def find_run(
     if address is not None:
         return remote_run(address, note=note)
     if not isinstance(ref, str) or "/" in ref or os.sep in ref:
-        return _run_at(Path(ref).expanduser())
+        return _run_at(expanded(ref))
     if not ref:
         raise UsageError("an empty name names no run; 'latest' is the run that started last")
     folder = folder_of_runs(runs_dir, run_id=ref if layout.is_run_id(ref) else None, note=note)

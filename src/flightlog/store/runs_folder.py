@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flightlog.errors import RunNotFound
+from flightlog.settings import expanded
 
 if TYPE_CHECKING:
     from flightlog.store.remote_reading import Mirror
@@ -61,7 +62,7 @@ def folder_of_runs(given: Given = None, *, run_id: str | None = None, note: Note
     given = _configured() if given is None else given
     address = address_of(given)
     if address is None:
-        return Path(given).expanduser()
+        return expanded(given)
     from flightlog.settings import read_settings
     from flightlog.store.remote_reading import open_mirror
 
@@ -86,7 +87,7 @@ def folder_at_hand(given: Given = None) -> Path:
     given = _configured() if given is None else given
     address = address_of(given)
     if address is None:
-        return Path(given).expanduser()
+        return expanded(given)
     from flightlog.store.remote_reading import folder_of_copies
 
     return folder_of_copies(address)

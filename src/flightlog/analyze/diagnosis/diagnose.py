@@ -25,6 +25,7 @@ from flightlog.analyze.diagnosis.record.signs import with_record
 from flightlog.analyze.diagnosis.results import Cause, Example, Explained, RunDiagnosis
 from flightlog.analyze.diagnosis.weighing import load_rules, weigh
 from flightlog.errors import DamagedRun
+from flightlog.settings import expanded
 from flightlog.store import layout
 from flightlog.store.plain_paths import path_text
 from flightlog.store.runs_folder import place
@@ -262,7 +263,7 @@ def _reference(run: Run) -> str:
 
     settings, folder = read_settings(), run.home.absolute().parent
     where = place(folder)
-    configured = settings.runs_address or str(settings.runs_dir.expanduser().absolute())
+    configured = settings.runs_address or str(expanded(settings.runs_dir).absolute())
     if where == configured and run.home.name == run.run_id:
         return run.run_id
     return path_text(run.home) if where == str(folder) else f"{where}/{run.home.name}"

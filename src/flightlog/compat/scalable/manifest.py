@@ -11,6 +11,7 @@ from flightlog.compat.scalable.variables import MANIFEST, MANIFEST_VARIABLE
 from flightlog.errors import ManifestError, UsageError
 from flightlog.session.manifest import Manifest, parse_manifest
 from flightlog.session.tree import Node
+from flightlog.settings import expanded
 
 ELSEWHERE = ("kubernetes", "aws", "gcp")
 """Scalable's providers for which there is no engine here."""
@@ -130,7 +131,7 @@ def load_scalable(
     What is wrong with it is one `ManifestError`; none at all is a `UsageError`.
     """
     given = os.fspath(path) if path is not None else environ.get(MANIFEST_VARIABLE, "").strip() or MANIFEST
-    file = Path(given).expanduser()
+    file = expanded(given)
     if file.is_dir():
         file, given = file / MANIFEST, os.fspath(Path(given) / MANIFEST)
     try:

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from flightlog.errors import UsageError
+from flightlog.settings import expanded
 
 CONNECT_S = 30.0
 """How long a scheduler may take to answer."""
@@ -80,10 +81,9 @@ def scheduler_of(client: Any) -> tuple[Any, Any]:
 def address_in(scheduler_file: str) -> str:
     """The address that a scheduler wrote into its file."""
     import json
-    from pathlib import Path
 
     try:
-        return str(json.loads(Path(scheduler_file).expanduser().read_text())["address"])
+        return str(json.loads(expanded(scheduler_file).read_text())["address"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"scheduler_file {scheduler_file} names no scheduler: {type(error).__name__}: {error}. "
