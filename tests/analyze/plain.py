@@ -238,7 +238,7 @@ class Path_:
         starting = self.workers[one["worker"]]["starting"] if one["worker"] is not None else None
         if starting is not None and (one["waits"] is None or one["waits"] <= starting[1]):
             found.append((starting[1], "startup", None, 0))
-        submitted = one["submitted"]
+        submitted = one["waits"] if one["submitted"] is None else one["submitted"]
         if submitted is not None and self.start <= submitted and one["attempt"] == 1:
             ended = [other for other in self.held if other["stopped"] <= submitted and other is not one]
             last_ = max(ended, key=lambda other: other["stopped"], default=None)
@@ -269,7 +269,9 @@ class Path_:
             elif kind == "program" and other is not None:
                 step("program", "between tasks", other["stopped"])
             one = other
-        step("program", "before the first task", self.start)
+        unexplained = min(other["began"] for other in self.held) < cursor
+        before = "before a task that waited for nothing on record" if unexplained else "before the first task"
+        step("program", before, self.start)
         return {key: lasted for key, lasted in found.items() if lasted}
 
     def saved(self, name: str) -> int:

@@ -40,15 +40,29 @@ def test_the_line_is_the_same_in_text_markdown_and_page(look: Look) -> None:
 
 def test_it_names_the_longest_parts_what_could_be_saved_and_what_to_try(look: Look) -> None:
     assert wall_time_text(look.report) == (
-        "65% of the 10.0s was the program before the first task, 20% the program after the last task, 15% simulate; were simulate"
-        " instant, the run would be 1.5s shorter at most. Limited most by the program outside of its tasks: try submitting the"
+        "60% of the 10.0s was simulate, 20% the program after the last task, 12% the program between tasks; were simulate"
+        " instant, the run would be 6.0s shorter at most. Limited most by the program outside of its tasks: try submitting the"
         " next tasks before gathering, or starting workers later and ending them sooner."
     )  # fmt: skip
 
 
 def test_of_a_run_that_goes_on_it_says_so_far(look: Look) -> None:
     report = replace(look.report, run=replace(look.report.run, status="running"))
-    assert " of the 10.0s so far was the program before" in (wall_time_text(report) or "")
+    assert " of the 10.0s so far was simulate, " in (wall_time_text(report) or "")
+
+
+def test_what_came_before_a_task_of_which_no_wait_is_known_is_not_called_the_time_before_the_first(
+    tmp_path: Path,
+) -> None:
+    events = [
+        TaskCompleted(timestamp=at(4 * n), task="simulate", task_id=f"t{n}", args={}, duration_s=2.0, worker=None, queue_s=None)
+        for n in (1, 2)
+    ]  # fmt: skip
+    line = wall_time_text(look_at(open_run(make_run(tmp_path, events))).report)
+    assert line is not None
+    assert line.startswith(
+        "60% of the 10.0s was the program before a task that waited for nothing on record, "
+    )
 
 
 def test_of_spans_alone_it_names_spans(tmp_path: Path) -> None:

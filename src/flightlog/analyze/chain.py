@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 Kind = Literal["task", "wait", "startup", "program", "span"]
 
 BEFORE, BETWEEN, AFTER = "before the first task", "between tasks", "after the last task"
+UNKNOWN = "before a task that waited for nothing on record"
 START_UP = "worker start-up"
 
 
@@ -63,7 +64,8 @@ class Graph(ABC):
                 step("startup", START_UP, launched)
             elif how == "program" and base_stopped is not None:
                 step("program", BETWEEN, base_stopped)
-        step("program", BEFORE, self._start)
+        [(first,)] = self._connection.execute("SELECT min(began) FROM held").fetchall()
+        step("program", UNKNOWN if first is not None and first < cursor else BEFORE, self._start)
         return found[::-1]
 
     def describe(self, nodes: Sequence[int]) -> dict[int, tuple[str, str | None, dict[str, object] | None]]:
@@ -217,7 +219,7 @@ CREATE OR REPLACE TEMP TABLE names AS
     SELECT task, row_number() OVER (ORDER BY task) - 1 AS id FROM (SELECT DISTINCT task FROM held);
 CREATE OR REPLACE TEMP TABLE nodes AS
     SELECT row_number() OVER (ORDER BY began, stopped, task_id, attempt) - 1 AS n, task_id, attempt, began, stopped,
-        waits, CASE WHEN attempt = 1 THEN submitted END AS submitted, worker AS worker_name, names.id AS name
+        waits, CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted, worker AS worker_name, names.id AS name
     FROM held JOIN names USING (task)
     WHERE began IS NOT NULL;
 CREATE OR REPLACE TEMP TABLE needs AS

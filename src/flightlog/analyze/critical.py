@@ -59,7 +59,8 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
     over: the tasks it depends on, its own attempt before, the task before it on its worker (if it was queued by
     then), its worker's start-up, or the program's own way to submitting it. `task` links are execution, `wait` is
     from that moment to the start (retry delays included), `startup` is a worker's, and `program` is what the
-    program did, or waited for, outside of tasks: before the first, after the last, and in between. What was
+    program did, or waited for, outside of tasks: before the first, after the last, and in between; and what came
+    before a task, not the first, of which nobody recorded what it waited for. What was
     submitted later is taken to have waited for the task that had ended last, as a loop does that gathers results;
     where it did not, less can be saved than `saves_s` says, never more.
 

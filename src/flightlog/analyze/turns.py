@@ -21,7 +21,7 @@ WITH places AS (
     SELECT worker, row_number() OVER (ORDER BY worker) * 4294967296 AS place FROM (SELECT DISTINCT worker FROM held)
 )
 SELECT place + row_number() OVER in_order AS n, worker, began, stopped, waits,
-    CASE WHEN attempt = 1 THEN submitted END AS submitted, attempt > 1 AS again, lag(stopped) OVER in_order AS reached
+    CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted, attempt > 1 AS again, lag(stopped) OVER in_order AS reached
 FROM held JOIN places USING (worker) WHERE began IS NOT NULL
 WINDOW in_order AS (PARTITION BY worker ORDER BY began, stopped)
 """
