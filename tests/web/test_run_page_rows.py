@@ -7,6 +7,7 @@ from pathlib import Path
 from building import at, make_run
 
 from flightlog.analyze.live.follow import FollowedRun
+from flightlog.analyze.live.task_names import LISTED, NAMES
 from flightlog.events import ResourceSample, SpanOpened, TaskSubmitted, WorkerReady
 from flightlog.web.run_view import run_view
 
@@ -41,3 +42,14 @@ def test_rows_of_long_names_that_begin_alike_are_told_apart(tmp_path: Path) -> N
     view = run_view(FollowedRun(path).update())
     for rows in (view.names, view.workers, view.machines, view.open_spans):
         assert (len(rows), len({row["id"] for row in rows})) == (3, 3)
+
+
+def test_names_beyond_those_that_are_told_apart_are_said(tmp_path: Path) -> None:
+    def note(count: int) -> str:
+        names = [TaskSubmitted(task=f"n{n}", task_id=f"t{n}", args={}, timestamp=at(1)) for n in range(count)]
+        return run_view(FollowedRun(make_run(tmp_path / str(count), names)).update()).names_note
+
+    assert note(LISTED) == ""
+    assert note(LISTED + 1) == "the 200 with most tasks of 201"
+    assert note(NAMES) == "the 200 with most tasks of 2,000"
+    assert note(NAMES + 1) == "the 200 with most tasks of more than 2,000"

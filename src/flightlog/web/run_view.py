@@ -100,7 +100,9 @@ def run_view(state: LiveState) -> RunView:
         workers_note=_note(len(state.workers), state.workers_all, "at work or last seen", ""),
         machines=_apart(_machines(state)),
         names=_apart([_name(one) for one in state.names]),
-        names_note=_note(len(state.names), state.names_all, "with most tasks", ""),
+        names_note=_note(
+            len(state.names), state.names_all, "with most tasks", "", at_least=state.names_at_least
+        ),
         slowest=[_ended(number, one) for number, one in enumerate(state.slowest)],
         spans=[_span(one) for one in state.spans],
         open_spans=_apart([_open(one) for one in state.open_spans]),
@@ -215,9 +217,11 @@ def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _note(shown: int, all_there_are: int, which: str, more: str) -> str:
+def _note(shown: int, all_there_are: int, which: str, more: str, *, at_least: bool = False) -> str:
     parts = (
-        [f"the {format_count(shown)} {which} of {format_count(all_there_are)}"]
+        [
+            f"the {format_count(shown)} {which} of {'more than ' if at_least else ''}{format_count(all_there_are)}"
+        ]
         if all_there_are > shown
         else []
     )

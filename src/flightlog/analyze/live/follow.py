@@ -173,6 +173,7 @@ class FollowedRun:
             reading=reading,
             failures_all=found.failures.count,
             names_all=len(found.tasks.names),
+            names_at_least=found.tasks.names.has_others,
             spans=found.spans.names(),
             spans_all=found.spans.ended,
             open_spans=[] if partly else found.spans.open(until),

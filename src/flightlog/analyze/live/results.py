@@ -255,6 +255,8 @@ class LiveState(Struct, frozen=True, kw_only=True):
     failures_all: int = 0
     """As `flightlog report` counts them: each once, wherever it was found."""
     names_all: int = 0
+    names_at_least: bool = False
+    """There are names beyond these, which are counted together."""
     spans: list[SpanNow] = []
     """Names that took most of the time first."""
     spans_all: int = 0

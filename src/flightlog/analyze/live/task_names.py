@@ -110,9 +110,14 @@ class TaskNames:
     def __len__(self) -> int:
         return len(self.tallies)
 
+    @property
+    def has_others(self) -> bool:
+        """Whether there are more names than are told apart."""
+        return self._others.size > 0
+
     def all(self) -> list[NameTally]:
         """Every tally, that of all further names last."""
-        return [*self.tallies.values(), *([self._others] if self._others.size else [])]
+        return [*self.tallies.values(), *([self._others] if self.has_others else [])]
 
     def results(self) -> list[TaskName]:
         """The largest first."""
