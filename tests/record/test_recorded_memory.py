@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import tracemalloc
+from itertools import pairwise
 
 import pytest
 
@@ -32,17 +33,18 @@ def a_task(run) -> None:
 
 @pytest.mark.parametrize("record", [a_span, a_metric, an_event, a_task])
 def test_events_that_were_recorded_leave_nothing_in_memory(tmp_path, record):
+    held = []
     with flightlog.record("demo", runs_dir=tmp_path) as run:
         tracemalloc.start()
         try:
-            for _ in range(EVENTS):
-                record(run)
-            gc.collect()
-            before, _ = tracemalloc.get_traced_memory()
-            for _ in range(EVENTS):
-                record(run)
-            gc.collect()
-            after, _ = tracemalloc.get_traced_memory()
+            for _ in range(4):
+                for _ in range(EVENTS):
+                    record(run)
+                gc.collect()
+                held.append(tracemalloc.get_traced_memory()[0])
         finally:
             tracemalloc.stop()
-    assert (after - before) / EVENTS < 8  # one small object kept of each would be 16 bytes or more
+    least = min(
+        after - before for before, after in pairwise(held)
+    )  # other threads may take some once, and not each time
+    assert least / EVENTS < 8  # one small object kept of each would be 16 bytes or more
