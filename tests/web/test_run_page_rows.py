@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from building import at, make_run
 
 from flightlog.analyze.live.follow import FollowedRun
 from flightlog.analyze.live.task_names import LISTED, NAMES
-from flightlog.events import ResourceSample, SpanOpened, TaskSubmitted, WorkerReady
+from flightlog.events import ResourceSample, SpanOpened, TaskFailed, TaskSubmitted, WorkerReady
+from flightlog.web.run_shown import ShownRun
 from flightlog.web.run_view import run_view
 
 
@@ -53,3 +55,16 @@ def test_names_beyond_those_that_are_told_apart_are_said(tmp_path: Path) -> None
     assert note(LISTED + 1) == "the 200 with most tasks of 201"
     assert note(NAMES) == "the 200 with most tasks of 2,000"
     assert note(NAMES + 1) == "the 200 with most tasks of more than 2,000"
+
+
+def test_a_run_that_goes_on_has_not_failed_though_tasks_have(tmp_path: Path) -> None:
+    def why(name: str, **run: object) -> str:
+        failed = TaskFailed(
+            task="simulate", task_id="t1", args={}, worker="w1", error_type="ValueError", error_message="no data",
+            duration_s=1.0, timestamp=at(2),
+        )  # fmt: skip
+        state = FollowedRun(make_run(tmp_path / name, [failed], **run)).update()
+        return str(json.loads(ShownRun()(state).parts["head"])["why"])
+
+    assert why("over", status="completed") == "Why did tasks fail?"
+    assert why("failed", status="failed", error="ValueError: no data") == "Why did it fail?"

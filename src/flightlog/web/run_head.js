@@ -36,7 +36,7 @@ export default {
       <div v-if="view.error" class="fl-words fl-bad fl-live-error">{{ view.error }}</div>
       <div v-if="view.problems" class="fl-words fl-warn fl-live-problems">{{ view.problems }}</div>
       <div v-if="view.facts" class="fl-words fl-quiet fl-live-small">{{ view.facts }}</div>
-      <div v-if="view.failed" class="fl-live-links"><a :href="address + '/diagnosis'">Why did it fail?</a></div>
+      <div v-if="view.why" class="fl-live-links"><a :href="address + '/diagnosis'">{{ view.why }}</a></div>
     </section>
   </div>`,
 };

@@ -96,7 +96,7 @@ def _texts(view: RunView) -> tuple[dict[str, str], dict[str, str]]:
                 "status": view.status, "headline": view.headline, "progress": view.progress,
                 "done": None if view.done is None else f"{100 * min(1.0, view.done):.1f}", "tiles": view.tiles,
                 "error": view.error, "problems": "\n".join(view.problems), "facts": view.facts,
-                "failed": bool(view.failures or view.error),
+                "why": _why(view),
             }
         )
     }  # fmt: skip
@@ -111,6 +111,13 @@ def _texts(view: RunView) -> tuple[dict[str, str], dict[str, str]]:
         ]
         parts[name] = _json({"note": notes.get(name, ""), "items": told}) if told else ""
     return parts, {_key(one): one.details for one in view.failures if one.details is not None}
+
+
+def _why(view: RunView) -> str:
+    """What leads to the diagnosis; empty where nothing failed."""
+    if view.error or view.status in {"failed", "crashed"}:
+        return "Why did it fail?"
+    return "Why did tasks fail?" if view.failures else ""
 
 
 def _key(one: Told) -> str:
