@@ -83,7 +83,7 @@ def _places(scan: Scan) -> str:
 
 
 def _lines(number: int) -> str:
-    return "1 line" if number == 1 else f"{number} lines"
+    return "1 line" if number == 1 else f"{number:,} lines"
 
 
 def _numbers(gaps: Sequence[range]) -> str:

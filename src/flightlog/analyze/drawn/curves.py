@@ -29,7 +29,8 @@ CREATE OR REPLACE TEMP TABLE metric_names AS
 SELECT *, count(*) OVER () AS names, count(*) FILTER (known = 0) OVER () AS unknown,
     count(*) FILTER (known = 1 OR known > 1 AND NOT coalesce(low < high, false)) OVER () AS alone, sum("values" - placed) OVER () AS astray,
 FROM (
-    SELECT name, count(*) AS "values", count(value) AS known,         count(step) = count(*) AND min(step) < max(step) AS stepped, CASE WHEN stepped THEN count(step) ELSE count(at_s) END AS placed,
+    SELECT name, count(*) AS "values", count(value) AS known,
+        count(step) = count(*) AND min(step) < max(step) AS stepped, CASE WHEN stepped THEN count(step) ELSE count(at_s) END AS placed,
         CASE WHEN stepped THEN min(step) ELSE min(at_s) END AS low, CASE WHEN stepped THEN max(step) ELSE max(at_s) END AS high,
     FROM metric_points GROUP BY name
 ) ORDER BY known > 1 DESC, "values" DESC, name LIMIT $most
