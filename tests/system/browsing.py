@@ -17,9 +17,11 @@ _WATCH = """
         set: () => { window.name = 'pwned'; console.error('a text of the run was executed as a script'); },
     });
 """
-_OVERFLOW = """() => {
-    const width = document.documentElement.clientWidth;
-    return document.documentElement.scrollWidth - width;
+_OVERFLOW = """async () => {
+    const page = document.documentElement;
+    const until = performance.now() + 3000; // while parts are drawn the page may be wider for a moment
+    while (page.scrollWidth > page.clientWidth && performance.now() < until) await new Promise(requestAnimationFrame);
+    return page.scrollWidth - page.clientWidth;
 }"""
 
 

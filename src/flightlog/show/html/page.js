@@ -4,6 +4,7 @@
   const PRINTED_PX = 680;
   const NARROW_PX = 560;
   const TITLE = 30; // characters that fit below a figure on a phone
+  const SHORT = { milliseconds: "ms", microseconds: "µs" };
   const root = document.documentElement;
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const touched = matchMedia("(hover: none)"); // a finger that moves over a figure scrolls the page
@@ -52,7 +53,7 @@
     for (const [name, axis] of Object.entries(layout)) {
       if (!/^[xy]axis/.test(name) || !axis) continue;
       const clock = /^time since \S+ (\S+ UTC), (\w+)$/.exec(axis.title?.text ?? "");
-      if (clock) axis.title.text = `${clock[2]} since ${clock[1]}`;
+      if (clock) axis.title.text = `${SHORT[clock[2]] ?? clock[2]} since ${clock[1]}`;
       if (axis.title?.text?.length > TITLE) delete axis.title;
       if (name[0] === "y") continue;
       axis.tickangle = 0;
