@@ -16,8 +16,8 @@ from flightlog.web.listing import short
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from flightlog.analyze.drawn.results import Chart
-    from flightlog.analyze.live.results import LiveState, MetricPoints
+    from flightlog.analyze.drawn.results import Chart, MetricPoints
+    from flightlog.analyze.live.results import LiveState
 
 TITLES = {
     "timeline": "The last tasks, by worker",

@@ -6,7 +6,7 @@ import math
 
 from msgspec import Struct
 
-from flightlog.analyze.live.results import MetricPoints
+from flightlog.analyze.drawn.results import MetricPoints
 from flightlog.analyze.metrics import LARGEST
 from flightlog.analyze.moments import SECOND, moment
 

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from flightlog.analyze.drawn.results import Chart, Timeline
+from flightlog.analyze.drawn.results import Chart, MetricPoints, Timeline
 
 
 class Progress(Struct, frozen=True, kw_only=True):
@@ -73,20 +73,6 @@ class OpenSpan(Struct, frozen=True, kw_only=True):
     elapsed_s: float | None
     usual_s: float | None
     stuck: bool | None
-
-
-class MetricPoints(Struct, frozen=True, kw_only=True):
-    """The values of a series in order; the lists are of one length but for `lost_at`, as those of a `Curve`."""
-
-    by: Literal["step", "time"]
-    at: list[float]
-    """Steps, or seconds since 1970."""
-    value: list[float | None]
-    least: list[float | None]
-    most: list[float | None]
-    lost_at: list[float]
-    values: int
-    lost: int
 
 
 class MetricNow(Struct, frozen=True, kw_only=True):
