@@ -7,12 +7,13 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
+
+from printed_address import printed_address
 
 _ADDRESS = re.compile(r"https?://\S+")
 UPGRADE = {
@@ -65,33 +66,15 @@ def dashboard(runs_dir: Path, *words: str, timeout_s: float = 60) -> Iterator[Se
     process = subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
-    said: list[str] = []
-    found = threading.Event()
 
-    def listen() -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            said.append(line)
-            if _ADDRESS.search(line):
-                found.set()
-        found.set()  # it ended
-
-    thread = threading.Thread(target=listen, daemon=True)
-    thread.start()
-    try:
-        found.wait(timeout_s)
-        printed = _ADDRESS.search("".join(said))
-        if printed is None:
-            raise RuntimeError(f"the dashboard printed no address:\n{''.join(said)[-3000:]}")
-        yield Served(printed.group(), process.pid)
-    finally:
+    def end() -> None:
         process.send_signal(signal.SIGINT)
-        try:
-            process.wait(20)
-        finally:
-            process.kill()
-            thread.join(10)
-            assert process.stdout is not None
-            process.stdout.close()
+        process.wait(20)
+
+    said: list[str] = []
+    try:
+        with printed_address(process, _ADDRESS, "the dashboard", timeout_s, end, said) as printed:
+            yield Served(printed, process.pid)
+    finally:
         tracebacks = [line for line in said if "Traceback" in line]
         assert tracebacks == [], "".join(said)[-3000:]

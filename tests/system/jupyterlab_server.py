@@ -8,7 +8,6 @@ import re
 import secrets
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
+from printed_address import printed_address
 
 LAB = Path(__file__).parents[2] / ".servers/bin/jupyter-lab"
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/")
@@ -88,34 +88,16 @@ def jupyterlab(folder: Path, *, plotly: bool = True, timeout_s: float = 90) -> I
         [str(LAB), *_QUIET, f"--ServerApp.root_dir={shown}", f"--IdentityProvider.token={token}"],
         env=environ, cwd=shown, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
-    said: list[str] = []
-    found = threading.Event()
 
-    def listen() -> None:
-        assert process.stdout is not None
-        for line in process.stdout:
-            said.append(line)
-            if _ADDRESS.search(line):
-                found.set()
-        found.set()  # it ended
-
-    thread = threading.Thread(target=listen, daemon=True)
-    thread.start()
-    try:
-        found.wait(timeout_s)
-        address = _ADDRESS.search("".join(said))
-        if address is None:
-            raise RuntimeError(f"JupyterLab printed no address:\n{''.join(said)[-3000:]}")
-        yield Lab(address.group(), token, shown)
-    finally:
+    def end() -> None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):  # it waits for a kernel that just begins
             process.wait(10)
         process.kill()  # kernels end by themselves when it is gone
         process.wait(10)
-        thread.join(10)
-        assert process.stdout is not None
-        process.stdout.close()
+
+    with printed_address(process, _ADDRESS, "JupyterLab", timeout_s, end, []) as address:
+        yield Lab(address, token, shown)
 
 
 def _write(path: Path, content: dict[str, Any]) -> None:
