@@ -85,6 +85,7 @@ def test_two_ticked_runs_are_compared(browser: Any, served: Served) -> None:
         for number in range(2):
             seen.page.locator("tr[data-run] .q-checkbox").nth(number).click()
         seen.page.locator("#compare-runs:not([disabled])").click()
+        seen.page.locator("[data-figure=timeline_after]").scroll_into_view_if_needed(timeout=PATIENCE_MS)
         seen.page.wait_for_selector("[data-figure=timeline_after][data-drawn]", timeout=PATIENCE_MS)
         assert seen.problems() == []
 

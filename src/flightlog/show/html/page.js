@@ -1,4 +1,4 @@
-// Draws the figures when they come into view, keeps their colours in step with the page's, and makes ready for print.
+// Draws the first figure at once and the others as they come into view, keeps their colours, and makes ready for print.
 "use strict";
 (() => {
   const PRINTED_PX = 680;
@@ -108,6 +108,8 @@
         if (entry.isIntersecting) { seen.unobserve(entry.target); draw(entry.target); }
       }
     }, { rootMargin: "300px" });
+    const first = places().find((place) => place.checkVisibility());
+    if (first) draw(first); // however far below a long verdict it stands
     for (const place of places()) seen.observe(place);
     for (const one of document.querySelectorAll("details")) { // a figure in it has no size before it is open
       one.addEventListener("toggle", () => {
