@@ -162,11 +162,12 @@ def visit(
         reduced_motion="reduce",
         extra_http_headers={} if token is None else {"Authorization": f"Bearer {token}"},
     )
+    context.set_default_timeout(patience_s * 1000)
     context.add_init_script(_WATCH)
     try:
         page = context.new_page()
         seen = Visit(page, address)
-        page.goto(address, timeout=patience_s * 1000)
+        page.goto(address)
         yield seen
     finally:
         context.close()

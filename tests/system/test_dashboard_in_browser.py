@@ -103,6 +103,16 @@ def test_the_page_of_a_run_says_what_its_json_report_says(
             assert seen.problems() == []
 
 
+@pytest.mark.parametrize(("kind", "title"), [("written", "Running now"), ("killed", "Running at the end")])
+def test_tasks_without_an_end_run_now_only_while_the_run_goes_on(
+    browser: Any, served: Served, looked_at: RunsToLookAt, kind: str, title: str
+) -> None:
+    with visit(browser, address_of(served, looked_at.each()[kind])) as seen:
+        heading = seen.page.locator("[data-section=doing] h2")
+        heading.wait_for(timeout=PATIENCE_MS)
+        assert (heading.inner_text(), seen.problems()) == (title, [])
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("page", ["report", "diagnosis", "advice"])
 def test_every_page_of_every_run_is_in_good_order(
@@ -146,7 +156,7 @@ def test_a_run_that_goes_on_moves_on_the_page(browser: Any, served: Served, look
         for _ in range(3):
             seen.page.wait_for_function(
                 f"+document.querySelector(\"[data-path='tasks.completed']\").dataset.value > {counts[-1]}",
-                timeout=10_000,
+                timeout=PATIENCE_MS,
             )
             counts.append(int(place.get_attribute("data-value")))
         assert counts == sorted(set(counts))
@@ -165,7 +175,7 @@ def test_a_failure_is_on_the_page_within_two_seconds(
             looked_at.living.tell("fail")
             seen.page.wait_for_function(
                 f"+document.querySelector(\"[data-path='tasks.failed']\").dataset.value > {before}",
-                timeout=30_000,
+                timeout=PATIENCE_MS,
             )
             taken.append(time.time() - last_failure(looked_at.written))
         print("on the page after", ", ".join(f"{one:.2f}" for one in taken), "s")

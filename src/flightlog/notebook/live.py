@@ -30,7 +30,7 @@ from flightlog.notebook.elements import (
 )
 from flightlog.notebook.updating import Shown, show_here
 from flightlog.record.active import active_runs
-from flightlog.show.phrases import count_text
+from flightlog.show.phrases import count_text, doing_title
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ def _doing(state: LiveState) -> str:
         for one in state.doing[:ROWS]
     ]  # fmt: skip
     left = state.progress.running - len(rows)
-    return title("Running now" if state.status == "running" else "Running at the end") + table(
+    return title(doing_title(over=state.over)) + table(
         ("Task", "Arguments", "Worker", "Since", ""), rows, left=("Arguments", "Worker"),
         more=f"and {count_text(left, 'more task')}" if left > 0 else "",
     )  # fmt: skip

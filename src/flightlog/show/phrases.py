@@ -92,3 +92,8 @@ def innermost(traceback: str | None) -> str:
     """Where a Python traceback ends, `File "model.py", line 7, in step`; its last line where it has no such line."""
     places = [line.strip() for line in (traceback or "").splitlines() if line.strip().startswith("File ")]
     return places[-1] if places else last_line(traceback)
+
+
+def doing_title(*, over: bool) -> str:
+    """What tasks without an end are called, of a run that goes on and of one that is over."""
+    return "Running at the end" if over else "Running now"

@@ -95,7 +95,7 @@ class RunPage:
         self.head = RunHead(address)
         self.parts: dict[str, Part] = {
             "head": self.head,
-            "doing": RunTable("Running now", "doing", _DOING),
+            "doing": RunTable("", "doing", _DOING),
             "failures": RunFeed("Failures", "failures", self._details),
             "timeline": RunFigure("timeline"),
         }

@@ -102,7 +102,8 @@ def _texts(view: RunView) -> tuple[dict[str, str], dict[str, str]]:
     }  # fmt: skip
     for name in TABLES:
         rows: list[Row] = getattr(view, name)
-        parts[name] = _json({"note": notes.get(name, ""), "rows": rows}) if rows else ""
+        title = {"title": view.doing_title} if name == "doing" else {}
+        parts[name] = _json({**title, "note": notes.get(name, ""), "rows": rows}) if rows else ""
     for name in FEEDS:
         items: Sequence[Told] = getattr(view, name)
         told = [

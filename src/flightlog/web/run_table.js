@@ -31,7 +31,7 @@ export default {
   },
   template: `
   <section v-if="view.rows.length" class="fl-card fl-live" :data-section="name">
-    <div class="fl-live-title"><h2>{{ heading }}</h2><div class="fl-words fl-quiet">{{ view.note }}</div></div>
+    <div class="fl-live-title"><h2>{{ view.title || heading }}</h2><div class="fl-words fl-quiet">{{ view.note }}</div></div>
     <q-table flat dense class="fl-runs fl-live-table" row-key="id" :rows="view.rows" :columns="made"
              :visible-columns="there" v-model:pagination="pagination" :rows-per-page-options="[12, 50, 200]"
              :hide-bottom="view.rows.length <= least">

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from flightlog.session.eta import Eta
 from flightlog.session.progress import eta_text
-from flightlog.show.phrases import count_text, moment_text, money_text
+from flightlog.show.phrases import count_text, doing_title, moment_text, money_text
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.web.listing import short
 
@@ -63,6 +63,7 @@ class RunView(Struct, frozen=True, kw_only=True):
     problems: list[str]
     error: str
     doing: list[Row]
+    doing_title: str
     doing_note: str
     workers: list[Row]
     workers_note: str
@@ -93,6 +94,7 @@ def run_view(state: LiveState) -> RunView:
         problems=[short(problem, 400) for problem in state.problems],
         error=short(state.error or "", 1000),
         doing=[_doing(number, one) for number, one in enumerate(state.doing)],
+        doing_title=doing_title(over=state.over),
         doing_note=_note(
             len(state.doing), progress.running, "that run longest", f"{stuck} may be stuck" if stuck else ""
         ),
