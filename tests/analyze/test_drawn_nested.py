@@ -14,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import completed
 
-from flightlog.analyze.drawn.nested import ROWS, SPANS
+from flightlog.analyze.drawn.nested import DEPTH, OUTSIDE_ROWS, ROWS, SPANS
 from flightlog.analyze.drawn.results import Nested
 from flightlog.events import Event, SpanEvent, SpanOpened, WorkerReady
+
+RUN_SPAN = "f" * 16
 
 
 def span(name: str, start: float, length: float, identity: str, parent: str | None, **more: Any) -> Event:
@@ -40,11 +42,50 @@ def test_spans_are_drawn_level_by_level_below_the_task_they_are_inside_of(tmp_pa
     found = timeline(make_run(tmp_path, events))
     assert found.nested == Nested(
         lane=[0, 0, 1, 0], row=[0, 0, 0, 1], start_s=[0.0, 2.0, 7.0, 1.0], length_s=[2.0, 3.0, 1.0, 1.0], name=[1, 0, 0, 2],
-        state=["completed", "failed", "completed", "completed"], names=["solve", "load", "read"], rows=[2, 1], total=5,
+        state=["completed", "failed", "completed", "completed"], names=["solve", "load", "read"], rows=[2, 1],
     )  # fmt: skip
+    assert found.notes == []
+
+
+def test_spans_outside_of_tasks_are_drawn_apart_with_what_is_inside_of_them_but_tasks(tmp_path: Path) -> None:
+    events = [
+        span("load", 0, 2, "s1", RUN_SPAN), span("read", 1, 1, "s2", "s1"), span("sweep", 2, 7, "s3", None),
+        completed("a", 5, 3, span_id="a1", parent_id="s3"), span("solve", 3, 1, "s4", "a1"),
+        span("lost", 3, 1, "s5", "gone"), span("task", 2, 3, "a1", "s3"),
+    ]  # fmt: skip
+    found = timeline(make_run(tmp_path, events, span_id=RUN_SPAN))
+    assert found.outside == Nested(
+        lane=[0, 0, 0], row=[0, 0, 1], start_s=[0.0, 2.0, 1.0], length_s=[2.0, 7.0, 1.0], name=[1, 0, 2],
+        state=["completed"] * 3, names=["sweep", "load", "read"], rows=[2],
+    )  # fmt: skip
+    assert found.nested is not None
+    assert (found.nested.names, len(found.lanes)) == (["solve"], 1)
     assert found.notes == [
-        "1 span is not drawn: shorter ones, those of deeper levels, and those outside of what is drawn here."
+        "1 span is not drawn: shorter ones, those of deeper levels, and those inside of what is not drawn."
     ]
+
+
+def test_spans_outside_of_tasks_are_drawn_where_tasks_are_too_many_to_be(tmp_path: Path) -> None:
+    events = [completed("a", 5, 3, span_id="a1"), completed("b", 9, 3), span("load", 0, 2, "s1", None)]
+    found = timeline(make_run(tmp_path, events), one_by_one=1)
+    assert (found.bars, found.nested) == (None, None)
+    assert found.outside is not None
+    assert (found.outside.names, found.outside.rows) == (["load"], [1])
+
+
+def test_more_spans_side_by_side_than_there_are_rows_for_are_told(tmp_path: Path) -> None:
+    events = [
+        completed("a", 5, 3),
+        *(span(f"n{n}", n / 10, 5, f"s{n}", None) for n in range(OUTSIDE_ROWS + 3)),
+    ]
+    found = timeline(make_run(tmp_path, events))
+    assert found.outside is not None
+    assert found.outside.names == [f"n{n}" for n in range(OUTSIDE_ROWS)]
+    assert found.notes[0].startswith("3 spans are not drawn: ")
+
+
+def test_a_run_of_spans_alone_has_none_outside_of_tasks(tmp_path: Path) -> None:
+    assert timeline(make_run(tmp_path, [span("one", 0, 4, "s1", None)])).outside is None
 
 
 def test_spans_of_one_level_that_overlap_have_rows_of_their_own(tmp_path: Path) -> None:
@@ -119,29 +160,37 @@ def test_arguments_are_told_in_a_line_and_cut_where_they_are_long(tmp_path: Path
     assert long.startswith('{"x":"yyy')
 
 
-trees = st.lists(st.tuples(st.integers(-2, 8), st.integers(0, 90), st.integers(0, 50)), max_size=9)
+trees = st.lists(st.tuples(st.integers(-2, 8), st.integers(0, 90), st.integers(0, 50)), max_size=OUTSIDE_ROWS)
 
 
-@settings(max_examples=10)
+@settings(max_examples=25)
 @given(trees)
-def test_every_span_inside_a_task_is_drawn_once_and_none_overlaps_another_on_its_row(tree: list[Any]) -> None:
-    """A parent is a span before it; -2 and -1 are two tasks."""
+def test_every_span_is_drawn_once_inside_or_outside_of_tasks_and_none_overlaps_another_on_its_row(
+    tree: list[Any],
+) -> None:
+    """A parent is a span before it; -2 and -1 are two tasks; all others are inside of nothing."""
     tasks = [completed(f"t{n}", 9, 9, worker=f"w{n}", span_id=f"{-1 - n}") for n in range(2)]
     spans = [
         span(f"n{n}", start / 10, length / 10, str(n), str(parent) if parent < n else None)
         for n, (parent, start, length) in enumerate(tree)
     ]
-    depth = {-1: 0, -2: 0}
+    within, apart = {-1: 0, -2: 0}, {}
     for n, (parent, _, _) in enumerate(tree):
-        if parent < n and parent in depth:
-            depth[n] = depth[parent] + 1
-    want = sorted(f"n{n}" for n, at_ in depth.items() if 0 < at_ <= 4)
+        if parent >= n:
+            apart[n] = 1
+        else:
+            of = within if parent in within else apart
+            of[n] = of[parent] + 1
     with TemporaryDirectory() as folder:
-        found = timeline(make_run(Path(folder), [*tasks, *spans])).nested
-    drawn = [] if found is None else sorted(found.names[name] for name in found.name)
-    assert drawn == want
-    if found is None:
-        return
+        found = timeline(make_run(Path(folder), [*tasks, *spans]))
+    for drawn, depth in ((found.nested, within), (found.outside, apart)):
+        want = sorted(f"n{n}" for n, at_ in depth.items() if 0 < at_ <= DEPTH)
+        assert sorted([] if drawn is None else (drawn.names[name] for name in drawn.name)) == want
+        if drawn is not None:
+            none_overlaps(drawn)
+
+
+def none_overlaps(found: Nested) -> None:
     rows: dict[tuple[int, int], list[tuple[float, float]]] = {}
     for lane, row, start_s, length_s in zip(
         found.lane, found.row, found.start_s, found.length_s, strict=True

@@ -61,7 +61,7 @@ def nested(**changes: Any) -> Nested:
     """Three spans inside the first task of the first worker: one that holds another, and one beside it that failed."""
     fields: dict[str, Any] = {
         "lane": [0, 0, 0], "row": [0, 1, 0], "start_s": [0.0, 5.0, 20.0], "length_s": [15.0, 5.0, 10.0], "name": [0, 1, 0],
-        "state": ["completed", "completed", "failed"], "names": ["solve", "load"], "rows": [2, 0], "total": 3,
+        "state": ["completed", "completed", "failed"], "names": ["solve", "load"], "rows": [2, 0],
     }  # fmt: skip
     return Nested(**{**fields, **changes})
 

@@ -107,6 +107,26 @@ def test_spans_stand_in_rows_without_a_label_below_the_bar_they_are_inside_of():
     assert load.customdata == ("<b>load</b> completed<br>5.0s from 0:05 (03:52:05 UTC)",)
 
 
+def test_spans_outside_of_tasks_stand_in_the_last_rows_under_a_label_of_their_own():
+    outside = values.nested(rows=[2], names=["solve", "save"])
+    for timeline in (values.timeline(outside=outside, nested=values.nested()), values.dense(outside=outside)):
+        figure = figures.timeline_figure(timeline)
+        rows = figure.layout.yaxis.categoryarray
+        assert figure.layout.yaxis.ticktext[-1] == rows[-2] == "outside of tasks"
+        solve, save = (one for one in figure.data if one.name.endswith("(outside)"))
+        assert (solve.name, solve.y, save.name, save.y) == (
+            "solve (outside)", (rows[-2],) * 2, "save (outside)", (rows[-1],),
+        )  # fmt: skip
+        inside = {one.name: one.marker.color for one in figure.data if one.name == "solve (inside)"}
+        assert set(map(str, inside.values())) <= {str(solve.marker.color)}
+
+
+def test_a_worker_may_be_called_as_the_rows_of_spans_outside_of_tasks_are():
+    lanes = values.lanes("w-1", "outside of tasks")
+    figure = figures.timeline_figure(values.timeline(lanes=lanes, outside=values.nested(rows=[2])))
+    assert len(set(figure.layout.yaxis.categoryarray)) == 4
+
+
 def test_a_bar_says_its_arguments_and_when_it_began_by_the_clock():
     bars = msgspec.structs.replace(values.timeline().bars, args=["seed=1", "", "name=<b>"])
     simulate, collect, _ = figures.timeline_figure(values.timeline(bars=bars)).data

@@ -1,4 +1,4 @@
-"""Spans in rows below what they ran in: the task, or the outermost span, that is drawn on a row of its own."""
+"""Spans in rows below what they ran in, the task or the outermost span that is a bar; and those outside of all tasks."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ DEPTH = 4
 """So many levels."""
 ROWS = 90
 """So many rows there are at most, those of tasks included; deeper levels are left out where there would be more."""
+OUTSIDE_SPANS, OUTSIDE_ROWS = 1000, 8
+"""So many are drawn of what is outside of tasks, and on so many rows."""
 
 _TOPS = """
 CREATE OR REPLACE TEMP TABLE tops AS
@@ -30,13 +32,21 @@ SELECT lane, child.span_id, left(child.name, {characters}) AS name, child.status
     greatest(least(child.began, {until}), {start}) - {start} AS since,
     greatest(least(child.stopped, {until}), {start}) - {start} AS until
 FROM timed AS child JOIN {parents} AS parent ON parent.span_id = child.parent_id
-    ANTI JOIN tops ON tops.span_id = child.span_id
+    ANTI JOIN to_draw ON to_draw.span_id = child.span_id
 WHERE child.began IS NOT NULL AND child.stopped >= child.began
 -- where several attempts share an id, it is inside of the one that began last before it
 QUALIFY row_number() OVER (
     PARTITION BY child.span_id ORDER BY parent.since > child.began - {start}, abs(child.began - {start} - parent.since), lane
 ) = 1
 ORDER BY child.stopped - child.began DESC, child.began, child.span_id LIMIT {most}
+"""
+_OUTERMOST = """
+CREATE OR REPLACE TEMP TABLE level_1 AS
+SELECT 0 AS lane, span_id, left(name, {characters}) AS name, status = 'error' AS failed, "open",
+    greatest(least(began, {until}), {start}) - {start} AS since, greatest(least(stopped, {until}), {start}) - {start} AS until
+FROM timed ANTI JOIN to_draw USING (span_id)
+WHERE (parent_id IS NULL OR parent_id = $root) AND began IS NOT NULL AND stopped >= began
+ORDER BY stopped - began DESC, began, span_id LIMIT {most}
 """
 
 
@@ -75,45 +85,83 @@ def nested(
 
     Spans of one level that overlap, such as those of threads, have rows of their own.
     """
-    [(total,)] = connection.execute(
-        "SELECT count(*) FROM timed SEMI JOIN (SELECT unnest($1::VARCHAR[]) AS span_id) AS tops ON tops.span_id = timed.parent_id",
-        [[top.span_id for top in tops]],
-    ).fetchall()
-    if not total:
-        return None
     connection.execute(
         _TOPS, [[top.span_id for top in tops], [top.lane for top in tops], [top.since for top in tops]]
     )
+    [(inside,)] = connection.execute(
+        "SELECT count(*) FROM timed SEMI JOIN tops ON tops.span_id = timed.parent_id"
+    ).fetchall()
+    if not inside:
+        return None
+    return _laid_out(_levels(connection, frame, 1, "tops", most), lanes, most_rows - lanes)
+
+
+def outside(
+    connection: duckdb.DuckDBPyConnection,
+    frame: Frame,
+    root: str | None,
+    *,
+    most: int = OUTSIDE_SPANS,
+    most_rows: int = OUTSIDE_ROWS,
+) -> Nested | None:
+    """The spans inside of no attempt of `to_draw`, and of nothing else but the run, whose own span is `root`, level by level.
+
+    All are on one lane. None where there is none. Those that find no row free are left out.
+    """
+    connection.execute(
+        _OUTERMOST.format(
+            start=frame.start, until=frame.until, characters=TEXT_CHARACTERS + 1, most=_share(most, 1)
+        ),
+        {"root": root},
+    )
+    found = _read(connection, 1)
+    rows, used = _packed(found)
+    if used.get((0, 1), 0) > most_rows:
+        found = [span for span, row in zip(found, rows, strict=True) if row < most_rows]
+    elif found:
+        found += _levels(connection, frame, 2, "level_1", most - len(found))
+    return _laid_out(found, 1, most_rows)
+
+
+def _levels(
+    connection: duckdb.DuckDBPyConnection, frame: Frame, first: int, parents: str, most: int
+) -> list[_Span]:
+    """Spans inside of `parents` level by level, from that number on."""
     found: list[_Span] = []
-    for depth in range(1, DEPTH + 1):
+    for depth in range(first, DEPTH + 1):
         connection.execute(
             _LEVEL.format(
-                depth=depth, parents="tops" if depth == 1 else f"level_{depth - 1}", start=frame.start, until=frame.until,
-                characters=TEXT_CHARACTERS + 1, most=_share(most - len(found), depth),
+                depth=depth, parents=parents, start=frame.start, until=frame.until, characters=TEXT_CHARACTERS + 1,
+                most=_share(most - len(found), depth),
             )
         )  # fmt: skip
-        rows = connection.execute(
-            f"SELECT lane, since, until, name, failed, open FROM level_{depth} ORDER BY lane, since, until DESC, span_id"  # noqa: S608 - a number
-        ).fetchall()
-        if not rows:
+        level = _read(connection, depth)
+        if not level:
             break
-        found += [
-            _Span(lane, depth, since, until, cut(name), "running" if open_ else "failed" if failed else "completed")
-            for lane, since, until, name, failed, open_ in rows
-        ]  # fmt: skip
-    return _laid_out(connection, found, lanes, most_rows)
+        found += level
+        parents = f"level_{depth}"
+    return found
 
 
-def _laid_out(
-    connection: duckdb.DuckDBPyConnection, found: list[_Span], lanes: int, most_rows: int
-) -> Nested | None:
+def _read(connection: duckdb.DuckDBPyConnection, depth: int) -> list[_Span]:
+    """A level by lane, in order of starts."""
+    rows = connection.execute(
+        f"SELECT lane, since, until, name, failed, open FROM level_{depth} ORDER BY lane, since, until DESC, span_id"  # noqa: S608 - a number
+    ).fetchall()
+    return [
+        _Span(lane, depth, since, until, cut(name), "running" if open_ else "failed" if failed else "completed")
+        for lane, since, until, name, failed, open_ in rows
+    ]  # fmt: skip
+
+
+def _laid_out(found: list[_Span], lanes: int, most_rows: int) -> Nested | None:
     deepest = max((span.depth for span in found), default=0)
     rows: list[int] = []
     used: dict[tuple[int, int], int] = {}
     for depth in range(deepest, 0, -1):
         found = [span for span in found if span.depth <= depth]
         rows, used = _packed(found)
-        if lanes + sum(used.values()) <= most_rows:
+        if sum(used.values()) <= most_rows:
             break
     else:
         return None
@@ -127,7 +175,6 @@ def _laid_out(
         times[span.name] = times.get(span.name, 0) + span.until - span.since
     names = sorted(times, key=lambda name: (-times[name], name))
     numbers = {name: number for number, name in enumerate(names)}
-    [(total,)] = connection.execute("SELECT count(*) FROM timed ANTI JOIN tops USING (span_id)").fetchall()
     return Nested(
         lane=[span.lane for span in found],
         row=[first[span.lane, span.depth] + row for span, row in zip(found, rows, strict=True)],
@@ -137,7 +184,6 @@ def _laid_out(
         state=[span.state for span in found],
         names=names,
         rows=per_lane,
-        total=total,
     )
 
 

@@ -56,8 +56,6 @@ class Nested(Struct, frozen=True, kw_only=True):
     """Those that took most of the time first."""
     rows: list[int]
     """How many there are below each lane."""
-    total: int
-    """All spans of the run but those that are bars, drawn or not."""
 
 
 class Cells(Struct, frozen=True, kw_only=True):
@@ -106,6 +104,8 @@ class Timeline(Struct, frozen=True, kw_only=True):
     """Sentences on what is not drawn one by one; none where all is."""
     nested: Nested | None = None
     """Null where no span is inside of what is drawn one by one."""
+    outside: Nested | None = None
+    """Spans outside of all tasks, on rows of their own as if below one lane; null where there are none, or no tasks."""
 
 
 class Series(Struct, frozen=True, kw_only=True):

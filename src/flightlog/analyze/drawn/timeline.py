@@ -11,7 +11,7 @@ from flightlog.analyze.drawn.cells import cells
 from flightlog.analyze.drawn.frame import Frame
 from flightlog.analyze.drawn.lanes import LANES, merge_lanes
 from flightlog.analyze.drawn.marks import Marked, marks
-from flightlog.analyze.drawn.nested import nested
+from flightlog.analyze.drawn.nested import nested, outside
 from flightlog.analyze.drawn.pieces import Pieces
 from flightlog.analyze.drawn.results import Cells, Lane, Nested, Timeline
 from flightlog.units import format_duration
@@ -62,6 +62,9 @@ def timeline(
         marked = marks(
             connection, frame, pieces.what, ground.workers, lambda place, _task_id, _attempt: merged.of_place[place], row_of.get
         )  # fmt: skip
+    apart = outside(connection, frame, ground.run.info.span_id) if pieces.what == "attempts" else None
+    [(spans,)] = connection.execute("SELECT count(*) FROM timed ANTI JOIN to_draw USING (span_id)").fetchall()
+    left = spans - sum(len(one.lane) for one in (inside, apart) if one is not None)
     [(failures,)] = connection.execute("SELECT count(*) FROM to_draw WHERE state = 'failed'").fetchall()
     return Timeline(
         since=frame.since,
@@ -76,10 +79,11 @@ def timeline(
         failures=failures,
         notes=[
             *_notes(pieces, lanes, workers, marked, single, density),
-            *_notes_inside(inside, single),
+            *_notes_on_spans(left if inside is not None or apart is not None else 0, single),
             *_notes_on_width(single, frame),
         ],
         nested=inside,
+        outside=apart,
     )
 
 
@@ -126,13 +130,12 @@ def _notes(
     return notes
 
 
-def _notes_inside(inside: Nested | None, single: OneByOne | None) -> list[str]:
-    """What is not drawn of the spans inside, and rows on which there is nothing."""
+def _notes_on_spans(left: int, single: OneByOne | None) -> list[str]:
+    """How many spans are not drawn, and rows on which there is nothing."""
     notes = []
-    if inside is not None and (left := inside.total - len(inside.lane)) > 0:
-        notes.append(
-            f"{_many(left, 'spans')} not drawn: shorter ones, those of deeper levels, and those outside of what is drawn here."
-        )
+    if left > 0:
+        why = "shorter ones, those of deeper levels, and those inside of what is not drawn"
+        notes.append(f"{_many(left, 'spans')} not drawn: {why}.")
     if single is not None:
         used = {*single.bars.lane}
         empty = sum(number not in used for number in range(len(single.lanes)))

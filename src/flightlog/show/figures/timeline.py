@@ -21,6 +21,7 @@ LEAST_ROW_PX = 11
 HIGHEST_PX = 760
 """Lanes get thinner before the timeline gets higher than this, down to `LEAST_ROW_PX`."""
 OTHERS = "all others"
+OUTSIDE = "outside of tasks"
 _LEVELS = 5
 """Shades of a colour, from hardly busy to never free."""
 _FILL = {"running": 0.45, "failed": 0.25, "retried": 0.25, "cancelled": 0.08}
@@ -53,15 +54,21 @@ def timeline_figure(
         return None
     colors = colors_of(timeline.names) if colors is None else colors
     scale, axis = time_axis(max(timeline.length_s, length_s or 0.0), timeline.since)
-    labels = _labels(timeline.lanes)
+    labels = _labels([*(lane_parts(lane) for lane in timeline.lanes), (OUTSIDE, "")])
+    apart, name_apart = timeline.outside, labels.pop()
     rows = _rows(labels, timeline.nested)
     traces: list[dict[str, Any]] = []
     if timeline.bars is not None:
         traces += _bars(timeline, labels, timeline.bars, scale, colors)
     elif timeline.cells is not None:
         traces += _cells(timeline, labels, timeline.cells, scale, colors)
+    paint = _span_colors(timeline, colors)
     if timeline.nested is not None:
-        traces += inside_traces(timeline.nested, rows, timeline.since, scale, colors)
+        traces += span_traces(timeline.nested, rows, timeline.since, scale, paint)
+    if apart is not None:
+        below = [name_apart, *_below(name_apart, apart.rows[0] - 1)]
+        traces += span_traces(apart, [["", *below]], timeline.since, scale, paint, where="outside")
+        labels, rows = [*labels, name_apart], [*rows, below]
     traces += _marks(timeline, labels, scale)
     every_row = [row for of_lane in rows for row in of_lane]
     lanes = len(every_row)
@@ -89,17 +96,17 @@ def timeline_figure(
 def _rows(labels: Sequence[str], nested: Nested | None) -> list[list[str]]:
     """The rows of each lane: its own, and those of the spans below it, which have no label that is shown."""
     counts = nested.rows if nested is not None else [0] * len(labels)
-    return [
-        [label, *(f"{label}\u2063{number}" for number in range(count))]
-        for label, count in zip(labels, counts, strict=True)
-    ]
+    return [[label, *_below(label, count)] for label, count in zip(labels, counts, strict=True)]
 
 
-def _labels(lanes: Sequence[Lane]) -> list[str]:
-    """What the lanes are called, each by a text of its own."""
+def _below(label: str, count: int) -> list[str]:
+    return [f"{label}\u2063{number}" for number in range(count)]
+
+
+def _labels(lanes: Sequence[tuple[str, str]]) -> list[str]:
+    """What lanes are called, each by a text of its own; a lane is given by its parts."""
     found: dict[str, None] = {}
-    for lane in lanes:
-        name, more = lane_parts(lane)
+    for name, more in lanes:
         text = label = name_text(name, 24) + more
         number = 1
         while label in found:
@@ -185,19 +192,35 @@ def shaded(color: str, states: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def inside_traces(
-    nested: Nested, rows: Sequence[Sequence[str]], since: str, scale: Scale, colors: Mapping[str, str]
+def span_names(timeline: Timeline) -> list[str]:
+    """The names of spans that have a colour: of those inside of tasks, then of those outside."""
+    return [
+        name for one in (timeline.nested, timeline.outside) if one is not None for name in one.names[:INSIDE]
+    ]
+
+
+def _span_colors(timeline: Timeline, colors: Mapping[str, str]) -> dict[str, str]:
+    return {**colors_of([*colors, *span_names(timeline)]), **colors}
+
+
+def span_traces(
+    nested: Nested,
+    rows: Sequence[Sequence[str]],
+    since: str,
+    scale: Scale,
+    paint: Mapping[str, str],
+    *,
+    where: str = "inside",
 ) -> list[dict[str, Any]]:
-    """Spans in the rows below those of the bars they are inside of; the names that took most of the time have a colour."""
+    """Spans in the rows below those of their lanes; the names that took most of the time have a colour."""
     known = min(INSIDE, len(nested.names))
-    paint = {**colors_of([*colors, *nested.names[:known]]), **colors}
     traces = []
     for name, places in _by_name(nested.name, known):
         label = name_text(nested.names[name], 40) if name < known else "other spans"
         traces.append(
             {
-                "type": "bar", "orientation": "h", "name": f"{label} (inside)" if name < known else label,
-                "legendgroup": f"inside {name}", "width": 0.55, "hovertemplate": "%{customdata}<extra></extra>",
+                "type": "bar", "orientation": "h", "name": f"{label} ({where})",
+                "legendgroup": f"{where} {name}", "width": 0.55, "hovertemplate": "%{customdata}<extra></extra>",
                 "y": [rows[nested.lane[n]][1 + nested.row[n]] for n in places],
                 "base": scale.of(nested.start_s[n] for n in places), "x": scale.of(nested.length_s[n] for n in places),
                 "customdata": [_span_text(nested, n, since) for n in places],

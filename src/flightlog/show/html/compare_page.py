@@ -9,6 +9,7 @@ from flightlog.show import figures
 from flightlog.show.answer import answer_text, wall_text
 from flightlog.show.bounded import bounded
 from flightlog.show.comparison import comparison_sections, percent_text
+from flightlog.show.figures.timeline import span_names
 from flightlog.show.html.elements import Child, Element, coded, said, tag
 from flightlog.show.html.page import Part, page_html, plotly_script
 from flightlog.show.html.plots import plot
@@ -174,7 +175,10 @@ def _timelines(comparison: Comparison, before: Timeline | None, after: Timeline 
     there = [timeline for timeline in (before, after) if timeline is not None]
     if not there:
         return _part("timelines", "Timelines", [], "Neither side has a task with a start.")
-    colors = figures.colors_of(name for timeline in there for name in timeline.names)
+    colors = figures.colors_of(
+        [name for timeline in there for name in timeline.names]
+        + [name for timeline in there for name in span_names(timeline)]
+    )
     length_s = max(timeline.length_s for timeline in there)
     counted = comparison.tasks["submitted"], comparison.tasks["completed"]
     of: Literal["tasks", "spans"] = "tasks" if any(one.before or one.after for one in counted) else "spans"

@@ -13,7 +13,7 @@ from flightlog.show.cost import TITLE as COST
 from flightlog.show.details import metrics_section
 from flightlog.show.document import Section
 from flightlog.show.figures.chart import limit_note
-from flightlog.show.figures.timeline import INSIDE
+from flightlog.show.figures.timeline import OUTSIDE, span_names
 from flightlog.show.html.elements import Child, Element, coded, said, tag
 from flightlog.show.html.environment import environment_part
 from flightlog.show.html.failures import failures_part
@@ -84,9 +84,7 @@ def report_page(
 def _names(report: Report, drawn: Drawn) -> list[str]:
     """Names in the order of their colours: those of the timeline, then tasks by the time they took, then spans."""
     timeline = drawn.timeline
-    first = timeline.names if timeline is not None else []
-    if timeline is not None and timeline.nested is not None:
-        first = [*first, *timeline.nested.names[:INSIDE]]
+    first = [*timeline.names, *span_names(timeline)] if timeline is not None else []
     rest = sorted(report.tasks.by_name.items(), key=lambda item: -item[1].duration_s.total)
     spans = sorted(report.spans.by_name.items(), key=lambda item: -item[1].self_s)
     return [*first, *(name for name, _ in rest), *(name for name, _ in spans)]
@@ -134,6 +132,8 @@ def timeline_plot(
     if timeline.nested is not None:
         inside = "the tasks" if of == "tasks" else "the others"
         caption += f" In the thinner rows below are the spans inside {inside}."
+    if timeline.outside is not None:
+        caption += f" {'Those' if timeline.nested is not None else 'Spans'} {OUTSIDE} are in the last rows."
     if timeline.failures:
         caption += " Failures and retries are marked." if of == "tasks" else " Failures are marked."
     figure = figures.timeline_figure(timeline, colors=colors, length_s=length_s, notes=False)
