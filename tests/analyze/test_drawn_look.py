@@ -12,7 +12,7 @@ from hostile_run import hostile_run
 from lives import completed, started
 
 from flightlog.analyze.drawn.look import Look, TimelineLook, look_at, timeline_of
-from flightlog.analyze.drawn.results import Bars, Drawn, Lane, Spread, Timeline, Waits
+from flightlog.analyze.drawn.results import Bars, Drawn, Lane, Nested, Spread, Timeline, Waits
 from flightlog.analyze.report import report_bytes, report_on
 from flightlog.analyze.summary import Summary
 from flightlog.store.integrity import write_checksums
@@ -55,6 +55,9 @@ def test_what_is_drawn_of_the_golden_demo_run() -> None:
             args=["seed=42"],
         ),
         cells=None, marks=[], attempts=1, workers=1, failures=0, notes=[],
+        outside=Nested(
+            lane=[0], row=[0], start_s=[1.3], length_s=[1.5], name=[0], state=["completed"], names=["solve"], rows=[1]
+        ),
     )  # fmt: skip
     assert found.durations == [
         Spread(

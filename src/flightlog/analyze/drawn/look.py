@@ -149,4 +149,7 @@ def _laid_out(ground: Ground) -> _LaidOut | None:
 def _timeline(ground: Ground, found: _LaidOut, one_by_one: int, lanes: int) -> Timeline | None:
     if found.pieces is None:
         return None
-    return timeline(ground, found.frame, found.pieces, found.hosts, one_by_one=one_by_one, most_lanes=lanes)
+    return timeline(
+        ground, found.frame, found.pieces, found.hosts,
+        root=ground.run.info.span_id, one_by_one=one_by_one, most_lanes=lanes,
+    )  # fmt: skip

@@ -17,6 +17,8 @@ from flightlog.analyze.drawn.results import Cells, Lane, Nested, Timeline
 from flightlog.units import format_duration
 
 if TYPE_CHECKING:
+    import duckdb
+
     from flightlog.analyze.ground import Ground
 
 _PIXELS = 1000
@@ -29,12 +31,13 @@ def timeline(
     pieces: Pieces,
     hosts: Mapping[str, str | None],
     *,
+    root: str | None = None,
     one_by_one: int = ONE_BY_ONE,
     most_lanes: int = LANES,
 ) -> Timeline:
     """The timeline of what `lay_out_pieces` laid out.
 
-    One by one where at most `one_by_one` pieces fit onto `most_lanes` rows without overlapping.
+    `root` is the id of the run's own span. One by one where at most `one_by_one` pieces fit onto `most_lanes` rows without overlapping.
     """
     connection, workers = ground.connection, pieces.workers
     nowhere = _nowhere(pieces, workers)
@@ -62,9 +65,7 @@ def timeline(
         marked = marks(
             connection, frame, pieces.what, ground.workers, lambda place, _task_id, _attempt: merged.of_place[place], row_of.get
         )  # fmt: skip
-    apart = outside(connection, frame, ground.run.info.span_id) if pieces.what == "attempts" else None
-    [(spans,)] = connection.execute("SELECT count(*) FROM timed ANTI JOIN to_draw USING (span_id)").fetchall()
-    left = spans - sum(len(one.lane) for one in (inside, apart) if one is not None)
+    apart = outside(connection, frame, root) if pieces.what == "attempts" else None
     [(failures,)] = connection.execute("SELECT count(*) FROM to_draw WHERE state = 'failed'").fetchall()
     return Timeline(
         since=frame.since,
@@ -79,7 +80,8 @@ def timeline(
         failures=failures,
         notes=[
             *_notes(pieces, lanes, workers, marked, single, density),
-            *_notes_on_spans(left if inside is not None or apart is not None else 0, single),
+            *_notes_on_spans(connection, [one for one in (inside, apart) if one is not None]),
+            *_notes_on_rows(single),
             *_notes_on_width(single, frame),
         ],
         nested=inside,
@@ -130,23 +132,31 @@ def _notes(
     return notes
 
 
-def _notes_on_spans(left: int, single: OneByOne | None) -> list[str]:
-    """How many spans are not drawn, and rows on which there is nothing."""
-    notes = []
-    if left > 0:
-        why = "shorter ones, those of deeper levels, and those inside of what is not drawn"
-        notes.append(f"{_many(left, 'spans')} not drawn: {why}.")
-    if single is not None:
-        used = {*single.bars.lane}
-        empty = sum(number not in used for number in range(len(single.lanes)))
-        if empty:
-            rows = (
-                f"{empty:,} rows are empty: nothing ran on those workers"
-                if empty != 1
-                else "1 row is empty: nothing ran on that worker"
-            )
-            notes.append(f"{rows}.")
-    return notes
+def _notes_on_spans(connection: duckdb.DuckDBPyConnection, drawn: Sequence[Nested]) -> list[str]:
+    """How many spans are not drawn, where some are."""
+    if not drawn:
+        return []
+    [(spans,)] = connection.execute("SELECT count(*) FROM timed ANTI JOIN to_draw USING (span_id)").fetchall()
+    if (left := spans - sum(len(one.lane) for one in drawn)) <= 0:
+        return []
+    why = "shorter ones, those of deeper levels, and those inside of what is not drawn"
+    return [f"{_many(left, 'spans')} not drawn: {why}."]
+
+
+def _notes_on_rows(single: OneByOne | None) -> list[str]:
+    """How many rows have nothing on them."""
+    if single is None:
+        return []
+    used = {*single.bars.lane}
+    empty = sum(number not in used for number in range(len(single.lanes)))
+    if not empty:
+        return []
+    rows = (
+        f"{empty:,} rows are empty: nothing ran on those workers"
+        if empty != 1
+        else "1 row is empty: nothing ran on that worker"
+    )
+    return [f"{rows}."]
 
 
 def _notes_on_width(single: OneByOne | None, frame: Frame) -> list[str]:
