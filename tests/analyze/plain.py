@@ -36,13 +36,19 @@ def lines(path: Path, stream: str) -> list[dict[str, Any]]:
     return list(found.values())
 
 
+def info(path: Path) -> dict[str, Any]:
+    """What the run says of itself."""
+    found: dict[str, Any] = json.loads((path / "run.json").read_text())
+    return found
+
+
 def window(path: Path) -> tuple[int, int]:
-    info = json.loads((path / "run.json").read_text())
-    start, end = ns(info["start_time"]), ns(info["end_time"])
+    known = info(path)
+    start, end = ns(known["start_time"]), ns(known["end_time"])
     assert start is not None
     if end is None:
         every = [line["timestamp"] for file in path.glob("*.jsonl") for line in lines(path, file.stem)]
-        end = ns(max([*every, info.get("heartbeat") or ""]))
+        end = ns(max([*every, known.get("heartbeat") or ""]))
     assert end is not None
     return start, end
 

@@ -246,7 +246,54 @@ class Findings:
                 plain.Path_(self.path).parts() if any(one["began"] is not None for one in self.every) else {}
             )
             program = {name: lasted / 1e9 for (kind, name), lasted in chain.items() if kind == "program"}
-            tell("program_alone", alone, {"program_s": program}, None)
+            tell("program_alone", alone, {"program_s": program, "spans_s": self._program_spans()}, None)
+
+    def _program_spans(self) -> dict[str, float]:
+        """Stretch by stretch: in which spans the program was while no attempt waited or ran."""
+        tasks = {one["span_id"] for one in self.every}
+        known = spans(self.path)
+        ended = {one["span_id"] for one in self.every if one["state"] != "running"}
+        goes_on = plain.info(self.path)["end_time"] is None
+
+        def is_over(span: Row) -> bool:
+            parent = span.get("parent_id")
+            return parent in ended or (parent in known and known[parent]["open"] and is_over(known[parent]))
+
+        times = {}
+        for key, span in known.items():
+            began = ns(span["timestamp"])
+            stopped = began + round(span["duration_s"] * 1e9)
+            if key not in tasks:
+                lasts = span["open"] and goes_on and not is_over(span)
+                times[key] = began, max(stopped, self.until) if lasts else stopped
+        taken = [
+            (
+                min(moment for moment in (one["waits"], one["began"]) if moment is not None),
+                self.until if one["stopped"] is None else one["stopped"],
+            )
+            for one in self.every
+            if one["waits"] is not None or one["began"] is not None
+        ]
+        cuts = sorted(
+            {self.start, self.until, *(moment for piece in [*taken, *times.values()] for moment in piece)}
+        )
+        alone, lasted = 0, Counter[str]()
+        for since, until in pairwise(cuts):
+            if since < self.start or until > self.until or any(a <= since and until <= b for a, b in taken):
+                continue
+            alone += until - since
+            for key, (began, stopped) in times.items():
+                if began <= since and until <= stopped:
+                    lasted[key] += until - since
+        own: Counter[str] = Counter()
+        for key in lasted:
+            inside = sum(lasted[other] for other in lasted if known[other].get("parent_id") == key)
+            own[known[key]["name"]] += max(0, lasted[key] - inside)
+        order = sorted(
+            (name for name in own if own[name] > 0 and own[name] >= 0.1 * alone),
+            key=lambda name: (-own[name], name),
+        )
+        return {name: own[name] / 1e9 for name in order[:3]}
 
     def _cold(self, tell: Any, matters: Any) -> None:
         slow, beyond = 0, 0.0

@@ -106,7 +106,27 @@ def test_idle_time_with_nothing_running_is_the_programs(tmp_path: Path) -> None:
     ]
     finding = one(tmp_path, "program_alone", events)
     assert (finding.seconds, finding.share) == (6.0, 0.6)
-    assert finding.evidence == {"program_s": {"between tasks": 6.0}}
+    assert finding.evidence == {"program_s": {"between tasks": 6.0}, "spans_s": {}}
+    assert finding.sentence.endswith("; try spans in the program, to see what it did.")
+
+
+def test_idle_time_with_nothing_running_is_that_of_the_spans_the_program_was_in(tmp_path: Path) -> None:
+    def span(name: str, start: float, length: float, identity: str, parent: str | None = None) -> Event:
+        return SpanEvent(
+            timestamp=at(start), name=name, span_id=identity, parent_id=parent, trace_id="1" * 32, duration_s=length
+        )  # fmt: skip
+
+    tasks = [*work("t1", "w1", 0, 2), submitted("t2", 8.0), started("t2", 8.0, "w1", queue_s=0.0)]
+    spans = [
+        span("main", 0, 10, "s1"), span("fit", 1, 5, "s2", "s1"), span("read", 2.5, 1, "s3", "s2"),
+        span("short", 6.5, 0.5, "s4", "s1"), span("simulate", 8.5, 1, "s5"),
+    ]  # fmt: skip
+    finding = one(tmp_path, "program_alone", [*tasks, completed("t2", 10, 2.0, "w1"), *up("w1"), *spans])
+    assert finding.evidence["spans_s"] == {"fit": 3.0, "main": 1.5, "read": 1.0}
+    assert finding.sentence.endswith(
+        " went to the program outside of its tasks (6.0s between tasks), in fit (3.0s), main (1.5s), read (1.0s);"
+        " try making fit shorter."
+    )
 
 
 def test_start_up_and_first_tasks_that_warm_up_are_cold_starts(tmp_path: Path) -> None:

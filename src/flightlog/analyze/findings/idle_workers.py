@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from flightlog.analyze.distribution import exact_sum
 from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, plural, share_of
+from flightlog.analyze.findings.program_spans import program_spans
 from flightlog.units import format_duration
 
 _UNUSED = """
@@ -50,19 +51,25 @@ def idle_workers(facts: Facts) -> Iterable[Finding]:
         }
         told = ", ".join(f"{format_duration(lasted)} {name}" for name, lasted in stretches.items())
         inside = f" ({told})" if told else ""
+        known = program_spans(facts)
+        spans = ", ".join(f"{name} ({format_duration(lasted)})" for name, lasted in known.items())
         if facts.summary.tasks.queue_s.max:
             sentence = (
-                f"went to workers waiting for the program, because no task ran or was queued{inside}; try submitting the"
+                f"went to workers waiting for the program, because no task ran or was queued{inside}"
+                f"{f', and the program was in {spans}' if spans else ''}; try submitting the"
                 " next tasks before gathering, or starting workers later and ending them sooner."
             )
         else:  # tasks that never waited are stretches of the program itself, and so are their workers
-            sentence = f"went to the program outside of its tasks{inside}; try spans in the program, to see what it did."
+            advice = (
+                f"making {next(iter(known))} shorter" if known else "spans in the program, to see what it did"
+            )
+            sentence = f"went to the program outside of its tasks{inside}{f', in {spans}' if spans else ''}; try {advice}."
         yield Finding(
             kind="program_alone",
             seconds=alone,
             share=share_of(facts, alone),
             sentence=f"{cost_text(facts, alone)} {sentence}",
-            evidence={"program_s": stretches},
+            evidence={"program_s": stretches, "spans_s": known},
             where=list(stretches),
         )
 
