@@ -26,6 +26,8 @@ class Findings:
         self.everyone = plain.workers(path)
         self.ups = {name: life["up"] for name, life in self.everyone.items() if life["up"] is not None}
         self.held = [one for one in self.every if one["began"] is not None and one["began"] < one["stopped"]]
+        self.spans = spans(path)
+        self.span_times = self._span_times()
         self.parts: Counter[str] = Counter()
         self.behind: dict[tuple[str, int], Row] = {}
         self.startups: dict[str, int] = {}
@@ -44,9 +46,8 @@ class Findings:
             for one in self.held
             if not self.of_workers or one["worker"] == name
         ]
-        for span in spans(self.path).values():
-            since = ns(span["timestamp"])
-            time = (since, since + round(span["duration_s"] * 1e9))
+        for key, span in self.spans.items():
+            time = self.span_times[key]
             if not self.of_workers:
                 found.append((*time, "unfinished" if span["open"] else "run"))
             elif TRANSFER.search(span["name"]) and any(
@@ -54,6 +55,24 @@ class Findings:
             ):
                 found.append((*time, "transfer"))
         return [piece for piece in found if piece[0] < piece[1]]
+
+    def _span_times(self) -> dict[str, tuple[int, int]]:
+        """From when to when; open ones go on for as long as the run did, but for those in attempts that are over."""
+        known = self.spans
+        ended = {one["span_id"] for one in self.every if one["state"] != "running"}
+        goes_on = plain.info(self.path)["end_time"] is None
+
+        def is_over(span: Row) -> bool:
+            parent = span.get("parent_id")
+            return parent in ended or (parent in known and known[parent]["open"] and is_over(known[parent]))
+
+        times = {}
+        for key, span in known.items():
+            began = ns(span["timestamp"])
+            stopped = began + round(span["duration_s"] * 1e9)
+            lasts = span["open"] and goes_on and not is_over(span)
+            times[key] = began, max(stopped, self.until) if lasts else stopped
+        return times
 
     def _live(self, name: str) -> None:
         life = self.everyone.get(name, {"ready": True, "starting": None, "component": None, "up": None})
@@ -71,12 +90,7 @@ class Findings:
         ]
         self.pieces_counted += sum(part != "transfer" for *_, part in inside)
         self.transfer_known |= any(part == "transfer" for *_, part in inside)
-        waits = [
-            (one["waits"], one["began"] if one["began"] is not None else self.until)
-            for one in self.every
-            if one["waits"] is not None and (one["began"] is not None or one["state"] == "pending")
-            and (one["component"] is None or life["component"] in {None, one["component"]})
-        ]  # fmt: skip
+        waits = self._waits(life["component"])
         busy = [(one["began"], one["stopped"]) for one in self.held]
         first = min((a for a, *_ in inside), default=to)
         cuts = {moment for a, b, *_ in (*inside, *waits, *busy) for moment in (a, b) if since < moment < to}
@@ -97,6 +111,15 @@ class Findings:
                 gap.append((a, b, part == "behind"))
             self.parts[part] += b - a
         self._blame(name, gap)
+
+    def _waits(self, component: str | None) -> list[tuple[int, int]]:
+        """When tasks waited that a worker of this component might have taken."""
+        return [
+            (one["waits"], one["began"] if one["began"] is not None else self.until)
+            for one in self.every
+            if one["waits"] is not None and (one["began"] is not None or one["state"] == "pending")
+            and (one["component"] is None or component in {None, one["component"]})
+        ]  # fmt: skip
 
     def _blame(self, name: str, gap: list[tuple[int, int, bool]]) -> None:
         """The idle time of a gap goes to what ended last in it; where nothing did, to what was to run the longest."""
@@ -251,44 +274,23 @@ class Findings:
     def _program_spans(self) -> dict[str, float]:
         """Stretch by stretch: in which spans the program was while no attempt waited or ran."""
         tasks = {one["span_id"] for one in self.every}
-        known = spans(self.path)
-        ended = {one["span_id"] for one in self.every if one["state"] != "running"}
-        goes_on = plain.info(self.path)["end_time"] is None
-
-        def is_over(span: Row) -> bool:
-            parent = span.get("parent_id")
-            return parent in ended or (parent in known and known[parent]["open"] and is_over(known[parent]))
-
-        times = {}
-        for key, span in known.items():
-            began = ns(span["timestamp"])
-            stopped = began + round(span["duration_s"] * 1e9)
-            if key not in tasks:
-                lasts = span["open"] and goes_on and not is_over(span)
-                times[key] = began, max(stopped, self.until) if lasts else stopped
-        taken = [
-            (
-                min(moment for moment in (one["waits"], one["began"]) if moment is not None),
-                self.until if one["stopped"] is None else one["stopped"],
-            )
-            for one in self.every
-            if one["waits"] is not None or one["began"] is not None
-        ]
+        known = self.spans
+        times = {key: time for key, time in self.span_times.items() if key not in tasks}
+        taken = [(one["began"], one["stopped"]) for one in self.held]
+        for component in {self.everyone[name]["component"] for name in self.ups}:
+            taken += self._waits(component)
         cuts = sorted(
             {self.start, self.until, *(moment for piece in [*taken, *times.values()] for moment in piece)}
         )
-        alone, lasted = 0, Counter[str]()
+        alone, own = 0, Counter[str]()
         for since, until in pairwise(cuts):
             if since < self.start or until > self.until or any(a <= since and until <= b for a, b in taken):
                 continue
             alone += until - since
-            for key, (began, stopped) in times.items():
-                if began <= since and until <= stopped:
-                    lasted[key] += until - since
-        own: Counter[str] = Counter()
-        for key in lasted:
-            inside = sum(lasted[other] for other in lasted if known[other].get("parent_id") == key)
-            own[known[key]["name"]] += max(0, lasted[key] - inside)
+            there = [key for key, (began, stopped) in times.items() if began <= since and until <= stopped]
+            outer = {known[key].get("parent_id") for key in there if known[key].get("parent_id") != key}
+            for name in {known[key]["name"] for key in there if key not in outer}:
+                own[name] += until - since
         order = sorted(
             (name for name in own if own[name] > 0 and own[name] >= 0.1 * alone),
             key=lambda name: (-own[name], name),

@@ -17,6 +17,7 @@ from flightlog.events import (
     Event,
     ResourceSample,
     SpanEvent,
+    TaskCancelled,
     TaskQueued,
     TaskRetried,
     TaskStarted,
@@ -110,23 +111,72 @@ def test_idle_time_with_nothing_running_is_the_programs(tmp_path: Path) -> None:
     assert finding.sentence.endswith("; try spans in the program, to see what it did.")
 
 
-def test_idle_time_with_nothing_running_is_that_of_the_spans_the_program_was_in(tmp_path: Path) -> None:
-    def span(name: str, start: float, length: float, identity: str, parent: str | None = None) -> Event:
-        return SpanEvent(
-            timestamp=at(start), name=name, span_id=identity, parent_id=parent, trace_id="1" * 32, duration_s=length
-        )  # fmt: skip
+def span(name: str, start: float, length: float, identity: str, parent: str | None = None) -> Event:
+    return SpanEvent(
+        timestamp=at(start), name=name, span_id=identity, parent_id=parent, trace_id="1" * 32, duration_s=length
+    )  # fmt: skip
 
+
+def waiting_for_program(tmp_path: Path, *more: Event) -> Finding:
+    """Nothing runs between a task from 0 to 2 and one from 8 to 10."""
     tasks = [*work("t1", "w1", 0, 2), submitted("t2", 8.0), started("t2", 8.0, "w1", queue_s=0.0)]
-    spans = [
+    return one(tmp_path, "program_alone", [*tasks, completed("t2", 10, 2.0, "w1"), *up("w1"), *more])
+
+
+def test_idle_time_with_nothing_running_is_that_of_the_spans_the_program_was_in(tmp_path: Path) -> None:
+    finding = waiting_for_program(
+        tmp_path,
         span("main", 0, 10, "s1"), span("fit", 1, 5, "s2", "s1"), span("read", 2.5, 1, "s3", "s2"),
         span("short", 6.5, 0.5, "s4", "s1"), span("simulate", 8.5, 1, "s5"),
-    ]  # fmt: skip
-    finding = one(tmp_path, "program_alone", [*tasks, completed("t2", 10, 2.0, "w1"), *up("w1"), *spans])
+    )  # fmt: skip
     assert finding.evidence["spans_s"] == {"fit": 3.0, "main": 1.5, "read": 1.0}
     assert finding.sentence.endswith(
         " went to the program outside of its tasks (6.0s between tasks), in fit (3.0s), main (1.5s), read (1.0s);"
-        " try making fit shorter."
+        " try making them shorter."
     )
+
+
+def test_spans_side_by_side_are_counted_by_the_clock(tmp_path: Path) -> None:
+    threads = [span("thread", 3, 2, f"t{n}", "s1") for n in range(4)]
+    finding = waiting_for_program(tmp_path, span("pool", 2, 6, "s1"), *threads)
+    assert finding.evidence["spans_s"] == {"pool": 4.0, "thread": 2.0}
+
+
+def test_a_task_that_was_given_up_before_it_began_keeps_no_worker_from_waiting(tmp_path: Path) -> None:
+    given_up = TaskCancelled(
+        timestamp=at(1.5), task="sim", task_id="t3", args={}, worker=None, duration_s=None, cpu_s=None
+    )
+    finding = waiting_for_program(tmp_path, submitted("t3", 1.0), given_up, span("fit", 2, 6, "s1"))
+    assert finding.evidence["spans_s"] == {"fit": 6.0}
+
+
+def test_however_many_gaps_there_are_the_seconds_are_those_of_all(tmp_path: Path) -> None:
+    tasks: list[Event] = []
+    for n in range(2000):
+        tasks += [submitted(f"t{n}", n / 200), started(f"t{n}", n / 200, "w1", queue_s=0.0)]
+        tasks += [completed(f"t{n}", n / 200 + 0.001, 0.001, "w1")]
+    finding = one(tmp_path, "program_alone", [*tasks, *up("w1"), span("fit", 0, 10, "s1")])
+    assert finding.evidence["spans_s"] == {"fit": pytest.approx(8.0)}
+
+
+@pytest.mark.parametrize(
+    ("spans", "told"),
+    [
+        ([span("main", 0, 10, "s1")], "in main (6.0s); try spans inside of it, to see what the program did there."),
+        ([span("fit", 2, 6, "s1")], "in fit (6.0s); try making it shorter."),
+        ([span(" ", 2, 6, "s1")], "in a span without a name (6.0s); try making it shorter."),
+        ([span("fit; try harder", 2, 6, "s1")], "in fit; try harder (6.0s); try making it shorter."),
+        ([span("x" * 99, 2, 6, "s1")], f"in {'x' * 59}… (6.0s); try making it shorter."),
+        (
+            [span(f"case {n}", 2 + n / 2, 0.5, f"s{n}") for n in range(12)],
+            "in spans of 12 names, none of them long; try fewer or shorter ones.",
+        ),
+        ([span("blink", 3, 0.3, "s1")], "(6.0s between tasks); try spans in the program, to see what it did."),
+    ],
+    ids=["around tasks", "between tasks", "no name", "a name like advice", "a long name", "many names", "next to nothing"],
+)  # fmt: skip
+def test_what_to_try_fits_what_the_program_did(tmp_path: Path, spans: list[Event], told: str) -> None:
+    assert waiting_for_program(tmp_path, *spans).sentence.endswith(told)
 
 
 def test_start_up_and_first_tasks_that_warm_up_are_cold_starts(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from flightlog.analyze.distribution import exact_sum
 from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, plural, share_of
-from flightlog.analyze.findings.program_spans import program_spans
+from flightlog.analyze.findings.program_spans import ProgramSpans, program_spans
 from flightlog.units import format_duration
 
 _UNUSED = """
@@ -52,7 +52,7 @@ def idle_workers(facts: Facts) -> Iterable[Finding]:
         told = ", ".join(f"{format_duration(lasted)} {name}" for name, lasted in stretches.items())
         inside = f" ({told})" if told else ""
         known = program_spans(facts)
-        spans = ", ".join(f"{name} ({format_duration(lasted)})" for name, lasted in known.items())
+        spans = _named(known)
         if facts.summary.tasks.queue_s.max:
             sentence = (
                 f"went to workers waiting for the program, because no task ran or was queued{inside}"
@@ -60,18 +60,37 @@ def idle_workers(facts: Facts) -> Iterable[Finding]:
                 " next tasks before gathering, or starting workers later and ending them sooner."
             )
         else:  # tasks that never waited are stretches of the program itself, and so are their workers
-            advice = (
-                f"making {next(iter(known))} shorter" if known else "spans in the program, to see what it did"
+            sentence = (
+                f"went to the program outside of its tasks{inside}{f', in {spans}' if spans else ''};"
+                f" try {_advice(known)}."
             )
-            sentence = f"went to the program outside of its tasks{inside}{f', in {spans}' if spans else ''}; try {advice}."
         yield Finding(
             kind="program_alone",
             seconds=alone,
             share=share_of(facts, alone),
             sentence=f"{cost_text(facts, alone)} {sentence}",
-            evidence={"program_s": stretches, "spans_s": known},
+            evidence={"program_s": stretches, "spans_s": known.told},
             where=list(stretches),
         )
+
+
+def _named(known: ProgramSpans) -> str:
+    """`fit (3.0s), read (1.0s)`; how many names there are where none stands out; nothing where there is little in them."""
+    if known.told:
+        return ", ".join(
+            f"{name if name.strip() else 'a span without a name'} ({format_duration(lasted)})"
+            for name, lasted in known.told.items()
+        )
+    return f"spans of {plural(known.names, 'name')}, none of them long" if known.covered else ""
+
+
+def _advice(known: ProgramSpans) -> str:
+    """Without a name of the run: what stands behind `; try ` is read by itself."""
+    if not known.told:
+        return "fewer or shorter ones" if known.covered else "spans in the program, to see what it did"
+    if known.around_tasks:
+        return f"spans inside of {'the first' if len(known.told) > 1 else 'it'}, to see what the program did there"
+    return f"making {'them' if len(known.told) > 1 else 'it'} shorter"
 
 
 def _is_notebook(facts: Facts) -> bool:
