@@ -132,7 +132,7 @@ def test_idle_time_with_nothing_running_is_that_of_the_spans_the_program_was_in(
     assert finding.evidence["spans_s"] == {"fit": 3.0, "main": 1.5, "read": 1.0}
     assert finding.sentence.endswith(
         " went to the program outside of its tasks (6.0s between tasks), in fit (3.0s), main (1.5s), read (1.0s);"
-        " try making them shorter."
+        " try making fit shorter."
     )
 
 
@@ -162,14 +162,14 @@ def test_however_many_gaps_there_are_the_seconds_are_those_of_all(tmp_path: Path
 @pytest.mark.parametrize(
     ("spans", "told"),
     [
-        ([span("main", 0, 10, "s1")], "in main (6.0s); try spans inside of it, to see what the program did there."),
-        ([span("fit", 2, 6, "s1")], "in fit (6.0s); try making it shorter."),
-        ([span(" ", 2, 6, "s1")], "in a span without a name (6.0s); try making it shorter."),
-        ([span("fit; try harder", 2, 6, "s1")], "in fit; try harder (6.0s); try making it shorter."),
-        ([span("x" * 99, 2, 6, "s1")], f"in {'x' * 59}… (6.0s); try making it shorter."),
+        ([span("main", 0, 10, "s1")], "in main (6.0s); try spans inside of main, to see what the program did there."),
+        ([span("fit", 2, 6, "s1")], "in fit (6.0s); try making fit shorter."),
+        ([span(" ", 2, 6, "s1")], "in a span without a name (6.0s); try making a span without a name shorter."),
+        ([span("fit; try harder", 2, 6, "s1")], "in fit, try harder (6.0s); try making fit, try harder shorter."),
+        ([span("x" * 99, 2, 6, "s1")], f"in {'x' * 59}… (6.0s); try making {'x' * 59}… shorter."),
         (
             [span(f"case {n}", 2 + n / 2, 0.5, f"s{n}") for n in range(12)],
-            "in spans of 12 names, none of them long; try fewer or shorter ones.",
+            "in spans of 12 names, none of them long; try fewer or shorter spans.",
         ),
         ([span("blink", 3, 0.3, "s1")], "(6.0s between tasks); try spans in the program, to see what it did."),
     ],

@@ -78,19 +78,23 @@ def _named(known: ProgramSpans) -> str:
     """`fit (3.0s), read (1.0s)`; how many names there are where none stands out; nothing where there is little in them."""
     if known.told:
         return ", ".join(
-            f"{name if name.strip() else 'a span without a name'} ({format_duration(lasted)})"
-            for name, lasted in known.told.items()
+            f"{_called(name)} ({format_duration(lasted)})" for name, lasted in known.told.items()
         )
     return f"spans of {plural(known.names, 'name')}, none of them long" if known.covered else ""
 
 
 def _advice(known: ProgramSpans) -> str:
-    """Without a name of the run: what stands behind `; try ` is read by itself."""
     if not known.told:
-        return "fewer or shorter ones" if known.covered else "spans in the program, to see what it did"
+        return "fewer or shorter spans" if known.covered else "spans in the program, to see what it did"
+    first = _called(next(iter(known.told)))
     if known.around_tasks:
-        return f"spans inside of {'the first' if len(known.told) > 1 else 'it'}, to see what the program did there"
-    return f"making {'them' if len(known.told) > 1 else 'it'} shorter"
+        return f"spans inside of {first}, to see what the program did there"
+    return f"making {first} shorter"
+
+
+def _called(name: str) -> str:
+    """A name that is not empty, and in which nobody finds the `; try ` that advice begins with."""
+    return name.replace("; try ", ", try ") if name.strip() else "a span without a name"
 
 
 def _is_notebook(facts: Facts) -> bool:
