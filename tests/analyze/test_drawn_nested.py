@@ -44,7 +44,11 @@ def test_spans_are_drawn_level_by_level_below_the_task_they_are_inside_of(tmp_pa
         lane=[0, 0, 1, 0], row=[0, 0, 0, 1], start_s=[0.0, 2.0, 7.0, 1.0], length_s=[2.0, 3.0, 1.0, 1.0], name=[1, 0, 0, 2],
         state=["completed", "failed", "completed", "completed"], names=["solve", "load", "read"], rows=[2, 1],
     )  # fmt: skip
-    assert found.notes == []
+    assert (found.notes, found.notes_on_spans) == ([], [])
+
+
+def not_drawn(spans: str) -> str:
+    return f"{spans} not drawn, for want of room, of a known parent or of a time within the run."
 
 
 def test_spans_outside_of_tasks_are_drawn_apart_with_what_is_inside_of_them_but_tasks(tmp_path: Path) -> None:
@@ -60,9 +64,7 @@ def test_spans_outside_of_tasks_are_drawn_apart_with_what_is_inside_of_them_but_
     )  # fmt: skip
     assert found.nested is not None
     assert (found.nested.names, len(found.lanes)) == (["solve"], 1)
-    assert found.notes == [
-        "1 span is not drawn: shorter ones, those of deeper levels, and those inside of what is not drawn."
-    ]
+    assert (found.notes, found.notes_on_spans) == ([], [not_drawn("1 span is")])
 
 
 def test_spans_outside_of_tasks_are_drawn_where_tasks_are_too_many_to_be(tmp_path: Path) -> None:
@@ -81,7 +83,41 @@ def test_more_spans_side_by_side_than_there_are_rows_for_are_told(tmp_path: Path
     found = timeline(make_run(tmp_path, events))
     assert found.outside is not None
     assert found.outside.names == [f"n{n}" for n in range(OUTSIDE_ROWS)]
-    assert found.notes[0].startswith("3 spans are not drawn: ")
+    assert found.notes_on_spans == [not_drawn("3 spans are")]
+
+
+def test_of_spans_side_by_side_the_longest_are_drawn_however_late_they_begin(tmp_path: Path) -> None:
+    events = [
+        completed("a", 1, 1), *(span(f"n{n}", 2, 0.5 + n / 100, f"s{n}", None) for n in range(OUTSIDE_ROWS)),
+        span("train", 2.2, 5, "t", None), span("epoch", 3, 2, "e", "t"), span("inside of n1", 2.1, 0.1, "i", "s1"),
+    ]  # fmt: skip
+    found = timeline(make_run(tmp_path, events))
+    assert found.outside is not None
+    assert found.outside.names == ["train", "epoch", *(f"n{n}" for n in range(OUTSIDE_ROWS - 1, 1, -1))]
+    assert found.outside.rows == [OUTSIDE_ROWS]
+    assert found.notes_on_spans == [not_drawn("3 spans are")]
+
+
+def test_a_crowd_on_one_level_leaves_a_row_to_each_level_below(tmp_path: Path) -> None:
+    events = [
+        completed("a", 1, 1), span("main", 0, 9, "m", None), span("fit", 6, 3, "f", "m"), span("step", 7, 1, "s", "f"),
+        *(span("thread", 2, 1 + n / 10, f"t{n}", "m") for n in range(20)),
+    ]  # fmt: skip
+    found = timeline(make_run(tmp_path, events))
+    assert found.outside is not None
+    drawn = [found.outside.names[name] for name in found.outside.name]
+    assert {name: drawn.count(name) for name in drawn} == {"main": 1, "thread": 6, "fit": 1, "step": 1}
+
+
+def test_spans_before_and_after_the_run_by_their_clocks_take_no_row(tmp_path: Path) -> None:
+    events = [
+        completed("a", 5, 3), span("load", 0, 2, "s", None),
+        *(span("early", -9, 2, f"e{n}", None) for n in range(9)), *(span("late", 999, 2, f"l{n}", None) for n in range(9)),
+    ]  # fmt: skip
+    found = timeline(make_run(tmp_path, events))
+    assert found.outside is not None
+    assert (found.outside.names, found.outside.rows) == (["load"], [1])
+    assert found.notes_on_spans == [not_drawn("18 spans are")]
 
 
 def test_a_run_of_spans_alone_has_none_outside_of_tasks(tmp_path: Path) -> None:
@@ -136,7 +172,7 @@ def test_many_short_spans_do_not_hide_what_is_inside_of_long_ones(tmp_path: Path
     assert found.nested is not None
     assert "deep" in found.nested.names
     assert len(found.nested.lane) == SPANS * 3 // 4 + 1
-    assert found.notes[0].startswith("501 spans are not drawn: shorter ones")
+    assert found.notes_on_spans == [not_drawn("501 spans are")]
 
 
 def test_rows_on_which_nothing_ran_are_told(tmp_path: Path) -> None:
@@ -204,4 +240,5 @@ def none_overlaps(found: Nested) -> None:
 @pytest.mark.parametrize("parent", ["s1", "gone"])
 def test_spans_that_hold_themselves_or_nothing_known_are_not_followed(tmp_path: Path, parent: str) -> None:
     events = [completed("a", 5, 5, span_id="a1"), span("odd", 0, 2, "s1", parent)]
-    assert timeline(make_run(tmp_path, events)).nested is None
+    found = timeline(make_run(tmp_path, events))
+    assert (found.nested, found.outside, found.notes_on_spans) == (None, None, [not_drawn("1 span is")])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import drawn_values as values
 import msgspec
@@ -125,6 +125,29 @@ def test_a_worker_may_be_called_as_the_rows_of_spans_outside_of_tasks_are():
     lanes = values.lanes("w-1", "outside of tasks")
     figure = figures.timeline_figure(values.timeline(lanes=lanes, outside=values.nested(rows=[2])))
     assert len(set(figure.layout.yaxis.categoryarray)) == 4
+
+
+@pytest.mark.parametrize("workers", [2, 59, 60, 61, 90])
+def test_however_many_workers_there_are_the_rows_of_spans_outside_of_tasks_have_their_label(workers: int):
+    lanes = values.lanes(*(f"w-{n}" for n in range(workers)))
+    figure = figures.timeline_figure(values.timeline(lanes=lanes, outside=values.nested(rows=[2])))
+    rows, named = list(figure.layout.yaxis.categoryarray), figure.layout.yaxis.ticktext
+    apart = {after - before for before, after in pairwise(rows.index(name) for name in named)}
+    assert (named[0], named[-1], rows.index(named[-1])) == ("w-0", "outside of tasks", workers)
+    assert min(apart) * (figure.layout.height - 100) / len(rows) > 10
+
+
+def test_spans_outside_of_tasks_are_drawn_where_no_task_began():
+    figure = figures.timeline_figure(
+        values.timeline(lanes=[], bars=None, marks=[], outside=values.nested(rows=[2]))
+    )
+    assert figure.layout.yaxis.ticktext == ("outside of tasks",)
+    assert {trace.name for trace in figure.data} == {"solve (outside)", "load (outside)"}
+
+
+def test_a_figure_tells_how_many_spans_are_not_drawn():
+    figure = figures.timeline_figure(values.timeline(notes=[], notes_on_spans=["3 spans are not drawn."]))
+    assert "3 spans are not drawn." in figure.to_json()
 
 
 def test_a_bar_says_its_arguments_and_when_it_began_by_the_clock():

@@ -40,6 +40,17 @@ def test_names_are_letters_and_marks_are_signs_where_there_is_no_colour(report: 
     ]
 
 
+def test_spans_are_said_to_be_drawn_elsewhere(report: Report):
+    drawn = values.timeline(outside=values.nested(rows=[2]), notes_on_spans=["7 spans are not drawn."])
+    text = timeline_text(look(drawn, report))
+    assert text.endswith("\n  Spans are not drawn here: --png or --svg draws them.\n")
+    assert "7 spans" not in text
+    nothing = replace(drawn, lanes=[], bars=None, marks=[])
+    assert timeline_text(look(nothing, report)).splitlines()[-1] == (
+        "  No task began. Spans are not drawn here: --png or --svg draws them."
+    )
+
+
 def test_in_plain_ascii_nothing_else_is_used(report: Report):
     text = timeline_text(look(values.dense(), report), width=60, ascii_only=True)
     assert text.isascii()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LANES = 40
 LABEL = 24
 _SHADES = "░▒▓█"
+_SPANS = "Spans are not drawn here: --png or --svg draws them."
 _STEPS = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800,
 )  # fmt: skip
@@ -49,7 +50,9 @@ def timeline_text(
     ink, timeline = Ink(color), look.timeline
     lines = [ink("title", line) for line in wrap(headline(look), width)]
     if timeline is None or not timeline.lanes or timeline.length_s <= 0:
-        return "\n".join([*lines, "", "  Nothing ran that was recorded: there is no timeline."]) + "\n"
+        spans = timeline is not None and timeline.outside is not None
+        why = f"No task began. {_SPANS}" if spans else "Nothing ran that was recorded: there is no timeline."
+        return "\n".join([*lines, "", *wrap(why, width, first="  ", rest="  ")]) + "\n"
     drawn = timeline.lanes[:lanes]
     labels = [named(name, LABEL) + more for name, more in map(lane_parts, drawn)]
     margin = max(map(width_of, labels))
@@ -65,6 +68,8 @@ def timeline_text(
         *([f"{count_text(more, 'more lane')} not shown: --png or --svg draws all."] if more else []),
         *timeline.notes,
     ]
+    if timeline.nested is not None or timeline.outside is not None:
+        notes.append(_SPANS)
     if grid.faint:
         notes.insert(0, grid.shades)
     for note in notes:

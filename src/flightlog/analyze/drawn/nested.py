@@ -18,35 +18,36 @@ SPANS = 2000
 DEPTH = 4
 """So many levels."""
 ROWS = 90
-"""So many rows there are at most, those of tasks included; deeper levels are left out where there would be more."""
+"""So many rows of tasks and of what is inside there are at most; deeper levels are left out where there would be more."""
 OUTSIDE_SPANS, OUTSIDE_ROWS = 1000, 8
-"""So many are drawn of what is outside of tasks, and on so many rows."""
+"""So many are drawn of what is outside of tasks, and on so many rows of their own."""
 
 _TOPS = """
 CREATE OR REPLACE TEMP TABLE tops AS
 SELECT unnest($1::VARCHAR[]) AS span_id, unnest($2::INTEGER[]) AS lane, unnest($3::BIGINT[]) AS since
 """
-_LEVEL = """
-CREATE OR REPLACE TEMP TABLE level_{depth} AS
-SELECT lane, child.span_id, left(child.name, {characters}) AS name, child.status = 'error' AS failed, child.open AS "open",
+_COLUMNS = """
+child.span_id, child.parent_id, left(child.name, {characters}) AS name, child.status = 'error' AS failed, child.open AS "open",
     greatest(least(child.began, {until}), {start}) - {start} AS since,
     greatest(least(child.stopped, {until}), {start}) - {start} AS until
-FROM timed AS child JOIN {parents} AS parent ON parent.span_id = child.parent_id
-    ANTI JOIN to_draw ON to_draw.span_id = child.span_id
+FROM timed AS child ANTI JOIN to_draw ON to_draw.span_id = child.span_id
+"""
+_LEVEL = f"""
+CREATE OR REPLACE TEMP TABLE level_{{depth}} AS
+SELECT lane, {_COLUMNS} JOIN {{parents}} AS parent ON parent.span_id = child.parent_id
 WHERE child.began IS NOT NULL AND child.stopped >= child.began
 -- where several attempts share an id, it is inside of the one that began last before it
 QUALIFY row_number() OVER (
-    PARTITION BY child.span_id ORDER BY parent.since > child.began - {start}, abs(child.began - {start} - parent.since), lane
+    PARTITION BY child.span_id ORDER BY parent.since > child.began - {{start}}, abs(child.began - {{start}} - parent.since), lane
 ) = 1
-ORDER BY child.stopped - child.began DESC, child.began, child.span_id LIMIT {most}
+ORDER BY child.stopped - child.began DESC, child.began, child.span_id LIMIT {{most}}
 """
-_OUTERMOST = """
+_OUTERMOST = f"""
 CREATE OR REPLACE TEMP TABLE level_1 AS
-SELECT 0 AS lane, span_id, left(name, {characters}) AS name, status = 'error' AS failed, "open",
-    greatest(least(began, {until}), {start}) - {start} AS since, greatest(least(stopped, {until}), {start}) - {start} AS until
-FROM timed ANTI JOIN to_draw USING (span_id)
-WHERE (parent_id IS NULL OR parent_id = $root) AND began IS NOT NULL AND stopped >= began
-ORDER BY stopped - began DESC, began, span_id LIMIT {most}
+SELECT 0 AS lane, {_COLUMNS}
+WHERE (child.parent_id IS NULL OR child.parent_id = $root)
+    AND child.began <= {{until}} AND child.stopped >= greatest(child.began, {{start}})
+ORDER BY child.stopped - child.began DESC, child.began, child.span_id LIMIT {{most}}
 """
 
 
@@ -64,6 +65,8 @@ def _share(left: int, depth: int) -> int:
 
 
 class _Span(NamedTuple):
+    span_id: str
+    parent_id: str | None
     lane: int
     depth: int
     since: int
@@ -106,7 +109,7 @@ def outside(
 ) -> Nested | None:
     """The spans inside of no attempt of `to_draw`, and of nothing else but the run, whose own span is `root`, level by level.
 
-    All are on one lane. None where there is none. Those that find no row free are left out.
+    All are on one lane. None where there is none. Those that find no row free are left out, and what is inside of them.
     """
     connection.execute(
         _OUTERMOST.format(
@@ -115,12 +118,39 @@ def outside(
         {"root": root},
     )
     found = _read(connection, 1)
-    rows, used = _packed(found)
-    if used.get((0, 1), 0) > most_rows:
-        found = [span for span, row in zip(found, rows, strict=True) if row < most_rows]
-    elif found:
+    if found:
         found += _levels(connection, frame, 2, "level_1", most - len(found))
-    return _laid_out(found, 1, most_rows)
+    return _laid_out(_fitting(found, most_rows), 1, most_rows)
+
+
+def _fitting(found: Sequence[_Span], most_rows: int) -> list[_Span]:
+    """Those of one lane that fit onto so many rows, of which each level keeps one at least."""
+    by_depth: dict[int, list[_Span]] = {}
+    for span in found:
+        by_depth.setdefault(span.depth, []).append(span)
+    fitting: list[_Span] = []
+    drawn: set[str | None] = set()
+    left = most_rows
+    for deeper, (depth, level) in zip(reversed(range(len(by_depth))), by_depth.items(), strict=True):
+        inside = level if depth == 1 else [span for span in level if span.parent_id in drawn]
+        fit = _longest(inside, max(0, left - deeper))
+        drawn = {span.span_id for span in fit}
+        left -= sum(_packed(fit)[1].values())
+        fitting += fit
+    return fitting
+
+
+def _longest(level: Sequence[_Span], rows: int) -> list[_Span]:
+    """Spans in order of their starts without the shortest ones wherever more than `rows` are side by side."""
+    short: set[str] = set()
+    now: list[_Span] = []
+    for span in level:
+        now = [one for one in now if _ends(one) > span.since] + [span]
+        if len(now) > rows:
+            shortest = min(now, key=lambda one: (one.until - one.since, -one.since))
+            now.remove(shortest)
+            short.add(shortest.span_id)
+    return [span for span in level if span.span_id not in short]
 
 
 def _levels(
@@ -146,11 +176,12 @@ def _levels(
 def _read(connection: duckdb.DuckDBPyConnection, depth: int) -> list[_Span]:
     """A level by lane, in order of starts."""
     rows = connection.execute(
-        f"SELECT lane, since, until, name, failed, open FROM level_{depth} ORDER BY lane, since, until DESC, span_id"  # noqa: S608 - a number
+        f"SELECT span_id, parent_id, lane, since, until, name, failed, open FROM level_{depth}"  # noqa: S608 - a number
+        " ORDER BY lane, since, until DESC, span_id"
     ).fetchall()
     return [
-        _Span(lane, depth, since, until, cut(name), "running" if open_ else "failed" if failed else "completed")
-        for lane, since, until, name, failed, open_ in rows
+        _Span(span_id, parent_id, lane, depth, since, until, cut(name), "running" if open_ else "failed" if failed else "completed")
+        for span_id, parent_id, lane, since, until, name, failed, open_ in rows
     ]  # fmt: skip
 
 
@@ -200,6 +231,11 @@ def _packed(spans: Sequence[_Span]) -> tuple[list[int], dict[tuple[int, int], in
             heappush(spare, heappop(ends)[1])
         row = heappop(spare) if spare else used.get(key, 0)
         used[key] = max(used.get(key, 0), row + 1)
-        heappush(ends, (max(span.until, span.since + 1), row))
+        heappush(ends, (_ends(span), row))
         rows.append(row)
     return rows, used
+
+
+def _ends(span: _Span) -> int:
+    """When its row is free again; one without a length holds it for a moment, too."""
+    return max(span.until, span.since + 1)

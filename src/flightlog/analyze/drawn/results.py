@@ -102,6 +102,8 @@ class Timeline(Struct, frozen=True, kw_only=True):
     """Failed and retried attempts, marked or not."""
     notes: list[str]
     """Sentences on what is not drawn one by one; none where all is."""
+    notes_on_spans: list[str] = []
+    """The same of spans inside and outside of what has a lane, for pictures that show them at all."""
     nested: Nested | None = None
     """Null where no span is inside of what is drawn one by one."""
     outside: Nested | None = None

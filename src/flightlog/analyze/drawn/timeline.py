@@ -80,10 +80,10 @@ def timeline(
         failures=failures,
         notes=[
             *_notes(pieces, lanes, workers, marked, single, density),
-            *_notes_on_spans(connection, [one for one in (inside, apart) if one is not None]),
             *_notes_on_rows(single),
             *_notes_on_width(single, frame),
         ],
+        notes_on_spans=_notes_on_spans(connection, inside, apart),
         nested=inside,
         outside=apart,
     )
@@ -132,15 +132,14 @@ def _notes(
     return notes
 
 
-def _notes_on_spans(connection: duckdb.DuckDBPyConnection, drawn: Sequence[Nested]) -> list[str]:
-    """How many spans are not drawn, where some are."""
-    if not drawn:
-        return []
+def _notes_on_spans(connection: duckdb.DuckDBPyConnection, *drawn: Nested | None) -> list[str]:
+    """How many spans are not drawn."""
     [(spans,)] = connection.execute("SELECT count(*) FROM timed ANTI JOIN to_draw USING (span_id)").fetchall()
-    if (left := spans - sum(len(one.lane) for one in drawn)) <= 0:
+    if (left := spans - sum(len(one.lane) for one in drawn if one is not None)) <= 0:
         return []
-    why = "shorter ones, those of deeper levels, and those inside of what is not drawn"
-    return [f"{_many(left, 'spans')} not drawn: {why}."]
+    return [
+        f"{_many(left, 'spans')} not drawn, for want of room, of a known parent or of a time within the run."
+    ]
 
 
 def _notes_on_rows(single: OneByOne | None) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from flightlog.show.terminal import clean, fit
 
 LIMIT = 60
-NAMELESS = "(no name)"
 """Columns of a name in a figure."""
+NAMELESS = "(no name)"
 _READ_AHEAD = 4
 """A name may be megabytes long: so many characters for each column are looked at, and no more."""
 _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})

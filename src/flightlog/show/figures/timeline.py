@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 ROW_PX = 22
 LEAST_ROW_PX = 11
+LABEL_PX = 13
+"""So high is a label."""
 HIGHEST_PX = 760
 """Lanes get thinner before the timeline gets higher than this, down to `LEAST_ROW_PX`."""
 OTHERS = "all others"
@@ -50,12 +52,14 @@ def timeline_figure(
     `colors` are those of a page, by task name. `length_s` is how long the axis is, where two runs stand side by side.
     Without `notes` somebody else tells them.
     """
-    if not timeline.lanes or (timeline.bars is None and timeline.cells is None and not timeline.marks):
+    ran = timeline.bars is not None or timeline.cells is not None or timeline.marks
+    apart = timeline.outside
+    if not (timeline.lanes and ran) and apart is None:
         return None
     colors = colors_of(timeline.names) if colors is None else colors
     scale, axis = time_axis(max(timeline.length_s, length_s or 0.0), timeline.since)
     labels = _labels([*(lane_parts(lane) for lane in timeline.lanes), (OUTSIDE, "")])
-    apart, name_apart = timeline.outside, labels.pop()
+    name_apart = labels.pop()
     rows = _rows(labels, timeline.nested)
     traces: list[dict[str, Any]] = []
     if timeline.bars is not None:
@@ -65,32 +69,38 @@ def timeline_figure(
     paint = _span_colors(timeline, colors)
     if timeline.nested is not None:
         traces += span_traces(timeline.nested, rows, timeline.since, scale, paint)
-    if apart is not None:
-        below = [name_apart, *_below(name_apart, apart.rows[0] - 1)]
-        traces += span_traces(apart, [["", *below]], timeline.since, scale, paint, where="outside")
-        labels, rows = [*labels, name_apart], [*rows, below]
     traces += _marks(timeline, labels, scale)
-    every_row = [row for of_lane in rows for row in of_lane]
+    below = [name_apart, *_below(name_apart, apart.rows[0] - 1)] if apart is not None else []
+    if apart is not None:
+        traces += span_traces(apart, [["", *below]], timeline.since, scale, paint, where="outside")
+    every_row = [row for of_lane in (*rows, below) for row in of_lane]
     lanes = len(every_row)
     row = max(LEAST_ROW_PX, min(ROW_PX, HIGHEST_PX / lanes))
-    apart_ = min((len(of_lane) for of_lane in rows), default=1)
-    every = max(1, math.ceil(13 / (row * apart_)))  # a label takes 13 pixels
-    named = range(0, len(labels), every)
+    least_rows = min((len(of_lane) for of_lane in rows), default=1)
+    every = max(1, math.ceil(LABEL_PX / (row * least_rows)))
+    named = labels[::every]
+    if apart is not None:
+        named = [*labels[: max(0, len(labels) - every + 1) : every], name_apart]
     return make_figure(
         traces,
         x=axis,
         y={
             "type": "category", "categoryorder": "array", "categoryarray": every_row, "range": [lanes - 0.5, -0.5],
-            "tickvals": [labels[n] for n in named], "ticktext": [labels[n] for n in named],
+            "tickvals": named, "ticktext": named,
             "showgrid": False, "fixedrange": lanes <= 8,
         },
         title=plain(title, 200),
-        notes=[plain(note, 300) for note in timeline.notes] if notes else [],
+        notes=[plain(note, 300) for note in timeline_notes(timeline)] if notes else [],
         plot_px=lanes * row,
         barmode="overlay",
         bargap=0.15,
         legend=True,
     )  # fmt: skip
+
+
+def timeline_notes(timeline: Timeline) -> list[str]:
+    """What is to be said of a picture that shows spans, too."""
+    return [*timeline.notes, *timeline.notes_on_spans]
 
 
 def _rows(labels: Sequence[str], nested: Nested | None) -> list[list[str]]:

@@ -108,7 +108,7 @@
         if (entry.isIntersecting) { seen.unobserve(entry.target); draw(entry.target); }
       }
     }, { rootMargin: "300px" });
-    const first = places().find((place) => place.checkVisibility());
+    const first = places().find((place) => place.checkVisibility?.() ?? true);
     if (first) draw(first); // however far below a long verdict it stands
     for (const place of places()) seen.observe(place);
     for (const one of document.querySelectorAll("details")) { // a figure in it has no size before it is open

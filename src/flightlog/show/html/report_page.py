@@ -13,7 +13,7 @@ from flightlog.show.cost import TITLE as COST
 from flightlog.show.details import metrics_section
 from flightlog.show.document import Section
 from flightlog.show.figures.chart import limit_note
-from flightlog.show.figures.timeline import OUTSIDE, span_names
+from flightlog.show.figures.timeline import OUTSIDE, span_names, timeline_notes
 from flightlog.show.html.elements import Child, Element, coded, said, tag
 from flightlog.show.html.environment import environment_part
 from flightlog.show.html.failures import failures_part
@@ -127,6 +127,8 @@ def timeline_plot(
             f"Each cell is a stretch of time {where}, in the colour of the name that held it longest; the fuller the colour, the"
             " busier it was."
         )
+    elif of == "tasks" and timeline.bars is None:
+        caption = "No task is drawn."
     elif of == "tasks":
         caption = "Each bar is one attempt at a task, in the row of the worker that ran it and in the colour of the task's name."
     if timeline.nested is not None:
@@ -137,7 +139,7 @@ def timeline_plot(
     if timeline.failures:
         caption += " Failures and retries are marked." if of == "tasks" else " Failures are marked."
     figure = figures.timeline_figure(timeline, colors=colors, length_s=length_s, notes=False)
-    return plot(identity, figure, caption, notes=timeline.notes, numbers=mark_numbers(timeline))
+    return plot(identity, figure, caption, notes=timeline_notes(timeline), numbers=mark_numbers(timeline))
 
 
 def _timeline(report: Report, timeline: Timeline | None, colors: Mapping[str, str]) -> Part:
