@@ -26,7 +26,7 @@ _TOPS = """
 CREATE OR REPLACE TEMP TABLE tops AS
 SELECT unnest($1::VARCHAR[]) AS span_id, unnest($2::INTEGER[]) AS lane, unnest($3::BIGINT[]) AS since
 """
-_COLUMNS = """
+_CHILD = """
 child.span_id, child.parent_id, left(child.name, {characters}) AS name, child.status = 'error' AS failed, child.open AS "open",
     greatest(least(child.began, {until}), {start}) - {start} AS since,
     greatest(least(child.stopped, {until}), {start}) - {start} AS until
@@ -34,7 +34,7 @@ FROM timed AS child ANTI JOIN to_draw ON to_draw.span_id = child.span_id
 """
 _LEVEL = f"""
 CREATE OR REPLACE TEMP TABLE level_{{depth}} AS
-SELECT lane, {_COLUMNS} JOIN {{parents}} AS parent ON parent.span_id = child.parent_id
+SELECT lane, {_CHILD} JOIN {{parents}} AS parent ON parent.span_id = child.parent_id
 WHERE child.began IS NOT NULL AND child.stopped >= child.began
 -- where several attempts share an id, it is inside of the one that began last before it
 QUALIFY row_number() OVER (
@@ -44,7 +44,7 @@ ORDER BY child.stopped - child.began DESC, child.began, child.span_id LIMIT {{mo
 """
 _OUTERMOST = f"""
 CREATE OR REPLACE TEMP TABLE level_1 AS
-SELECT 0 AS lane, {_COLUMNS}
+SELECT 0 AS lane, {_CHILD}
 WHERE (child.parent_id IS NULL OR child.parent_id = $root)
     AND child.began <= {{until}} AND child.stopped >= greatest(child.began, {{start}})
 ORDER BY child.stopped - child.began DESC, child.began, child.span_id LIMIT {{most}}
