@@ -272,23 +272,34 @@ class Findings:
             tell("program_alone", alone, {"program_s": program, "spans_s": self._program_spans()}, None)
 
     def _program_spans(self) -> dict[str, float]:
-        """Stretch by stretch: in which spans the program was while no attempt waited or ran."""
-        tasks = {one["span_id"] for one in self.every}
-        known = self.spans
-        times = {key: time for key, time in self.span_times.items() if key not in tasks}
-        taken = [(one["began"], one["stopped"]) for one in self.held]
-        for component in {self.everyone[name]["component"] for name in self.ups}:
-            taken += self._waits(component)
-        cuts = sorted(
-            {self.start, self.until, *(moment for piece in [*taken, *times.values()] for moment in piece)}
-        )
+        """Stretch by stretch: in which spans the program was while a worker was up for which no attempt waited or ran."""
+        known, tasks = self.spans, {one["span_id"] for one in self.every}
+
+        def is_outside(key: str | None, met: frozenset[str | None] = frozenset()) -> bool:
+            if key in tasks or key in met:
+                return False
+            return key not in known or is_outside(known[key].get("parent_id"), met | {key})
+
+        times = {key: time for key, time in self.span_times.items() if is_outside(key)}
+        busy = [(one["began"], one["stopped"]) for one in self.held]
+        lives = [
+            (up, [*busy, *self._waits(self.everyone[name]["component"])]) for name, up in self.ups.items()
+        ]
+        cuts = {
+            moment
+            for piece in [*times.values(), *self.ups.values(), *(one for _, astir in lives for one in astir)]
+            for moment in piece
+        }
         alone, own = 0, Counter[str]()
-        for since, until in pairwise(cuts):
-            if since < self.start or until > self.until or any(a <= since and until <= b for a, b in taken):
+        for since, until in pairwise(sorted(cuts)):
+            if not any(
+                up[0] <= since and until <= up[1] and not any(a <= since and until <= b for a, b in astir)
+                for up, astir in lives
+            ):
                 continue
             alone += until - since
             there = [key for key, (began, stopped) in times.items() if began <= since and until <= stopped]
-            outer = {known[key].get("parent_id") for key in there if known[key].get("parent_id") != key}
+            outer = {known[key].get("parent_id") for key in there}
             for name in {known[key]["name"] for key in there if key not in outer}:
                 own[name] += until - since
         order = sorted(

@@ -109,15 +109,31 @@ def test_a_crowd_on_one_level_leaves_a_row_to_each_level_below(tmp_path: Path) -
     assert {name: drawn.count(name) for name in drawn} == {"main": 1, "thread": 6, "fit": 1, "step": 1}
 
 
+def test_a_span_that_had_to_go_leaves_its_row_to_others(tmp_path: Path) -> None:
+    events = [
+        completed("a", 1, 1),
+        *(span("request", 1 + n / 10, 1 + n / 100, f"s{n}", None) for n in range(60)),
+    ]
+    found = timeline(make_run(tmp_path, events))
+    assert found.outside is not None
+    assert found.outside.rows == [OUTSIDE_ROWS]
+    none_overlaps(found.outside)
+    covered = 0.0
+    for start, length in sorted(zip(found.outside.start_s, found.outside.length_s, strict=True)):
+        assert start - max(covered, 1) < 1.5  # no longer than one of them
+        covered = max(covered, start + length)
+    assert len(found.outside.lane) > 30
+
+
 def test_spans_before_and_after_the_run_by_their_clocks_take_no_row(tmp_path: Path) -> None:
     events = [
-        completed("a", 5, 3), span("load", 0, 2, "s", None),
+        completed("a", 5, 3), span("load", 0, 2, "s", None), span("inner", 999, 2, "i", "s"),
         *(span("early", -9, 2, f"e{n}", None) for n in range(9)), *(span("late", 999, 2, f"l{n}", None) for n in range(9)),
     ]  # fmt: skip
     found = timeline(make_run(tmp_path, events))
     assert found.outside is not None
     assert (found.outside.names, found.outside.rows) == (["load"], [1])
-    assert found.notes_on_spans == [not_drawn("18 spans are")]
+    assert found.notes_on_spans == [not_drawn("19 spans are")]
 
 
 def test_a_run_of_spans_alone_has_none_outside_of_tasks(tmp_path: Path) -> None:

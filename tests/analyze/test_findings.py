@@ -159,6 +159,46 @@ def test_however_many_gaps_there_are_the_seconds_are_those_of_all(tmp_path: Path
     assert finding.evidence["spans_s"] == {"fit": pytest.approx(8.0)}
 
 
+def test_time_without_a_worker_is_no_waiting_for_the_program(tmp_path: Path) -> None:
+    task = [submitted("t1"), started("t1", 0.0, "w1", queue_s=0.0), completed("t1", 1, 1.0, "w1")]
+    spans = [span("merge", 1, 1, "s1"), span("plot", 2, 7, "s2")]
+    finding = one(tmp_path, "program_alone", [*task, *up("w1", 0, 2), *spans])
+    assert (finding.seconds, finding.evidence["spans_s"]) == (1.0, {"merge": 1.0})
+
+
+def test_a_task_that_comes_while_another_runs_is_inside_of_what_the_program_is_in(tmp_path: Path) -> None:
+    task = [submitted("t3", 1.9), started("t3", 1.9, "w2", queue_s=0.0), completed("t3", 3, 1.1, "w2")]
+    finding = waiting_for_program(tmp_path, *task, span("main", 1.8, 6, "s1"))
+    assert finding.evidence["spans_s"] == {"main": 4.8}
+    assert finding.sentence.endswith("; try spans inside of main, to see what the program did there.")
+
+
+def test_a_span_inside_of_a_task_that_outlives_it_is_not_the_programs(tmp_path: Path) -> None:
+    task = [
+        submitted("t1"),
+        started("t1", 0.0, "w1", queue_s=0.0, span_id="a1"),
+        completed("t1", 2, 2.0, "w1", span_id="a1"),
+    ]
+    spans = [span("solve", 1, 5, "s1", "a1"), span("step", 3, 2, "s2", "s1"), span("fit", 4, 4, "s3")]
+    finding = one(tmp_path, "program_alone", [*task, *up("w1"), *spans])
+    assert finding.evidence["spans_s"] == {"fit": 4.0}
+
+
+def test_workers_wait_for_the_program_though_tasks_wait_for_others(tmp_path: Path) -> None:
+    of_x, of_y = ({"worker": name, "host": "n1", "pid": 1, "component": name} for name in "xy")
+    tasks = [
+        TaskSubmitted(timestamp=at(0), task="sim", task_id=name, args={}, component=name) for name in "xy"
+    ]
+    events = [
+        *tasks, started("x", 0.0, "x", queue_s=0.0), completed("x", 2, 2.0, "x"),
+        started("y", 8.0, "y", queue_s=8.0), completed("y", 10, 2.0, "y"),
+        WorkerReady(timestamp=at(0), **of_x), WorkerRemoved(timestamp=at(10), reason="done", **of_x),
+        WorkerReady(timestamp=at(0), **of_y), WorkerRemoved(timestamp=at(10), reason="done", **of_y),
+    ]  # fmt: skip
+    finding = one(tmp_path, "program_alone", [*events, span("fit", 2, 6, "s1")])
+    assert (finding.seconds, finding.evidence["spans_s"]) == (6.0, {"fit": 6.0})
+
+
 @pytest.mark.parametrize(
     ("spans", "told"),
     [
@@ -172,8 +212,13 @@ def test_however_many_gaps_there_are_the_seconds_are_those_of_all(tmp_path: Path
             "in spans of 12 names, none of them long; try fewer or shorter spans.",
         ),
         ([span("blink", 3, 0.3, "s1")], "(6.0s between tasks); try spans in the program, to see what it did."),
+        (
+            [span(f"thread {n}", 3, 0.5, f"s{n}") for n in range(20)],
+            "(6.0s between tasks); try spans in the program, to see what it did.",
+        ),
+        ([span("blip", 3, 0.7, "s1")], "in blip (700 ms); try spans in the program, to see what it did."),
     ],
-    ids=["around tasks", "between tasks", "no name", "a name like advice", "a long name", "many names", "next to nothing"],
+    ids=["around tasks", "between tasks", "no name", "a name like advice", "a long name", "many names", "next to nothing", "side by side", "a small part"],
 )  # fmt: skip
 def test_what_to_try_fits_what_the_program_did(tmp_path: Path, spans: list[Event], told: str) -> None:
     assert waiting_for_program(tmp_path, *spans).sentence.endswith(told)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import drawn_values as values
 import pytest
-from building import make_run
+from building import at, make_run
 from msgspec.structs import replace
 
 from flightlog.analyze.drawn.look import TimelineLook
 from flightlog.analyze.drawn.results import Bars, Lane, Timeline
 from flightlog.analyze.report import Report, report_on
+from flightlog.events import TaskSubmitted
 from flightlog.show.terminal import width_of
 from flightlog.show.timeline import headline, timeline_text
 from flightlog.store.run import open_run
@@ -43,12 +46,22 @@ def test_names_are_letters_and_marks_are_signs_where_there_is_no_colour(report: 
 def test_spans_are_said_to_be_drawn_elsewhere(report: Report):
     drawn = values.timeline(outside=values.nested(rows=[2]), notes_on_spans=["7 spans are not drawn."])
     text = timeline_text(look(drawn, report))
-    assert text.endswith("\n  Spans are not drawn here: --png or --svg draws them.\n")
+    assert text.endswith("\n  Spans inside of these are drawn with --png or --svg only.\n")
     assert "7 spans" not in text
-    nothing = replace(drawn, lanes=[], bars=None, marks=[])
-    assert timeline_text(look(nothing, report)).splitlines()[-1] == (
-        "  No task began. Spans are not drawn here: --png or --svg draws them."
+
+
+def test_where_no_task_is_drawn_it_says_why_and_where_spans_are(tmp_path: Path):
+    report = report_on(
+        open_run(make_run(tmp_path, [TaskSubmitted(timestamp=at(0), task="sim", task_id="t1", args={})]))
     )
+    nothing = values.timeline(
+        lanes=[], bars=None, marks=[], outside=values.nested(rows=[2]), notes=["1 attempt is not drawn: not begun."]
+    )  # fmt: skip
+    assert timeline_text(look(nothing, report)).splitlines()[-3:] == [
+        "  No task is drawn.",
+        "  1 attempt is not drawn: not begun.",
+        "  Spans are drawn with --png or --svg only.",
+    ]
 
 
 def test_in_plain_ascii_nothing_else_is_used(report: Report):

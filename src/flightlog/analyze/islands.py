@@ -35,6 +35,25 @@ def merge(connection: duckdb.DuckDBPyConnection, name: str, key: str, intervals:
     )
 
 
+def uncovered(outer: str, inner: str, key: str) -> str:
+    """A select statement of `name`, `since` and `until`: what is left of the outer intervals without the inner ones of their key.
+
+    `outer` is a select statement of `key`, which no two of them share, `name`, `since` and `until`; `inner` one of `key`,
+    `since` and `until`. None of these is null, and `until` never before `since`.
+    """
+    return f"""
+        WITH outers AS ({outer}), steps AS ( -- the end of an outer interval is where the last of what is left ends
+            {inner} UNION ALL SELECT {key}, until, until FROM outers
+        ), gaps AS (
+            SELECT outers.name, least(steps.since, outers.until) AS until, greatest(outers.since, max(steps.until) OVER (
+                PARTITION BY {key} ORDER BY steps.since, steps.until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            )) AS since
+            FROM steps JOIN outers USING ({key})
+        )
+        SELECT name, since, until FROM gaps WHERE since < until
+    """  # noqa: S608 - names and statements of ours
+
+
 def most_at_once(connection: duckdb.DuckDBPyConnection, intervals: str) -> tuple[int, int] | None:
     """How many of these intervals run at once at most, and when first; None where there are none.
 

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 LANES = 40
 LABEL = 24
 _SHADES = "░▒▓█"
-_SPANS = "Spans are not drawn here: --png or --svg draws them."
 _STEPS = (
     1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800,
 )  # fmt: skip
@@ -49,10 +48,19 @@ def timeline_text(
     """
     ink, timeline = Ink(color), look.timeline
     lines = [ink("title", line) for line in wrap(headline(look), width)]
+    spans = (
+        f"Spans{'' if look.summary.tasks.by_name else ' inside of these'} are drawn with --png or --svg only."
+    )
     if timeline is None or not timeline.lanes or timeline.length_s <= 0:
-        spans = timeline is not None and timeline.outside is not None
-        why = f"No task began. {_SPANS}" if spans else "Nothing ran that was recorded: there is no timeline."
-        return "\n".join([*lines, "", *wrap(why, width, first="  ", rest="  ")]) + "\n"
+        why = ["Nothing ran that was recorded: there is no timeline."]
+        if timeline is not None and timeline.outside is not None:
+            why = ["No task is drawn.", *timeline.notes, spans]
+        return (
+            "\n".join(
+                [*lines, "", *(line for one in why for line in wrap(one, width, first="  ", rest="  "))]
+            )
+            + "\n"
+        )
     drawn = timeline.lanes[:lanes]
     labels = [named(name, LABEL) + more for name, more in map(lane_parts, drawn)]
     margin = max(map(width_of, labels))
@@ -69,7 +77,7 @@ def timeline_text(
         *timeline.notes,
     ]
     if timeline.nested is not None or timeline.outside is not None:
-        notes.append(_SPANS)
+        notes.append(spans)
     if grid.faint:
         notes.insert(0, grid.shades)
     for note in notes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
@@ -32,10 +33,11 @@ child.span_id, child.parent_id, left(child.name, {characters}) AS name, child.st
     greatest(least(child.stopped, {until}), {start}) - {start} AS until
 FROM timed AS child ANTI JOIN to_draw ON to_draw.span_id = child.span_id
 """
+_WITHIN = "child.began <= {until} AND child.stopped >= greatest(child.began, {start})"
 _LEVEL = f"""
 CREATE OR REPLACE TEMP TABLE level_{{depth}} AS
 SELECT lane, {_CHILD} JOIN {{parents}} AS parent ON parent.span_id = child.parent_id
-WHERE child.began IS NOT NULL AND child.stopped >= child.began
+WHERE {_WITHIN}
 -- where several attempts share an id, it is inside of the one that began last before it
 QUALIFY row_number() OVER (
     PARTITION BY child.span_id ORDER BY parent.since > child.began - {{start}}, abs(child.began - {{start}} - parent.since), lane
@@ -45,8 +47,7 @@ ORDER BY child.stopped - child.began DESC, child.began, child.span_id LIMIT {{mo
 _OUTERMOST = f"""
 CREATE OR REPLACE TEMP TABLE level_1 AS
 SELECT 0 AS lane, {_CHILD}
-WHERE (child.parent_id IS NULL OR child.parent_id = $root)
-    AND child.began <= {{until}} AND child.stopped >= greatest(child.began, {{start}})
+WHERE {_WITHIN} AND (child.parent_id IS NULL OR child.parent_id = $root)
 ORDER BY child.stopped - child.began DESC, child.began, child.span_id LIMIT {{most}}
 """
 
@@ -141,16 +142,19 @@ def _fitting(found: Sequence[_Span], most_rows: int) -> list[_Span]:
 
 
 def _longest(level: Sequence[_Span], rows: int) -> list[_Span]:
-    """Spans in order of their starts without the shortest ones wherever more than `rows` are side by side."""
-    short: set[str] = set()
-    now: list[_Span] = []
-    for span in level:
-        now = [one for one in now if _ends(one) > span.since] + [span]
-        if len(now) > rows:
-            shortest = min(now, key=lambda one: (one.until - one.since, -one.since))
-            now.remove(shortest)
-            short.add(shortest.span_id)
-    return [span for span in level if span.span_id not in short]
+    """Those that fit onto so many rows, in the order they were in: a longer one goes before a shorter one."""
+    taken: list[list[tuple[int, int]]] = [[] for _ in range(rows)]
+    kept: set[str] = set()
+    for span in sorted(level, key=lambda one: (one.since - one.until, one.since)):
+        for row in taken:
+            place = bisect(row, (span.since, _ends(span)))
+            if (place == 0 or row[place - 1][1] <= span.since) and (
+                place == len(row) or _ends(span) <= row[place][0]
+            ):
+                row.insert(place, (span.since, _ends(span)))
+                kept.add(span.span_id)
+                break
+    return [span for span in level if span.span_id in kept]
 
 
 def _levels(

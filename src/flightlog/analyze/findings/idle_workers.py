@@ -80,12 +80,16 @@ def _named(known: ProgramSpans) -> str:
         return ", ".join(
             f"{_called(name)} ({format_duration(lasted)})" for name, lasted in known.told.items()
         )
-    return f"spans of {plural(known.names, 'name')}, none of them long" if known.covered else ""
+    many = f"spans of {plural(known.names, 'name')}, none of them long"
+    return many if known.known_s > known.unknown_s else ""
 
 
 def _advice(known: ProgramSpans) -> str:
+    """For the largest part: that of the first span, of all spans where none stands out, or of what is not known."""
+    if known.unknown_s >= max([*known.told.values()], default=known.known_s):
+        return "spans in the program, to see what it did"
     if not known.told:
-        return "fewer or shorter spans" if known.covered else "spans in the program, to see what it did"
+        return "fewer or shorter spans"
     first = _called(next(iter(known.told)))
     if known.around_tasks:
         return f"spans inside of {first}, to see what the program did there"
