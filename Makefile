@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.current
 
-.PHONY: demo test test-system lint types bench docs screenshots format clean
+.PHONY: demo test explore test-system lint types bench docs screenshots format clean
 .DEFAULT_GOAL := test
 
 # The environment is made anew only when what it is made from has changed.
@@ -35,6 +35,9 @@ demo: $(STAMP)  ## Record a small simulation sweep and show its report.
 
 test: lint types  ## Lint, types and the whole test suite.
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not system"
+
+explore: $(STAMP)  ## Property tests on examples that nobody has tried yet.
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "hypothesis and not system" --hypothesis-profile exploring
 
 test-system: $(VENV)/.system .servers/.current  ## Tests against real components, started by the suite.
 	@$(BIN)/python -m pytest -m system

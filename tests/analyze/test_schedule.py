@@ -10,10 +10,15 @@ from hypothesis import strategies as st
 
 from flightlog.analyze.schedule import makespan, replay
 
-DURATIONS = st.lists(st.floats(0, 1e6), max_size=60)
+DURATIONS = st.lists(st.floats(0, 1e6, allow_subnormal=False), max_size=60)
 WORKERS = st.integers(1, 20)
 TASKS = st.lists(
-    st.tuples(st.floats(0, 1e3), st.floats(0, 1e3), st.sets(st.integers(0, 40), max_size=3)), max_size=40
+    st.tuples(
+        st.floats(0, 1e3, allow_subnormal=False),
+        st.floats(0, 1e3, allow_subnormal=False),
+        st.sets(st.integers(0, 40), max_size=3),
+    ),
+    max_size=40,
 )
 """When each can run, how long it takes, and which it needs."""
 
