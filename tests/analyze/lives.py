@@ -1,4 +1,4 @@
-"""Events of tasks, shortly."""
+"""Events of tasks and spans, shortly."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from building import at
 
-from flightlog.events import Event, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted
+from flightlog.events import Event, SpanEvent, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted
 
 
 def submitted(task_id: str, when: float = 0.0, task: str = "sim", **args: Any) -> Event:
@@ -31,3 +31,11 @@ def failed(
 ) -> Event:
     fields = {"task": "sim", "args": {}, "error_type": "ValueError", "error_message": "bad seed", **more}
     return TaskFailed(timestamp=at(when), task_id=task_id, duration_s=duration_s, worker=worker, **fields)
+
+
+def span(
+    name: str, start: float, length: float, identity: str, parent: str | None = None, **more: Any
+) -> Event:
+    return SpanEvent(
+        timestamp=at(start), name=name, span_id=identity, parent_id=parent, trace_id="1" * 32, duration_s=length, **more
+    )  # fmt: skip

@@ -12,19 +12,13 @@ from building import at, make_run
 from drawn_by_hand import timeline
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lives import completed
+from lives import completed, span
 
 from flightlog.analyze.drawn.nested import DEPTH, OUTSIDE_ROWS, ROWS, SPANS
 from flightlog.analyze.drawn.results import Nested
-from flightlog.events import Event, SpanEvent, SpanOpened, WorkerReady
+from flightlog.events import SpanOpened, WorkerReady
 
 RUN_SPAN = "f" * 16
-
-
-def span(name: str, start: float, length: float, identity: str, parent: str | None, **more: Any) -> Event:
-    return SpanEvent(
-        timestamp=at(start), name=name, span_id=identity, parent_id=parent, trace_id="1" * 32, duration_s=length, **more
-    )  # fmt: skip
 
 
 def inside(path: Path) -> Nested:

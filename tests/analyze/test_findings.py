@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from building import at, make_run
-from lives import completed, failed, started, submitted
+from lives import completed, failed, span, started, submitted
 
 from flightlog.analyze.findings import Finding
 from flightlog.analyze.report import report_on
@@ -109,12 +109,6 @@ def test_idle_time_with_nothing_running_is_the_programs(tmp_path: Path) -> None:
     assert (finding.seconds, finding.share) == (6.0, 0.6)
     assert finding.evidence == {"program_s": {"between tasks": 6.0}, "spans_s": {}}
     assert finding.sentence.endswith("; try spans in the program, to see what it did.")
-
-
-def span(name: str, start: float, length: float, identity: str, parent: str | None = None) -> Event:
-    return SpanEvent(
-        timestamp=at(start), name=name, span_id=identity, parent_id=parent, trace_id="1" * 32, duration_s=length
-    )  # fmt: skip
 
 
 def waiting_for_program(tmp_path: Path, *more: Event) -> Finding:

@@ -55,12 +55,8 @@ def timeline_text(
         why = ["Nothing ran that was recorded: there is no timeline."]
         if timeline is not None and timeline.outside is not None:
             why = ["No task is drawn.", *timeline.notes, spans]
-        return (
-            "\n".join(
-                [*lines, "", *(line for one in why for line in wrap(one, width, first="  ", rest="  "))]
-            )
-            + "\n"
-        )
+        lines += ["", *(line for one in why for line in wrap(one, width, first="  ", rest="  "))]
+        return "\n".join(lines) + "\n"
     drawn = timeline.lanes[:lanes]
     labels = [named(name, LABEL) + more for name, more in map(lane_parts, drawn)]
     margin = max(map(width_of, labels))

@@ -86,7 +86,7 @@ def _named(known: ProgramSpans) -> str:
 
 def _advice(known: ProgramSpans) -> str:
     """For the largest part: that of the first span, of all spans where none stands out, or of what is not known."""
-    if known.unknown_s >= max([*known.told.values()], default=known.known_s):
+    if known.unknown_s >= max(known.told.values(), default=known.known_s):
         return "spans in the program, to see what it did"
     if not known.told:
         return "fewer or shorter spans"

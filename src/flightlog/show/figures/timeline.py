@@ -70,8 +70,9 @@ def timeline_figure(
     if timeline.nested is not None:
         traces += span_traces(timeline.nested, rows, timeline.since, scale, paint)
     traces += _marks(timeline, labels, scale)
-    below = [name_apart, *_below(name_apart, apart.rows[0] - 1)] if apart is not None else []
+    below: list[str] = []
     if apart is not None:
+        below = [name_apart, *_below(name_apart, apart.rows[0] - 1)]
         traces += span_traces(apart, [["", *below]], timeline.since, scale, paint, where="outside")
     every_row = [row for of_lane in (*rows, below) for row in of_lane]
     lanes = len(every_row)
