@@ -24,13 +24,7 @@ class Tail:
     """
 
     def __init__(self, path: Path) -> None:
-        path.unlink(missing_ok=True)  # never truncate: a mapping of the old file may be in use
-        fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o644)
-        try:
-            _reserve(fd)
-            self._map = mmap.mmap(fd, SIZE)
-        finally:
-            os.close(fd)
+        self._map = map_reserved(path, SIZE)
         self.put = self._map.write
         self.path = path
         self._shut_at: int | None = None
@@ -78,12 +72,26 @@ class Tail:
         self._map.close()
 
 
-def _reserve(fd: int) -> None:
+def map_reserved(path: Path, size: int) -> mmap.mmap:
+    """A new file of zeros, in the place of any older one, mapped; its blocks are reserved, so that writing cannot fail.
+
+    Raises OSError where the disk refuses.
+    """
+    path.unlink(missing_ok=True)  # never truncate: a mapping of the old file may be in use
+    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o644)
     try:
-        os.posix_fallocate(fd, 0, SIZE)
+        _reserve(fd, size)
+        return mmap.mmap(fd, size)
+    finally:
+        os.close(fd)
+
+
+def _reserve(fd: int, size: int) -> None:
+    try:
+        os.posix_fallocate(fd, 0, size)
     except AttributeError:  # macOS has none
-        os.write(fd, _ZEROS)
+        os.write(fd, bytes(size))
     except OSError as error:
         if error.errno not in _NO_FALLOCATE:
             raise
-        os.write(fd, _ZEROS)
+        os.write(fd, bytes(size))
