@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.current
+PYTEST = $(BIN)/python -m pytest
 
 .PHONY: demo test explore test-system lint types bench docs screenshots format clean
 .DEFAULT_GOAL := test
@@ -34,13 +35,13 @@ demo: $(STAMP)  ## Record a small simulation sweep and show its report.
 	@$(BIN)/flightlog demo
 
 test: lint types  ## Lint, types and the whole test suite.
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not system"
+	@$(PYTEST) -n 2 --dist worksteal -m "not system"
 
 explore: $(STAMP)  ## Property tests on examples that nobody has tried yet.
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "hypothesis and not system" --hypothesis-profile exploring
 
 test-system: $(VENV)/.system .servers/.current  ## Tests against real components, started by the suite.
-	@$(BIN)/python -m pytest -m system
+	@$(PYTEST) -m system
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .
