@@ -84,8 +84,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     """One message for each value that was not understood, saying what holds instead."""
 
 
-def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
+def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """The settings in these variables. Never raises; an empty variable counts as unset."""
+    environ = os.environ if environ is None else environ
     problems: list[str] = []
     return Settings(
         runs_dir=_runs_dir(environ, problems),
@@ -111,19 +112,22 @@ def read_settings(environ: Mapping[str, str] = os.environ) -> Settings:
     )
 
 
-def runs_address(environ: Mapping[str, str] = os.environ) -> str | None:
+def runs_address(environ: Mapping[str, str] | None = None) -> str | None:
     """`Settings.runs_address` alone."""
+    environ = os.environ if environ is None else environ
     value = _text(environ, "FLIGHTLOG_RUNS_DIR")
     return value.strip() if value is not None and "://" in value else None
 
 
-def cache_folder(environ: Mapping[str, str] = os.environ) -> Path | None:
+def cache_folder(environ: Mapping[str, str] | None = None) -> Path | None:
     """`Settings.cache_dir` alone, at little cost: it is asked for at every lookup."""
+    environ = os.environ if environ is None else environ
     return _folder(environ, "FLIGHTLOG_CACHE_DIR", "", []) if environ.get("FLIGHTLOG_CACHE_DIR") else None
 
 
-def asks_for_device_memory(environ: Mapping[str, str] = os.environ) -> bool:
+def asks_for_device_memory(environ: Mapping[str, str] | None = None) -> bool:
     """Whether `Settings.device_memory` says anything, at little cost: it is asked for at every joining."""
+    environ = os.environ if environ is None else environ
     return bool(environ.get("FLIGHTLOG_DEVICE_MEMORY"))
 
 

@@ -99,7 +99,7 @@ def read_identity(*, argv: Sequence[str] | None = None, cwd: Path | None = None)
 
 def read_environment(
     *,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
     argv: Sequence[str] | None = None,
     cwd: Path | None = None,
     proc: Path = Path("/proc"),
@@ -110,6 +110,7 @@ def read_environment(
     git_timeout_s: float = 2.0,
 ) -> Environment:
     """Everything, for a background thread: it reads a few hundred folder names and asks git. Never raises."""
+    environ = os.environ if environ is None else environ
     probe = _Probe()
     identity, checkout = _identity(probe, argv, cwd)
     uname = probe("system", os.uname)

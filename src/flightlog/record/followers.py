@@ -90,13 +90,14 @@ def start_follower(
     name: str,
     arguments: Sequence[str],
     *,
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
     trouble: Trouble | None = None,
 ) -> None:
     """Run `flightlog ARGUMENTS` beside a run of this process's, once a name. Takes milliseconds and never raises.
 
     One that cannot be started is a warning, and a note among the problems of the run where this process records it.
     """
+    environ = os.environ if environ is None else environ
     mine = _started.setdefault(run_path, {})
     if name in mine:
         return

@@ -15,7 +15,7 @@ MB = 1 << 20
 
 
 def job_here(
-    environ: Mapping[str, str] = os.environ,
+    environ: Mapping[str, str] | None = None,
     *,
     worker: str | None = None,
     task_id: str | None = None,
@@ -25,6 +25,7 @@ def job_here(
 
     What the variables do not say, or say in a way that cannot be read, is None. Never raises.
     """
+    environ = os.environ if environ is None else environ
     raw = _text(environ, "SLURM_JOB_ID") or _text(environ, "SLURM_JOBID")
     if raw is None:
         return None

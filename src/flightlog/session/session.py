@@ -75,7 +75,7 @@ class Session(Displayed):
         sample_interval_s: float | None = 1.0,
         progress: bool | None = None,
         engine: Engine | None = None,
-        environ: Mapping[str, str] = os.environ,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         """Read the manifest and pick the target; nothing is started yet.
 
@@ -84,6 +84,7 @@ class Session(Displayed):
         `flightlog.record`. `progress=False` shows no bar on a terminal either. `engine` runs the tasks in place of the
         target's own. A manifest or target that makes no sense is a `UsageError` or a `ManifestError`.
         """
+        environ = os.environ if environ is None else environ
         written = manifest if isinstance(manifest, Manifest) else load_manifest(_path(manifest))
         self.target = pick_target(written, target, environ)
         self.manifest = pick_overlay(written, self.target, overlay, environ)

@@ -28,8 +28,9 @@ class TelemetryCollector:
     also a span of the run that is active, if one is: there it is safe from the moment it begins.
     """
 
-    def __init__(self, enabled: bool | None = None, *, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, enabled: bool | None = None, *, environ: Mapping[str, str] | None = None) -> None:
         """`enabled=False` makes every span the no-op. Where it is not said, `MODELOPS_TELEMETRY_ENABLED` may say so."""
+        environ = os.environ if environ is None else environ
         self.enabled = (
             environ.get(SWITCH, "").strip().lower() not in OFF_WORDS if enabled is None else enabled
         )

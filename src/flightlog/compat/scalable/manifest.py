@@ -124,12 +124,13 @@ class Translation:
 
 
 def load_scalable(
-    path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] = os.environ
+    path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
 ) -> tuple[Manifest, Translation]:
     """The manifest at a path, or in a folder; by default what `SCALABLE_MANIFEST` names, or `scalable.yaml` here.
 
     What is wrong with it is one `ManifestError`; none at all is a `UsageError`.
     """
+    environ = os.environ if environ is None else environ
     given = os.fspath(path) if path is not None else environ.get(MANIFEST_VARIABLE, "").strip() or MANIFEST
     file = expanded(given)
     if file.is_dir():

@@ -25,11 +25,12 @@ _held: dict[str, tuple[str, int]] = {}
 """What stands in the environment because sessions are open: the value, and how many want it there."""
 
 
-def translated(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
+def translated(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The `FLIGHTLOG_*` variables to add: those that `SCALABLE_*` ones say, and the folder of runs by default.
 
     One that is set already is left alone: it wins. Empty ones count as unset.
     """
+    environ = os.environ if environ is None else environ
     found = {
         ours: environ[theirs]
         for theirs, ours in STANDS_FOR.items()
@@ -45,8 +46,8 @@ def translated(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
 class Variables:
     """Has them in the environment from `put` to `take_back`, for this process and those it starts. Thread-safe."""
 
-    def __init__(self, environ: MutableMapping[str, str] = os.environ) -> None:
-        self._environ = environ
+    def __init__(self, environ: MutableMapping[str, str] | None = None) -> None:
+        self._environ: MutableMapping[str, str] = os.environ if environ is None else environ
         self._mine: list[str] = []
 
     def put(self) -> None:

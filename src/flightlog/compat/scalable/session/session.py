@@ -41,10 +41,11 @@ class ScalableSession:
         manifest: Manifest | str | os.PathLike[str] | None = None,
         *,
         target: str | None = None,
-        environ: Mapping[str, str] = os.environ,
+        environ: Mapping[str, str] | None = None,
         **options: Any,
     ) -> None:
         """As `from_yaml`."""
+        environ = os.environ if environ is None else environ
         self._translation = Translation()
         if not isinstance(manifest, Manifest):
             manifest, self._translation = load_scalable(manifest, environ)
