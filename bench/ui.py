@@ -136,7 +136,9 @@ def measure(rounds: int = ROUNDS, tasks: int = TASKS) -> dict[str, float]:
 
     with tempfile.TemporaryDirectory() as folder:
         recorder = _start("bench.ui", "record", folder, str(tasks))
-        server = _start("flightlog", "ui", "--runs-dir", folder, "--port", "0", stderr=subprocess.PIPE)
+        server = _start(
+            "flightlog", "ui", "--no-token", "--runs-dir", folder, "--port", "0", stderr=subprocess.PIPE
+        )
         others = [server]
         try:
             assert recorder.stdout is not None

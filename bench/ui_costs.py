@@ -52,7 +52,9 @@ def served(per_s: int) -> Iterator[tuple[str, psutil.Process]]:
             started.append(recorder)
             assert recorder.stdout is not None
             run = Path(recorder.stdout.readline().strip())
-            server = _start("flightlog", "ui", "--runs-dir", folder, "--port", "0", stderr=subprocess.PIPE)
+            server = _start(
+                "flightlog", "ui", "--no-token", "--runs-dir", folder, "--port", "0", stderr=subprocess.PIPE
+            )
             started.append(server)
             assert server.stderr is not None
             address = server.stderr.readline().split(" at ")[1].split()[0]

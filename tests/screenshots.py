@@ -214,7 +214,7 @@ def main(names: list[str]) -> int:
             runs.living.tell("hang")
             if not names or "top" in names:
                 asyncio.run(draw_top(runs.written, folder / "top.svg"))
-            with dashboard(runs.runs_dir) as served, chromium() as browser:
+            with dashboard(runs.runs_dir, "--no-token") as served, chromium() as browser:
                 ensemble = Living(runs.runs_dir, "ensemble", SHOWCASE, host=HOST)
                 world = World(runs, folder, ensemble, served, browser)
                 for name in sorted(names, key=[*PICTURES].index) or PICTURES:

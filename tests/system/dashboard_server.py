@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
 import signal
 import subprocess
@@ -53,7 +54,10 @@ class Served:
 
 @contextmanager
 def dashboard(runs_dir: Path, *words: str, timeout_s: float = 60) -> Iterator[Served]:
-    """Start a dashboard of a folder; it is ended as Ctrl-C ends it, and has to go then."""
+    """Start a dashboard of a folder; it is ended as Ctrl-C ends it, and has to go then.
+
+    Its token is kept beside the folder, and not where the user's own is.
+    """
     command = [
         str(Path(sys.executable).with_name("flightlog")),
         "ui",
@@ -64,8 +68,9 @@ def dashboard(runs_dir: Path, *words: str, timeout_s: float = 60) -> Iterator[Se
         *words,
     ]
     process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env={**os.environ, "XDG_STATE_HOME": f"{runs_dir}-state"},
+    )  # fmt: skip
 
     def end() -> None:
         process.send_signal(signal.SIGINT)

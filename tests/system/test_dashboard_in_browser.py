@@ -33,7 +33,7 @@ TOKEN = "a-token-for-tests"
 
 @pytest.fixture(scope="module")
 def served(looked_at: RunsToLookAt) -> Iterator[Served]:
-    with dashboard(looked_at.runs_dir) as started:
+    with dashboard(looked_at.runs_dir, "--no-token") as started:
         yield started
 
 
@@ -219,6 +219,17 @@ def test_with_a_token_nothing_is_answered_without_it(browser: Any, looked_at: Ru
             assert guarded.status(SOCKET, headers | UPGRADE) in {401, 403}
         assert guarded.status("/", {"Authorization": f"Bearer {TOKEN}"}) == 200
         with visit(browser, f"{guarded.address}/?token={TOKEN}") as seen:
+            rows(seen, 7)
+            assert urlsplit(seen.page.url).query == ""
+            assert seen.problems() == []
+
+
+def test_the_printed_link_opens_the_dashboard_and_leaves_the_address_bar(
+    browser: Any, looked_at: RunsToLookAt
+) -> None:
+    with dashboard(looked_at.runs_dir) as guarded:
+        assert guarded.status("/") == 401
+        with visit(browser, guarded.printed) as seen:
             rows(seen, 7)
             assert urlsplit(seen.page.url).query == ""
             assert seen.problems() == []

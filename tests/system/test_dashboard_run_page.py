@@ -30,7 +30,7 @@ def fail(run: Any, text: str) -> None:
 @contextmanager
 def going_on(tmp_path: Path, browser: Any, **how: Any) -> Iterator[tuple[Any, Visit]]:
     """A run with a failure and tasks of three names, and its page."""
-    with dashboard(tmp_path) as served, flightlog.record("demo", runs_dir=tmp_path) as run:
+    with dashboard(tmp_path, "--no-token") as served, flightlog.record("demo", runs_dir=tmp_path) as run:
         for number in range(30):
             with run.task(f"step {number % 3}", seed=number):
                 pass

@@ -8,9 +8,12 @@
 It reads the runs' files and nothing else: nothing has to be started, set or open on the side that records, and runs that
 began before it are followed as well. It needs the extra `ui`. [The dashboard](../dashboard.md) shows its pages.
 
-It is served to this machine alone. Another `--host` serves it to whoever brings the token, which is printed with the
-address. There is no TLS: over a network that others use, keep it on 127.0.0.1 and come by `ssh -L`, or put a reverse
-proxy in front of it.
+It prints a link with an access token, which every request has to bring: other users of the machine cannot read your runs.
+The token is made at the first start and kept in `~/.local/state/flightlog/dashboard-token` (`XDG_STATE_HOME` counts), so that a
+bookmark of the link works after a restart; remove the file to get another token. `--no-token` switches it off.
+
+It is served to this machine alone; `--host` serves it to others who have the link. There is no TLS: over a network that
+others use, keep it on 127.0.0.1 and use `ssh -L`, or put a reverse proxy in front of it.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import os
 import sys
 from contextlib import suppress
 from threading import Thread
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -27,7 +30,15 @@ from flightlog.cli.options import RunsDir, readable_runs_folder
 from flightlog.cli.output import note
 from flightlog.cli.progress import hand_over
 
+if TYPE_CHECKING:
+    from flightlog.web.serving import Place
+
 DOING = "starting the dashboard"
+OPENING = (
+    '<!doctype html><html lang="en"><meta charset="utf-8"><title>Flightlog</title>'
+    '<meta http-equiv="refresh" content="0;url={address}"><p><a href="{address}">Open the dashboard</a></p></html>\n'
+)
+_OPENED = "opened in the browser; where it shows no dashboard, open the link"
 
 
 def ui(
@@ -43,9 +54,14 @@ def ui(
         str | None,
         typer.Option(
             metavar="T",
-            help="What every request has to bring. Default: none at 127.0.0.1, else one is made up",
+            help="Access token that every request has to bring. Default: your own, kept in "
+            "~/.local/state/flightlog",
         ),
     ] = None,
+    no_token: Annotated[
+        bool,
+        typer.Option("--no-token", help="Ask for no token: every user of this machine can read the runs."),
+    ] = False,
     open_: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
     """Serve a dashboard of the runs in a folder.
@@ -53,39 +69,56 @@ def ui(
     Example: flightlog ui --open
     """
     from flightlog.store.runs_folder import place as name_of
-    from flightlog.web.serving import Place, is_loopback, listen, needs_ui, serve, token_for
+    from flightlog.web.serving import Place, is_loopback, listen, needs_ui, serve
+    from flightlog.web.token import token_for
 
-    asked = token_for(host, token)
+    asked = token_for(token, none=no_token, loopback=is_loopback(host))
     folder = readable_runs_folder(runs_dir)
     with needs_ui():
         from flightlog.web.app import make_app
         from flightlog.web.dashboard import Dashboard
     listening = listen(host, port)
-    place = Place(host=host, port=listening.getsockname()[1], token=asked)
+    place = Place(host=host, port=listening.getsockname()[1], token=asked.value)
 
     def ready() -> None:
         hand_over()
         note(f"dashboard of the runs in {name_of(folder)} at {place.address} (Ctrl-C ends it)")
+        if asked.note is not None:
+            note(asked.note)
         if not is_loopback(host):
             note(
                 "whoever can read the network can read what is shown, and the token: there is no TLS; `ssh -L` or a reverse"
                 " proxy helps"
             )
         if open_:
-            Thread(target=_browse, args=(place.address,), daemon=True).start()
+            Thread(target=_browse, args=(place,), daemon=True).start()
 
-    app = make_app(Dashboard(runs_dir), token=asked, host=host)
+    app = make_app(Dashboard(runs_dir), token=asked.value, host=host)
     with suppress(KeyboardInterrupt):
         serve(app, listening, ready=ready)
     _leave()  # also where the signal is ignored, as in the background of a script: the server ends by it all the same
 
 
-def _browse(address: str) -> None:
-    """Not where requests are answered: some browsers only come back when they are left."""
+def _browse(place: Place) -> None:
+    """Not where requests are answered: some browsers only come back when they are left.
+
+    The browser is given a private page that leads to the dashboard: its command line, which all users of the machine can
+    read, would show the token.
+    """
     import webbrowser
 
-    if not webbrowser.open(address):
-        note("no browser could be started here: open the address in one")
+    from flightlog.web.token import private_folder, write_private
+
+    address = place.address
+    try:
+        if place.token is not None:
+            page = private_folder() / "open-dashboard.html"
+            write_private(page, OPENING.format(address=place.address), replace=True)
+            address = page.as_uri()
+        opened = webbrowser.open(address)
+    except OSError:
+        opened = False
+    note("no browser could be started here: open the link in one" if not opened else _OPENED)
 
 
 def _leave() -> NoReturn:

@@ -24,7 +24,8 @@ NO_TOKEN = Refusal(
     401,
     "token needed",
     "This dashboard needs its token",
-    "The address that `flightlog ui` printed when it was started has the token in it: open that one, or enter the token here.",
+    "`flightlog ui` printed a link with the token in it: open that one, or enter the token here. Whoever started the "
+    "dashboard also has it in ~/.local/state/flightlog/dashboard-token.",
     form=True,
 )
 OTHER_HOST = Refusal(
@@ -32,7 +33,7 @@ OTHER_HOST = Refusal(
     "not a name of this machine",
     "This dashboard answers to this machine only",
     "It was asked for under a name that is not this machine's own. Open it at http://127.0.0.1 or http://localhost, with its "
-    "port. To reach it from elsewhere or through a proxy, start it with a token: flightlog ui --token …",
+    "port. To reach it from elsewhere or through a proxy, start it with its token: flightlog ui, without --no-token.",
 )
 OTHER_ORIGIN = Refusal(
     403,

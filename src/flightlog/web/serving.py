@@ -27,7 +27,6 @@ NICENESS = 10
 """The server takes what processor time others leave: it must not slow down what it looks at."""
 SWITCH_S = 0.0005
 """A thread that reads runs hands the interpreter over this often: whoever answers viewers waits for it at every step."""
-LEAST_TOKEN = 16
 MOST_LOGGED = 2000
 """Characters of a line in the log."""
 MOST_HEADERS = 64 << 10
@@ -62,27 +61,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def token_for(host: str, given: str | None) -> str | None:
-    """The token to ask for: the one that is given; else one that is made up, where others can reach the host.
-
-    A `UsageError` for one that is empty, that an address cannot hold, or that can be guessed.
-    """
-    if given is None:
-        if is_loopback(host):
-            return None
-        from secrets import token_urlsafe
-
-        return token_urlsafe(24)
-    if not all(character.isascii() and (character.isalnum() or character in "-._~") for character in given):
-        raise UsageError("--token may hold letters, digits, and - . _ ~ only")
-    if len(given) < LEAST_TOKEN:
-        raise UsageError(
-            f"--token has {len(given)} characters and could be guessed: {LEAST_TOKEN} at least; without it one is made up "
-            "where it is needed"
-        )
-    return given
 
 
 def listen(host: str, port: int | None) -> socket.socket:
