@@ -10,11 +10,14 @@ Runs at an address, such as `--runs-dir s3://bucket/runs`, are read through loca
 seconds at most, and `flightlog_remote_problems` is not 0 while it does not answer.
 
 The page is served to this machine alone. `--host 0.0.0.0` serves it to everyone who can reach the machine: the names of
-projects, tasks, hosts and classes of errors are on it.
+projects, tasks, hosts and classes of errors are on it. It is answered under `localhost`, IP addresses and the machine's host
+name; allow other names that scrapers use with `--allow-host`, such as the full domain name. Any other name is refused, so that
+no web page can read the metrics through your browser.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
@@ -22,6 +25,7 @@ import typer
 from flightlog.cli.options import RunsDir, readable_runs_folder
 from flightlog.cli.output import note
 from flightlog.cli.progress import hand_over
+from flightlog.errors import UsageError
 
 DOING = "reading the runs"
 
@@ -29,6 +33,10 @@ DOING = "reading the runs"
 def serve_metrics(
     port: Annotated[int, typer.Option(metavar="N", help="Port to serve at; 0 for any free one.")] = 9464,
     host: Annotated[str, typer.Option(metavar="H", help="Address to serve at.")] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Answer under this host name, too. May be given more than once."),
+    ] = None,
     recent: Annotated[
         str, typer.Option(metavar="AGE", help="How long runs that ended are served, such as 1h or 2d.")
     ] = "1h",
@@ -44,6 +52,9 @@ def serve_metrics(
     from flightlog.store.runs_place import RunsPlace
     from flightlog.units import parse_age
 
+    for name in allow_host or ():
+        if not re.fullmatch(r"[\w.-]+", name):
+            raise UsageError(f"--allow-host {name!r} is not a host name: give it as in node-7.example.org")
     recent_s = parse_age(recent)
     folder = readable_runs_folder(runs_dir)
     with extras_of("prometheus"):
@@ -51,7 +62,7 @@ def serve_metrics(
         from flightlog.export.prometheus.page import MetricsPage
         from flightlog.export.prometheus.server import MetricsServer
     page = MetricsPage(RunsCollector(RunsPlace(runs_dir), recent_s=recent_s, max_runs=max_runs))
-    with MetricsServer(host, port, page) as server:
+    with MetricsServer(host, port, page, names=allow_host or ()) as server:
         page.answer()  # the first look reads the runs whole, which may take longer than a scrape waits
         note(f"serving metrics of the runs in {place(folder)} at {server.address}; Ctrl-C ends it")
         hand_over()
