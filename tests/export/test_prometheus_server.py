@@ -15,6 +15,8 @@ from flightlog.cli.main import main
 from flightlog.export.prometheus import server as serving
 from flightlog.export.prometheus.server import MOST_CONNECTIONS, REQUEST_S, MetricsServer
 
+PATIENCE_S = 10.0
+"""How long Prometheus waits for a page, unless it is told otherwise."""
 HALF = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nX-Half: "
 
 
@@ -53,7 +55,7 @@ def served(page: Page | None = None, **options) -> Iterator[MetricsServer]:
 
 
 def status(server: MetricsServer, host: str | None = None, *more: str) -> int:
-    there = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=30)
+    there = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=PATIENCE_S)
     try:
         there.putrequest("GET", "/metrics", skip_host=True)
         for name in (*((host,) if host is not None else ()), *more):
@@ -65,7 +67,7 @@ def status(server: MetricsServer, host: str | None = None, *more: str) -> int:
 
 
 def connect(server: MetricsServer, sent: bytes) -> socket.socket:
-    there = socket.create_connection(("127.0.0.1", server.server_port), timeout=30)
+    there = socket.create_connection(("127.0.0.1", server.server_port), timeout=PATIENCE_S)
     there.sendall(sent)
     return there
 
