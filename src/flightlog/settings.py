@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from msgspec import Struct
 
@@ -30,6 +31,9 @@ DOCUMENTED: dict[str, str] = {
     "FLIGHTLOG_DEVICE_MEMORY": "Whether processes that record track their framework's device memory: 1, torch, jax, "
     "tensorflow, or 0; off if unset.",
     "FLIGHTLOG_DEVICE_MEMORY_INTERVAL": "Seconds between two samples of device memory; 0.1 if unset.",
+    "FLIGHTLOG_REDACT": "Regular expressions of secrets of your own, one per line, which are redacted beside the known "
+    "kinds; with a group, its text alone. `@FILE` names a file that holds them.",
+    "FLIGHTLOG_MANIFEST_AS_WRITTEN": "Whether a run keeps its manifest exactly as written, secrets included; off if unset.",
     "FLIGHTLOG_RUN": "Absolute path of the run directory a child process joins; set by Flightlog itself.",
     "FLIGHTLOG_FOLLOWERS_WAIT": "Seconds that the end of a run waits for what it still has to send; 5 if unset.",
     "OTEL_EXPORTER_OTLP_ENDPOINT": "Where OpenTelemetry's data goes; each run is sent there while it runs, by "
@@ -76,6 +80,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     """How long the end of a run waits for its followers; 0 for not at all."""
     otlp: bool = False
     """Whether runs are sent to an OpenTelemetry endpoint that the environment names, while they run."""
+    manifest_as_written: bool = False
+    """Whether a run keeps the manifest with the secrets that are written out in it."""
     run: str | None = None
     """The run directory that this process joins."""
     traceparent: str | None = None
@@ -88,6 +94,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
     """The settings in these variables. Never raises; an empty variable counts as unset."""
     environ = os.environ if environ is None else environ
     problems: list[str] = []
+    _redact(environ, problems)
     return Settings(
         runs_dir=_runs_dir(environ, problems),
         runs_address=runs_address(environ),
@@ -106,6 +113,9 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         device_memory_interval_s=_seconds(environ, "FLIGHTLOG_DEVICE_MEMORY_INTERVAL", 0.1, problems),
         followers_wait_s=_seconds(environ, "FLIGHTLOG_FOLLOWERS_WAIT", 5.0, problems, least=0.0),
         otlp=_otlp(environ),
+        manifest_as_written=_switch(
+            environ, "FLIGHTLOG_MANIFEST_AS_WRITTEN", False, "secrets in a manifest are redacted", problems
+        ),
         run=_run(environ, problems),
         traceparent=_traceparent(environ, problems),
         problems=tuple(problems),
@@ -129,6 +139,72 @@ def asks_for_device_memory(environ: Mapping[str, str] | None = None) -> bool:
     """Whether `Settings.device_memory` says anything, at little cost: it is asked for at every joining."""
     environ = os.environ if environ is None else environ
     return bool(environ.get("FLIGHTLOG_DEVICE_MEMORY"))
+
+
+def redact_patterns(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+    """The patterns of `FLIGHTLOG_REDACT` that can be used, at little cost where there are none."""
+    return _redact(environ, []) if environ.get("FLIGHTLOG_REDACT") else ()
+
+
+def _redact(environ: Mapping[str, str], problems: list[str]) -> tuple[str, ...]:
+    value = _text(environ, "FLIGHTLOG_REDACT")
+    if value is None:
+        return ()
+    if value.startswith("@"):
+        try:
+            value = Path(value[1:].strip()).expanduser().read_text("utf-8")[:100_000]
+        except (OSError, ValueError, RuntimeError) as error:
+            why = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
+            problems.append(f"FLIGHTLOG_REDACT names a file that cannot be read ({why}); it counts as unset")
+            return ()
+    kept: list[str] = []
+    for number, pattern in enumerate(filter(None, map(str.strip, value.splitlines())), 1):
+        problem = pattern_problem(pattern)
+        if problem is None:
+            kept.append(pattern)
+        else:  # without the pattern, which may be the secret itself
+            problems.append(f"pattern {number} of FLIGHTLOG_REDACT {problem}; it is ignored")
+    return tuple(kept)
+
+
+def pattern_problem(pattern: str) -> str | None:
+    """Why a pattern cannot be used for redaction; None for one that can.
+
+    One repetition inside another, `(a+)+`, may take time that grows exponentially with the text, so it is refused.
+    """
+    try:
+        compiled = re.compile(pattern)
+        nested = _repeats_repetition(re._parser.parse(pattern), False)  # type: ignore[attr-defined]
+    except (re.error, RecursionError, OverflowError) as error:
+        return f"is no regular expression ({error})"
+    if compiled.match("") is not None:
+        return "matches the empty text"
+    if nested:
+        return "repeats a repetition, which may take for ever"
+    return None
+
+
+def _repeats_repetition(parsed: Any, inside: bool) -> bool:
+    """Whether an unbounded repetition that may backtrack holds another one."""
+    for kind, argument in parsed:
+        name = str(kind)
+        if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
+            _, most, body = argument
+            unbounded = name != "POSSESSIVE_REPEAT" and int(most) > 100
+            if (unbounded and inside) or _repeats_repetition(body, inside or unbounded):
+                return True
+        elif name == "SUBPATTERN":
+            if _repeats_repetition(argument[3], inside):
+                return True
+        elif name == "BRANCH":
+            if any(_repeats_repetition(branch, inside) for branch in argument[1]):
+                return True
+        elif name in {"ASSERT", "ASSERT_NOT"}:
+            if _repeats_repetition(argument[1], inside):
+                return True
+        elif name == "ATOMIC_GROUP" and _repeats_repetition(argument, False):
+            return True
+    return False
 
 
 def _text(environ: Mapping[str, str], name: str) -> str | None:

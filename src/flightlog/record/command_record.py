@@ -29,7 +29,7 @@ from flightlog.record.costs import WorkerCosts
 from flightlog.record.noop import NoopRun
 from flightlog.record.passing import Tail
 from flightlog.record.propagation import ENVIRONMENT
-from flightlog.record.redaction import redact_command
+from flightlog.redaction import redact_command
 from flightlog.record.run import LiveRun
 from flightlog.record.slurm_job import job_here
 from flightlog.record.task import lane_name

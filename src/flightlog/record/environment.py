@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from flightlog.record.redaction import redact_command, redact_mapping
+from flightlog.redaction import redact_command, redact_mapping
 from flightlog.record.values import bounded
 
 T = TypeVar("T")

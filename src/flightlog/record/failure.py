@@ -11,7 +11,7 @@ from types import TracebackType
 
 from msgspec import Struct
 
-from flightlog.record.redaction import redact_text
+from flightlog.redaction import redact_text
 from flightlog.record.values import bounded, encodable, type_name
 
 MAX_MESSAGE = 2_000

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flightlog.events import Event
-from flightlog.record.redaction import is_secret_key
+from flightlog.redaction import is_secret_key
 
 _PLAIN: frozenset[Any] = frozenset({str, int, bool, type(None)})
 _NUMBERS: frozenset[Any] = frozenset({int, float})

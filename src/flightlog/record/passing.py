@@ -12,7 +12,7 @@ import termios
 import threading
 import time
 
-from flightlog.record.redaction import redact_text
+from flightlog.redaction import redact_text
 from flightlog.record.values import encodable
 
 TAIL_CHARACTERS = 8192

@@ -22,7 +22,7 @@ from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, cast
 
-from flightlog.record.redaction import REDACTED, is_secret_key, redact_text
+from flightlog.redaction import REDACTED, is_secret_key, redact_text
 
 MAX_DEPTH = 6
 MAX_ITEMS = 100

@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from flightlog.record.redaction import is_secret_key
+from flightlog.redaction import is_secret_key
 from flightlog.record.values import clean
 
 _SHORT = 16

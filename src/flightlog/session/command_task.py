@@ -16,7 +16,7 @@ from flightlog.errors import CommandError, UsageError
 from flightlog.record.carrier import carrier
 from flightlog.record.passing import Tail
 from flightlog.record.propagation import ENVIRONMENT
-from flightlog.record.redaction import redact_command
+from flightlog.redaction import redact_command
 from flightlog.record.span import current_span
 from flightlog.samplers.usage import own_peak_rss_bytes
 

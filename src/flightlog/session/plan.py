@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from flightlog.analyze.rates import Sizes, hourly, names_time, number
 from flightlog.events import CostRates
-from flightlog.record.redaction import REDACTED, is_secret_key, redact_text
+from flightlog.redaction import REDACTED, is_secret_key, redact_text
 from flightlog.session.charges import charges, charges_of
 from flightlog.session.contents import Cache, Component, Rates
 from flightlog.session.expansion import has_variables

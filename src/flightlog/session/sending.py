@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from flightlog.record.followers import start_follower
-from flightlog.record.redaction import is_secret_key
+from flightlog.redaction import is_secret_key
 from flightlog.session.contents import Otel
 from flightlog.session.expansion import has_variables
 

@@ -28,7 +28,7 @@ from flightlog.events import (
     UserEvent,
 )
 from flightlog.record.harmless import are_harmless, learn
-from flightlog.record.redaction import redact_text
+from flightlog.redaction import redact_text
 from flightlog.record.values import bounded, clean
 
 MAX_REMEMBERED = 100_000

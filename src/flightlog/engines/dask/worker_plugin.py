@@ -25,7 +25,7 @@ from flightlog.record.carrier import RUN
 from flightlog.record.failure import FailureText, describe
 from flightlog.record.joining import join
 from flightlog.record.propagation import CARRIES_CONTEXT
-from flightlog.record.redaction import redact_text
+from flightlog.redaction import redact_text
 from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, current
 from flightlog.record.values import bounded

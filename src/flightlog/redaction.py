@@ -1,0 +1,640 @@
+"""The one redactor: every text that leaves the process goes through it, names and command lines included.
+
+Three promises, whatever the input: nothing raises, the time is linear in the length of the text (every
+repetition in the patterns is possessive or bounded), and redacting twice is redacting once. Where in doubt a
+harmless word is lost rather than a secret kept.
+
+What counts as a secret: a token of a known shape (`_SHAPES`), a value that is assigned to a secret's name, passwords
+and signatures in addresses, credentials in headers and on command lines (also inside `sh -c "…"`), lines of `.netrc` and
+`.pgpass`, private keys, and what the patterns in `FLIGHTLOG_REDACT` find. What stays: a reference to a variable
+(`${DB_PASSWORD}`), digests, UUIDs, and `?key=3`: the value of a parameter that is only called `key` or `code` must have 16
+characters or more, letters and digits among them, to be taken for a secret.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from itertools import zip_longest
+
+from flightlog.settings import redact_patterns
+
+REDACTED = "[redacted]"
+
+_ROUNDS = 8
+"""What one pass hides may lay bare something for the next; a text that never settles is withheld whole."""
+
+# --- names of secrets ------------------------------------------------------------------------------------
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_CAMEL_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_WORDS = re.compile(r"[A-Za-z]+")
+
+_SECRET = _words(
+    "password passwords passwd pwd passphrase passcode secret secrets credential credentials creds authorization"
+    " auth cookie cookies jwt bearer dsn apikey apikeys accesskey privatekey secretkey sessionkey accountkey"
+    " authtoken accesstoken refreshtoken sessiontoken csrftoken xsrftoken sastoken clientsecret connectionstring"
+    " connstring connstr sharedaccesssignature userpass dbpass dbpwd sshpass pgpass"
+)
+_SECRET_ENDINGS = ("password", "passwd", "passphrase")
+_KEYS_OF = _words(
+    "api access private session account encryption decryption signing master ssh license subscription auth"
+    " consumer hmac"
+)
+_PASS_OF = _words("db user mysql postgres pg smtp imap ssh admin root login ldap redis ftp proxy mail")
+_PAIRS = frozenset(
+    {
+        ("connection", "string"),
+        ("conn", "string"),
+        ("conn", "str"),
+        ("access", "signature"),
+        ("webhook", "url"),
+    }
+    | {(word, key) for word in _KEYS_OF for key in ("key", "keys")}
+    | {(word, "pass") for word in _PASS_OF}
+)
+_HOLDS_TOKENS = _words("auth access refresh api secret bearer session id oauth csrf personal")
+_TEXT_TOKEN = _words("pad eos bos unk cls sep mask special next first last per start end image prompt stop")
+"""Words before `token` where it is a piece of text and not a key."""
+_TOKEN_PART = _words("id ids embedding embeddings dropout loss accuracy dim mask text")
+_COUNTED = _words("n num number count max min total avg mean")
+"""First words of names that count things."""
+_ABOUT = _words(
+    "count counts length len limit size budget rate ratio type types method mode name names file files path dir"
+    " enabled required policy expiry expires expiration ttl version provider scheme status error errors class"
+    " index idx position positions usage"
+)
+"""Last words of names that hold something about a secret and not the secret."""
+_SAS_PART = _words("token url uri key string")
+
+
+def is_secret_key(key: str) -> bool:
+    """Whether a value of this name is a secret: `api_key`, `dbPassword`, `X-Auth-Token`, but not `n_tokens`."""
+    return _known_key(key) if len(key) <= 64 else _decide(key)
+
+
+def _decide(key: str) -> bool:
+    camel = [word.lower() for word in _CAMEL_WORDS.findall(key)]
+    plain = [word.lower() for word in _WORDS.findall(key)]
+    return _names_secret(camel) or (plain != camel and _names_secret(plain))
+
+
+_known_key = lru_cache(maxsize=4096)(_decide)
+
+
+def _names_secret(words: list[str]) -> bool:
+    if not words or words[0] in _COUNTED or words[-1] in _ABOUT:
+        return False
+    for before, word, after in zip(["", *words], words, [*words[1:], ""], strict=False):
+        if word in _SECRET or word.endswith(_SECRET_ENDINGS) or (word, after) in _PAIRS:
+            return True
+        if word == "token" and before not in _TEXT_TOKEN and after not in _TOKEN_PART:
+            return True
+        if word == "tokens" and before in _HOLDS_TOKENS:
+            return True
+        if word == "sas" and (not after or after in _SAS_PART):
+            return True
+    return False
+
+
+# --- secrets in a text -----------------------------------------------------------------------------------
+
+
+class _Pattern:
+    """A pattern that is compiled when it is first used: all of them would be most of the time of an import."""
+
+    def __init__(self, source: str, flags: int = 0) -> None:
+        self._source, self._flags = source, flags
+        self._compiled: re.Pattern[str] | None = None
+
+    def __call__(self) -> re.Pattern[str]:
+        if self._compiled is None:
+            self._compiled = re.compile(self._source, self._flags)
+        return self._compiled
+
+
+_NAME_STEMS = (
+    "pass", "pwd", "secret", "token", "key", "cred", "auth", "cookie", "sas", "dsn", "conn", "jwt", "bearer",
+    "access", "webhook",
+)  # fmt: skip
+"""One of these is part of every secret's name, in lower case."""
+
+_START = r"(?<![A-Za-z0-9])"
+_APART = r"(?<![\w-])"
+_SHAPES = (
+    ("AWS_key", ("AKIA", "ASIA"), _START + r"(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
+    ("GitHub_token", ("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), _START + r"gh[pousr]_[A-Za-z0-9]{20,}+"),
+    ("GitHub_token_", ("github_pat_",), _APART + r"github_pat_\w{20,}+"),
+    ("GitLab_token", ("gl",), _APART + r"gl(?:pat|dt|rt|cbt|ptt|ft|soat|ffct|imt|agent|oas)-[\w.-]{16,}+"),
+    ("Hugging_Face_token", ("hf_", "api_org_"), _START + r"(?:hf_[A-Za-z0-9]{20,}+|api_org_[A-Za-z0-9]{30,}+)"),
+    ("npm_token", ("npm_",), _START + r"npm_[A-Za-z0-9]{30,}+"),
+    ("PyPI_token", ("pypi-",), _APART + r"pypi-[\w-]{40,}+"),
+    ("Stripe_key", ("k_live_", "k_test_"), _START + r"[sr]k_(?:live|test)_[A-Za-z0-9]{10,}+"),
+    ("Stripe_webhook_secret", ("whsec_",), _START + r"whsec_[A-Za-z0-9+/=]{16,}+"),
+    ("Slack_token", ("xox", "xapp-"), _APART + r"(?:xox[a-z](?:\.xox[a-z])?-[\w-]{8,}+|xapp-[\w-]{8,}+)"),
+    ("API_key", ("sk-",), _APART + r"sk-(?=[A-Za-z_-]*+[0-9])[\w-]{16,}+"),
+    ("Google_key", ("AIza", "ya29.", "GOCSPX-", "1//0"),
+     r"(?<![\w/-])(?:AIza[\w-]{30,}+|ya29\.[\w-]{20,}+|GOCSPX-[\w-]{20,}+|1//0[\w-]{35,}+)"),
+    ("JWT", ("eyJ",), _APART + r"eyJ[\w-]{5,}+\.[\w-]{5,}+\.[\w-]*+"),
+    ("Vault_token", ("hvs.", "hvb.", "hvr."), _APART + r"hv[sbr]\.[\w-]{20,}+"),
+    ("Vault_token_", ("s.",), r"(?<![\w.-])s\.(?=[A-Za-z]{0,23}[0-9])(?=[a-z0-9]{0,23}[A-Z])[A-Za-z0-9]{24}(?![\w.])"),
+    ("Databricks_token", ("dapi",), _START + r"dapi[0-9a-f]{32}(?![0-9a-f])(?:-[0-9])?"),
+    ("Docker_token", ("dckr_",), _START + r"dckr_[po]at_[\w-]{20,}+"),
+    ("Grafana_token", ("glsa_", "glc_"), _START + r"(?:glsa_\w{20,}+|glc_[A-Za-z0-9+/=]{20,}+)"),
+    ("Twilio_key", ("SK", "AC"), _START + r"(?:SK|AC)[0-9a-f]{32}(?![0-9A-Za-z])"),
+    ("SendGrid_key", ("SG.",), _APART + r"SG\.[\w-]{16,}+\.[\w-]{16,}+"),
+    ("Mailgun_key", ("key-",), _APART + r"key-[0-9a-f]{32}(?![0-9A-Za-z])"),
+    ("Mailchimp_key", ("-us",), _START + r"[0-9a-f]{32}-us[0-9]{1,2}(?![0-9A-Za-z])"),
+    ("New_Relic_key", ("NRAK-", "NRII-", "NRJS-", "NRAL"), _START + r"(?:NR(?:AK|II|JS)-\w{15,}+|[0-9a-f]{36}NRAL(?!\w))"),
+    ("Linear_key", ("lin_",), _START + r"lin_(?:api|oauth)_[A-Za-z0-9]{20,}+"),
+    ("Notion_token", ("ntn_", "secret_"), _START + r"(?:ntn_[A-Za-z0-9]{30,}+|secret_[A-Za-z0-9]{43}(?![A-Za-z0-9]))"),
+    ("Shopify_token", ("shp",), _START + r"shp(?:at|ca|pa|ss)_[0-9A-Fa-f]{20,}+"),
+    ("Square_token", ("sq0", "EAAA"), _APART + r"(?:sq0[a-z]{3}-[\w-]{20,}+|EAAA[\w-]{50,}+)"),
+    ("DigitalOcean_token", ("_v1_",), _START + r"do[opr]_v1_[0-9a-f]{32,}+"),
+    ("Doppler_token", ("dp.",), _APART + r"dp\.(?:pt|st|ct|sa|scim|audit)\.(?:[\w-]{1,40}\.)?[A-Za-z0-9]{30,}+"),
+    ("Fly_token", ("fo1_", "fm1", "fm2"), _START + r"(?:fo1_[\w-]{20,}+|fm[12][ar]?_[A-Za-z0-9+/=_-]{20,}+)"),
+    ("PlanetScale_token", ("pscale_",), _START + r"pscale_(?:tkn|pw|oauth)_[\w.-]{20,}+"),
+    ("Atlassian_token", ("ATATT", "ATCTT"), _START + r"AT[AC]TT[\w=-]{40,}+"),
+    ("Sentry_token", ("sntry",), _START + r"sntry[su]_[\w+/=-]{30,}+"),
+    ("Heroku_key", ("HRKU-",), _START + r"HRKU-[\w-]{30,}+"),
+    ("Telegram_token", (":AA",), r"(?<![0-9])[0-9]{6,12}:AA[\w-]{30,}+"),
+    ("Discord_token", (".",), _APART + r"[MNO][A-Za-z0-9_-]{23,27}\.[\w-]{6}\.[\w-]{27,}+"),
+    ("Postman_key", ("PMAK-",), _START + r"PMAK-[0-9a-f]{24}-[0-9a-f]{34}"),
+    ("Airtable_token", ("pat",), _START + r"pat[A-Za-z0-9]{14}\.[0-9a-f]{64}"),
+    ("Terraform_token", (".atlasv1.",), _START + r"[A-Za-z0-9]{14}\.atlasv1\.[\w=-]{40,}+"),
+    ("Supabase_token", ("sbp_", "sb_secret_"), _START + r"(?:sbp_[0-9a-f]{40}|sb_secret_[\w-]{20,}+)"),
+    ("Model_API_key", ("gsk_", "r8_", "xai-", "pplx-", "pcsk_", "nvapi-", "wandb_v1_", "lsv2_"),
+     _START + r"(?:gsk_|r8_|xai-|pplx-|pcsk_|nvapi-|wandb_v1_|lsv2_(?:pt|sk)_)\w{20,}+[\w-]*+"),
+    ("Tailscale_key", ("tskey-",), _START + r"tskey-[a-z]{1,12}-[\w-]{10,}+"),
+    ("Age_key", ("AGE-SECRET-KEY-",), r"AGE-SECRET-KEY-1[0-9A-Z]{20,}+"),
+)  # fmt: skip
+"""Tokens that are known by their shape: what they are, a piece that each of them has, and the pattern.
+
+`_holds_token` is true of every text that holds one: each has a word of 15 characters or more.
+"""
+_SHAPE_STEMS = tuple(dict.fromkeys(stem for _, stems, _ in _SHAPES for stem in stems))
+
+_PEM = _Pattern(
+    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+    r".*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|\Z)",
+    re.DOTALL,
+)
+_AUTHORITY = _Pattern(r"""://([^\s/?\#"'<>\\]++)""")
+_SIGNED = _Pattern(
+    r"""((?:[?&]|SharedAccessSignature[ ])(?:sig|signature|x-(?:amz|goog)-(?:signature|credential|security-token))=)"""
+    r"""[^\s&\#"'<>\\]++""",
+    re.IGNORECASE,
+)
+_SHAPE = _Pattern("|".join(f"(?P<{name}>{pattern})" for name, _, pattern in _SHAPES))
+_LONG = _Pattern(r"(?<![\w-])[\w-]{15,}+|eyJ")
+_MIXED = _Pattern(r"[A-Z0-9]")
+_WEBHOOK = _Pattern(
+    r"""(hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/"""
+    r"""|discord(?:app)?\.com/api/(?:v[0-9]{1,2}/)?webhooks/[0-9]{1,24}/"""
+    r"""|(?:webhook\.office\.com/webhookb2|outlook\.office(?:365)?\.com/webhook)/"""
+    r"""|hooks\.zapier\.com/hooks/catch/|maker\.ifttt\.com/trigger/\w{1,100}/with/key/)"""
+    r"""[^\s"'<>\\]++""",
+    re.IGNORECASE,
+)
+_PARAMETER = _Pattern(r"""([?&;](?:key|code)=)([^\s&;\#"'<>\\]++)""", re.IGNORECASE)
+_RANDOM = _Pattern(r"(?=[^0-9]*+[0-9])(?=[^A-Za-z]*+[A-Za-z]).{16,}\Z")
+_SCHEME = _Pattern(r"""(?<!\w)(bearer|basic)([ \t]{1,8})([^\s"',;\\]++)""", re.IGNORECASE)
+_BEARER_WORDS = _words("token tokens auth authentication authorization scheme header is of in and or")
+_ENCODED = _Pattern(r"[A-Za-z0-9+/_-]{6,}+={0,2}\Z")
+_PLAIN_WORD = _Pattern(r"[A-Za-z][a-z]*+\Z|[A-Z]++\Z")
+
+_ASSIGNMENT = _Pattern(
+    r"""(?<![\w.-])(?:"""
+    r"""([\w.-]++)(?:\\{0,4}["'])?\]?[ \t]{0,8}(:=|=>|={1,3}|:)[ \t]{0,8}"""
+    r"""|(--[A-Za-z][\w.-]*+)(?:\\{0,4}["'])?,?[ \t]{1,8}(?!-))"""
+)
+"""`key=`, `key: `, `"key": `, `["key"] = `, `--key value` and `'--key', 'value'`, up to the value."""
+_OPENING = _Pattern(r"""[bBrRuUfF]{0,2}(\\{0,4})(\"\"\"|'''|["'])""")
+_INSIDE = {
+    '"': _Pattern(r"""(?:[^"\\\r\n]|\\.)*+"""),
+    "'": _Pattern(r"""(?:[^'\\\r\n]|\\.)*+"""),
+}
+_INSIDE_ESCAPED = {'"': _Pattern(r"""[^"\r\n]*+"""), "'": _Pattern(r"""[^'\r\n]*+""")}
+_BARE = _Pattern(
+    r"""(?:\([^()\r\n]*+\)?|\[[^\[\]\r\n]*+\]?|\{[^{}\r\n]*+\}?"""
+    r"""|(?:bearer|basic|token|digest|negotiate|apikey)[ \t]{1,8}(?=[^\s"',;&]))?[^\s"',;&]*+""",
+    re.IGNORECASE,
+)
+_HEADER = _Pattern(r"""[^\r\n"']*+""")
+_HEADER_KEYS = ("authorization", "cookie")
+_VARIABLE = _Pattern(r"(?:\$\{[A-Za-z_]\w*\}|\$[A-Z][A-Z0-9_]{2,})[)\]},;]*\Z")
+"""A reference to a variable, as shells and manifests write it, and whatever closes around it."""
+_NO_SECRET = frozenset({"none", "null", "nil", "true", "false", "undefined"})
+
+
+def redact_text(text: str) -> str:
+    """The text with every secret that can be recognized in it replaced by `REDACTED`."""
+    if not may_hold_secret(text):
+        return text
+    for _ in range(_ROUNDS):
+        again = _redact_once(text)
+        if again == text:
+            return text
+        text = again
+    return REDACTED
+
+
+def may_hold_secret(text: str) -> bool:
+    """Whether a closer look is needed: False for most names, at a fraction of the cost of looking closely."""
+    if "=" in text or ":" in text or " -" in text or "--" in text or "'-" in text:
+        return True
+    if "word" in text or "earer" in text or "asic" in text or _own:
+        return True
+    if "set" in text and ("setenv " in text or "config" in text):
+        return True
+    return len(text) > 15 and _holds_token(text)
+
+
+def _holds_token(text: str) -> bool:
+    """Whether a word is long enough for a token, and not all in lower case, as the words of names and paths are."""
+    if max(map(len, text.split()), default=0) < 15:  # a fraction of the pattern's time
+        return False
+    for word in _LONG().finditer(text):  # noqa: SIM110 - `any` over a generator takes twice as long
+        if _MIXED().search(word.group()):
+            return True
+    return False
+
+
+def kind_of_secret(text: str) -> str | None:
+    """What the first secret in a text is, in words, such as `GitHub token`; None where there is none."""
+    if not may_hold_secret(text):
+        return None
+    found = _SHAPE().search(text)
+    if found is not None and found.lastgroup is not None:
+        return found.lastgroup.strip("_").replace("_", " ")
+    lowered = text.lower()
+    for kind, step in _STEPS:
+        if step(text, lowered) != text:
+            return kind
+    return None
+
+
+def _redact_once(text: str) -> str:
+    lowered = text.lower()
+    for _, step in _STEPS:
+        text = step(text, lowered)
+    return text
+
+
+# Each step asks for substrings first: that is far cheaper than a pattern, and clears the common text without secrets.
+
+
+def _hide_private_keys(text: str, lowered: str) -> str:
+    return _PEM().sub(REDACTED, text) if "private key" in lowered else text
+
+
+def _hide_addresses(text: str, lowered: str) -> str:
+    if "://" in text:
+        text = _AUTHORITY().sub(_hide_userinfo, text)
+    if "sig" in lowered or "-credential=" in lowered or "-token=" in lowered:
+        text = _SIGNED().sub(_hide_signature, text)
+    if "hook" in lowered or "ifttt" in lowered:
+        text = _WEBHOOK().sub(_hide_signature, text)
+    if "key=" in lowered or "code=" in lowered:
+        text = _PARAMETER().sub(_hide_parameter, text)
+    return text
+
+
+def _hide_shapes(text: str, _lowered: str) -> str:
+    return _SHAPE().sub(REDACTED, text) if _holds_token(text) and _holds_any(text, _SHAPE_STEMS) else text
+
+
+def _hide_schemes(text: str, lowered: str) -> str:
+    return _SCHEME().sub(_hide_scheme, text) if "bearer" in lowered or "basic" in lowered else text
+
+
+def _hide_assignments(text: str, lowered: str) -> str:
+    if ("=" in text or ":" in text or "--" in text) and _holds_any(lowered, _NAME_STEMS):
+        return _hide_assigned(text)
+    return text
+
+
+def _hide_own(text: str, _lowered: str) -> str:
+    for pattern in _own:
+        pieces = [_hide_matches(pattern, piece) for piece in text.split(REDACTED)]
+        text = REDACTED.join(pieces)
+    return text
+
+
+def _holds_any(text: str, stems: tuple[str, ...]) -> bool:
+    for stem in stems:  # noqa: SIM110 - `any` over a generator takes twice as long, and this runs for every tag
+        if stem in text:
+            return True
+    return False
+
+
+def _hide_userinfo(found: re.Match[str]) -> str:
+    userinfo, at, host = found.group(1).rpartition("@")
+    user, colon, password = userinfo.partition(":")
+    if at and colon and password:
+        return f"://{user}:{REDACTED}@{host}"
+    if at and len(user) >= 16:  # a token in the place of a name, as in the remotes of git
+        return f"://{REDACTED}@{host}"
+    return found.group()
+
+
+def _hide_signature(found: re.Match[str]) -> str:
+    return found.group(1) + REDACTED
+
+
+def _hide_parameter(found: re.Match[str]) -> str:
+    secret = _RANDOM().match(found.group(2)) is not None
+    return found.group(1) + REDACTED if secret else found.group()
+
+
+def _hide_scheme(found: re.Match[str]) -> str:
+    scheme, space, value = found.groups()
+    if scheme.lower() == "bearer":
+        secret = value.lower().rstrip(".:)") not in _BEARER_WORDS
+    else:  # "basic" is an English word too: what follows must look encoded
+        secret = _ENCODED().match(value) is not None and _PLAIN_WORD().match(value) is None
+    return f"{scheme}{space}{REDACTED}" if secret else found.group()
+
+
+def _hide_assigned(text: str) -> str:
+    """Redact what is assigned to a secret name."""
+    parts: list[str] = []
+    copied = position = 0
+    assignment = _ASSIGNMENT()
+    while found := assignment.search(text, position):
+        position = found.end()
+        key = (found.group(1) or found.group(3))[-128:]
+        # In the repr of a text a name at the start of a line follows a written-out "\n".
+        escaped = text[found.start() - 1 : found.start()] == "\\"
+        if not (is_secret_key(key) or (escaped and is_secret_key(key[1:]))):
+            continue
+        start, end = _value_span(text, position, found.group(2) == ":" and key.lower().endswith(_HEADER_KEYS))
+        if start < end:
+            parts += (text[copied:start], REDACTED)
+            copied = position = end
+    parts.append(text[copied:])
+    return "".join(parts)
+
+
+def _value_span(text: str, position: int, header: bool) -> tuple[int, int]:
+    """Where the secret begins and ends; the same place twice if there is none."""
+    opening = _OPENING().match(text, position)
+    if opening is not None:
+        quote = opening.group(2)[0]
+        if opening.group(1):
+            inside = _INSIDE_ESCAPED[quote]().match(text, opening.end())
+            assert inside is not None
+            return inside.start(), inside.start() + len(inside.group().rstrip("\\"))
+        inside = _INSIDE[quote]().match(text, opening.end())
+        assert inside is not None
+        return (inside.end(), inside.end()) if _VARIABLE().match(inside.group()) else inside.span()
+    bare = (_HEADER if header else _BARE)().match(text, position)
+    assert bare is not None
+    value = bare.group().rstrip().rstrip("\\" if header else "")
+    if _VARIABLE().match(value):
+        return position, position
+    if value.lower().rstrip(")]}") in _NO_SECRET or not value.strip(")]}>*.…"):
+        return position, position
+    return position, position + len(value)
+
+
+# --- command lines ---------------------------------------------------------------------------------------
+
+_VALUE = r"""(?:(?:\\{0,4}(?:"[^"\r\n]*+"|'[^'\r\n]*+'))++[^\s"',;|&]*+|[^\s"',;|&]++)"""
+"""One word of a shell's: quoted pieces together, or up to a blank or a quote around it all."""
+_BETWEEN = r"""(?:=|\\{0,4}["']?,?[ \t]{1,8}\\{0,4}["']?)"""
+"""From a flag to its value; in the text of a list, quotes and a comma stand between."""
+_FLAG = r"""(?<=[\s"',\\])"""
+
+
+def _flag(names: str, *, glued: bool = False, apart: bool = True) -> _Pattern:
+    between = "|".join([_BETWEEN] * apart + ["(?=[^-\\s\"',])", "(?=[\"'][^\\s,])"] * glued)
+    return _Pattern(rf"({_FLAG}(?:{names})(?:{between}))({_VALUE})")
+
+
+_USER = _Pattern(rf"({_FLAG}(?:-u|-U|--user|--proxy-user){_BETWEEN}?[\"']?[^\s:\"',/]*+:)([^\s\"',;|&]++)")
+_PASSWORD_FLAGS: dict[str, tuple[str, _Pattern]] = {
+    **dict.fromkeys(
+        ("mysql", "mysqldump", "mysqladmin", "mysqlimport", "mariadb", "mariadb-dump"),
+        ("", _flag("-p", glued=True, apart=False)),
+    ),
+    "sshpass": ("", _flag("-p", glued=True)),
+    "redis-cli": ("", _flag("-a|--pass")),
+    **dict.fromkeys(
+        ("mongo", "mongosh", "mongodump", "mongorestore", "mongoimport", "mongoexport"), ("", _flag("-p"))
+    ),
+    **dict.fromkeys(("docker", "podman", "nerdctl", "helm", "oc", "az", "crane"), ("login", _flag("-p"))),
+    **dict.fromkeys(("curl", "http", "https", "wget"), ("", _USER)),
+    "openssl": ("", _Pattern(rf"({_FLAG}-pass(?:in|out)?{_BETWEEN}pass:)({_VALUE})")),
+    "smbclient": ("", _Pattern(rf"({_FLAG}-U{_BETWEEN}?[^\s%\"',]++%)({_VALUE})")),
+    "lftp": ("", _Pattern(rf"({_FLAG}-u{_BETWEEN}?[^\s,\"']++,)({_VALUE})")),
+    **dict.fromkeys(("ldapsearch", "ldapadd", "ldapmodify"), ("", _flag("-w", glued=True))),
+    **dict.fromkeys(("zip", "unzip"), ("", _flag("-P", glued=True))),
+    "htpasswd": (" -", _Pattern(rf"({_FLAG}-\w*b\w*(?:{_BETWEEN}{_VALUE}){{1,2}}?{_BETWEEN})({_VALUE})(?=[\s\"']*+\Z)")),
+}  # fmt: skip
+"""Programs that take a password where others take a port or a path: a word that must follow, and where it stands."""
+_PROGRAM_STEMS = tuple(dict.fromkeys(name[:4] for name in _PASSWORD_FLAGS))
+_PROGRAM = _Pattern(
+    r"""(?<![\w.-])("""
+    + "|".join(sorted(_PASSWORD_FLAGS, key=len, reverse=True))
+    + r""")(?=[\\"',]{0,4}[ \t])"""
+)
+_COMMAND_END = _Pattern(r"[;|&\n]")
+_SET = _Pattern(
+    rf"""((?<!\w)(?:configure|config|setenv)[ \t]++(?:set[ \t]++)?(?:--[\w-]++[ \t]++)?([\w.-]++)[ \t]++)({_VALUE})"""
+)
+_NETRC = _Pattern(
+    r"""((?<!\w)(?:machine[ \t]{1,8}\S++|default)\s{1,8}(?:(?:login|account)[ \t]{1,8}\S++\s{1,8}){0,2}password[ \t]{1,8}"""
+    r"""|(?<!\w)login[ \t]{1,8}\S++\s{1,8}password[ \t]{1,8})([^\s"']++)"""
+)
+_PGPASS = _Pattern(
+    r"""(^[ \t]*+[\w.*-]++:(?:54[0-9]{2}|6432|\*):[^\s:]++:[^\s:]++:)([^\s:]++)(?=[ \t]*+$)""", re.MULTILINE
+)
+
+
+def _hide_commands(text: str, lowered: str) -> str:
+    if (" -" in text or "'-" in text) and _holds_any(lowered, _PROGRAM_STEMS):
+        text = _hide_flags(text)
+    if "set" in text and ("setenv " in text or "config" in text):
+        text = _SET().sub(_hide_setting, text)
+    if "password" in text and ("machine" in text or "login" in text or "default" in text):
+        text = _NETRC().sub(_hide_second, text)
+    if text.count(":") >= 4:
+        text = _PGPASS().sub(_hide_second, text)
+    return text
+
+
+def _hide_flags(text: str) -> str:
+    """Redact the passwords that known programs are given; each up to the next program, or the end of its command."""
+    programs = list(_PROGRAM().finditer(text))
+    parts: list[str] = []
+    copied = 0
+    for found, following in zip_longest(programs, programs[1:]):
+        if found.end() < copied:
+            continue
+        stop = following.start() if following else len(text)
+        end = _COMMAND_END().search(text, found.end(), stop)
+        needed, flags = _PASSWORD_FLAGS[found.group(1)]
+        # The value may hold what ends a command, in quotes: the flag has to stand before, and not all of the value.
+        limit = end.start() if end else stop
+        segment = text[found.end() : stop]
+        if needed and needed not in text[found.end() : limit]:
+            continue
+        hit = flags().search(segment)
+        if hit is None or found.end() + hit.start(1) >= limit or _VARIABLE().match(hit.group(2).strip("\"'")):
+            continue
+        parts += (text[copied : found.end() + hit.start(2)], REDACTED)
+        copied = found.end() + hit.end(2)
+    parts.append(text[copied:])
+    return "".join(parts)
+
+
+def _hide_second(found: re.Match[str]) -> str:
+    return found.group() if _VARIABLE().match(found.group(2)) else found.group(1) + REDACTED
+
+
+def _hide_setting(found: re.Match[str]) -> str:
+    secret = is_secret_key(found.group(2)) and not _VARIABLE().match(found.group(3))
+    return found.group(1) + REDACTED if secret else found.group()
+
+
+_NAMED_ARGUMENT = _Pattern(r"(-{0,2}[A-Za-z_][\w.-]*+)(=|:[ \t]*+)(.+)", re.DOTALL)
+_USER_FLAGS = frozenset({"-u", "-U", "--user", "--proxy-user"})
+_IDS = _Pattern(r"[0-9]+:[0-9]+\Z")
+
+
+def redact_command(argv: Sequence[str]) -> list[str]:
+    """The arguments with passwords, tokens and headers redacted; as many as there were, in their order.
+
+    `--token X`, `--token=X`, `TOKEN=X`, `Authorization: X`, `-u name:X`. A bare `-pX` is left as it is, as it
+    means a port or a path to most programs, unless the program before it is known to read a password there.
+    """
+    result: list[str] = []
+    before, previous = "", ""
+    glued: set[str] = set()
+    apart: set[str] = set()
+    waiting = ""
+    for position, argument in enumerate(argv):
+        program = argument.rpartition("/")[2]
+        if program in _PASSWORD_FLAGS:
+            waiting = _PASSWORD_FLAGS[program][0]
+            names = _ARGUMENT_FLAGS.get(program, ((), ()))
+            glued, apart = set(names[0]), set(names[1])
+        elif waiting and argument == waiting:
+            waiting = ""
+        named = before in {"set", "config", "setenv"} and is_secret_key(previous) and argument[:1] != "-"
+        if named or (position == len(argv) - 1 and _is_htpasswd(argv)):
+            result.append(REDACTED)
+        elif waiting:
+            result.append(_redact_argument(argument, previous, set(), set()))
+        else:
+            result.append(_redact_argument(argument, previous, glued, apart))
+        before, previous = previous, argument
+    return result
+
+
+_ARGUMENT_FLAGS = {
+    **dict.fromkeys(("mysql", "mysqldump", "mysqladmin", "mysqlimport", "mariadb", "mariadb-dump"), (("-p",), ())),
+    "sshpass": (("-p",), ("-p",)),
+    "redis-cli": ((), ("-a", "--pass")),
+    **dict.fromkeys(
+        ("mongo", "mongosh", "mongodump", "mongorestore", "mongoimport", "mongoexport", "docker", "podman",
+         "nerdctl", "helm", "oc", "az", "crane"), ((), ("-p",))
+    ),
+    **dict.fromkeys(("ldapsearch", "ldapadd", "ldapmodify"), (("-w",), ("-w",))),
+    **dict.fromkeys(("zip", "unzip"), (("-P",), ("-P",))),
+}  # fmt: skip
+"""As `_PASSWORD_FLAGS`, of arguments that stand apart: flags with the password glued to them, and before it."""
+
+
+def _is_htpasswd(argv: Sequence[str]) -> bool:
+    return (
+        len(argv) > 3
+        and argv[0].rpartition("/")[2] == "htpasswd"
+        and argv[1].startswith("-")
+        and "b" in argv[1]
+    )
+
+
+def _redact_argument(argument: str, previous: str, glued: set[str], apart: set[str]) -> str:
+    flag = previous.startswith("-") and "=" not in previous
+    if flag and argument and not argument.startswith("--"):
+        if previous in apart or (len(previous) > 2 and is_secret_key(previous)):
+            return argument if _VARIABLE().match(argument) else REDACTED
+        if previous in _USER_FLAGS and "://" not in argument and not _IDS().match(argument):
+            name, colon, password = argument.partition(":")
+            return f"{name}:{REDACTED}" if colon and password else redact_text(argument)
+    if previous == "-c":  # a whole program for a shell or an interpreter
+        return redact_text(argument)
+    if argument.startswith(("pass:",)) and previous in {"-pass", "-passin", "-passout"}:
+        return f"pass:{REDACTED}"
+    if argument[:2] in glued and len(argument) > 2 and not argument.startswith("--"):
+        return argument[:2] + REDACTED
+    named = _NAMED_ARGUMENT().fullmatch(argument)
+    if named is not None and is_secret_key(named.group(1)[-128:]) and not _VARIABLE().match(named.group(3)):
+        return f"{named.group(1)}{named.group(2)}{REDACTED}"
+    return redact_text(argument)
+
+
+# --- mappings and whole documents ------------------------------------------------------------------------
+
+
+def redact_mapping(mapping: Mapping[str, str]) -> dict[str, str]:
+    """The mapping with the values of secret names redacted whole, and secrets inside the others' values."""
+    return {
+        key: (REDACTED if value and is_secret_key(key) else redact_text(value))
+        for key, value in mapping.items()
+    }
+
+
+# --- patterns of the user's own --------------------------------------------------------------------------
+
+_MAX_PIECE = 4096
+"""Longest piece of a line that a pattern of the user's sees at once: a pattern that takes quadratic time stays bearable."""
+_own: list[re.Pattern[str]] = []
+
+
+def own_patterns(patterns: Sequence[str]) -> None:
+    """Take these patterns in addition; those that are not valid are passed over, see `settings.pattern_problem`."""
+    from flightlog.settings import pattern_problem
+
+    _own[:] = [re.compile(pattern) for pattern in patterns if pattern_problem(pattern) is None]
+
+
+def _hide_matches(pattern: re.Pattern[str], text: str) -> str:
+    if len(text) <= _MAX_PIECE:
+        return pattern.sub(_hide_match, text)
+    pieces = [
+        line[i : i + _MAX_PIECE]
+        for line in text.splitlines(keepends=True)
+        for i in range(0, len(line), _MAX_PIECE)
+    ]
+    return "".join(pattern.sub(_hide_match, piece) for piece in pieces)
+
+
+def _hide_match(found: re.Match[str]) -> str:
+    """The secret is the first group where a pattern has groups, and else all that it matched."""
+    start, end = found.span(1) if found.re.groups and found.group(1) is not None else found.span()
+    if start == end:
+        return found.group()
+    text, offset = found.group(), found.start()
+    return text[: start - offset] + REDACTED + text[end - offset :]
+
+
+_STEPS = (
+    ("private key", _hide_private_keys),
+    ("password or key in an address", _hide_addresses),
+    ("token", _hide_shapes),
+    ("authorization header", _hide_schemes),
+    ("password on a command line", _hide_commands),
+    ("value of a secret's name", _hide_assignments),
+    ("pattern of FLIGHTLOG_REDACT", _hide_own),
+)
+"""What is hidden, in this order, and what to call it."""
+
+own_patterns(redact_patterns())
