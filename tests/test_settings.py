@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog import settings
-from flightlog.settings import DOCUMENTED, Settings, cache_folder, read_settings
+from flightlog.settings import DOCUMENTED, Settings, cache_folder, read_settings, redact_patterns
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -219,4 +219,23 @@ def test_copies_of_remote_runs_have_a_folder_and_a_size() -> None:
     assert found.remote_cache_max_bytes == 10 << 30
     assert found.problems == (
         "FLIGHTLOG_REMOTE_CACHE_MAX='much' is no size (use for example 2GB); it is 10.0 GiB",
+    )
+
+
+def test_patterns_for_redaction_come_from_a_variable_or_a_file_and_bad_ones_are_named_by_number(
+    tmp_path: Path,
+) -> None:
+    patterns = ["PROJ-[0-9]+", "(", "(a+)+b", "x*", "case (\\w+)"]
+    file = tmp_path / "patterns"
+    file.write_text("\n".join(patterns))
+    for value in ("\n".join(patterns), f"@{file}"):
+        assert redact_patterns({"FLIGHTLOG_REDACT": value}) == ("PROJ-[0-9]+", "case (\\w+)")
+        assert read_settings({"FLIGHTLOG_REDACT": value}).problems == (
+            "pattern 2 of FLIGHTLOG_REDACT is no regular expression (missing ), unterminated subpattern at position 0); "
+            "it is ignored",
+            "pattern 3 of FLIGHTLOG_REDACT repeats a repetition, which may take for ever; it is ignored",
+            "pattern 4 of FLIGHTLOG_REDACT matches the empty text; it is ignored",
+        )
+    assert read_settings({"FLIGHTLOG_REDACT": f"@{tmp_path}/none"}).problems == (
+        "FLIGHTLOG_REDACT names a file that cannot be read (No such file or directory); it counts as unset",
     )

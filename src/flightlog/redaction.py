@@ -193,6 +193,7 @@ _SIGNED = _Pattern(
 _SHAPE = _Pattern("|".join(f"(?P<{name}>{pattern})" for name, _, pattern in _SHAPES))
 _LONG = _Pattern(r"(?<![\w-])[\w-]{15,}+|eyJ")
 _MIXED = _Pattern(r"[A-Z0-9]")
+_HEX = "0123456789abcdef-_"
 _WEBHOOK = _Pattern(
     r"""(hooks\.slack(?:-gov)?\.com/(?:services|workflows|triggers)/"""
     r"""|discord(?:app)?\.com/api/(?:v[0-9]{1,2}/)?webhooks/[0-9]{1,24}/"""
@@ -256,11 +257,11 @@ def may_hold_secret(text: str) -> bool:
 
 
 def _holds_token(text: str) -> bool:
-    """Whether a word is long enough for a token, and not all in lower case, as the words of names and paths are."""
+    """Whether a word is long enough for a token, and neither all in lower case, as in names, nor a digest or an id."""
     if max(map(len, text.split()), default=0) < 15:  # a fraction of the pattern's time
         return False
     for word in _LONG().finditer(text):  # noqa: SIM110 - `any` over a generator takes twice as long
-        if _MIXED().search(word.group()):
+        if _MIXED().search(word.group()) and word.group().strip(_HEX):
             return True
     return False
 

@@ -141,8 +141,9 @@ def asks_for_device_memory(environ: Mapping[str, str] | None = None) -> bool:
     return bool(environ.get("FLIGHTLOG_DEVICE_MEMORY"))
 
 
-def redact_patterns(environ: Mapping[str, str] = os.environ) -> tuple[str, ...]:
+def redact_patterns(environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
     """The patterns of `FLIGHTLOG_REDACT` that can be used, at little cost where there are none."""
+    environ = os.environ if environ is None else environ
     return _redact(environ, []) if environ.get("FLIGHTLOG_REDACT") else ()
 
 

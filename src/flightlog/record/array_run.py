@@ -24,10 +24,10 @@ from flightlog.record.environment import read_identity
 from flightlog.record.followers import finish_followers, start_asked
 from flightlog.record.joining import COMMAND, join, leave_run
 from flightlog.record.pulse import Sampling, Ticker
-from flightlog.redaction import redact_command
 from flightlog.record.run import LiveRun
 from flightlog.record.upkeep import make_samplers, save_environment
 from flightlog.record.values import clean
+from flightlog.redaction import redact_command
 from flightlog.samplers import Sampler
 from flightlog.settings import Settings
 from flightlog.store import layout

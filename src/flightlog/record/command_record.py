@@ -29,11 +29,11 @@ from flightlog.record.costs import WorkerCosts
 from flightlog.record.noop import NoopRun
 from flightlog.record.passing import Tail
 from flightlog.record.propagation import ENVIRONMENT
-from flightlog.redaction import redact_command
 from flightlog.record.run import LiveRun
 from flightlog.record.slurm_job import job_here
 from flightlog.record.task import lane_name
 from flightlog.record.values import clean
+from flightlog.redaction import redact_command
 from flightlog.samplers.gpu_task import NO_GPU, TaskWatch, begin
 from flightlog.samplers.oom_kills import OomKills
 from flightlog.samplers.process import ProcessSampler

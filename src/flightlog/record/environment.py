@@ -15,8 +15,8 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from flightlog.redaction import redact_command, redact_mapping
 from flightlog.record.values import bounded
+from flightlog.redaction import redact_command, redact_mapping
 
 T = TypeVar("T")
 

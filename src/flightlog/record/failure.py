@@ -11,8 +11,8 @@ from types import TracebackType
 
 from msgspec import Struct
 
-from flightlog.redaction import redact_text
 from flightlog.record.values import bounded, encodable, type_name
+from flightlog.redaction import redact_text
 
 MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 16_000

@@ -12,8 +12,8 @@ import termios
 import threading
 import time
 
-from flightlog.redaction import redact_text
 from flightlog.record.values import encodable
+from flightlog.redaction import redact_text
 
 TAIL_CHARACTERS = 8192
 """How much of the end of a stream a run keeps."""

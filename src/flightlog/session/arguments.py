@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from flightlog.redaction import is_secret_key
 from flightlog.record.values import clean
+from flightlog.redaction import is_secret_key
 
 _SHORT = 16
 _encode = msgspec.json.Encoder(order="deterministic").encode

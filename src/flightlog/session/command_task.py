@@ -16,8 +16,8 @@ from flightlog.errors import CommandError, UsageError
 from flightlog.record.carrier import carrier
 from flightlog.record.passing import Tail
 from flightlog.record.propagation import ENVIRONMENT
-from flightlog.redaction import redact_command
 from flightlog.record.span import current_span
+from flightlog.redaction import redact_command
 from flightlog.samplers.usage import own_peak_rss_bytes
 
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024

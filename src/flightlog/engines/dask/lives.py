@@ -28,8 +28,8 @@ from flightlog.events import (
     UserEvent,
 )
 from flightlog.record.harmless import are_harmless, learn
-from flightlog.redaction import redact_text
 from flightlog.record.values import bounded, clean
+from flightlog.redaction import redact_text
 
 MAX_REMEMBERED = 100_000
 """Ended keys whose number of lives is remembered, and failures that wait for their end."""

@@ -25,10 +25,10 @@ from flightlog.record.carrier import RUN
 from flightlog.record.failure import FailureText, describe
 from flightlog.record.joining import join
 from flightlog.record.propagation import CARRIES_CONTEXT
-from flightlog.redaction import redact_text
 from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, current
 from flightlog.record.values import bounded
+from flightlog.redaction import redact_text
 from flightlog.samplers import Sampler
 from flightlog.store.liveness import this_host
 
