@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from msgspec import Struct
 
@@ -332,7 +332,9 @@ def _run(environ: Mapping[str, str], problems: list[str]) -> str | None:
 
 def parse_traceparent(text: str | None) -> tuple[str, str] | None:
     """Trace id and span id of a W3C trace context; None for anything else."""
-    found = re.fullmatch(_TRACEPARENT, text.strip()) if isinstance(text, str) else None
+    found = (
+        None if not issubclass(type(text), str) else re.fullmatch(_TRACEPARENT, str.strip(cast(str, text)))
+    )
     if found is None:
         return None
     version, trace, span, more = found.groups()

@@ -157,7 +157,7 @@ def unpickled(call: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], dict[st
 
 def awaited(returned: Any) -> Any:
     """What a coroutine gives, run to its end in an event loop of its own; anything else as it is."""
-    if returned.__class__ is not CoroutineType:
+    if type(returned) is not CoroutineType:
         return returned
     import asyncio
 

@@ -8,8 +8,10 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from queue import SimpleQueue
+from typing import Any, cast
 
 from flightlog.events import Event, kind_of, kinds
+from flightlog.record.values import ask, class_name, text_of
 
 log = logging.getLogger("flightlog")
 
@@ -31,7 +33,8 @@ class Subscription:
         self._capacity = capacity
         self._queue: SimpleQueue[Event | None] = SimpleQueue()
         self._ended = False
-        name = getattr(callback, "__name__", type(callback).__name__)
+        name = ask(getattr, callback, "__name__", otherwise=None)
+        name = name if type(name) is str else class_name(type(callback))
         self._thread = threading.Thread(
             target=self._deliver, name=f"flightlog-subscriber-{name}", daemon=True
         )
@@ -62,8 +65,7 @@ class Subscription:
             self.dropped += max(self._queue.qsize() - 1, 0)
 
     def _deliver(self) -> None:
-        call = getattr(self._callback, "__call__", None)  # noqa: B004 - the method itself is inspected
-        if inspect.iscoroutinefunction(self._callback) or inspect.iscoroutinefunction(call):
+        if ask(_is_coroutine_function, self._callback, otherwise=False):
             import asyncio
 
             loop = asyncio.new_event_loop()
@@ -79,13 +81,18 @@ class Subscription:
             try:
                 call(event)
                 self.delivered += 1
-            except Exception:  # noqa: BLE001 - a subscriber may raise anything; it must not end its delivery
+            except BaseException:  # noqa: BLE001 - a subscriber may raise anything; it must not end its delivery
                 self._note_error()
 
     def _note_error(self) -> None:
         self.errors += 1
         if self.errors == 1:
             log.warning("a subscriber raised; its later errors are only counted", exc_info=True)
+
+
+def _is_coroutine_function(callback: Callback) -> bool:
+    call = getattr(callback, "__call__", None)  # noqa: B004 - the method itself is inspected
+    return inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(call)
 
 
 class Bus:
@@ -103,13 +110,18 @@ class Bus:
         capacity: int,
     ) -> Callable[[], None]:
         """Deliver events of these kinds, or all, to a function or coroutine function; gives the unsubscribe."""
-        if isinstance(events, str | type):
-            events = [events]
+        if issubclass(type(events), str | type):
+            events = [cast(str, events)]
         wanted = (
-            None if events is None else frozenset(e if isinstance(e, str) else kind_of(e) for e in events)
+            None
+            if events is None
+            else frozenset(
+                text_of(e) if issubclass(type(e), str) else kind_of(cast(Any, e)) for e in cast(Any, events)
+            )
         )
         for unheard in sorted((wanted or frozenset()) - kinds().keys()):
             log.warning("a subscriber waits for %r, which no event is called", unheard)
+        capacity = capacity if type(capacity) is int else ask(int, capacity, otherwise=CAPACITY)
         subscription = Subscription(callback, wanted, capacity)
         with self._lock:
             self.subscriptions = (*self.subscriptions, subscription)

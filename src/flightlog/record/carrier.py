@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
+from flightlog.interruption import pass_interruption
 from flightlog.record.active import active_runs, current_run
 from flightlog.record.span import RootSpan, Span, current, find_parent
+from flightlog.record.values import text_of
 from flightlog.settings import parse_traceparent
 
 RUN = "flightlog_run"
@@ -57,15 +59,19 @@ def attach(context: Mapping[str, str]) -> None:
 
 def _place(context: Mapping[str, str] | None) -> Span | None:
     try:
-        ids, path = parse_traceparent((context or {}).get(TRACEPARENT)), (context or {}).get(RUN)
-        if ids is None or not isinstance(path, str):
+        if context is None:
             return None
+        ids, path = parse_traceparent(context.get(TRACEPARENT)), context.get(RUN)
+        if ids is None or not issubclass(type(path), str):
+            return None
+        path = text_of(path)
         run = next((run for run in active_runs() if str(run.path) == path), None)
         if run is None:
             from flightlog.record.joining import join
 
             run = join(path)
-    except (AttributeError, TypeError, ValueError, OSError):  # no carrier of ours, or from nowhere
+    except BaseException as error:  # noqa: BLE001 - no carrier of ours, or from nowhere
+        pass_interruption(error)
         return None
     if run is None:
         return None

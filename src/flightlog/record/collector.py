@@ -12,8 +12,8 @@ from typing import Any
 from flightlog.analyze.distribution import distribution
 from flightlog.analyze.intervals import length, overlap, union
 from flightlog.record.clock import Clock, monotonic_ns
-from flightlog.record.span import NOOP, add_metric
-from flightlog.record.values import bounded, clean
+from flightlog.record.span import NOOP, add_metric, is_error
+from flightlog.record.values import ask, bounded, class_name, clean, text_of
 
 _innermost: ContextVar[CollectedSpan | None] = ContextVar("flightlog_collected", default=None)
 """One variable for all collectors: a span knows whose it is, and what it is inside of."""
@@ -46,12 +46,12 @@ class CollectedSpan:
 
     def set_status(self, status: str, message: str | None = None) -> None:
         """Say how it ended, for errors that are returned and not raised."""
-        self.status, self.error_message = ("error" if status == "error" else "ok"), message
+        self.status, self.error_message = ("error" if is_error(status) else "ok"), message
 
     def to_dict(self) -> dict[str, Any]:
         """The span as JSON values; `duration_s` is null while it is open."""
-        tags, marks = clean(dict(self.tags))
-        metrics, metric_marks = clean(dict(self.metrics), keys_secret=False)
+        tags, marks = clean(self.tags)
+        metrics, metric_marks = clean(self.metrics, keys_secret=False)
         shown: dict[str, Any] = {
             "name": self.name,
             "span_id": self.span_id,
@@ -109,11 +109,9 @@ class Collector:
             _innermost.set(span.outer)
         if error is None:
             return
-        span.status, span.error_type = "error", type(error).__name__
-        try:
-            span.error_message = bounded(str(error), 2000)
-        except Exception:  # noqa: BLE001 - the user's __str__ may raise; the user's own exception goes on
-            span.error_message = None
+        span.status, span.error_type = "error", class_name(type(error))
+        text = ask(str, error, otherwise=None)
+        span.error_message = None if text is None else bounded(text_of(text), 2000)
 
     def current(self) -> CollectedSpan | None:
         """The innermost open span of this context; None outside any span of this collector."""

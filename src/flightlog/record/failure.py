@@ -8,9 +8,11 @@ from __future__ import annotations
 import os
 import re
 from types import TracebackType
+from typing import Any, cast
 
 from msgspec import Struct
 
+from flightlog.interruption import pass_interruption
 from flightlog.record.values import bounded, encodable, type_name
 from flightlog.redaction import redact_text
 
@@ -84,8 +86,9 @@ def _whole_lines(head: str, tail: str) -> tuple[str, str]:
 
 def _message(error: BaseException) -> str:
     try:
-        return bounded(str(error), MAX_MESSAGE)
-    except Exception as second:  # noqa: BLE001 - the user's `__str__` runs here, and must not replace the user's error
+        return bounded(str.__str__(str(error)), MAX_MESSAGE)
+    except BaseException as second:  # noqa: BLE001 - the user's `__str__` runs here, and must not replace the user's error
+        pass_interruption(second)
         return f"<no message: its __str__ raised {type_name(type(second))}>"
 
 
@@ -95,7 +98,8 @@ def _traceback(error: BaseException) -> str | None:
 
         # Python's own printer, which survives a raising `__str__` and reads no local variables.
         return both_ends("".join(traceback.format_exception(error)), MAX_TRACEBACK)
-    except Exception:  # noqa: BLE001 - unreadable source, a loader of the user's, no stack left
+    except BaseException as second:  # noqa: BLE001 - unreadable source, a loader of the user's, no stack left
+        pass_interruption(second)
         return None
 
 
@@ -104,7 +108,8 @@ def _fingerprint(error: BaseException, error_type: str, message: str) -> str:
 
     try:
         parts = [*_chain(error), *_places(error.__traceback__), _normal(message)]
-    except Exception:  # noqa: BLE001 - attributes of the user's own class
+    except BaseException as second:  # noqa: BLE001 - attributes of the user's own class
+        pass_interruption(second)
         parts = [error_type]
     return hashlib.sha256("\n".join(parts).encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
@@ -117,8 +122,10 @@ def _chain(error: BaseException) -> list[str]:
     while current is not None and id(current) not in seen and len(names) < _CHAIN:
         seen.add(id(current))
         names.append(type_name(type(current)))
-        if isinstance(current, BaseExceptionGroup):
-            names.append("+".join(sorted({type_name(type(member)) for member in current.exceptions})))
+        if issubclass(type(current), BaseExceptionGroup):
+            names.append(
+                "+".join(sorted({type_name(type(member)) for member in cast(Any, current).exceptions}))
+            )
         shown = None if current.__suppress_context__ else current.__context__
         current = current.__cause__ or shown
     return names
@@ -152,4 +159,7 @@ def _normal(message: str) -> str:
 
 def is_clean_exit(error: BaseException | None) -> bool:
     """Whether code ended as it should: without an exception, or by `sys.exit` with nothing or 0."""
-    return error is None or (isinstance(error, SystemExit) and error.code in (None, 0))
+    if error is None or not issubclass(type(error), SystemExit):
+        return error is None
+    code = cast(Any, SystemExit.__dict__["code"]).__get__(error)
+    return code is None or (issubclass(type(code), int) and int.__eq__(code, 0) is True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flightlog.events import Event
+from flightlog.interruption import pass_interruption
 from flightlog.redaction import is_secret_key
 
 _PLAIN: frozenset[Any] = frozenset({str, int, bool, type(None)})
@@ -24,19 +25,23 @@ def are_harmless(tags: Any, metrics: Any) -> bool:
 
     Names and longer texts are harmless once `learn` has seen them unchanged by cleaning.
     """
-    if not _known_keys.issuperset(tags):
-        return False
-    for value in tags.values():
-        kind = value.__class__
-        if kind is str:
-            if (len(value) > _SHORT or "=" in value or ":" in value) and value not in _known_texts:
+    try:
+        if not _known_keys.issuperset(tags):
+            return False
+        for value in tags.values():
+            kind = type(value)
+            if kind is str:
+                if (len(value) > _SHORT or "=" in value or ":" in value) and value not in _known_texts:
+                    return False
+            elif kind not in _PLAIN:
                 return False
-        elif kind not in _PLAIN:
-            return False
-    number: Any
-    for number in metrics.values():  # noqa: SIM110 - a generator costs more than the loop
-        if number.__class__ not in _NUMBERS or number - number != 0:  # as it is of NaN and infinities
-            return False
+        number: Any
+        for number in metrics.values():
+            if type(number) not in _NUMBERS or number - number != 0:  # as it is of NaN and infinities
+                return False
+    except BaseException as error:  # noqa: BLE001 - names, or whole mappings, that are objects of the user's
+        pass_interruption(error)
+        return False
     return True
 
 
@@ -45,7 +50,7 @@ def is_harmless(event: Event) -> bool:
     values = {
         name: getattr(event, name) for name in event.__struct_fields__[3:]
     }  # those of every event aside
-    numbers = {name: value for name, value in values.items() if value.__class__ is float}
+    numbers = {name: value for name, value in values.items() if type(value) is float}
     return are_harmless({name: value for name, value in values.items() if name not in numbers}, numbers)
 
 
@@ -54,9 +59,9 @@ def learn(before: Mapping[str, Any], cleaned: Mapping[str, Any]) -> None:
     for known in (_known_keys, _known_texts):
         if len(known) > _MAX_KNOWN:
             known.clear()
-    _known_keys.update(key for key in before if isinstance(key, str) and not is_secret_key(key))
+    _known_keys.update(key for key in before if type(key) is str and not is_secret_key(key))
     _known_texts.update(
-        str(value)
+        value
         for key, value in before.items()
-        if value.__class__ is str and len(value) <= _LONG and cleaned.get(key) == value
+        if type(key) is type(value) is str and len(value) <= _LONG and cleaned.get(key) == value
     )

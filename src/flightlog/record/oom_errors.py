@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from flightlog.record.values import bases_of, class_name, module_of, text_of
+
 _BY_NAME = frozenset({"OutOfMemoryError", "ResourceExhaustedError"})
 _BY_TEXT = frozenset({"RuntimeError", "XlaRuntimeError", "JaxRuntimeError", "AcceleratorError"})
 _FROM = ("torch", "jax", "jaxlib", "tensorflow", "builtins")
@@ -23,11 +25,11 @@ def is_out_of_memory(error: BaseException | None) -> bool:
     """
     if error is None:
         return False
-    for kind in type(error).__mro__:
-        name = kind.__name__
+    for kind in bases_of(type(error)):
+        name = class_name(kind)
         if name not in _BY_NAME and name not in _BY_TEXT:
             continue
-        if kind.__module__.partition(".")[0] not in _FROM:
+        if module_of(kind).partition(".")[0] not in _FROM:
             continue
         if name in _BY_NAME:
             return True
@@ -36,8 +38,5 @@ def is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def _says_so(error: BaseException) -> bool:
-    try:
-        text = str(error)[:_LOOKED_AT]
-    except Exception:  # noqa: BLE001 - the user's `__str__` may raise; then it says nothing
-        return False
+    text = text_of(error)[:_LOOKED_AT]
     return any(said in text for said in _TEXTS)

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from flightlog.record.slurm_job import job_here
 from flightlog.record.span import Span, current
 from flightlog.record.task import is_cancellation
 from flightlog.record.upkeep import make_samplers, save_environment, save_heartbeat
-from flightlog.record.values import clean
+from flightlog.record.values import ask, clean, represent, text_of
 from flightlog.samplers import Sampler
 from flightlog.settings import Settings, parse_traceparent
 from flightlog.store import layout
@@ -176,7 +177,7 @@ def begin(
     if wrapped is not None:
         return Joined(wrapped)
     started = datetime.now(UTC)
-    name = project or default_project()
+    name = default_project() if project is None else text_of(project) or default_project()
     run_id = layout.make_run_id(name, started, new_token())
     path = Path(os.path.abspath(runs_dir or settings.runs_dir)) / run_id  # noqa: PTH100 - resolve() would follow links
     host = this_host()
@@ -185,13 +186,14 @@ def begin(
     recorder = Recorder(path, host, above[0] if above else os.urandom(16).hex(), owner=True)
     identity = read_identity()
     interval = _interval(options["sample_interval_s"])
+    provider = None if options["provider"] is None else text_of(options["provider"])
     info = layout.RunInfo(
         run_id=run_id,
         project=name,
         status="running",
         start_time=recorder.clock.now(),
-        target=options["target"],
-        provider=options["provider"],
+        target=None if options["target"] is None else text_of(options["target"]),
+        provider=provider,
         duration_s=0.0,
         command=identity.command,
         cwd=identity.cwd,
@@ -201,7 +203,7 @@ def begin(
         heartbeat=recorder.clock.now(),
         python=identity.python,
         git_commit=identity.git_commit,
-        tags=clean(dict(tags))[0],
+        tags=clean(tags)[0],
         trace_id=recorder.trace_id,
         span_id=recorder.next_id(),
         parent_id=above[1] if above else None,
@@ -218,11 +220,9 @@ def begin(
         recorder.trouble(reason, f"cannot write {path}: {reason}")
     start_asked(path, settings, recorder.trouble)  # before the sampling, which is not to see it
     owned = Owned(run, settings, interval, options["samplers"])
-    if options["provider"] != COMMAND and (job := job_here(host=host)) is not None:
+    if provider != COMMAND and (job := job_here(host=host)) is not None:
         run.emit(job)
-    if (
-        settings.device_memory is not None and options["provider"] != COMMAND
-    ):  # there, it is the command's to do
+    if settings.device_memory is not None and provider != COMMAND:  # there, it is the command's to do
         from flightlog.record.device_memory import track_if_asked
 
         track_if_asked(run)
@@ -243,12 +243,11 @@ def default_project() -> str:
 def _interval(value: float | None) -> float | None:
     if value is None:
         return None
-    try:
-        seconds = float(value)
-    except (TypeError, ValueError):
-        seconds = float("nan")
+    seconds = ask(float, value, otherwise=nan)
     if not seconds > 0:
-        log.warning("sample_interval_s=%r is no positive number of seconds: sampling every second", value)
+        log.warning(
+            "sample_interval_s=%r is no positive number of seconds: sampling every second", represent(value)
+        )
         return 1.0
     return max(seconds, MIN_INTERVAL_S)
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from flightlog.interruption import pass_interruption
 from flightlog.record.active import active_runs, remember_parent
 from flightlog.record.carrier import RUN, TRACEPARENT, attach, attached, carrier
 
@@ -57,7 +58,8 @@ def _wrap(key: str, owner: type, method: str, prepare: Callable[..., tuple[Any, 
         if active_runs():
             try:
                 args, kwargs = prepare(args, kwargs)
-            except Exception:
+            except BaseException as error:
+                pass_interruption(error)
                 log.debug("a place in a run did not travel along", exc_info=True)
         return original(*args, **kwargs)
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from flightlog.events import ResourceSample
+from flightlog.interruption import pass_interruption
+from flightlog.record.values import class_name, error_text
 from flightlog.samplers import Sampler
 from flightlog.samplers.fork_gate import ForkGate
 
@@ -40,8 +42,8 @@ class Ticker:
         while True:
             try:
                 self._tick()
-            except Exception as error:  # noqa: BLE001 - the pulse must go on, whatever one beat met
-                self._trouble(self._name, f"{self._name} met {error!r} and goes on")
+            except BaseException as error:  # noqa: BLE001 - the pulse must go on, whatever one beat met
+                self._trouble(self._name, f"{self._name} met {error_text(error)} and goes on")
             self.cpu_s = time.thread_time()
             due = max(due + self._interval_s, time.monotonic())
             if self._stop.wait(max(due - time.monotonic(), self._interval_s / 10)):
@@ -102,7 +104,10 @@ class Sampling:
                     self._emit(sample)
                 for text in getattr(sampler, "notes", ()):
                     self._trouble(text, text)
-            except Exception as error:  # noqa: BLE001 - a sampler that fails is left out, the others go on
-                self._samplers.remove(sampler)
-                name = type(sampler).__name__
-                self._trouble(f"sampler {name}", f"sampler {name} failed and is left out: {error!r}")
+            except BaseException as error:  # noqa: BLE001 - a sampler that fails is left out, the others go on
+                pass_interruption(error)
+                self._samplers = [one for one in self._samplers if one is not sampler]
+                name = class_name(type(sampler))
+                self._trouble(
+                    f"sampler {name}", f"sampler {name} failed and is left out: {error_text(error)}"
+                )

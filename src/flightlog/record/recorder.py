@@ -15,12 +15,13 @@ import msgspec
 
 from flightlog.events import Event, Metric, SpanEvent, SpanOpened, definition_of, kind_of
 from flightlog.events.codec import decode_line
+from flightlog.interruption import pass_interruption
 from flightlog.record.bus import Bus
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.harmless import are_harmless, is_harmless, learn
 from flightlog.record.oom_errors import is_out_of_memory
 from flightlog.record.span import Span, current
-from flightlog.record.values import bounded, clean, nonfinite_name, text_of
+from flightlog.record.values import ask, bounded, class_name, clean, error_text, nonfinite_name, text_of
 from flightlog.store.stream import StreamWriter
 from flightlog.store.writer import RunWriter, make_writer_info, new_token
 
@@ -119,13 +120,12 @@ class Recorder:
             )
             if span.status != "ok":
                 event.error_type = span.error_type
-                event.error_message = (
-                    None if span.error_message is None else bounded(span.error_message, 2000)
-                )
+                message = span.error_message
+                event.error_message = None if message is None else bounded(text_of(message), 2000)
             if not are_harmless(span.tags, span.metrics):
                 self._clean(event)
             self._write(out, event)
-        except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
+        except BaseException as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
             self._failed(error)
 
     def emit(self, event: Event) -> None:
@@ -136,7 +136,7 @@ class Recorder:
             self._write(out, self._stamped(event, out))
             if stream == "tasks":
                 self.count(kind_of(event))
-        except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
+        except BaseException as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
             self._failed(error)
 
     def emit_all(self, events: Iterable[Event]) -> None:
@@ -149,7 +149,7 @@ class Recorder:
                     if stream == "tasks":
                         for event in batch:
                             self.count(kind_of(event))
-        except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
+        except BaseException as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
             self._failed(error)
 
     def metric(self, name: str, value: float, step: int | None = None) -> None:
@@ -161,18 +161,17 @@ class Recorder:
                 timestamp=self._iso(monotonic_ns()),
                 writer=self.writer,
                 seq=out.number(),
-                name=name if name.__class__ is str else text_of(name),
+                name=name if type(name) is str else text_of(name),
                 value=value,
                 step=step,
                 span_id=None if here is None else here.span_id,
             )
-            if value.__class__ is not float or value - value != 0:  # as it is of NaN and infinities
+            if type(value) is not float or value - value != 0:  # as it is of NaN and infinities
                 self._settle_value(event, value)
             try:
                 line = _encode_lines([event])
-            except Exception as error:
-                if _is_the_users(error):
-                    raise
+            except BaseException as error:  # noqa: BLE001 - a name or a step that does not encode
+                pass_interruption(error)
                 line = b""
             if not 0 < len(line) <= MAX_LINE or self.bus.subscriptions:
                 self._write(out, event)
@@ -181,17 +180,15 @@ class Recorder:
                 out.put(line)
             except ValueError:
                 out.overflow(line)
-        except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
+        except BaseException as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
             self._failed(error)
 
     def _settle_value(self, event: Metric, value: Any) -> None:
         """Make what was given a number; NaN and infinities are null with a mark, and so is what is no number."""
-        try:
-            event.value = number = float(value)
-        except Exception:  # noqa: BLE001 - whatever was given is no number; it is counted, and said
-            event.value = None
+        event.value = number = ask(float, value, otherwise=None)
+        if number is None:
             self.count("metrics_not_numbers")
-            self.trouble("metric", f"metric {event.name!r} was given no number: {type(value).__name__}")
+            self.trouble("metric", f"metric {event.name!r} was given no number: {class_name(type(value))}")
             return
         if number - number != 0:
             event.value, event.nonfinite = None, nonfinite_name(number)
@@ -215,9 +212,9 @@ class Recorder:
                 self._define(type(event))
             if not event.of_user or is_harmless(event):
                 line = _encode_lines([event])
-        except Exception as error:  # a lone surrogate, a huge number, a name that is no string
-            if _is_the_users(error):
-                raise
+        except BaseException as error:  # noqa: BLE001 - a lone surrogate, a huge number, a name that is no string
+            pass_interruption(error)
+            line = b""
         as_it_is = 0 < len(line) <= MAX_LINE
         if not as_it_is:
             line = self._encode_cleaned(event)
@@ -243,9 +240,8 @@ class Recorder:
             event.seq = number()
         try:
             lines = b"" if batch[0].of_user else _encode_lines(batch)
-        except Exception as error:  # one of them needs cleaning
-            if _is_the_users(error):
-                raise
+        except BaseException as error:  # noqa: BLE001 - one of them needs cleaning
+            pass_interruption(error)
             lines = b""
         if not 0 < len(lines) <= MAX_LINE:
             for event in batch:
@@ -265,23 +261,22 @@ class Recorder:
             self._defined.add(kind)
             self.emit(definition_of(kind))
 
-    def _failed(self, error: Exception) -> None:
-        if _is_the_users(error):
-            raise error
+    def _failed(self, error: BaseException) -> None:
+        pass_interruption(error)
         self.count("events_failed")
-        name = type(error).__name__
-        self.trouble(f"event {name}", f"an event could not be recorded: {name}: {text_of(error)}")
+        self.trouble(
+            f"event {class_name(type(error))}", f"an event could not be recorded: {error_text(error)}"
+        )
 
     def describe_error(self, span: Span, kind: type[BaseException], error: BaseException | None) -> None:
         """Write an exception's class and text into a span."""
         span.status = "error"
-        span.error_type = kind.__name__
+        span.error_type = class_name(kind)
         if span.error_message is None:
-            try:
-                span.error_message = str(error)
-            except Exception:  # noqa: BLE001 - the user's __str__ may raise; the user's own exception goes on
-                span.error_message = None
+            text = ask(str, error, otherwise=None)
+            if text is None:
                 self.count("texts_unreadable")
+            span.error_message = text
         if error is not None and is_out_of_memory(error):
             from flightlog.record.oom import dump_error
 
@@ -306,7 +301,7 @@ class Recorder:
                 break
             left -= 1
             self._announced.add(span.span_id)
-            tags, _ = clean(dict(span.tags))
+            tags, _ = clean(span.tags)
             self.emit(
                 SpanOpened(
                     timestamp=self.clock.iso(start),
@@ -331,14 +326,15 @@ class Recorder:
         self.problems.append(message)
         try:
             log.warning("%s; the program goes on, what cannot be recorded is counted", message)
-        except Exception:  # noqa: BLE001 - a log handler of the user's
+        except BaseException as error:  # noqa: BLE001 - a log handler of the user's
+            pass_interruption(error)
             self.count("warnings_unheard")
 
     def _clean(self, span: SpanEvent) -> None:
         """Bound, redact and represent tags and metrics; learn which names and texts are harmless."""
-        before: dict[str, Any] = dict(span.tags)
-        span.tags, marks = clean(before)
-        span.metrics, metric_marks = clean(dict(span.metrics), keys_secret=False)
+        before = span.tags.copy() if type(span.tags) is dict else {}  # another thread may be changing them
+        span.tags, marks = clean(before or span.tags)
+        span.metrics, metric_marks = clean(span.metrics, keys_secret=False)
         span.nonfinite = {**marks, **metric_marks}
         learn(before, span.tags)
 
@@ -354,11 +350,3 @@ class Recorder:
             if len(line) <= MAX_LINE:
                 return line
         raise ValueError("the event is too large")
-
-
-def _is_the_users(error: Exception) -> bool:
-    """Whether an exception came out of a signal handler of the user's that ran in the middle of ours."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and not trace.tb_frame.f_globals.get("__name__", "").startswith("flightlog.")

@@ -12,9 +12,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flightlog.errors import UsageError
+from flightlog.interruption import pass_interruption
 from flightlog.record import span as spans
 from flightlog.record.active import active_runs
 from flightlog.record.noop import NoopRun
+from flightlog.record.values import ask
 from flightlog.settings import read_settings
 from flightlog.store.runs_folder import address_of
 
@@ -61,7 +63,8 @@ class Recording:
                 )  # fmt: skip
                 runs_dir = None
             owned = begin(settings, self._project, runs_dir, self._tags, self._options)
-        except Exception:
+        except BaseException as error:
+            pass_interruption(error)
             log.warning("recording could not start; the program goes on without it", exc_info=True)
             self._owned.append(None)
             return cast("LiveRun", NoopRun())
@@ -94,7 +97,9 @@ class Recording:
 
     def __call__(self, function: F) -> F:
         """Each call of the function is a run."""
-        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        if ask(inspect.isgeneratorfunction, function, otherwise=False) or ask(
+            inspect.isasyncgenfunction, function, otherwise=False
+        ):
             raise UsageError(
                 f"{function.__qualname__} is a generator: when its run would end is not clear. "
                 "Use `with flightlog.record(...)` inside it, or around what consumes it."
@@ -103,21 +108,19 @@ class Recording:
         def anew() -> Recording:
             return Recording(self._project, self._runs_dir, self._tags, self._options)
 
-        if inspect.iscoroutinefunction(function):
+        if ask(inspect.iscoroutinefunction, function, otherwise=False):
 
-            @functools.wraps(function)
             async def coroutine(*args: Any, **kwargs: Any) -> Any:
                 with anew():
                     return await function(*args, **kwargs)
 
-            return cast(F, coroutine)
+            return cast(F, ask(functools.update_wrapper, coroutine, function, otherwise=coroutine))
 
-        @functools.wraps(function)
         def plain(*args: Any, **kwargs: Any) -> Any:
             with anew():
                 return function(*args, **kwargs)
 
-        return cast(F, plain)
+        return cast(F, ask(functools.update_wrapper, plain, function, otherwise=plain))
 
 
 def record(
@@ -144,4 +147,4 @@ def record(
     }
     if callable(project):  # `@flightlog.record` without parentheses
         return cast(Recording, Recording(None, None, {}, options)(project))
-    return Recording(project, runs_dir, tags or {}, options)
+    return Recording(project, runs_dir, {} if tags is None else tags, options)

@@ -6,10 +6,11 @@ import os
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from flightlog.displayed import Displayed
 from flightlog.events import Event, Failure, UserEvent, WorkerReady, WorkerRemoved
+from flightlog.interruption import pass_interruption
 from flightlog.record.artifacts import describe_artifact
 from flightlog.record.bus import CAPACITY, Callback
 from flightlog.record.clock import monotonic_ns
@@ -67,8 +68,8 @@ class LiveRun(Displayed):
 
     def event(self, name: str | Event, /, **fields: Any) -> None:
         """Record something worth remembering: a name with fields, or an event defined with `define_event`."""
-        if isinstance(name, Event):
-            self.emit(name)
+        if issubclass(type(name), Event):
+            self.emit(cast(Event, name))
             return
         cleaned, marks = clean(fields)
         if marks:
@@ -89,7 +90,8 @@ class LiveRun(Displayed):
             artifact.metadata, _ = clean(metadata)
             artifact.span_id = self._here()
             self.emit(artifact)
-        except Exception as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
+        except BaseException as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
+            pass_interruption(error)
             self.recorder.count("events_failed")
             self.recorder.trouble("artifact", f"an artifact could not be recorded: {text_of(error)}")
 
@@ -127,7 +129,8 @@ class LiveRun(Displayed):
         """
         try:
             return self.recorder.bus.subscribe(callback, events, capacity)
-        except Exception as error:  # noqa: BLE001 - whatever was given for events
+        except BaseException as error:  # noqa: BLE001 - whatever was given for events
+            pass_interruption(error)
             self.recorder.trouble("subscribe", f"a subscriber could not be taken: {text_of(error)}")
             return lambda: None
 

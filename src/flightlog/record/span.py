@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from math import nan
 from types import TracebackType
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar, cast
 
 from msgspec import Struct
 
@@ -136,7 +136,7 @@ class Span:
 
     def set_status(self, status: str, message: str | None = None) -> None:
         """Say how it ended, for errors that are returned and not raised: `"error"`, or `"ok"`."""
-        self.status = "error" if status == "error" else "ok"
+        self.status = "error" if is_error(status) else "ok"
         self.error_message = message
 
     def duration(self) -> float:
@@ -146,13 +146,29 @@ class Span:
         return (monotonic_ns() - self._start) / 1e9
 
 
+def is_error(status: object) -> bool:
+    """Whether a status says that something went wrong."""
+    return issubclass(type(status), str) and str.__eq__(cast(str, status), "error")
+
+
 def add_metric(metrics: dict[str, Any], key: str, value: float) -> None:
-    """Add a value to a mapping of metrics, beside the values that are there."""
+    """Add a value to a mapping of metrics, beside the values that are there; a name that is no text becomes one."""
+    if type(key) is not str or type(metrics) is not dict:
+        from flightlog.record.values import ask, text_of
+
+        key = text_of(key)
+        if type(metrics) is not dict:  # set by the program: its own code decides what becomes of it
+            ask(_add_metric, metrics, key, value, otherwise=None)
+            return
+    _add_metric(metrics, key, value)
+
+
+def _add_metric(metrics: dict[str, Any], key: str, value: float) -> None:
     if key not in metrics:
         metrics[key] = value
         return
     there = metrics[key]
-    if not isinstance(there, list):
+    if type(there) is not list:
         there = metrics[key] = [there]
     if len(there) < MAX_VALUES:
         there.append(value)
@@ -325,7 +341,7 @@ def span(name: str, /, **tags: Any) -> Span:
 
     As a bare decorator, `@flightlog.span`, it takes the function's name.
     """
-    if name.__class__ is not str:
+    if type(name) is not str:
         return _named(name, tags)  # type: ignore[no-any-return]
     if _mode == ACTIVE:
         return Span(name, tags)
@@ -338,10 +354,11 @@ def span(name: str, /, **tags: Any) -> Span:
 
 def _named(name: Any, tags: dict[str, Any]) -> Any:
     """A span whose name is no plain text: a function to be decorated, or anything that has a text."""
-    if callable(name) and not isinstance(name, type):
-        return traced(getattr(name, "__qualname__", type(name).__name__), tags, name)
-    from flightlog.record.values import text_of
+    from flightlog.record.values import ask, class_name, text_of
 
+    if callable(name) and not issubclass(type(name), type):
+        called = ask(getattr, name, "__qualname__", otherwise=None)
+        return traced(called if type(called) is str else class_name(type(name)), tags, name)
     return span(text_of(name), **tags)
 
 
@@ -355,10 +372,11 @@ def find_parent(stale: Span | None) -> Span | None:
 
 
 def traced(name: str, tags: dict[str, Any], function: F) -> F:
-    """The function, each call of it a span."""
+    """The function, each call of it a span; as it is where it cannot be wrapped."""
     from flightlog.record.traced import wrap
+    from flightlog.record.values import ask
 
-    return wrap(name, tags, function)
+    return ask(wrap, name, tags, function, otherwise=function)
 
 
 def current_span() -> Span:

@@ -10,7 +10,7 @@ from flightlog.events import TaskCancelled, TaskCompleted, TaskFailed, TaskStart
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.failure import is_clean_exit
 from flightlog.record.span import Span, current
-from flightlog.record.values import bounded, clean, text_of
+from flightlog.record.values import bases_of, bounded, class_name, clean, text_of
 from flightlog.samplers.usage import UsageMeter
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ class AttemptSpan(Span):
         start = self._start
         usage = self._meter.stop()
         self.duration_s = None if start is None else (end - start) / 1e9
-        metrics, marks = clean(self.metrics, keys_secret=False) if self.metrics else ({}, {})
-        tags, tag_marks = clean(self.tags) if self.tags else ({}, {})
+        metrics, marks = clean(self.metrics, keys_secret=False)
+        tags, tag_marks = clean(self.tags)
         sink, self._sink, self._start = self._sink, None, None
         if sink is not None:
             sink.open.pop(self.span_id, None)
@@ -122,7 +122,7 @@ class TaskSpan(AttemptSpan):
             "queue_s": 0.0,
         }
         if is_cancellation(kind):
-            run.emit(TaskCancelled(reason=kind.__name__ if kind else None, **ended))
+            run.emit(TaskCancelled(reason=class_name(kind) if kind else None, **ended))
         elif kind is not None and error is not None and not is_clean_exit(error):
             facts = {"task": self.name, "task_id": self.span_id, "attempt": 1, "worker": ended["worker"]}
             text = run.note_failure(error, "task", span_id=self.span_id, **facts)
@@ -156,7 +156,7 @@ def is_cancellation(kind: type[BaseException] | None) -> bool:
     if kind is None:
         return False
     return issubclass(kind, KeyboardInterrupt | GeneratorExit) or any(
-        base.__name__ == "CancelledError" for base in kind.__mro__
+        class_name(base) == "CancelledError" for base in bases_of(kind)
     )
 
 
@@ -164,4 +164,4 @@ def lane_name(host: str, pid: int, *, main: bool = False) -> str:
     """What a worker is called that nobody named: its process, and its thread where that is not the main one."""
     thread = threading.current_thread()
     base = f"{host}:{pid}"
-    return base if main or thread is threading.main_thread() else f"{base}/{thread.name}"
+    return base if main or thread is threading.main_thread() else f"{base}/{text_of(thread.name)}"

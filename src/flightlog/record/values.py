@@ -5,9 +5,10 @@ items each and 2,000 values in all; what was cut is said where it was cut. Every
 Arrays, tensors and tables are described by type, dtype and shape; their data is not touched, except for a
 single number (a zero-dimensional tensor on a device is waited for, as `.item()` does).
 
-Code of the user's runs here: properties, `__repr__`, `__iter__`. Whatever `Exception` it raises (RecursionError
-and MemoryError are such) is survived by naming the type alone. KeyboardInterrupt, SystemExit, asyncio's
-CancelledError and the like pass through: they are meant for the user's program and not for us.
+Code of the user's runs here: properties, `__repr__`, `__iter__`. Recording code asks objects of the user's for anything
+(`str`, `len`, `==`, attributes) only through `ask` and `text_of`, and asks for their class by `type(value)`, which runs no
+code of theirs: `value.__class__` and `isinstance` would. Whatever an object raises, `SystemExit` included, is survived by
+naming its type alone. What is meant for the program passes through: see `flightlog.interruption`.
 """
 
 from __future__ import annotations
@@ -16,13 +17,17 @@ import os
 import re
 import sys
 from collections import deque
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from enum import Enum
 from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
+from flightlog.interruption import pass_interruption
 from flightlog.redaction import REDACTED, is_secret_key, redact_text
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 MAX_DEPTH = 6
 MAX_ITEMS = 100
@@ -40,7 +45,7 @@ _DATA_ROOTS = _TENSOR_ROOTS | {
 }  # fmt: skip
 _AS_TEXT = frozenset({
     "datetime.date", "datetime.time", "datetime.datetime", "datetime.timedelta", "uuid.UUID", "decimal.Decimal",
-    "fractions.Fraction", "builtins.complex", "ipaddress._IPAddressBase",
+    "fractions.Fraction", "complex", "ipaddress._IPAddressBase",
 })  # fmt: skip
 """Classes, and so their subclasses, whose `str` says it all. By name: importing them all would cost a start."""
 
@@ -63,7 +68,7 @@ def clean(
     """
     walk = _Walk(limit, keys_secret)
     made = walk.value(mapping, ())
-    return (made if isinstance(made, dict) else {"value": made}), walk.nonfinite
+    return (made if type(made) is dict else {"value": made}), walk.nonfinite
 
 
 def represent(value: object, *, limit: int = 4096) -> Any:
@@ -89,12 +94,26 @@ def bounded(text: str, limit: int = 4096) -> str:
     return f"{kept}… [+{missing} characters]" if missing else kept
 
 
+def ask(question: Callable[..., T], *about: Any, otherwise: U) -> T | U:
+    """What a function answers of objects of the user's, or `otherwise` if their code raises anything."""
+    try:
+        return question(*about)
+    except BaseException as error:  # noqa: BLE001 - the user's code runs here: see the module's contract
+        pass_interruption(error)
+        return otherwise
+
+
 def text_of(value: object) -> str:
     """The text of anything, whatever its `__str__` does."""
-    try:
-        return str(value)
-    except Exception:  # noqa: BLE001 - the user's code runs here: see the module's contract
-        return f"<{type_name(type(value))}>"
+    if type(value) is str:
+        return value
+    text = ask(str, value, otherwise=None)
+    return f"<{type_name(type(value))}>" if text is None else str.__str__(text)  # plain, also of a subclass
+
+
+def error_text(error: BaseException) -> str:
+    """An exception in a line: its class and what it says."""
+    return f"{class_name(type(error))}: {text_of(error)}"
 
 
 def encodable(text: str) -> str:
@@ -116,7 +135,7 @@ class _Walk:
         self._above: set[int] = set()
 
     def value(self, value: Any, path: tuple[str, ...]) -> Any:
-        """Any value; never raises an `Exception`."""
+        """Any value; raises nothing of its own."""
         kind = type(value)
         if value is None or kind is bool:
             return value
@@ -131,7 +150,8 @@ class _Walk:
             if kind is dict or kind is list:
                 return self._container(value, "", path)
             return self._other(value, path)
-        except Exception as error:  # noqa: BLE001 - the user's code runs here: see the module's contract
+        except BaseException as error:  # noqa: BLE001 - the user's code runs here: see the module's contract
+            pass_interruption(error)
             return f"<{type_name(kind)}, unreadable: {type_name(type(error))}>"
 
     def text(self, value: str) -> str:
@@ -154,34 +174,35 @@ class _Walk:
 
     def _other(self, value: Any, path: tuple[str, ...]) -> Any:
         kind = type(value)
-        if isinstance(value, Enum):
+        if issubclass(kind, Enum):
             # An enum that is a str or an int stands for its value; of others the name says more.
-            mixed = isinstance(value, str | int | float)
-            return self.value(value.value, path) if mixed else self.text(f"{kind.__qualname__}.{value.name}")
+            mixed = issubclass(kind, str | int | float)
+            return self.value(value.value, path) if mixed else self.text(f"{_qualname_of(kind)}.{value.name}")
         # Subclasses may override anything: take the plain number or text inside.
-        if isinstance(value, str):
+        if issubclass(kind, str):
             return self.text(str.__str__(value))
-        if isinstance(value, int):
+        if issubclass(kind, int):
             return self.integer(int.__index__(value))
-        if isinstance(value, float):
+        if issubclass(kind, float):
             return self.floating(float.__float__(value), path)
-        if isinstance(value, bytes | bytearray):
-            dots = "…" if len(value) > 8 else ""
-            return f"<{type_name(kind)}, {len(value)} bytes: {bytes(value[:8]).hex()}{dots}>"
-        if isinstance(value, memoryview):
+        if issubclass(kind, bytes | bytearray):
+            plain = memoryview(value)
+            dots = "…" if plain.nbytes > 8 else ""
+            return f"<{type_name(kind)}, {plain.nbytes} bytes: {bytes(plain[:8]).hex()}{dots}>"
+        if issubclass(kind, memoryview):
             return f"<memoryview, {value.nbytes} bytes>"
-        if isinstance(value, os.PathLike):
+        if issubclass(kind, os.PathLike):
             return self.text(os.fsdecode(value))
-        if any(f"{base.__module__}.{base.__qualname__}" in _AS_TEXT for base in kind.__mro__):
-            return self.text(value.isoformat() if hasattr(kind, "isoformat") else str(value))
-        if isinstance(value, type | FunctionType | BuiltinFunctionType | MethodType | ModuleType):
+        bases = bases_of(kind)
+        if any(type_name(base) in _AS_TEXT for base in bases):
+            return self.text(value.isoformat() if hasattr(kind, "isoformat") else text_of(value))
+        if issubclass(kind, type | FunctionType | BuiltinFunctionType | MethodType | ModuleType):
             return self.text(_name_of(value))
-        if kind.__module__ == "array":
+        module = module_of(kind)
+        if module == "array":
             return self.text(f"<array {value.typecode} ({len(value)},)>")
-        root = kind.__module__.partition(".")[0]
-        if kind.__module__ == "numpy.dtypes" or (
-            root in _TENSOR_ROOTS and kind.__name__ in {"dtype", "device"}
-        ):
+        root = module.partition(".")[0]
+        if module == "numpy.dtypes" or (root in _TENSOR_ROOTS and class_name(kind) in {"dtype", "device"}):
             return self.text(str(value))
         if hasattr(kind, "shape") and (hasattr(kind, "dtype") or root in _DATA_ROOTS):
             return self._array(value, root, path)
@@ -198,25 +219,25 @@ class _Walk:
             # A long double gives itself.
             return self.value(item, path) if type(item) is not kind else self.text(str(item))
         sizes = ", ".join(str(size) for size in shape) + ("," if len(shape) == 1 else "")
-        return self.text(f"<{kind.__name__}{' ' if dtype else ''}{dtype} ({sizes})>")
+        return self.text(f"<{class_name(kind)}{' ' if dtype else ''}{dtype} ({sizes})>")
 
     def _container(self, value: Any, root: str, path: tuple[str, ...]) -> Any:
         kind = type(value)
         items: Iterable[Any]
         pairs: Iterable[tuple[Any, Any]] | None = None
-        if isinstance(value, tuple) and hasattr(kind, "_fields"):
-            pairs = zip(kind._fields, value, strict=False)
-        elif isinstance(value, dict):
+        if issubclass(kind, tuple) and hasattr(kind, "_fields"):
+            pairs = zip(kind._fields, tuple.__iter__(value), strict=False)
+        elif issubclass(kind, dict):
             pairs = dict.items(value)
-        elif isinstance(value, list | tuple | deque):
-            items = value
-        elif isinstance(value, set | frozenset):
+        elif plain := next((base for base in (list, tuple, deque) if issubclass(kind, base)), None):
+            items = cast(Any, plain).__iter__(value)
+        elif issubclass(kind, set | frozenset):
             items = _in_order(value)
         elif root in _DATA_ROOTS:
             return f"<{type_name(kind)}>"  # a repr would print data
-        elif isinstance(value, Mapping):
+        elif issubclass(kind, Mapping):
             pairs = ((key, value[key]) for key in value)
-        elif isinstance(value, Set):
+        elif issubclass(kind, Set):
             items = value
         elif (fields := _fields(value)) is not None:
             pairs = fields
@@ -280,7 +301,7 @@ def _is_empty_text(value: Any) -> bool:
 def _unused(name: str, used: Mapping[str, Any], kind: type) -> str:
     if name not in used:
         return name
-    name = candidate = f"{name} ({kind.__name__})"
+    name = candidate = f"{name} ({class_name(kind)})"
     number = 2
     while candidate in used:
         candidate, number = f"{name} {number}", number + 1
@@ -292,27 +313,20 @@ def _items(number: int) -> str:
 
 
 def _cut_note(whole: Any, kept: int) -> str:
-    try:
-        return f"… [+{_items(len(whole) - kept)}]"
-    except Exception:  # noqa: BLE001 - a length of the user's own, or none
-        return "… [more items]"
+    number = ask(len, whole, otherwise=None)
+    return "… [more items]" if number is None else f"… [+{_items(number - kept)}]"
 
 
 def _length(value: Any) -> str:
-    try:
-        return f", {_items(len(value))}"
-    except Exception:  # noqa: BLE001 - a length of the user's own, or none
-        return ""
+    number = ask(len, value, otherwise=None)
+    return "" if number is None else f", {_items(number)}"
 
 
 def _in_order(values: set[Any] | frozenset[Any]) -> Iterable[Any]:
     """The same order in every process, where the items can be compared and are not too many to sort."""
-    if len(values) > 10 * MAX_ITEMS:
-        return values
-    try:
-        return sorted(values)
-    except Exception:  # noqa: BLE001 - comparison is the user's code
-        return values
+    plain: Any = set if issubclass(type(values), set) else frozenset
+    items = list(islice(plain.__iter__(values), 10 * MAX_ITEMS + 1))
+    return items if len(items) > 10 * MAX_ITEMS else ask(sorted, items, otherwise=items)
 
 
 def _fields(value: Any) -> list[tuple[str, Any]] | None:
@@ -336,7 +350,8 @@ def _fields(value: Any) -> list[tuple[str, Any]] | None:
 def _field(value: Any, name: str) -> Any:
     try:
         return getattr(value, name)
-    except Exception as error:  # noqa: BLE001 - a descriptor of the user's, or a field never set
+    except BaseException as error:  # noqa: BLE001 - a descriptor of the user's, or a field never set
+        pass_interruption(error)
         return f"<unreadable: {type_name(type(error))}>"
 
 
@@ -344,21 +359,40 @@ def _repr_of(value: Any) -> str:
     kind: Any = type(value)
     if kind.__repr__ is object.__repr__:
         return f"<{type_name(kind)}>"
-    return re.sub(_ADDRESS, "", repr(value))
+    return re.sub(_ADDRESS, "", str.__str__(repr(value)))
 
 
 def _name_of(value: Any) -> str:
-    if isinstance(value, ModuleType):
+    if issubclass(type(value), type):
+        return f"<class {module_of(value)}.{_qualname_of(value)}>"
+    if issubclass(type(value), ModuleType):
         return f"<module {value.__name__}>"
-    return f"<{'class' if isinstance(value, type) else 'function'} {value.__module__}.{value.__qualname__}>"
+    return f"<function {value.__module__}.{value.__qualname__}>"
+
+
+# What a class is called, and what it is made of, as Python knows it: a metaclass may answer otherwise, or raise.
+_get_name, _get_qualname, _get_module, bases_of = (
+    cast(Callable[[type], Any], cast(Any, type.__dict__[name]).__get__)
+    for name in ("__name__", "__qualname__", "__module__", "__mro__")
+)
+
+
+def class_name(kind: type) -> str:
+    """A class's own name, without its module."""
+    return encodable(str.__str__(_get_name(kind))[:200])
+
+
+def _qualname_of(kind: type) -> str:
+    return str.__str__(_get_qualname(kind))
+
+
+def module_of(kind: type) -> str:
+    """The module that a class says it is from; empty where it says no text."""
+    module = ask(_get_module, kind, otherwise="")  # none has one whose class has taken it away
+    return module if type(module) is str else ""
 
 
 def type_name(kind: type) -> str:
     """A class's name, with its module unless built in; bounded and encodable."""
-    try:
-        name = (
-            kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-        )
-        return encodable(name[:200])
-    except Exception:  # noqa: BLE001 - a metaclass may answer for its names
-        return "object"
+    module, name = module_of(kind), _qualname_of(kind)
+    return encodable((name if module in ("builtins", "") else f"{module}.{name}")[:200])

@@ -79,7 +79,7 @@ def digest(args: Mapping[str, Any]) -> str | None:
 def _is_plain(arguments: Mapping[str, Any]) -> bool:
     """Whether everything can be written as it is: most calls, at a fraction of the cost of a closer look."""
     for name, value in arguments.items():
-        kind = value.__class__
+        kind = type(value)
         if kind is str:
             if len(value) > _SHORT or not value.isalnum():
                 return False

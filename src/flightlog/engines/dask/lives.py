@@ -327,7 +327,7 @@ class Lives:
 
 def _cleaned(args: dict[str, Any]) -> dict[str, Any]:
     """Arguments as they may be written; most tasks of a graph have the same names and harmless values."""
-    floats = {name: value for name, value in args.items() if value.__class__ is float}
+    floats = {name: value for name, value in args.items() if type(value) is float}
     others = {name: value for name, value in args.items() if name not in floats} if floats else args
     if are_harmless(others, floats) and (not floats or are_harmless(dict.fromkeys(floats), {})):
         return args

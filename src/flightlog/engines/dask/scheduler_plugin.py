@@ -130,7 +130,7 @@ class SchedulerWatch(SchedulerPlugin):
             return
         if attempt < 0 and finish in ("released", "memory", "erred"):
             return  # it has ended; its result is copied or given up
-        now, text = time(), key if key.__class__ is str else str(key)
+        now, text = time(), key if type(key) is str else str(key)
         if finish == "forgotten":
             del self._mine[key]
             if attempt >= 0:
