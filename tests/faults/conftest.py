@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from io_faults import IoFaults, build
 
 
 @pytest.fixture
@@ -22,3 +23,9 @@ def small_disk(tmp_path: Path):
         pytest.skip("no mounts are allowed here")
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)
+
+
+@pytest.fixture(scope="session")
+def io_faults(tmp_path_factory: pytest.TempPathFactory) -> IoFaults:
+    """The library that makes file operations fail, built once."""
+    return build(tmp_path_factory.mktemp("io_faults"))

@@ -115,6 +115,7 @@ def test_the_killed_golden_run_loads_with_what_its_tails_hold():
             "metrics: 1 line standing twice, taken once",
             "2 processes have not said that all is recorded (0c0c0c0c, 0d0d0d0d): nobody knows whether more was to come",
         ),
+        reasons={"No space left on device": 1}, writers_unknown=2,
     )  # fmt: skip
     assert (run.status, run.ending(reading)) == ("crashed", Ending("2026-05-21T10:15:08.000000Z", 8.0))
 

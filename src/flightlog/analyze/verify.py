@@ -98,7 +98,9 @@ def _differences(stored: bytes, computed: bytes) -> tuple[str, ...]:
 def _lines(run: Run, summary: Summary) -> Check:
     found = summary.completeness
     lost, whole = found.lost_lines, found.lines + found.lost_lines
-    detail = f"{found.lines:,} of {whole:,} read, " + (f"{lost:,} lost" if lost else "none lost")
+    of = f" of {whole:,}" if lost or found.loss_known else ""
+    detail = f"{found.lines:,}{of} read, {found.lost_text}"
     if run.status == "running":
         return Check(name="lines", ok=not lost, detail=f"{detail} so far", findings=found.problems)
-    return Check(name="lines", ok=not found.problems, detail=detail, findings=found.problems)
+    ok = None if not found.problems and not found.loss_known else not found.problems
+    return Check(name="lines", ok=ok, detail=detail, findings=found.problems)

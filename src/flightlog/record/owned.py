@@ -95,14 +95,18 @@ class Owned:
             self.conclude("failed", f"{text.error_type}: {text.message}"[:500])
 
     def die(self, signal_name: str) -> None:
-        """End the run because a signal ends the process."""
+        """End the run because a signal ends the process.
+
+        Where other threads run, its files stay open: what they record until the process is dead stands in the tails, and
+        the first reader closes them.
+        """
         self.run.info.signal = signal_name
-        self.conclude("interrupted", signal_name)
+        self.conclude("interrupted", signal_name, keep_open=not is_alone())
 
     def _at_exit(self) -> None:
         self.conclude("interrupted", "the interpreter ended while the run was open")
 
-    def conclude(self, status: str, error: str | None) -> None:
+    def conclude(self, status: str, error: str | None, *, keep_open: bool = False) -> None:
         """End the run with this status, and why in a line; once, and only in the process that made it."""
         run = self.run
         if not run.owned or not self._ended.acquire(blocking=False):
@@ -112,19 +116,27 @@ class Owned:
             run.ending(status)
             run.info.end_time = run.recorder.clock.now()
             run.info.duration_s = (monotonic_ns() - run.started_ns) / 1e9
-            self._release()
+            if not keep_open:
+                self._release()
             if self._sampling is not None:
                 self._sampling.stop()
             run.end_lanes()
-            run.root._sink = None
+            if not keep_open:
+                run.root._sink = None
             if self._pulse is not None:
                 self._pulse.stop()
             if not (run.path / layout.ENVIRONMENT).exists():
                 save_environment(run)
             run.info.status, run.info.error = status, error
-            from flightlog.record.closing import close_run
+            run.recorder.files.note_end(run.info)
+            if keep_open:
+                run.recorder.announce_open(ending=True)
+                run.recorder.files.flush()
+                save_heartbeat(run, self._cpu_s())
+            else:
+                from flightlog.record.closing import close_run
 
-            close_run(run, self._settings, self._cpu_s(), began)
+                close_run(run, self._settings, self._cpu_s(), began)
         except Exception as problem:  # noqa: BLE001 - the program ends as it would have
             run.recorder.trouble("close", f"the run could not be closed in good order: {problem!r}")
         finish_followers(run.path, 0.0 if status == "interrupted" else self._settings.followers_wait_s)
@@ -212,6 +224,7 @@ def begin(
         flightlog_version=__version__,
     )
     run = LiveRun(path, info, recorder)
+    recorder.files.open_page()
     try:
         path.mkdir(parents=True, exist_ok=True)
         write_document(path / layout.RUN, info)
@@ -227,6 +240,12 @@ def begin(
 
         track_if_asked(run)
     return owned
+
+
+def is_alone() -> bool:
+    """Whether no thread of the program's runs beside this one; our own threads do not count."""
+    here = threading.current_thread()
+    return all(one is here or one.name.startswith("flightlog-") for one in threading.enumerate())
 
 
 def default_project() -> str:

@@ -203,11 +203,12 @@ def _recording(summary: Report, ink: Ink) -> Section:
     whole = found.lines + found.lost_lines
     never_closed = run.end_time is None and run.status != "running"
     if found.lost_lines:
-        lost = ink("bad", f"{format_count(found.lost_lines)} lost")
-        state = f"{format_count(found.lines)} of {format_count(whole)} lines, {lost}"
+        state = f"{format_count(found.lines)} of {format_count(whole)} lines, {ink('bad', found.lost_text)}"
         state += "; the run was not closed" if never_closed else ""
     elif never_closed:
         state = f"{count_text(found.lines, 'line')} read; the run was not closed"
+    elif not found.loss_known:
+        state = f"{count_text(found.lines, 'line')}; {found.lost_text}"
     elif found.problems:
         state = f"{count_text(found.lines, 'line')}, none known to be lost"
     else:

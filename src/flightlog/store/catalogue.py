@@ -13,10 +13,11 @@ from flightlog.store import layout
 from flightlog.store.documents import Document, read_document
 from flightlog.store.figures import Figures
 from flightlog.store.index import Reckon, RunIndex
-from flightlog.store.layout import RunInfo, WriterInfo
+from flightlog.store.layout import RunInfo
 from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, here, unix_time
 from flightlog.store.parts import writer_folders
 from flightlog.store.runs_folder import fetch_documents
+from flightlog.store.writers import read_writer, run_as_it_ended
 
 _REMOVED = ".removed-"
 
@@ -227,10 +228,10 @@ def _delete(folder: Path) -> None:
 
 def _alive(path: Path, observer: Observer) -> str | None:
     info = read_document(path / layout.RUN, RunInfo).value
-    if info is not None and observer.status(info) == "running":
+    if info is not None and observer.status(run_as_it_ended(path, info, observer)) == "running":
         return f"it is running (process {info.pid} on {info.host})"
-    for folder, _ in writer_folders(path):
-        writer = read_document(folder / layout.WRITER, WriterInfo).value
+    for folder, name in writer_folders(path):
+        writer = read_writer(folder, name).value
         if writer is not None and observer.writer_alive(writer):
             return f"process {writer.pid} on {writer.host} still writes into it"
     if info is None and observer.now - path.stat().st_mtime < HEARTBEAT_LIMIT_S:
@@ -246,6 +247,7 @@ def _entry(path: Path, read: Document[RunInfo], sizes: bool, observer: Observer)
             path, path.name, project_of(path.name), "unknown", start_of(path.name),
             None, None, None, None, None, size, read.problem,
         )  # fmt: skip
+    info = run_as_it_ended(path, info, observer)
     return RunEntry(
         path, info.run_id, info.project, observer.status(info), _start(info),
         info.end_time, info.duration_s, info.tasks_submitted, info.tasks_completed, info.tasks_failed, size,

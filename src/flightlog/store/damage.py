@@ -47,7 +47,34 @@ def refused_sentences(writers: Iterable[WriterInfo]) -> Iterator[str]:
     """What writers say that they could not write, and why."""
     for info in writers:
         for reason, number in sorted(info.reasons.items()):
-            yield f"writer {info.writer} could not write {_lines(number)}: {reason}"
+            if number:
+                yield f"writer {info.writer} could not write {_lines(number)}: {reason}"
+
+
+def is_known(info: WriterInfo | None) -> bool:
+    """Whether it is known what a writer that is over has lost: it closed by its own word, or kept a page."""
+    return info is not None and not info.unheard and (info.counted or (info.closed and not info.died))
+
+
+def reasons_text(reasons: Mapping[str, int], lost: int) -> str:
+    """Why lines were lost, in a few words: `no space left on device`; empty where nobody knows.
+
+    With counts where there are several reasons. What has no count made lines wait in memory when their process was killed.
+    """
+    counted = {reason: number for reason, number in reasons.items() if number}
+    waited = [reason for reason in sorted(reasons) if not reasons[reason]]
+    named = sorted(counted, key=lambda reason: (-counted[reason], reason))
+    if sum(counted.values()) < lost:
+        named += waited
+    if len(named) > 1:
+        return ", ".join(
+            f"{counted[one]:,} {_lowered(one)}" if one in counted else _lowered(one) for one in named
+        )
+    return _lowered(named[0]) if named else ""
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:] if text[1:2].islower() else text
 
 
 def skipped_sentences(scan: Scan, *, torn: int | None = None, doubled: int | None = None) -> Iterator[str]:

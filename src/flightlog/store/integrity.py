@@ -34,7 +34,8 @@ class Finding:
 def write_checksums(path: Path) -> dict[str, FileSum]:
     """Write `checksums.json` over all files of a run that has closed, and give what it says.
 
-    It leaves out itself, the snapshots in `parquet/`, which can be made again, the notes of followers, and links. Raises OSError.
+    It leaves out itself, the snapshots in `parquet/`, which can be made again, the notes of followers, the pages of
+    writers, which change while their processes live, and links. Raises OSError.
     """
     sums = {name: _sum(path / name) for name in sorted(covered_files(path))}
     write_document(path / layout.CHECKSUMS, sums, durable=True)
@@ -91,6 +92,6 @@ def covered_files(path: Path) -> set[str]:
             folders[:] = [name for name in folders if name not in {layout.PARQUET, layout.FOLLOWERS}]
         for name in files:
             file = Path(folder, name)
-            if not file.is_symlink() and not is_leftover(name):
+            if not file.is_symlink() and not is_leftover(name) and name != layout.PAGE:
                 names.add(file.relative_to(path).as_posix())
     return names - {layout.CHECKSUMS}

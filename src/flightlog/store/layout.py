@@ -7,6 +7,7 @@
       oom/<n>-<time>/                          what was known when a device ran out of memory
       segments/<writer>/                       one folder a writing process, its own included
         writer.json                            who writes, since when, what was lost
+        writer.page                            the same counts, memory-mapped: they can be written on a full disk
         tasks.jsonl  spans-000001.jsonl        lines of a child process; rotated files
         tasks.tail-a  tasks.tail-b             memory-mapped tails: lines not yet in the files
       .followers/                              notes of what carries the run elsewhere: this place's, not the run's
@@ -35,6 +36,7 @@ MANIFEST = "manifest.yaml"
 PLAN = "plan.json"
 LOCK = "manifest.lock"
 WRITER = "writer.json"
+PAGE = "writer.page"
 SEGMENTS = "segments"
 OOM = "oom"
 PARQUET = "parquet"
@@ -59,7 +61,9 @@ class WriterInfo(Struct, kw_only=True):
     heartbeat: str = ""
     closed: bool = False
     died: bool = False
-    """Its process ended without closing; every line it had recorded was found all the same."""
+    """Its process ended without closing."""
+    counted: bool = False
+    """It kept a page: what it recorded and lost is known whatever ended it."""
     unheard: bool = False
     """It recorded where the run directory is not seen, and its end has not come over: what it recorded last may be missing."""
     owner: bool = False

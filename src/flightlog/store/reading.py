@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from flightlog.events.codec import Decoded
 from flightlog.store.damage import (
+    is_known,
     lost_lines,
     lost_sentence,
+    reasons_text,
     refused_sentences,
     skipped_sentences,
     unclosed_sentence,
@@ -52,11 +54,29 @@ class Completeness:
     """All of this in sentences; empty for a run that is whole."""
     notes: tuple[str, ...] = ()
     """What the recorder counted beside lines: what it could not take, what subscribers missed."""
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Why lines were lost, with counts; 0 for what made lines wait that were lost with their process."""
+    writers_unknown: int = 0
+    """Processes of which nobody knows whether all that they recorded is here."""
 
     @property
     def lost_lines(self) -> int:
         """Lines lost in all streams."""
         return sum(self.lost.values())
+
+    @property
+    def loss_known(self) -> bool:
+        """Whether it is known how many lines were lost, so that none means none."""
+        return self.writers > 0 and self.writers_unknown == 0
+
+    @property
+    def lost_text(self) -> str:
+        """`59,773 lost: no space left on device`, `none lost`, or that it is unknown."""
+        why = reasons_text(self.reasons, self.lost_lines)
+        if self.lost_lines:
+            text = f"{self.lost_lines:,} lost{f': {why}' if why else ''}"
+            return text if self.loss_known else f"at least {text}"
+        return "none lost" if self.loss_known else "whether any were lost is unknown"
 
 
 class Reading:
@@ -128,7 +148,9 @@ class Reading:
             writers=len(seen),
             writers_open=len(unclosed),
             problems=(*self._problems, *self._sentences(scans, unclosed)),
-            notes=tuple(self._notes()),
+            notes=tuple(self._notes({writer for scan in scans for writer, _, _ in self._lost(scan)})),
+            reasons=self._reasons(),
+            writers_unknown=self._unknown(seen),
         )
 
     def _read_the_rest(self) -> None:
@@ -140,14 +162,34 @@ class Reading:
     def _lost(self, scan: Scan) -> Iterator[tuple[str, int, list[range]]]:
         return lost_lines(scan.stream, scan.coverage, self._writers)
 
-    def _notes(self) -> Iterator[str]:
+    def _reasons(self) -> dict[str, int]:
+        reasons: dict[str, int] = {}
+        for info in self._writers.values():
+            for reason, number in info.reasons.items():
+                reasons[reason] = reasons.get(reason, 0) + number
+        return reasons
+
+    def _unknown(self, seen: Collection[str]) -> int:
+        """Writers whose loss is unknown; of a run that goes on, those that nothing is known of."""
+        if self._goes_on():
+            return sum(writer not in self._writers for writer in seen)
+        return sum(not is_known(self._writers.get(writer)) for writer in seen)
+
+    def _notes(self, losers: Collection[str]) -> Iterator[str]:
         for count, what in _COUNTED.items():
             number = sum(info.counts.get(count, 0) for info in self._writers.values())
             if number:
                 yield f"{number:,} {what}"
-        died = sum(info.died and not info.unheard for info in self._writers.values())
-        if died:
-            yield f"{died:,} recording processes ended without a word; all they had recorded is here"
+        died = [info for info in self._writers.values() if info.died and not info.unheard]
+        known = [info for info in died if is_known(info)]
+        whole = [info for info in known if info.writer not in losers]
+        for number, what in (
+            (len(whole), "all they had recorded is here"),
+            (len(known) - len(whole), "what they lost is counted"),
+            (len(died) - len(known), "whether all they had recorded is here is unknown"),
+        ):
+            if number:
+                yield f"{number:,} recording processes ended without a word; {what}"
         unheard = sorted(
             (info for info in self._writers.values() if info.unheard and info.closed),
             key=lambda info: (info.host, info.pid),

@@ -65,7 +65,7 @@ def check_copy(run: Path | None, run_id: str, remote: Remote, observer: Observer
 def _differences(run: Path, there: dict[str, str]) -> dict[str, str]:
     """What differs between a run that has ended and its copy, by path."""
     found: dict[str, str] = {}
-    for file in list_files(run):
+    for file in list_files(run, settled=True):
         if file.kind == "tail":
             data = read_tail(run / file.path)
             if not data:

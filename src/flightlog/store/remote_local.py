@@ -16,6 +16,7 @@ from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, is_alive, unix_time
 from flightlog.store.parts import part_of, writer_folders
 from flightlog.store.sealing import sole_sealer
+from flightlog.store.writers import read_writer, run_as_it_ended, says_more
 
 _BLOCK_BYTES = 1 << 16
 _KINDS = ("document", "tail", "lines")
@@ -54,16 +55,17 @@ def name_of(run: Path) -> str:
     )
 
 
-def list_files(run: Path) -> list[LocalFile]:
+def list_files(run: Path, *, settled: bool = False) -> list[LocalFile]:
     """The files of a run in the order in which to copy them, so that the copy is never less than its notes say.
 
     Documents count lines, so they are read before the lines; lines move from tails to files, so tails are, too. Names
-    that begin with a dot belong to this place and not to the run; links are left out. Raises OSError.
+    that begin with a dot belong to this place and not to the run; links are left out. Pages of writers change in place: they
+    are listed only of a run that has `settled`, where they know more than the notes. Raises OSError.
     """
-    return sorted(_walk(run, ""), key=lambda file: (_KINDS.index(file.kind), file.path))
+    return sorted(_walk(run, "", settled), key=lambda file: (_KINDS.index(file.kind), file.path))
 
 
-def _walk(folder: Path, prefix: str) -> Iterator[LocalFile]:
+def _walk(folder: Path, prefix: str, settled: bool) -> Iterator[LocalFile]:
     try:
         entries = list(os.scandir(folder))
     except FileNotFoundError:
@@ -74,8 +76,10 @@ def _walk(folder: Path, prefix: str) -> Iterator[LocalFile]:
         if entry.name.startswith(".") or entry.is_symlink():
             continue
         path = f"{prefix}{entry.name}"
+        if entry.name == layout.PAGE and not (settled and says_more(folder)):
+            continue
         if entry.is_dir():
-            yield from _walk(folder / entry.name, f"{path}/")
+            yield from _walk(folder / entry.name, f"{path}/", settled)
             continue
         try:
             stat = entry.stat()
@@ -126,10 +130,12 @@ def has_settled(run: Path, observer: Observer) -> bool:
     if info is None:
         if observer.now - run.stat().st_mtime < HEARTBEAT_LIMIT_S:
             return False
-    elif observer.status(info) == "running":
-        return False
-    for folder, _ in writer_folders(run):
-        writer = read_document(folder / layout.WRITER, WriterInfo).value
+    else:
+        info = run_as_it_ended(run, info, observer)
+        if observer.status(info) == "running":
+            return False
+    for folder, name in writer_folders(run):
+        writer = read_writer(folder, name).value
         if writer is not None and observer.writer_alive(writer) and not _is_of(writer, info):
             return False
     if info is not None and _is_closing(run, info, observer):

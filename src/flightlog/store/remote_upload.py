@@ -144,11 +144,11 @@ class Uploader:
         for number in range(_PASSES):
             self._pause(number * 0.1)
             settled = has_settled(self.run, self.now())
-            listing = list_files(self.run)
+            listing = list_files(self.run, settled=settled)
             if settled:
                 self._announce(listing)
             files, moved = self._send_listed(listing, {**self._there.files(), **staged}, settled)
-            if not moved and _agree(listing, list_files(self.run), settled):
+            if not moved and _agree(listing, list_files(self.run, settled=settled), settled):
                 return self._with_those_gone_here(files), settled
             staged |= files
         return None, False

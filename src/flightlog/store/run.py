@@ -16,13 +16,14 @@ from flightlog.events.codec import Decoded, UnknownEvent
 from flightlog.settings import expanded
 from flightlog.store import layout
 from flightlog.store.catalogue import is_run, list_runs, project_of, run_paths, size_of, start_of
-from flightlog.store.documents import RecorderInfo, read_document
+from flightlog.store.documents import read_document
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.lines import AnyEvent
 from flightlog.store.liveness import Observer, here, latest, unix_time
-from flightlog.store.parts import find_parts, writer_folders
+from flightlog.store.parts import find_parts
 from flightlog.store.reading import Completeness, Reading
 from flightlog.store.runs_folder import Note, address_of, fetch_run, folder_of_runs, place, remote_run, warn
+from flightlog.store.writers import has_said_its_end, read_writers, run_as_it_ended
 
 if TYPE_CHECKING:
     from flightlog.store.query import Parameters, Table
@@ -85,7 +86,10 @@ class Run(Displayed):
         self._info = read.value
         self.inferred = read.value is None
         """Whether `run.json` is missing or unreadable, and `info` made up from name, writers and events."""
-        self._writers, problems = _read_writers(path)
+        self._writers, problems = read_writers(path)
+        for writer in self._writers:
+            if not writer.closed and writer.owner and not self.observer.writer_alive(writer):
+                writer.closed = has_said_its_end(writer, None if self._info is None else self.info)
         if self.inferred:
             problems.insert(0, f"{read.problem}; the run is described by its folder's name and its events")
         elif read.problem:
@@ -102,8 +106,10 @@ class Run(Displayed):
 
     @cached_property
     def info(self) -> RunInfo:
-        """`run.json` as it stands; its status may be out of date, `status` is not."""
-        return self._info or self._infer()
+        """`run.json`, with its end where that could not be written there; its status may be out of date, `status` is not."""
+        if self._info is None:
+            return self._infer()
+        return run_as_it_ended(self.path, self._info, self.observer)
 
     @property
     def status(self) -> str:
@@ -194,8 +200,12 @@ class Run(Displayed):
         if owner is not None:
             info.host, info.pid, info.pid_start = owner.host, owner.pid, owner.pid_start
             info.heartbeat, info.writer = owner.heartbeat or None, owner.writer
-            if not owner.closed:
-                info.status = "running"  # for `status` to hold against the machine
+            info.status = "running"  # for its page and `status` to hold against the machine
+            ended = run_as_it_ended(self.path, info, self.observer)
+            if ended is not info:
+                return ended
+            if owner.closed:
+                info.status = "unknown"
         return info
 
 
@@ -300,23 +310,3 @@ def _holds_bytes(path: Path) -> bool:
             except OSError:
                 continue
     return False
-
-
-def _read_writers(run: Path) -> tuple[list[WriterInfo], list[str]]:
-    """Every known writer, and what is wrong with the documents; a folder without one is a writer just begun."""
-    found: dict[str, WriterInfo] = {}
-    problems: list[str] = []
-    for folder, _ in writer_folders(run):  # first: closing a run moves them into `recorder.json`
-        file = folder / layout.WRITER
-        read = read_document(file, WriterInfo)
-        if read.value is not None:
-            found[read.value.writer] = read.value
-        if read.problem and file.exists():
-            problems.append(f"{layout.SEGMENTS}/{folder.name}/{read.problem}")
-    if (run / layout.RECORDER).exists():
-        recorder = read_document(run / layout.RECORDER, RecorderInfo)
-        for info in recorder.value.writers if recorder.value else []:
-            found.setdefault(info.writer, info)
-        if recorder.problem:
-            problems.append(recorder.problem)
-    return list(found.values()), problems

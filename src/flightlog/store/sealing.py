@@ -33,8 +33,10 @@ from flightlog.store.documents import (
     write_document,
 )
 from flightlog.store.layout import RunInfo, WriterInfo
+from flightlog.store.liveness import here
 from flightlog.store.parts import folder_parts, writer_folders
 from flightlog.store.settling import Step, settle
+from flightlog.store.writers import has_said_its_end, merge_page, read_writer, remove_page, run_as_it_ended
 
 PLAN = "seal.json"
 _CHUNK_BYTES = 8 << 20
@@ -96,6 +98,10 @@ def seal(
             if owner is not None and not owner.closed and writers_alive(owner):
                 return SealResult(0, (), dict.fromkeys(folders, "the owner of the run is alive"))
             done, left = _part_writers(infos, writers_alive)
+            run = read_document(path / layout.RUN, RunInfo).value
+            ended = None if run is None else run_as_it_ended(path, run, here())
+            for info in done.values():
+                info.closed = info.closed or has_said_its_end(info, ended)
             folded += _carry_out(path, step)
             settle(path, {writer: info.owner for writer, info in done.items()}, step)
             _write_plan(path, [folders[writer] for writer in done])
@@ -104,8 +110,12 @@ def seal(
             if done:
                 _note_writers(path, done.values())
                 step("noted the writers")
-            for writer in done:
-                other = _clear(folders[writer])
+            if (
+                ended is not None and ended is not run
+            ):  # the page goes, and is all that knows the end of the run
+                write_document(path / layout.RUN, ended, durable=True)
+            for writer, info in done.items():
+                other = _clear(path, folders[writer], info)
                 step(f"cleared {writer}")
                 if other:
                     left[writer] = f"its folder holds other files: {', '.join(other)}"
@@ -157,7 +167,7 @@ def sole_sealer(path: Path, wait_s: float = 0.0) -> Iterator[bool]:
 
 def _writer_info(path: Path, folder: Path, writer: str) -> WriterInfo | None:
     """Who a folder belongs to; of the owner of the run `run.json` tells too."""
-    info = read_document(folder / layout.WRITER, WriterInfo).value
+    info = read_writer(folder, writer).value
     if info is None:
         run = read_document(path / layout.RUN, RunInfo).value
         if run is not None and run.writer == writer:
@@ -301,15 +311,28 @@ def _note_writers(path: Path, done: Iterable[WriterInfo]) -> None:
     write_document(file, RecorderInfo(writers=ordered), durable=True)
 
 
-def _clear(folder: Path) -> list[str]:
-    """Delete a writer's folder, now that its lines stand elsewhere; gives the files it should not hold."""
+def _clear(path: Path, folder: Path, info: WriterInfo) -> list[str]:
+    """Delete a writer's folder, now that its lines stand elsewhere; gives the files it should not hold.
+
+    Where its process lives, a thread of it may lose a line meanwhile: what the page says last is noted, and a page that is made
+    after that stays.
+    """
     names = sorted(entry.name for entry in folder.iterdir())
-    other = [name for name in names if name != layout.WRITER and not is_leftover(name)]
-    if not other:
-        for name in names:
+    other = [name for name in names if name not in {layout.WRITER, layout.PAGE} and not is_leftover(name)]
+    if other:
+        return other
+    page = remove_page(folder)
+    if page is not None and (last := merge_page(info, page, folder)) != info:
+        _note_writers(path, [last])
+    for name in names:
+        if name != layout.PAGE:
             (folder / name).unlink()
+    try:
         folder.rmdir()
-    return other
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+            raise
+    return []
 
 
 def _clear_segments(segments: Path) -> None:

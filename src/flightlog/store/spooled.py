@@ -14,6 +14,7 @@ from flightlog.store.layout import WriterInfo
 from flightlog.store.parcels import ROOM_BYTES, Parcel
 from flightlog.store.parts import folder_parts, writer_folders
 from flightlog.store.settling import settle
+from flightlog.store.writers import read_writer
 
 NOTE_S = 5.0
 """A writer that says nothing new is told to live this often."""
@@ -108,21 +109,23 @@ class SpooledFiles:
 def settle_dead(run: Path, alive: Callable[[WriterInfo], bool], *, orphaned: bool) -> bool:
     """Bring what killed writers of a spool left in their tails into their files; whether a writer is left that lives.
 
-    Their notes say that they died, and that nothing of theirs is missing. A writer without a note is taken for dead
+    Their notes say that they died, and what they lost. A writer without a note is taken for dead
     in a spool that is `orphaned`, and for one that just begins in another. Raises OSError.
     """
     living = False
     for folder, writer in writer_folders(run):
         file = folder / layout.WRITER
-        info = read_document(file, WriterInfo).value
-        if info is not None and info.closed:
+        note = read_document(file, WriterInfo).value
+        if note is not None and note.closed:
             continue
+        info = read_writer(folder, writer).value
         if not orphaned if info is None else alive(info):
             living = True
             continue
         settle(run, {writer: False}, lambda _done: None)
         if info is not None:
-            info.closed = info.died = True
+            info.died = info.died or not info.closed
+            info.closed = True
             write_document(file, info)
     return living
 

@@ -18,13 +18,13 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.store import layout
-from flightlog.store.documents import read_document, write_document
-from flightlog.store.layout import WriterInfo
+from flightlog.store.documents import write_document
 from flightlog.store.lines import read_tail
 from flightlog.store.liveness import unix_time
 from flightlog.store.long_lines import MAX_LINE_BYTES
 from flightlog.store.parts import Part, find_parts, writer_folders
 from flightlog.store.run import Run
+from flightlog.store.writers import read_writer
 
 PREFIX = "flightlog-still-"
 ROOM = 4
@@ -309,8 +309,8 @@ def _say_no_more(copy: Path, ends: Mapping[_Key, int], reached: Mapping[_Key, in
     A number is given out a moment before its line is written. So a few beyond those that were `reached` are on their way,
     and all of a writer that began just now.
     """
-    for folder, _ in writer_folders(copy):
-        info = read_document(folder / layout.WRITER, WriterInfo).value
+    for folder, writer in writer_folders(copy):
+        info = read_writer(folder, writer).value
         if info is None:
             continue
         lines = {}
@@ -318,9 +318,11 @@ def _say_no_more(copy: Path, ends: Mapping[_Key, int], reached: Mapping[_Key, in
             key = stream, info.writer
             there = reached.get(key, 0 if info.started >= young else count)
             lines[stream] = min(there if count - there <= _FIRST else count, count, ends.get(key, _NEVER))
-        if lines != info.lines:
-            info.lines = lines
-            write_document(folder / layout.WRITER, info)
+        info.lines = lines
+        write_document(folder / layout.WRITER, info)
+        (folder / layout.PAGE).unlink(
+            missing_ok=True
+        )  # it counts what was left out; the note has the rest of it
 
 
 def _ends(looked: list[_Looked], moment: str, *, young: str, ahead: str) -> dict[_Key, int]:

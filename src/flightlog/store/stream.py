@@ -40,7 +40,8 @@ class StreamWriter:
     refuses (full, read-only, gone, no file descriptors left) or is slow, up to `BACKLOG_BYTES` wait in memory, the
     rest is counted in `lost` and `reasons`, and writing goes on as soon as it can. Safe for any number of threads,
     for signal handlers, for exceptions that these raise, and for finalizers; not across `fork`, where the child makes
-    a writer of its own. `on_trouble` is called without any lock held.
+    a writer of its own. `on_trouble` is called without any lock held, and so is `on_count`: each time lines were lost or
+    wait in memory, where a kill would take them away. `before_open` is called before the file is made.
     """
 
     def __init__(
@@ -53,6 +54,8 @@ class StreamWriter:
         slow_s: float = SLOW_S,
         on_trouble: Callable[[str, str], None] = lambda _kind, _message: None,
         on_open: Callable[[], None] = lambda: None,
+        before_open: Callable[[], object] = lambda: None,
+        on_count: Callable[[StreamWriter], None] = lambda _stream: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.put: Callable[[bytes], int] = _refuse
@@ -62,8 +65,10 @@ class StreamWriter:
         self.reasons: dict[str, int] = {}
         self.drain_s = 0.0
         self._segment = SegmentFile(file, folder, stream, rotate_bytes)
-        self._folder, self._stream = folder, stream
+        self._folder, self.name = folder, stream
         self._on_trouble, self._on_open, self._clock = on_trouble, on_open, clock
+        self._before_open, self._on_count = before_open, on_count
+        self._lost_told = 0
         self._slow_s = slow_s
         self._lock = threading.RLock()
         self._busy: FrameType | None = None  # who is in here; one that an exception has thrown out is not
@@ -82,6 +87,11 @@ class StreamWriter:
     def lines(self) -> int:
         """How many numbers were given out."""
         return int(repr(self._numbers)[6:-1])  # a count shows its next value nowhere else
+
+    @property
+    def waiting_for(self) -> str | None:
+        """Why lines wait in memory; None where none do, or the disk is merely slow."""
+        return self._last_reason if self._backlog or self._begun else None
 
     @property
     def written(self) -> int:
@@ -150,7 +160,13 @@ class StreamWriter:
             if held:
                 self._lock.release()
             self._release_what_was_left(sys._getframe())
+            self._tell_counts()
         self._report()
+
+    def _tell_counts(self) -> None:
+        if self.lost != self._lost_told or self._backlog or self._waiting or self._begun:
+            self._lost_told = self.lost
+            self._on_count(self)
 
     def _release_what_was_left(self, here: FrameType) -> None:
         """An exception of a signal handler may strike just behind an `acquire`: the lock must not stay taken.
@@ -281,6 +297,7 @@ class StreamWriter:
     def _try_open(self) -> bool:
         if self._clock() < self._retry_at:
             return False
+        self._before_open()
         try:
             self._segment.open()
             self._open_tails()
@@ -295,7 +312,7 @@ class StreamWriter:
 
     def _open_tails(self) -> None:
         """Two tails; none where the file system cannot map files: then each line is written by itself."""
-        paths = [layout.tail_file(self._folder, self._stream, side) for side in "ab"]
+        paths = [layout.tail_file(self._folder, self.name, side) for side in "ab"]
         try:
             self._tails = Tail(paths[0]), Tail(paths[1])
             self.put = _guarded(self._tails[0].put, self._lock)

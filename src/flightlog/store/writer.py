@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from flightlog.store import layout
 from flightlog.store.documents import write_document
 from flightlog.store.liveness import process_start
+from flightlog.store.page import Page
 from flightlog.store.stream import ROTATE_BYTES, StreamWriter
+
+_RETRY_S = 0.2
 
 
 class RunWriter:
@@ -18,8 +22,8 @@ class RunWriter:
 
     The owner, the process that made the run, writes the top-level files; any other process writes files of its
     own in its folder. `on_trouble` is told the kind and the story each time the disk refuses, `on_open` each time a stream opens its file.
-    Thread-safe; a forked child must call
-    `abandon` and make a writer of its own.
+    What was given out and lost stands in a page that a full disk cannot refuse, from before the first file is made.
+    Thread-safe; a forked child must call `abandon` and make a writer of its own.
     """
 
     def __init__(
@@ -39,7 +43,10 @@ class RunWriter:
         self._on_open = on_open
         self._lock = threading.RLock()  # a signal handler may record in the middle of it
         self._streams: dict[str, StreamWriter] = {}
-        self._closed = False
+        self._closed = self._abandoned = False
+        self._page: Page | None = None
+        self._ended: layout.RunInfo | None = None
+        self._page_retry_at = 0.0
 
     def stream(self, name: str) -> StreamWriter:
         """The writer of a stream."""
@@ -56,10 +63,71 @@ class RunWriter:
                         rotate_bytes=self._rotate_bytes,
                         on_trouble=self._on_trouble,
                         on_open=self._on_open,
+                        before_open=self.open_page,
+                        on_count=self._count,
                     )
                     if self._closed:
                         writer.close()
         return writer
+
+    def open_page(self) -> Page | None:
+        """The page, made if there is none yet; None while the disk refuses it, which whatever is written next tells."""
+        if self._page is not None or self._abandoned or time.monotonic() < self._page_retry_at:
+            return self._page
+        with self._lock:
+            if self._page is None:
+                try:
+                    self.folder.mkdir(parents=True, exist_ok=True)
+                    page = Page(self.folder / layout.PAGE, self.info)
+                except OSError:
+                    self._page_retry_at = time.monotonic() + _RETRY_S
+                    return None
+                self._fill(page)
+                self._page = page
+        return self._page
+
+    def note_end(self, run: layout.RunInfo) -> None:
+        """Say how the run ended, where a full disk cannot refuse it; for the owner."""
+        self._ended = run
+        page = self.open_page()
+        if page is not None:
+            page.end(run)
+
+    def _count(self, stream: StreamWriter) -> None:
+        """Lines of a stream were lost, or wait in memory."""
+        page = self.open_page()
+        if page is None:
+            return
+        page.count(stream.name, stream.lines, stream.lost)
+        page.explain(self._reasons())
+        if self._closed and self._run.is_dir():  # this came later than the end
+            self._renew(page)
+
+    def _renew(self, page: Page) -> Page | None:
+        """The page, made again where its file is gone: folded with the run, or removed."""
+        if page.path.exists():
+            return page
+        self._page, self._page_retry_at = None, 0.0
+        return self.open_page()
+
+    def _fill(self, page: Page) -> None:
+        for name, writer in list(self._streams.items()):
+            if writer.lines:
+                page.count(name, writer.lines, writer.lost)
+        page.explain(self._reasons())
+        page.beat(self.info.heartbeat, closed=self.info.closed)
+        if self._ended is not None:
+            page.end(self._ended)
+
+    def _reasons(self) -> dict[str, int]:
+        """Why lines were lost, with counts; 0 for what makes lines wait."""
+        reasons: dict[str, int] = {}
+        for writer in list(self._streams.values()):
+            for reason, number in list(writer.reasons.items()):
+                reasons[reason] = reasons.get(reason, 0) + number
+            if writer.waiting_for is not None:
+                reasons.setdefault(writer.waiting_for, 0)
+        return reasons
 
     def flush(self) -> None:
         """Bring what stands in the tails into the files."""
@@ -81,6 +149,7 @@ class RunWriter:
 
     def abandon(self) -> None:
         """Forget everything without touching the disk, in a forked child."""
+        self._page, self._abandoned = None, True
         for writer in self._streams.values():
             writer.abandon()
 
@@ -89,11 +158,8 @@ class RunWriter:
         info, streams = self.info, list(self._streams.items())
         info.lines = {name: writer.lines for name, writer in streams if writer.lines}
         info.lost = {name: writer.lost for name, writer in streams if writer.lost}
-        reasons: dict[str, int] = {}
-        for _, writer in streams:
-            for reason, number in writer.reasons.items():
-                reasons[reason] = reasons.get(reason, 0) + number
-        info.reasons = reasons
+        info.reasons = {reason: number for reason, number in self._reasons().items() if number}
+        info.counted = self._page is not None
         info.bytes = sum(writer.written for _, writer in streams)
         info.drain_s = sum(writer.drain_s for _, writer in streams)
         return info
@@ -103,6 +169,10 @@ class RunWriter:
         info = self.tally()
         if not info.lines and not info.owner:
             return
+        page = self.open_page()
+        if page is not None:
+            self._fill(page)
+            info.counted = self._renew(page) is not None
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             write_document(self.folder / layout.WRITER, info)

@@ -27,6 +27,7 @@ from flightlog.analyze.diagnosis.weighing import load_rules, weigh
 from flightlog.errors import DamagedRun
 from flightlog.settings import expanded
 from flightlog.store import layout
+from flightlog.store.damage import reasons_text
 from flightlog.store.plain_paths import path_text
 from flightlog.store.runs_folder import place
 
@@ -231,7 +232,10 @@ class _Diagnosing:
         damaged = found.torn + found.foreign + found.oversized
         if found.lost_lines or damaged:
             many = found.lost_lines or damaged
-            how = "lost" if found.lost_lines else "damaged"
+            how = "damaged"
+            if found.lost_lines:
+                why = reasons_text(found.reasons, found.lost_lines)
+                how = f"lost ({why})" if why else "lost"
             self._problems.append(
                 f"{many:,} {'line' if many == 1 else 'lines'} of the record {'is' if many == 1 else 'are'} {how}, so failures "
                 f"may be missing here: `flightlog verify {shlex.quote(self._ref)}` says which."
