@@ -13,7 +13,7 @@ import flightlog
 
 ROOT = Path(flightlog.__file__).parent
 LAYERS = [
-    {"displayed", "errors", "interruption", "redaction", "settings", "units", "version"},
+    {"displayed", "errors", "interruption", "redaction", "settings", "threads", "units", "version"},
     {"events"},
     {"samplers"},
     {"store"},

@@ -21,7 +21,10 @@ class SpanEvent(Event, tag="span"):
     trace_id: Annotated[str, doc("W3C trace id, one a run")] = ""
     span_id: Annotated[str, doc("W3C span id")] = ""
     parent_id: Annotated[str | None, doc("span, task or run it happened in")] = None
-    thread: Annotated[int | None, doc("thread it ended on, as the interpreter numbers them")] = None
+    thread: Annotated[
+        int | None,
+        doc("thread it ended on, as the interpreter numbers them; a greenlet where threads are green"),
+    ] = None
     error_type: Annotated[str | None, doc("class of the exception it ended with")] = None
     error_message: Annotated[str | None, doc("its text, bounded and redacted")] = None
     nonfinite: Annotated[dict[str, str], doc("values that were NaN or infinite, and stand as null")] = {}

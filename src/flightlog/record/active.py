@@ -7,6 +7,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
+from flightlog import threads
 from flightlog.record import span as spans
 from flightlog.record.reentry import guard_contexts, stop_guarding
 from flightlog.record.span import Span, current
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("flightlog")
 
 _runs: list[LiveRun] = []
-_lock = threading.RLock()
+_lock = threads.RLock()
 _inherited = "_flightlog_parent"
 MAX_ENDED = 10_000
 _ended: set[str] = set()
@@ -120,7 +121,7 @@ def _find_run() -> bool:
 
 def _after_fork() -> None:
     global _lock
-    _lock = threading.RLock()
+    _lock = threads.RLock()
     for run in list(_runs):
         run.after_fork()
 

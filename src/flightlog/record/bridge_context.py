@@ -8,7 +8,6 @@ so, OpenTelemetry's span is the inner one; as soon as ours is another, ours is.
 from __future__ import annotations
 
 import logging
-import threading
 from contextvars import Token
 from typing import Any, cast
 
@@ -22,6 +21,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
+from flightlog import threads
 from flightlog.record import span as spans
 from flightlog.record.active import active_runs, current_run
 from flightlog.record.span import Span, current, find_parent
@@ -29,7 +29,7 @@ from flightlog.record.span import Span, current, find_parent
 log = logging.getLogger("flightlog")
 
 _MARK = context_api.create_key("flightlog-span")
-_installing = threading.Lock()
+_installing = threads.Lock()
 
 
 def context_at(here: Span, base: Context) -> Context:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import logging
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from queue import SimpleQueue
 from typing import Any, cast
 
+from flightlog import threads
 from flightlog.events import Event, kind_of, kinds
 from flightlog.record.values import ask, class_name, text_of
+from flightlog.threads import SimpleQueue
 
 log = logging.getLogger("flightlog")
 
@@ -35,9 +35,7 @@ class Subscription:
         self._ended = False
         name = ask(getattr, callback, "__name__", otherwise=None)
         name = name if type(name) is str else class_name(type(callback))
-        self._thread = threading.Thread(
-            target=self._deliver, name=f"flightlog-subscriber-{name}", daemon=True
-        )
+        self._thread = threads.Thread(target=self._deliver, name=f"flightlog-subscriber-{name}")
         self._thread.start()
 
     def offer(self, event: Event) -> None:
@@ -58,7 +56,7 @@ class Subscription:
     def close(self, timeout_s: float) -> None:
         """Deliver what is queued, for so long; the rest is counted as dropped."""
         self.finish()
-        if self._thread is not threading.current_thread():
+        if not self._thread.is_current():
             self._thread.join(max(timeout_s, 0))
         self._ended = True
         if self._thread.is_alive():
@@ -101,7 +99,7 @@ class Bus:
     def __init__(self) -> None:
         self.subscriptions: tuple[Subscription, ...] = ()
         self._ended: list[Subscription] = []
-        self._lock = threading.RLock()
+        self._lock = threads.RLock()
 
     def subscribe(
         self,

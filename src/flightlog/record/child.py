@@ -7,13 +7,13 @@ import resource
 import select
 import signal
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import suppress
 from types import TracebackType
 
 from msgspec import Struct
 
+from flightlog import threads
 from flightlog.record.passing import RESET, Passage
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
@@ -125,7 +125,7 @@ class Child:
             self.passages[channel.name] = Passage(channel.ours, channel.fds[0], over)
         self._reaped: tuple[int, int, resource.struct_rusage] | None = None
         self._ended, ended = os.pipe()
-        threading.Thread(target=self._watch, args=(ended,), name="flightlog-command", daemon=True).start()
+        threads.Thread(target=self._watch, args=(ended,), name="flightlog-command").start()
 
     def _watch(self, ended: int) -> None:
         if hasattr(os, "waitid"):

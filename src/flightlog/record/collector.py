@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count
 from typing import Any
 
+from flightlog import threads
 from flightlog.analyze.distribution import distribution
 from flightlog.analyze.intervals import length, overlap, union
 from flightlog.record.clock import Clock, monotonic_ns
@@ -77,7 +77,7 @@ class Collector:
         self.clock = Clock()
         self.ids = count(1)
         self._spans: list[CollectedSpan] = []
-        self._lock = threading.Lock()
+        self._lock = threads.Lock()
 
     @contextmanager
     def span(self, name: str, /, **tags: Any) -> Iterator[CollectedSpan]:

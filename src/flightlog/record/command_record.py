@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from flightlog import threads
 from flightlog.events import (
     Failure,
     ResourceRequest,
@@ -54,7 +54,7 @@ class TreeSampler:
         self.most_processes = 0
         self.last: ResourceSample | None = None
         self._sampler: ProcessSampler | None = None
-        self._lock = threading.Lock()
+        self._lock = threads.Lock()
 
     def follow(self, sampler: ProcessSampler) -> None:
         """Sample this tree from now on."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from fractions import Fraction
 
+from flightlog import threads
 from flightlog.analyze.rates import BY_THE_HOUR, Sizes, component_sizes, number, quantity, rate_of, sizes_of
 from flightlog.events import (
     CostEstimate,
@@ -41,7 +41,7 @@ class WorkerCosts:
         self._now = dict.fromkeys(BY_THE_HOUR, Fraction(0))
         self._began = dict.fromkeys(BY_THE_HOUR, Fraction(0))
         self._ended = dict.fromkeys(BY_THE_HOUR, Fraction(0))
-        self._lock = threading.Lock()
+        self._lock = threads.Lock()
 
     def begin(self) -> list[Event]:
         """The rates, and that nothing was spent yet."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from types import TracebackType
 from weakref import WeakSet
 
+from flightlog import threads
 from flightlog.record import oom
 from flightlog.record.active import current_run
 from flightlog.record.device_children import find_in_workers
@@ -82,7 +82,7 @@ class Tracking:
 _tracking: dict[LiveRun, DeviceMemoryTracker] = {}
 _watched: WeakSet[LiveRun] = WeakSet()
 """Runs whose end ends the tracking."""
-_tracking_lock = threading.RLock()
+_tracking_lock = threads.RLock()
 
 
 def start_tracking(
@@ -189,7 +189,7 @@ def _forget(tracker: DeviceMemoryTracker) -> None:
 
 def _after_fork() -> None:
     global _tracking_lock
-    _tracking_lock = threading.RLock()
+    _tracking_lock = threads.RLock()
     _tracking.clear()
     oom.forget()
 

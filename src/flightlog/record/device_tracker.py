@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from flightlog import threads
 from flightlog.events import DeviceMemory
 from flightlog.record import oom, oom_observer
 from flightlog.record.active import active_runs
@@ -63,7 +63,7 @@ class DeviceMemoryTracker:
         self._watches: dict[int, DeviceWatch] = {}
         self._last: dict[int, tuple[AllocatorReading, DeviceUse]] = {}
         self._kept: deque[DeviceMemory] = deque(maxlen=KEPT_EVENTS)
-        self._lock = threading.RLock()  # a signal handler may end the run in the middle of a sample
+        self._lock = threads.RLock()  # a signal handler may end the run in the middle of a sample
         self._pid = os.getpid()
         self._pace = Pace()
         self._hangs = False

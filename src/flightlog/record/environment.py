@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from flightlog.record.values import bounded
 from flightlog.redaction import redact_command, redact_mapping
+from flightlog.threads import run_command
 
 T = TypeVar("T")
 
@@ -362,28 +363,21 @@ def _dirty(checkout: Checkout | None, git: str, timeout_s: float, environ: Mappi
     if checkout is None:
         return None
     import signal
-    import subprocess
 
     # Keys pressed are the program's. A Ctrl-Z that stopped the child before git runs would hold up the program's stop.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
     # Variables such as GIT_DIR, set inside a hook, would point git at another checkout.
     variables = {name: value for name, value in environ.items() if not name.startswith("GIT_")}
+    arguments = ["-C", str(checkout.top), "-c", "core.fsmonitor=false", "status"]
     try:
-        done = subprocess.run(
-            [git, "-c", "core.fsmonitor=false", "status", "--porcelain", "--untracked-files=no"],
-            cwd=checkout.top,
-            env={**variables, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=timeout_s,
-            check=False,
-            process_group=0,
+        code, output, errors = run_command(
+            [git, *arguments, "--porcelain", "--untracked-files=no"],
+            {**variables, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+            timeout_s,
         )
-    except subprocess.TimeoutExpired:
-        raise TimeoutError(f"no answer within {timeout_s:g} s") from None
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
-    if done.returncode:
-        said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
+    if code:
+        said = errors.decode("utf-8", "replace").strip() or f"exit code {code}"
         raise OSError(said.splitlines()[0])
-    return bool(done.stdout.strip())
+    return bool(output.strip())

@@ -25,6 +25,7 @@ from flightlog.record.active import active_runs
 from flightlog.settings import Settings
 from flightlog.store import layout
 from flightlog.store.liveness import process_start
+from flightlog.threads import sleep
 
 log = logging.getLogger("flightlog")
 
@@ -130,7 +131,7 @@ def finish_followers(run_path: Path, timeout_s: float) -> tuple[str, ...]:
 def _wait(followers: Collection[Follower], deadline: float) -> None:
     pause_s = 0.01
     while any(map(_is_alive, followers)) and time.monotonic() < deadline:
-        time.sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
+        sleep(min(pause_s, max(0.0, deadline - time.monotonic())))
         pause_s = min(pause_s * 1.5, 0.2)
 
 

@@ -10,7 +10,6 @@ import os
 import platform
 import re
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
+from flightlog import threads
 from flightlog.events import DeviceMemory
 from flightlog.events.devices.checks import telemetry_event_to_dict
 from flightlog.record.clock import monotonic_ns
@@ -63,8 +63,8 @@ class Witness(Protocol):
 
 _witnesses: WeakKeyDictionary[Recorder, Witness] = WeakKeyDictionary()
 _seen: dict[int, Any] = {}
-_lock = threading.RLock()
-_seen_lock = threading.RLock()
+_lock = threads.RLock()
+_seen_lock = threads.RLock()
 _SAME_S = 10.0
 _LOCK_S = 5.0
 """How long a thread waits for the bundle of another: a framework or a disk that hangs there must hang nobody else."""
@@ -294,6 +294,6 @@ def _bystander(recorder: Recorder) -> Witness:
 def forget() -> None:
     """Begin anew in a forked child."""
     global _lock, _seen_lock
-    _lock, _seen_lock = threading.RLock(), threading.RLock()
+    _lock, _seen_lock = threads.RLock(), threads.RLock()
     _witnesses.clear()
     _seen.clear()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 import time
 from collections import deque
 from contextlib import suppress
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import ref
 
+from flightlog import threads
 from flightlog.record import oom, oom_slots
 from flightlog.record.recorder import Recorder
 from flightlog.record.values import text_of
@@ -42,7 +42,7 @@ class Observed(NamedTuple):
 _attached_in: int | None = None
 _told: Any = None
 _unclaimed: deque[Observed] = deque(maxlen=oom_slots.MAX_BUNDLES)
-_here = threading.local()
+_here = threads.local()
 
 
 def observe(torch: Any, recorder: Recorder) -> bool:
@@ -73,7 +73,7 @@ def claim(error: BaseException) -> Path | None:
     """
     if not _unclaimed or type(error).__module__.partition(".")[0] != "torch":
         return None
-    asked, mine, now = oom.requested_in(text_of(error)), threading.get_ident(), time.monotonic()
+    asked, mine, now = oom.requested_in(text_of(error)), threads.get_ident(), time.monotonic()
     fitting = [
         one
         for one in tuple(_unclaimed)
@@ -95,7 +95,7 @@ def _on_oom(device: int, requested: int, allowed: int, free: int) -> None:
     if recorder is None or getattr(_here, "busy", False):
         return
     _here.busy = True
-    mine = threading.get_ident()
+    mine = threads.get_ident()
     try:
         for one in tuple(_unclaimed):
             if one.thread == mine:  # nothing came of it: the thread has gone on

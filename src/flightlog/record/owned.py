@@ -14,6 +14,7 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
+from flightlog import threads
 from flightlog.record.active import activate, active_runs, deactivate
 from flightlog.record.bridge import surrounding_trace
 from flightlog.record.carrier import format_traceparent
@@ -47,6 +48,8 @@ MIN_INTERVAL_S = 0.1
 SYNC_S = 5.0
 """What a power cut may cost, in seconds of recording."""
 
+NO_THREADS = "a subinterpreter is recorded without samples, heartbeats and handling of signals"
+
 
 class Owned:
     """A run that this process made, with everything that must end when it ends."""
@@ -55,7 +58,7 @@ class Owned:
         self, run: LiveRun, settings: Settings, interval_s: float | None, samplers: Sequence[Sampler] | None
     ):
         self.run, self._settings = run, settings
-        self._ended = threading.Lock()
+        self._ended = threads.Lock()
         self._before = current.get()
         self._beats = 0
         self._synced = time.monotonic()
@@ -197,7 +200,8 @@ def begin(
     above = (None if inside else surrounding_trace()) or parse_traceparent(settings.traceparent)
     recorder = Recorder(path, host, above[0] if above else os.urandom(16).hex(), owner=True)
     identity = read_identity()
-    interval = _interval(options["sample_interval_s"])
+    alone = threads.in_main_interpreter()
+    interval = _interval(options["sample_interval_s"]) if alone else None
     provider = None if options["provider"] is None else text_of(options["provider"])
     info = layout.RunInfo(
         run_id=run_id,
@@ -231,6 +235,8 @@ def begin(
     except OSError as error:
         reason = error.strerror or str(error)
         recorder.trouble(reason, f"cannot write {path}: {reason}")
+    if not alone:
+        recorder.trouble("subinterpreter", NO_THREADS)
     start_asked(path, settings, recorder.trouble)  # before the sampling, which is not to see it
     owned = Owned(run, settings, interval, options["samplers"])
     if provider != COMMAND and (job := job_here(host=host)) is not None:

@@ -9,9 +9,9 @@ import signal
 import stat
 import sys
 import termios
-import threading
 import time
 
+from flightlog import threads
 from flightlog.record.values import encodable
 from flightlog.redaction import redact_text
 
@@ -61,7 +61,7 @@ class Passage:
         self.tail = Tail()
         self.held_open = False
         self._source, self._sink, self._over = source, sink, over
-        self._thread = threading.Thread(target=self._pass_on, name="flightlog-output", daemon=True)
+        self._thread = threads.Thread(target=self._pass_on, name="flightlog-output")
         self._thread.start()
 
     def wait(self, timeout_s: float) -> bool:

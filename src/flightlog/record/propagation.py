@@ -1,8 +1,11 @@
-"""Context follows work into threads, executors and processes by itself while a run is recorded.
+"""Context follows work into threads, greenlets, executors and processes by itself while a run is recorded.
 
 Four entry points of the standard library are wrapped when the first run starts: starting a thread, handing work to
 an executor, starting a multiprocessing process and starting a subprocess. Each does exactly what it did, and outside
 a run nothing else. Only the place in the run travels, never the user's own context variables.
+
+gevent tells of each greenlet that is spawned; of eventlet the two places where it makes greenlets are wrapped. Neither is
+imported here.
 """
 
 from __future__ import annotations
@@ -12,11 +15,13 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextvars import Context
 from typing import Any
 
 from flightlog.interruption import pass_interruption
 from flightlog.record.active import active_runs, remember_parent
 from flightlog.record.carrier import RUN, TRACEPARENT, attach, attached, carrier
+from flightlog.record.span import Span, current
 
 ENVIRONMENT = {RUN: "FLIGHTLOG_RUN", TRACEPARENT: "TRACEPARENT"}
 """The variables that carry a place in a run into child processes."""
@@ -35,6 +40,8 @@ _ENTRANCES = (
     ("concurrent.futures.process", "ProcessPoolExecutor", "submit", "_submit"),
     ("multiprocessing.process", "BaseProcess", "start", "_start_process"),
     ("subprocess", "Popen", "__init__", "_open_process"),
+    ("eventlet.greenthread", "GreenThread", "__init__", "_make_green_thread"),
+    ("eventlet", "greenthread", "_spawn_n", "_spawn_function"),
 )
 
 
@@ -43,10 +50,13 @@ def install() -> None:
     for module, name, method, prepare in _ENTRANCES:
         owner = getattr(sys.modules.get(module), name, None)  # another thread may be importing it just now
         if owner is not None:
-            _wrap(f"{module}.{name}", owner, method, globals()[prepare])
+            _wrap(f"{module}.{name}.{method}", owner, method, globals()[prepare])
+    on_spawn = getattr(getattr(sys.modules.get("gevent"), "Greenlet", None), "add_spawn_callback", None)
+    if on_spawn is not None:
+        on_spawn(_greenlet_spawned)  # which keeps it once, however often it is told
 
 
-def _wrap(key: str, owner: type, method: str, prepare: Callable[..., tuple[Any, dict[str, Any]]]) -> None:
+def _wrap(key: str, owner: Any, method: str, prepare: Callable[..., tuple[Any, dict[str, Any]]]) -> None:
     """Let `prepare` change the arguments of a call inside a run; whatever it meets, the call is made."""
     if key in _installed:
         return
@@ -69,6 +79,45 @@ def _wrap(key: str, owner: type, method: str, prepare: Callable[..., tuple[Any, 
 def _start_thread(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
     remember_parent(args[0])
     return args, kwargs
+
+
+def _greenlet_spawned(greenlet: Any) -> None:
+    """Let a greenlet begin in the span that it is spawned in. gevent calls this before the greenlet starts."""
+    if active_runs():
+        try:
+            _place_greenlet(greenlet)
+        except Exception:
+            log.debug("a place in a run did not travel along", exc_info=True)
+
+
+def _place_greenlet(greenlet: Any) -> None:
+    """Every greenlet has a context of its own, which is empty unless somebody gave it one."""
+    here = current.get()
+    if here is None:
+        return
+    if greenlet.gr_context is None:
+        greenlet.gr_context = Context()
+    if current not in greenlet.gr_context:
+        greenlet.gr_context.run(current.set, here)
+
+
+def _make_green_thread(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    _place_greenlet(args[0])
+    return args, kwargs
+
+
+def _spawn_function(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    here = current.get()
+    if here is None:
+        return args, kwargs
+    seconds, function, *rest = args
+    return (seconds, functools.partial(_call_inside, here, function), *rest), kwargs
+
+
+def _call_inside(here: Span, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call a function that a new greenlet begins with."""
+    current.set(here)
+    return function(*args, **kwargs)
 
 
 def _submit(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

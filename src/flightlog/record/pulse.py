@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 
+from flightlog import threads
 from flightlog.events import ResourceSample
 from flightlog.interruption import pass_interruption
 from flightlog.record.values import class_name, error_text
@@ -20,21 +20,25 @@ _loading = ForkGate(waits_s=2.0)
 
 
 class Ticker:
-    """Calls a function at once and then at an interval, on a daemon thread, until stopped; counts its CPU time."""
+    """Calls a function at once and then at an interval, on a daemon thread, until stopped; counts its CPU time.
+
+    Not in a subinterpreter, which has to be without threads when it ends.
+    """
 
     def __init__(
         self, name: str, interval_s: float, tick: Callable[[], None], trouble: Callable[[str, str], None]
     ) -> None:
         self.cpu_s = 0.0
         self._name, self._interval_s, self._tick, self._trouble = name, interval_s, tick, trouble
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._thread.start()
+        self._stop = threads.Event()
+        self._thread = threads.Thread(target=self._run, name=name)
+        if threads.in_main_interpreter():
+            self._thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """Let the tick in progress end, and no other begin."""
         self._stop.set()
-        if self._thread is not threading.current_thread():
+        if not self._thread.is_current():
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
@@ -63,7 +67,7 @@ class Sampling:
         self._make, self._samplers = samplers, list[Sampler]()
         self._emit, self._trouble = emit, trouble
         self._made = False
-        self._lock = threading.Lock()
+        self._lock = threads.Lock()
         self._ticker = Ticker("flightlog-sampler", interval_s, self._sample, trouble)
 
     @property

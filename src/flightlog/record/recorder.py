@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable, Iterable
 from copy import copy
 from itertools import chain, count, cycle, groupby, islice, repeat
 from operator import attrgetter
 from pathlib import Path
-from threading import get_ident
 from typing import Any
 
 import msgspec
@@ -40,6 +40,7 @@ ANNOUNCE_NS = 400_000_000
 """Spans open for longer than this are written down as open at the next beat."""
 
 _get = current.get
+get_ident = threading.get_ident
 _encode_lines = msgspec.json.Encoder().encode_lines  # given lists alone: of a tuple it leaks the iterator
 _HEX = [f"{i:02x}" for i in range(256)]
 
@@ -66,6 +67,8 @@ class Recorder:
         self._begin(owner)
 
     def _begin(self, owner: bool) -> None:
+        global get_ident
+        get_ident = threading.get_ident  # by now that may be gevent's, which tells greenlets apart
         self.writer = writer = new_token()
         self._defined: set[type[Event]] = set()
         info = make_writer_info(

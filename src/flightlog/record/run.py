@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from flightlog import threads
 from flightlog.displayed import Displayed
 from flightlog.events import Event, Failure, UserEvent, WorkerReady, WorkerRemoved
 from flightlog.interruption import pass_interruption
@@ -34,7 +34,7 @@ class LiveRun(Displayed):
         self.root: Span = RootSpan(recorder, info.trace_id, info.span_id)
         self.started_ns = monotonic_ns()
         self._lanes: dict[str, int] = {}
-        self._lanes_lock = threading.RLock()  # a signal handler may end the run in the middle of it
+        self._lanes_lock = threads.RLock()  # a signal handler may end the run in the middle of it
         self._on_fork: list[Callable[[], None]] = []
         self._on_end: list[Callable[[str], None]] = []
 
@@ -140,9 +140,7 @@ class LiveRun(Displayed):
         if name not in self._lanes:
             with self._lanes_lock:
                 if name not in self._lanes:
-                    main = (
-                        self.info.pid == os.getpid() and threading.current_thread() is threading.main_thread()
-                    )
+                    main = self.info.pid == os.getpid() and threads.in_main_thread()
                     since = self.started_ns if main else monotonic_ns()
                     self._lanes[name] = since
                     self.recorder.emit(
@@ -186,7 +184,7 @@ class LiveRun(Displayed):
 
     def after_fork(self) -> None:
         """Go on as a writer of its own in a forked child."""
-        self._lanes, self._lanes_lock = {}, threading.RLock()
+        self._lanes, self._lanes_lock = {}, threads.RLock()
         self.recorder.after_fork()
         for action in self._on_fork:
             action()

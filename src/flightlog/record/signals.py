@@ -10,9 +10,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import threading
 from collections.abc import Callable
 from types import FrameType
+
+from flightlog import threads
+from flightlog.threads import in_main_thread
 
 DEADLY = (signal.SIGTERM, signal.SIGHUP)
 GRACE_S = 1.0
@@ -31,13 +33,13 @@ class DeathWatch:
         self._concerned: list[OnDeath] = []
         self._ours: list[signal.Signals] = []
         self._wakeup: tuple[int, int] | None = None
-        self._once = threading.Lock()
+        self._once = threads.Lock()
         self._pid = os.getpid()
 
     def begin(self, on_death: OnDeath) -> None:
         """Call this, with the signal's name, before the process dies."""
         self._concerned.append(on_death)
-        if not self._ours and _in_main_thread():
+        if not self._ours and in_main_thread():
             self._pid = os.getpid()
             self._ours = [number for number in DEADLY if signal.getsignal(number) is signal.SIG_DFL]
             if self._ours:
@@ -48,7 +50,7 @@ class DeathWatch:
         """Do not call it any more; after the last one, put the default actions back."""
         with contextlib.suppress(ValueError):
             self._concerned.remove(on_death)
-        if not self._concerned and self._ours and _in_main_thread():
+        if not self._concerned and self._ours and in_main_thread():
             self.pause()
             self._ours = []
             self._close()
@@ -76,7 +78,7 @@ class DeathWatch:
     def after_fork(self) -> None:
         """A forked child dies as it would have: it owns no run."""
         self.pause()
-        self._concerned, self._ours, self._once = [], [], threading.Lock()
+        self._concerned, self._ours, self._once = [], [], threads.Lock()
         for fd in self._wakeup or ():
             os.close(fd)
         self._wakeup = None
@@ -95,7 +97,7 @@ class DeathWatch:
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
         self._wakeup = (reader, writer)
-        threading.Thread(target=self._wait, args=(reader,), name="flightlog-signals", daemon=True).start()
+        threads.Thread(target=self._wait, args=(reader,), name="flightlog-signals").start()
 
     def _close(self) -> None:
         if self._wakeup is not None:
@@ -116,7 +118,7 @@ class DeathWatch:
 
     def _die(self, number: int) -> None:
         """Do what the handler would, if the main thread does not come round to it."""
-        threading.Event().wait(GRACE_S)
+        threads.sleep(GRACE_S)
         if os.getpid() != self._pid or signal.getsignal(number) != self._handle:
             return  # somebody has set a handler since: it is theirs to decide
         if self._once.acquire(blocking=False):
@@ -127,10 +129,6 @@ class DeathWatch:
             os.kill(self._pid, number)
 
 
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
-
-
 death = DeathWatch()
 
 # Around a fork the default actions stand: a child just forked shares the pipe, and Python throws away signals that
@@ -138,12 +136,12 @@ death = DeathWatch()
 
 
 def _before_fork() -> None:
-    if _in_main_thread():
+    if in_main_thread():
         death.pause()
 
 
 def _after_fork_in_parent() -> None:
-    if _in_main_thread():
+    if in_main_thread():
         death.resume()
 
 

@@ -12,6 +12,7 @@ from flightlog.record.failure import is_clean_exit
 from flightlog.record.span import Span, current
 from flightlog.record.values import bases_of, bounded, class_name, clean, text_of
 from flightlog.samplers.usage import UsageMeter
+from flightlog.threads import is_patched
 
 if TYPE_CHECKING:
     from flightlog.record.run import LiveRun
@@ -156,12 +157,19 @@ def is_cancellation(kind: type[BaseException] | None) -> bool:
     if kind is None:
         return False
     return issubclass(kind, KeyboardInterrupt | GeneratorExit) or any(
-        class_name(base) == "CancelledError" for base in bases_of(kind)
+        class_name(base) in ("CancelledError", "GreenletExit") for base in bases_of(kind)
     )
 
 
 def lane_name(host: str, pid: int, *, main: bool = False) -> str:
-    """What a worker is called that nobody named: its process, and its thread where that is not the main one."""
-    thread = threading.current_thread()
+    """What a worker is called that nobody named: its process, and its thread where that is not the main one.
+
+    A greenlet that was not started as a `threading.Thread` is no worker of its own.
+    """
     base = f"{host}:{pid}"
-    return base if main or thread is threading.main_thread() else f"{base}/{text_of(thread.name)}"
+    if main:
+        return base
+    thread = threading.current_thread()
+    if thread is threading.main_thread() or (is_patched() and isinstance(thread, threading._DummyThread)):
+        return base
+    return f"{base}/{text_of(thread.name)}"

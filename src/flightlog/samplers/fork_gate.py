@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+from flightlog import threads
 
 _HARDLY_S = 0.02
 
@@ -19,8 +20,8 @@ class ForkGate:
 
     def __init__(self, waits_s: float) -> None:
         self._waits_s = waits_s
-        self._gate, self._inside = threading.Condition(), 0
-        self._forking = threading.local()
+        self._gate, self._inside = threads.Condition(), 0
+        self._forking = threads.local()
         os.register_at_fork(
             before=self._before, after_in_parent=self._after_in_parent, after_in_child=self._after_in_child
         )
@@ -49,5 +50,5 @@ class ForkGate:
             held.release()
 
     def _after_in_child(self) -> None:
-        self._gate, self._inside = threading.Condition(), 0
+        self._gate, self._inside = threads.Condition(), 0
         self._forking.held = None

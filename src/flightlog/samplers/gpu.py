@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from flightlog import threads
 from flightlog.events.resources import ResourceSample
 from flightlog.samplers.counters import rate
 from flightlog.samplers.gpu_driver import Depth, Device, DeviceReading, DriverFound, GpuDriver, find_driver
@@ -49,7 +49,7 @@ class GpuSampler:
 
     def _start_afresh(self) -> None:
         self._pid = os.getpid()
-        self._look: threading.Thread | None = None
+        self._look: threads.Thread | None = None
         self._driver = None  # the parent's: it is not ours to close
         self._at: float | None = None
         self._second_at: float | None = None
@@ -74,7 +74,7 @@ class GpuSampler:
         if self._pid != os.getpid():
             self._start_afresh()
         if self._look is None:
-            self._look = threading.Thread(target=self._find_driver, name="flightlog-gpu", daemon=True)
+            self._look = threads.Thread(target=self._find_driver, name="flightlog-gpu")
             self._look.start()
             self._look.join(self._first_look_s)
         driver = self._driver

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,6 +13,7 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
+from flightlog import threads
 from flightlog.samplers.gpu_allocator import Marks, allocator_marks, peak_between
 from flightlog.samplers.gpu_driver import DriverFound, GpuDriver, find_driver, may_have_gpu
 from flightlog.samplers.gpu_processes import tree_memory
@@ -63,12 +63,12 @@ class GpuWatch:
         self._modules: Mapping[str, Any] = sys.modules if modules is None else modules
         self._driver: GpuDriver | None = None
         self._running: WeakValueDictionary[int, TaskWatch] = WeakValueDictionary()
-        self._wanted = threading.Condition()
-        self._looking = threading.Lock()
+        self._wanted = threads.Condition()
+        self._looking = threads.Lock()
         self._spawn = _on_a_thread if spawn is None else spawn
         self._spawned = False
         self._looks_itself = spawn is None
-        self._hurry = threading.Event()
+        self._hurry = threads.Event()
         self._hangs = False
 
     def begin(self, root: int | None = None) -> TaskWatch:
@@ -159,8 +159,8 @@ class TaskWatch:
         self._device_bytes: int | None = None
         self._busy_s: float | None = None
         self._there, self._others = False, False
-        self._lock = threading.Lock()
-        self.seen = threading.Event()
+        self._lock = threads.Lock()
+        self.seen = threads.Event()
 
     def see(self, at: float, readings: list[Any], proc: Path) -> None:
         """Take what the driver says at this moment."""
@@ -203,7 +203,7 @@ class TaskWatch:
 
 
 def _on_a_thread(watch: Callable[[], None]) -> None:
-    threading.Thread(target=watch, name="flightlog-gpu-task", daemon=True).start()
+    threads.Thread(target=watch, name="flightlog-gpu-task").start()
 
 
 def _larger(one: int | None, other: int | None) -> int | None:

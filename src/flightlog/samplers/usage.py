@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import resource
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from weakref import ref
 
 from msgspec import Struct
 
+from flightlog import threads
 from flightlog.samplers.gpu_task import TaskWatch, begin
 from flightlog.samplers.procfs import PROC, Descriptor, keyed_value, parse_process_io
 
@@ -95,7 +95,7 @@ class UsageMeter:
         self._children_s = children.ru_utime + children.ru_stime
         process = resource.getrusage(resource.RUSAGE_SELF)
         self._process_s = process.ru_utime + process.ru_stime
-        self._thread = threading.get_ident()
+        self._thread = threads.get_ident()
         self._thread_s = time.thread_time()
 
     def stop(self) -> Usage:
@@ -120,7 +120,7 @@ class UsageMeter:
             cpu_scope = "tree" if children_s > 0 else "process"
             if io is not None and self._io is not None:
                 read, written = io[0] - self._io[0], io[1] - self._io[1]
-        elif self._thread == threading.get_ident():
+        elif self._thread == threads.get_ident():
             cpu_s, cpu_scope = thread_s - self._thread_s, "thread"
         else:
             cpu_s, cpu_scope = None, None
@@ -206,7 +206,7 @@ def _opened(path: Path) -> Descriptor | None:
         return None
 
 
-_lock = threading.Lock()
+_lock = threads.Lock()
 _running: dict[int, ref[UsageMeter]] = {}
 _files: dict[Path, _OwnFiles] = {}
 
@@ -226,7 +226,7 @@ def _own_files(proc: Path) -> _OwnFiles:
 def _start_afresh() -> None:
     """In a forked child: nothing that ran or was open in the parent counts here."""
     global _lock
-    _lock = threading.Lock()
+    _lock = threads.Lock()
     _running.clear()
     _files.clear()
 

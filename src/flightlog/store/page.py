@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import signal
 import struct
-import threading
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,6 +22,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
+from flightlog import threads
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import unix_time
 from flightlog.store.tail import map_reserved
@@ -51,7 +51,7 @@ class Page:
         self.path = path
         self._map = map_reserved(path, SIZE)
         self._cells = memoryview(self._map).cast("q")
-        self._lock = threading.RLock()
+        self._lock = threads.RLock()
         self._streams: dict[str, int] = {}
         self._reasons: dict[str, int] = {}
         self._text(_HOST, info.host)

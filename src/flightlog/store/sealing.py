@@ -37,6 +37,7 @@ from flightlog.store.liveness import here
 from flightlog.store.parts import folder_parts, writer_folders
 from flightlog.store.settling import Step, settle
 from flightlog.store.writers import has_said_its_end, merge_page, read_writer, remove_page, run_as_it_ended
+from flightlog.threads import sleep
 
 PLAN = "seal.json"
 _CHUNK_BYTES = 8 << 20
@@ -153,7 +154,7 @@ def sole_sealer(path: Path, wait_s: float = 0.0) -> Iterator[bool]:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() < deadline:
-                    time.sleep(0.05)
+                    sleep(0.05)
                     continue
                 yield False
                 return

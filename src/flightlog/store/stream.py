@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from types import FrameType
 
+from flightlog import threads
 from flightlog.store import layout
 from flightlog.store.segment import SegmentFile
 from flightlog.store.tail import SIZE, Tail
@@ -70,7 +70,7 @@ class StreamWriter:
         self._before_open, self._on_count = before_open, on_count
         self._lost_told = 0
         self._slow_s = slow_s
-        self._lock = threading.RLock()
+        self._lock = threads.RLock()
         self._busy: FrameType | None = None  # who is in here; one that an exception has thrown out is not
         self._waiting: deque[bytes] = deque()  # lines that met a lock: a signal handler's, or a slow disk's
         self._backlog: deque[bytes] = deque()
@@ -397,7 +397,7 @@ def _is_running(frame: FrameType | None) -> bool:
     return here is not None
 
 
-def _guarded(put: Callable[[bytes], int], lock: threading.RLock) -> Callable[[bytes], int]:
+def _guarded(put: Callable[[bytes], int], lock: threads.RLock) -> Callable[[bytes], int]:
     """`put` as it is under the interpreter lock; under a lock of its own on a free-threaded Python."""
     if getattr(sys, "_is_gil_enabled", lambda: True)():
         return put

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from flightlog import threads
 from flightlog.store import layout
 from flightlog.store.documents import write_document
 from flightlog.store.liveness import process_start
@@ -41,7 +41,7 @@ class RunWriter:
         self._rotate_bytes = rotate_bytes
         self._on_trouble = on_trouble
         self._on_open = on_open
-        self._lock = threading.RLock()  # a signal handler may record in the middle of it
+        self._lock = threads.RLock()  # a signal handler may record in the middle of it
         self._streams: dict[str, StreamWriter] = {}
         self._closed = self._abandoned = False
         self._page: Page | None = None

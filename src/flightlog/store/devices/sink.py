@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from flightlog import threads
 from flightlog.errors import UsageError
 from flightlog.events.devices.checks import check_event
 from flightlog.events.devices.event import TelemetryEvent, TelemetryEventV3, TelemetryEventV4
@@ -70,7 +70,7 @@ class TelemetrySink:
         self.folder = Path(folder)
         self._limits = rollover_events, rollover_bytes, retain_files, retain_bytes
         self._manifest_every_s, self._window_s, self._clock = manifest_every_s, rollup_window_s, clock
-        self._guard = threading.Lock()
+        self._guard = threads.Lock()
         self._fd: int | None = None
         self._pid = os.getpid()
         self._pruned_files = self._pruned_bytes = 0
