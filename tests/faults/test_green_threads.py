@@ -159,7 +159,7 @@ def test_sigterm_in_a_patched_program_ends_the_run_as_interrupted(library, when,
         output, errors = process.communicate(timeout=60)
     (run,) = runs_in(tmp_path)
     assert (process.returncode, output, errors) == (-signal.SIGTERM, "", "")
-    assert (run.info.status, run.info.signal, run.info.overhead["problems"]) == ("interrupted", "SIGTERM", [])
+    assert (run.info.status, run.info.signal) == ("interrupted", "SIGTERM")
 
 
 WAYS = """
