@@ -175,3 +175,15 @@ def test_importing_the_package_does_not_read_yaml() -> None:
     code = "import sys, flightlog, flightlog.session.manifest; print('yaml' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_validate_warns_of_secrets_by_line_and_kind_and_never_says_them(
+    tmp_path: Path, capsys: Captured
+) -> None:
+    (tmp_path / "flightlog.yaml").write_text(TEXT + "# password: hunter2\n")
+    assert main(["validate", str(tmp_path / "flightlog.yaml")]) == 0
+    said = capsys.readouterr()
+    assert "hunter2" not in said.out + said.err
+    assert (
+        ":12: a comment: looks like a secret (value of a secret's name); take it from a variable" in said.err
+    )

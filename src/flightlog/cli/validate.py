@@ -9,6 +9,10 @@ with the nearest right name. A provider whose engine is not installed is fine.
 Without `--target` all targets are checked, each with its overlay; variables that are not set are then only noted, for the
 manifest may be meant for another machine. With `--target` they are problems.
 
+Secrets that are written out, in values, keys or comments, are warned of on standard error, by line and kind and never by
+what they say: a manifest is shared, and `${NAME}` takes a secret from a variable. What a run keeps of its manifest is redacted,
+unless `FLIGHTLOG_MANIFEST_AS_WRITTEN=1` is set.
+
 The exit code is 0 if all is well, 1 if something is wrong, 2 if there is no manifest. `flightlog schema manifest` prints
 the JSON Schema for editors.
 """
@@ -39,6 +43,7 @@ def validate(
     Example: flightlog validate --target cluster
     """
     from flightlog.session.manifest import load_manifest
+    from flightlog.session.secrets import written_secrets
     from flightlog.session.targets import pick_target
     from flightlog.show.phrases import count_text
     from flightlog.show.terminal import clean
@@ -48,6 +53,11 @@ def validate(
     except ManifestError as error:
         put("".join(f"{clean(problem)}\n" for problem in error.problems))
         raise typer.Exit(1) from None
+    for secret in written_secrets(found.source):
+        note(
+            f"{found.name}:{secret.line}: {clean(secret.path)}: looks like a secret ({secret.kind}); "
+            "take it from a variable, as in ${NAME}"
+        )
     chosen = found.targets if target is None else (pick_target(found, target),)
     problems = dict.fromkeys(problem for name in chosen for problem in found.problems(os.environ, name))
     wrong = [problem for problem in problems if target is not None or not problem.unset]

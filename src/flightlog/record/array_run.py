@@ -27,7 +27,7 @@ from flightlog.record.pulse import Sampling, Ticker
 from flightlog.record.run import LiveRun
 from flightlog.record.upkeep import make_samplers, save_environment
 from flightlog.record.values import clean
-from flightlog.redaction import redact_command
+from flightlog.redaction import redact_command, redact_text
 from flightlog.samplers import Sampler
 from flightlog.settings import Settings
 from flightlog.store import layout
@@ -118,6 +118,7 @@ def begin_element(
     samplers: Sequence[Sampler],
 ) -> Element:
     """Join the run of an array, or make it; raises OSError or `FlightlogError` where neither can be done."""
+    project = redact_text(project)
 
     def make(run_id: str, started: datetime) -> layout.RunInfo:
         identity = read_identity()

@@ -34,6 +34,7 @@ from flightlog.record.span import Span, current
 from flightlog.record.task import is_cancellation
 from flightlog.record.upkeep import make_samplers, save_environment, save_heartbeat
 from flightlog.record.values import ask, clean, represent, text_of
+from flightlog.redaction import redact_text
 from flightlog.samplers import Sampler
 from flightlog.settings import Settings, parse_traceparent
 from flightlog.store import layout
@@ -130,7 +131,7 @@ class Owned:
                 self._pulse.stop()
             if not (run.path / layout.ENVIRONMENT).exists():
                 save_environment(run)
-            run.info.status, run.info.error = status, error
+            run.info.status, run.info.error = status, None if error is None else redact_text(error)
             run.recorder.files.note_end(run.info)
             if keep_open:
                 run.recorder.announce_open(ending=True)
@@ -192,7 +193,7 @@ def begin(
     if wrapped is not None:
         return Joined(wrapped)
     started = datetime.now(UTC)
-    name = default_project() if project is None else text_of(project) or default_project()
+    name = redact_text(default_project() if project is None else text_of(project) or default_project())
     run_id = layout.make_run_id(name, started, new_token())
     path = Path(os.path.abspath(runs_dir or settings.runs_dir)) / run_id  # noqa: PTH100 - resolve() would follow links
     host = this_host()
@@ -202,13 +203,13 @@ def begin(
     identity = read_identity()
     alone = threads.in_main_interpreter()
     interval = _interval(options["sample_interval_s"]) if alone else None
-    provider = None if options["provider"] is None else text_of(options["provider"])
+    provider = None if options["provider"] is None else redact_text(text_of(options["provider"]))
     info = layout.RunInfo(
         run_id=run_id,
         project=name,
         status="running",
         start_time=recorder.clock.now(),
-        target=None if options["target"] is None else text_of(options["target"]),
+        target=None if options["target"] is None else redact_text(text_of(options["target"])),
         provider=provider,
         duration_s=0.0,
         command=identity.command,

@@ -18,10 +18,19 @@ from flightlog.events.codec import decode_line
 from flightlog.interruption import pass_interruption
 from flightlog.record.bus import Bus
 from flightlog.record.clock import Clock, monotonic_ns
-from flightlog.record.harmless import are_harmless, is_harmless, learn
+from flightlog.record.harmless import (
+    are_harmless,
+    is_harmless,
+    known_names,
+    learn,
+    redact_event,
+    redacted_name,
+)
 from flightlog.record.oom_errors import is_out_of_memory
 from flightlog.record.span import Span, current
 from flightlog.record.values import ask, bounded, class_name, clean, error_text, nonfinite_name, text_of
+from flightlog.redaction import own_patterns
+from flightlog.settings import redact_patterns
 from flightlog.store.stream import StreamWriter
 from flightlog.store.writer import RunWriter, make_writer_info, new_token
 
@@ -64,6 +73,7 @@ class Recorder:
         self.on_open: Callable[[], None] = lambda: None
         self._announced: set[str] = set()
         self._warned: set[str] = set()
+        own_patterns(redact_patterns())
         self._begin(owner)
 
     def _begin(self, owner: bool) -> None:
@@ -122,9 +132,11 @@ class Recorder:
                 get_ident(),
             )
             if span.status != "ok":
-                event.error_type = span.error_type
+                event.error_type = None if span.error_type is None else redacted_name(span.error_type)
                 message = span.error_message
                 event.error_message = None if message is None else bounded(text_of(message), 2000)
+            if type(span.name) is not str or span.name not in known_names:
+                event.name = redacted_name(span.name)
             if not are_harmless(span.tags, span.metrics):
                 self._clean(event)
             self._write(out, event)
@@ -169,6 +181,8 @@ class Recorder:
                 step=step,
                 span_id=None if here is None else here.span_id,
             )
+            if event.name not in known_names:
+                event.name = redacted_name(event.name)
             if type(value) is not float or value - value != 0:  # as it is of NaN and infinities
                 self._settle_value(event, value)
             try:
@@ -201,6 +215,8 @@ class Recorder:
         if event.seq >= 0:
             event = copy(event)
             event.timestamp = ""
+        if not event.of_user:
+            redact_event(event)
         if not event.timestamp:
             event.timestamp = self._iso(monotonic_ns())
         event.writer = self.writer
@@ -237,6 +253,8 @@ class Recorder:
             if event.seq >= 0:
                 batch[i] = self._stamped(event, out)
                 continue
+            if not event.of_user:
+                redact_event(event)
             if not event.timestamp:
                 event.timestamp = now
             event.writer = writer
@@ -326,6 +344,7 @@ class Recorder:
         if kind in self._warned or len(self._warned) >= MAX_WARNINGS:
             return
         self._warned.add(kind)
+        message = bounded(message)
         self.problems.append(message)
         try:
             log.warning("%s; the program goes on, what cannot be recorded is counted", message)
@@ -340,6 +359,8 @@ class Recorder:
         span.metrics, metric_marks = clean(span.metrics, keys_secret=False)
         span.nonfinite = {**marks, **metric_marks}
         learn(before, span.tags)
+        for name in span.metrics:
+            redacted_name(name)
 
     def _encode_cleaned(self, event: Event) -> bytes:
         """The line of an event that does not encode as it is, or is too long."""

@@ -36,6 +36,16 @@ def variables(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name.group(1) for name in named if name is not None))
 
 
+def as_written(text: str) -> str:
+    """What of a text does not come from variables: `${NAME}` is nothing, and `${NAME:-x}` is `x`."""
+
+    def shown(found: re.Match[str]) -> str:
+        inside = _INSIDE.fullmatch(found.group(1) or "") if found.group() != "$$" else None
+        return found.group() if inside is None else inside.group(2) or ""
+
+    return _FOUND.sub(shown, text)
+
+
 def expand(text: str, environ: Mapping[str, str]) -> Expanded:
     """The text with every variable replaced. What comes out of a variable is not expanded again. Never raises."""
     missing: list[str] = []

@@ -1,4 +1,4 @@
-"""What a run keeps of the manifest it was made from: the text as written, the plan, the lock, what was asked for."""
+"""What a run keeps of the manifest it was made from: the text without its secrets, the plan, the lock, what was asked for."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from flightlog.session.history import History, read_history
 from flightlog.session.lock import make_lock
 from flightlog.session.manifest import Manifest
 from flightlog.session.plan import make_plan, plan_bytes
+from flightlog.session.secrets import without_secrets
+from flightlog.settings import read_settings
 from flightlog.store import layout
 from flightlog.store.documents import replace_bytes, write_document
 
@@ -36,7 +38,7 @@ class Papers:
         self._run, self._manifest, self._contents = run, manifest, contents
         self._target, self._environ = target, environ
         self._environment: Environment | None = None
-        self._guarded("manifest", lambda: replace_bytes(run.path / layout.MANIFEST, manifest.source.encode()))
+        self._guarded("manifest", self._write_manifest)
         self._guarded("plan", lambda: self._write_plan(None))
         if run.info.pid == os.getpid():
             run.info.manifest_hash = manifest.sha256
@@ -46,6 +48,12 @@ class Papers:
             run.emit(*requests)
         self._thread = threading.Thread(target=self._follow, name="flightlog-papers", daemon=True)
         self._thread.start()
+
+    def _write_manifest(self) -> None:
+        """Keep the text; its hash, by which runs are compared, is always that of the text as written."""
+        as_written = read_settings(self._environ).manifest_as_written
+        text = self._manifest.source if as_written else without_secrets(self._manifest.source)
+        replace_bytes(self._run.path / layout.MANIFEST, text.encode())
 
     def finish(self, functions: Iterable[Callable[..., Any]]) -> None:
         """Write the lock again, with the functions that were run."""

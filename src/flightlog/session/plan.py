@@ -20,6 +20,7 @@ from flightlog.session.contents import Cache, Component, Rates
 from flightlog.session.expansion import has_variables
 from flightlog.session.history import History
 from flightlog.session.manifest import Manifest
+from flightlog.session.secrets import secret_kind
 from flightlog.session.suggestions import Suggestion
 from flightlog.session.targets import LOCAL
 
@@ -111,7 +112,7 @@ def make_plan(
     said = _workers(chosen.options)
     workers = said if said is not None else history.workers if history else None
     return Plan(
-        project=contents.project.name,
+        project=storable(contents.project.name),
         manifest=manifest.path.name,
         manifest_sha256=manifest.sha256,
         target=target,
@@ -150,10 +151,10 @@ def plan_bytes(plan: Plan) -> bytes:
 
 
 def storable(value: Any, key: str = "") -> Any:
-    """The value without secrets that were written out; a text with variables holds none, and stays."""
+    """The value without secrets that were written out; what a variable stands for is none, and its name stays."""
     if isinstance(value, str):
         if has_variables(value):
-            return value
+            return REDACTED if secret_kind(value, key) is not None else value
         return REDACTED if value and is_secret_key(key) else redact_text(value)
     if isinstance(value, dict):
         return {name: storable(inner, name) for name, inner in value.items()}
