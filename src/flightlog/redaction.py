@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 
-from flightlog.settings import redact_patterns
+from flightlog.settings import pattern_problem, redact_patterns
 
 REDACTED = "[redacted]"
 
@@ -600,11 +600,14 @@ _MAX_PIECE = 4096
 _own: list[re.Pattern[str]] = []
 
 
-def own_patterns(patterns: Sequence[str]) -> None:
-    """Take these patterns in addition; those that are not valid are passed over, see `settings.pattern_problem`."""
-    from flightlog.settings import pattern_problem
+def own_patterns(patterns: Sequence[str]) -> bool:
+    """Take these patterns in addition to the known kinds; whether they are others than before.
 
+    Those that are not valid are passed over, see `settings.pattern_problem`.
+    """
+    before = list(_own)
     _own[:] = [re.compile(pattern) for pattern in patterns if pattern_problem(pattern) is None]
+    return _own != before
 
 
 def _hide_matches(pattern: re.Pattern[str], text: str) -> str:

@@ -18,10 +18,12 @@ _LONG = 256
 _MAX_NAME = 20_000
 _MAX_DEPTH = 8
 _HEX = "0123456789abcdef-"
+_SHORT = 16
 _REDACTABLE: frozenset[Any] = frozenset({str, dict, list})
-_NOT_REDACTED = frozenset(
-    "timestamp writer trace_id span_id parent_id fingerprint args_digest sha256 nonfinite metrics".split()
-)
+_NOT_REDACTED = frozenset({
+    "timestamp", "writer", "trace_id", "span_id", "parent_id", "fingerprint", "args_digest", "sha256", "nonfinite",
+    "metrics",
+})  # fmt: skip
 """Fields of events that hold ids, digests, numbers and words of ours."""
 _known_keys: set[str] = set()
 """Tag names seen to be no secrets; a set, because asking for all keys of a span at once is one C call."""
@@ -89,10 +91,9 @@ _fields: dict[type[Event], tuple[tuple[str, ...], _Getter, tuple[str, ...]]] = {
 """Of each kind of event, the fields that hold a text and how to get them all, and those that hold mappings and lists."""
 
 
-def redacted_name(name: Any) -> str:
+def redacted_name(given: Any) -> str:
     """A name as it is written: redacted, and remembered where it holds no secret, so that it costs one lookup from then on."""
-    if type(name) is not str:
-        name = text_of(name)
+    name: str = given if type(given) is str else text_of(given)
     if not name.strip(_HEX):  # an id: there are many, and each is seen a few times
         return name
     made = redact_text(name) if len(name) <= 2 * _MAX_NAME else bounded(name, _MAX_NAME)
@@ -102,6 +103,13 @@ def redacted_name(name: Any) -> str:
             known_names.add(None)
         known_names.add(name)
     return made
+
+
+def forget() -> None:
+    """Look at every text again: what counts as a secret has changed."""
+    for known in (_known_keys, _known_texts, known_names):
+        known.clear()
+    known_names.add(None)
 
 
 def redact_event(event: Event) -> None:

@@ -20,6 +20,7 @@ from flightlog.record.bus import Bus
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.harmless import (
     are_harmless,
+    forget,
     is_harmless,
     known_names,
     learn,
@@ -73,7 +74,8 @@ class Recorder:
         self.on_open: Callable[[], None] = lambda: None
         self._announced: set[str] = set()
         self._warned: set[str] = set()
-        own_patterns(redact_patterns())
+        if own_patterns(redact_patterns()):
+            forget()
         self._begin(owner)
 
     def _begin(self, owner: bool) -> None:
