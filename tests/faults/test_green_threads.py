@@ -276,6 +276,52 @@ def test_a_run_whose_greenlet_is_killed_was_interrupted(tmp_path):
     ]
 
 
+SESSION = """
+from pathlib import Path
+from flightlog import Session
+if when == "later":
+    patch()
+
+def double(number):
+    with flightlog.span("double"):
+        time.sleep(0.002)
+    return 2 * number
+
+Path("flightlog.yaml").write_text(f'''
+version: 1
+project: {{name: green}}
+targets:
+  threads: {{provider: local, max_workers: 2, processes: false}}
+  processes: {{provider: local, max_workers: 2}}
+''')
+with Session.from_yaml("flightlog.yaml", target="threads", runs_dir=runs) as session:
+    futures = session.client.map(double, range(4))
+    print(session.client.gather(futures), sum(one.result() for one in session.client.as_completed(futures)))
+try:
+    Session.from_yaml("flightlog.yaml", target="processes", runs_dir=runs).start()
+except flightlog.errors.UsageError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "later"])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_session_of_a_patched_program_runs_on_threads_and_says_that_it_cannot_on_processes(
+    library, when, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    code, output, errors = outcome(SESSION, library, when, tmp_path / "runs")
+    refused = (
+        f"worker processes cannot be used in a program that {library} has patched: "
+        "use threads (`processes: false`), or run the session in a program of its own"
+    )
+    assert (code, output, errors) == (0, f"[0, 2, 4, 6] 12\n{refused}\n", "")
+    (run,) = [one for one in runs_in(tmp_path / "runs") if one.info.status == "completed"]
+    ended = {event.span_id for event in run.events("tasks") if type(event).__name__ == "TaskCompleted"}
+    assert {span.parent_id for span in finished(run)} == ended
+    assert len(ended) == 4
+
+
 APP = """
 import time, flightlog
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Literal
 
 from flightlog.engines.contract import Reports
@@ -66,6 +67,7 @@ class LocalEngine(PooledEngine):
         """Begin; workers are launched when there is work."""
         self._begin()
         if self._processes:
+            _refuse_patched_sockets()
             refuse_while_main_is_imported("an engine")
             if self._start_method != "fork":
                 refuse_main_without_a_file()
@@ -80,6 +82,20 @@ def usable_cpus() -> int:
     found = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     quota = cgroup_limits().cpus
     return max(1, found if quota is None else min(found, int(quota)))
+
+
+def _refuse_patched_sockets() -> None:
+    """A `UsageError` where gevent or eventlet patched what worker processes are talked to with."""
+    for library, module, asked in (
+        ("gevent", "gevent.monkey", "is_module_patched"),
+        ("eventlet", "eventlet.patcher", "is_monkey_patched"),
+    ):
+        is_patched = getattr(sys.modules.get(module), asked, None)
+        if is_patched is not None and (is_patched("socket") or is_patched("thread")):
+            raise UsageError(
+                f"worker processes cannot be used in a program that {library} has patched: "
+                "use threads (`processes: false`), or run the session in a program of its own"
+            )
 
 
 def _at_least_one(name: str, value: int) -> int:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import queue
 import threading
 import time
 from collections.abc import Sequence
-from queue import SimpleQueue
 from typing import Any
 
 from flightlog.engines.contract import Reports, Work, WorkerView
@@ -43,6 +43,9 @@ class Lane:
 class ThreadPool:
     """An engine of threads, launched as there is work for them.
 
+    Where gevent or eventlet patched the standard library its threads, locks and queue are green ones, as the program's
+    own are: all are made when the engine is, none when this module is imported.
+
     An attempt that runs cannot be cancelled. One that runs over its timeout is reported at once, its thread is
     written off and another one takes its place; what it still does is thrown away when it comes back.
     """
@@ -53,7 +56,7 @@ class ThreadPool:
         self._changed = threading.Condition()
         self._lanes: dict[Lane, None] = {}
         self._launched = 0
-        self._tickets: SimpleQueue[bool] = SimpleQueue()
+        self._tickets: queue.SimpleQueue[bool] = queue.SimpleQueue()
         """A True for each attempt that was added, wanted still or not; a False ends a lane."""
         self._deadlines: Deadlines[tuple[Lane, Attempt]] = Deadlines()
         self._clock: threading.Thread | None = None

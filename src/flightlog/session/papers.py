@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from flightlog import threads
 from flightlog.events import ResourceRequest
 from flightlog.record.environment import Environment, read_environment
 from flightlog.record.run import LiveRun
@@ -46,7 +46,7 @@ class Papers:
         requests = list(_requests(contents))
         if requests:
             run.emit(*requests)
-        self._thread = threading.Thread(target=self._follow, name="flightlog-papers", daemon=True)
+        self._thread = threads.Thread(target=self._follow, name="flightlog-papers")
         self._thread.start()
 
     def _write_manifest(self) -> None:
