@@ -5,6 +5,7 @@ FlightlogError
 ├── RunNotFound         no run of that name, id or path
 ├── AmbiguousRun        a prefix that several runs share
 ├── DamagedRun          a run directory that holds nothing readable
+├── DamagedSnapshot     a Parquet snapshot that failed while it was read; asking again reads the lines
 ├── ManifestError       a manifest that says something it cannot mean; all problems at once
 ├── TaskError           a task failed, and there is no exception of its own to raise
 │   └── CommandError    a command that ran as a task ended with another exit code than 0
@@ -38,6 +39,12 @@ class AmbiguousRun(FlightlogError):  # noqa: N818 - reads as what happened
 
 class DamagedRun(FlightlogError):  # noqa: N818 - reads as what happened
     """A run directory that holds nothing readable."""
+
+
+class DamagedSnapshot(FlightlogError):  # noqa: N818 - reads as what happened
+    """A Parquet snapshot failed while it was read. The same question, asked again, is answered from the lines."""
+
+    exits_with = 1
 
 
 class ManifestError(FlightlogError):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 from building import at
 from lives import completed, failed, started, submitted
@@ -73,15 +75,31 @@ def test_a_copy_with_other_times_is_recognized_by_its_checksums(run: Run) -> Non
     assert kept_summary(run) is not None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"made_by": "x", "made_from": {}, "summary": {}}'])
-def test_what_is_no_summary_is_passed_over(run: Run, text: str) -> None:
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"sha256": "00", "kept": {"made_by": "x"}}'])
+def test_what_is_no_summary_is_passed_over_and_told_and_made_again(run: Run, text: str) -> None:
     keep_summary(run, from_bytes=EVERY)
-    (run.path / "parquet" / "summary.json").write_text(text)
+    file = run.path / "parquet" / "summary.json"
+    kept = file.read_bytes()
+    file.write_text(text)
+    told: list[str] = []
+    again = Run(run.path, note=told.append)
+    assert kept_summary(again) is None
+    assert [note.partition(": parquet/summary.json is damaged")[0] for note in told] == [run.run_id]
+    assert keep_summary(Run(run.path), from_bytes=EVERY)
+    assert file.read_bytes() == kept
+
+
+def test_that_of_a_version_without_checksums_is_passed_over(run: Run) -> None:
+    keep_summary(run, from_bytes=EVERY)
+    file = run.path / "parquet" / "summary.json"
+    file.write_text(json.dumps(json.loads(file.read_text())["kept"]))
     assert kept_summary(run) is None
 
 
 def test_that_of_another_version_is_passed_over(run: Run) -> None:
     keep_summary(run, from_bytes=EVERY)
     file = run.path / "parquet" / "summary.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | {"made_by": "another"}))
+    kept = msgspec.json.encode(json.loads(file.read_text())["kept"] | {"made_by": "another"})
+    sealed = {"sha256": hashlib.sha256(kept).hexdigest(), "kept": msgspec.Raw(kept)}
+    file.write_bytes(msgspec.json.encode(sealed))
     assert kept_summary(run) is None

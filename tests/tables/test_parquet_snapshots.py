@@ -57,7 +57,9 @@ def test_compacting_again_makes_nothing(tmp_path):
     assert {path: path.stat().st_mtime_ns for path in run.path.rglob("*.parquet")} == files
 
 
-@pytest.mark.parametrize("change", ["grown", "rewritten", "another file", "gone", "cut", "another version"])
+@pytest.mark.parametrize(
+    "change", ["grown", "rewritten", "another file", "another version", "earlier version"]
+)
 def test_a_snapshot_that_is_out_of_date_is_not_read(tmp_path, change):
     run = make(tmp_path)
     snapshot_run(run)
@@ -70,15 +72,13 @@ def test_a_snapshot_that_is_out_of_date_is_not_read(tmp_path, change):
     elif change == "another file":
         (run.path / "segments/w0000002").mkdir(parents=True)
         (run.path / "segments/w0000002/tasks.jsonl").write_bytes(text.replace(b"w0000001", b"w0000002"))
-    elif change == "gone":
-        (run.path / "parquet/tasks.parquet").unlink()
-    elif change == "cut":
-        whole = (run.path / "parquet/tasks.parquet").read_bytes()
-        (run.path / "parquet/tasks.parquet").write_bytes(whole[:-10])
     else:
         notes = run.path / "parquet/snapshot.json"
         document = json.loads(notes.read_bytes())
-        document["tasks"]["made_by"] = "an older statement"
+        if change == "another version":
+            document["tasks"]["made_by"] = "an older statement"
+        else:
+            del document["tasks"]["sha256"]  # as it was before checksums were noted
         notes.write_text(json.dumps(document))
     assert not reads_parquet(run)
     assert rows_held(Run(run.path), "tasks") == rows_read(Run(run.path), "tasks")

@@ -34,7 +34,7 @@ from flightlog.analyze.run_groups import Reference, RunGroup, find_groups
 from flightlog.analyze.thresholds import Outcome
 from flightlog.store.plain_paths import path_text
 from flightlog.store.still import held_still
-from flightlog.store.tables import open_tables
+from flightlog.store.tables import open_tables, read_again
 
 if TYPE_CHECKING:
     import duckdb
@@ -71,6 +71,7 @@ def compare(
     return compare_groups(*find_groups(before, after, runs_dir=runs_dir))
 
 
+@read_again
 def compare_groups(before: RunGroup, after: RunGroup) -> Comparison:
     """What changed between two groups of runs, none of which is in both; of one that is running, as of one moment."""
     told: list[str] = []

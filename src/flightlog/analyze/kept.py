@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,10 +13,11 @@ from msgspec import Struct
 from flightlog.analyze.large import LARGE_BYTES, LargeStreams
 from flightlog.analyze.summary import Summary, summarize, summary_schema
 from flightlog.store import layout
-from flightlog.store.documents import replace_bytes
+from flightlog.store.documents import decode_document, read_document, replace_bytes
 from flightlog.store.integrity import covered_files
+from flightlog.store.parquet import move_folder_aside
 from flightlog.store.parts import find_parts
-from flightlog.store.snapshots import Origin, are_as_noted, current_snapshots, is_unchanged, origins
+from flightlog.store.snapshots import Origin, Snapshots, are_as_noted, is_unchanged, origins
 from flightlog.store.tables import open_all
 from flightlog.version import __version__
 
@@ -22,6 +25,13 @@ if TYPE_CHECKING:
     from flightlog.store.run import Run
 
 KEPT = "summary.json"
+
+
+class Sealed(Struct, frozen=True):
+    """What the file holds: the summary as it was encoded, and its SHA-256."""
+
+    sha256: str
+    kept: msgspec.Raw
 
 
 class Kept(Struct, frozen=True, kw_only=True):
@@ -34,12 +44,19 @@ class Kept(Struct, frozen=True, kw_only=True):
     summary: Summary
 
 
+class _Older(Struct, frozen=True):
+    made_by: str
+
+
 def keep_summary(run: Run, *, from_bytes: int = LARGE_BYTES) -> bool:
     """Count a run of so many bytes or more and keep the result in `parquet/`; whether that was done.
 
     What is current stays as it is. Raises `OSError` where files cannot be read or written.
     """
     folder = run.path / layout.PARQUET
+    if _read(run)[1] is not None:  # damaged: gone, even where none is needed
+        move_folder_aside(folder / KEPT)
+        (folder / KEPT).unlink(missing_ok=True)
     if run.size_bytes() < from_bytes or not folder.is_dir() or kept_summary(run) is not None:
         return False
     files = [run.path / name for name in sorted(covered_files(run.path))]
@@ -49,7 +66,9 @@ def keep_summary(run: Run, *, from_bytes: int = LARGE_BYTES) -> bool:
     if covered_files(run.path) != before.keys() or not are_as_noted(run.path, files, before):
         return False
     kept = Kept(made_by=_digest(), made_from=before, summary=summary)
-    replace_bytes(folder / KEPT, msgspec.json.encode(kept))
+    encoded = msgspec.json.encode(kept)
+    sealed = Sealed(hashlib.sha256(encoded).hexdigest(), msgspec.Raw(encoded))
+    replace_bytes(folder / KEPT, msgspec.json.encode(sealed), durable=True)
     return True
 
 
@@ -57,16 +76,12 @@ def kept_summary(run: Run) -> Summary | None:
     """The summary that was kept, if it is what counting would give: no file has changed, and this version made it.
 
     A file of the same size and time is taken as unchanged; of the same size alone, as in a copy, its checksum decides.
-    None where the snapshots that go with it are not current.
+    None where the snapshots that go with it are not current and intact.
     """
-    file = run.path / layout.PARQUET / KEPT
-    if not file.is_file():
-        return None
-    try:
-        kept = msgspec.json.decode(file.read_bytes(), type=Kept)
-    except (OSError, msgspec.MsgspecError):  # torn, or of a version that kept something else
-        return None
-    if kept.made_by != _digest() or kept.summary.run.status != run.status:
+    kept, damage = _read(run)
+    if damage is not None:
+        run.tell_damaged_snapshot(f"{layout.PARQUET}/{KEPT} {damage}")
+    if kept is None or kept.made_by != _digest() or kept.summary.run.status != run.status:
         return None
     if kept.made_from.keys() != covered_files(run.path):
         return None
@@ -76,7 +91,29 @@ def kept_summary(run: Run) -> Summary | None:
     needed = {
         f"views/{view}" for view, stream in (("attempts", "tasks"), ("spans", "spans")) if stream in parts
     }
-    return kept.summary if needed <= current_snapshots(run.path, parts).keys() else None
+    snapshots = Snapshots(run.path, parts)
+    return kept.summary if all(snapshots.file(name) is not None for name in needed) else None
+
+
+def kept_damage(run: Run) -> str | None:
+    """What is wrong with the summary that was kept, as the end of a sentence; None where nothing is, or there is none."""
+    return _read(run)[1]
+
+
+def _read(run: Run) -> tuple[Kept | None, str | None]:
+    """The summary that was kept, and what is wrong with its file. One that another version kept is passed over."""
+    file = run.path / layout.PARQUET / KEPT
+    read = read_document(file, Sealed)
+    if read.value is None:
+        return None, None if not os.path.lexists(file) or _is_older(file) else "is damaged: it cannot be read"
+    if hashlib.sha256(read.value.kept).hexdigest() != read.value.sha256:
+        return None, "is damaged: it has another SHA-256 than when it was written"
+    return decode_document(bytes(read.value.kept), Kept, KEPT).value, None
+
+
+def _is_older(file: Path) -> bool:
+    """Whether the file is that of a version which noted no SHA-256."""
+    return read_document(file, _Older).value is not None
 
 
 def _digest() -> str:

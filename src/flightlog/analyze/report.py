@@ -32,6 +32,7 @@ from flightlog.analyze.workers import WorkerTally
 from flightlog.events import CostRates, Event
 from flightlog.store import layout
 from flightlog.store.adopted import Adopted
+from flightlog.store.tables import read_again
 
 if TYPE_CHECKING:
     import duckdb
@@ -98,6 +99,7 @@ def report_on(
     return found
 
 
+@read_again
 def report_and(
     run: Run,
     also: Callable[[Ground], Also],

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
 
+from flightlog.analyze.kept import KEPT, kept_damage
 from flightlog.analyze.summary import Summary, summarize, summary_bytes
 from flightlog.store import layout
 from flightlog.store.integrity import verify_files
+from flightlog.store.parts import find_parts
+from flightlog.store.snapshots import Snapshots
 from flightlog.version import __version__
 
 if TYPE_CHECKING:
@@ -47,7 +52,7 @@ def verify(run: Run) -> Verification:
     return Verification(
         run_id=run.run_id,
         status=run.status,
-        checks=(_files(run), _summary(run, summary), _lines(run, summary)),
+        checks=(_files(run), _summary(run, summary), _lines(run, summary), *_snapshots(run)),
     )
 
 
@@ -61,6 +66,29 @@ def _files(run: Run) -> Check:
         name="files", ok=False, detail="not as they were when the run closed",
         findings=tuple(f"{found.file} {found.kind}: {found.detail}" for found in findings),
     )  # fmt: skip
+
+
+def _snapshots(run: Run) -> Iterator[Check]:
+    """Whether what was compacted is as it was written; nothing for a run that was not compacted."""
+    folder = run.path / layout.PARQUET
+    if not os.path.lexists(folder):
+        return
+    found = Snapshots(run.path, find_parts(run.path))
+    findings = [f"{layout.PARQUET}/{name}.parquet {what}" for name, what in found.damaged().items()]
+    if found.problem is not None:
+        findings.insert(0, f"{layout.PARQUET}/{found.problem}")
+    damage = kept_damage(run)
+    if damage is not None:
+        findings.append(f"{layout.PARQUET}/{KEPT} {damage}")
+    if findings:
+        detail = "not as they were written: the lines are read instead; --repair makes them again"
+        yield Check(name=layout.PARQUET, ok=False, detail=detail, findings=tuple(findings))
+        return
+    current, outdated = len(found.current), len(found.noted.keys() - found.current)
+    detail = f"{current:,} snapshots, as they were written" + (
+        f"; {outdated:,} out of date, which are not read" if outdated else ""
+    )
+    yield Check(name=layout.PARQUET, ok=True if current else None, detail=detail)
 
 
 def _summary(run: Run, summary: Summary) -> Check:

@@ -6,8 +6,14 @@
 
 A compacted run has a folder `parquet` with one file a stream, and `parquet/views` with `attempts` and `spans`. All that
 reads runs takes these instead of the lines where they are current: where no line was added or changed since. Beside those of
-a large run stands its summary, which a report starts from while no file of the run has changed. The lines stay what counts, and are never touched. Compacting again makes only what is missing or out of date. Where
+a large run stands its summary, which a report starts from while no file of the run has changed. The lines stay what counts,
+and are never touched. Compacting again makes only what is missing, out of date or damaged. Where
 `FLIGHTLOG_TELEMETRY_PARQUET=1` is set, a run is compacted when it closes.
+
+`parquet/snapshot.json` holds the SHA-256 of each file, and a file is checked before it is read. A file that is damaged,
+missing or unreadable is not read: the answer comes from the lines, and a message says so. `flightlog verify` names such
+files, and `flightlog compact` makes them again. Files that an earlier version made without a checksum are not read either, and
+are made again as well. Nothing is written through a link: if `parquet` or `parquet/views` is one, compacting is refused.
 
 A history has one folder a table, and in it one file a run:
 
@@ -15,7 +21,8 @@ A history has one folder a table, and in it one file a run:
 
 The tables are those of `flightlog sql` (`runs`, `attempts`, `tasks`, `spans`, `task_events`, `workers`, …). `project` and
 `date`, the UTC date of the start, are columns to every reader that knows Hive's partitions. Files appear whole, a run that
-did not change is left alone, one that did is written anew, and runs that were removed from the folder of runs stay:
+did not change is left alone, one that did, or whose files in the history are damaged, is written anew, and runs that were
+removed from the folder of runs stay:
 
     SELECT project, date, count(*) AS attempts, avg(duration_s) AS mean_s
     FROM read_parquet('/data/flightlog-history/attempts/**', hive_partitioning=true, union_by_name=true)
@@ -64,7 +71,7 @@ def compact(
         raise UsageError("--all is every run: leave it out, or the runs")
     if every:
         folder = readable_runs_folder(runs_dir)
-        chosen = [Run(path.absolute()) for path in sorted(run_paths(folder))]
+        chosen = [Run(path.absolute(), note=note) for path in sorted(run_paths(folder))]
         if not chosen:
             note(f"there are no runs in {place(folder)}")
     else:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from flightlog.errors import FlightlogError
+from flightlog.errors import DamagedSnapshot, FlightlogError
 from flightlog.version import __version__
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # no UTF-8 there: escapes, and not a crash
     try:
-        return _run(args)
+        with _warnings_as_notes():
+            return _run(args)
     except FlightlogError as error:
         note(str(error))
         return error.exits_with
@@ -77,6 +79,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:
         note(str(error))
         return 1
+
+
+@contextmanager
+def _warnings_as_notes() -> Iterator[None]:
+    """Show what the library warns of as the commands' own messages are shown."""
+    import warnings
+
+    from flightlog.cli.output import note
+
+    with warnings.catch_warnings():
+        show = warnings.showwarning
+
+        def shown(message: Warning | str, category: type[Warning], *args: Any, **options: Any) -> None:
+            note(str(message)) if category is UserWarning else show(message, category, *args, **options)
+
+        warnings.showwarning = shown
+        yield
 
 
 def _run(args: list[str]) -> int:
@@ -134,6 +153,7 @@ def make_app(names: Iterable[str]) -> typer.Typer:
 
 def _saying(doing: str | None, command: Callable[..., Any] | None) -> Callable[..., Any]:
     """The command, with a line on the terminal that says what it does; the same to Typer, which reads its signature."""
+    from flightlog.cli.output import has_printed
     from flightlog.cli.progress import working
 
     assert command is not None
@@ -143,7 +163,12 @@ def _saying(doing: str | None, command: Callable[..., Any] | None) -> Callable[.
     @wraps(command)
     def said(*args: Any, **options: Any) -> Any:
         with working(doing):
-            return command(*args, **options)
+            try:
+                return command(*args, **options)
+            except DamagedSnapshot:
+                if has_printed():
+                    raise
+                return command(*args, **options)  # from the lines
 
     return said
 

@@ -13,12 +13,15 @@ from flightlog.errors import UsageError
 from flightlog.show.terminal import clean
 
 PIPE_WIDTH = 100
+_printed = False
 BROKEN_PIPE = 141
 """What a shell reports of a command whose reader went away."""
 
 
 def put(text: str) -> None:
     """Print data; ends the command quietly where nobody reads it any more, and with a word where nobody can."""
+    global _printed
+    _printed = True
     if sys.stdout is None:
         note("standard output is closed: there is nowhere to print to")
         raise SystemExit(1)
@@ -28,6 +31,11 @@ def put(text: str) -> None:
     except BrokenPipeError:
         hush()
         raise SystemExit(BROKEN_PIPE) from None
+
+
+def has_printed() -> bool:
+    """Whether this process has printed data."""
+    return _printed
 
 
 def note(message: str) -> None:

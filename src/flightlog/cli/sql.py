@@ -128,7 +128,7 @@ def _open_runs(named: list[str], every: bool, runs_dir: str | None) -> list[Run]
     with progress("opening run") as tell:
         for path in paths:
             tell(len(runs), len(paths))
-            runs.append(Run(path.absolute()))
+            runs.append(Run(path.absolute(), note=note))
     return runs
 
 

@@ -24,7 +24,7 @@ _OBJECTS = READ.format(f"maximum_object_size={LONGEST_LINE_BYTES}, columns={{'li
 
 def is_built_in(stream: str) -> bool:
     """Whether the columns of a stream are all declared, and so the same in every run."""
-    return stream in streams() and not stream.startswith("user.")
+    return not stream.startswith("user.") and stream in streams()
 
 
 def users_table(

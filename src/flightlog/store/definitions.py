@@ -21,8 +21,10 @@ def learn_definitions(run: Path, stream: str) -> None:
     """
     if not stream.startswith("user."):
         return
+    known = set(kinds())
     for event in Scan(run, EventDefined.stream).events():
-        if isinstance(event, EventDefined) and event.name not in kinds():
+        if isinstance(event, EventDefined) and event.name not in known:
+            known.add(event.name)
             fields = {
                 name: kind if name in event.required else (kind | None, event.defaults.get(name))
                 for name, kind in ((name, _type(schema)) for name, schema in event.fields.items())

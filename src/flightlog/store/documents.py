@@ -90,7 +90,7 @@ def replace_bytes(path: Path, data: bytes, *, durable: bool = False) -> None:
     """Replace a file's content in one step; as `write_document`, of bytes."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
-        with fresh.open("wb") as out:
+        with fresh.open("xb") as out:  # a link there is not followed
             out.write(data)
             if durable:
                 out.flush()

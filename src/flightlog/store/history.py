@@ -21,10 +21,11 @@ from msgspec import Struct
 from flightlog.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
+from flightlog.store.integrity import FileSum
 from flightlog.store.liveness import unix_time
-from flightlog.store.parquet import write_rows
+from flightlog.store.parquet import Written, write_rows
 from flightlog.store.parts import find_parts
-from flightlog.store.snapshots import Origin, are_as_noted, is_unchanged, origins
+from flightlog.store.snapshots import Origin, are_as_noted, damage_of, is_unchanged, origins
 from flightlog.store.tables import open_all, table_names
 
 if TYPE_CHECKING:
@@ -40,13 +41,15 @@ UNKNOWN = "__HIVE_DEFAULT_PARTITION__"
 LEFT_OUT = frozenset({"concurrency"})
 
 
-class Written(Struct, frozen=True, kw_only=True):
+class Noted(Struct, frozen=True, kw_only=True):
     """`_flightlog/<run_id>.json`."""
 
     format: int
     files: dict[str, int]
     """Rows by file, named from the history's folder on."""
     made_from: dict[str, Origin]
+    sums: dict[str, FileSum] = {}
+    """What each file holds. Earlier versions noted none: what they wrote is written anew."""
 
 
 def add_to_history(run: Run, folder: Path) -> dict[str, int]:
@@ -61,7 +64,7 @@ def add_to_history(run: Run, folder: Path) -> dict[str, int]:
     note = notes / f"{_file_name(run.run_id)}.json"
     sources = [part.path for parts in find_parts(run.path).values() for part in parts]
     sources += [file for file in (run.path / layout.RUN,) if file.exists()]
-    before = read_document(note, Written).value
+    before = read_document(note, Noted).value
     if before is not None and _is_current(before, run.path, sources, folder):
         return {}
     made_from = origins(run.path, sources)
@@ -69,15 +72,20 @@ def add_to_history(run: Run, folder: Path) -> dict[str, int]:
     partition = partition_of(run.info.project, run.info.start_time)
     rows: dict[str, int] = {}
     files: dict[str, int] = {}
+    sums: dict[str, FileSum] = {}
     with open_all([run]) as tables:
         for table in table_names([run]):
             name = f"{table}/{partition}/{_file_name(run.run_id)}.parquet"
-            if table not in LEFT_OUT and (count := _write(tables.connection, table, folder / name, notes)):
-                rows[table] = files[name] = count
+            if table in LEFT_OUT:
+                continue
+            written = _write(tables.connection, table, folder / name, notes)
+            if written is not None:
+                rows[table] = files[name] = written.rows
+                sums[name] = FileSum(written.sha256, written.size_bytes)
     for name in (before.files if before is not None else {}).keys() - files.keys():
         (folder / name).unlink(missing_ok=True)
     if are_as_noted(run.path, sources, made_from):
-        write_document(note, Written(format=FORMAT, files=files, made_from=made_from))
+        write_document(note, Noted(format=FORMAT, files=files, made_from=made_from, sums=sums))
     return rows
 
 
@@ -88,21 +96,22 @@ def partition_of(project: str, start_time: str | None) -> str:
     return f"project={quote(project, safe=' ') or UNKNOWN}/date={date}"
 
 
-def _write(connection: duckdb.DuckDBPyConnection, table: str, target: Path, aside: Path) -> int:
+def _write(connection: duckdb.DuckDBPyConnection, table: str, target: Path, aside: Path) -> Written | None:
     """Write a table's rows, if it has any; what the folders say is left out of the file."""
     (count,) = connection.execute(f'SELECT count(*) FROM "{table}"').fetchone() or (0,)  # noqa: S608 - one of ours
-    if count:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        less = "* EXCLUDE (project)" if table == "runs" else "*"
-        write_rows(connection, f'SELECT {less} FROM "{table}"', target, aside=aside)  # noqa: S608 - one of ours
-    return int(count)
+    if not count:
+        return None
+    target.parent.mkdir(parents=True, exist_ok=True)
+    less = "* EXCLUDE (project)" if table == "runs" else "*"
+    return write_rows(connection, f'SELECT {less} FROM "{table}"', target, aside=aside)  # noqa: S608 - one of ours
 
 
-def _is_current(before: Written, run: Path, sources: Sequence[Path], folder: Path) -> bool:
+def _is_current(before: Noted, run: Path, sources: Sequence[Path], folder: Path) -> bool:
     return (
         before.format == FORMAT
         and {file.relative_to(run).as_posix() for file in sources} == before.made_from.keys()
-        and all((folder / name).is_file() for name in before.files)
+        and before.sums.keys() == before.files.keys()
+        and not any(damage_of(folder / name, one.size_bytes, one.sha256) for name, one in before.sums.items())
         and all(is_unchanged(run / name, origin) for name, origin in before.made_from.items())
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -123,10 +123,14 @@ class Scan:
     a kind this version does not know. `doubled` lines were there before; `torn` are last lines that end in the
     middle; `foreign` lines hold no event; `oversized` lines are too long to be one. `problems` are files that
     could not be read. `first` and `last` are the earliest and latest timestamps.
+
+    `listed` are the files of the stream, where whoever reads many streams of a run has listed them before and nobody
+    writes into it. They are listed again if one of them has gone.
     """
 
-    def __init__(self, run: Path, stream: str) -> None:
+    def __init__(self, run: Path, stream: str, listed: Sequence[Part] | None = None) -> None:
         self.stream = stream
+        self._listed = listed
         self.unnumbered = self.unknown = 0
         self.doubled = 0
         self.cut: list[int] = []
@@ -257,13 +261,13 @@ class Scan:
         stand in another, and the files are gone through again.
         """
         self.cut, self._foreign[True], self._in_tails = [], 0, False
-        parts = find_parts(self._run).get(self.stream, [])
+        parts = self._parts()
         size = sum(_size(part.path) for part in parts)
         tails = [self._read_tail(part) for part in parts if part.kind == "tail"]
         files = self._files
         for _ in range(_PASSES):
             growing = {part.path: _file_id(part.path) for part in parts if part.kind == "active"}
-            parts = find_parts(self._run).get(self.stream, [])
+            parts = self._parts()
             gone: list[Path] = []
             for part in parts:
                 if part.kind == "rotated" or part.path in growing:
@@ -272,7 +276,8 @@ class Scan:
                         yield batch, True
             if not gone:
                 break
-            parts = find_parts(self._run).get(self.stream, [])
+            self._listed = None
+            parts = self._parts()
         forget_place()
         self._in_tails = True
         for tail in tails:
@@ -285,10 +290,17 @@ class Scan:
             if lines.rest:
                 yield [lines.rest], False
 
+    def _parts(self) -> Sequence[Part]:
+        """The files of the stream."""
+        return (
+            find_parts(self._run, self.stream).get(self.stream, []) if self._listed is None else self._listed
+        )
+
     def _read_tail(self, part: Part) -> bytes:
         try:
             return read_tail(part.path)
         except FileNotFoundError:
+            self._listed = None
             return b""  # drained and closed since it was listed: its lines stand in the file
         except OSError as error:
             self._note(part.path, error)
@@ -318,7 +330,7 @@ class Scan:
             self._say(path, "became shorter while it was read; what it held before still counts")
 
     def _renamed(self, noted: _FileId) -> Path | None:
-        for part in find_parts(self._run).get(self.stream, []):
+        for part in find_parts(self._run, self.stream).get(self.stream, []):
             if part.kind == "rotated" and _file_id(part.path) == noted:
                 return part.path
         return None

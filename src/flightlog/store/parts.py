@@ -41,22 +41,26 @@ def part_of(path: Path, writer: str | None = None) -> Part | None:
     return None
 
 
-def find_parts(run: Path) -> dict[str, list[Part]]:
+def find_parts(run: Path, stream: str = "") -> dict[str, list[Part]]:
     """Every stream's files: the run's own first, then writer by writer, and of each its oldest lines first.
 
-    A folder that is gone or cannot be read has none.
+    With `stream` those of others may be left out. A folder that is gone or cannot be read has none.
     """
     found: dict[str, list[Part]] = {}
     for folder, writer in [(run, None), *writer_folders(run)]:
-        for part in sorted(folder_parts(folder, writer), key=_age):
+        for part in sorted(folder_parts(folder, writer, stream), key=_age):
             found.setdefault(part.stream, []).append(part)
     return found
 
 
-def folder_parts(folder: Path, writer: str | None) -> Iterator[Part]:
-    """The files with lines that stand in one folder, in no order."""
+def folder_parts(folder: Path, writer: str | None, stream: str = "") -> Iterator[Part]:
+    """The files with lines that stand in one folder, in no order; only those whose names begin with `stream`."""
     for entry in _entries(folder):
-        if entry.is_file() and (part := part_of(folder / entry.name, writer)):
+        if (
+            entry.name.startswith(stream)
+            and entry.is_file()
+            and (part := part_of(folder / entry.name, writer))
+        ):
             yield part
 
 

@@ -15,8 +15,8 @@ from flightlog.store.parts import find_parts
 from flightlog.store.plain_paths import PlainPaths, plain_scratch
 from flightlog.store.query_errors import explained
 from flightlog.store.query_reading import names_in
-from flightlog.store.snapshots import current_snapshots
-from flightlog.store.tables import open_all, table_names
+from flightlog.store.snapshots import Snapshots
+from flightlog.store.tables import open_all, read_again, table_names
 from flightlog.store.tables_views import NEEDS, STORED
 
 if TYPE_CHECKING:
@@ -85,11 +85,13 @@ class Table(Displayed):
         return iter(self.rows())
 
     @property
+    @read_again
     def columns(self) -> list[str]:
         """The names of the columns."""
         with ask(self.runs, self.query, self._params) as answer:
             return answer.columns
 
+    @read_again
     def rows(self) -> list[tuple[Any, ...]]:
         """All rows; timestamps are in UTC and without a zone, JSON is text."""
         with ask(self.runs, self.query, self._params) as answer:
@@ -99,6 +101,7 @@ class Table(Displayed):
         """How many bytes of lines have to be gone through for the answer: those that no current snapshot holds."""
         return sum(_lines_bytes(run, names_in(self.query)) for run in self.runs)
 
+    @read_again
     def peek(self, rows: int = 10) -> Peek:
         """The first rows and the count of all, without reading the rest into memory.
 
@@ -118,16 +121,19 @@ class Table(Displayed):
             count = connection.execute(f"{source} SELECT count(*)", self._params).fetchone()
             return Peek(first.columns, found, count[0] if count is not None else len(found))
 
+    @read_again
     def df(self) -> pd.DataFrame:
         """All rows as a pandas frame."""
         with self._converted("pandas", "pandas") as relation:
             return relation.df()
 
+    @read_again
     def pl(self) -> polars.DataFrame:
         """All rows as a Polars frame."""
         with self._converted("polars", "polars pyarrow") as relation:
             return cast("polars.DataFrame", relation.pl())
 
+    @read_again
     def arrow(self) -> pa.Table:
         """All rows as an Arrow table."""
         with self._converted("pyarrow", "pyarrow") as relation:
@@ -158,7 +164,7 @@ def _first_tasks(connection: duckdb.DuckDBPyConnection, number: int) -> list[str
 
 def _lines_bytes(run: Run, wanted: frozenset[str] | None) -> int:
     parts = find_parts(run.path)
-    snapshots = current_snapshots(run.path, parts)
+    snapshots = Snapshots(run.path, parts).current
     read: set[str] = set()
     for name in table_names([run]) if wanted is None else wanted:
         stream = {"task_events": "tasks", "span_events": "spans"}.get(name, name)
@@ -168,7 +174,7 @@ def _lines_bytes(run: Run, wanted: frozenset[str] | None) -> int:
                 if name in NEEDS
                 else {needed}
             )
-            if not kept & snapshots.keys():
+            if not kept & snapshots:
                 read.add(needed)
     return sum(part.path.stat().st_size for stream in read for part in parts.get(stream, ()))
 
@@ -180,6 +186,7 @@ def ask(runs: Sequence[Run], query: str, params: Parameters | None = None) -> It
         yield Answer(connection, query, params)
 
 
+@read_again
 def write_answer(runs: Sequence[Run], query: str, output: Path) -> None:
     """Write the answer to a query into a Parquet file, which appears whole or not at all; see `connected`. Raises OSError."""
     with plain_scratch() as scratch:
@@ -204,12 +211,12 @@ def connected(
     import duckdb
 
     wanted = names_in(query)
-    with open_all(runs, only=wanted) as tables:
-        lock(tables.connection, [*tables.files, *([] if output is None else [output])])
-        try:
+    try:
+        with open_all(runs, only=wanted) as tables:
+            lock(tables.connection, [*tables.files, *([] if output is None else [output])])
             yield tables.connection
-        except duckdb.Error as error:
-            raise UsageError(explained(error, table_names(runs))) from None
+    except duckdb.Error as error:
+        raise UsageError(explained(error, table_names(runs))) from None
 
 
 def lock(connection: duckdb.DuckDBPyConnection, files: Sequence[Path]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 from flightlog.events.codec import Decoded
@@ -19,7 +20,7 @@ from flightlog.store.damage import (
 from flightlog.store.definitions import learn_definitions
 from flightlog.store.layout import WriterInfo
 from flightlog.store.lines import AnyEvent, Scan
-from flightlog.store.parts import find_parts
+from flightlog.store.parts import Part, find_parts
 
 
 @dataclass(frozen=True)
@@ -99,20 +100,33 @@ class Reading:
         self._writers = {info.writer: info for info in writers}
         self._problems = tuple(problems)
         self._scans: dict[str, Scan] = {}
+        self._learned = False
 
     def events(self, stream: str) -> Iterator[AnyEvent]:
         """Every event of a stream once, in the order of `Scan`."""
-        learn_definitions(self._run, stream)
-        scan = Scan(self._run, stream)
+        scan = self._scan(stream)
         yield from scan.events()
         self._scans[stream] = scan
 
     def records(self, stream: str) -> Iterator[Decoded]:
         """Every event of a stream once, with the fields its declaration does not know."""
-        learn_definitions(self._run, stream)
-        scan = Scan(self._run, stream)
+        scan = self._scan(stream)
         yield from scan.records()
         self._scans[stream] = scan
+
+    def _scan(self, stream: str) -> Scan:
+        """A scan of a stream; files are listed, and definitions read, once for all streams of a run that has ended."""
+        if self._listed is None:
+            learn_definitions(self._run, stream)
+            return Scan(self._run, stream)
+        if not self._learned and stream.startswith("user."):
+            learn_definitions(self._run, stream)
+            self._learned = True
+        return Scan(self._run, stream, self._listed.get(stream, []))
+
+    @cached_property
+    def _listed(self) -> dict[str, list[Part]] | None:
+        return None if self._goes_on() else find_parts(self._run)
 
     def take(self, scan: Scan) -> None:
         """Count a stream as `scan` has it, which went through it another way."""

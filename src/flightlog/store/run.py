@@ -76,8 +76,16 @@ class Run(Displayed):
     task_events = _TableOf("task_events")
     span_events = _TableOf("span_events")
 
-    def __init__(self, path: Path, *, observer: Observer | None = None, home: Path | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        observer: Observer | None = None,
+        home: Path | None = None,
+        note: Note = warn,
+    ) -> None:
         self.path = path
+        self._note, self._noted = note, set[str]()
         self.home = home or path
         """Where the run itself stands, where this is a copy of it as of one moment."""
         self.observer = observer or here()
@@ -175,13 +183,23 @@ class Run(Displayed):
         """Bytes of all files of the run."""
         return size_of(self.path)
 
+    def tell_damaged_snapshot(self, what: str) -> None:
+        """Tell whoever opened the run, once, that a file in `parquet/` was not read: `parquet/tasks.parquet is missing`."""
+        if what not in self._noted:
+            self._noted.add(what)
+            self._note(
+                f"{self.run_id}: {what}. The answer comes from the lines instead; `flightlog compact {self.run_id}` repairs it"
+            )
+
     def _since_start(self, timestamp: str | None) -> float | None:
         start, end = unix_time(self.info.start_time), unix_time(timestamp)
         return None if start is None or end is None else round(max(0.0, end - start), 6)
 
     def _infer(self) -> RunInfo:
         """What name, writers and events tell of a run whose `run.json` is missing or unreadable."""
-        reading, counts = self.read(), dict.fromkeys(("task_submitted", "task_completed", "task_failed"), 0)
+        # Whether the run goes on is not known before this is.
+        reading = Reading(self.path, self._writers, self.problems, lambda: True)
+        counts = dict.fromkeys(("task_submitted", "task_completed", "task_failed"), 0)
         for event in reading.events("tasks"):
             kind = event.kind if isinstance(event, UnknownEvent) else kind_of(event)
             if kind in counts:
@@ -224,7 +242,7 @@ def open_run(
     nothing of the run can be read, and `RemoteError` where a remote cannot be reached and nothing of it is here.
     """
     path = find_run(ref, runs_dir=runs_dir, observer=observer, note=note)
-    run = Run(path, observer=observer)
+    run = Run(path, observer=observer, note=note)
     if run.inferred and not run.writers() and not _holds_bytes(path):
         raise DamagedRun(f"{path} holds nothing that can be read ({'; '.join(run.problems)})")
     return run

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from functools import wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
+from flightlog.errors import DamagedSnapshot
 from flightlog.store.tables_runs import create_runs
 from flightlog.store.tables_scans import union
 from flightlog.store.tables_streams import StreamTables, open_streams, stream_of, view_names
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     import duckdb
 
     from flightlog.store.run import Run
+    from flightlog.store.tables_sources import Sources
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 @contextmanager
@@ -38,7 +44,7 @@ def open_tables(
 def open_all(runs: Sequence[Run], *, only: Collection[str] | None = None) -> Iterator[StreamTables]:
     """As `open_tables`, with the names of the views and of the files that they read."""
     streams = None if only is None else _streams_for(only)
-    with open_streams(runs, only=streams) as tables:
+    with open_streams(runs, only=streams) as tables, _blaming(tables.sources):
         if only is None or "runs" in only:
             create_runs(tables.connection, runs)
         one = tables.run_ids[0] if len(tables.run_ids) == 1 else None
@@ -49,6 +55,35 @@ def open_all(runs: Sequence[Run], *, only: Collection[str] | None = None) -> Ite
                 view = union([*made, *tables.stored.get(name, ())])
                 tables.connection.execute(f"CREATE VIEW {name} AS {view}")
         yield tables
+
+
+@contextmanager
+def _blaming(sources: Sequence[Sources]) -> Iterator[None]:
+    """Turn an error of DuckDB's for which a snapshot is to blame into a `DamagedSnapshot`."""
+    import duckdb
+
+    try:
+        yield
+    except duckdb.Error as error:
+        blamed = [one for one in sources if one.blame(str(error))]
+        if blamed:
+            raise DamagedSnapshot(
+                f"a Parquet snapshot could not be read ({str(error).splitlines()[0]}): ask again, and the lines are read"
+            ) from error
+        raise
+
+
+def read_again(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, called once more where a snapshot fails while it is read: it reads the lines then."""
+
+    @wraps(function)
+    def called(*args: P.args, **options: P.kwargs) -> T:
+        try:
+            return function(*args, **options)
+        except DamagedSnapshot:
+            return function(*args, **options)
+
+    return called
 
 
 def table_names(runs: Sequence[Run]) -> list[str]:

@@ -8,6 +8,7 @@ written down anew, as the reader understands them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -20,10 +21,9 @@ from flightlog.events.codec import Decoded, NotAnEvent, StreamDecoder, decode_li
 from flightlog.events.columns import columns
 from flightlog.store.at_work import forget_place, note_place
 from flightlog.store.columns_found import is_built_in
-from flightlog.store.definitions import learn_definitions
 from flightlog.store.lines import AnyEvent, FileLines, Scan
 from flightlog.store.long_lines import MAX_LINE_BYTES
-from flightlog.store.parts import Part, find_parts
+from flightlog.store.parts import Part
 
 _CHUNK_BYTES = 8 << 20
 _PYTHON_TYPES: dict[str, Any] = {
@@ -39,14 +39,16 @@ class Sifted(NamedTuple):
     misfits: tuple[Path, ...]
 
 
-def sift(run: Path, stream: str, scratch: Path, *, settled: bool) -> Sifted:
+def sift(
+    run: Path, stream: str, scratch: Path, *, settled: bool, listed: Sequence[Part] | None = None
+) -> Sifted:
     """Files whose lines are the events `Scan` gives of a stream, each once; new ones are made in `scratch`.
 
     Where the run is `settled`, files that are all right are given as they are. Else everything is copied, for
-    lines move while a run is written. Objects without an `event` are left out. Raises OSError.
+    lines move while a run is written. Objects without an `event` are left out. `listed` are the files of the stream,
+    where they are known. What users defined has been learnt. Raises OSError.
     """
-    learn_definitions(run, stream)
-    return _Sift(run, stream, scratch).files(settled)
+    return _Sift(run, stream, scratch, listed).files(settled)
 
 
 class _Lines:
@@ -73,8 +75,8 @@ class _Lines:
 class _Sift(Scan):
     """A `Scan` that keeps the lines."""
 
-    def __init__(self, run: Path, stream: str, scratch: Path) -> None:
-        super().__init__(run, stream)
+    def __init__(self, run: Path, stream: str, scratch: Path, listed: Sequence[Part] | None) -> None:
+        super().__init__(run, stream, listed)
         self._decode = _decoder(stream).decode
         self._of_users = not is_built_in(stream)
         self._scratch = scratch
@@ -98,7 +100,7 @@ class _Sift(Scan):
         """The files that need no change; what tails and other files hold is written out."""
         kept: dict[Path, bytes] = {}
         rests: list[tuple[Path | None, bytes]] = []
-        parts = find_parts(self._run).get(self.stream, [])
+        parts = self._parts()
         for part in parts:
             if part.kind != "tail":
                 lines = FileLines(part.path)

@@ -7,6 +7,7 @@ torn or foreign, and it is read as it is. Every other run (running, killed, half
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from flightlog.store import layout
+from flightlog.store.definitions import learn_definitions
 from flightlog.store.documents import read_document
 from flightlog.store.integrity import FileSum
 from flightlog.store.long_lines import has_long_line
 from flightlog.store.parts import Part, find_parts, writer_folders
 from flightlog.store.plain_paths import PlainPaths
-from flightlog.store.snapshots import current_snapshots
+from flightlog.store.snapshots import Snapshots
 from flightlog.store.tables_sift import sift
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ class Sources:
         self._scratch = scratch
         self._plain = PlainPaths(scratch)
         self._parts = find_parts(run.path)
-        self._snapshots = current_snapshots(run.path, self._parts)
+        self._learned = False
+        self._snapshots = Snapshots(run.path, self._parts, run.tell_damaged_snapshot)
 
     @cached_property
     def _settled(self) -> bool:
@@ -85,25 +88,37 @@ class Sources:
                 size += part.path.stat().st_size
         return size
 
+    def check(self, names: Collection[str]) -> None:
+        """Check these snapshots at once, which is faster than one after the other."""
+        self._snapshots.damaged(names)
+
+    def blame(self, error: str) -> bool:
+        """Whether a snapshot can be blamed for an error that came up while it was read; it is not read again then."""
+        return self._snapshots.blame(error)
+
     def view(self, name: str) -> Path | None:
-        """The snapshot of a derived view, where it is current."""
-        found = self._snapshots.get(f"views/{name}")
+        """The snapshot of a derived view, where it is current and intact."""
+        found = self._snapshots.file(f"views/{name}")
         return None if found is None else self._plain.file(found)
 
     def source(self, stream: str, *, snapshots: bool = True) -> Source:
         """The files of a stream; none where the run has no such stream. Raises OSError.
 
-        Without `snapshots` the files of lines are named, even where a snapshot is current.
+        Without `snapshots` the files of lines are named, even where a snapshot could be read.
         """
         parts = self._parts.get(stream, [])
-        snapshot = self._snapshots.get(stream)
-        if snapshot is not None and snapshots:
+        snapshot = self._snapshots.file(stream) if snapshots else None
+        if snapshot is not None:
             return Source((self._plain.file(snapshot),), parquet=True)
         if not parts:
             return Source(())
         if self.is_sealed(stream):
             return Source((self._plain.file(parts[0].path),))
-        sifted = sift(self._run.path, stream, self._scratch, settled=self._settled)
+        if stream.startswith("user.") and not (self._settled and self._learned):
+            learn_definitions(self._run.path, stream)
+            self._learned = True
+        listed = parts if self._settled else None
+        sifted = sift(self._run.path, stream, self._scratch, settled=self._settled, listed=listed)
         return Source(tuple(map(self._plain.file, sifted.files)), misfits=sifted.misfits)
 
     def is_sealed(self, stream: str) -> bool:

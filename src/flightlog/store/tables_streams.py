@@ -40,6 +40,7 @@ class StreamTables:
     """Of derived views, the statements that read the snapshots there are of them."""
     unstored: set[str] = field(default_factory=set)
     """Derived views that have to be made for some run."""
+    sources: list[Sources] = field(default_factory=list)
 
 
 @contextmanager
@@ -60,12 +61,16 @@ def open_streams(runs: Sequence[Run], *, only: Collection[str] | None = None) ->
             connection.execute(f"CREATE SCHEMA {HIDDEN}")
             found = [(run.run_id, Sources(run, scratch)) for run in _each_once(runs)]
             tables = StreamTables(connection, scratch, [run_id for run_id, _ in found])
+            tables.sources += [sources for _, sources in found]
             names = view_names(stream for _, sources in found for stream in sources.streams())
             wanted = [
                 stream
                 for stream, name in names.items()
                 if only is None or stream in only or name.casefold() in only
             ]
+            checked = {*wanted, *(f"views/{view}" for view, of in STORED.items() if of in wanted)}
+            for _, sources in found:
+                sources.check(checked)
             for stream in wanted:
                 _create_views(tables, stream, names[stream], found)
             with watched(connection, lambda: _by_size(wanted, found)):
