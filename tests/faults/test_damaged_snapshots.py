@@ -16,6 +16,7 @@ from flightlog.analyze.compare import compare_groups
 from flightlog.analyze.kept import keep_summary
 from flightlog.analyze.report import report_bytes, report_on
 from flightlog.analyze.run_groups import RunGroup
+from flightlog.analyze.summary import summarize, summary_bytes
 from flightlog.analyze.verify import verify
 from flightlog.cli.main import main
 from flightlog.errors import DamagedSnapshot
@@ -266,6 +267,52 @@ def test_notes_that_cannot_be_read_are_told_and_made_again(run, expected):
     assert not verify(Run(run)).ok
     snapshot_run(Run(run))
     assert verify(Run(run)).ok
+
+
+def test_repair_makes_again_what_the_lines_tell_and_leaves_nothing_wrong(run, capsys):
+    summary = run / "summary.json"
+    summary.write_bytes(summary_bytes(summarize(Run(run))))
+    write_checksums(run)
+    before = {path.name: path.read_bytes() for path in run.glob("*.json*")}
+    flip(summary, 40, 0)
+    _zeros(run / "parquet/views/spans.parquet", run)
+    flip(run / "parquet/summary.json", 1000, 0)
+    assert main(["verify", str(run)]) == 1
+    capsys.readouterr()
+    assert main(["verify", str(run), "--repair"]) == 0
+    out, err = capsys.readouterr()
+    assert out.splitlines()[:2] == [
+        f"{run.name}: summary.json was computed again",
+        f"{run.name}: parquet: spans.parquet, views/spans.parquet made again from the lines",
+    ]
+    assert err == ""
+    assert {path.name: path.read_bytes() for path in run.glob("*.json*")} == before
+    assert main(["verify", str(run), "--repair"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"{run.name}: there is nothing to repair"
+
+
+def test_repair_leaves_lines_that_changed_as_they_are_and_says_so(run, capsys):
+    lines = run / "metrics.jsonl"
+    flip(lines, 30, 1)
+    changed = lines.read_bytes()
+    assert main(["verify", str(run), "--repair"]) == 1
+    out, err = capsys.readouterr()
+    assert "metrics.jsonl changed" in out
+    assert "cannot be repaired" in err
+    assert lines.read_bytes() == changed
+
+
+def test_repair_closes_a_run_that_was_killed(lines, tmp_path, capsys):
+    run = tmp_path / lines.path.name
+    shutil.copytree(lines.path, run)
+    (run / "checksums.json").unlink()
+    (run / "summary.json").unlink(missing_ok=True)
+    before = {path.name: path.read_bytes() for path in run.glob("*.jsonl")}
+    assert main(["verify", str(run)]) == 1
+    assert main(["verify", str(run), "--repair"]) == 0
+    said = "the run was closed: lines put together, summary and checksums written"
+    assert f"{run.name}: {said}" in capsys.readouterr().out.splitlines()
+    assert {path.name: path.read_bytes() for path in run.glob("*.jsonl")} == before
 
 
 def test_compact_writes_through_no_planted_link(lines, tmp_path, capsys):

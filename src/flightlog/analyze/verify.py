@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.kept import KEPT, kept_damage
+from flightlog.analyze.kept import KEPT, keep_summary, kept_damage
 from flightlog.analyze.summary import Summary, summarize, summary_bytes
+from flightlog.errors import UsageError
 from flightlog.store import layout
-from flightlog.store.integrity import verify_files
+from flightlog.store.documents import replace_bytes
+from flightlog.store.integrity import note_checksum, verify_files
+from flightlog.store.parquet import move_folder_aside, snapshot_run
 from flightlog.store.parts import find_parts
+from flightlog.store.run import Run
 from flightlog.store.snapshots import Snapshots
 from flightlog.version import __version__
-
-if TYPE_CHECKING:
-    from flightlog.store.run import Run
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -56,6 +57,37 @@ def verify(run: Run) -> Verification:
     )
 
 
+def repair(run: Run, complete: Callable[[Path], object]) -> tuple[str, ...]:
+    """Make again what is damaged and can be made from the lines; gives a sentence for each thing that was done.
+
+    That is `summary.json`, the Parquet files and the summary that goes with them. A run that ended without being closed is
+    closed by `complete`. The lines are never changed; what is wrong with them, `verify` says afterwards. A run that is
+    running is a `UsageError`. Raises `OSError` or `duckdb.Error` where files cannot be read or written.
+    """
+    if run.status == "running":
+        raise UsageError(f"{run.run_id} is running: it can be repaired when it has ended")
+    done: list[str] = []
+    path = run.path
+    if not (path / layout.CHECKSUMS).exists() or (path / layout.SEGMENTS).exists():
+        complete(path)
+        if (path / layout.CHECKSUMS).exists() and not (path / layout.SEGMENTS).exists():
+            done.append("the run was closed: lines put together, summary and checksums written")
+    run = Run(path, observer=run.observer)
+    summary = summarize(run)
+    others = [found.file for found in verify_files(path) if found.file != layout.SUMMARY]
+    if _summary(run, summary).ok is False and not others:
+        move_folder_aside(path / layout.SUMMARY)
+        replace_bytes(path / layout.SUMMARY, summary_bytes(summary), durable=True)
+        note_checksum(path, layout.SUMMARY)
+        done.append(f"{layout.SUMMARY} was computed again")
+    if any(check.ok is False for check in _snapshots(run)):
+        made = snapshot_run(run)
+        kept = keep_summary(run)
+        names = [f"{name}.parquet" for name in sorted(made)] + ([KEPT] if kept else [])
+        done.append(f"{layout.PARQUET}: {', '.join(names) or 'what was damaged'} made again from the lines")
+    return tuple(done)
+
+
 def _files(run: Run) -> Check:
     if run.status == "running":
         return Check(name="files", ok=None, detail="no checksums yet: the run is still running")
@@ -81,7 +113,7 @@ def _snapshots(run: Run) -> Iterator[Check]:
     if damage is not None:
         findings.append(f"{layout.PARQUET}/{KEPT} {damage}")
     if findings:
-        detail = "not as they were written: the lines are read instead; --repair makes them again"
+        detail = "not as they were written: the lines are read instead; `flightlog verify --repair` makes them again"
         yield Check(name=layout.PARQUET, ok=False, detail=detail, findings=tuple(findings))
         return
     current, outdated = len(found.current), len(found.noted.keys() - found.current)

@@ -2,6 +2,7 @@
 
     flightlog verify latest
     flightlog verify run-20260520T035200Z-demo-a1b2c3d4
+    flightlog verify latest --repair
 
 It compares every file with the checksums that were written when the run closed, computes `summary.json` again and
 compares it byte for byte, looks for gaps in the numbers that every writer gave its lines, and compares the Parquet files
@@ -10,22 +11,45 @@ file that changed, a line that is lost, torn or foreign, a damaged Parquet file,
 Lost lines are told with their number and the reason: `1,200 of 60,973 read, 59,773 lost: no space left on device`. "None lost"
 is said only where that is known; where a process left no count of its lines, it is unknown.
 Of a run that is still running, the lines so far are checked.
+
+`--repair` first makes again what can be made from the lines: `summary.json`, damaged Parquet files and the summary kept beside
+them; a run that ended without being closed is closed. It says what it did. The lines themselves are never changed: a line that is
+lost or a file of lines that changed cannot be repaired, and is named. The index of a folder of runs needs no repair: one that is
+damaged is not used, and replaced by the next `flightlog list`.
+
+| exit code | means |
+|---|---|
+| 0 | nothing is wrong; with `--repair`, nothing is wrong any more |
+| 1 | something is wrong; with `--repair`, something is that cannot be repaired |
+| 2 | there is no such run, or it cannot be repaired now: it is running, or only a copy of a remote one is here |
 """
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from flightlog.cli.options import RunRef, RunsDir
 from flightlog.cli.output import note, put, wants_color
+from flightlog.errors import UsageError
+
+if TYPE_CHECKING:
+    from flightlog.store.run import Run
 
 DOING = "checking the run"
 
 
-def verify(run: RunRef = None, runs_dir: RunsDir = None) -> None:
+def verify(
+    run: RunRef = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Make again what is damaged and can be made from the lines.")
+    ] = False,
+    runs_dir: RunsDir = None,
+) -> None:
     """Check that a run is as it was recorded.
 
-    The exit code is 1 if anything is wrong.
+    The exit code is 1 if anything is wrong, after repairing where --repair is given.
 
     Example: flightlog verify latest
     """
@@ -33,7 +57,32 @@ def verify(run: RunRef = None, runs_dir: RunsDir = None) -> None:
     from flightlog.show.verification import verification_text
     from flightlog.store.run import open_run
 
-    result = check.verify(open_run(run or "latest", runs_dir=runs_dir, note=note))
+    opened = open_run(run or "latest", runs_dir=runs_dir, note=note)
+    if repair:
+        opened = _repaired(opened)
+    result = check.verify(opened)
     put(verification_text(result, color=wants_color()))
     if not result.ok:
+        if repair:
+            note("what is wrong above cannot be repaired: it is not known what was recorded there")
         raise typer.Exit(1)
+
+
+def _repaired(run: Run) -> Run:
+    import duckdb
+
+    from flightlog.analyze.verify import repair
+    from flightlog.record.closing import complete
+    from flightlog.settings import read_settings
+    from flightlog.store.run import Run
+    from flightlog.store.runs_folder import is_copy
+
+    if is_copy(run.path):
+        raise UsageError(f"{run.run_id} is at an address, and runs there are only read")
+    try:
+        done = repair(run, lambda path: complete(path, read_settings()))
+    except duckdb.Error as error:
+        raise UsageError(f"{run.path} cannot be repaired: {str(error).splitlines()[0]}") from error
+    for sentence in done or ("there is nothing to repair",):
+        put(f"{run.run_id}: {sentence}\n")
+    return Run(run.path, note=note)

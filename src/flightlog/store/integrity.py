@@ -42,6 +42,14 @@ def write_checksums(path: Path) -> dict[str, FileSum]:
     return sums
 
 
+def note_checksum(path: Path, name: str) -> None:
+    """Note in `checksums.json` what one file holds now; nothing where there are no checksums. Raises OSError."""
+    sums = read_document(path / layout.CHECKSUMS, dict[str, FileSum]).value
+    found = _sum(path / name)
+    if sums is not None and sums.get(name) != found:
+        write_document(path / layout.CHECKSUMS, {**sums, name: found}, durable=True)
+
+
 def verify_files(path: Path) -> list[Finding]:
     """The files that were changed, removed or added since the run closed, by name; none if all is as it was.
 

@@ -240,7 +240,9 @@ def _fold(path: Path, top: Path, moves: list[Move], step: Step) -> int:
     there = [(move, part) for move, part in there if part.exists()]
     if not there or not _fits(top, moves, there):
         return 0
-    with os.fdopen(os.open(top, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), "r+b", buffering=0) as target:
+    with os.fdopen(
+        os.open(top, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "r+b", buffering=0
+    ) as target:
         copied: list[Path] = []
         unsynced = 0
         for move, part in there:
