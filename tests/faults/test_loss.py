@@ -24,6 +24,7 @@ from flightlog.show.report import report_text
 from flightlog.store import layout
 from flightlog.store.catalogue import list_runs
 from flightlog.store.run import Run, open_run
+from flightlog.store.sealing import seal
 
 BEGIN = """
 import os, sys, threading, flightlog
@@ -121,6 +122,46 @@ def test_a_disk_that_stays_full_is_named_by_every_command_and_the_run_is_complet
     assert [
         f"{lost:,} lines of the record are lost (no space left on device)" in one for one in said.problems
     ] == [True]
+
+
+def test_what_a_page_says_goes_with_the_run_when_it_is_folded_and_copied(io_faults, tmp_path):
+    switch = tmp_path / "full"
+    env = io_faults(
+        tmp_path / "runs", "open,write,mkdir,rename,fallocate,fsync", "EIO", from_=1, switch=switch
+    )
+    assert ran(FULL, tmp_path / "runs", switch, 2000, env=env).returncode == 0
+    run = open_run("latest", runs_dir=tmp_path / "runs")
+    said = (run.status, run.completeness().lost_text)
+    assert said == ("completed", f"{counted(run)[1]:,} lost: input/output error")
+    remote = tmp_path / "remote"
+    remote.mkdir()
+    run_command("sync", str(run.path), "--to", f"file://{remote}")
+    copied = Run(remote / run.path.name)
+    assert (copied.status, copied.completeness().lost_text) == said
+    assert seal(run.path, writers_alive=lambda _writer: False).problem is None
+    folded = Run(run.path)
+    assert not (run.path / layout.SEGMENTS).exists()
+    assert (folded.status, folded.info.status, folded.completeness().lost_text) == (said[0], said[0], said[1])
+
+
+def run_command(*arguments: str) -> None:
+    """A command of Flightlog's, which has to succeed."""
+    command = [sys.executable, "-m", "flightlog", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_exit_code_of_a_command_is_known_although_the_disk_stayed_full(io_faults, tmp_path):
+    switch = tmp_path / "full"
+    env = io_faults(
+        tmp_path / "runs", "open,write,mkdir,rename,fallocate,fsync", "ENOSPC", from_=1, switch=switch
+    )
+    command = [sys.executable, "-m", "flightlog", "run", "--runs-dir", str(tmp_path / "runs"), "--"]
+    done = subprocess.run(
+        [*command, "sh", "-c", f"touch {switch}; exit 3"], env=env, timeout=120, check=False
+    )
+    run = open_run("latest", runs_dir=tmp_path / "runs")
+    assert (done.returncode, run.status, run.info.exit_code) == (3, "failed", 3)
 
 
 def test_a_real_disk_that_stays_full_loses_what_it_counts(small_disk, tmp_path):
