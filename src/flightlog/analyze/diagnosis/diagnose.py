@@ -240,6 +240,10 @@ class _Diagnosing:
                 f"{many:,} {'line' if many == 1 else 'lines'} of the record {'is' if many == 1 else 'are'} {how}, so failures "
                 f"may be missing here: `flightlog verify {shlex.quote(self._ref)}` says which."
             )
+        elif not found.loss_known and self._run.status != "running":
+            self._problems.append(
+                "It is unknown whether lines of the record are lost, so failures may be missing here."
+            )
 
     def _bundles_near(self, group: Group) -> list[tuple[str, str]]:
         """Message and folder of each."""
