@@ -9,6 +9,7 @@ import work_for_sessions as work
 import yaml
 from sessions import session_in
 
+from flightlog.cli.main import main
 from flightlog.session.secrets import without_secrets, written_secrets
 
 TOKEN = "ghp_" + "A1b2" * 9
@@ -75,3 +76,17 @@ def test_a_run_keeps_no_secret_of_its_manifest_unless_told_to_keep_it_as_written
         ("manifest.lock", "manifest_sha256"),
     ):
         assert json.loads(kept[name])[key] == session.manifest.sha256
+
+
+def test_scrub_takes_the_secrets_out_of_a_manifest_that_was_kept_and_its_hash_stays(
+    tmp_path, monkeypatch
+) -> None:
+    monkeypatch.setenv("FLIGHTLOG_MANIFEST_AS_WRITTEN", "1")
+    with session_in(tmp_path, "components:\n  main:\n    env:\n      A_TOKEN: hunter2\n") as session:
+        session.client.submit(work.add, 1).result()
+    kept = session.path / "manifest.yaml"
+    assert "hunter2" in kept.read_text()
+    assert main(["scrub", str(session.path)]) == 0
+    assert kept.read_text().endswith('      A_TOKEN: "[redacted]"\n')
+    assert json.loads((session.path / "run.json").read_text())["manifest_hash"] == session.manifest.sha256
+    assert main(["verify", str(session.path)]) == 0

@@ -38,6 +38,7 @@ COMMANDS = {
     "compact": "flightlog.cli.compact:compact",
     "verify": "flightlog.cli.verify:verify",
     "gc": "flightlog.cli.gc:gc",
+    "scrub": "flightlog.cli.scrub:scrub",
     "export": "flightlog.cli.export:export",
     "serve-metrics": "flightlog.cli.serve_metrics:serve_metrics",
     "sync": "flightlog.cli.sync:sync",

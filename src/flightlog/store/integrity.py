@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -37,7 +38,7 @@ def write_checksums(path: Path) -> dict[str, FileSum]:
     It leaves out itself, the snapshots in `parquet/`, which can be made again, the notes of followers, the pages of
     writers, which change while their processes live, and links. Raises OSError.
     """
-    sums = {name: _sum(path / name) for name in sorted(covered_files(path))}
+    sums = {name: sum_of(path / name) for name in sorted(covered_files(path))}
     write_document(path / layout.CHECKSUMS, sums, durable=True)
     return sums
 
@@ -76,7 +77,7 @@ def verify_files(path: Path) -> list[Finding]:
 
 def _compare(path: Path, name: str, expected: FileSum) -> Finding | None:
     try:
-        found = _sum(path / name)
+        found = sum_of(path / name)
     except OSError as error:
         return Finding("unreadable", name, error.strerror or str(error))
     if found.size_bytes != expected.size_bytes:
@@ -86,7 +87,18 @@ def _compare(path: Path, name: str, expected: FileSum) -> Finding | None:
     return None
 
 
-def _sum(file: Path) -> FileSum:
+def renew_checksums(path: Path, names: Collection[str]) -> None:
+    """Note anew what these files hold, by their paths within the run; nothing where the run has no checksums."""
+    noted = read_document(path / layout.CHECKSUMS, dict[str, FileSum]).value
+    if noted is None or not names:
+        return
+    there = covered_files(path)
+    noted.update({name: sum_of(path / name) for name in sorted(names) if name in there})
+    write_document(path / layout.CHECKSUMS, noted, durable=True)
+
+
+def sum_of(file: Path) -> FileSum:
+    """What a file holds now."""
     with file.open("rb") as source:
         digest = hashlib.file_digest(source, "sha256").hexdigest()
         return FileSum(digest, source.tell())

@@ -1,0 +1,150 @@
+"""Takes secrets out of runs that were recorded earlier.
+
+    flightlog scrub latest --dry-run
+    flightlog scrub latest
+    flightlog scrub run-20260520T035200Z-demo-a1b2c3d4 --pattern 'PATIENT-[0-9]+' --remote
+
+Every text file of a run that has ended is rewritten with the redactor that new runs go through: lines, documents, the
+manifest, bundles of out-of-memory errors, logs of followers. Lines keep their number and their order. The summary, the
+snapshots, the checksums and the index of runs are made again, so that `flightlog verify` finds the run as it should be. It
+says how many texts in which files were cleaned, and of which kinds, and never what they said. A run that is running is
+refused.
+
+Each file is replaced in one step: whoever kills the command leaves every file old or new, and running it again goes on.
+
+`--pattern`, once or more, gives regular expressions of your own in addition to those in `FLIGHTLOG_REDACT`: with a group, its
+text alone is a secret.
+
+`--remote` sends the cleaned run again to every place that it was copied to from here (`flightlog sync`), and removes the objects
+that the copy no longer needs. What a place keeps beyond that (versions of objects, backups), copies that other hosts sent, local
+copies of remote runs (`FLIGHTLOG_REMOTE_CACHE`), a history (`flightlog compact --history`) and exports are yours to remove.
+
+A secret in the name of the folder, which comes from the project's, is said; the folder is not renamed. Files that hold no
+text, such as an allocator's snapshot, are not looked into, and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from flightlog.cli.options import RunRefs, RunsDir, changeable_runs_folder
+from flightlog.cli.output import note, put
+from flightlog.errors import FlightlogError, UsageError
+
+if TYPE_CHECKING:
+    from flightlog.store.run import Run
+    from flightlog.store.scrubbing import Scrubbed
+
+DOING = "looking for secrets"
+
+
+def scrub(
+    runs: RunRefs = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be cleaned, and change nothing.")
+    ] = False,
+    pattern: Annotated[
+        list[str] | None,
+        typer.Option("--pattern", metavar="REGEX", help="A secret of your own; once or more."),
+    ] = None,
+    remote: Annotated[
+        bool, typer.Option("--remote", help="Also replace the copies that were sent from here.")
+    ] = False,
+    runs_dir: RunsDir = None,
+) -> None:
+    """Take secrets out of recorded runs.
+
+    Example: flightlog scrub latest --dry-run
+    """
+    from flightlog.redaction import own_patterns
+    from flightlog.session.secrets import without_secrets
+    from flightlog.settings import pattern_problem, redact_patterns
+    from flightlog.store import layout
+    from flightlog.store.run import find_run
+    from flightlog.store.scrubbing import scrub_run
+
+    for number, given in enumerate(pattern or (), 1):
+        problem = pattern_problem(given)
+        if problem is not None:
+            raise UsageError(f"pattern {number} {problem}")
+    own_patterns([*redact_patterns(), *(pattern or ())])
+    folder = changeable_runs_folder(runs_dir)
+    failed = False
+    for path in [find_run(name, runs_dir=folder).absolute() for name in runs or ["latest"]]:
+        found = scrub_run(path, dry_run=dry_run, special={layout.MANIFEST: without_secrets}, rebuild=_rebuild)
+        _say(found, dry_run)
+        if remote:
+            failed = not _send(path, dry_run) or failed
+    if failed:
+        raise typer.Exit(1)
+
+
+def _say(found: Scrubbed, dry_run: bool) -> None:
+    from flightlog.show.phrases import count_text
+    from flightlog.show.terminal import clean
+
+    texts = sum(file.texts for file in found.files)
+    for file in found.files:
+        put(f"  {clean(file.path)}: {count_text(file.texts, 'text')} ({', '.join(file.kinds)})\n")
+    what = f"{count_text(texts, 'text')} in {count_text(len(found.files), 'file')}" if texts else "nothing"
+    put(
+        f"{clean(found.run_id)}: {what} {'would be' if dry_run else 'was' if texts < 2 else 'were'} cleaned\n"
+    )
+    for name in found.unread:
+        note(f"{clean(name)} holds no text, and was not looked into")
+    if found.folder_kind is not None:
+        note(
+            f"the folder's name holds a secret ({found.folder_kind}): rename it, and what names it elsewhere"
+        )
+
+
+def _rebuild(run: Run) -> Iterable[str]:
+    """The summary and the snapshots, where there are any; gives the files that checksums are of."""
+    from flightlog.analyze.kept import keep_summary
+    from flightlog.analyze.summary import summarize, summary_bytes
+    from flightlog.store import layout
+    from flightlog.store.documents import replace_bytes
+    from flightlog.store.parquet import snapshot_run
+
+    made = []
+    if (run.path / layout.SUMMARY).exists():
+        replace_bytes(run.path / layout.SUMMARY, summary_bytes(summarize(run)), durable=True)
+        made.append(layout.SUMMARY)
+    if (run.path / layout.PARQUET).is_dir():
+        snapshot_run(run)
+        keep_summary(run)
+    return made
+
+
+def _send(path: Path, dry_run: bool) -> bool:
+    """Replace the copies of a run that were sent from here; whether that was done."""
+    from flightlog.show.sync import synced_text
+    from flightlog.store.remote import Remote
+    from flightlog.store.remote_follow import sync_with_patience
+    from flightlog.store.remote_local import list_files, name_of
+    from flightlog.store.remote_state import sole_uploader, states_of
+    from flightlog.store.remote_upload import Uploader
+
+    done = True
+    for state in states_of(path):
+        if dry_run:
+            put(f"  {state.address}: all files would be sent again\n")
+            continue
+        try:
+            with sole_uploader(path) as other:
+                if other is not None:
+                    raise UsageError(f"it is being copied by {other}")
+                remote = Remote.open(state.address)
+                uploader = Uploader(path, remote)
+                put(synced_text(sync_with_patience(uploader, again=[file.path for file in list_files(path)])))
+            others = {one.host for one in remote.notes(name_of(path)) if one.uploader != uploader.uploader}
+            for host in sorted(others):
+                note(f"{state.address} also holds what {host} sent: scrub it there")
+        except (FlightlogError, OSError) as error:
+            note(f"{state.address}: {error}")
+            done = False
+    return done
