@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -43,12 +42,12 @@ def write_checksums(path: Path) -> dict[str, FileSum]:
     return sums
 
 
-def note_checksum(path: Path, name: str) -> None:
-    """Note in `checksums.json` what one file holds now; nothing where there are no checksums. Raises OSError."""
+def note_checksum(path: Path, *names: str) -> None:
+    """Note in `checksums.json` what these files hold now; nothing where there are no checksums. Raises OSError."""
     sums = read_document(path / layout.CHECKSUMS, dict[str, FileSum]).value
-    found = _sum(path / name)
-    if sums is not None and sums.get(name) != found:
-        write_document(path / layout.CHECKSUMS, {**sums, name: found}, durable=True)
+    found = {name: sum_of(path / name) for name in names}
+    if sums is not None and any(sums.get(name) != one for name, one in found.items()):
+        write_document(path / layout.CHECKSUMS, {**sums, **found}, durable=True)
 
 
 def verify_files(path: Path) -> list[Finding]:
@@ -85,16 +84,6 @@ def _compare(path: Path, name: str, expected: FileSum) -> Finding | None:
     if found.sha256 != expected.sha256:
         return Finding("changed", name, f"SHA-256 was {expected.sha256}, is {found.sha256}")
     return None
-
-
-def renew_checksums(path: Path, names: Collection[str]) -> None:
-    """Note anew what these files hold, by their paths within the run; nothing where the run has no checksums."""
-    noted = read_document(path / layout.CHECKSUMS, dict[str, FileSum]).value
-    if noted is None or not names:
-        return
-    there = covered_files(path)
-    noted.update({name: sum_of(path / name) for name in sorted(names) if name in there})
-    write_document(path / layout.CHECKSUMS, noted, durable=True)
 
 
 def sum_of(file: Path) -> FileSum:

@@ -27,7 +27,7 @@ from flightlog.redaction import REDACTED, is_secret_key, kind_of_secret, redact_
 from flightlog.store import layout
 from flightlog.store.documents import is_leftover, read_document, sync_folder, write_document
 from flightlog.store.index_file import index_file
-from flightlog.store.integrity import FileSum, renew_checksums, sum_of
+from flightlog.store.integrity import FileSum, note_checksum, sum_of
 from flightlog.store.liveness import here
 from flightlog.store.remote_local import has_settled
 from flightlog.store.remote_state import sole_uploader
@@ -160,7 +160,7 @@ def _make_again(path: Path, rebuild: Rebuild, step: Callable[[str], None]) -> No
         (path / layout.PARQUET).mkdir()  # says to whoever goes on that there were snapshots
     made = list(rebuild(Run(path)))
     note = read_document(path / NOTE, _Note).value
-    renew_checksums(path, {*made, *(note.files if note else ())})
+    note_checksum(path, *sorted({*made, *(note.files if note else ())}))
     step("renewed checksums")
     (path / NOTE).unlink(missing_ok=True)
     sync_folder(path)
