@@ -13,7 +13,17 @@ import flightlog
 
 ROOT = Path(flightlog.__file__).parent
 LAYERS = [
-    {"displayed", "errors", "interruption", "redaction", "settings", "threads", "units", "version"},
+    {
+        "displayed",
+        "errors",
+        "interruption",
+        "redaction",
+        "settings",
+        "threads",
+        "units",
+        "unrecorded",
+        "version",
+    },
     {"events"},
     {"samplers"},
     {"store"},

@@ -7,12 +7,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flightlog.events import define_event
-from flightlog.record.active import current_run
-from flightlog.record.carrier import attached, carrier
-from flightlog.record.recording import record
-from flightlog.record.span import current_span, span
 from flightlog.version import __version__
+
+try:
+    from flightlog.events import define_event
+    from flightlog.record.active import current_run
+    from flightlog.record.carrier import attached, carrier
+    from flightlog.record.recording import record
+    from flightlog.record.span import current_span, span
+except ImportError as problem:
+    from flightlog.threads import in_main_interpreter
+
+    if TYPE_CHECKING or in_main_interpreter():
+        raise
+    from flightlog.unrecorded import (
+        attached,
+        carrier,
+        current_run,
+        current_span,
+        define_event,
+        record,
+        say,
+        span,
+    )
+
+    say(problem)
 
 if TYPE_CHECKING:
     from flightlog.analyze.compare import compare

@@ -17,7 +17,6 @@ import signal
 import sys
 import threading
 import time
-from _queue import SimpleQueue
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -30,7 +29,6 @@ __all__ = [
     "Event",
     "Lock",
     "RLock",
-    "SimpleQueue",
     "Thread",
     "get_ident",
     "in_main_interpreter",

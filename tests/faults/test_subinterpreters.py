@@ -55,6 +55,29 @@ with flightlog.span("in the subinterpreter"):
     with flightlog.span("after it"):
         pass
 '''
+REFUSED = '''
+inside("""
+import sys
+sys.modules["msgspec"] = None  # as if it refused to load here
+import flightlog
+
+@flightlog.span
+def work():
+    with flightlog.span("inner", x=1) as span:
+        span.metrics["loss"] = 0.5
+        span.add_metric("loss", 0.5)
+    return "worked"
+
+@flightlog.record("decorated")
+def whole():
+    return work()
+
+with flightlog.record("sub", runs_dir=runs) as run, run.task("task"):
+    run.metric("loss", 0.5)
+    with flightlog.attached(flightlog.carrier()):
+        print(work(), whole(), flightlog.current_run(), flush=True)
+""")
+'''
 WARNING = (
     "a subinterpreter is recorded without samples, heartbeats and handling of signals; the program goes on, "
     "what cannot be recorded is counted\n"
@@ -62,14 +85,20 @@ WARNING = (
 
 
 def recorded(program: str, kind: str, folder: Path) -> tuple[tuple[int, str, str], Run]:
-    """Exit code, output and errors of a program with a subinterpreter, and the run that it made."""
+    """What came of a program with a subinterpreter, and the run that it made."""
+    outcome = run_program(program, kind, folder)
+    (path,) = [path for path in folder.iterdir() if path.name.startswith("run-")]
+    return outcome, open_run(path)
+
+
+def run_program(program: str, kind: str, folder: Path) -> tuple[int, str, str]:
+    """Exit code, output and errors."""
     done = subprocess.run(
         [sys.executable, "-c", PREPARED + program, folder, kind],
         capture_output=True, text=True, timeout=60, check=False,
         env={k: v for k, v in os.environ.items() if not k.startswith(("FLIGHTLOG", "TRACEPARENT", "PYTEST"))},
     )  # fmt: skip
-    (path,) = [path for path in folder.iterdir() if path.name.startswith("run-")]
-    return (done.returncode, done.stdout, done.stderr), open_run(path)
+    return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize("kind", ["isolated", "shared"])
@@ -84,6 +113,13 @@ def test_a_run_in_a_subinterpreter_is_recorded_without_threads_and_says_so_once(
     counts = {stream: len(list(run.events(stream))) for stream in ("metrics", "tasks", "resources")}
     assert counts == {"metrics": 1, "tasks": 3, "resources": 0}
     assert (run.info.status, run.info.sample_interval_s) == ("completed", None)
+
+
+def test_where_an_extension_refuses_to_load_one_warning_is_given_and_nothing_recorded(tmp_path):
+    outcome = run_program(REFUSED, "isolated", tmp_path)
+    warning = "nothing is recorded in this subinterpreter: import of msgspec halted; None in sys.modules\n"
+    assert outcome == (0, "worked worked None\nended\n", warning)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", ["isolated", "shared"])

@@ -5,13 +5,13 @@ from __future__ import annotations
 import inspect
 import logging
 import time
+from _queue import SimpleQueue  # the C type itself: gevent and eventlet replace the name in `queue`
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 
 from flightlog import threads
 from flightlog.events import Event, kind_of, kinds
 from flightlog.record.values import ask, class_name, text_of
-from flightlog.threads import SimpleQueue
 
 log = logging.getLogger("flightlog")
 
