@@ -156,6 +156,24 @@ def test_only_the_command_line_prints():
     assert printing == []
 
 
+def test_recording_waits_and_locks_with_real_primitives_alone():
+    """Those of `threading`, `queue` and `time` are greenlets' where gevent or eventlet patched them."""
+    patchable = {
+        *(f"threading.{name}" for name in ("Condition", "Event", "Lock", "RLock", "local")),
+        *("queue.Queue", "queue.SimpleQueue", "threading.Thread", "time.sleep"),
+    }
+    used = [
+        f"{module}:{node.lineno} calls {ast.unparse(node.func)}"
+        for module, path in MODULES.items()
+        if part_of(module) in {"record", "samplers"}
+        or module
+        in {f"flightlog.store.{name}" for name in ("page", "sealing", "segment", "stream", "tail", "writer")}
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in patchable
+    ]
+    assert used == []
+
+
 def test_importing_the_package_imports_nothing_heavy():
     program = "import sys; before = set(sys.modules); import flightlog; print(*(set(sys.modules) - before))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

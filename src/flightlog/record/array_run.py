@@ -36,6 +36,7 @@ from flightlog.store.liveness import HEARTBEAT_LIMIT_S, unix_time
 from flightlog.store.run import Run
 from flightlog.store.sealing import sole_sealer
 from flightlog.store.writer import new_token
+from flightlog.threads import sleep
 from flightlog.version import __version__
 
 ENDED = "ended"
@@ -206,7 +207,7 @@ def _wait_for(
                 return None
             write_document(path / layout.RUN, make(path.name, datetime.now(UTC)))
             return read_document(path / layout.RUN, layout.RunInfo).value
-        time.sleep(0.05)
+        sleep(0.05)
 
 
 def _open_again(path: Path) -> None:
