@@ -139,6 +139,25 @@ def test_a_command_that_is_recorded_leaves_no_secret(tmp_path, capsys) -> None:
     assert held(tmp_path) == []
 
 
+def test_what_another_tool_recorded_is_adopted_without_its_secrets(tmp_path) -> None:
+    trace = tmp_path / "trace.json"
+    event = {
+        "name": f"GET {canary('span')}",
+        "ph": "X",
+        "ts": 1,
+        "dur": 2,
+        "pid": 1,
+        "tid": 1,
+        "args": {"a": canary("tag")},
+    }
+    thread = {"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": canary("thread")}}
+    trace.write_text(json.dumps({"traceEvents": [event, thread]}))
+    runs = tmp_path / "runs"
+    assert main(["adopt", str(trace), "--project", f"p {canary('project')}", "--runs-dir", str(runs)]) == 0
+    assert len(list(runs.glob("run-*/spans.jsonl"))) == 1
+    assert held(runs) == []
+
+
 def test_patterns_of_ones_own_hold_for_names_too(tmp_path, monkeypatch) -> None:
     shown = []
     for pattern in ("", "CASE-[0-9]+", "", "[0-9]+"):

@@ -30,6 +30,7 @@ from flightlog.record.closing import close_writer, complete
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.record.values import bounded, clean
+from flightlog.redaction import redact_command, redact_text
 from flightlog.settings import read_settings
 from flightlog.store import layout
 from flightlog.store.adopted import Adopted
@@ -103,7 +104,7 @@ class RunMaker:
             raise UsageError(f"{source} holds no event with a time: there is nothing to adopt")
         start = max(0, start)  # as timestamps are
         end = max(start, end if end is not None else start)
-        about["project"] = self.options.project or about.get("project") or kind
+        about["project"] = redact_text(self.options.project or about.get("project") or kind)
         info = layout.RunInfo(
             run_id=layout.make_run_id(
                 about["project"], datetime.fromtimestamp(start // 1_000_000_000, UTC), self.digest
@@ -168,6 +169,8 @@ def _presentable(about: dict[str, Any]) -> dict[str, Any]:
     for name in ("project", "target", "provider", "host", "error", "cwd", "python"):
         if isinstance(made.get(name), str):
             made[name] = bounded(made[name], 500)
+    if isinstance(made.get("command"), list):
+        made["command"] = redact_command([str(word) for word in made["command"]])
     return made
 
 

@@ -13,6 +13,7 @@ from flightlog.engines.slurm.merging import ACCOUNTING, Merged, merge_jobs
 from flightlog.engines.slurm.sacct import Sacct, ask
 from flightlog.errors import FlightlogError, RunNotFound, UsageError
 from flightlog.events import JobEvent
+from flightlog.redaction import redact_text
 from flightlog.store import layout
 from flightlog.store.catalogue import run_paths
 from flightlog.store.documents import write_document
@@ -119,7 +120,7 @@ def _make_run(runs_dir: Path, jobs: Sequence[SlurmJob]) -> Path:
     base = f"slurm\n{first.cluster or ''}\n{first.array_id or first.raw_id}\n{first.submit}"
     digest = hashlib.sha256(base.encode("utf-8", "surrogateescape")).hexdigest()
     names = {job.name for job in jobs}
-    project = (first.name or "slurm") if len(names) == 1 else "slurm"
+    project = redact_text(first.name or "slurm") if len(names) == 1 else "slurm"
     run_id = layout.make_run_id(project, datetime.fromtimestamp(started, UTC), digest[:8])
     path = Path(runs_dir).absolute() / run_id
     info = layout.RunInfo(

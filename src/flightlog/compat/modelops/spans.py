@@ -11,6 +11,7 @@ from flightlog.export.modelops_shape import span_line
 from flightlog.record.collector import CollectedSpan
 from flightlog.record.span import NOOP
 from flightlog.record.values import clean, encodable, text_of
+from flightlog.redaction import redact_text
 
 
 class NoopSpan:
@@ -102,11 +103,11 @@ class TelemetrySpan:
         nonfinite = {**odd, **more}
         if self.start_ns is not None:
             return span_line(
-                name=encodable(text_of(self.name)), start_ns=self.start_ns, end_ns=self.end_ns, metrics=metrics, tags=tags,
+                name=encodable(redact_text(text_of(self.name))), start_ns=self.start_ns, end_ns=self.end_ns, metrics=metrics, tags=tags,
                 span_id=self.span_id, parent_id=self.parent_id, nonfinite=nonfinite, zero_ns=self.zero_ns,
             )  # fmt: skip
         line = {
-            "name": encodable(text_of(self.name)),
+            "name": encodable(redact_text(text_of(self.name))),
             "start_time": _seconds(self.start_time),
             "end_time": _seconds(self.end_time),
             "duration": _seconds(self.duration()),
