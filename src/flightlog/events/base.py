@@ -77,6 +77,16 @@ def kind_of(event: Event | type[Event]) -> str:
     return str(event.__struct_config__.tag)
 
 
+def class_of(kind: str) -> type[Event] | None:
+    """The declared event class of a kind; None where none is declared."""
+    return _KINDS.get(kind)
+
+
+def classes_in(stream: str) -> tuple[type[Event], ...]:
+    """The event classes of a stream, in order of declaration; empty where none is declared."""
+    return tuple(_STREAMS.get(stream, ()))
+
+
 def kinds() -> dict[str, type[Event]]:
     """Every declared event class by kind."""
     return dict(_KINDS)
@@ -90,7 +100,7 @@ def streams() -> dict[str, tuple[type[Event], ...]]:
 def events_of(stream: str) -> tuple[type[Event], ...]:
     """The event classes of a stream, in order of declaration; a `UsageError` where none is declared."""
     if stream in _STREAMS:
-        return tuple(_STREAMS[stream])
+        return classes_in(stream)
     from difflib import get_close_matches
 
     near = get_close_matches(stream, _STREAMS, n=1)

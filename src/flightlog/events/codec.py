@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn, Union
 import msgspec
 from msgspec import Struct
 
-from flightlog.events.base import Event, kinds, streams
+from flightlog.events.base import Event, class_of, classes_in
 
 _BOM = b"\xef\xbb\xbf"
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -80,7 +80,7 @@ def decode_line(line: bytes | memoryview) -> Decoded:
     kind = data.get("event")
     if not isinstance(kind, str):
         return Decoded(UnknownEvent(None, data), {})
-    cls = kinds().get(kind)
+    cls = class_of(kind)
     if cls is None:
         return Decoded(UnknownEvent(kind, data), {})
     try:
@@ -118,7 +118,7 @@ class StreamDecoder:
         return decode_line(line).event
 
     def _take_up_new_classes(self) -> None:
-        classes = streams().get(self._stream, ())
+        classes = classes_in(self._stream)
         if classes != self._classes:
             self._classes = classes
             self._decoder = msgspec.json.Decoder(Union[(*classes, _NoEvent)])

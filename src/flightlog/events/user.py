@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, cast
 import msgspec
 
 from flightlog.errors import UsageError
-from flightlog.events.base import Event, Json, doc, kind_of, kinds, register
+from flightlog.events.base import Event, Json, class_of, doc, kind_of, register
 
 _COMMON = {*Event.__struct_fields__, "event"}
 _NAME = re.compile(r"^[A-Za-z][A-Za-z0-9_]*(\.[A-Za-z][A-Za-z0-9_]*)+$")
@@ -79,7 +79,7 @@ def define_event(name: str, /, **fields: Any) -> type[Event]:
         (key, spec[0], spec[1]) if isinstance(spec, tuple) else (key, spec) for key, spec in fields.items()
     ]
     namespace, _, title = name.rpartition(".")
-    known = kinds().get(name)
+    known = class_of(name)
     if known is not None:
         if getattr(known, "declared", None) == declared:
             return known

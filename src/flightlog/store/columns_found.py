@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flightlog.events import Event, streams
+from flightlog.events import Event
+from flightlog.events.base import classes_in
 from flightlog.events.columns import columns, event_columns, projection, quoted
 from flightlog.store.long_lines import MAX_LINE_BYTES
 
@@ -24,14 +25,14 @@ _OBJECTS = READ.format(f"maximum_object_size={LONGEST_LINE_BYTES}, columns={{'li
 
 def is_built_in(stream: str) -> bool:
     """Whether the columns of a stream are all declared, and so the same in every run."""
-    return not stream.startswith("user.") and stream in streams()
+    return not stream.startswith("user.") and bool(classes_in(stream))
 
 
 def users_table(
     connection: duckdb.DuckDBPyConnection, stream: str, paths: Sequence[Path]
 ) -> tuple[str, dict[str, str]]:
     """The select list and the columns to read for it: the declared ones, then what only the lines know of."""
-    known = stream in streams()
+    known = bool(classes_in(stream))
     declared = columns(stream) if known else event_columns(Event)
     selected = projection(stream) if known else ", ".join(map(quoted, declared))
     if is_built_in(stream):

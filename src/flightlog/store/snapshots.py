@@ -17,9 +17,9 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.events import streams
 from flightlog.events.columns import columns, projection
 from flightlog.store import layout
+from flightlog.store.columns_found import is_built_in
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.parts import Part
 from flightlog.store.stamps import Stamp, stamp_of
@@ -64,7 +64,7 @@ def statement_digest(name: str) -> str:
     view = name.removeprefix("views/")
     if view != name:
         made_by = DERIVED[view]
-    elif name in streams() and not name.startswith("user."):
+    elif is_built_in(name):
         made_by = f"{columns(name)} {projection(name)}"
     else:
         made_by = "the columns found in users' lines"

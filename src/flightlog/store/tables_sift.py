@@ -16,7 +16,8 @@ from uuid import uuid4
 
 import msgspec
 
-from flightlog.events import Event, kinds
+from flightlog.events import Event
+from flightlog.events.base import class_of
 from flightlog.events.codec import Decoded, NotAnEvent, StreamDecoder, decode_line, encode_line
 from flightlog.events.columns import columns
 from flightlog.store.at_work import forget_place, note_place
@@ -193,7 +194,7 @@ class _Sift(Scan):
                 except msgspec.ValidationError:
                     continue
         line = msgspec.json.encode(kept) + b"\n"
-        if event.kind not in kinds():
+        if class_of(event.kind) is None:
             return line
         self._misfits.write(line)
         return b""
