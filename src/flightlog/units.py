@@ -62,9 +62,17 @@ def parse_age(text: str) -> float:
     return total
 
 
+def _is_finite(value: float) -> bool:
+    """Whether a value can be shown as a number; a file may hold anything in its place."""
+    try:
+        return math.isfinite(value)
+    except (OverflowError, TypeError):  # a whole number beyond all floats, or no number
+        return False
+
+
 def format_bytes(n: float | None) -> str:
     """`"512 B"`, `"6.2 GiB"`; 1024s, so that `parse_size` reads it back."""
-    if n is None or not math.isfinite(n):
+    if n is None or not _is_finite(n):
         return "unknown"
     if n < 0:
         return f"-{format_bytes(-n)}"
@@ -78,7 +86,7 @@ def format_bytes(n: float | None) -> str:
 
 def format_duration(seconds: float | None) -> str:
     """`"0.35 ms"`, `"4.2s"`, `"2m 05s"`, `"1h 02m"`, `"3d 04h"`; `parse_age` reads it back."""
-    if seconds is None or not math.isfinite(seconds):
+    if seconds is None or not _is_finite(seconds):
         return "unknown"
     if seconds < 0:
         return f"-{format_duration(-seconds)}"
@@ -104,7 +112,7 @@ def format_duration(seconds: float | None) -> str:
 
 def format_count(n: float | None) -> str:
     """`"1,234,567"`; a number that is not whole keeps one decimal."""
-    if n is None or not math.isfinite(n):
+    if n is None or not _is_finite(n):
         return "unknown"
     if abs(n) >= _BEYOND**2:
         return f"{n:.3g}"
@@ -113,7 +121,7 @@ def format_count(n: float | None) -> str:
 
 def format_percent(fraction: float | None) -> str:
     """`"87%"` for 0.87. Close to 0 % and 100 % a decimal is kept, so that "0%" is nothing and "100%" is all."""
-    if fraction is None or not math.isfinite(fraction):
+    if fraction is None or not _is_finite(fraction):
         return "unknown"
     if fraction < 0:
         return f"-{format_percent(-fraction)}"

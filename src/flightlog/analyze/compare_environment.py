@@ -122,4 +122,7 @@ def _text(value: Any) -> str:
         return value
     import msgspec
 
-    return msgspec.json.encode(value).decode()
+    try:
+        return msgspec.json.encode(value).decode()
+    except (RecursionError, UnicodeEncodeError):
+        return "…"

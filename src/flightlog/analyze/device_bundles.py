@@ -14,6 +14,7 @@ from flightlog.analyze.device_results import Request
 from flightlog.analyze.device_track import is_oom
 from flightlog.store import layout
 from flightlog.store.liveness import unix_time
+from flightlog.store.regular_files import read_regular
 
 BUNDLE = "bundle.json"
 LARGEST = 16 << 20
@@ -42,17 +43,15 @@ def read_bundles(run: Path) -> tuple[list[Bundle], list[str]]:
     for file in sorted((run / layout.OOM).glob(f"*/{BUNDLE}"), key=lambda file: _number(file.parent.name)):
         name = f"{layout.OOM}/{file.parent.name}"
         try:
-            whole = file.stat().st_size <= LARGEST
-            document = msgspec.json.decode(file.read_bytes()) if whole else None
-        except (OSError, ValueError) as error:
-            problems.append(f"{name}/{BUNDLE} cannot be read: {error}")
+            document = msgspec.json.decode(read_regular(file, LARGEST))
+        except (OSError, ValueError, RecursionError) as error:
+            problems.append(f"{name}/{BUNDLE} cannot be read: {getattr(error, 'strerror', None) or error}")
             continue
         if isinstance(document, dict):
             if _is_oom(document):
                 found.append(_bundle(name, document))
         else:
-            why = "it holds no JSON object" if whole else f"it is larger than {LARGEST >> 20} MiB"
-            problems.append(f"{name}/{BUNDLE} cannot be read: {why}")
+            problems.append(f"{name}/{BUNDLE} cannot be read: it holds no JSON object")
     return found, problems
 
 

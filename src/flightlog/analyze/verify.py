@@ -17,6 +17,7 @@ from flightlog.store.documents import replace_bytes
 from flightlog.store.integrity import note_checksum, verify_files
 from flightlog.store.parquet import move_folder_aside, snapshot_run
 from flightlog.store.parts import find_parts
+from flightlog.store.regular_files import read_regular
 from flightlog.store.run import Run
 from flightlog.store.snapshots import Snapshots
 from flightlog.version import __version__
@@ -126,7 +127,7 @@ def _snapshots(run: Run) -> Iterator[Check]:
 def _summary(run: Run, summary: Summary) -> Check:
     name = layout.SUMMARY
     try:
-        stored = (run.path / name).read_bytes()
+        stored = read_regular(run.path / name)
     except FileNotFoundError:
         return Check(name=name, ok=None, detail="not written; a report computes it")
     except OSError as error:
@@ -146,7 +147,7 @@ def _summary(run: Run, summary: Summary) -> Check:
 def _differences(stored: bytes, computed: bytes) -> tuple[str, ...]:
     try:
         before = msgspec.json.decode(stored)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return (f"not JSON: {error}",)
     after = msgspec.json.decode(computed)
     if not isinstance(before, dict):

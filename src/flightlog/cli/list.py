@@ -7,7 +7,7 @@
 A run that claims to be running, and whose process is gone, is listed as `crashed`, with the time it took and the tasks it had
 at least, as of its last heartbeat: `≥ 35 of ≥ 131`. A report, which reads its events, knows of all. In a narrow terminal columns are left out,
 then run ids cut in their middle, so that a run is one line; the last eight digits of an id name the run, too. In a pipe
-everything stands in full.
+everything stands in full. A run whose `run.json` cannot be read is listed with what its folder's name says, and the reason below.
 
 The JSON is a list of objects with `run_id`, `project`, `status`, `start_time`, `end_time`, `duration_s`,
 `tasks_submitted`, `tasks_completed`, `tasks_failed`, `path` and `problem`; unknown values are null. The numbers of a run that
@@ -25,10 +25,13 @@ from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_fold
 from flightlog.cli.output import columns, note, put, wants_color
 from flightlog.cli.progress import progress
 from flightlog.errors import UsageError
+from flightlog.store.plain_paths import path_text
 
 DOING = "listing runs"
 
 SHOWN = 20
+SAID = 5
+"""Runs whose problem is said."""
 
 
 def list_runs(
@@ -72,10 +75,19 @@ def list_runs(
             f"no runs in {place(folder)}" if project is status is None else f"no such runs in {place(folder)}"
         )
     else:
+        _note_problems([f"{path_text(entry.path.name)}: {entry.problem}" for entry in shown if entry.problem])
         _note_copies([entry.path for entry in shown if entry.status != "running"])
     if limit is None and len(entries) > len(shown):
         older = len(entries) - len(shown)
         note(f"{older:,} older {'run is' if older == 1 else 'runs are'} not shown; see --limit")
+
+
+def _note_problems(problems: list[str]) -> None:
+    """Say what is wrong with the documents of runs, of the first few one by one."""
+    for problem in problems[:SAID]:
+        note(problem)
+    if len(problems) > SAID:
+        note(f"and {len(problems) - SAID:,} more with such a problem; --format json has all")
 
 
 def _note_copies(paths: list[Path]) -> None:
@@ -90,8 +102,6 @@ def _note_copies(paths: list[Path]) -> None:
 
 def _object(entry: object) -> dict[str, object]:
     import msgspec
-
-    from flightlog.store.plain_paths import path_text
 
     found: dict[str, object] = msgspec.to_builtins(entry, enc_hook=path_text)
     found.pop("size_bytes")

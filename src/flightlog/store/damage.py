@@ -32,7 +32,7 @@ def lost_lines(
         if below is not None:
             limit = below.get(writer, 0)
             gaps = [range(gap.start, min(gap.stop, limit)) for gap in gaps if gap.start < limit]
-        number = max(sum(map(len, gaps)), refused)
+        number = max(sum(gap.stop - gap.start for gap in gaps), refused)  # `len` has an upper limit
         if number:
             yield writer, number, gaps
 
@@ -114,5 +114,7 @@ def _lines(number: int) -> str:
 
 
 def _numbers(gaps: Sequence[range]) -> str:
-    shown = [f"{gap[0]}" if len(gap) == 1 else f"{gap[0]} to {gap[-1]}" for gap in gaps[:3]]
+    shown = [
+        f"{gap.start}" if gap.stop - gap.start == 1 else f"{gap.start} to {gap.stop - 1}" for gap in gaps[:3]
+    ]
     return f"no. {', '.join(shown)}{', …' if len(gaps) > 3 else ''}"

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar, get_origin
 import msgspec
 
 from flightlog.store.layout import WriterInfo
+from flightlog.store.regular_files import read_regular
 
 T = TypeVar("T")
 
@@ -36,7 +37,7 @@ def read_document(path: Path, kind: type[T]) -> Document[T]:
     Never raises for what stands on the disk.
     """
     try:
-        data = path.read_bytes()
+        data = read_regular(path)
     except OSError as error:
         return Document(None, f"{path.name}: {error.strerror or error}")
     return decode_document(data, kind, path.name)

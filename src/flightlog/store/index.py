@@ -27,6 +27,7 @@ from flightlog.store.documents import Document, decode_document
 from flightlog.store.figures import Figures, decode_figures, kept_names
 from flightlog.store.index_file import Draft, Entry, encode_index, index_file, load_index
 from flightlog.store.layout import RunInfo
+from flightlog.store.regular_files import open_regular, read_within
 from flightlog.store.stamps import Stamp, all_files, stamp_at, stamp_of
 
 WORTHWHILE = 50
@@ -186,9 +187,9 @@ class RunIndex:
         now_ns = self._file_system_time() if storable else None
         self.opened += 1
         try:
-            with open(file, "rb", buffering=0) as source:  # noqa: PTH123 - thousands of them
+            with open_regular(file) as source:
                 before = stamp_of(os.fstat(source.fileno()))
-                data = source.read()
+                data = read_within(source)
                 after = stamp_of(os.fstat(source.fileno()))
         except OSError as error:
             return _Read(None, None, error.strerror or str(error))

@@ -21,6 +21,7 @@ import msgspec
 
 from flightlog.store.documents import is_leftover
 from flightlog.store.layout import RunInfo
+from flightlog.store.regular_files import open_regular
 from flightlog.store.stamps import Stamp
 
 VERSION = 1
@@ -93,12 +94,11 @@ def index_file(
 def load_index(file: Path) -> dict[str, Entry]:
     """What the index holds; nothing where it is missing, damaged, foreign, or another user's."""
     try:
-        with file.open("rb", buffering=0) as source:
-            owner = os.fstat(source.fileno()).st_uid
+        with open_regular(file) as source:
+            if hasattr(os, "geteuid") and os.fstat(source.fileno()).st_uid != os.geteuid():
+                return {}
             data = source.read()
     except OSError:
-        return {}
-    if hasattr(os, "geteuid") and owner != os.geteuid():
         return {}
     head, _, body = data.partition(b"\n")
     if head != _head(body):

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from flightlog.store import layout
 from flightlog.store.documents import is_leftover, read_document, write_document
+from flightlog.store.regular_files import open_regular
 
 
 class FileSum(Struct, frozen=True):
@@ -88,7 +89,7 @@ def _compare(path: Path, name: str, expected: FileSum) -> Finding | None:
 
 def sum_of(file: Path) -> FileSum:
     """What a file holds now."""
-    with file.open("rb") as source:
+    with open_regular(file) as source:
         digest = hashlib.file_digest(source, "sha256").hexdigest()
         return FileSum(digest, source.tell())
 

@@ -13,6 +13,7 @@ from flightlog.store.at_work import forget_place, note_place
 from flightlog.store.coverage import Coverage
 from flightlog.store.long_lines import MAX_LINE_BYTES
 from flightlog.store.parts import Part, find_parts
+from flightlog.store.regular_files import open_regular
 
 _CHUNK_BYTES = 1 << 20
 _PASSES = 5
@@ -50,7 +51,7 @@ class FileLines:
 
     def batches(self) -> Iterator[list[bytes]]:
         """Whole lines, without their newlines, from `offset` on. Raises OSError."""
-        with self.path.open("rb", buffering=0) as source:
+        with open_regular(self.path) as source:
             if self.offset and os.fstat(source.fileno()).st_size < self.offset:
                 self.offset, self._skipping, self.shrank = 0, False, True
                 self.long, self._passed = [], 0
@@ -89,7 +90,7 @@ class FileLines:
 
 def read_tail(path: Path) -> bytes:
     """What stands in a memory-mapped tail: everything up to the first NUL. Raises OSError."""
-    with path.open("rb") as source:
+    with open_regular(path) as source:
         return source.read(MAX_LINE_BYTES).partition(b"\0")[0]
 
 

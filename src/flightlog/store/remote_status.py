@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from flightlog.store import layout
+from flightlog.store.regular_files import read_regular
 from flightlog.store.remote_local import list_files
 from flightlog.store.remote_state import SyncState, is_followed, states_of
 
@@ -67,7 +68,8 @@ def _failed(run: Path) -> str | None:
     """Why the process that should have copied the run ended before it knew where to; None where none did."""
     try:
         code, said = (
-            (run / layout.FOLLOWERS / f"sync.{end}").read_text("utf-8", "replace") for end in ("exit", "log")
+            read_regular(run / layout.FOLLOWERS / f"sync.{end}").decode("utf-8", "replace")
+            for end in ("exit", "log")
         )
     except OSError:
         return None

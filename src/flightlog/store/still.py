@@ -23,6 +23,7 @@ from flightlog.store.lines import read_tail
 from flightlog.store.liveness import unix_time
 from flightlog.store.long_lines import MAX_LINE_BYTES
 from flightlog.store.parts import Part, find_parts, writer_folders
+from flightlog.store.regular_files import open_regular
 from flightlog.store.run import Run
 from flightlog.store.writers import read_writer
 
@@ -261,7 +262,7 @@ def _sizes(run: Path) -> dict[_FileId, tuple[Part, int, float]]:
 def _copied(part: Part, found: _FileId, to: Path, sure: int, size: int, *, cut: bool) -> list[bytes]:
     """Copy the lines of a file that are surely there for long; gives those behind, up to its size."""
     to.parent.mkdir(parents=True, exist_ok=True)
-    with part.path.open("rb") as source, to.open("wb") as out:
+    with open_regular(part.path) as source, to.open("wb") as out:
         stat = os.fstat(source.fileno())
         if (stat.st_dev, stat.st_ino) != found:
             raise _MovedError

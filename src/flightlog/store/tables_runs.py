@@ -38,8 +38,13 @@ def _row(run: Run) -> list[Any]:
     return [
         run.run_id, info.project, run.status, _time(info.start_time), _time(ending.end_time),
         ending.duration_s, info.target, info.provider, info.host or None, info.python, info.git_commit,
-        info.tasks_submitted, info.tasks_completed, info.tasks_failed, path_text(run.path),
+        _count(info.tasks_submitted), _count(info.tasks_completed), _count(info.tasks_failed), path_text(run.path),
     ]  # fmt: skip
+
+
+def _count(number: int) -> int | None:
+    """A number that the column can hold; None for any other, which a document may claim."""
+    return number if -(1 << 63) <= number < 1 << 63 else None
 
 
 def _time(timestamp: str | None) -> str | None:

@@ -116,7 +116,7 @@ def allocated(connection: duckdb.DuckDBPyConnection) -> Iterator[Point]:
 def measured(connection: duckdb.DuckDBPyConnection) -> Iterator[Point]:
     """The users' own metrics; values that are no numbers have no point."""
     found = connection.execute(
-        'SELECT name, us("timestamp"), value FROM metrics WHERE value IS NOT NULL AND us("timestamp") IS NOT NULL'
+        """SELECT coalesce(name, '?'), us("timestamp"), value FROM metrics WHERE value IS NOT NULL AND us("timestamp") IS NOT NULL"""
     )
     while rows := found.fetchmany(BATCH):
         for name, moment, value in rows:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,15 @@ from flightlog.events.devices.bulk import BulkDecoder
 from flightlog.events.devices.event import TelemetryEvent
 from flightlog.store.devices.records import (
     CHUNK_BYTES,
+    HELD_BYTES,
+    TOO_LARGE,
     UNREADABLE,
     CutShort,
     RecordReader,
     chunks_of,
     in_batches,
     is_object,
+    joined,
     parse,
 )
 from flightlog.store.devices.tally import Tally
@@ -64,14 +68,14 @@ class TelemetryDocument:
     def _batches(self) -> Iterator[list[TelemetryEvent]]:
         chunks = chunks_of(self._path)
         if self._tally.strict:
-            document = parse(b"".join(chunks))
+            document = parse(joined(chunks))
             yield from in_batches(self._convert(self._records(document, lambda value: value)))
             return
         head = next(chunks, b"").lstrip(_SPACE)
         if head.startswith(b"["):
             yield from self._array(head[1:], chunks)
             return
-        members = _members(head + b"".join(chunks))
+        members = _members(joined(chain([head], chunks)))
         records = self._records(members, lambda raw: _value(bytes(raw)))
         if isinstance(records, _Text):
             yield from self._array(b"", _pieces(records[1:]))
@@ -116,6 +120,8 @@ class TelemetryDocument:
                     break
             if events is None:
                 enough = 2 * len(window)  # a longer window ends elsewhere
+                if enough > HELD_BYTES:
+                    raise ValueError(TOO_LARGE)
                 continue
             yield events
             window, enough = window[cut + 2 :], CHUNK_BYTES

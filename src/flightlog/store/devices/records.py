@@ -12,9 +12,16 @@ from typing import Any
 
 from flightlog.events.devices.event import TelemetryEvent
 from flightlog.events.devices.records import telemetry_event_from_file_record
+from flightlog.store.regular_files import open_regular
 
 BOM = b"\xef\xbb\xbf"
 CHUNK_BYTES = 1 << 17
+HELD_BYTES = 256 << 20
+"""So much of a file is held in memory at most, unpacked; lines, and records of an array, are read a piece at a time."""
+TOO_LARGE = (
+    f"more than {HELD_BYTES >> 20} MiB, unpacked, stand in one JSON object, which has to be read as a whole: "
+    "have the events as JSON lines, or as an array"
+)
 UNREADABLE = (ValueError, RecursionError)
 """What text that is no JSON raises: broken syntax, broken UTF-8, numbers without end, nesting without end."""
 _GZIP = b"\x1f\x8b"
@@ -34,7 +41,7 @@ class RecordReader:
         )
 
 
-class CutShort(Exception):  # noqa: N818 - reads as what happened
+class CutShort(ValueError):  # noqa: N818 - reads as what happened
     """A packed file breaks off; everything before that was given out."""
 
 
@@ -44,7 +51,7 @@ def chunks_of(path: Path) -> Iterator[bytes]:
     A byte order mark is left out. Raises OSError, and `CutShort` behind the last byte of a packed file that is
     not whole.
     """
-    with path.open("rb") as plain:
+    with open_regular(path) as plain:
         source = gzip.GzipFile(fileobj=plain) if plain.peek(2).startswith(_GZIP) else plain
         begun = False
         while True:
@@ -65,14 +72,28 @@ def chunks_of(path: Path) -> Iterator[bytes]:
                 yield chunk if begun else chunk.removeprefix(BOM)
                 begun = True
             if cut:
-                raise CutShort
+                raise CutShort(f"{path.name} is packed by gzip, and breaks off or is damaged")
             if size < CHUNK_BYTES:
                 return
 
 
+def joined(chunks: Iterable[bytes], limit: int = HELD_BYTES) -> bytes:
+    """The pieces of a file in one; a ValueError where they are more than `limit` bytes."""
+    pieces: list[bytes] = []
+    for chunk in chunks:
+        limit -= len(chunk)
+        if limit < 0:
+            raise ValueError(TOO_LARGE)
+        pieces.append(chunk)
+    return b"".join(pieces)
+
+
 def parse(text: bytes) -> Any:
-    """The value of a JSON text, as Python's own parser sees it; raises one of `UNREADABLE`."""
-    return json.loads(text.decode())
+    """The value of a JSON text, as Python's own parser sees it; raises ValueError."""
+    try:
+        return json.loads(text.decode())
+    except RecursionError:
+        raise ValueError("its values stand too deep inside one another") from None
 
 
 def is_object(value: Any) -> bool:

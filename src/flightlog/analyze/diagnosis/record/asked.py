@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.store import layout
+from flightlog.store.regular_files import read_regular
 
 if TYPE_CHECKING:
     import duckdb
@@ -107,13 +108,12 @@ def read_plans(run: Run, connection: duckdb.DuckDBPyConnection, task_ids: Collec
 def _document(run: Run, name: str) -> tuple[dict[str, Any], str | None]:
     file = run.path / name
     try:
-        if file.stat().st_size > LARGEST_PLAN:
-            return {}, f"{name} is larger than {LARGEST_PLAN >> 20} MiB, and was not read"
-        found = msgspec.json.decode(file.read_bytes())
+        found = msgspec.json.decode(read_regular(file, LARGEST_PLAN))
     except FileNotFoundError:
         return {}, None
-    except (OSError, ValueError) as error:
-        return {}, f"{name} cannot be read, so what was asked for is known in part: {error}"
+    except (OSError, ValueError, RecursionError) as error:
+        why = getattr(error, "strerror", None) or error
+        return {}, f"{name} cannot be read, so what was asked for is known in part: {why}"
     return (found, None) if isinstance(found, dict) else ({}, f"{name} holds no JSON object")
 
 
@@ -128,7 +128,9 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+    """A number that a column could hold; None for anything else that a document may say."""
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1 << 63
+    return float(value) if known else None
 
 
 def _whole(value: Any) -> int | None:
