@@ -17,3 +17,7 @@ settings.load_profile("steady")
 for name in [*os.environ]:
     if name.startswith("OTEL_") or name == "FLIGHTLOG_RUNS_DIR_REMOTE":
         del os.environ[name]
+
+# Tests look at complete runs right after their blocks, and run beside any number of pytest's own threads. What happens
+# otherwise has tests of its own, in `faults/test_short_end.py`.
+os.environ["FLIGHTLOG_COMPLETE"] = "now"

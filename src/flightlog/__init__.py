@@ -35,6 +35,7 @@ except ImportError as problem:
 
 if TYPE_CHECKING:
     from flightlog.analyze.compare import compare
+    from flightlog.analyze.completing import open_run
     from flightlog.analyze.diagnosis.diagnose import diagnose
     from flightlog.analyze.diagnosis.text import diagnose_text
     from flightlog.analyze.prediction.predict import predict
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from flightlog.record.device_memory import track_device_memory
     from flightlog.session.cache import cacheable
     from flightlog.session.session import Session
-    from flightlog.store.run import Run, open_run
+    from flightlog.store.run import Run
 
 _LAZY = {
     "Collector": "flightlog.record.collector",
@@ -54,7 +55,7 @@ _LAZY = {
     "compare": "flightlog.analyze.compare",
     "diagnose": "flightlog.analyze.diagnosis.diagnose",
     "diagnose_text": "flightlog.analyze.diagnosis.text",
-    "open_run": "flightlog.store.run",
+    "open_run": "flightlog.analyze.completing",
     "predict": "flightlog.analyze.prediction.predict",
     "track_device_memory": "flightlog.record.device_memory",
     "trends": "flightlog.analyze.trends",

@@ -264,7 +264,8 @@ def _nothing(seen: Look, missing: str) -> str:
 
 def _opened(run: AnyRun) -> Run:
     """The run as it is now."""
-    from flightlog.store.run import open_run, path_of
+    from flightlog.analyze.completing import open_run
+    from flightlog.store.run import path_of
 
     return open_run(path_of(run), observer=getattr(run, "observer", None))
 

@@ -35,6 +35,8 @@ DOCUMENTED: dict[str, str] = {
     "kinds; with a group, its text alone. `@FILE` names a file that holds them.",
     "FLIGHTLOG_MANIFEST_AS_WRITTEN": "Whether a run keeps its manifest exactly as written, secrets included; off if unset.",
     "FLIGHTLOG_RUN": "Absolute path of the run directory a child process joins; set by Flightlog itself.",
+    "FLIGHTLOG_COMPLETE": "Who completes a run that has ended (segments folded, `summary.json`, `checksums.json`): auto, "
+    "now for its own end, however long that takes, or later for whoever reads it first; auto if unset.",
     "FLIGHTLOG_FOLLOWERS_WAIT": "Seconds that the end of a run waits for what it still has to send; 5 if unset.",
     "OTEL_EXPORTER_OTLP_ENDPOINT": "Where OpenTelemetry's data goes; each run is sent there while it runs, by "
     "`flightlog export --to otlp --follow` beside it, which reads the other `OTEL_*` variables, too.",
@@ -76,6 +78,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     device_memory: str | None = None
     """The framework whose device memory is tracked, `auto` for whichever is imported; None for no tracking."""
     device_memory_interval_s: float = 0.1
+    complete: str = "auto"
+    """Who brings a run that has ended into its final form: `auto`, `now` for its own end, `later` for its first reader."""
     followers_wait_s: float = 5.0
     """How long the end of a run waits for its followers; 0 for not at all."""
     otlp: bool = False
@@ -111,6 +115,7 @@ def read_settings(environ: Mapping[str, str] | None = None) -> Settings:
         prices=_folder(environ, "FLIGHTLOG_PRICES", "it counts as unset", problems),
         device_memory=_framework(environ, problems),
         device_memory_interval_s=_seconds(environ, "FLIGHTLOG_DEVICE_MEMORY_INTERVAL", 0.1, problems),
+        complete=_complete(environ, problems),
         followers_wait_s=_seconds(environ, "FLIGHTLOG_FOLLOWERS_WAIT", 5.0, problems, least=0.0),
         otlp=_otlp(environ),
         manifest_as_written=_switch(
@@ -290,6 +295,15 @@ def _framework(environ: Mapping[str, str], problems: list[str]) -> str | None:
         "no device memory is tracked"
     )
     return None
+
+
+def _complete(environ: Mapping[str, str], problems: list[str]) -> str:
+    value = _text(environ, "FLIGHTLOG_COMPLETE")
+    word = "auto" if value is None else value.strip().lower()
+    if word in {"auto", "now", "later"}:
+        return word
+    problems.append(f"FLIGHTLOG_COMPLETE={_shown(word)} is none of auto, now and later; it is auto")
+    return "auto"
 
 
 def _seconds(

@@ -24,9 +24,10 @@ import msgspec
 from flightlog.adopt.account import Account
 from flightlog.adopt.base import Adopter, Adoption, AdoptOptions, Source
 from flightlog.adopt.times import stamp
+from flightlog.analyze.completing import complete
 from flightlog.errors import FlightlogError, UsageError
 from flightlog.events import Event, kind_of
-from flightlog.record.closing import close_writer, complete
+from flightlog.record.closing import close_writer
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.record.values import bounded, clean

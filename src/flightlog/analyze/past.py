@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from flightlog.analyze.completing import open_run
 from flightlog.analyze.past_ends import gpu_memory_killed, memory_killed, timed_out, timeout_of
 from flightlog.analyze.past_requests import Requests
 from flightlog.errors import FlightlogError
 from flightlog.store.catalogue import RunEntry, list_runs
 from flightlog.store.liveness import Observer, unix_time
-from flightlog.store.run import Run, open_run
+from flightlog.store.run import Run
 
 if TYPE_CHECKING:
     import duckdb

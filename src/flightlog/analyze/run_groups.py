@@ -11,10 +11,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from flightlog.analyze.completing import open_run
 from flightlog.errors import RunNotFound, UsageError
 from flightlog.store.catalogue import RunEntry, list_runs
 from flightlog.store.liveness import Observer
-from flightlog.store.run import Run, open_run
+from flightlog.store.run import Run
 from flightlog.store.runs_folder import folder_of_runs, place
 
 Reference = str | os.PathLike[str] | Run

@@ -63,8 +63,9 @@ def compact(
 
     Example: flightlog compact --all --history /data/flightlog-history
     """
+    from flightlog.analyze.completing import open_run
     from flightlog.store.catalogue import run_paths
-    from flightlog.store.run import Run, open_run
+    from flightlog.store.run import Run
     from flightlog.store.runs_folder import is_copy, place
 
     if every and runs:

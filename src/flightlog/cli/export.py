@@ -65,7 +65,7 @@ def complete_exporter(incomplete: str) -> list[tuple[str, str]]:
 
 def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
     """The tables of the run that is named, for the shell."""
-    from flightlog.store.run import open_run
+    from flightlog.analyze.completing import open_run
     from flightlog.store.tables import table_names
 
     named = ctx.params.get("run") or ctx.params.get("run_id") or "latest"
@@ -130,9 +130,9 @@ def export(
         raise UsageError(f"say what to make of the run: --to {' or '.join(exporter_names())}")
     if run is not None and run_id is not None and run != run_id:
         raise UsageError(f"name one run, not two: {run}, {run_id}")
+    from flightlog.analyze.completing import open_run
     from flightlog.export.base import ExportOptions, ending_of
     from flightlog.export.registry import find_exporter
-    from flightlog.store.run import open_run
 
     exporter = find_exporter(to)
     opened = open_run(run or run_id or "latest", runs_dir=runs_dir, note=note)

@@ -32,6 +32,8 @@ DOING = "listing runs"
 SHOWN = 20
 SAID = 5
 """Runs whose problem is said."""
+COMPLETED = 100
+"""Runs that are brought into their final form in one go; a list should not take long."""
 
 
 def list_runs(
@@ -63,6 +65,8 @@ def list_runs(
     folder = readable_runs_folder(runs_dir)
     with progress("reading run") as tell:
         every = catalogue.list_runs(folder, progress=tell)
+    if _complete([entry.path for entry in every if entry.to_complete]):
+        every = catalogue.list_runs(folder)
     entries = [one for one in every if project in {None, one.project} and status in {None, one.status}]
     if format_ is Format.json:
         rows = [_object(entry) for entry in entries[:limit]]
@@ -90,6 +94,18 @@ def _note_problems(problems: list[str]) -> None:
         note(f"and {len(problems) - SAID:,} more with such a problem; --format json has all")
 
 
+def _complete(paths: list[Path]) -> bool:
+    """Complete runs that ended and were not completed, the newest first; whether any was."""
+    from flightlog.analyze.completing import complete_ended
+
+    done = False
+    with progress("completing run") as tell:
+        for number, path in enumerate(paths[:COMPLETED], 1):
+            tell(number, len(paths))
+            done = complete_ended(path) or done
+    return done
+
+
 def _note_copies(paths: list[Path]) -> None:
     """Say where runs should have been copied to and were not, at least not wholly."""
     from flightlog.store.remote_status import unfinished_copies
@@ -105,4 +121,5 @@ def _object(entry: object) -> dict[str, object]:
 
     found: dict[str, object] = msgspec.to_builtins(entry, enc_hook=path_text)
     found.pop("size_bytes")
+    found.pop("to_complete")
     return found

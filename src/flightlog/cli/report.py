@@ -157,8 +157,8 @@ def report(
     if output is not None:
         check_file(output)
 
+    from flightlog.analyze.completing import open_run
     from flightlog.analyze.usual import EarlierRuns
-    from flightlog.store.run import open_run
     from flightlog.store.still import held_still
 
     opened = open_run(named.pop() if named else "latest", runs_dir=runs_dir, note=note)

@@ -113,6 +113,7 @@ def _open(to: str | None, paths: list[Path]) -> Remote:
 
 
 def _copy(paths: list[Path], remote: Remote, follow: bool, format_: Format) -> bool:
+    from flightlog.analyze.completing import complete_ended
     from flightlog.show.sync import synced_text
     from flightlog.store.remote_follow import follow as follow_run
     from flightlog.store.remote_follow import sync_with_patience
@@ -126,6 +127,8 @@ def _copy(paths: list[Path], remote: Remote, follow: bool, format_: Format) -> b
                 if other is not None:
                     note(f"{path.name} is being copied by {other}, which goes on")
                     continue
+                if not follow:
+                    complete_ended(path)
                 uploader = Uploader(path, remote)
                 with progress("following run" if follow else "copying run") as tell:
                     tell(number, len(paths))

@@ -54,8 +54,8 @@ def verify(
     Example: flightlog verify latest
     """
     from flightlog.analyze import verify as check
+    from flightlog.analyze.completing import open_run
     from flightlog.show.verification import verification_text
-    from flightlog.store.run import open_run
 
     opened = open_run(run or "latest", runs_dir=runs_dir, note=note)
     if repair:

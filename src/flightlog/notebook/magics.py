@@ -67,8 +67,8 @@ class Magic:
         return Note(f"{count_text(cells, 'cell')} recorded in {path}")
 
     def _report(self, rest: list[str]) -> object:
+        from flightlog.analyze.completing import open_run
         from flightlog.analyze.report import report_on
-        from flightlog.store.run import open_run
 
         return report_on(open_run(rest[0] if rest else self._cells.path or "latest"))
 

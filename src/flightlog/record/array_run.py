@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from flightlog.analyze.completing import complete
 from flightlog.errors import FlightlogError
 from flightlog.events import JobStarted, TaskCancelled, TaskEnded, TaskFailed
 from flightlog.record.active import deactivate
-from flightlog.record.closing import complete
 from flightlog.record.environment import read_identity
 from flightlog.record.followers import finish_followers, start_asked
 from flightlog.record.joining import COMMAND, join, leave_run

@@ -1,31 +1,96 @@
-"""How a run is closed: files folded, summary computed, checksums written, in an order that a crash cannot spoil."""
+"""The short end of a run: what must be done before the block ends, and who does the rest.
+
+Beside busy threads each system call may hand the interpreter over to every one of them, at 5 ms each, and each
+millisecond of Python takes as many times longer as there are threads. So the end of a run does little: it brings the
+last lines into their files and writes `run.json` with the final status. Folding, figures and checksums come later, see
+`analyze/completing.py`.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 
-from flightlog.analyze.summary import summarize, summary_bytes
+from flightlog.record.followers import start_beside
+from flightlog.record.pulse import loading
 from flightlog.record.run import LiveRun
 from flightlog.record.upkeep import save_run
 from flightlog.settings import Settings
 from flightlog.store import layout
-from flightlog.store.documents import replace_bytes, write_document
-from flightlog.store.integrity import write_checksums
-from flightlog.store.liveness import here
-from flightlog.store.run import Run
-from flightlog.store.sealing import seal, sole_sealer
 
-SUMMARY_BYTES = 16 << 20
-"""A run larger than this is closed without its summary, which the first report computes: closing stays short."""
+SMALL_BYTES = 1 << 20
+"""Up to this size a run of one process is completed when it ends, where no thread competes for the interpreter."""
+SWITCH_S = 1e-4
+"""The switch interval while a run ends. Python's own 5 ms is what each busy thread holds the interpreter for whenever a
+system call gave it away; much shorter ones are spent on switching."""
+TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is made there
+"""Folders whose content is often removed by the program that made it, while a process beside would still write there."""
+
+NEEDED = (
+    "flightlog.store.run", "flightlog.analyze.resources", "flightlog.analyze.cost_used", "flightlog.analyze.summary",
+    "flightlog.analyze.completing",
+)  # fmt: skip
+"""What completing a small run takes: imported one by one, since a fork waits for an import and so does the pulse."""
+
+_switching: list[tuple[float, float]] = []
+"""The switch interval as it was, and as it is while runs end."""
 
 
-def close_run(run: LiveRun, settings: Settings, cpu_s: float, began: float) -> None:
-    """Write out everything a closed run holds; `run.info` has its final status."""
+@contextmanager
+def quick_handovers() -> Iterator[None]:
+    """Threads get the interpreter back soon, inside; afterwards as before, unless somebody else has set it meanwhile."""
+    before = sys.getswitchinterval()
+    if before > SWITCH_S:
+        sys.setswitchinterval(SWITCH_S)
+    mine = (before, sys.getswitchinterval())
+    _switching.append(mine)
+    try:
+        yield
+    finally:
+        if mine in _switching:  # a child that was forked inside has put it back already
+            _switching.remove(mine)
+            _put_back(mine)
+
+
+def _put_back(mine: tuple[float, float]) -> None:
+    before, lowered = mine
+    if sys.getswitchinterval() == lowered != before:
+        sys.setswitchinterval(before + 0.5e-6)  # it cuts off what is less than a microsecond
+
+
+def _after_fork() -> None:
+    if _switching:
+        _put_back((_switching[0][0], _switching[-1][1]))
+        _switching.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def is_alone() -> bool:
+    """Whether no thread of the program's competes with this one for the interpreter; our own threads do not count."""
+    here = threading.current_thread()
+    return all(one is here or one.name.startswith("flightlog-") for one in threading.enumerate())
+
+
+def prepare(module: str) -> None:
+    """Import a module in the background, so that the end of a run imports nothing."""
+    with loading():
+        import_module(module)
+
+
+def close_run(run: LiveRun, cpu_s: float, began: float) -> None:
+    """Close this process's files and write `run.json` with the final status that `run.info` has."""
     close_writer(run, cpu_s)
     files, info = run.recorder.files.info, run.info
     info.heartbeat = files.heartbeat
+    info.to_complete = True
     info.overhead = {
         "background_cpu_s": cpu_s,
         "drain_s": files.drain_s,
@@ -36,7 +101,6 @@ def close_run(run: LiveRun, settings: Settings, cpu_s: float, began: float) -> N
         "problems": run.recorder.problems,
     }
     save_run(run)
-    complete(run.path, settings)
 
 
 def close_writer(run: LiveRun, cpu_s: float) -> None:
@@ -54,39 +118,27 @@ def close_writer(run: LiveRun, cpu_s: float) -> None:
     recorder.files.save()
 
 
-def complete(path: Path, settings: Settings) -> None:
-    """Bring a run that has ended into its final form: by its owner, and again by whoever writes longer than that."""
-    with sole_sealer(path, wait_s=10.0) as alone:
-        if alone:
-            _complete(path, settings)
+def leave_completing(run: LiveRun, settings: Settings) -> None:
+    """Complete a run that has ended, have a process beside do it, or leave it to the first reader.
+
+    At once where `FLIGHTLOG_COMPLETE` says so; by default where the run is small, only this process has written, and no
+    other thread of the program's runs. No process is started for runs in temporary folders, unless followers, which
+    are to copy the completed run, write there anyway. Raises OSError.
+    """
+    mode = settings.complete
+    if mode == "now" or (mode == "auto" and is_alone() and _is_small(run)):
+        from flightlog.analyze.completing import complete
+
+        complete(run.path, settings)
+    elif mode == "auto" and (settings.remote is not None or settings.otlp or not _is_temporary(run.path)):
+        start_beside(run.path)
 
 
-def _complete(path: Path, settings: Settings) -> None:
-    observer = here()
-    me = os.getpid(), observer.host
-    seal(path, held=True, writers_alive=lambda w: (w.pid, w.host) != me and observer.writer_alive(w))
-    closed = Run(path)
-    info = closed.info
-    counts = [writer.counts for writer in closed.writers()]
-    info.tasks_submitted, info.tasks_completed, info.tasks_failed = (
-        sum(one.get(kind, 0) for one in counts)
-        for kind in ("task_submitted", "task_completed", "task_failed")
-    )
-    if closed.size_bytes() <= SUMMARY_BYTES:
-        summary = summarize(closed)
-        tasks = summary.tasks
-        info.tasks_submitted, info.tasks_completed, info.tasks_failed = (
-            tasks.submitted,
-            tasks.completed,
-            tasks.failed,
-        )
-        replace_bytes(path / layout.SUMMARY, summary_bytes(summary))
-    if not closed.inferred:  # a disk that refused `run.json` may refuse it again, and must not get a guess
-        write_document(path / layout.RUN, info)
-    write_checksums(path)
-    if settings.parquet:
-        from flightlog.analyze.kept import keep_summary
-        from flightlog.store.parquet import snapshot_run
+def _is_small(run: LiveRun) -> bool:
+    files = run.recorder.files
+    return files.info.bytes <= SMALL_BYTES and os.listdir(run.path / layout.SEGMENTS) == [files.info.writer]  # noqa: PTH208
 
-        snapshot_run(Run(path))  # after the checksums, which tell that the lines need no second look
-        keep_summary(Run(path))
+
+def _is_temporary(path: Path) -> bool:
+    folders = (*TEMPORARY, *filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))))
+    return any(path.is_relative_to(folder) for folder in folders)

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from flightlog import threads
 from flightlog.record.active import active_runs
 from flightlog.settings import Settings
 from flightlog.store import layout
@@ -52,6 +53,16 @@ echo "$!"
 """Starts `"$@"` in the background and says which process lives for as long as it does."""
 
 
+MAX_BESIDE = 2
+"""Processes that complete runs of this process at the same time; what is more is left to the first reader."""
+_SCRIPT_BESIDE = """
+if command -v nice >/dev/null 2>&1; then set -- nice -n 10 "$@"; fi
+"$@" </dev/null >/dev/null 2>&1 &
+echo "$!"
+"""
+_COMPLETE = "import sys, pathlib; from flightlog.analyze import completing as c; c.complete_ended(pathlib.Path(sys.argv[1]))"
+
+
 class Follower(Struct, frozen=True, kw_only=True):
     """One command that was started beside a run."""
 
@@ -68,6 +79,8 @@ class Follower(Struct, frozen=True, kw_only=True):
 _started: dict[Path, dict[str, Follower]] = {}
 _to_bury: list[Follower] = []
 """Those whose run is over; at most `MAX_LEFT`, the newest."""
+_beside: list[Follower] = []
+"""Processes that were started to complete runs."""
 
 
 def asked_followers(run_path: Path, settings: Settings) -> dict[str, list[str]]:
@@ -146,8 +159,6 @@ def follower_pids(run_path: Path) -> list[int]:
 
 
 def _start(run_path: Path, name: str, arguments: Sequence[str], environ: Mapping[str, str]) -> Follower:
-    import subprocess
-
     left = _count_left(run_path.parent)
     if left >= MAX_LEFT:
         raise OSError(f"{left} of earlier runs are still at work; run it yourself later")
@@ -155,8 +166,18 @@ def _start(run_path: Path, name: str, arguments: Sequence[str], environ: Mapping
     folder = run_path / layout.FOLLOWERS
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.exit").unlink(missing_ok=True)
+    finish_by = f"flightlog {_shown([one for one in arguments if one != '--follow'])}"
+    return _detach(_SCRIPT, [str(folder / name), *_command(arguments)], environ, name, finish_by)
+
+
+def _detach(
+    script: str, arguments: Sequence[str], environ: Mapping[str, str], name: str, finish_by: str
+) -> Follower:
+    """What a shell script starts in the background, and says the process id of; it is nobody's child. Raises OSError."""
+    import subprocess
+
     starter = subprocess.Popen(
-        [_SHELL, "-c", _SCRIPT, str(folder / name), *_command(arguments)],
+        [_SHELL, "-c", script, *arguments],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -164,7 +185,7 @@ def _start(run_path: Path, name: str, arguments: Sequence[str], environ: Mapping
         env=_environment(environ),
     )
     try:
-        said, _ = starter.communicate(timeout=START_S)  # it ends at once, what it started is nobody's child
+        said, _ = starter.communicate(timeout=START_S)  # it ends at once
     except subprocess.TimeoutExpired:
         os.killpg(starter.pid, signal.SIGKILL)
         starter.communicate()
@@ -172,13 +193,31 @@ def _start(run_path: Path, name: str, arguments: Sequence[str], environ: Mapping
     if starter.returncode or not said.strip().isdigit():
         raise OSError(f"{_SHELL} ended with {starter.returncode}")
     pid = int(said)
-    return Follower(
-        name=name,
-        pid=pid,
-        pid_start=process_start(pid),
-        group=starter.pid,
-        finish_by=f"flightlog {_shown([one for one in arguments if one != '--follow'])}",
-    )
+    return Follower(name=name, pid=pid, pid_start=process_start(pid), group=starter.pid, finish_by=finish_by)
+
+
+def start_beside(run_path: Path) -> bool:
+    """Have a process of its own complete a run that has ended; whether one was started. Never raises.
+
+    It is no child of this process, holds nothing of it open, and records nothing. Where too many are at work, or none can
+    be started, the first reader completes the run.
+    """
+    _bury([])
+    _beside[:] = [one for one in _beside if _is_alive(one)]
+    if (
+        len(_beside) >= MAX_BESIDE or threads.is_patched()
+    ):  # gevent would fork this process, and wait in a hub
+        return False
+    try:
+        _check_interpreter()
+        arguments = [_SHELL, sys.executable, "-P", "-c", _COMPLETE, str(run_path)]
+        one = _detach(_SCRIPT_BESIDE, arguments, os.environ, "complete", "")
+    except Exception:  # whatever keeps it from starting, the first reader does its work
+        log.debug("no process could be started to complete %s", run_path, exc_info=True)
+        return False
+    _beside.append(one)
+    _to_bury.append(one)
+    return True
 
 
 def _check_interpreter() -> None:

@@ -9,8 +9,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from flightlog import threads
 from flightlog.record import span as spans
 from flightlog.record.active import activate, active_runs, deactivate, has_ended
+from flightlog.record.closing import close_writer, is_alone, leave_completing, quick_handovers
 from flightlog.record.failure import is_clean_exit
 from flightlog.record.probe import measure_cost
 from flightlog.record.propagation import install
@@ -135,6 +137,7 @@ def follow(run: LiveRun) -> None:
     """
     pulses: list[Ticker] = []
     pid = os.getpid()
+    saving = threads.RLock()
     idle, lines = 0, 0
 
     def cpu_s() -> float:
@@ -143,7 +146,9 @@ def follow(run: LiveRun) -> None:
     def beat() -> None:
         run.recorder.announce_open()
         run.recorder.files.flush()
-        save_heartbeat(run, cpu_s())
+        with saving:
+            if not run.recorder.closed:
+                save_heartbeat(run, cpu_s())
         nonlocal idle, lines
         said = sum(run.recorder.files.info.lines.values())
         idle, lines = (0, said) if said != lines or run.recorder.open else (idle + 1, lines)
@@ -154,19 +159,22 @@ def follow(run: LiveRun) -> None:
         if os.getpid() != pid or run.recorder.closed:
             return
         run.recorder.closed = True
-        _leaving.pop(str(run.path), None)
-        _left.add(str(run.path))
-        deactivate(run)
-        run.end_lanes()
-        run.root._sink = None
-        for pulse in pulses:
-            pulse.stop(timeout_s=1.0)
-        atexit.unregister(leave)
-        from flightlog.record.closing import close_writer, complete
-
-        close_writer(run, cpu_s())
-        if is_over(run.path):  # nobody else will put these lines where they belong
-            complete(run.path, read_settings())
+        settings = read_settings()
+        with quick_handovers():
+            _leaving.pop(str(run.path), None)
+            _left.add(str(run.path))
+            deactivate(run)
+            run.end_lanes()
+            run.root._sink = None
+            for pulse in pulses:
+                pulse.tell()
+            with saving:
+                close_writer(run, cpu_s())
+            for pulse in pulses:
+                pulse.join(1.0 if settings.complete == "now" or is_alone() else 0.01)
+            atexit.unregister(leave)
+            if is_over(run.path):  # nobody else will put these lines where they belong
+                leave_completing(run, settings)
 
     def started() -> None:
         run.recorder.on_open = lambda: None

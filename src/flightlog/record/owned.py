@@ -6,7 +6,6 @@ import atexit
 import logging
 import os
 import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,20 +18,21 @@ from flightlog.record.active import activate, active_runs, deactivate
 from flightlog.record.bridge import surrounding_trace
 from flightlog.record.carrier import format_traceparent
 from flightlog.record.clock import monotonic_ns
-from flightlog.record.environment import read_identity
+from flightlog.record.closing import NEEDED, close_run, is_alone, leave_completing, prepare, quick_handovers
+from flightlog.record.environment import Environment, read_environment, read_identity
 from flightlog.record.failure import is_clean_exit
 from flightlog.record.followers import finish_followers, start_asked
 from flightlog.record.joining import COMMAND, Joined, follow, wrapping_run
 from flightlog.record.probe import measure_cost
 from flightlog.record.propagation import ENVIRONMENT, install
-from flightlog.record.pulse import BEAT_S, Sampling, Ticker
+from flightlog.record.pulse import BEAT_S, Sampling, Ticker, loading
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.record.signals import death
 from flightlog.record.slurm_job import job_here
 from flightlog.record.span import Span, current
 from flightlog.record.task import is_cancellation
-from flightlog.record.upkeep import make_samplers, save_environment, save_heartbeat
+from flightlog.record.upkeep import make_samplers, save_environment, save_heartbeat, save_run
 from flightlog.record.values import ask, clean, represent, text_of
 from flightlog.redaction import redact_text
 from flightlog.samplers import Sampler
@@ -48,6 +48,10 @@ log = logging.getLogger("flightlog")
 MIN_INTERVAL_S = 0.1
 SYNC_S = 5.0
 """What a power cut may cost, in seconds of recording."""
+PATIENT_S = 1.0
+HASTY_S = 0.1
+"""How long the end of a run waits for a sample that is being taken, where no other thread of the program's runs and
+where some do."""
 
 NO_THREADS = "a subinterpreter is recorded without samples, heartbeats and handling of signals"
 
@@ -63,7 +67,9 @@ class Owned:
         self._before = current.get()
         self._beats = 0
         self._synced = time.monotonic()
-        self._environment_read = False
+        self._documents = threads.Lock()
+        self._environment_saved = self._over = False
+        self._to_prepare = [*NEEDED] if settings.complete == "auto" else []
         self._pulse: Ticker | None = None
         self._sampling: Sampling | None = None
         try:
@@ -117,30 +123,13 @@ class Owned:
             return
         began = time.perf_counter()
         try:
-            run.ending(status)
-            run.info.end_time = run.recorder.clock.now()
-            run.info.duration_s = (monotonic_ns() - run.started_ns) / 1e9
-            if not keep_open:
-                self._release()
-            if self._sampling is not None:
-                self._sampling.stop()
-            run.end_lanes()
-            if not keep_open:
-                run.root._sink = None
-            if self._pulse is not None:
-                self._pulse.stop()
-            if not (run.path / layout.ENVIRONMENT).exists():
-                save_environment(run)
-            run.info.status, run.info.error = status, None if error is None else redact_text(error)
-            run.recorder.files.note_end(run.info)
-            if keep_open:
-                run.recorder.announce_open(ending=True)
-                run.recorder.files.flush()
-                save_heartbeat(run, self._cpu_s())
-            else:
-                from flightlog.record.closing import close_run
-
-                close_run(run, self._settings, self._cpu_s(), began)
+            with quick_handovers():
+                run.ending(status)
+                run.info.end_time = run.recorder.clock.now()
+                run.info.duration_s = (monotonic_ns() - run.started_ns) / 1e9
+                if not keep_open:
+                    self._release()
+                self._close(status, None if error is None else redact_text(error), began, keep_open)
         except Exception as problem:  # noqa: BLE001 - the program ends as it would have
             run.recorder.trouble("close", f"the run could not be closed in good order: {problem!r}")
         finish_followers(run.path, 0.0 if status == "interrupted" else self._settings.followers_wait_s)
@@ -148,6 +137,51 @@ class Owned:
         if lost.lost:
             why = ", ".join(f"{number:,} x {reason}" for reason, number in sorted(lost.reasons.items()))
             run.recorder.trouble("lost", f"{sum(lost.lost.values()):,} events were lost ({why})")
+
+    def _close(self, status: str, error: str | None, began: float, keep_open: bool) -> None:
+        """Write out what the run holds, and see to it that it is completed, at once or later.
+
+        Where other threads want the interpreter, what our own threads are at is hardly waited for: of a run that ends
+        in its first moments, the pulse then writes the environment a little later.
+        """
+        run = self.run
+        patient = self._settings.complete == "now" or is_alone()
+        if self._pulse is not None:
+            self._pulse.tell()
+        if self._sampling is not None:
+            self._sampling.stop(PATIENT_S if patient else HASTY_S)
+        run.end_lanes()
+        if not keep_open:
+            run.root._sink = None
+        if patient and self._pulse is not None:
+            self._pulse.stop()
+        with self._documents:
+            run.info.status, run.info.error = status, error
+            beating = self._pulse is not None and self._pulse.is_alive()
+            if not self._environment_saved and (patient or not beating):
+                self._environment_saved = True
+                save_environment(run)
+            run.recorder.files.note_end(run.info)
+            if keep_open:
+                run.info.to_complete = True
+                run.recorder.announce_open(ending=True)
+                run.recorder.files.flush()
+                save_heartbeat(run, self._cpu_s())
+            else:
+                close_run(run, self._cpu_s(), began)
+            self._over = True
+            complete = self._environment_saved
+            self._environment_saved |= keep_open
+        if keep_open:  # the process dies, and its first reader completes the run
+            return
+        if complete:
+            leave_completing(run, self._settings)
+        else:
+            atexit.register(self._pulse_ended)
+        if not patient:
+            for thread in (self._pulse, self._sampling):
+                if thread is not None:
+                    thread.join(HASTY_S / 10)
 
     def _release(self) -> None:
         """Take back everything the run had changed in this process."""
@@ -164,14 +198,43 @@ class Owned:
         run.recorder.files.flush()
         self._beats += 1
         if self._beats % 2:
-            save_heartbeat(run, self._cpu_s())
-        if not self._environment_read:
-            self._environment_read = True
-            measure_cost(run.recorder)
-            save_environment(run)
-        if time.monotonic() - self._synced >= SYNC_S:
+            with self._documents:
+                if not self._over:
+                    save_heartbeat(run, self._cpu_s())
+        if self._beats == 1:
+            self._first_beat()
+        elif self._to_prepare and not self._over:
+            prepare(self._to_prepare.pop(0))
+        if not self._over and time.monotonic() - self._synced >= SYNC_S:
             self._synced = time.monotonic()
             run.recorder.files.sync()
+
+    def _first_beat(self) -> None:
+        """What is done once, in the background: the cost of recording is measured, the environment read."""
+        measure_cost(self.run.recorder)
+        environment = read_environment()
+        with self._documents:
+            late = self._over and not self._environment_saved
+            if not late and not self._environment_saved:
+                save_environment(self.run, environment)
+            self._environment_saved = True
+        if late:
+            self._save_late(environment)
+
+    def _save_late(self, environment: Environment) -> None:
+        """Write the environment of a run that has ended meanwhile, unless a reader has completed the run without."""
+        with loading():
+            from flightlog.store.sealing import is_to_complete, sole_sealer
+        with sole_sealer(self.run.path, wait_s=PATIENT_S) as alone:
+            if alone and is_to_complete(self.run.path):
+                save_environment(self.run, environment)
+                save_run(self.run)
+        leave_completing(self.run, self._settings)
+
+    def _pulse_ended(self) -> None:
+        """The interpreter ends soon after the run did: let the pulse write the environment."""
+        if self._pulse is not None:
+            self._pulse.join(PATIENT_S)
 
     def _cpu_s(self) -> float:
         return (self._pulse.cpu_s if self._pulse else 0.0) + (self._sampling.cpu_s if self._sampling else 0.0)
@@ -247,12 +310,6 @@ def begin(
 
         track_if_asked(run)
     return owned
-
-
-def is_alone() -> bool:
-    """Whether no thread of the program's runs beside this one; our own threads do not count."""
-    here = threading.current_thread()
-    return all(one is here or one.name.startswith("flightlog-") for one in threading.enumerate())
 
 
 def default_project() -> str:

@@ -15,29 +15,50 @@ from flightlog.samplers.fork_gate import ForkGate
 BEAT_S = 0.4
 """Interval of the pulse: open spans and the heartbeat reach the disk within a second."""
 
-_loading = ForkGate(waits_s=2.0)
+HANGS_S = 5.0
+"""A sample that takes longer than this hangs; a busy machine may well need a part of it."""
+
+loading = ForkGate(waits_s=2.0)
 """Around what imports modules: a child that is forked in the middle of an import could never import them by itself."""
 
 
 class Ticker:
     """Calls a function at once and then at an interval, on a daemon thread, until stopped; counts its CPU time.
 
-    Not in a subinterpreter, which has to be without threads when it ends.
+    `finish` is called there once it has stopped. Not in a subinterpreter, which has to be without threads when it ends.
     """
 
     def __init__(
-        self, name: str, interval_s: float, tick: Callable[[], None], trouble: Callable[[str, str], None]
+        self,
+        name: str,
+        interval_s: float,
+        tick: Callable[[], None],
+        trouble: Callable[[str, str], None],
+        finish: Callable[[], None] = lambda: None,
     ) -> None:
         self.cpu_s = 0.0
         self._name, self._interval_s, self._tick, self._trouble = name, interval_s, tick, trouble
+        self._finish = finish
         self._stop = threads.Event()
         self._thread = threads.Thread(target=self._run, name=name)
         if threads.in_main_interpreter():
             self._thread.start()
 
-    def stop(self, timeout_s: float = 5.0) -> None:
-        """Let the tick in progress end, and no other begin."""
+    def tell(self) -> None:
+        """Let no other tick begin; does not wait for the one in progress."""
         self._stop.set()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Let no other tick begin, and wait so long for the one in progress."""
+        self.tell()
+        self.join(timeout_s)
+
+    def is_alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait so long for the end of the thread."""
         if not self._thread.is_current():
             self._thread.join(timeout_s)
 
@@ -51,6 +72,7 @@ class Ticker:
             self.cpu_s = time.thread_time()
             due = max(due + self._interval_s, time.monotonic())
             if self._stop.wait(max(due - time.monotonic(), self._interval_s / 10)):
+                self._finish()
                 return
 
 
@@ -68,36 +90,63 @@ class Sampling:
         self._emit, self._trouble = emit, trouble
         self._made = False
         self._lock = threads.Lock()
-        self._ticker = Ticker("flightlog-sampler", interval_s, self._sample, trouble)
+        self._began: float | None = None
+        self._over = False
+        self._ticker = Ticker("flightlog-sampler", interval_s, self._sample, trouble, self._close)
 
     @property
     def cpu_s(self) -> float:
         """CPU time the sampling thread has used."""
         return self._ticker.cpu_s
 
-    def stop(self) -> None:
-        """Take the final sample and end; a sampler that hangs is left to hang."""
-        self._ticker.stop(timeout_s=1.0)
-        self._sample(final=True)
-        for sampler in self._samplers:
-            close = getattr(sampler, "close", None)
-            if close is not None:
-                close()
+    def stop(self, wait_s: float = 1.0) -> bool:
+        """Take the final sample and end, which the sampling thread does by itself; whether there is a final sample.
 
-    def _sample(self, final: bool = False) -> None:
-        if not self._lock.acquire(timeout=0.5):
-            self._trouble("sampling", "a sampler hangs: there is no final sample")
-            return
+        One that is being taken is waited for so long. After that nothing is emitted any more.
+        """
+        in_time = self._lock.acquire(timeout=wait_s)
         try:
-            if self._made:
-                self._take(final)
+            if in_time:
+                self._sample_now(final=True)
             else:
-                self._made = True
-                with _loading():
-                    self._samplers.extend(self._make())
-                    self._take(final)  # what a sampler needs it may load with its first sample
+                began = self._began
+                hangs = began is not None and time.monotonic() - began > HANGS_S
+                what = "a sampler hangs" if hangs else "a sample was still being taken when the run ended"
+                self._trouble("sampling", f"{what}: there is no final sample")
         finally:
-            self._lock.release()
+            self._over = True
+            if in_time:
+                self._lock.release()
+        self._ticker.tell()
+        return in_time
+
+    def join(self, timeout_s: float) -> None:
+        """Wait so long until the sampling thread has ended."""
+        self._ticker.join(timeout_s)
+
+    def _sample(self) -> None:
+        with self._lock:
+            if not self._over:
+                self._sample_now(final=False)
+
+    def _sample_now(self, final: bool) -> None:
+        self._began = time.monotonic()
+        if self._made:
+            self._take(final)
+        else:
+            self._made = True
+            with loading():
+                self._samplers.extend(self._make())
+                self._take(final)  # what a sampler needs it may load with its first sample
+        self._began = None
+
+    def _close(self) -> None:
+        """Let the samplers' descriptors go."""
+        with self._lock:
+            for sampler in self._samplers:
+                close = getattr(sampler, "close", None)
+                if close is not None:
+                    close()
 
     def _take(self, final: bool) -> None:
         for sampler in list(self._samplers):
@@ -105,11 +154,14 @@ class Sampling:
                 take = getattr(sampler, "last_sample", sampler.sample) if final else sampler.sample
                 for sample in take():
                     sample.final = final
-                    self._emit(sample)
+                    if not self._over:
+                        self._emit(sample)
                 for text in getattr(sampler, "notes", ()):
                     self._trouble(text, text)
             except BaseException as error:  # noqa: BLE001 - a sampler that fails is left out, the others go on
                 pass_interruption(error)
+                if self._over:
+                    return
                 self._samplers = [one for one in self._samplers if one is not sampler]
                 name = class_name(type(sampler))
                 self._trouble(

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from flightlog.record.clock import monotonic_ns
-from flightlog.record.environment import read_environment
+from flightlog.record.environment import Environment, read_environment
 from flightlog.record.followers import follower_pids
 from flightlog.record.run import LiveRun
 from flightlog.record.task import lane_name
@@ -41,9 +41,9 @@ def save_run(run: LiveRun) -> None:
     _save(run, run.path / layout.RUN, run.info)
 
 
-def save_environment(run: LiveRun) -> None:
-    """Read the environment and write it down, once a run."""
-    environment = read_environment()
+def save_environment(run: LiveRun, environment: Environment | None = None) -> None:
+    """Write the environment down, once a run; read now unless it is given."""
+    environment = environment or read_environment()
     run.info.git_dirty = environment.git_dirty
     run.info.git_commit = environment.git_commit
     _save(run, run.path / layout.ENVIRONMENT, environment)
@@ -71,8 +71,11 @@ def make_samplers(run: LiveRun, chosen: Sequence[Sampler] | None) -> Sequence[Sa
 
 def _save(run: LiveRun, path: Path, document: object) -> None:
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_document(path, document)
+        try:
+            write_document(path, document)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_document(path, document)
     except OSError as error:
         reason = error.strerror or str(error)
         run.recorder.trouble(reason, f"cannot write {path}: {reason}")

@@ -44,6 +44,8 @@ class RunEntry:
     """None unless asked for."""
     problem: str | None = None
     """What is wrong with `run.json`."""
+    to_complete: bool = False
+    """Whether the run has ended and is not in its final form yet: of several processes' tasks only one's are counted."""
 
 
 @dataclass(frozen=True)
@@ -251,7 +253,7 @@ def _entry(path: Path, read: Document[RunInfo], sizes: bool, observer: Observer)
     return RunEntry(
         path, info.run_id, info.project, observer.status(info), _start(info),
         info.end_time, info.duration_s, info.tasks_submitted, info.tasks_completed, info.tasks_failed, size,
-        read.problem,
+        read.problem, info.to_complete is True,
     )  # fmt: skip
 
 

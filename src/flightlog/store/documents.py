@@ -84,18 +84,28 @@ def write_document(path: Path, value: Any, *, durable: bool = False) -> None:
     `durable` waits until the disk has it. NaN and infinities are written as null. An OSError leaves the old
     document as it was.
     """
-    replace_bytes(path, msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n", durable=durable)
+    replace_bytes(path, document_bytes(value), durable=durable)
+
+
+def document_bytes(value: Any) -> bytes:
+    """The bytes that `write_document` writes."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n"
 
 
 def replace_bytes(path: Path, data: bytes, *, durable: bool = False) -> None:
     """Replace a file's content in one step; as `write_document`, of bytes."""
     fresh = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
-        with fresh.open("xb") as out:  # a link there is not followed
-            out.write(data)
+        # Few calls, since each may hand the interpreter over to a busy thread. A link there is not followed.
+        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
             if durable:
-                out.flush()
-                os.fsync(out.fileno())
+                os.fsync(fd)
+        finally:
+            os.close(fd)
         fresh.replace(path)
     except OSError:
         fresh.unlink(missing_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -32,13 +33,17 @@ class Finding:
     detail: str
 
 
-def write_checksums(path: Path) -> dict[str, FileSum]:
+def write_checksums(path: Path, pending: Mapping[str, bytes] | None = None) -> dict[str, FileSum]:
     """Write `checksums.json` over all files of a run that has closed, and give what it says.
 
     It leaves out itself, the snapshots in `parquet/`, which can be made again, the notes of followers, the pages of
-    writers, which change while their processes live, and links. Raises OSError.
+    writers, which change while their processes live, and links. `pending` are the contents that files are about to get:
+    what stands there now does not count. Raises OSError.
     """
-    sums = {name: sum_of(path / name) for name in sorted(covered_files(path))}
+    soon = {
+        name: FileSum(hashlib.sha256(data).hexdigest(), len(data)) for name, data in (pending or {}).items()
+    }
+    sums = {name: soon.get(name) or sum_of(path / name) for name in sorted({*covered_files(path), *soon})}
     write_document(path / layout.CHECKSUMS, sums, durable=True)
     return sums
 

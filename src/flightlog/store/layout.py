@@ -12,7 +12,7 @@
         tasks.tail-a  tasks.tail-b             memory-mapped tails: lines not yet in the files
       .followers/                              notes of what carries the run elsewhere: this place's, not the run's
 
-When a run closes, segments are folded into the top-level files and the folder goes away.
+When a run that has ended is completed, segments are folded into the top-level files and the folder goes away.
 """
 
 from __future__ import annotations
@@ -127,6 +127,11 @@ class RunInfo(Struct, kw_only=True):
     """What recording cost, in this process; the other processes' figures stand in `recorder.json`."""
     adopted: Adopted | UnsetType = UNSET
     """Where it came from, if another tool recorded it; otherwise not written at all."""
+    to_complete: bool | UnsetType = UNSET
+    """True where the run has ended and is not in its final form yet; otherwise not written at all.
+
+    Its files are then as its processes left them, and all lines are there: see `analyze/completing.py`.
+    """
 
 
 def stream_file(folder: Path, stream: str) -> Path:

@@ -256,7 +256,7 @@ class Scan:
         """All lines; those that end without newline come last, apart and marked False.
 
         Lines move while they are read: from tail to file, with the file to another name when it is full, and
-        into the top-level file when the run closes. So tails are read first. Then the files that grow are
+        into the top-level file when the run is completed. So tails are read first. Then the files that grow are
         noted before the full ones are listed, and found again by what they are: whatever was full by then is
         read, and nothing after a file that was not, so that no gap opens. Where a file has gone, its lines
         stand in another, and the files are gone through again.

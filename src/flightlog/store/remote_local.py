@@ -151,10 +151,14 @@ def _is_of(writer: WriterInfo, info: RunInfo | None) -> bool:
 
 def _is_closing(run: Path, info: RunInfo, observer: Observer) -> bool:
     """The final status stands in `run.json` before the files are folded, the checksums when all is done."""
-    if info.status not in layout.ENDED or (run / layout.CHECKSUMS).exists():
+    if info.status not in layout.ENDED or (
+        info.to_complete is not True and (run / layout.CHECKSUMS).exists()
+    ):
         return False
     ended = unix_time(info.end_time)
     recent = ended is None or observer.now - ended < HEARTBEAT_LIMIT_S
+    if recent and info.to_complete is True:  # by a process beside, which starts when the run ends
+        return True
     return recent and is_alive(
         info.pid, info.pid_start, info.host, info.heartbeat or info.start_time,
         now=observer.now, host=observer.host, process_started=observer.process_started,

@@ -1,4 +1,4 @@
-"""What happens when a run closes: every writer's lines are folded into the top-level files.
+"""Part of completing a run that has ended: every writer's lines are folded into the top-level files.
 
 Folding goes in steps that may each be cut off at any byte and done again:
 
@@ -164,6 +164,21 @@ def sole_sealer(path: Path, wait_s: float = 0.0) -> Iterator[bool]:
             return
     finally:
         os.close(fd)
+
+
+def is_to_complete(path: Path) -> bool:
+    """Whether a run has ended and is not in its final form, or processes that outlived it have left lines since."""
+    info = read_document(path / layout.RUN, RunInfo).value
+    if info is None or info.status not in layout.ENDED:
+        return False
+    if info.to_complete is True:
+        return True
+    observer = here()
+    for folder, writer in writer_folders(path):
+        wrote = read_document(folder / layout.WRITER, WriterInfo).value
+        if wrote is not None and not observer.writer_alive(wrote) and any(folder_parts(folder, writer)):
+            return (path / layout.CHECKSUMS).exists()
+    return False
 
 
 def _writer_info(path: Path, folder: Path, writer: str) -> WriterInfo | None:

@@ -49,7 +49,8 @@ def diagnose(run: Run | str | os.PathLike[str] = "latest") -> RunDiagnosis:
     `run` is an opened run, or what `open_run` takes. Reads each stream a few times and keeps a few hundred bytes of
     every ended attempt. Raises `RunNotFound`, `AmbiguousRun`, and `DamagedRun` where nothing can be read.
     """
-    from flightlog.store.run import Run, open_run
+    from flightlog.analyze.completing import open_run
+    from flightlog.store.run import Run
 
     opened = run if isinstance(run, Run) else open_run(run)
     return _Diagnosing(opened).result()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from flightlog.analyze.completing import complete
 from flightlog.engines.slurm.accounting import SlurmJob
 from flightlog.engines.slurm.events import accounting_events, iso
 from flightlog.engines.slurm.known import Known, read_known
@@ -20,7 +21,7 @@ from flightlog.engines.slurm.sacct import Sacct, ask
 from flightlog.errors import FlightlogError
 from flightlog.events import Event, JobAccounted, kind_of
 from flightlog.record.array_run import ENDED
-from flightlog.record.closing import close_writer, complete
+from flightlog.record.closing import close_writer
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.settings import read_settings

@@ -1,0 +1,134 @@
+"""Bring a run that has ended into its final form: segments folded, figures summed up, checksums written.
+
+The end of a run does not wait for this, because it takes long beside busy threads and for large runs. `run.json` says
+`to_complete` until it is done: by a process that the end of the run starts, or else by the first reader. Cut off at any
+point, it may be done again. Until then readers take the lines from where they stand, and get the same figures.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from flightlog.settings import Settings, read_settings
+from flightlog.store import layout
+from flightlog.store.documents import document_bytes, replace_bytes
+from flightlog.store.integrity import write_checksums
+from flightlog.store.liveness import Observer, here
+from flightlog.store.run import Run, find_run
+from flightlog.store.run import open_run as open_as_it_is
+from flightlog.store.runs_folder import Note, is_copy, warn
+from flightlog.store.sealing import is_to_complete, seal, sole_sealer
+from flightlog.store.settling import Step
+
+SUMMARY_BYTES = 16 << 20
+"""A run larger than this is completed without its summary, which each report computes."""
+WAIT_S = 10.0
+"""How long a reader waits for another process that completes the same run."""
+
+
+def open_run(
+    ref: str | os.PathLike[str] = "latest",
+    *,
+    runs_dir: str | os.PathLike[str] | None = None,
+    observer: Observer | None = None,
+    note: Note = warn,
+) -> Run:
+    """Open a run: `latest` or `last`, a run id, a unique prefix of one or of its eight hex digits, a path or an address.
+
+    `latest` is the run that started last. Ids are looked up in `runs_dir`, by default the configured one; an address
+    such as `s3://bucket/runs` is read through a local cache, and `note` is told in a sentence where that is not up to
+    date; by default a warning. A run of this user's that has ended and is not complete yet is completed first. Raises
+    `RunNotFound`, `AmbiguousRun`, `DamagedRun` where nothing of the run can be read, and `RemoteError` where a remote
+    cannot be reached and nothing of it is here.
+    """
+    path = find_run(ref, runs_dir=runs_dir, observer=observer, note=note)
+    complete_ended(path)
+    return open_as_it_is(path, observer=observer, note=note)
+
+
+def complete_ended(path: Path, settings: Settings | None = None) -> bool:
+    """Complete a run that has ended, where that is still to be done and this user may; whether it was done. Never raises.
+
+    Only for the user that the run belongs to: the files of others are theirs to change. Where another process is
+    completing the run, it waits for that.
+    """
+    try:
+        if not _is_ours(path) or not is_to_complete(path):
+            return False
+        with sole_sealer(path, wait_s=WAIT_S) as alone:
+            if not alone or not is_to_complete(path):  # somebody has done it meanwhile
+                return False
+            complete(path, settings or read_settings(), held=True, closed_here=False)
+            return True
+    except OSError:  # a full or a read-only disk, or the folder is gone: the lines are read as they are
+        return False
+
+
+def complete(
+    path: Path,
+    settings: Settings,
+    *,
+    held: bool = False,
+    closed_here: bool = True,
+    step: Step = lambda _done: None,
+) -> None:
+    """Complete a run, whatever `run.json` says of it; nothing where another process is doing so for long. Raises OSError.
+
+    `held` says that the caller is the `sole_sealer` already, `closed_here` that this process writes no more into the
+    run. `step` is told what was just done, for tests.
+    """
+    if held:
+        _complete(path, settings, closed_here, step)
+        return
+    with sole_sealer(path, wait_s=WAIT_S) as alone:
+        if alone:
+            _complete(path, settings, closed_here, step)
+
+
+def _complete(path: Path, settings: Settings, closed_here: bool, step: Step) -> None:
+    observer = here()
+    me = (os.getpid(), observer.host) if closed_here else None
+    seal(
+        path, held=True, step=step, writers_alive=lambda w: (w.pid, w.host) != me and observer.writer_alive(w)
+    )
+    closed = Run(path)
+    info = closed.info
+    counts = [writer.counts for writer in closed.writers()]
+    info.tasks_submitted, info.tasks_completed, info.tasks_failed = (
+        sum(one.get(kind, 0) for one in counts)
+        for kind in ("task_submitted", "task_completed", "task_failed")
+    )
+    if closed.size_bytes() <= SUMMARY_BYTES:
+        from flightlog.analyze.summary import summarize, summary_bytes  # not needed to open a complete run
+
+        summary = summarize(closed)
+        tasks = summary.tasks
+        info.tasks_submitted, info.tasks_completed, info.tasks_failed = (
+            tasks.submitted,
+            tasks.completed,
+            tasks.failed,
+        )
+        replace_bytes(path / layout.SUMMARY, summary_bytes(summary))
+        step("wrote the summary")
+    if closed.inferred:  # a disk that refused `run.json` may refuse it again, and must not get a guess
+        write_checksums(path)
+    else:
+        info.to_complete = msgspec.UNSET
+        final = document_bytes(info)
+        write_checksums(path, {layout.RUN: final})
+        step("wrote the checksums")
+        replace_bytes(path / layout.RUN, final, durable=True)  # last: only now it is complete
+    step("wrote run.json")
+    if settings.parquet:
+        from flightlog.analyze.kept import keep_summary
+        from flightlog.store.parquet import snapshot_run
+
+        snapshot_run(Run(path))  # after the checksums, which tell that the lines need no second look
+        keep_summary(Run(path))
+
+
+def _is_ours(path: Path) -> bool:
+    return not is_copy(path) and os.access(path, os.W_OK) and path.stat().st_uid == os.geteuid()
