@@ -71,8 +71,8 @@ def verify(
 def _repaired(run: Run) -> Run:
     import duckdb
 
+    from flightlog.analyze.completing import complete
     from flightlog.analyze.verify import repair
-    from flightlog.record.closing import complete
     from flightlog.settings import read_settings
     from flightlog.store.run import Run
     from flightlog.store.runs_folder import is_copy
