@@ -14,6 +14,7 @@ import flightlog
 ROOT = Path(flightlog.__file__).parent
 LAYERS = [
     {
+        "descriptors",
         "displayed",
         "errors",
         "interruption",

@@ -24,6 +24,8 @@ from importlib import import_module
 from types import BuiltinFunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
+from flightlog.descriptors import make_pipe
+
 __all__ = [
     "Condition",
     "Event",
@@ -106,34 +108,34 @@ def run_command(
     is None where somebody else has taken it; it is minus the number of a signal. `TimeoutError` after so many seconds.
     """
     deadline = time.monotonic() + timeout_s
-    (output, output_writer), (errors, errors_writer) = os.pipe(), os.pipe()
+    (output, output_writer), (errors, errors_writer) = make_pipe(), make_pipe()
     said = {output: bytearray(), errors: bytearray()}
     try:
-        try:
-            pid = os.posix_spawnp(
-                arguments[0], arguments, environ, setpgroup=0,
-                file_actions=[
-                    (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
-                    (os.POSIX_SPAWN_DUP2, output_writer, 1), (os.POSIX_SPAWN_DUP2, errors_writer, 2),
-                ],
-            )  # fmt: skip
-        finally:
-            os.close(output_writer)
-            os.close(errors_writer)
-        open_ones, poll = set(said), original("select").poll()
-        for reader in said:
-            poll.register(reader)
-        while open_ones and (left := deadline - time.monotonic()) > 0:
-            for reader, _ in poll.poll(1000 * left):
-                data = posix.read(reader, 1 << 16)
-                said[reader] += data
-                if not data:
-                    poll.unregister(reader)
-                    open_ones.remove(reader)
-        code = _exit_code(pid, deadline, timeout_s)
+        pid = os.posix_spawnp(
+            arguments[0], arguments, environ, setpgroup=0,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, output_writer.fd, 1), (os.POSIX_SPAWN_DUP2, errors_writer.fd, 2),
+            ],
+        )  # fmt: skip
     finally:
-        os.close(output)
-        os.close(errors)
+        output_writer.close()
+        errors_writer.close()
+    poll = original("select").poll()
+    open_ones = {reader.number: reader for reader in said}
+    for number in open_ones:
+        poll.register(number)
+    while open_ones and (left := deadline - time.monotonic()) > 0:
+        for number, _ in poll.poll(1000 * left):
+            reader = open_ones[number]
+            data = posix.read(reader.number, 1 << 16) if reader.still_ours() else b""
+            said[reader] += data
+            if not data:
+                poll.unregister(number)
+                del open_ones[number]
+    code = _exit_code(pid, deadline, timeout_s)
+    if not (output.still_ours() and errors.still_ours()):
+        raise OSError(f"what {arguments[0]} said is lost: the program closed the pipe")
     return code, bytes(said[output]), bytes(said[errors])
 
 

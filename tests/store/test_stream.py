@@ -281,7 +281,7 @@ def test_without_mappable_files_each_line_is_written_by_itself(folder, monkeypat
     def no_mmap(*_args, **_kwargs):
         raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
 
-    monkeypatch.setattr("flightlog.store.tail.mmap.mmap", no_mmap)
+    monkeypatch.setattr("flightlog.store.tail.map_file", no_mmap)
     writer = make(folder)
     for i in range(10):
         append(writer, line(i))
@@ -296,11 +296,15 @@ def test_a_tail_refuses_what_does_not_fit_and_keeps_what_it_has(tmp_path):
     with pytest.raises(ValueError, match="range"):
         tail.put(b"b" * 11)
     tail.put(b"c" * 10)
-    out = os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY)
-    assert tail.drain(out) == SIZE
+    out = bytearray()
+
+    def write(data: memoryview) -> int:
+        out.extend(data[:50_000])
+        return len(data[:50_000])
+
+    tail.drain(write)
     assert tail.empty()
-    os.close(out)
-    assert (tmp_path / "out").read_bytes() == b"a" * (SIZE - 10) + b"c" * 10
+    assert out == b"a" * (SIZE - 10) + b"c" * 10
 
 
 class Struck(Exception):

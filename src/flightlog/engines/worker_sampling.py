@@ -12,6 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from flightlog.descriptors import Descriptor
 from flightlog.events import ResourceSample
 from flightlog.record.pulse import Sampling
 from flightlog.record.run import LiveRun
@@ -77,12 +78,12 @@ class OncePerHost:
 
     def __init__(self, make: Callable[[], Sequence[Sampler]], lock: Path) -> None:
         self._make, self._lock = make, lock
-        self._fd = -1
+        self._held: Descriptor | None = None
         self._samplers: list[Sampler] = []
 
     def sample(self) -> Sequence[ResourceSample]:
         """What the samplers say, if it is for this process to ask them."""
-        if self._fd < 0 and not self._take():
+        if (self._held is None or not self._held.still_ours()) and not self._take():
             return ()
         return [sample for sampler in self._samplers for sample in sampler.sample()]
 
@@ -92,25 +93,23 @@ class OncePerHost:
             close = getattr(sampler, "close", None)
             if close is not None:
                 close()
-        if self._fd >= 0:
+        if self._held is not None and self._held.still_ours():
             with suppress(OSError):
                 self._lock.unlink()  # while it is held: whoever has it open sees that it is not the file any more
-            os.close(self._fd)
-            self._fd = -1
+            self._held.close()
 
     def _take(self) -> bool:
         try:
-            fd = os.open(self._lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            lock = Descriptor.open(self._lock, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
         except OSError:
             return False
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            is_the_file = self._lock.stat().st_ino == os.fstat(fd).st_ino
+            fcntl.flock(lock.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            there = self._lock.stat()
         except OSError:
-            is_the_file = False
-        if not is_the_file:
-            os.close(fd)
             return False
-        self._fd = fd
-        self._samplers = list(self._make())
+        if (there.st_dev, there.st_ino) != lock.file:
+            return False
+        self._held = lock
+        self._samplers = self._samplers or list(self._make())
         return True

@@ -11,6 +11,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
+from flightlog.descriptors import Descriptor
+
 PROC = Path("/proc")
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 """Units of CPU time in a second, in `/proc`."""
@@ -37,43 +39,11 @@ def read_whole(fd: int, size: int, *, records: bool = False) -> bytes:
 
 def read_once(path: str, size: int = 4096, *, records: bool = False) -> bytes:
     """The content of a file, without keeping it open; raises `OSError`."""
-    fd = os.open(path, os.O_RDONLY)
+    file = Descriptor.open(path)
     try:
-        return read_whole(fd, size, records=records)
+        return read_whole(file.number, size, records=records)
     finally:
-        os.close(fd)
-
-
-class Descriptor:
-    """One open descriptor, closed when let go. Threads may share it, for reading leaves no position behind.
-
-    A program that closes descriptors it does not
-    own (a daemon's `closerange`) may get the same number again for a file of its own: closing therefore looks
-    first whether the number still means this file.
-    """
-
-    __slots__ = ("_identity", "fd")
-
-    def __init__(self, path: str | Path) -> None:
-        self.fd = -1
-        self.fd = os.open(path, os.O_RDONLY)
-        status = os.fstat(self.fd)
-        self._identity = (status.st_dev, status.st_ino)
-
-    def close(self) -> None:
-        """Let the descriptor go; closing twice is fine."""
-        fd, self.fd = self.fd, -1
-        if fd < 0:
-            return
-        try:
-            status = os.fstat(fd)
-            if (status.st_dev, status.st_ino) == self._identity:
-                os.close(fd)
-        except OSError:
-            return  # somebody closed it before us
-
-    def __del__(self) -> None:
-        self.close()
+        file.close()
 
 
 class DescriptorBudget:
@@ -137,11 +107,11 @@ class KeptFile:
                 self.close()
                 raise
             except OSError:
-                self.close()  # closed behind our back, perhaps: open it again
+                self.close()  # closed by the program, perhaps: open it again
         if self._budget is not None and not self._budget.take():
             return read_once(self._path, self._size, records=self._records)
         try:
-            kept = Descriptor(self._path)
+            kept = Descriptor.open(self._path)
             data = read_whole(kept.fd, self._size, records=self._records)
         except OSError:
             if self._budget is not None:

@@ -14,8 +14,9 @@ from weakref import ref
 from msgspec import Struct
 
 from flightlog import threads
+from flightlog.descriptors import Descriptor
 from flightlog.samplers.gpu_task import TaskWatch, begin
-from flightlog.samplers.procfs import PROC, Descriptor, keyed_value, parse_process_io
+from flightlog.samplers.procfs import PROC, keyed_value, parse_process_io
 
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
@@ -201,7 +202,7 @@ class _OwnFiles:
 
 def _opened(path: Path) -> Descriptor | None:
     try:
-        return Descriptor(path)
+        return Descriptor.open(path)
     except OSError:
         return None
 

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar, get_origin
 
 import msgspec
 
+from flightlog.descriptors import Descriptor
 from flightlog.store.layout import WriterInfo
 from flightlog.store.regular_files import read_regular
 
@@ -116,11 +117,11 @@ def replace_bytes(path: Path, data: bytes, *, durable: bool = False) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Wait until the disk knows the folder's names."""
-    fd = os.open(folder, os.O_RDONLY)
+    opened = Descriptor.open(folder)
     try:
-        os.fsync(fd)
+        os.fsync(opened.fd)
     finally:
-        os.close(fd)
+        opened.close()
 
 
 def is_leftover(name: str) -> bool:

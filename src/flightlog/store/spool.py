@@ -20,6 +20,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
+from flightlog.descriptors import Descriptor
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 
@@ -31,16 +32,14 @@ _ABANDONED_S = 600.0
 class Spool:
     """A spool that this process holds, and nobody else. Made by `make_spool` or `take_orphans`."""
 
-    def __init__(self, home: Path, run: Path, trace_id: str, lock: int) -> None:
+    def __init__(self, home: Path, run: Path, trace_id: str, lock: Descriptor) -> None:
         self.home, self.run, self.trace_id = home, run, trace_id
         self.name = home.name
-        self._lock: int | None = lock
+        self._lock = lock
 
     def let_go(self) -> None:
         """Leave it to whoever wants to send it."""
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._lock.close()
 
     def remove(self) -> None:
         """All of it has landed: leave nothing of it behind. Raises nothing."""
@@ -109,26 +108,26 @@ def take_orphans(root: Path, trace_id: str, own: Collection[str]) -> list[Spool]
         ):  # it is being made, or was and nobody came back
             if time.time() - home.stat().st_mtime > _ABANDONED_S:
                 shutil.rmtree(home, ignore_errors=True)
-            os.close(lock)
+            lock.close()
             continue
         taken.append(Spool(home, run, trace_id, lock))
     return taken
 
 
-def _hold(home: Path) -> int | None:
+def _hold(home: Path) -> Descriptor | None:
     """The lock of a spool, which goes with this process and not to its children; None if another one has it."""
     try:
-        fd = os.open(home / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = Descriptor.open(home / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:
         return None
     try:
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(lock.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         there = (home / LOCK).stat()
-        if there.st_ino == os.fstat(fd).st_ino:
-            return fd
+        if (there.st_dev, there.st_ino) == lock.file:
+            return lock
     except OSError:
         pass
-    os.close(fd)
+    lock.close()
     return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import os
 import sys
 import time
 from collections import deque
@@ -109,16 +108,16 @@ class StreamWriter:
     def sync(self) -> None:
         """Flush, and wait until the disk has it; writers go on meanwhile."""
         self.flush()
-        fd = None
+        duplicate = None
         try:
             with self._lock:
-                fd = self._segment.duplicate()
-            self._segment.sync(fd)
+                duplicate = self._segment.duplicate()
+            self._segment.sync(duplicate)
         except OSError as error:
             self._trouble(error)
         finally:
-            if fd is not None:
-                os.close(fd)
+            if duplicate is not None:
+                duplicate.close()
         self._report()
 
     def check(self) -> None:
@@ -195,7 +194,7 @@ class StreamWriter:
         if self._closed:
             self._lose("recorded after the run had closed", line)
             return
-        if self._segment.fd is None and not self._try_open():
+        if not self._segment.is_open and not self._try_open():
             self._wait(line)
             return
         try:
@@ -231,7 +230,7 @@ class StreamWriter:
         return True
 
     def _flush(self) -> None:
-        if self._closed or (self._segment.fd is None and not (self._backlog and self._try_open())):
+        if self._closed or not (self._segment.is_open or (self._backlog and self._try_open())):
             return
         self._slow = False
         if self._tails is not None and not self._tails[0].empty():
@@ -252,13 +251,12 @@ class StreamWriter:
 
     def _try_drain(self) -> bool:
         """Write what may be written; False while the disk refuses."""
-        fd = self._segment.fd
-        if fd is None or self._clock() < self._retry_at:
+        if not self._segment.is_open or self._clock() < self._retry_at:
             return False
         before = time.perf_counter()
         try:
             self._segment.restore()
-            self._drain(fd)
+            self._drain()
             self._segment.rotate()
         except OSError as error:
             self._retry_at = self._clock() + _RETRY_S
@@ -270,22 +268,20 @@ class StreamWriter:
             self._slow = spent > self._slow_s
         return True
 
-    def _drain(self, fd: int) -> None:
+    def _drain(self) -> None:
         """The line that was begun, then the tail that lines do not go into, then the backlog."""
-        self._continue(fd)
+        self._continue()
         if self._tails is not None and not self._tails[1].empty():
-            self._segment.note(self._tails[1].drain(fd))
+            self._tails[1].drain(self._segment.write)
         while self._backlog:
             self._begun = self._backlog.popleft()
             self._backlog_bytes -= len(self._begun)
-            self._continue(fd)
+            self._continue()
 
-    def _continue(self, fd: int) -> None:
+    def _continue(self) -> None:
         """Bring the line that was begun to its end, before anything else is written."""
         while self._begun:
-            done = os.write(fd, self._begun)
-            self._segment.note(done)
-            self._begun = self._begun[done:]
+            self._begun = self._begun[self._segment.write(self._begun) :]
 
     def _wait(self, line: bytes) -> None:
         if self._backlog_bytes + len(line) > BACKLOG_BYTES:
@@ -332,9 +328,9 @@ class StreamWriter:
         old, self.put = self._tails, _refuse
         for tail in old or ():
             tail.shut()
-        if self._segment.fd is not None and self._tails is not None:
-            self._drain(self._segment.fd)  # into the removed file, which is copied as a whole
-            self._segment.note(self._tails[0].drain(self._segment.fd))
+        if self._segment.is_open and self._tails is not None:
+            self._drain()  # into the removed file, which is copied as a whole
+            self._tails[0].drain(self._segment.write)
         self._segment.replace()
         self._open_tails()
         for tail in old or ():
@@ -345,7 +341,7 @@ class StreamWriter:
         if self._closed:
             return
         self._retry_at, self._slow = 0.0, False
-        if self._segment.fd is None and self._backlog:
+        if not self._segment.is_open and self._backlog:
             self._try_open()
         self.put = _refuse
         self._close_tails()
@@ -360,11 +356,11 @@ class StreamWriter:
         for tail in tails:
             tail.shut()
         try:
-            if self._segment.fd is not None:
+            if self._segment.is_open:
                 self._segment.restore()
-                self._drain(self._segment.fd)
+                self._drain()
                 for tail in tails:
-                    self._segment.note(tail.drain(self._segment.fd))
+                    tail.drain(self._segment.write)
         except OSError as error:
             self._trouble(error)  # the lines stand in the tails' files, where readers find them
         for tail in tails:

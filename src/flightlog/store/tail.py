@@ -9,7 +9,10 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
+
+from flightlog.descriptors import Descriptor, map_file
 
 SIZE = 1 << 16
 _ZEROS = bytes(SIZE)
@@ -46,8 +49,8 @@ class Tail:
         """Whether nothing stands in it."""
         return self._map[0] == 0
 
-    def drain(self, fd: int) -> int:
-        """Append the lines to a file and open the tail again; gives the bytes written.
+    def drain(self, write: Callable[[memoryview], int]) -> None:
+        """Append the lines to a file and open the tail again; `write` gives how many bytes it took.
 
         Shuts it first. An OSError leaves it shut, with what is still to be written: calling again goes on at
         the very byte, so a line torn by a full disk is completed in place.
@@ -57,15 +60,13 @@ class Tail:
             b"\0", self._shut_at or 0
         )  # a put between the two calls of `shut` lies behind it
         end = SIZE if end < 0 else end
-        start = self._drained
         with memoryview(self._map) as view:
             while self._drained < end:
                 with view[self._drained : end] as rest:
-                    self._drained += os.write(fd, rest)
+                    self._drained += write(rest)
         self._map[:end] = _ZEROS[:end]
         self._drained, self._shut_at = 0, None
         self._map.seek(0)
-        return end - start
 
     def close(self) -> None:
         """Unmap; a later `put` raises ValueError."""
@@ -75,15 +76,17 @@ class Tail:
 def map_reserved(path: Path, size: int) -> mmap.mmap:
     """A new file of zeros, in the place of any older one, mapped; its blocks are reserved, so that writing cannot fail.
 
+    No descriptor is kept: a program that closes descriptors changes nothing in it.
+
     Raises OSError where the disk refuses.
     """
     path.unlink(missing_ok=True)  # never truncate: a mapping of the old file may be in use
-    fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    file = Descriptor.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR)
     try:
-        _reserve(fd, size)
-        return mmap.mmap(fd, size)
+        _reserve(file.fd, size)
+        return map_file(file.fd, size)
     finally:
-        os.close(fd)
+        file.close()
 
 
 def _reserve(fd: int, size: int) -> None:

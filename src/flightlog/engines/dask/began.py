@@ -16,6 +16,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+from flightlog.descriptors import Descriptor, map_file
 from flightlog.engines.execute import Started
 
 SLOTS = 256
@@ -108,9 +109,9 @@ def _make(path: Path) -> mmap.mmap:
     size = SLOTS * _SLOT.size
     with suppress(OSError):
         path.unlink()  # of a worker before, at the same address
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    file = Descriptor.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
-        os.posix_fallocate(fd, 0, size)  # a full disk is an error here, and not a signal later
-        return mmap.mmap(fd, size)
+        os.posix_fallocate(file.fd, 0, size)  # a full disk is an error here, and not a signal later
+        return map_file(file.fd, size)
     finally:
-        os.close(fd)
+        file.close()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from flightlog.descriptors import Descriptor
 from flightlog.errors import UsageError
 from flightlog.store.liveness import process_start, this_host
 
@@ -29,30 +30,35 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._fd: int | None = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        self._close = weakref.finalize(self, os.close, self._fd)
-        self._close.atexit = False  # the kernel lets go then
-        try:
-            self._take(folder)
-        except BaseException:
-            self.release()
-            raise
-        os.ftruncate(self._fd, 0)
-        holder = _Holder(os.getpid(), this_host(), process_start(os.getpid()))
-        os.pwrite(self._fd, msgspec.json.encode(holder), 0)
-        _HELD.add(self)
+        self._folder = folder
+        self._hold()
+
+    def hold_on(self) -> None:
+        """Take it again where the program has closed it; raises `UsageError` if somebody else was faster."""
+        if not self._file.still_ours():
+            self._hold()
 
     def release(self) -> None:
         """Let go; may be called again."""
-        self._fd = None
-        self._close()
+        self._file.close()
         _HELD.discard(self)
 
-    def _take(self, folder: Path) -> None:
-        assert self._fd is not None
-        holder = _decode(os.pread(self._fd, 4096, 0))
+    def _hold(self) -> None:
+        self._file = Descriptor.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT)
         try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._take()
+        except BaseException:
+            self.release()
+            raise
+        os.ftruncate(self._file.fd, 0)
+        holder = _Holder(os.getpid(), this_host(), process_start(os.getpid()))
+        os.pwrite(self._file.fd, msgspec.json.encode(holder), 0)
+        _HELD.add(self)
+
+    def _take(self) -> None:
+        holder = _decode(os.pread(self._file.fd, 4096, 0))
+        try:
+            fcntl.flock(self._file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             pass
         except OSError:  # a file system without locks
@@ -61,7 +67,9 @@ class FolderLock:
         else:
             return
         who = f"process {holder.pid} on {holder.host}" if holder else "another writer"
-        raise UsageError(f"{folder} is being written by {who}: give every writer a sink folder of its own")
+        raise UsageError(
+            f"{self._folder} is being written by {who}: give every writer a sink folder of its own"
+        )
 
 
 def _decode(text: bytes) -> _Holder | None:

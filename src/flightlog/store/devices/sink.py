@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from flightlog import threads
+from flightlog.descriptors import Descriptor
 from flightlog.errors import UsageError
 from flightlog.events.devices.checks import check_event
 from flightlog.events.devices.event import TelemetryEvent, TelemetryEventV3, TelemetryEventV4
@@ -30,7 +31,7 @@ from flightlog.store.devices.resume import next_number, resume
 from flightlog.store.devices.rollups import rollups
 from flightlog.store.documents import write_document
 
-_FLAGS = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+_FLAGS = os.O_WRONLY | os.O_APPEND
 _ENDINGS = (COMPLETED, INTERRUPTED, INCOMPLETE)
 
 
@@ -71,7 +72,7 @@ class TelemetrySink:
         self._limits = rollover_events, rollover_bytes, retain_files, retain_bytes
         self._manifest_every_s, self._window_s, self._clock = manifest_every_s, rollup_window_s, clock
         self._guard = threads.Lock()
-        self._fd: int | None = None
+        self._out: Descriptor | None = None
         self._pid = os.getpid()
         self._pruned_files = self._pruned_bytes = 0
         self._session: SessionSummary | None = None
@@ -151,8 +152,8 @@ class TelemetrySink:
         """Wait until the disk has every event, and bring the manifest up to date."""
         with self._guard:
             self._require_open()
-            if self._fd is not None:
-                os.fsync(self._fd)
+            if self._out is not None:
+                os.fsync(self._number())
             self._write_manifest(durable=True)
 
     def close(self, status: str = COMPLETED) -> None:
@@ -199,6 +200,7 @@ class TelemetrySink:
             raise UsageError(
                 f"the sink of {self.folder} belongs to process {self._pid}: open one of your own"
             )
+        self._lock.hold_on()
 
     def _begin(self, session: SessionSummary) -> None:
         self._session = msgspec.structs.replace(session, status=RUNNING, ended_at_ns=None)
@@ -221,20 +223,20 @@ class TelemetrySink:
         """See to it that a line of this size fits: into the segment, and into the folder."""
         events, most, files, total = self._limits
         segments = self._manifest.segments
-        current = segments[-1] if self._fd is not None else None
+        current = segments[-1] if self._out is not None else None
         full = current is not None and (
             current.event_count >= events or (current.event_count and current.size_bytes + size > most)
         )
         if full:
             self._end_segment()
-        keep = 1 if self._fd is not None else 0
+        keep = 1 if self._out is not None else 0
         gone: list[SinkSegment] = []
         while len(segments) > keep and (
             len(segments) + (1 - keep) > files
             or sum(segment.size_bytes for segment in segments) + size > total
         ):
             gone.append(segments.pop(0))
-        if self._fd is None:
+        if self._out is None:
             self._begin_segment()
         elif gone:
             self._write_manifest()
@@ -246,27 +248,33 @@ class TelemetrySink:
     def _begin_segment(self) -> None:
         assert self._session is not None
         name = segment_name(self._next)
-        self._fd = os.open(self.folder / name, _FLAGS, 0o644)
+        self._out = Descriptor.open(self.folder / name, _FLAGS | os.O_CREAT | os.O_EXCL)
         self._next += 1
         self._manifest.segments.append(SinkSegment(name, closed=False, session_id=self._session.session_id))
         self._write_manifest()
 
     def _end_segment(self) -> None:
-        if self._fd is not None:
-            os.fsync(self._fd)
-            os.close(self._fd)
-            self._fd = None
+        if self._out is not None:
+            os.fsync(self._number())
+            self._out.close()
+            self._out = None
             self._manifest.segments[-1].closed = True
 
+    def _number(self) -> int:
+        """The descriptor of the segment; opened again by its path where the program has closed it."""
+        assert self._out is not None
+        if not self._out.still_ours():
+            self._out = Descriptor.open(self.folder / self._manifest.segments[-1].filename, _FLAGS)
+        return self._out.number
+
     def _write(self, line: bytes) -> None:
-        assert self._fd is not None
         segment = self._manifest.segments[-1]
         try:
-            written = os.write(self._fd, line)
+            written = os.write(self._number(), line)
             while written < len(line):
-                written += os.write(self._fd, line[written:])
+                written += os.write(self._number(), line[written:])
         except BaseException:
-            os.ftruncate(self._fd, segment.size_bytes)
+            os.ftruncate(self._number(), segment.size_bytes)
             raise
         segment.event_count += 1
         segment.size_bytes += len(line)

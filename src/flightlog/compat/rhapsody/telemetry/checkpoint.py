@@ -12,12 +12,13 @@ from typing import Any
 import msgspec
 
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent
+from flightlog.descriptors import Descriptor
 from flightlog.record.values import clean
 
 log = logging.getLogger(__name__)
 
 _MAX_TEXT = 1 << 20
-_FLAGS = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+_FLAGS = os.O_WRONLY | os.O_APPEND
 
 
 class CheckpointFile:
@@ -36,7 +37,7 @@ class CheckpointFile:
         for number in range(1, 1000):
             self.path = where / f"{stem}{'' if number == 1 else f'-{number}'}.telemetry.jsonl"
             try:
-                self._fd: int | None = os.open(self.path, _FLAGS, 0o644)
+                self._out: Descriptor | None = Descriptor.open(self.path, _FLAGS | os.O_CREAT | os.O_EXCL)
                 return
             except FileExistsError:
                 continue
@@ -44,12 +45,14 @@ class CheckpointFile:
 
     def write(self, lines: list[dict[str, Any]]) -> None:
         """Append lines."""
-        if self._fd is None or not lines:
+        if self._out is None or not lines:
             return
         text = b"".join([_encode(line) + b"\n" for line in lines])
         try:
             while text:
-                text = text[os.write(self._fd, text) :]
+                if not self._out.still_ours():  # the program has closed it
+                    self._out = Descriptor.open(self.path, _FLAGS)
+                text = text[os.write(self._out.number, text) :]
         except OSError as error:
             self.lost += len(lines)
             if self.lost == len(lines):
@@ -59,9 +62,9 @@ class CheckpointFile:
 
     def close(self) -> None:
         """No more lines; may be called again."""
-        fd, self._fd = self._fd, None
-        if fd is not None:
-            os.close(fd)
+        if self._out is not None:
+            self._out.close()
+            self._out = None
 
 
 def event_line(event: BaseEvent, trace_id: int | None, span_id: int | None) -> dict[str, Any]:

@@ -1,0 +1,321 @@
+"""Open descriptors with an identity: a number is used and closed only while it means what was opened.
+
+A program may close descriptors that are not its own. A daemon closes all of them, `os.closerange` a range. The kernel
+then gives the same numbers to the next files that the program opens. So nothing that Flightlog keeps open in the
+user's process is known by its number alone: what it means is checked before each use, and a number that means
+something else is forgotten, never used and never closed. Whoever kept it opens its file again, or counts the loss.
+
+The number itself is a second line of defence. The kernel gives out the lowest one that is free, so descriptors that
+are kept move up to numbers that a program gets only with hundreds of files open, or by asking for that very number.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import resource
+import socket
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from itertools import cycle, repeat
+from pathlib import Path
+from typing import Any
+
+_USUAL_LIMIT = 1024
+"""What most systems let a process open. Kept descriptors take numbers from three quarters of it on."""
+_MAP_FIXED = 0x10
+_LOST = "the program closed a descriptor of Flightlog's"
+
+_marks = cycle(range(33, 65)) if hasattr(fcntl, "F_SETSIG") else repeat(0)
+
+Identity = tuple[int, int, int]
+"""Device and inode of a file, and the mark of one opening of it; 0 where there are no marks."""
+
+
+class Descriptor:
+    """One open descriptor that this process keeps. Closed by `close`, or when nobody refers to it any more.
+
+    The identity is the file's device and inode, and on Linux a mark on the open file itself, which tells apart another
+    `open` of the same file, an inode number that was used again, and the many descriptors that share one inode (epoll).
+    A duplicate made by `fork` or `dup` is the same open file and counts as ours.
+
+    What remains: another thread may close a number and open a file of its own between the check and the system call that
+    follows it, some microseconds later. Because of the high number that takes a program that has hundreds of files open, or
+    one that asks for that very number (`os.dup2`). So writing goes by a duplicate, whose number nobody could have seen.
+    """
+
+    __slots__ = ("_identity", "number")
+
+    def __init__(self, fd: int, is_it: Callable[[Descriptor], bool] = lambda _made: True) -> None:
+        """Keep a descriptor that was just made; its number changes. OSError where it is closed by now.
+
+        `is_it` tells whether it is what was made, in case another thread has closed the low number and got it since.
+        """
+        self.number = -1
+        number, mark = _move_up(fd)
+        self._identity = (*_file_of(number), mark)
+        if number != fd:
+            self.number = number
+        if not is_it(self):
+            raise OSError(errno.EBADF, _LOST)
+        self.number = number
+        if number != fd:
+            _close(fd, self._identity)
+
+    @classmethod
+    def open(cls, path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o644) -> Descriptor:
+        """Open a file; no program that this one starts inherits it. Raises OSError."""
+
+        def is_it(made: Descriptor) -> bool:
+            there = os.stat(path)  # noqa: PTH116 - ten times as fast, and samplers open many files
+            return (there.st_dev, there.st_ino) == made.file
+
+        return cls(os.open(path, flags | os.O_CLOEXEC, mode), is_it)
+
+    def still_ours(self) -> bool:
+        """Whether `number` still means what was opened; if not, it is forgotten, and is -1."""
+        if self.number >= 0 and _means(self.number, self._identity):
+            return True
+        self.number = -1
+        return False
+
+    @property
+    def fd(self) -> int:
+        """The number, after a check; raises OSError where it means something else."""
+        if not self.still_ours():
+            raise OSError(errno.EBADF, _LOST)
+        return self.number
+
+    @property
+    def file(self) -> tuple[int, int]:
+        """Device and inode of the file that was opened."""
+        return self._identity[:2]
+
+    def duplicate(self) -> Descriptor:
+        """Another number for the same open file, which nobody else has seen yet; raises OSError."""
+        made = type(self).__new__(type(self))
+        made.number, made._identity = -1, self._identity
+        number = _direct_calls()[0](self.fd, fcntl.F_DUPFD_CLOEXEC, _lowest_kept())
+        if number < 0:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        if not _has_mark(number, self._identity):  # it changed hands between the check and the duplication
+            os.close(number)
+            self.number = -1
+            raise OSError(errno.EBADF, _LOST)
+        made.number = number
+        return made
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Write by a duplicate, of which the program cannot know; gives the bytes written. Raises OSError."""
+        duplicate = self.duplicate()
+        try:
+            return os.write(duplicate.number, data)
+        finally:
+            number, duplicate.number = duplicate.number, -1
+            _close(number, self._identity)
+
+    def take(self, number: int) -> bool:
+        """Be known by this very number from now on, if nobody has it; whether it is so."""
+        taken = _direct_calls()[0](self.fd, fcntl.F_DUPFD_CLOEXEC, number)
+        if taken != number:
+            if taken >= 0:
+                os.close(taken)
+            return False
+        self.close()
+        self.number = number
+        return True
+
+    def close(self) -> None:
+        """Close it if it is still ours. May be called again; raises nothing."""
+        fd, self.number = self.number, -1
+        if fd < 0 or not _means(fd, self._identity):
+            return
+        duplicate = _direct_calls()[0](fd, fcntl.F_DUPFD_CLOEXEC, _lowest_kept())
+        _close(fd, self._identity)
+        if duplicate >= 0:
+            with suppress(OSError):
+                os.close(duplicate)  # where the disk is slow, this is what takes its time
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def is_open(number: int) -> bool:
+    """Whether a number means anything now."""
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def make_pipe() -> tuple[Descriptor, Descriptor]:
+    """The reading end and the writing end of a new pipe; raises OSError."""
+    low = os.pipe()
+    reader = Descriptor(low[0], lambda made: made.file == _file_of(low[1]))  # both ends have one inode
+    return reader, Descriptor(low[1], lambda made: made.file == reader.file)
+
+
+class KeptSocket(socket.socket):
+    """A socket that this process keeps. One that is not ours any more is a connection that was reset."""
+
+    __slots__ = ("_identity",)
+
+    def __init__(self, one: socket.socket) -> None:
+        """Keep a socket that was just made; `one` is not to be used any more. Raises OSError."""
+        family, kind, protocol, timeout = one.family, one.type, one.proto, one.gettimeout()
+        kept = Descriptor(one.detach())
+        self._identity = kept._identity
+        super().__init__(family, kind, protocol, fileno=kept.number)
+        kept.number = -1
+        self.settimeout(timeout)
+
+    def still_ours(self) -> bool:
+        """Whether the number still means this socket; if not, it is forgotten."""
+        if self.fileno() >= 0 and _means(self.fileno(), self._identity):
+            return True
+        self.detach()
+        return False
+
+    def send(self, *args: Any) -> int:
+        """As ever; ConnectionResetError where it is not ours any more."""
+        self._check()
+        return super().send(*args)
+
+    def recv(self, *args: Any) -> bytes:
+        """As ever; ConnectionResetError where it is not ours any more."""
+        self._check()
+        return super().recv(*args)
+
+    def recv_into(self, *args: Any) -> int:
+        """As ever; ConnectionResetError where it is not ours any more."""
+        self._check()
+        return super().recv_into(*args)
+
+    def close(self) -> None:
+        """Close it if it is still ours; may be called again."""
+        if self.fileno() >= 0 and self.still_ours():
+            super().close()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _check(self) -> None:
+        if not self.still_ours():
+            raise ConnectionResetError(errno.ECONNRESET, _LOST)
+
+
+def map_file(fd: int, size: int) -> mmap.mmap:
+    """A file's first bytes as shared memory, by a map object that keeps no descriptor. Raises OSError.
+
+    Before Python 3.13 a map duplicates the descriptor, to a low number, and closes that number when it goes, whatever
+    it means by then. There, memory without a file is mapped, and the file's pages are put in its place.
+    """
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(fd, size, trackfd=False)
+    memory = mmap.mmap(-1, size)
+    _put_in_place(memory, fd)
+    return memory
+
+
+def _put_in_place(memory: mmap.mmap, fd: int) -> None:
+    """Map a file's pages where the memory of a map object lies. Raises OSError."""
+    try:
+        import ctypes
+    except ImportError:
+        raise OSError(errno.ENOSYS, "without ctypes files cannot be mapped safely") from None
+    libc = ctypes.CDLL(None, use_errno=True)
+    map_pages, unmap = libc.mmap, libc.munmap
+    map_pages.restype = ctypes.c_void_p
+    map_pages.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+    unmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    failed = ctypes.c_void_p(-1).value
+    access = mmap.PROT_READ | mmap.PROT_WRITE
+    elsewhere = map_pages(None, len(memory), access, mmap.MAP_SHARED, fd, 0)
+    if elsewhere == failed:  # what is refused here leaves the memory as it was
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    unmap(elsewhere, len(memory))
+    first = ctypes.c_char.from_buffer(memory)
+    address = ctypes.addressof(first)
+    del first  # a map that lends its memory cannot be closed
+    if map_pages(address, len(memory), access, mmap.MAP_SHARED | _MAP_FIXED, fd, 0) == failed:
+        error = ctypes.get_errno()
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(memory))  # what lies there now is unknown: never unmap it
+        raise OSError(error, os.strerror(error))
+
+
+def _file_of(fd: int) -> tuple[int, int]:
+    status = os.fstat(fd)
+    return status.st_dev, status.st_ino
+
+
+def _means(fd: int, identity: Identity) -> bool:
+    """Whether a number means what has this identity. The mark comes last: reading it lets no other thread run."""
+    try:
+        if _file_of(fd) != identity[:2]:
+            return False
+    except OSError:
+        return False
+    return _has_mark(fd, identity)
+
+
+def _has_mark(fd: int, identity: Identity) -> bool:
+    return identity[2] == 0 or _direct_calls()[0](fd, fcntl.F_GETSIG, 0) == identity[2]
+
+
+def _lowest_kept() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limit = _USUAL_LIMIT if soft == resource.RLIM_INFINITY else min(soft, _USUAL_LIMIT)
+    return limit * 3 // 4
+
+
+def _move_up(fd: int) -> tuple[int, int]:
+    """A high number for an open file, the old one where there is none; and the mark it has from now on.
+
+    The mark is the signal that would announce input (`F_SETSIG`). None is ever sent, as that takes `O_ASYNC`.
+    """
+    control, _ = _direct_calls()
+    lowest, mark = _lowest_kept(), next(_marks)
+    number = control(fd, fcntl.F_DUPFD_CLOEXEC, lowest)
+    if number < 0:
+        number = fd
+    if mark and control(number, fcntl.F_SETSIG, mark) < 0:
+        mark = 0
+    return number, mark
+
+
+def _close(number: int, identity: Identity) -> None:
+    """Close a number that is not the only one of its file, if it still means that. No other thread runs meanwhile."""
+    if _has_mark(number, identity) and (identity[2] or _means(number, identity)):
+        _direct_calls()[1](number)
+
+
+@cache
+def _direct_calls() -> tuple[Callable[[int, int, int], int], Callable[[int], int]]:
+    """`fcntl` and `close`, which give -1 where they fail. On Linux no other Python thread runs meanwhile."""
+    with suppress(ImportError, OSError, AttributeError):
+        if sys.platform == "linux":
+            import ctypes
+
+            libc = ctypes.PyDLL(None)
+            libc.fcntl.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long]
+            return libc.fcntl, libc.close
+
+    def control(fd: int, command: int, value: int) -> int:
+        try:
+            return fcntl.fcntl(fd, command, value)
+        except OSError:
+            return -1
+
+    def close(fd: int) -> int:
+        try:
+            os.close(fd)
+        except OSError:
+            return -1
+        return 0
+
+    return control, close
