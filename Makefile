@@ -41,7 +41,7 @@ explore: $(STAMP)  ## Property tests on examples that nobody has tried yet.
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "hypothesis and not system" --hypothesis-profile exploring
 
 test-system: $(VENV)/.system .servers/.current  ## Tests against real components, started by the suite.
-	@$(PYTEST) -m system
+	@$(PYTEST) -n 2 --dist loadgroup -m system
 
 lint: $(STAMP)
 	@$(BIN)/ruff check .

@@ -14,6 +14,26 @@ from runs_to_look_at import RunsToLookAt, runs_to_look_at, write_large
 from slurm.cluster import Cluster
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let two processes share the suite, each file in one of them: what is started for a file is started once.
+
+    All that starts a cluster goes to the same process, and so does all that reads the run of 1,000,000 tasks.
+    """
+    clusters, large = set[Path](), set[Path]()
+    for item in items:
+        needs = set(getattr(item, "fixturenames", ()))
+        if "slurm" in needs or {"ray", "dragon"} & set(item.path.stem.split("_")):
+            clusters.add(item.path)
+        elif "large_run" in needs:
+            large.add(item.path)
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            name = (
+                "clusters" if item.path in clusters else "large run" if item.path in large else item.path.stem
+            )
+            item.add_marker(pytest.mark.xdist_group(name))
+
+
 @pytest.fixture(scope="session")
 def slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A Slurm of three nodes, all of them this machine; Debian's packages are installed where they are missing."""
