@@ -102,10 +102,12 @@ with flightlog.record("fork", runs_dir=sys.argv[1], sample_interval_s=None) as r
     with flightlog.span("parent"): pass
     if os.fork() == 0:
         with flightlog.span("child"): pass
+        run.recorder.files.close()
         run.recorder.files.save()
         os._exit(0)
     os.wait()
     with flightlog.span("parent"): pass
+    run.recorder.files.close()
     run.recorder.files.save()
     os._exit(0)
 """

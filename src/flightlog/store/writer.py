@@ -15,6 +15,8 @@ from flightlog.store.page import Page
 from flightlog.store.stream import ROTATE_BYTES, StreamWriter
 
 _RETRY_S = 0.2
+_SETTLED_S = 0.3
+"""A number given out this long ago has its line written, or its loss counted."""
 
 
 class RunWriter:
@@ -47,6 +49,8 @@ class RunWriter:
         self._page: Page | None = None
         self._ended: layout.RunInfo | None = None
         self._page_retry_at = 0.0
+        self._settled: dict[str, int] = {}
+        self._latest: tuple[float, dict[str, int]] = (0.0, {})
 
     def stream(self, name: str) -> StreamWriter:
         """The writer of a stream."""
@@ -98,6 +102,7 @@ class RunWriter:
         page = self.open_page()
         if page is None:
             return
+        self._settled[stream.name] = stream.lines  # what waits in memory would be lost with the process
         page.count(stream.name, stream.lines, stream.lost)
         page.explain(self._reasons())
         if self._closed and self._run.is_dir():  # this came later than the end
@@ -111,13 +116,30 @@ class RunWriter:
         return self.open_page()
 
     def _fill(self, page: Page) -> None:
+        given = self._given_out()
         for name, writer in list(self._streams.items()):
             if writer.lines:
-                page.count(name, writer.lines, writer.lost)
+                page.count(name, given.get(name, 0), writer.lost)
         page.explain(self._reasons())
         page.beat(self.info.heartbeat, closed=self.info.closed)
         if self._ended is not None:
             page.end(self._ended)
+
+    def _given_out(self) -> dict[str, int]:
+        """Numbers given out, by stream; while the process records, without those of the last moment.
+
+        Between its number and its line an event is not recorded yet: a kill there must not look like a loss.
+        """
+        now, given = time.monotonic(), {name: writer.lines for name, writer in list(self._streams.items())}
+        if self._closed:
+            return given
+        then, before = self._latest
+        if now - then >= _SETTLED_S:
+            self._settled |= {
+                name: max(number, self._settled.get(name, 0)) for name, number in before.items()
+            }
+            self._latest = now, given
+        return {name: self._settled.get(name, 0) for name in given}
 
     def _reasons(self) -> dict[str, int]:
         """Why lines were lost, with counts; 0 for what makes lines wait."""
@@ -156,7 +178,7 @@ class RunWriter:
     def tally(self) -> layout.WriterInfo:
         """The note of who writes, brought up to date."""
         info, streams = self.info, list(self._streams.items())
-        info.lines = {name: writer.lines for name, writer in streams if writer.lines}
+        info.lines = {name: number for name, number in self._given_out().items() if number}
         info.lost = {name: writer.lost for name, writer in streams if writer.lost}
         info.reasons = {reason: number for reason, number in self._reasons().items() if number}
         info.counted = self._page is not None
@@ -167,7 +189,7 @@ class RunWriter:
     def save(self) -> None:
         """Write the note; a process that joined and has written nothing leaves none."""
         info = self.tally()
-        if not info.lines and not info.owner:
+        if not info.owner and not any(writer.lines for writer in list(self._streams.values())):
             return
         page = self.open_page()
         if page is not None:
