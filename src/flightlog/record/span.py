@@ -88,12 +88,19 @@ class Span:
         sink = parent._sink
         if sink is None:  # ended by another thread just now
             return self
-        self._sink = sink
-        self._parent = parent
-        self.span_id = key = sink.next_id()
-        sink.open[key] = self
-        _set(self)
-        self._start = monotonic_ns()
+        try:
+            self._sink = sink
+            self._parent = parent
+            self.span_id = key = sink.next_id()
+            sink.open[key] = self
+            _set(self)
+            self._start = monotonic_ns()
+        except BaseException:  # a signal handler's: the block is not entered
+            if _get() is self:
+                _set(parent)
+            sink.open.pop(self.span_id, None)
+            self._sink = self._start = None
+            raise
         return self
 
     def _begin_again(self) -> bool:
@@ -107,16 +114,23 @@ class Span:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        end = monotonic_ns()
-        if _get() is self:
-            _set(self._parent)
-        start, sink = self._start, self._sink
-        if start is None or sink is None:  # never entered, ended, or of the process this one was forked from
-            return
-        self._start = self._sink = None
-        if kind is not None:
-            sink.describe_error(self, kind, error)
-        sink.finish(self, start, end)
+        try:
+            end = monotonic_ns()
+            if (here := _get()) is self or _is_inside(here, self):
+                _set(self._parent)
+            start, sink = self._start, self._sink
+            if (
+                start is None or sink is None
+            ):  # never entered, ended, or of the process this one was forked from
+                return
+            self._start = self._sink = None
+            if kind is not None:
+                sink.describe_error(self, kind, error)
+            sink.finish(self, start, end)
+        except BaseException:  # a signal handler's
+            if self._start is not None:  # it struck before the span was ended
+                Span.__exit__(self, kind, error, trace)
+            raise
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -199,16 +213,22 @@ class RunSpan(Span):
         self._before = here = _get()
         if self._root._sink is None:  # the run is over
             return self
-        if here is None or here._sink is not self._root._sink:
-            _set(self._root)
-        return super().__enter__()
+        try:
+            if here is None or here._sink is not self._root._sink:
+                _set(self._root)
+            return super().__enter__()
+        except BaseException:  # a signal handler's: the block is not entered
+            _set(here)
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, trace)
-        if _get() is self._root:
-            _set(self._before)
+        try:
+            super().__exit__(kind, error, trace)
+        finally:
+            if _get() is self._root:
+                _set(self._before)
 
 
 class _NothingKept(dict[str, Any]):
@@ -360,6 +380,17 @@ def _named(name: Any, tags: dict[str, Any]) -> Any:
         called = ask(getattr, name, "__qualname__", otherwise=None)
         return traced(called if type(called) is str else class_name(type(name)), tags, name)
     return span(text_of(name), **tags)
+
+
+def _is_inside(here: Span | None, outer: Span) -> bool:
+    """Whether a span is still current although the one around it ends.
+
+    A signal handler's exception may strike at the very call of a span's `__exit__`, before its first line: that span is left
+    open, and the context comes right when the one around it ends.
+    """
+    while here is not None and here is not outer:
+        here = here._parent
+    return here is outer
 
 
 def find_parent(stale: Span | None) -> Span | None:

@@ -88,6 +88,8 @@ class TaskSpan(AttemptSpan):
     def __init__(self, run: LiveRun, name: str, args: dict[str, Any]) -> None:
         super().__init__(name)
         self._run, self._args = run, args
+        self._submitted = self._told = False
+        self._measured: dict[str, Any] | None = None
 
     def __enter__(self) -> Self:
         run = self._run
@@ -96,37 +98,60 @@ class TaskSpan(AttemptSpan):
             here = run.root
         if here._sink is None:
             return self
-        self.open_in(here, run.recorder.next_id())
-        self._args, _ = clean(self._args)
-        start = run.recorder.clock.now()
-        ids = self._ids()
-        run.emit(TaskSubmitted(timestamp=start, args=self._args, **ids))
-        run.emit(TaskStarted(timestamp=start, worker=run.lane(), queue_s=0.0, **ids))
-        self.measure()
+        self._submitted, self._told, self._measured = False, False, None
+        try:
+            self.open_in(here, run.recorder.next_id())
+            self._args, _ = clean(self._args)
+            start = run.recorder.clock.now()
+            ids = self._ids()
+            self._submitted = True
+            run.emit(TaskSubmitted(timestamp=start, args=self._args, **ids))
+            run.emit(TaskStarted(timestamp=start, worker=run.lane(), queue_s=0.0, **ids))
+            self.measure()
+        except BaseException as error:  # a signal handler's: the block is not entered
+            if self._submitted:
+                self._start = self._start or monotonic_ns()
+                self.__exit__(type(error), error, None)
+            else:
+                self.close(monotonic_ns())
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        run = self._run
         if self._start is None:
             super().__exit__(None, None, None)
             return
         end = monotonic_ns()
-        measured = self.close(end)
+        try:
+            self._end(kind, error, end)
+        except BaseException:  # a signal handler's
+            self._end(kind, error, end)
+            raise
+
+    def _end(self, kind: type[BaseException] | None, error: BaseException | None, end: int) -> None:
+        """Record how it ended, once: a second call goes on where an exception of a signal handler ended the first."""
+        run = self._run
+        if self._measured is None:
+            self._measured = self.close(end)
         ended: dict[str, Any] = {
             "timestamp": run.recorder.clock.iso(end),
             **self._ids(),
-            **measured,
+            **self._measured,
             "args": self._args,
             "worker": run.lane(),
             "queue_s": 0.0,
         }
+        if self._told:
+            return
         if is_cancellation(kind):
+            self._told = True
             run.emit(TaskCancelled(reason=class_name(kind) if kind else None, **ended))
         elif kind is not None and error is not None and not is_clean_exit(error):
             facts = {"task": self.name, "task_id": self.span_id, "attempt": 1, "worker": ended["worker"]}
             text = run.note_failure(error, "task", span_id=self.span_id, **facts)
+            self._told = True
             run.emit(
                 TaskFailed(
                     error_type=text.error_type,
@@ -136,10 +161,12 @@ class TaskSpan(AttemptSpan):
                 )
             )
         elif self.status == "error":
+            self._told = True
             run.emit(
                 TaskFailed(error_type=None, error_message=bounded(text_of(self.error_message), 2000), **ended)
             )
         else:
+            self._told = True
             run.emit(TaskCompleted(**ended))
 
     def _ids(self) -> dict[str, Any]:

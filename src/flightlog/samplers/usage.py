@@ -87,7 +87,6 @@ class UsageMeter:
                     if meter is not None:
                         meter._shared = True
             _running[id(self)] = ref(self)
-        self._pid = os.getpid()
         self._gpu = self._begin_gpu()
         files = _own_files(self._proc)
         self._rss, self._high = files.memory()
@@ -98,12 +97,14 @@ class UsageMeter:
         self._process_s = process.ru_utime + process.ru_stime
         self._thread = threads.get_ident()
         self._thread_s = time.thread_time()
+        self._pid = os.getpid()  # last: a start that an exception of a signal handler ends is none
 
     def stop(self) -> Usage:
         """The task is over: what it used."""
         thread_s = time.thread_time()
         pid, self._pid = self._pid, -1
         if pid != os.getpid():
+            _running.pop(id(self), None)
             return UNKNOWN
         process = resource.getrusage(resource.RUSAGE_SELF)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)

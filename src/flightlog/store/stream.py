@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from flightlog import threads
+from flightlog.interruption import pass_interruption
 from flightlog.store import layout
 from flightlog.store.segment import SegmentFile
 from flightlog.store.tail import SIZE, Tail
@@ -376,6 +377,7 @@ class StreamWriter:
         self.reasons[reason] = self.reasons.get(reason, 0) + number
 
     def _trouble(self, error: OSError) -> None:
+        pass_interruption(error)  # a TimeoutError of a signal handler is no word of the disk's
         self._last_reason = error.strerror or str(error)
         self._troubles.append((self._last_reason, f"cannot write {self._segment.file}: {self._last_reason}"))
 

@@ -1,0 +1,258 @@
+"""What signal handlers raise reaches the program, once, wherever it strikes, and leaves recording in order."""
+
+from __future__ import annotations
+
+import functools
+import opcode
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import pytest
+from building import finished
+from hypothesis import given
+from hypothesis import strategies as st
+
+import flightlog
+from flightlog.interruption import is_interruption
+from flightlog.record.active import active_runs
+from flightlog.record.span import current
+from flightlog.store.run import Run
+
+HERE = Path(flightlog.__file__).parent
+
+
+class Late(Exception):
+    """What a time-out raises."""
+
+
+def raise_late(_number: int, _frame: FrameType | None) -> None:
+    raise Late
+
+
+@contextmanager
+def handled_by(handler: Any) -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+CHECKED = {opcode.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD")}
+"""Behind these instructions, and at the beginning of functions, Python runs the handlers of signals."""
+
+
+class Strike:
+    """Sends the signal when this thread comes to the n-th place in our own code where Python runs handlers; counts them."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.met = at, 0
+        self.ignored: list[
+            object
+        ] = []  # what strikes in a finalizer, or a generator that is dropped, is Python's to ignore
+
+    def __enter__(self) -> Strike:
+        sys.unraisablehook = self.ignored.append
+        sys.settrace(self._call)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(None)
+        sys.unraisablehook = sys.__unraisablehook__
+
+    def _call(self, frame: FrameType, _event: str, _arg: object) -> Any:
+        if not frame.f_code.co_filename.startswith(str(HERE)):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        code = frame.f_code.co_code
+        previous = -1
+
+        def step(frame: FrameType, event: str, _arg: object) -> Any:
+            nonlocal previous
+            if event == "opcode":
+                before, previous = previous, code[frame.f_lasti]
+                if before in CHECKED:
+                    self._meet()
+            return step
+
+        self._meet()
+        return step
+
+    def _meet(self) -> None:
+        self.met += 1
+        if self.met == self.at:
+            signal.raise_signal(signal.SIGALRM)
+
+
+def strike_everywhere(work: Callable[[], object], check: Callable[[int, bool], None], step: int = 1) -> int:
+    """Do the work again and again, struck one line later each time, until it is through; gives how often it was struck."""
+    struck = 0
+    for at in range(1, 100_000, step):
+        reached = False
+        try:
+            with Strike(at) as strike:
+                work()
+        except Late:
+            reached = True
+        assert reached + len(strike.ignored) == (strike.met >= at), f"at place {at}"
+        check(at, reached)
+        if strike.met < at:
+            return struck
+        struck += 1
+    raise AssertionError("it never comes to its end")
+
+
+def test_at_every_line_of_a_span_it_is_raised_and_the_context_is_right_at_the_end_of_the_span_around_it(
+    tmp_path,
+):
+    def work():
+        with flightlog.span("outer"), flightlog.span("inner", size=1):
+            pass
+
+    def check(at: int, _reached: bool) -> None:
+        around.pop().__exit__(None, None, None)
+        assert current.get() is root, f"at place {at}"
+        around.append(flightlog.span("around").__enter__())
+
+    with flightlog.record("x", runs_dir=tmp_path, sample_interval_s=None) as run:
+        root = current.get()
+        work()
+        around = [flightlog.span("around").__enter__()]
+        with handled_by(raise_late):
+            struck = strike_everywhere(work, check)
+        around.pop().__exit__(None, None, None)
+    read = Run(run.path)
+    spans = [span for span in finished(read) if span.name == "around"]
+    assert ({span.parent_id for span in spans}, len(spans)) == ({run.info.span_id}, struck + 2)
+    assert (struck > 50, read.writers()[0].counts.get("events_failed")) == (True, None)
+
+
+def test_at_every_line_of_a_task_it_is_raised_and_every_task_that_was_submitted_has_an_end(tmp_path):
+    def work():
+        with run.task("t", size=1):
+            pass
+
+    def check(at: int, reached: bool) -> None:
+        current.set(root)
+
+    with flightlog.record("x", runs_dir=tmp_path, sample_interval_s=None) as run:
+        root = current.get()
+        work()
+        with handled_by(raise_late):
+            struck = strike_everywhere(work, check, step=3)
+    assert struck > 20
+    ends = {"TaskCompleted", "TaskFailed", "TaskCancelled"}
+    tasks = list(Run(run.path).events("tasks"))
+    ended = [task.task_id for task in tasks if type(task).__name__ in ends]
+    assert len(ended) == len(set(ended))
+
+
+@pytest.mark.parametrize("what", ["event", "metric", "artifact", "failure", "subscription"])
+def test_at_every_line_of_what_else_is_recorded_it_is_raised(what, tmp_path):
+    def subscribe():
+        run.subscribe(lambda _event: None, "metric")()
+
+    with flightlog.record("x", runs_dir=tmp_path, sample_interval_s=None) as run:
+        work: dict[str, Callable[[], object]] = {
+            "event": lambda: run.event("e", value=[1, {"a": object()}]),
+            "metric": lambda: run.metric("m", 1.0),
+            "artifact": lambda: run.record_artifact(__file__, about=5),
+            "failure": lambda: run.note_failure(ValueError("no"), "run"),
+            "subscription": subscribe,
+        }
+        here = current.get()
+        work[what]()
+        with handled_by(raise_late):
+            struck = strike_everywhere(work[what], lambda _at, _reached: current.set(here), step=2)
+    assert struck > 3
+
+
+def test_what_a_handler_raises_in_the_middle_of_an_objects_code_reaches_the_program(tmp_path):
+    class Slow:
+        def __repr__(self) -> str:
+            signal.raise_signal(signal.SIGALRM)
+            return "Slow()"
+
+        __float__ = __fspath__ = __repr__
+
+    with flightlog.record("x", runs_dir=tmp_path, sample_interval_s=None) as run, handled_by(raise_late):
+        uses: list[Callable[[], object]] = [
+            lambda: run.event("e", value=Slow()),
+            lambda: run.event(Slow()),
+            lambda: run.metric("m", Slow()),
+            lambda: run.record_artifact(Slow()),
+            lambda: flightlog.span(Slow()),
+            lambda: flightlog.record("y", runs_dir=tmp_path, tags={"a": Slow()}).__enter__(),
+        ]
+        for use in uses:
+            with pytest.raises(Late):
+                use()
+        assert active_runs() == (run,)
+
+
+class Handler:
+    """Handlers of several kinds, of which each raises."""
+
+    def __init__(self, error: type[BaseException]) -> None:
+        self.error = error
+
+    def method(self, _number: int, _frame: object) -> None:
+        self.deeper()
+
+    def __call__(self, *_args: object) -> None:
+        self.deeper()
+
+    def forgets(self, number: int, frame: object) -> None:
+        del number, frame
+        raise self.error
+
+    def unregisters(self, number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise self.error
+
+    def deeper(self) -> None:
+        raise self.error
+
+
+KINDS: list[Callable[[Handler], Any]] = [
+    lambda handler: handler,
+    lambda handler: handler.method,
+    lambda handler: handler.forgets,
+    lambda handler: handler.unregisters,
+    lambda handler: functools.partial(handler.method),
+    lambda handler: lambda *args: handler.method(*args),
+    lambda handler: functools.wraps(handler.method)(lambda *, number=0, **_: None) and handler.method,
+]
+ERRORS = [Late, TimeoutError, SystemExit, KeyboardInterrupt, GeneratorExit, RecursionError]
+
+
+class Deep:
+    """An object whose text is made by other objects, of which the last raises by itself, or is struck."""
+
+    def __init__(self, depth: int, last: Callable[[], object]) -> None:
+        self.depth, self.last = depth, last
+
+    def __repr__(self) -> str:
+        if self.depth:
+            return f"<{Deep(self.depth - 1, self.last)!r}>"
+        return str(sorted([2, 1], key=lambda _: self.last()))
+
+
+@given(
+    st.sampled_from(KINDS), st.sampled_from(ERRORS), st.sampled_from(ERRORS), st.integers(0, 5), st.booleans()
+)
+def test_a_handlers_exceptions_are_told_from_an_objects(kind, of_handler, of_object, depth, struck):
+    def last() -> object:
+        if struck:
+            signal.raise_signal(signal.SIGALRM)
+        raise of_object
+
+    with handled_by(kind(Handler(of_handler))), pytest.raises(of_handler if struck else of_object) as raised:
+        repr(Deep(depth, last))
+    assert is_interruption(raised.value) is struck
