@@ -18,12 +18,15 @@ another class that a handler written in C raises inside a C call cannot be told 
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found] # as `signal`, without a name for each number
 import functools
 import opcode
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any, cast
+
+from flightlog.threads import in_main_thread
 
 _OPTIMIZED, _VARARGS, _VARKEYWORDS = (
     0x01,
@@ -32,6 +35,7 @@ _OPTIMIZED, _VARARGS, _VARKEYWORDS = (
 )  # flags of code objects: a function's; it takes *args, **kwargs
 _RAISES_NOTHING = {opcode.opmap[name] for name in ("RESUME", "JUMP_BACKWARD") if name in opcode.opmap}
 _RAISE = opcode.opmap["RAISE_VARARGS"]
+_NUMBERS = [int(number) for number in signal.valid_signals()]
 _traceback_of = cast(Any, BaseException.__dict__["__traceback__"]).__get__  # a class may have another one
 
 
@@ -109,3 +113,57 @@ def _handler_codes() -> Iterator[CodeType]:
                     ),
                     None,
                 )
+
+
+class HandlersWait:
+    """A block inside which the program's signal handlers wait: they are called when it ends, each once for its signal.
+
+    For steps that must not be cut off in the middle, as where a run begins or ends. What a handler raises comes out of the
+    end of the block. Only the main thread runs handlers, so in others nothing waits; handlers of our own never do. A
+    handler may still strike before the block is entered, which then raises, and nothing has happened.
+    """
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, Callable[..., object]] = {}
+        self._came: list[tuple[int, FrameType | None]] = []
+
+    def __enter__(self) -> None:
+        if not in_main_thread():
+            return
+        try:
+            for number in _NUMBERS:
+                handler = _signal.getsignal(number)
+                if callable(handler) and not _is_ours(handler):
+                    self._handlers[number] = handler
+                    _signal.signal(number, self._note)
+        except BaseException:
+            self._end()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        if self._handlers:
+            self._end()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._came.append((number, frame))
+
+    def _end(self) -> None:
+        """Put the handlers back, also where one of them strikes meanwhile; then call those whose signals came."""
+        try:
+            for number, handler in self._handlers.items():
+                if _signal.getsignal(number) == self._note:
+                    _signal.signal(number, handler)
+        except BaseException:
+            self._end()
+            raise
+        while self._came:
+            number, frame = self._came.pop(0)
+            try:
+                self._handlers[number](number, frame)
+            except BaseException:
+                self._end()
+                raise
+
+
+def _is_ours(handler: object) -> bool:
+    return type(handler) is MethodType and str(handler.__func__.__module__).startswith("flightlog.")

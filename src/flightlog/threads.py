@@ -72,6 +72,7 @@ def is_patched() -> bool:
 
 
 @cache
+@cache
 def in_main_interpreter() -> bool:
     """False in a subinterpreter: there are no signals and no forks, and a thread left when it ends aborts the process."""
     for name in ("_interpreters", "_xxsubinterpreters"):  # since Python 3.13, and before

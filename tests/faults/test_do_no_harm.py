@@ -20,7 +20,7 @@ HERE = Path(__file__).parent
 PROGRAMS = sorted(path.stem for path in (HERE / "ordinary_programs").glob("*.py"))
 STATUSES = {
     "abort": {"crashed"},
-    "alarm_around_the_run": {"completed", "failed"},
+    "alarm_around_the_run": {"completed", "failed", "interrupted"},
     "daemon_context": {"crashed"},  # the process that made the run leaves without a word, as daemons do
     "exception_group": {"failed"},
     "exit_at_once": {"crashed"},
@@ -36,7 +36,7 @@ STATUSES = {
 """How the runs of a program may end, where they are not simply completed."""
 
 
-COUNTED = {"deep_recursion"}
+COUNTED = {"alarm_around_the_run", "alarm_timeouts", "deep_recursion"}
 """Programs in which some spans cannot be recorded; they are counted."""
 
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import functools
 import opcode
+import os
 import signal
 import sys
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,12 +22,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flightlog
-from flightlog.interruption import is_interruption
+from flightlog.interruption import HandlersWait, is_interruption
 from flightlog.record.active import active_runs
 from flightlog.record.span import current
+from flightlog.store.catalogue import list_runs
 from flightlog.store.run import Run
 
 HERE = Path(flightlog.__file__).parent
+WAITING = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
 
 
 class Late(Exception):
@@ -46,6 +52,13 @@ def handled_by(handler: Any) -> Iterator[None]:
 
 CHECKED = {opcode.opmap[name] for name in ("CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD")}
 """Behind these instructions, and at the beginning of functions, Python runs the handlers of signals."""
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 class Strike:
@@ -256,3 +269,81 @@ def test_a_handlers_exceptions_are_told_from_an_objects(kind, of_handler, of_obj
         with pytest.raises(of_handler if struck else of_object) as raised:
             repr(Deep(depth, last))
         assert is_interruption(raised.value) is struck
+
+
+def test_while_a_run_begins_or_ends_it_is_raised_once_and_the_run_is_begun_and_ended_or_was_never_there(
+    tmp_path,
+):
+    def work():
+        with flightlog.record("x", runs_dir=tmp_path, sample_interval_s=None):
+            pass
+
+    work()  # imports what it needs
+    with handled_by(raise_late):
+        with Strike(1_000_000_000) as whole:
+            work()
+        for at in range(1, whole.met, max(whole.met // 40, 1)):
+            threads = threading.active_count()
+            with pytest.raises(Late), Strike(at):
+                work()
+            assert (active_runs(), current.get()) == ((), None), f"at place {at}"
+            assert signal.getsignal(signal.SIGALRM) is raise_late
+            assert "FLIGHTLOG_RUN" not in os.environ
+            wait_until(lambda: threading.active_count() <= threads)
+    statuses = Counter(entry.status for entry in list_runs(tmp_path))
+    assert set(statuses) <= {"completed", "failed"}
+    assert statuses["completed"] >= 2
+
+
+def test_a_timer_that_goes_off_while_runs_begin_and_end_always_reaches_the_program(tmp_path):
+    reached = 0
+    with handled_by(raise_late):
+        for number in range(30):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.001 + number * 0.0015)
+                while True:
+                    with flightlog.record("x", runs_dir=tmp_path, sample_interval_s=None):
+                        pass
+            except Late:
+                reached += 1
+    assert reached == 30
+
+
+def test_handlers_wait_while_a_run_ends_and_are_called_in_order_for_each_signal(tmp_path):
+    called: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _frame: called.append(number)) for number in WAITING
+    }
+    try:
+        with HandlersWait():
+            for number in WAITING:
+                signal.raise_signal(number)
+            assert called == []
+        assert called == list(WAITING)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def test_handlers_that_waited_are_all_called_though_one_raises():
+    called: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        called.append(number)
+        raise Late(number)
+
+    def work() -> None:
+        with HandlersWait():
+            for number in WAITING:
+                signal.raise_signal(number)
+
+    before = {number: signal.signal(number, note) for number in WAITING}
+    try:
+        with pytest.raises(Late) as raised:
+            work()
+        assert called == list(WAITING)
+        assert raised.value.args == (WAITING[-1],)  # the others are its context
+        assert all(signal.getsignal(number) is note for number in WAITING)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

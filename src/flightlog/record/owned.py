@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flightlog import threads
+from flightlog.interruption import HandlersWait
 from flightlog.record.active import activate, active_runs, deactivate
 from flightlog.record.bridge import surrounding_trace
 from flightlog.record.carrier import format_traceparent
@@ -95,14 +96,18 @@ class Owned:
         atexit.register(self._at_exit)
 
     def end(self, error: BaseException | None) -> None:
-        """End the run with the status that its exit says."""
-        if error is None or is_clean_exit(error):
-            self.conclude("completed", None)
-        elif is_cancellation(type(error)):  # under asyncio Ctrl-C arrives as a CancelledError
-            self.conclude("interrupted", type(error).__name__)
-        else:
-            text = self.run.note_failure(error, "run")
-            self.conclude("failed", f"{text.error_type}: {text.message}"[:500])
+        """End the run with the status that its exit says; nothing where it has ended."""
+        with HandlersWait():
+            if self._ended.locked():
+                return
+            if error is None or is_clean_exit(error):
+                self._conclude("completed", None)
+            elif is_cancellation(type(error)):  # under asyncio Ctrl-C arrives as a CancelledError
+                self._conclude("interrupted", type(error).__name__)
+            else:
+                text = self.run.note_failure(error, "run")
+                self._conclude("failed", f"{text.error_type}: {text.message}"[:500])
+        self._finish()
 
     def die(self, signal_name: str) -> None:
         """End the run because a signal ends the process.
@@ -118,6 +123,11 @@ class Owned:
 
     def conclude(self, status: str, error: str | None, *, keep_open: bool = False) -> None:
         """End the run with this status, and why in a line; once, and only in the process that made it."""
+        with HandlersWait():
+            self._conclude(status, error, keep_open)
+        self._finish()
+
+    def _conclude(self, status: str, error: str | None, keep_open: bool = False) -> None:
         run = self.run
         if not run.owned or not self._ended.acquire(blocking=False):
             return
@@ -132,7 +142,14 @@ class Owned:
                 self._close(status, None if error is None else redact_text(error), began, keep_open)
         except Exception as problem:  # noqa: BLE001 - the program ends as it would have
             run.recorder.trouble("close", f"the run could not be closed in good order: {problem!r}")
-        finish_followers(run.path, 0.0 if status == "interrupted" else self._settings.followers_wait_s)
+
+    def _finish(self) -> None:
+        """Wait for what carries the run elsewhere, which Ctrl-C may cut short; then say what was lost."""
+        run = self.run
+        if not run.owned:
+            return
+        waits_s = 0.0 if run.info.status == "interrupted" else self._settings.followers_wait_s
+        finish_followers(run.path, waits_s)
         lost = run.recorder.files.tally()
         if lost.lost:
             why = ", ".join(f"{number:,} x {reason}" for reason, number in sorted(lost.reasons.items()))

@@ -110,9 +110,8 @@ class Sampling:
                 self._sample_now(final=True)
             else:
                 began = self._began
-                hangs = began is not None and time.monotonic() - began > HANGS_S
-                what = "a sampler hangs" if hangs else "a sample was still being taken when the run ended"
-                self._trouble("sampling", f"{what}: there is no final sample")
+                if began is not None and time.monotonic() - began > HANGS_S:
+                    self._trouble("sampling", "a sampler hangs: there is no final sample")
         finally:
             self._over = True
             if in_time:

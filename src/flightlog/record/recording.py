@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flightlog.errors import UsageError
-from flightlog.interruption import pass_interruption
+from flightlog.interruption import HandlersWait, pass_interruption
 from flightlog.record import span as spans
 from flightlog.record.active import active_runs
 from flightlog.record.noop import NoopRun
@@ -44,6 +44,18 @@ class Recording:
         self._owned: list[Owned | Joined | None] = []
 
     def __enter__(self) -> LiveRun:
+        before = len(self._owned)
+        try:
+            with HandlersWait():
+                return self._begin()
+        except BaseException as error:
+            if (
+                len(self._owned) > before
+            ):  # a signal handler's: the block is not entered, so nobody will leave it
+                self.__exit__(type(error), error, error.__traceback__)
+            raise
+
+    def _begin(self) -> LiveRun:
         settings = read_settings()
         for problem in settings.problems:
             log.warning("%s", problem)
@@ -75,8 +87,13 @@ class Recording:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         owned = self._owned.pop() if self._owned else None
-        if owned is not None:
+        if owned is None:
+            return
+        try:
             owned.end(error)
+        except BaseException:
+            owned.end(error)  # a signal handler's exception may strike before the end has begun
+            raise
 
     def conclude(self, status: str, error: str | None = None) -> None:
         """End the run now, as code that knows better than an exception how it ended; leaving the block does no more.

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import FrameType
 
 from flightlog import threads
-from flightlog.interruption import pass_interruption
+from flightlog.interruption import HandlersWait, pass_interruption
 from flightlog.store import layout
 from flightlog.store.segment import SegmentFile
 from flightlog.store.tail import SIZE, Tail
@@ -139,6 +139,11 @@ class StreamWriter:
     # thread is in here, and a thread that has waited for a slow disk for long enough, leave their line in `_waiting`.
 
     def _locked(self, work: Callable[[], None], line: bytes | None = None) -> None:
+        with HandlersWait():  # nothing of a file, a tail or the lock is left half done
+            self._lock_and_work(work, line)
+        self._report()
+
+    def _lock_and_work(self, work: Callable[[], None], line: bytes | None) -> None:
         held = False
         try:
             held = self._lock.acquire(timeout=self._slow_s if line is not None else -1)
@@ -161,7 +166,6 @@ class StreamWriter:
                 self._lock.release()
             self._release_what_was_left(sys._getframe())
             self._tell_counts()
-        self._report()
 
     def _tell_counts(self) -> None:
         if self.lost != self._lost_told or self._backlog or self._waiting or self._begun:
@@ -178,7 +182,7 @@ class StreamWriter:
 
     def _is_called_from(self, frame: FrameType | None) -> bool:
         while frame is not None:
-            if frame.f_code is StreamWriter._locked.__code__ and frame.f_locals.get("self") is self:
+            if frame.f_code is StreamWriter._lock_and_work.__code__ and frame.f_locals.get("self") is self:
                 return True
             frame = frame.f_back
         return False

@@ -13,7 +13,6 @@ with flightlog.record("x", tags={"lazy": SimpleLazyObject(connect)}) as run:
         span.metrics["loss"] = lazy
         span.tags["later"] = lazy
     run.event("seen", user=lazy)
-    run.metric("loss", lazy)
     try:
         str(lazy)
     except ConnectionError as error:
