@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from flightlog.store.run import open_run
+from flightlog import open_run
 
 DOCS = Path(__file__).parents[2] / "docs"
 

@@ -8,10 +8,10 @@ import os
 import pytest
 import scalable_work as work
 
+from flightlog import open_run
 from flightlog.compat.scalable import ScalableClient, ScalableSession
 from flightlog.compat.scalable.variables import Variables, translated
 from flightlog.errors import UsageError
-from flightlog.store.run import open_run
 
 
 @pytest.fixture(autouse=True)
@@ -187,7 +187,7 @@ def test_the_variables_say_where_and_whether(project, monkeypatch):
     with local() as client:
         assert client.gather(client.map(work.run_simulation, [1])) == [1]
         path = client.path
-    assert path.parent == project / "history"
+    assert open_run(path).path.parent == project / "history"
     assert (path / "parquet").is_dir()
     monkeypatch.setenv("SCALABLE_TELEMETRY", "false")
     with local() as client:

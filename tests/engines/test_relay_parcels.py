@@ -158,9 +158,15 @@ def test_a_file_that_grows_full_and_is_put_aside_lands_once(home, spool):
 
 def test_a_note_counts_no_line_that_has_not_landed_before_it(spool):
     files = a_writer(spool.run, WRITER)
-    record(files, 1)
     pending = SpooledFiles(spool.run, TRACE, spool.name)
-    parcels = list(pending.parcels(lambda: record(files, 5)))
+
+    def record_and_note(lines: int) -> None:
+        record(files, lines)
+        counted = {"metrics": files.stream("metrics").lines}
+        write_document(files.folder / layout.WRITER, msgspec.structs.replace(files.info, lines=counted))
+
+    record_and_note(1)
+    parcels = list(pending.parcels(lambda: record_and_note(5)))
     assert [p.kind for p in parcels] == ["lines", "document"]
     assert (parcels[0].data.count(b"\n"), msgspec.json.decode(parcels[1].data)["lines"]) == (
         6,

@@ -288,12 +288,12 @@ def test_outside_a_run_nothing_is_kept_and_nothing_changes(tracer, exported):
     assert theirs.parent is None
 
 
-def test_a_span_that_outlives_the_run_hurts_nobody(recorded, spans_of, tracer, exported):
+def test_a_span_that_outlives_the_run_hurts_nobody_and_is_counted(recorded, tracer, exported):
     with recorded() as run:
         span = tracer.start_span("long")
     span.end()
     assert [one.name for one in exported.get_finished_spans()] == ["long"]
-    assert Run(run.path).completeness().lost == {}
+    assert Run(run.path).completeness().lost_text == "1 lost: recorded after the run had closed"
 
 
 def test_their_context_goes_on_through_threads_and_coroutines(recorded, spans_of, tracer):

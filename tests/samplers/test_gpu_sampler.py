@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 import os
-import queue
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -156,18 +156,21 @@ def test_a_gpu_that_cannot_be_read_is_noted_once(tmp_path: Path, clock: FakeCloc
 
 def test_a_driver_that_takes_long_to_wake_up_holds_no_sample_up(tmp_path: Path, clock: FakeClock) -> None:
     write(tmp_path / "proc" / "driver" / "nvidia" / "version", "NVRM version: 580\n")
-    awake, looking = threading.Event(), queue.SimpleQueue[threading.Thread]()
+    awake, asked = threading.Event(), threading.Event()
 
     def find() -> DriverFound:
-        looking.put(threading.current_thread())
+        asked.set()
         awake.wait(60)
         return find_driver(nvml=FakeNvml(), environ={}, root=tmp_path)
 
     sampler = GpuSampler(find, clock, "node-1", tmp_path / "proc", first_look_s=0)
     assert list(sampler.sample()) == []
+    assert asked.wait(60)
     awake.set()
-    looking.get(timeout=60).join(60)
-    assert len(sampler.sample()) == 1
+    deadline = time.monotonic() + 60
+    while not (samples := sampler.sample()) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert len(samples) == 1
 
 
 def test_an_instance_is_named_beside_its_gpu(tmp_path: Path, clock: FakeClock) -> None:

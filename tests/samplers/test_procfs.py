@@ -121,7 +121,7 @@ def test_beyond_its_budget_a_file_is_read_without_being_kept(tmp_path: Path) -> 
 def test_closing_leaves_a_descriptor_alone_that_has_become_somebody_elses(tmp_path: Path) -> None:
     (tmp_path / "ours").write_text("ours")
     (tmp_path / "theirs").write_text("theirs")
-    ours = Descriptor(tmp_path / "ours")
+    ours = Descriptor.open(tmp_path / "ours")
     number = ours.fd
     os.close(number)
     theirs = os.open(tmp_path / "theirs", os.O_RDONLY)

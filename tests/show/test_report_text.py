@@ -155,7 +155,7 @@ Cache: no lookups
 Estimated Cost: unknown: no rate was given
 
 Recording:
-  Completeness:  complete: 0 of 0 lines
+  Completeness:  0 lines; whether any were lost is unknown
 """
 
 

@@ -53,7 +53,7 @@ def complete_ended(path: Path, settings: Settings | None = None) -> bool:
     """Complete a run that has ended, where that is still to be done and this user may; whether it was done. Never raises.
 
     Only for the user that the run belongs to: the files of others are theirs to change. Where another process is
-    completing the run, it waits for that.
+    completing the run, it waits for that. Parquet copies are written where the run, or `settings`, asks for them.
     """
     try:
         if not _is_ours(path) or not is_to_complete(path):
@@ -96,6 +96,7 @@ def _complete(path: Path, settings: Settings, closed_here: bool, step: Step) -> 
     )
     closed = Run(path)
     info = closed.info
+    snapshot = settings.parquet or info.to_snapshot is True
     counts = [writer.counts for writer in closed.writers()]
     info.tasks_submitted, info.tasks_completed, info.tasks_failed = (
         sum(one.get(kind, 0) for one in counts)
@@ -116,13 +117,13 @@ def _complete(path: Path, settings: Settings, closed_here: bool, step: Step) -> 
     if closed.inferred:  # a disk that refused `run.json` may refuse it again, and must not get a guess
         write_checksums(path)
     else:
-        info.to_complete = msgspec.UNSET
+        info.to_complete = info.to_snapshot = msgspec.UNSET
         final = document_bytes(info)
         write_checksums(path, {layout.RUN: final})
         step("wrote the checksums")
         replace_bytes(path / layout.RUN, final, durable=True)  # last: only now it is complete
     step("wrote run.json")
-    if settings.parquet:
+    if snapshot:
         from flightlog.analyze.kept import keep_summary
         from flightlog.store.parquet import snapshot_run
 

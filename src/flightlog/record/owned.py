@@ -174,6 +174,8 @@ class Owned:
             self._pulse.stop()
         with self._documents:
             run.info.status, run.info.error = status, error
+            if self._settings.parquet:
+                run.info.to_snapshot = True
             beating = self._pulse is not None and self._pulse.is_alive()
             if not self._environment_saved and (patient or not beating):
                 self._environment_saved = True

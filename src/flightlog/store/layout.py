@@ -132,6 +132,8 @@ class RunInfo(Struct, kw_only=True):
 
     Its files are then as its processes left them, and all lines are there: see `analyze/completing.py`.
     """
+    to_snapshot: bool | UnsetType = UNSET
+    """True where Parquet copies were asked for and whoever completes the run has yet to write them; otherwise not written."""
 
 
 def stream_file(folder: Path, stream: str) -> Path:
