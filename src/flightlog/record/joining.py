@@ -41,7 +41,10 @@ COMMAND = "command"
 
 
 def join(path: str | os.PathLike[str]) -> LiveRun | None:
-    """Record into a run that another process made and that goes on; None, said once, where there is none."""
+    """Record into a run that another process made and that goes on; None where there is none.
+
+    That is said once. It is no warning where the run has ended: a pool may start a worker that comes too late.
+    """
     folder = Path(path)
     for run in active_runs():
         if run.path == folder:
@@ -54,7 +57,8 @@ def join(path: str | os.PathLike[str]) -> LiveRun | None:
     if found.value is None or (found.value.status in layout.ENDED and not before):
         if str(folder) not in _refused and len(_refused) < MAX_REFUSED:
             _refused.add(str(folder))
-            log.warning("no run can be joined at %s: %s", folder, found.problem or "it has ended")
+            level = logging.INFO if found.value is not None else logging.WARNING
+            log.log(level, "no run can be joined at %s: %s", folder, found.problem or "it has ended")
         return None
     run = LiveRun(folder, found.value, Recorder(folder, this_host(), found.value.trace_id, owner=False))
     activate(run)
