@@ -26,7 +26,7 @@ _NOT_REDACTED = frozenset({
 })  # fmt: skip
 """Fields of events that hold ids, digests, numbers and words of ours."""
 _known_keys: set[str] = set()
-"""Tag names seen to be no secrets; a set, because asking for all keys of a span at once is one C call."""
+"""Tag names seen to be no secrets."""
 _known_texts: set[str] = set()
 """Longer texts seen to hold no secret: tags repeat themselves."""
 known_names: set[Any] = {None}
@@ -39,20 +39,20 @@ def are_harmless(tags: Any, metrics: Any) -> bool:
     Names and longer texts are harmless once `learn` has seen them unchanged by cleaning.
     """
     try:
-        if not _known_keys.issuperset(tags):
-            return False
-        for value in tags.values():
+        for key, value in tags.items():
             kind = type(value)
             if kind is str:
                 if (len(value) > _SHORT or "=" in value or ":" in value) and value not in _known_texts:
                     return False
             elif kind not in _PLAIN:
                 return False
-        if metrics and not known_names.issuperset(metrics):
-            return False
+            if key not in _known_keys:
+                return False
         number: Any
-        for number in metrics.values():
+        for key, number in metrics.items():
             if type(number) not in _NUMBERS or number - number != 0:  # as it is of NaN and infinities
+                return False
+            if key not in known_names:
                 return False
     except BaseException as error:  # noqa: BLE001 - names, or whole mappings, that are objects of the user's
         pass_interruption(error)

@@ -137,11 +137,23 @@ class Recorder:
                 event.error_type = None if span.error_type is None else redacted_name(span.error_type)
                 message = span.error_message
                 event.error_message = None if message is None else bounded(text_of(message), 2000)
-            if type(span.name) is not str or span.name not in known_names:
-                event.name = redacted_name(span.name)
+            name = span.name
+            if type(name) is not str or name not in known_names:
+                event.name = redacted_name(name)
             if not are_harmless(span.tags, span.metrics):
                 self._clean(event)
-            self._write(out, event)
+            try:
+                line = _encode_lines([event])
+            except BaseException as error:  # noqa: BLE001 - as in `_write`, which is told of it
+                pass_interruption(error)
+                line = b""
+            if not 0 < len(line) <= MAX_LINE or self.bus.subscriptions:
+                self._write(out, event)
+                return
+            try:
+                out.put(line)
+            except ValueError:
+                out.overflow(line)
         except BaseException as error:  # noqa: BLE001 - nothing on the recording path reaches the user's code
             self._failed(error)
 

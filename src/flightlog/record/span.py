@@ -119,9 +119,7 @@ class Span:
             if (here := _get()) is self or _is_inside(here, self):
                 _set(self._parent)
             start, sink = self._start, self._sink
-            if (
-                start is None or sink is None
-            ):  # never entered, ended, or of the process this one was forked from
+            if start is None or sink is None:  # never entered, ended, or of the process that forked this one
                 return
             self._start = self._sink = None
             if kind is not None:
