@@ -133,6 +133,20 @@ def test_closing_leaves_a_descriptor_alone_that_has_become_somebody_elses(tmp_pa
     os.close(number)
 
 
+def test_reading_leaves_a_descriptor_alone_that_has_become_somebody_elses(tmp_path: Path) -> None:
+    (tmp_path / "ours").write_text("ours")
+    ours = Descriptor.open(tmp_path / "ours")
+    number = ours.fd
+    assert ours.read_start(10) == b"ours"
+    theirs = os.eventfd(7)
+    os.dup2(theirs, number)  # reading it would set it to 0
+    with pytest.raises(OSError, match="closed a descriptor"):
+        ours.read_start(10)
+    assert os.eventfd_read(theirs) == 7
+    os.close(theirs)
+    os.close(number)
+
+
 def test_a_process_that_is_gone_is_told_as_such(tmp_path: Path) -> None:
     write_process(tmp_path, 5)
     with pytest.raises(FileNotFoundError):

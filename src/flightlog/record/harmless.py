@@ -130,7 +130,7 @@ def redact_event(event: Event) -> None:
                     setattr(event, name, made)
     for name in others:
         value = getattr(event, name)
-        if type(value) in _REDACTABLE and not _is_known(value):
+        if type(value) in _REDACTABLE and value and not _is_known(value):
             made = _redacted(value, 0)
             if made is not value:
                 setattr(event, name, made)

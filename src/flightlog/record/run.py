@@ -15,6 +15,7 @@ from flightlog.record.artifacts import describe_artifact
 from flightlog.record.bus import CAPACITY, Callback
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.failure import FailureText, describe
+from flightlog.record.harmless import are_harmless
 from flightlog.record.oom_errors import is_out_of_memory
 from flightlog.record.recorder import Recorder
 from flightlog.record.span import RootSpan, RunSpan, Span, current
@@ -71,10 +72,11 @@ class LiveRun(Displayed):
         if issubclass(type(name), Event):
             self.emit(cast(Event, name))
             return
-        cleaned, marks = clean(fields)
-        if marks:
-            cleaned["nonfinite"] = marks
-        self.emit(UserEvent(name=text_of(name), fields=cleaned, span_id=self._here()))
+        if not are_harmless(fields, {}):
+            fields, marks = clean(fields)
+            if marks:
+                fields["nonfinite"] = marks
+        self.emit(UserEvent(name=text_of(name), fields=fields, span_id=self._here()))
 
     def record_artifact(
         self,

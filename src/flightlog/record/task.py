@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from flightlog.events import TaskCancelled, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.failure import is_clean_exit
+from flightlog.record.harmless import are_harmless
 from flightlog.record.span import Span, current
 from flightlog.record.values import bases_of, bounded, class_name, clean, text_of
 from flightlog.samplers.usage import UsageMeter
@@ -101,7 +102,8 @@ class TaskSpan(AttemptSpan):
         self._submitted, self._told, self._measured = False, False, None
         try:
             self.open_in(here, run.recorder.next_id())
-            self._args, _ = clean(self._args)
+            if not are_harmless(self._args, {}):
+                self._args, _ = clean(self._args)
             start = run.recorder.clock.now()
             ids = self._ids()
             self._submitted = True

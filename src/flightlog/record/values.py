@@ -66,6 +66,8 @@ def clean(
     With `keys_secret=False` the mapping's own keys are names of metrics or fields, where `token` is nothing to
     hide; the keys of mappings inside it still are.
     """
+    if type(mapping) is dict and not mapping:  # as the tags and metrics of most tasks are
+        return {}, {}
     walk = _Walk(limit, keys_secret)
     made = walk.value(mapping, ())
     return (made if type(made) is dict else {"value": made}), walk.nonfinite

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import sys
 import time
@@ -19,6 +20,7 @@ from flightlog.samplers.gpu_task import TaskWatch, begin
 from flightlog.samplers.procfs import PROC, keyed_value, parse_process_io
 
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+_MEMORY = re.compile(rb"\nVmHWM:\s+(\d+) kB\nVmRSS:\s+(\d+) kB\n")
 
 
 class Usage(Struct, frozen=True):
@@ -180,17 +182,20 @@ class _OwnFiles:
         if self._status is None:
             return None, max_rss_bytes()
         try:
-            data = os.pread(self._status.fd, 8192, 0)
+            data = self._status.read_start(8192)
         except OSError:
             self.broken = True
             return None, None
-        return keyed_value(data, b"VmRSS"), keyed_value(data, b"VmHWM")
+        found = _MEMORY.search(data)
+        if found is None:  # another kernel
+            return keyed_value(data, b"VmRSS"), keyed_value(data, b"VmHWM")
+        return 1024 * int(found[2]), 1024 * int(found[1])
 
     def io(self) -> tuple[int, int] | None:
         if self._io is None:
             return None
         try:
-            return parse_process_io(os.pread(self._io.fd, 512, 0))
+            return parse_process_io(self._io.read_start(512))
         except (OSError, ValueError):
             self.broken = True
             return None
