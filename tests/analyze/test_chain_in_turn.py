@@ -62,7 +62,7 @@ def chain(run: Run, startups: dict[str, list[tuple[int, int]]], *, by_leaps: boo
         )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=7, deadline=None)
 @given(st.integers(0, 1 << 32), st.integers(1, 4), st.integers(1, 40), st.booleans())
 @example(0, 1, 1, True)
 def test_the_chain_is_the_same(seed: int, workers: int, tasks: int, with_startups: bool) -> None:

@@ -47,7 +47,7 @@ def test_every_part_of_a_workers_time_is_paid_for_once(tmp_path: Path) -> None:
 price = st.floats(0, 1000, allow_subnormal=False)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=7)
 @given(
     st.lists(a_task(), max_size=6), st.lists(a_worker(), min_size=1, max_size=3), st.booleans(), price, price,
     st.sampled_from([1.0, 0.5, 3.0]),

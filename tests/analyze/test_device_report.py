@@ -57,7 +57,7 @@ def recorded(folder: Path, events: list[DeviceMemory], **info: object) -> Device
     return devices_of_run(open_run(make_run(folder, events, **info)))
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(sessions())
 def test_every_figure_of_a_run_equals_the_slow_path(tmp_path_factory, events):
     report = recorded(tmp_path_factory.mktemp("run"), events)
@@ -65,7 +65,7 @@ def test_every_figure_of_a_run_equals_the_slow_path(tmp_path_factory, events):
     assert report.events == len(events)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(sessions())
 def test_a_file_in_any_order_says_the_same_as_the_run(tmp_path_factory, events):
     folder = tmp_path_factory.mktemp("file")
@@ -82,7 +82,7 @@ def test_a_file_in_any_order_says_the_same_as_the_run(tmp_path_factory, events):
     assert by_session(devices_of_path(folder / "mixed.jsonl")) == slow_report(once)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(sessions())
 def test_every_report_can_be_shown(tmp_path_factory, events):
     report = recorded(tmp_path_factory.mktemp("run"), events)
@@ -99,7 +99,7 @@ def test_a_file_from_back_to_front_says_the_same_as_the_run(tmp_path):
     assert by_session(devices_of_path(tmp_path / "back.jsonl")) == slow_report(events)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(sessions())
 def test_unknown_counters_of_schema_v4_are_unknown(tmp_path_factory, events):
     folder = tmp_path_factory.mktemp("v4")
@@ -129,7 +129,7 @@ LEGACY = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(st.lists(LEGACY, min_size=1, max_size=20, unique_by=lambda one: one["timestamp"]))
 def test_files_of_old_say_what_their_events_say(tmp_path_factory, records):
     path = tmp_path_factory.mktemp("legacy") / "legacy.json"
@@ -138,7 +138,7 @@ def test_files_of_old_say_what_their_events_say(tmp_path_factory, records):
     assert by_session(devices_of_path(path)) == slow_report(events)
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(sessions())
 def test_durations_and_growths_of_phases_add_up_to_the_session(tmp_path_factory, events):
     for session in recorded(tmp_path_factory.mktemp("run"), events).sessions:

@@ -69,7 +69,7 @@ EVENTS: st.SearchStrategy[Event] = st.one_of(
 )  # fmt: skip
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(
     events=st.lists(EVENTS, max_size=12),
     status=st.sampled_from(["completed", "failed", "interrupted", "running", "odd"]),

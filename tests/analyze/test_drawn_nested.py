@@ -209,7 +209,7 @@ def test_arguments_are_told_in_a_line_and_cut_where_they_are_long(tmp_path: Path
 trees = st.lists(st.tuples(st.integers(-2, 8), st.integers(0, 90), st.integers(0, 50)), max_size=OUTSIDE_ROWS)
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(trees)
 def test_every_span_is_drawn_once_inside_or_outside_of_tasks_and_none_overlaps_another_on_its_row(
     tree: list[Any],

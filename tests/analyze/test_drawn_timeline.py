@@ -38,7 +38,7 @@ def ready(worker: str) -> Event:
 runs = st.tuples(st.lists(a_task(), min_size=1, max_size=14), st.lists(a_worker(), max_size=3))
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(runs)
 def test_one_by_one_every_attempt_of_known_time_is_drawn_once_where_it_ran(run: tuple[Any, Any]) -> None:
     with TemporaryDirectory() as folder:
@@ -70,7 +70,7 @@ def test_one_by_one_every_attempt_of_known_time_is_drawn_once_where_it_ran(run: 
             assert len(rows_of) == most_at_once([one for one in want if one["worker"] == worker])
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(runs, st.integers(2, 4))
 def test_by_stretches_no_time_and_no_attempt_is_lost(run: tuple[Any, Any], lanes: int) -> None:
     with TemporaryDirectory() as folder:

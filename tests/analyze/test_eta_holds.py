@@ -113,7 +113,7 @@ def test_earlier_runs_say_less_than_this_one_and_two_tasks_of_them_nothing() -> 
 
 
 @given(st.integers(1, 500), ENDS, AGES, st.floats(0.1, 8))
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_the_expected_time_lies_in_its_interval_and_nothing_is_below_zero(
     count: int, ends: list[tuple[float, float]], ages: list[float], running: float
 ) -> None:
@@ -122,7 +122,7 @@ def test_the_expected_time_lies_in_its_interval_and_nothing_is_below_zero(
 
 
 @given(st.integers(8, 2_000), st.integers(1, 2_000), ENDS, AGES, st.floats(0.1, 20))
-@settings(max_examples=50)
+@settings(max_examples=25)
 def test_more_tasks_never_end_sooner(
     count: int, more: int, ends: list[tuple[float, float]], ages: list[float], running: float
 ) -> None:

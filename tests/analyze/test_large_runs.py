@@ -89,7 +89,7 @@ def spans_of(drawn: list[tuple[Any, ...]]) -> list[Event]:
     ]  # fmt: skip
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)
 @given(
     st.lists(a_task(), min_size=1, max_size=9),
     st.lists(a_worker(), max_size=3),

@@ -130,7 +130,7 @@ def test_a_hostile_run_is_what_its_report_says_and_stays_small(tmp_path: Path) -
 
 
 @given(seed=st.integers(0, 2**32))
-@settings(max_examples=12)
+@settings(max_examples=7)
 def test_a_run_of_any_shape_is_what_its_report_says(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
@@ -167,7 +167,7 @@ def _spread(
 
 
 @given(seed=st.integers(0, 2**32), cuts=st.sets(st.integers(0, 120), max_size=5))
-@settings(max_examples=12)
+@settings(max_examples=7)
 def test_reading_in_pieces_and_at_once_give_the_same_state(
     tmp_path_factory: pytest.TempPathFactory, seed: int, cuts: set[int]
 ) -> None:

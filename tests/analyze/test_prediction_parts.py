@@ -56,7 +56,7 @@ def test_arguments_become_numbers_sizes_and_words():
     }  # fmt: skip
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.dictionaries(st.text(max_size=8), JSON, max_size=60))
 def test_whatever_was_recorded_gives_finite_numbers_and_words(args):
     found = flatten(args)

@@ -143,7 +143,7 @@ def test_a_damaged_demo_says_what_is_left_of_it(demo: Path, tmp_path: Path, seed
     check(path)
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(st.integers(0, 2**32), st.booleans())
 @example(43020, False)  # nothing ran, and the quota held it back
 def test_runs_of_any_shape_say_what_the_slow_path_says(seed: int, closed: bool) -> None:
@@ -154,7 +154,7 @@ def test_runs_of_any_shape_say_what_the_slow_path_says(seed: int, closed: bool) 
         shutil.rmtree(folder)
 
 
-@settings(max_examples=15)
+@settings(max_examples=8)
 @given(st.integers(0, 2**32))
 def test_so_they_do_when_they_are_damaged(seed: int) -> None:
     folder = Path(mkdtemp(prefix="flightlog-test-"))

@@ -231,7 +231,7 @@ def events_of(tasks: list[dict[str, Any]], crew: list[dict[str, Any]]) -> Iterat
             yield WorkerLost(timestamp=clock(moment + worker["gone"]), reason="killed", **who)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(st.lists(a_task(), max_size=8), st.lists(a_worker(), max_size=3), st.booleans())
 def test_runs_of_any_shape_give_the_slow_paths_numbers(tasks: list, crew: list, closed: bool) -> None:
     folder = Path(mkdtemp(prefix="flightlog-test-"))
@@ -258,7 +258,7 @@ span = st.tuples(st.integers(0, 50), st.integers(0, 30), st.integers(-1, 8), st.
 seen_open = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=6)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(st.lists(span, min_size=1, max_size=9), seen_open, st.sets(st.integers(0, 8)))
 def test_spans_seen_open_and_never_ended_are_in_the_slow_paths_tree_as_last_seen(
     spans: list, seen: list, ended: set
@@ -284,7 +284,7 @@ def test_spans_seen_open_and_never_ended_are_in_the_slow_paths_tree_as_last_seen
         shutil.rmtree(folder)
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(st.lists(span, min_size=1, max_size=9))
 def test_spans_of_any_shape_give_the_slow_paths_tree(spans: list) -> None:
     folder = Path(mkdtemp(prefix="flightlog-test-"))

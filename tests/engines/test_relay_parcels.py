@@ -349,7 +349,7 @@ def test_no_bytes_at_all_make_unpacking_raise_anything_else(data):
 
 
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_any_order_repetition_and_splitting_gives_the_same_directory(data):
     with TemporaryDirectory() as name:
         root = Path(name)

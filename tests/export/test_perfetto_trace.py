@@ -343,7 +343,7 @@ lives = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=25, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=12, suppress_health_check=list(HealthCheck))
 @given(lives)
 def test_every_task_and_span_is_there_at_its_time_and_nothing_overlaps(
     tmp_path_factory: pytest.TempPathFactory, found: list[tuple]

@@ -35,7 +35,7 @@ def began(row) -> tuple[datetime, str]:
 
 
 @pytest.mark.parametrize("compacted", [False, True])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=7, deadline=None)
 @given(tasks=starts, rows=st.integers(1, 6))
 def test_tasks_are_shown_in_the_order_of_their_start_and_their_id(compacted, tasks, rows):
     with tempfile.TemporaryDirectory() as folder:

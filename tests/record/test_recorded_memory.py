@@ -10,7 +10,7 @@ import pytest
 
 import flightlog
 
-EVENTS = 5000
+EVENTS = 1500
 
 
 def a_span(run) -> None:

@@ -83,7 +83,7 @@ def lines_there() -> list[tuple[str, int]]:
     return sorted((event.writer, event.seq) for event in run.events("tasks"))
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(st.lists(STEPS, max_size=25))
 def test_a_reader_sees_every_line_that_was_uploaded_once(steps: list[tuple[Any, ...]]) -> None:
     place = empty_place()

@@ -334,7 +334,7 @@ steps = st.one_of(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(schedule=st.lists(steps, max_size=15), ends=st.sampled_from(["closed", "killed", "killed and closed"]))
 def test_whatever_dies_when_every_event_is_read_once(schedule: list[tuple], ends: str) -> None:  # type: ignore[type-arg]
     with tempfile.TemporaryDirectory() as folder:

@@ -126,7 +126,7 @@ ATTEMPTS, TASKS, STEPS = ("task_id", "attempt"), ("task_id",), ("since",)
 SPANS = ("span_id", "started_at", "duration_s", "status", "parent_id")
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(task_events())
 def test_attempts_tasks_and_concurrency_are_what_plain_python_makes_of_the_events(events):
     with tempfile.TemporaryDirectory() as folder:
@@ -138,7 +138,7 @@ def test_attempts_tasks_and_concurrency_are_what_plain_python_makes_of_the_event
         same(steps, concurrency_of(run.run_id, attempts), STEPS)
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(span_events())
 def test_spans_are_what_plain_python_makes_of_the_events(events):
     with tempfile.TemporaryDirectory() as folder:
