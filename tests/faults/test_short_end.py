@@ -131,7 +131,7 @@ def test_a_run_that_ends_beside_busy_threads_is_whole_and_hands_over_the_interpr
 
 
 def test_the_number_of_handovers_does_not_grow_with_the_run(tmp_path):
-    small, large = (ended(tmp_path, BUSY, spans, 2)["handed"] for spans in (1, 20_000))
+    small, large = (ended(tmp_path, BUSY, spans, 2)["handed"] for spans in (1, 10_000))
     assert large <= small + 20
 
 

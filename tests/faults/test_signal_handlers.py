@@ -282,7 +282,7 @@ def test_while_a_run_begins_or_ends_it_is_raised_once_and_the_run_is_begun_and_e
     with handled_by(raise_late):
         with Strike(1_000_000_000) as whole:
             work()
-        for at in range(1, whole.met, max(whole.met // 40, 1)):
+        for at in range(1, whole.met, max(whole.met // 20, 1)):
             threads = threading.active_count()
             with pytest.raises(Late), Strike(at):
                 work()

@@ -492,12 +492,12 @@ def test_memory_does_not_grow_with_what_is_recorded(recorded):
                 pass
 
     with recorded() as run:
-        work(run, 2000)
+        work(run, 500)
         tracemalloc.start()
-        work(run, 4000)
+        work(run, 1500)
         kept, _ = tracemalloc.get_traced_memory()
         tracemalloc.stop()
-    assert kept < 1_500_000  # bounded tables of names and texts known to be harmless, and nothing a task
+    assert kept < 600_000  # bounded tables of names and texts known to be harmless, and nothing a task
 
 
 def test_a_run_that_cannot_even_start_lets_the_program_run(recorded, caplog):
