@@ -610,6 +610,11 @@ def own_patterns(patterns: Sequence[str]) -> bool:
     return _own != before
 
 
+def has_own_patterns() -> bool:
+    """Whether there are any: then a secret may look like anything."""
+    return bool(_own)
+
+
 def _hide_matches(pattern: re.Pattern[str], text: str) -> str:
     if len(text) <= _MAX_PIECE:
         return pattern.sub(_hide_match, text)

@@ -340,6 +340,37 @@ def test_metrics_and_events_of_the_user(recorded):
     assert [(e.value, e.step) for e in closed.events("user.test_recording")] == [(0.25, -1), (0.125, 7)]
 
 
+def test_short_secrets_are_redacted_in_every_span_and_not_in_the_first_alone(recorded):
+    secrets = ("mysql -phunter2", "Bearer a1b2c3d4e", "--password hunt2", "xoxb-1234567890A")
+    with recorded() as run:
+        for text in ("ls", *secrets, *secrets):
+            with flightlog.span("s", cmd=text):
+                pass
+    written = [
+        json.loads(line)["tags"]["cmd"] for line in (run.path / "spans.jsonl").read_text().splitlines()
+    ]
+    cleaned = ["mysql -p[redacted]", "Bearer [redacted]", "--password [redacted]", "[redacted]"]
+    assert written == ["ls", *cleaned, *cleaned]
+
+
+def test_patterns_of_ones_own_find_short_texts_and_names_that_look_like_ids(recorded, monkeypatch):
+    monkeypatch.setenv("FLIGHTLOG_REDACT", "ACME-?\\d+\n\\d{3}-\\d{2}-\\d{4}")
+    with recorded() as run:
+        for i in range(3):
+            with flightlog.span("s", customer=f"ACME-{i}33", number=f"123-45-678{i}"):
+                pass
+            with run.task("t", customer=f"ACME{i}77"):
+                pass
+        with run.task("123-45-6700"):
+            pass
+        run.metric("123-45-6701", 1.0)
+    monkeypatch.delenv("FLIGHTLOG_REDACT")
+    with recorded():
+        pass  # without the patterns again
+    written = "".join(file.read_text() for file in run.path.glob("*.jsonl"))
+    assert ("ACME" in written, "123-45" in written, "[redacted]" in written) == (False, False, True)
+
+
 def test_events_of_the_user_are_redacted_bounded_and_marked_like_all_else(recorded):
     state = define_event("test_recording.State", loss=float, token=str, note=str, where=(Any, None))
     with recorded() as run:

@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 from flightlog.events import Event
 from flightlog.interruption import pass_interruption
 from flightlog.record.values import bounded, text_of
-from flightlog.redaction import REDACTED, is_secret_key, redact_text
+from flightlog.redaction import REDACTED, has_own_patterns, is_secret_key, redact_text
 
 _PLAIN: frozenset[Any] = frozenset({str, int, bool, type(None)})
 _NUMBERS: frozenset[Any] = frozenset({int, float})
@@ -17,8 +17,10 @@ _MAX_KNOWN = 10_000
 _LONG = 256
 _MAX_NAME = 20_000
 _MAX_DEPTH = 8
-_HEX = "0123456789abcdef-"
-_SHORT = 16
+_short = 15
+"""Texts of so many characters hold no secret without a space, `=` or `:`; a pattern of the user's may find one in any text."""
+_of_ids = "0123456789abcdef-"
+"""Names made of these alone are ids, and hold no secret."""
 _REDACTABLE: frozenset[Any] = frozenset({str, dict, list})
 _NOT_REDACTED = frozenset({
     "timestamp", "writer", "trace_id", "span_id", "parent_id", "fingerprint", "args_digest", "sha256", "nonfinite",
@@ -42,7 +44,9 @@ def are_harmless(tags: Any, metrics: Any) -> bool:
         for key, value in tags.items():
             kind = type(value)
             if kind is str:
-                if (len(value) > _SHORT or "=" in value or ":" in value) and value not in _known_texts:
+                if (
+                    len(value) > _short or "=" in value or ":" in value or " " in value
+                ) and value not in _known_texts:
                     return False
             elif kind not in _PLAIN:
                 return False
@@ -94,7 +98,7 @@ _fields: dict[type[Event], tuple[tuple[str, ...], _Getter, tuple[str, ...]]] = {
 def redacted_name(given: Any) -> str:
     """A name as it is written: redacted, and remembered where it holds no secret, so that it costs one lookup from then on."""
     name: str = given if type(given) is str else text_of(given)
-    if not name.strip(_HEX):  # an id: there are many, and each is seen a few times
+    if not name.strip(_of_ids):  # an id: there are many, and each is seen a few times
         return name
     made = redact_text(name) if len(name) <= 2 * _MAX_NAME else bounded(name, _MAX_NAME)
     if made == name and len(name) <= _LONG:
@@ -107,6 +111,8 @@ def redacted_name(given: Any) -> str:
 
 def forget() -> None:
     """Look at every text again: what counts as a secret has changed."""
+    global _short, _of_ids
+    _short, _of_ids = (-1, "") if has_own_patterns() else (15, "0123456789abcdef-")
     for known in (_known_keys, _known_texts, known_names):
         known.clear()
     known_names.add(None)
@@ -139,7 +145,7 @@ def redact_event(event: Event) -> None:
 def _is_known(value: Any) -> bool:
     """Whether a text is an id or known, or a mapping holds known names, known texts and numbers alone."""
     if type(value) is str:
-        return value in known_names or not value.strip(_HEX)
+        return value in known_names or not value.strip(_of_ids)
     if type(value) is not dict or not _known_keys.issuperset(value):
         return False
     for inner in value.values():
@@ -192,3 +198,7 @@ def _redacted(value: Any, depth: int) -> Any:
         items = [_redacted(item, depth + 1) for item in value]
         return value if items == value else items
     return value
+
+
+if has_own_patterns():
+    forget()

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from flightlog.record.values import clean
-from flightlog.redaction import is_secret_key
+from flightlog.redaction import has_own_patterns, is_secret_key
 
 _SHORT = 16
 _encode = msgspec.json.Encoder(order="deterministic").encode
@@ -81,7 +81,7 @@ def _is_plain(arguments: Mapping[str, Any]) -> bool:
     for name, value in arguments.items():
         kind = type(value)
         if kind is str:
-            if len(value) > _SHORT or not value.isalnum():
+            if len(value) > _SHORT or not value.isalnum() or has_own_patterns():
                 return False
         elif kind is int:
             if not -(2**63) <= value < 2**63:
