@@ -194,7 +194,7 @@ def test_of_a_run_that_is_removed_what_was_read_stays_and_that_is_said(runs) -> 
 
 
 def test_a_hostile_run_is_shown_as_text(tmp_path) -> None:
-    path = hostile_run(tmp_path, name_bytes=1000)
+    path = hostile_run(tmp_path)
 
     async def play(pilot, app):
         for key in "123456789":
