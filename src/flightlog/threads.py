@@ -18,7 +18,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from types import BuiltinFunctionType, ModuleType
@@ -33,11 +34,13 @@ __all__ = [
     "RLock",
     "Thread",
     "get_ident",
+    "hears_of_children",
     "in_main_interpreter",
     "in_main_thread",
     "is_patched",
     "local",
     "original",
+    "quick_handovers",
     "run_command",
     "sleep",
 ]
@@ -72,7 +75,6 @@ def is_patched() -> bool:
 
 
 @cache
-@cache
 def in_main_interpreter() -> bool:
     """False in a subinterpreter: there are no signals and no forks, and a thread left when it ends aborts the process."""
     for name in ("_interpreters", "_xxsubinterpreters"):  # since Python 3.13, and before
@@ -98,6 +100,11 @@ def sleep(seconds: float) -> None:
     waiting = Lock()
     waiting.acquire()
     waiting.acquire(timeout=max(0.0, seconds))
+
+
+def hears_of_children() -> bool:
+    """Whether the program has a handler for the end of its children: it would hear of ours, and take it for its own."""
+    return signal.getsignal(signal.SIGCHLD) not in (signal.SIG_DFL, signal.SIG_IGN)
 
 
 def run_command(
@@ -296,3 +303,42 @@ class Thread:
             if known:
                 getattr(threading, "_active", {}).pop(self.ident, None)
             self._running.release()
+
+
+SWITCH_S = 1e-4
+"""The switch interval while a run ends. Python's own 5 ms is what each busy thread holds the interpreter for whenever a
+system call gave it away; much shorter ones are spent on switching."""
+
+_switching: list[tuple[float, float]] = []
+"""The switch interval as it was, and as it is while runs end."""
+
+
+@contextmanager
+def quick_handovers() -> Iterator[None]:
+    """Threads get the interpreter back soon, inside; afterwards as before, unless somebody else has set it meanwhile."""
+    before = sys.getswitchinterval()
+    if before > SWITCH_S:
+        sys.setswitchinterval(SWITCH_S)
+    mine = (before, sys.getswitchinterval())
+    _switching.append(mine)
+    try:
+        yield
+    finally:
+        if mine in _switching:  # a child that was forked inside has put it back already
+            _switching.remove(mine)
+            _put_back(mine)
+
+
+def _put_back(mine: tuple[float, float]) -> None:
+    before, lowered = mine
+    if sys.getswitchinterval() == lowered != before:
+        sys.setswitchinterval(before + 0.5e-6)  # it cuts off what is less than a microsecond
+
+
+def _after_fork() -> None:
+    if _switching:
+        _put_back((_switching[0][0], _switching[-1][1]))
+        _switching.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -296,7 +296,7 @@ def test_the_environment_of_a_run_that_ends_at_once_follows_later(tmp_path, monk
 
 
 def test_the_switch_interval_is_put_back_unless_the_program_has_set_another():
-    from flightlog.record.closing import quick_handovers
+    from flightlog.threads import quick_handovers
 
     before = sys.getswitchinterval()
     try:

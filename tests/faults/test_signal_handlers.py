@@ -6,6 +6,7 @@ import functools
 import opcode
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flightlog
+from flightlog import interruption
 from flightlog.interruption import HandlersWait, is_interruption
 from flightlog.record.active import active_runs
 from flightlog.record.span import current
@@ -347,3 +349,73 @@ def test_handlers_that_waited_are_all_called_though_one_raises():
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_a_child_forked_by_another_thread_while_handlers_wait_has_the_programs_handlers():
+    found = []
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            os._exit(signal.getsignal(signal.SIGALRM) is raise_late)
+        found.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+    with handled_by(raise_late), HandlersWait():
+        thread = threading.Thread(target=fork)
+        thread.start()
+        thread.join()
+    assert found == [1]
+
+
+def test_what_the_kernel_knows_of_a_handler_is_as_before_when_it_has_waited():
+    with handled_by(raise_late):
+        signal.siginterrupt(signal.SIGALRM, False)
+        before = interruption._action(signal.SIGALRM)
+        with HandlersWait():
+            assert interruption._action(signal.SIGALRM) != before
+        assert interruption._action(signal.SIGALRM) == before
+
+
+def test_a_handler_written_in_c_is_left_alone(tmp_path):
+    program = """
+import faulthandler, flightlog, os, signal, sys
+faulthandler.register(signal.SIGINT, file=sys.stdout, chain=False)
+with flightlog.record("x", runs_dir=sys.argv[1], sample_interval_s=None):
+    signal.raise_signal(signal.SIGINT)
+signal.raise_signal(signal.SIGINT)
+print("survived")
+"""
+    command = [sys.executable, "-c", program, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("survived\n")
+
+
+def test_a_second_ctrl_c_does_not_wait():
+    reached = []
+
+    def work() -> None:
+        with HandlersWait():
+            signal.raise_signal(signal.SIGINT)
+            reached.append(1)
+            signal.raise_signal(signal.SIGINT)
+            reached.append(2)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert reached == [1]
+
+
+def test_an_object_that_hands_a_frame_over_and_raises_is_no_signal_handler(tmp_path):
+    def helper(_frame: FrameType) -> None:
+        raise ValueError("an object's own")
+
+    class Odd:
+        def __repr__(self) -> str:
+            helper(sys._getframe())
+            return ""
+
+    with flightlog.record("x", runs_dir=tmp_path, sample_interval_s=None) as run:
+        with flightlog.span("step", odd=Odd()):
+            pass
+    assert [span.name for span in finished(Run(run.path))] == ["step"]

@@ -9,11 +9,8 @@ last lines into their files and writes `run.json` with the final status. Folding
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -26,51 +23,14 @@ from flightlog.store import layout
 
 SMALL_BYTES = 1 << 20
 """Up to this size a run of one process is completed when it ends, where no thread competes for the interpreter."""
-SWITCH_S = 1e-4
-"""The switch interval while a run ends. Python's own 5 ms is what each busy thread holds the interpreter for whenever a
-system call gave it away; much shorter ones are spent on switching."""
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is made there
 """Folders whose content is often removed by the program that made it, while a process beside would still write there."""
 
 NEEDED = (
-    "flightlog.store.run", "flightlog.analyze.resources", "flightlog.analyze.cost_used", "flightlog.analyze.summary",
+    "subprocess", "flightlog.store.run", "flightlog.analyze.resources", "flightlog.analyze.cost_used", "flightlog.analyze.summary",
     "flightlog.analyze.completing",
 )  # fmt: skip
 """What completing a small run takes: imported one by one, since a fork waits for an import and so does the pulse."""
-
-_switching: list[tuple[float, float]] = []
-"""The switch interval as it was, and as it is while runs end."""
-
-
-@contextmanager
-def quick_handovers() -> Iterator[None]:
-    """Threads get the interpreter back soon, inside; afterwards as before, unless somebody else has set it meanwhile."""
-    before = sys.getswitchinterval()
-    if before > SWITCH_S:
-        sys.setswitchinterval(SWITCH_S)
-    mine = (before, sys.getswitchinterval())
-    _switching.append(mine)
-    try:
-        yield
-    finally:
-        if mine in _switching:  # a child that was forked inside has put it back already
-            _switching.remove(mine)
-            _put_back(mine)
-
-
-def _put_back(mine: tuple[float, float]) -> None:
-    before, lowered = mine
-    if sys.getswitchinterval() == lowered != before:
-        sys.setswitchinterval(before + 0.5e-6)  # it cuts off what is less than a microsecond
-
-
-def _after_fork() -> None:
-    if _switching:
-        _put_back((_switching[0][0], _switching[-1][1]))
-        _switching.clear()
-
-
-os.register_at_fork(after_in_child=_after_fork)
 
 
 def is_alone() -> bool:

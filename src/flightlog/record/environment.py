@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from flightlog.record.values import bounded
 from flightlog.redaction import redact_command, redact_mapping
-from flightlog.threads import run_command
+from flightlog.threads import hears_of_children, run_command
 
 T = TypeVar("T")
 
@@ -360,7 +360,7 @@ def _commit(text: str, source: Path) -> str:
 
 def _dirty(checkout: Checkout | None, git: str, timeout_s: float, environ: Mapping[str, str]) -> bool | None:
     """Ask git, without taking its locks and without running programs that the checkout's settings name."""
-    if checkout is None:
+    if checkout is None or hears_of_children():
         return None
     import signal
 

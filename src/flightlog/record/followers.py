@@ -129,6 +129,8 @@ def finish_followers(run_path: Path, timeout_s: float) -> tuple[str, ...]:
     these lines. Raises nothing of its own; Ctrl-C ends the waiting, and is the program's as ever.
     """
     followers = _started.pop(run_path, {})
+    if not followers and not _to_bury:
+        return ()
     lines: tuple[str, ...] = ()
     try:
         _wait(followers.values(), time.monotonic() + timeout_s)
@@ -207,6 +209,8 @@ def start_beside(run_path: Path) -> bool:
     if (
         len(_beside) >= MAX_BESIDE or threads.is_patched()
     ):  # gevent would fork this process, and wait in a hub
+        return False
+    if threads.hears_of_children():
         return False
     try:
         _check_interpreter()

@@ -12,7 +12,7 @@ from pathlib import Path
 from flightlog import threads
 from flightlog.record import span as spans
 from flightlog.record.active import activate, active_runs, deactivate, has_ended
-from flightlog.record.closing import close_writer, is_alone, leave_completing, quick_handovers
+from flightlog.record.closing import close_writer, is_alone, leave_completing
 from flightlog.record.failure import is_clean_exit
 from flightlog.record.probe import measure_cost
 from flightlog.record.propagation import install
@@ -25,6 +25,7 @@ from flightlog.settings import Settings, asks_for_device_memory, parse_tracepare
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.liveness import this_host
+from flightlog.threads import quick_handovers
 
 log = logging.getLogger("flightlog")
 

@@ -19,7 +19,7 @@ from flightlog.record.active import activate, active_runs, deactivate
 from flightlog.record.bridge import surrounding_trace
 from flightlog.record.carrier import format_traceparent
 from flightlog.record.clock import monotonic_ns
-from flightlog.record.closing import NEEDED, close_run, is_alone, leave_completing, prepare, quick_handovers
+from flightlog.record.closing import NEEDED, close_run, is_alone, leave_completing, prepare
 from flightlog.record.environment import Environment, read_environment, read_identity
 from flightlog.record.failure import is_clean_exit
 from flightlog.record.followers import finish_followers, start_asked
@@ -42,6 +42,7 @@ from flightlog.store import layout
 from flightlog.store.documents import write_document
 from flightlog.store.liveness import this_host
 from flightlog.store.writer import new_token
+from flightlog.threads import quick_handovers
 from flightlog.version import __version__
 
 log = logging.getLogger("flightlog")
@@ -153,7 +154,9 @@ class Owned:
         lost = run.recorder.files.tally()
         if lost.lost:
             why = ", ".join(f"{number:,} x {reason}" for reason, number in sorted(lost.reasons.items()))
-            run.recorder.trouble("lost", f"{sum(lost.lost.values()):,} events were lost ({why})")
+            number = sum(lost.lost.values())
+            events = "1 event was" if number == 1 else f"{number:,} events were"
+            run.recorder.trouble("lost", f"{events} lost ({why})")
 
     def _close(self, status: str, error: str | None, began: float, keep_open: bool) -> None:
         """Write out what the run holds, and see to it that it is completed, at once or later.

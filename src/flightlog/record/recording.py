@@ -19,6 +19,7 @@ from flightlog.record.noop import NoopRun
 from flightlog.record.values import ask
 from flightlog.settings import read_settings
 from flightlog.store.runs_folder import address_of
+from flightlog.threads import quick_handovers
 
 if TYPE_CHECKING:
     from flightlog.record.joining import Joined
@@ -46,7 +47,7 @@ class Recording:
     def __enter__(self) -> LiveRun:
         before = len(self._owned)
         try:
-            with HandlersWait():
+            with HandlersWait(), quick_handovers():
                 return self._begin()
         except BaseException as error:
             if (
