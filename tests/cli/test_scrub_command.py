@@ -121,6 +121,18 @@ def test_a_run_that_is_running_is_refused(tmp_path: Path, capsys: Captured) -> N
     assert "is running" in capsys.readouterr().err
 
 
+def test_a_run_whose_run_json_is_damaged_is_scrubbed_unless_a_process_of_it_lives(
+    run: Path, tmp_path: Path, capsys: Captured
+) -> None:
+    (run / "run.json").write_text("{")
+    assert main(["scrub", str(run)]) == 0
+    assert holding(run) == []
+    with flightlog.record("demo", runs_dir=tmp_path, sample_interval_s=None) as live:
+        (live.path / "run.json").write_text("{")
+        assert main(["scrub", str(live.path)]) == 2
+    assert "is running" in capsys.readouterr().err
+
+
 def test_damage_that_was_there_before_stays_visible(run: Path, capsys: Captured) -> None:
     with (run / "spans.jsonl").open("ab") as out:
         out.write(b'{"added": "later"}\n')

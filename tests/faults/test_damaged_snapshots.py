@@ -278,7 +278,7 @@ def test_repair_makes_again_what_the_lines_tell_and_leaves_nothing_wrong(run, ca
     _zeros(run / "parquet/views/spans.parquet", run)
     flip(run / "parquet/summary.json", 1000, 0)
     assert main(["verify", str(run)]) == 1
-    capsys.readouterr()
+    assert f"`flightlog verify {run.name} --repair` makes them again" in capsys.readouterr().out
     assert main(["verify", str(run), "--repair"]) == 0
     out, err = capsys.readouterr()
     assert out.splitlines()[:2] == [
@@ -302,7 +302,11 @@ def test_repair_leaves_lines_that_changed_as_they_are_and_says_so(run, capsys):
     assert lines.read_bytes() == changed
 
 
-def test_repair_closes_a_run_that_was_killed(lines, tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("most", "written"), [(1 << 30, "summary and checksums"), (0, "checksums")], ids=["small", "large"]
+)
+def test_repair_closes_a_run_that_was_killed(lines, tmp_path, capsys, monkeypatch, most, written):
+    monkeypatch.setattr("flightlog.analyze.completing.SUMMARY_BYTES", most)
     run = tmp_path / lines.path.name
     shutil.copytree(lines.path, run)
     (run / "checksums.json").unlink()
@@ -310,7 +314,7 @@ def test_repair_closes_a_run_that_was_killed(lines, tmp_path, capsys):
     before = {path.name: path.read_bytes() for path in run.glob("*.jsonl")}
     assert main(["verify", str(run)]) == 1
     assert main(["verify", str(run), "--repair"]) == 0
-    said = "the run was closed: lines put together, summary and checksums written"
+    said = f"the run was closed: lines put together, {written} written"
     assert f"{run.name}: {said}" in capsys.readouterr().out.splitlines()
     assert {path.name: path.read_bytes() for path in run.glob("*.jsonl")} == before
 

@@ -19,6 +19,7 @@ from building import finished
 import flightlog
 from flightlog.analyze.completing import complete, complete_ended
 from flightlog.analyze.summary import summarize, summary_bytes
+from flightlog.cli.main import main
 from flightlog.events import ResourceSample
 from flightlog.record.run import LiveRun
 from flightlog.settings import Settings
@@ -26,6 +27,7 @@ from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.integrity import verify_files
 from flightlog.store.run import Run
+from flightlog.store.sealing import sole_sealer
 
 DEADLINE_S = 120.0
 
@@ -308,3 +310,22 @@ def test_the_switch_interval_is_put_back_unless_the_program_has_set_another():
         assert sys.getswitchinterval() == 0.002
     finally:
         sys.setswitchinterval(before)
+
+
+def test_whatever_goes_wrong_while_completing_the_run_is_read_as_it_is(tmp_path, monkeypatch):
+    path = left(tmp_path, monkeypatch)
+
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("damaged")
+
+    monkeypatch.setattr("flightlog.analyze.completing.seal", fail)
+    assert complete_ended(path) is False
+
+
+def test_a_list_does_not_wait_for_runs_that_another_process_completes(tmp_path, monkeypatch, capsys):
+    path = left(tmp_path, monkeypatch)
+    waited: list[float] = []
+    monkeypatch.setattr("flightlog.store.sealing.sleep", waited.append)
+    with sole_sealer(path) as alone:
+        assert (alone, main(["list", "--runs-dir", str(path.parent)]), waited) == (True, 0, [])
+    assert path.name in capsys.readouterr().out

@@ -297,7 +297,7 @@ Artifacts: 1, 2.0 KiB
 
 Recording:
   Completeness:  26 lines read; the run was not closed
-  - 1 process has not said that all is recorded (w0000001): nobody knows whether more was to come
+  - 1 process did not close the record (w0000001): whether more was to come is unknown
 """
 
 
@@ -400,7 +400,7 @@ def test_a_run_that_died_before_its_first_line_is_not_called_complete(tmp_path: 
 def test_remarks_on_the_recording_are_wrapped_and_never_cut(tmp_path: Path) -> None:
     path = make_run(tmp_path, a_crash(), recorder=False)
     assert report(path, width=60).endswith(
-        "  - 1 process has not said that all is recorded (w0000001):\n    nobody knows whether more was to come\n"
+        "  - 1 process did not close the record (w0000001): whether\n    more was to come is unknown\n"
     )
 
 

@@ -348,7 +348,7 @@ def test_a_gap_is_lost_and_an_unclosed_writer_is_said_to_be_open(tmp_path):
     assert (whole.lost, whole.writers, whole.writers_open) == ({"metrics": 3}, 1, 1)
     assert whole.problems == (
         "metrics: 3 lines of writer aa lost: no. 1 to 2, 4",
-        "1 process has not said that all is recorded (aa): nobody knows whether more was to come",
+        "1 process did not close the record (aa): whether more was to come is unknown",
     )
 
 

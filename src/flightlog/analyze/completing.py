@@ -49,21 +49,21 @@ def open_run(
     return open_as_it_is(path, observer=observer, note=note)
 
 
-def complete_ended(path: Path, settings: Settings | None = None) -> bool:
-    """Complete a run that has ended, where that is still to be done and this user may; whether it was done. Never raises.
+def complete_ended(path: Path, settings: Settings | None = None, *, wait_s: float = WAIT_S) -> bool:
+    """Complete a run that has ended, where that is still to be done and this user may; whether it was done. Raises no error.
 
     Only for the user that the run belongs to: the files of others are theirs to change. Where another process is
-    completing the run, it waits for that. Parquet copies are written where the run, or `settings`, asks for them.
+    completing the run, it waits for that, for `wait_s` at most. Parquet copies are written where the run, or `settings`, asks for them.
     """
     try:
         if not _is_ours(path) or not is_to_complete(path):
             return False
-        with sole_sealer(path, wait_s=WAIT_S) as alone:
+        with sole_sealer(path, wait_s=wait_s) as alone:
             if not alone or not is_to_complete(path):  # somebody has done it meanwhile
                 return False
             complete(path, settings or read_settings(), held=True, closed_here=False)
             return True
-    except OSError:  # a full or a read-only disk, or the folder is gone: the lines are read as they are
+    except Exception:  # noqa: BLE001 - a full or read-only disk, a folder that is gone, damage: the lines are read as they are
         return False
 
 

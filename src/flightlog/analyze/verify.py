@@ -72,7 +72,9 @@ def repair(run: Run, complete: Callable[[Path], object]) -> tuple[str, ...]:
     if not (path / layout.CHECKSUMS).exists() or (path / layout.SEGMENTS).exists():
         complete(path)
         if (path / layout.CHECKSUMS).exists() and not (path / layout.SEGMENTS).exists():
-            done.append("the run was closed: lines put together, summary and checksums written")
+            # The summary of a large run is left to the reports.
+            written = "summary and checksums" if (path / layout.SUMMARY).exists() else "checksums"
+            done.append(f"the run was closed: lines put together, {written} written")
     run = Run(path, observer=run.observer)
     summary = summarize(run)
     others = [found.file for found in verify_files(path) if found.file != layout.SUMMARY]
@@ -114,7 +116,8 @@ def _snapshots(run: Run) -> Iterator[Check]:
     if damage is not None:
         findings.append(f"{layout.PARQUET}/{KEPT} {damage}")
     if findings:
-        detail = "not as they were written: the lines are read instead; `flightlog verify --repair` makes them again"
+        command = f"flightlog verify {run.run_id} --repair"
+        detail = f"not as they were written: the lines are read instead; `{command}` makes them again"
         yield Check(name=layout.PARQUET, ok=False, detail=detail, findings=tuple(findings))
         return
     current, outdated = len(found.current), len(found.noted.keys() - found.current)

@@ -102,7 +102,7 @@ def _complete(paths: list[Path]) -> bool:
     with progress("completing run") as tell:
         for number, path in enumerate(paths[:COMPLETED], 1):
             tell(number, len(paths))
-            done = complete_ended(path) or done
+            done = complete_ended(path, wait_s=0) or done  # those that others complete come later
     return done
 
 

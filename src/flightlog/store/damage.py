@@ -95,8 +95,8 @@ def unclosed_sentence(unclosed: Sequence[str]) -> Iterator[str]:
     """That writers did not say they were done; nothing where all did."""
     if unclosed:
         names = ", ".join(unclosed[:3]) + (", …" if len(unclosed) > 3 else "")
-        count = "1 process has" if len(unclosed) == 1 else f"{len(unclosed)} processes have"
-        yield f"{count} not said that all is recorded ({names}): nobody knows whether more was to come"
+        count = "1 process" if len(unclosed) == 1 else f"{len(unclosed)} processes"
+        yield f"{count} did not close the record ({names}): whether more was to come is unknown"
 
 
 def _places(scan: Scan) -> str:

@@ -54,7 +54,7 @@ def decode_document(data: bytes, kind: type[T], name: str) -> Document[T]:
                 data
             )  # what stands behind a field of a wrong type may be damaged, too
             if not issubclass(get_origin(kind) or kind, msgspec.Struct):
-                return Document(None, f"{name}: {error}")
+                return Document(None, f"{name}: not in the expected form ({error})")
             return _decode_by_field(found, kind, name)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Document(None, f"{name}: not a whole JSON document ({error})")
@@ -66,17 +66,23 @@ def _decode_by_field(found: Any, kind: type[T], name: str) -> Document[T]:
         return Document(None, f"{name}: holds no JSON object")
     kept: dict[str, Any] = {}
     odd: list[str] = []
+    missing: list[str] = []
     for field in msgspec.structs.fields(kind):  # type: ignore[arg-type]
         if field.encode_name in found:
             try:
                 kept[field.name] = msgspec.convert(found[field.encode_name], field.type)
-            except msgspec.ValidationError as error:
-                odd.append(f"{field.encode_name} ({error})")
-    problem = f"{name}: left out {', '.join(odd)}" if odd else None
+            except msgspec.ValidationError:
+                odd.append(field.encode_name)
+        elif field.required:
+            missing.append(field.encode_name)
+    said = [
+        f"{what}: {', '.join(names)}" for what, names in (("not valid", odd), ("missing", missing)) if names
+    ]
+    problem = f"{name}: {'; '.join(said)}" if said else None
     try:
         return Document(kind(**kept), problem)
-    except TypeError as error:
-        return Document(None, f"{name}: {error}" + (f"; left out {', '.join(odd)}" if odd else ""))
+    except TypeError:
+        return Document(None, problem)
 
 
 def write_document(path: Path, value: Any, *, durable: bool = False) -> None:

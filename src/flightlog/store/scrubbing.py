@@ -84,7 +84,7 @@ def scrub_run(
     `special` names files that are rewritten in a way of their own. `step` is told what was just done, for tests.
     """
     run = Run(path)
-    if run.status not in layout.ENDED or not has_settled(path, here()):
+    if not _has_ended(run):
         raise UsageError(
             f"{run.run_id} is running: what it writes next could hold secrets again; scrub it when it has ended"
         )
@@ -98,6 +98,13 @@ def scrub_run(
         seal(path, held=True, writers_alive=here().writer_alive)  # lines of a killed run move into its files
         _clear_leftovers(path)
         return _scrub(path, run.run_id, special or {}, rebuild, step)
+
+
+def _has_ended(run: Run) -> bool:
+    """Whether nobody writes into a run any more; where `run.json` is damaged, its processes tell."""
+    if run.status in layout.ENDED:
+        return has_settled(run.path, run.observer)
+    return run.status != "running" and not any(run.observer.writer_alive(one) for one in run.writers())
 
 
 def _scrub(
