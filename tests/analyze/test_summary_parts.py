@@ -219,6 +219,21 @@ def test_overhead_is_the_background_cpu_of_all_writers_over_wall_time() -> None:
     assert summary.percent == pytest.approx(1.0)
 
 
+def test_overhead_is_unknown_where_a_writer_was_killed_before_it_noted_what_it_cost() -> None:
+    closed = WriterInfo(
+        writer="a", pid=1, host="n1", closed=True, bytes=100, drain_s=0.1, background_cpu_s=0.05
+    )
+    for killed in (
+        WriterInfo(writer="b", pid=2, host="n1", lines={"spans": 5}),
+        WriterInfo(
+            writer="b", pid=2, host="n1", closed=True, bytes=None, drain_s=None, background_cpu_s=None
+        ),
+    ):
+        summary = overhead([closed, killed], 10.0)
+        found = (summary.bytes, summary.drain_s, summary.background_cpu_s, summary.percent)
+        assert found == (None, None, None, None)
+
+
 def test_without_notes_overhead_is_unknown() -> None:
     assert overhead([], 10.0) == OverheadSummary(
         writers=0,

@@ -69,7 +69,7 @@ def test_a_page_alone_tells_who_wrote_and_how_the_run_ended(tmp_path):
         WriterInfo(
             writer="0a0a0a0a", pid=7, host="node-1", pid_start=12.5, started="2026-05-20T03:52:00.000000Z",
             heartbeat="2026-05-20T03:52:09.000000Z", owner=True, wall_anchor_ns=5, counted=True, closed=True,
-            lines={"spans": 3}, lost={"spans": 3},
+            lines={"spans": 3}, lost={"spans": 3}, drain_s=None, background_cpu_s=None, bytes=None,
         )
     ]  # fmt: skip
     begun = RunInfo(

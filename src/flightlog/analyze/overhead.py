@@ -11,7 +11,7 @@ from flightlog.store.layout import WriterInfo
 
 
 class OverheadSummary(Struct, frozen=True, kw_only=True):
-    """The recorder's own work, all recording processes together, as their notes tell; null without notes."""
+    """The recorder's own work, all recording processes together, as their notes tell; null where one of them has no figure."""
 
     writers: int
     lines: int | None
@@ -39,7 +39,9 @@ def overhead(writers: Sequence[WriterInfo], duration_s: float | None) -> Overhea
             foreground_s=None,
             percent=None,
         )
-    cpu_s = exact_sum(info.background_cpu_s for info in writers)
+    noted = [info for info in writers if _has_noted(info)]
+    whole = len(noted) == len(writers)
+    cpu_s = exact_sum(info.background_cpu_s or 0.0 for info in noted) if whole else None
     known = all(info.line_cost_s is not None for info in writers)
     foreground_s = (
         exact_sum(sum(info.lines.values()) * (info.line_cost_s or 0.0) for info in writers) if known else None
@@ -47,9 +49,18 @@ def overhead(writers: Sequence[WriterInfo], duration_s: float | None) -> Overhea
     return OverheadSummary(
         writers=len(writers),
         lines=sum(sum(info.lines.values()) for info in writers),
-        bytes=sum(info.bytes for info in writers),
-        drain_s=exact_sum(info.drain_s for info in writers),
+        bytes=sum(info.bytes or 0 for info in noted) if whole else None,
+        drain_s=exact_sum(info.drain_s or 0.0 for info in noted) if whole else None,
         background_cpu_s=cpu_s,
         foreground_s=foreground_s,
-        percent=100 * (cpu_s + (foreground_s or 0.0)) / duration_s if duration_s else None,
+        percent=None
+        if cpu_s is None or not duration_s
+        else 100 * (cpu_s + (foreground_s or 0.0)) / duration_s,
     )
+
+
+def _has_noted(info: WriterInfo) -> bool:
+    """Whether a writer told what it cost: one that was killed before its first heartbeat knows of no bytes yet."""
+    if info.bytes is None or info.drain_s is None or info.background_cpu_s is None:
+        return False
+    return info.closed or info.bytes > 0

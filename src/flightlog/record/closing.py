@@ -96,7 +96,8 @@ def leave_completing(run: LiveRun, settings: Settings) -> None:
 
 def _is_small(run: LiveRun) -> bool:
     files = run.recorder.files
-    return files.info.bytes <= SMALL_BYTES and os.listdir(run.path / layout.SEGMENTS) == [files.info.writer]  # noqa: PTH208
+    small = (files.info.bytes or 0) <= SMALL_BYTES
+    return small and os.listdir(run.path / layout.SEGMENTS) == [files.info.writer]  # noqa: PTH208
 
 
 def _is_temporary(path: Path) -> bool:

@@ -214,7 +214,9 @@ def _recording(summary: Report, ink: Ink) -> Section:
     else:
         state = f"complete: {format_count(found.lines)} of {format_count(whole)} lines"
     pairs = [("Completeness", state)]
-    if cost.background_cpu_s is not None and summary.adopted is None:  # adopting cost the run nothing
+    if cost.writers and cost.background_cpu_s is None and summary.adopted is None:
+        pairs.append(("Overhead", "unknown: not every process noted what it cost"))
+    elif cost.background_cpu_s is not None and summary.adopted is None:  # adopting cost the run nothing
         # A share of next to no time says nothing.
         lasted = cost.percent is not None and run.duration_s is not None and run.duration_s >= 1
         share = f" ({format_percent((cost.percent or 0) / 100)} of one core)" if lasted else ""

@@ -77,11 +77,12 @@ class WriterInfo(Struct, kw_only=True):
     """Why, with counts."""
     counts: dict[str, int] = field(default_factory=dict)
     """Other things worth counting: values cleaned, late events, subscriber drops."""
-    drain_s: float = 0.0
-    background_cpu_s: float = 0.0
+    drain_s: float | None = 0.0
+    """Null where only the page tells of the writer, as are the CPU time and the bytes."""
+    background_cpu_s: float | None = 0.0
     line_cost_s: float | None = None
     """What recording a span costs the program here, measured once by the recorder itself."""
-    bytes: int = 0
+    bytes: int | None = 0
 
 
 class RunInfo(Struct, kw_only=True):

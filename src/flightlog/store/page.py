@@ -140,6 +140,7 @@ class PageInfo(Struct, frozen=True, kw_only=True):
         return WriterInfo(
             writer=name, pid=self.pid, host=self.host, pid_start=self.pid_start, started=self.started,
             heartbeat=self.heartbeat, owner=self.owner, wall_anchor_ns=self.wall_anchor_ns,
+            drain_s=None, background_cpu_s=None, bytes=None,
         )  # fmt: skip
 
 

@@ -116,7 +116,7 @@ class RunWatch:
             gauges=self._gauges(),
             lines=sum(sum(writer.lines.values()) for writer in writers),
             lost=sum(sum(writer.lost.values()) for writer in writers),
-            recorder_cpu_s=sum(writer.background_cpu_s for writer in writers),
+            recorder_cpu_s=sum(writer.background_cpu_s or 0.0 for writer in writers),
             problems=len(run.problems) + sum(following.skipped for following, _ in self._streams),
         )
 
