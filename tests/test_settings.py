@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog import settings
-from flightlog.settings import DOCUMENTED, Settings, cache_folder, read_settings, redact_patterns
+from flightlog.settings import (
+    DOCUMENTED,
+    Settings,
+    cache_folder,
+    pattern_problem,
+    read_settings,
+    redact_patterns,
+)
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -233,9 +240,19 @@ def test_patterns_for_redaction_come_from_a_variable_or_a_file_and_bad_ones_are_
         assert read_settings({"FLIGHTLOG_REDACT": value}).problems == (
             "pattern 2 of FLIGHTLOG_REDACT is no regular expression (missing ), unterminated subpattern at position 0); "
             "it is ignored",
-            "pattern 3 of FLIGHTLOG_REDACT repeats a repetition, which may take for ever; it is ignored",
+            "pattern 3 of FLIGHTLOG_REDACT repeats a repetition or a choice, which may take for ever; it is ignored",
             "pattern 4 of FLIGHTLOG_REDACT matches the empty text; it is ignored",
         )
     assert read_settings({"FLIGHTLOG_REDACT": f"@{tmp_path}/none"}).problems == (
         "FLIGHTLOG_REDACT names a file that cannot be read (No such file or directory); it counts as unset",
     )
+
+
+def test_a_pattern_that_repeats_a_choice_or_a_repetition_is_refused_and_plain_ones_are_not() -> None:
+    slow = ("(a|aa)+!", "(aa?)+b", "(a+)+b", "(a|aa){1,50}!")
+    fine = (r"ACME-\d+", r"\d{1,3}(?:\.\d{1,3}){3}", r"(?:foo|bar)-\w+", r"(?:\w{3}-)+x")
+    said = "repeats a repetition or a choice, which may take for ever"
+    assert {pattern: pattern_problem(pattern) for pattern in (*slow, *fine)} == {
+        **dict.fromkeys(slow, said),
+        **dict.fromkeys(fine),
+    }

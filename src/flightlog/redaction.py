@@ -1,7 +1,8 @@
 """The one redactor: every text that leaves the process goes through it, names and command lines included.
 
-Three promises, whatever the input: nothing raises, the time is linear in the length of the text (every
-repetition in the patterns is possessive or bounded), and redacting twice is redacting once. Where in doubt a
+Three promises, whatever the input: nothing raises, the time is linear in the length of the text (every repetition in
+the patterns here is possessive or bounded; those of `FLIGHTLOG_REDACT` see 4096 characters at once), and redacting
+twice is redacting once. Where in doubt a
 harmless word is lost rather than a secret kept.
 
 What counts as a secret: a token of a known shape (`_SHAPES`), a value that is assigned to a secret's name, passwords

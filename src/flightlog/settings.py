@@ -176,7 +176,8 @@ def _redact(environ: Mapping[str, str], problems: list[str]) -> tuple[str, ...]:
 def pattern_problem(pattern: str) -> str | None:
     """Why a pattern cannot be used for redaction; None for one that can.
 
-    One repetition inside another, `(a+)+`, may take time that grows exponentially with the text, so it is refused.
+    A repetition or a choice inside a repetition, `(a+)+` or `(a|aa)+`, may take time that grows exponentially with the
+    text, so it is refused.
     """
     try:
         compiled = re.compile(pattern)
@@ -186,24 +187,26 @@ def pattern_problem(pattern: str) -> str | None:
     if compiled.match("") is not None:
         return "matches the empty text"
     if nested:
-        return "repeats a repetition, which may take for ever"
+        return "repeats a repetition or a choice, which may take for ever"
     return None
 
 
 def _repeats_repetition(parsed: Any, inside: bool) -> bool:
-    """Whether an unbounded repetition that may backtrack holds another one."""
+    """Whether a repetition of more than a few times that may backtrack holds a choice, or another one of varying length."""
     for kind, argument in parsed:
         name = str(kind)
         if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
-            _, most, body = argument
-            unbounded = name != "POSSESSIVE_REPEAT" and int(most) > 100
-            if (unbounded and inside) or _repeats_repetition(body, inside or unbounded):
+            least, most, body = argument
+            possessive = name == "POSSESSIVE_REPEAT"
+            varies = not possessive and int(least) != int(most)
+            many = not possessive and int(most) > 8
+            if (varies and inside) or _repeats_repetition(body, inside or many):
                 return True
         elif name == "SUBPATTERN":
             if _repeats_repetition(argument[3], inside):
                 return True
         elif name == "BRANCH":
-            if any(_repeats_repetition(branch, inside) for branch in argument[1]):
+            if inside or any(_repeats_repetition(branch, inside) for branch in argument[1]):
                 return True
         elif name in {"ASSERT", "ASSERT_NOT"}:
             if _repeats_repetition(argument[1], inside):
