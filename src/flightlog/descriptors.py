@@ -137,10 +137,15 @@ class Descriptor:
         self.number = number
         return True
 
-    def close(self) -> None:
-        """Close it if it is still ours. May be called again; raises nothing."""
+    def close(self, *, just_opened: bool = False) -> None:
+        """Close it if it is still ours. May be called again; raises nothing.
+
+        `just_opened` is for one that was opened a moment ago: the mark alone then tells that it is ours, which saves a
+        system call that hands over the interpreter.
+        """
         fd, self.number = self.number, -1
-        if fd < 0 or not _means(fd, self._identity):
+        is_ours = _has_mark if just_opened and self._identity[2] else _means
+        if fd < 0 or not is_ours(fd, self._identity):
             return
         duplicate = _direct_calls()[0](fd, fcntl.F_DUPFD_CLOEXEC, _lowest_kept())
         _close(fd, self._identity)

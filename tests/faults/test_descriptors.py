@@ -335,3 +335,47 @@ for files in old:
         number * 3 + index for index, count in enumerate(counts) for number in range(count)
     )
     assert run.status == "completed"
+
+
+def test_documents_written_and_folders_listed_while_descriptors_are_closed_hurt_no_file(tmp_path):
+    run_program(
+        tmp_path,
+        """
+from flightlog.samplers.procfs import names_in
+from flightlog.store.documents import write_document
+
+going = True
+tried = [0, 0]
+
+
+def try_on(index, deed):
+    while going:
+        try:
+            deed()
+        except OSError:
+            pass  # its descriptor was closed
+        tried[index] += 1
+
+
+deeds = [
+    lambda: write_document(folder / "document.json", {"text": "x" * 1000}),
+    lambda: names_in("/proc/self/task"),
+]
+threads = [threading.Thread(target=try_on, args=pair, daemon=True) for pair in enumerate(deeds)]
+for thread in threads:
+    thread.start()
+while min(tried) < 300:
+    os.closerange(3, 40)
+    files = Files(8)
+    for _ in range(3):
+        files.write()
+        files.check()
+going = False
+for thread in threads:
+    thread.join()
+end(files)
+""",
+    )
+    assert checked(tmp_path)
+    assert json.loads((tmp_path / "document.json").read_text()) == {"text": "x" * 1000}
+    assert not list(tmp_path.glob(".*.tmp"))

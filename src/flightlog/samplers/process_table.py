@@ -13,6 +13,7 @@ from flightlog.samplers.procfs import (
     KeptFile,
     ProcessStat,
     keyed_value,
+    names_in,
     parse_process_io,
     parse_process_stat,
     parse_statm_rss,
@@ -161,7 +162,7 @@ class ProcTable:
         """From the kernel's lists, one of each thread: children belong to the thread that started them."""
         task = f"{self._proc}/{pid}/task"
         try:
-            names = [str(pid)] if threads <= 1 else os.listdir(task)  # noqa: PTH208 - called for every process
+            names = [str(pid)] if threads <= 1 else names_in(task)
         except GONE:
             return []
         except OSError:
@@ -184,7 +185,7 @@ class ProcTable:
         """The processes that were not there at the last listing, by parent."""
         children: dict[int, list[int]] = {}
         try:
-            names = os.listdir(self._proc)  # noqa: PTH208 - thousands of names, no paths needed
+            names = names_in(str(self._proc))
         except OSError:
             self._newest = None
             return children

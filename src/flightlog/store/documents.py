@@ -104,15 +104,15 @@ def replace_bytes(path: Path, data: bytes, *, durable: bool = False) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         # Few calls, since each may hand the interpreter over to a busy thread. A link there is not followed.
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+        file = Descriptor.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         try:
             rest = memoryview(data)
             while rest:
-                rest = rest[os.write(fd, rest) :]
+                rest = rest[file.write(rest) :]
             if durable:
-                os.fsync(fd)
+                os.fsync(file.fd)
         finally:
-            os.close(fd)
+            file.close(just_opened=True)
         fresh.replace(path)
     except OSError:
         fresh.unlink(missing_ok=True)
