@@ -16,14 +16,12 @@ import fcntl
 import mmap
 import os
 import resource
-import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from itertools import cycle, repeat
 from pathlib import Path
-from typing import Any
 
 _USUAL_LIMIT = 1024
 """What most systems let a process open. Kept descriptors take numbers from three quarters of it on."""
@@ -171,55 +169,6 @@ def make_pipe() -> tuple[Descriptor, Descriptor]:
     low = os.pipe()
     reader = Descriptor(low[0], lambda made: made.file == _file_of(low[1]))  # both ends have one inode
     return reader, Descriptor(low[1], lambda made: made.file == reader.file)
-
-
-class KeptSocket(socket.socket):
-    """A socket that this process keeps. One that is not ours any more is a connection that was reset."""
-
-    __slots__ = ("_identity",)
-
-    def __init__(self, one: socket.socket) -> None:
-        """Keep a socket that was just made; `one` is not to be used any more. Raises OSError."""
-        family, kind, protocol, timeout = one.family, one.type, one.proto, one.gettimeout()
-        kept = Descriptor(one.detach())
-        self._identity = kept._identity
-        super().__init__(family, kind, protocol, fileno=kept.number)
-        kept.number = -1
-        self.settimeout(timeout)
-
-    def still_ours(self) -> bool:
-        """Whether the number still means this socket; if not, it is forgotten."""
-        if self.fileno() >= 0 and _means(self.fileno(), self._identity):
-            return True
-        self.detach()
-        return False
-
-    def send(self, *args: Any) -> int:
-        """As ever; ConnectionResetError where it is not ours any more."""
-        self._check()
-        return super().send(*args)
-
-    def recv(self, *args: Any) -> bytes:
-        """As ever; ConnectionResetError where it is not ours any more."""
-        self._check()
-        return super().recv(*args)
-
-    def recv_into(self, *args: Any) -> int:
-        """As ever; ConnectionResetError where it is not ours any more."""
-        self._check()
-        return super().recv_into(*args)
-
-    def close(self) -> None:
-        """Close it if it is still ours; may be called again."""
-        if self.fileno() >= 0 and self.still_ours():
-            super().close()
-
-    def __del__(self) -> None:
-        self.close()
-
-    def _check(self) -> None:
-        if not self.still_ours():
-            raise ConnectionResetError(errno.ECONNRESET, _LOST)
 
 
 def map_file(fd: int, size: int) -> mmap.mmap:
