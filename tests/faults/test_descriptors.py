@@ -258,6 +258,7 @@ import daemon
 
 with flightlog.record("x"):
     work(500, "before")
+    wait_until_started()  # a thread that imports just now would close a number that is the program's by then
     errors = (folder / "errors").open("w")
     with daemon.DaemonContext(
         working_directory=str(folder), stderr=errors, files_preserve=[errors], detach_process=detached
