@@ -29,11 +29,17 @@ class Outcome:
     def __init__(self, file: Path) -> None:
         self.file = file
         self.failed: dict[str, None] = {}
+        self.grouped = False
+
+    def pytest_configure(self, config) -> None:
+        """Note whether pytest-xdist writes the group of a test behind its name."""
+        self.grouped = config.getoption("dist", None) == "loadgroup"
 
     def pytest_runtest_logreport(self, report) -> None:
         """Remember a test that failed, be it in its set-up, itself or its clean-up."""
         if report.failed:
-            self.failed[report.nodeid] = None
+            name, at, _group = report.nodeid.rpartition("@")
+            self.failed[name if self.grouped and at else report.nodeid] = None
 
     def pytest_sessionfinish(self, session, exitstatus) -> None:
         """Write the file: it is missing where pytest did not get that far."""

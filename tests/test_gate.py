@@ -16,7 +16,7 @@ PYTEST = $(BIN)/python -m pytest
 test:
 	@$(PYTEST) -p no:cacheprovider first
 test-system:
-	@$(PYTEST) -p no:cacheprovider second
+	@$(PYTEST) -p no:cacheprovider -p xdist.plugin -n 1 --dist loadgroup second
 """
 FLAKY = """
 from pathlib import Path
@@ -54,6 +54,14 @@ def gate(tmp_path):
         return done.returncode, done.stdout, listed
 
     return run
+
+
+GROUPED = "import pytest\npytestmark = pytest.mark.xdist_group('a group')\n"
+
+
+def test_a_test_of_a_group_is_run_again_by_its_own_name(gate):
+    code, _, flaky = gate(PASSES, GROUPED + PASSES + FLAKY)
+    assert (code, flaky) == (0, ["second/test_second.py::test_flaky"])
 
 
 PASSES = "def test_passes(): pass\n"
