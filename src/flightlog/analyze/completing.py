@@ -17,8 +17,7 @@ from flightlog.store import layout
 from flightlog.store.documents import document_bytes, replace_bytes
 from flightlog.store.integrity import write_checksums
 from flightlog.store.liveness import Observer, here
-from flightlog.store.run import Run, find_run
-from flightlog.store.run import open_run as open_as_it_is
+from flightlog.store.run import Run, find_run, open_found
 from flightlog.store.runs_folder import Note, is_copy, warn
 from flightlog.store.sealing import is_to_complete, seal, sole_sealer
 from flightlog.store.settling import Step
@@ -46,7 +45,7 @@ def open_run(
     """
     path = find_run(ref, runs_dir=runs_dir, observer=observer, note=note)
     complete_ended(path)
-    return open_as_it_is(path, observer=observer, note=note)
+    return open_found(path, observer=observer, note=note)
 
 
 def complete_ended(path: Path, settings: Settings | None = None, *, wait_s: float = WAIT_S) -> bool:

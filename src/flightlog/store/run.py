@@ -242,6 +242,11 @@ def open_run(
     nothing of the run can be read, and `RemoteError` where a remote cannot be reached and nothing of it is here.
     """
     path = find_run(ref, runs_dir=runs_dir, observer=observer, note=note)
+    return open_found(path, observer=observer, note=note)
+
+
+def open_found(path: Path, *, observer: Observer | None = None, note: Note = warn) -> Run:
+    """Open the run in a folder that `find_run` gave; `DamagedRun` where nothing of it can be read."""
     run = Run(path, observer=observer, note=note)
     if run.inferred and not run.writers() and not _holds_bytes(path):
         raise DamagedRun(f"{path} holds nothing that can be read ({'; '.join(run.problems)})")
