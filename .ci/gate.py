@@ -104,6 +104,7 @@ def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--outcome"]:
         import pytest
 
+        sys.path[0] = str(Path.cwd())  # as `python -m pytest` has it: tests import `bench`
         return int(pytest.main(arguments[2:], plugins=[Outcome(Path(arguments[1]))]))
     return gate()
 
