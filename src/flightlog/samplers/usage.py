@@ -82,6 +82,8 @@ class UsageMeter:
         """The task begins, on this thread."""
         with _lock:
             # Of two or more running meters each knows already that it is not alone.
+            for key in [key for key, other in tuple(_running.items()) if other() is None]:
+                _running.pop(key, None)  # of a task that a signal handler's exception has cut off
             self._shared = bool(_running)
             if len(_running) == 1:
                 for other in tuple(_running.values()):
