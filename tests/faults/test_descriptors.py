@@ -280,6 +280,7 @@ end(files)
     run = the_run(tmp_path)
     assert spans(run, "before") == [*range(500)]
     assert spans(run) == sorted([*range(500)] * 10)
+    assert run.status == "completed"
 
 
 @pytest.mark.parametrize("seed", [1, 2])

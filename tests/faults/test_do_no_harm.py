@@ -21,7 +21,6 @@ PROGRAMS = sorted(path.stem for path in (HERE / "ordinary_programs").glob("*.py"
 STATUSES = {
     "abort": {"crashed"},
     "alarm_around_the_run": {"completed", "failed", "interrupted"},
-    "daemon_context": {"crashed"},  # the process that made the run leaves without a word, as daemons do
     "exception_group": {"failed"},
     "exit_at_once": {"crashed"},
     "exit_code": {"failed"},

@@ -135,8 +135,8 @@ class Joined:
         """Nothing: the run is another process's to end."""
 
 
-def follow(run: LiveRun) -> None:
-    """Keep a joined run's files fresh from this process, from its first line on.
+def follow(run: LiveRun, on_beat: Callable[[], None] = lambda: None) -> None:
+    """Keep a joined run's files fresh from this process, from its first line on, and call `on_beat` before each time.
 
     When the run has ended and this process has nothing more to say, it leaves: a pool's worker serves many runs.
     """
@@ -149,6 +149,7 @@ def follow(run: LiveRun) -> None:
         return pulses[0].cpu_s if pulses else 0.0
 
     def beat() -> None:
+        on_beat()
         run.recorder.announce_open()
         run.recorder.files.flush()
         with saving:

@@ -23,7 +23,7 @@ from flightlog.record.closing import NEEDED, close_run, is_alone, leave_completi
 from flightlog.record.environment import Environment, read_environment, read_identity
 from flightlog.record.failure import is_clean_exit
 from flightlog.record.followers import finish_followers, start_asked
-from flightlog.record.joining import COMMAND, Joined, follow, wrapping_run
+from flightlog.record.joining import COMMAND, Joined, follow, leave_run, wrapping_run
 from flightlog.record.probe import measure_cost
 from flightlog.record.propagation import ENVIRONMENT, install
 from flightlog.record.pulse import BEAT_S, Sampling, Ticker, loading
@@ -39,8 +39,8 @@ from flightlog.redaction import redact_text
 from flightlog.samplers import Sampler
 from flightlog.settings import Settings, parse_traceparent
 from flightlog.store import layout
-from flightlog.store.documents import write_document
-from flightlog.store.liveness import this_host
+from flightlog.store.documents import read_document, write_document
+from flightlog.store.liveness import here, this_host
 from flightlog.store.writer import new_token
 from flightlog.threads import quick_handovers
 from flightlog.version import __version__
@@ -67,6 +67,7 @@ class Owned:
         self.run, self._settings = run, settings
         self._ended = threads.Lock()
         self._before = current.get()
+        self._terminal_session = os.getsid(0)
         self._beats = 0
         self._synced = time.monotonic()
         self._documents = threads.Lock()
@@ -123,13 +124,14 @@ class Owned:
         self.conclude("interrupted", "the interpreter ended while the run was open")
 
     def conclude(self, status: str, error: str | None, *, keep_open: bool = False) -> None:
-        """End the run with this status, and why in a line; once, and only in the process that made it."""
+        """End the run with this status, and why in a line; once, and only in the process whose run it is."""
         with HandlersWait():
             self._conclude(status, error, keep_open)
         self._finish()
 
     def _conclude(self, status: str, error: str | None, keep_open: bool = False) -> None:
         run = self.run
+        self._take_over()
         if not run.owned or not self._ended.acquire(blocking=False):
             return
         began = time.perf_counter()
@@ -165,6 +167,8 @@ class Owned:
         in its first moments, the pulse then writes the environment a little later.
         """
         run = self.run
+        if run.taken_over and not keep_open:
+            leave_run(run.path)  # ends what keeps this process's files fresh
         patient = self._settings.complete == "now" or is_alone()
         if self._pulse is not None:
             self._pulse.tell()
@@ -263,7 +267,23 @@ class Owned:
 
     def _after_fork(self) -> None:
         self._pulse = self._sampling = None
-        follow(self.run)
+        self.run.taken_over = False
+        follow(self.run, self._take_over)
+
+    def _take_over(self) -> None:
+        """Make the run this process's own where it is a daemon: forked, in a session of its own, and its parent is gone.
+
+        The process that made the run has then left it on purpose, without a word, and this one goes on in the same block.
+        """
+        run = self.run
+        if run.owned or os.getsid(0) == self._terminal_session:
+            return
+        found = read_document(run.path / layout.RUN, layout.RunInfo).value
+        if found is None or found.pid != run.info.pid or here().status(found) != "crashed":
+            return
+        self._terminal_session = os.getsid(0)  # for processes that this one forks
+        run.info.pid, run.info.pid_start = os.getpid(), run.recorder.files.info.pid_start
+        run.taken_over = True
 
 
 def begin(

@@ -34,6 +34,8 @@ class LiveRun(Displayed):
         self.metric = recorder.metric  # no call in between
         self.root: Span = RootSpan(recorder, info.trace_id, info.span_id)
         self.started_ns = monotonic_ns()
+        self.taken_over = False
+        """Whether another process made the run and left it to this one, as a daemon's does."""
         self._lanes: dict[str, int] = {}
         self._lanes_lock = threads.RLock()  # a signal handler may end the run in the middle of it
         self._on_fork: list[Callable[[], None]] = []
@@ -49,8 +51,8 @@ class LiveRun(Displayed):
 
     @property
     def owned(self) -> bool:
-        """Whether this process made the run."""
-        return self.recorder.files.info.owner
+        """Whether this process made the run, or has taken it over, so that its end is the run's."""
+        return self.recorder.files.info.owner or self.taken_over
 
     def task(self, name: str, /, **args: Any) -> TaskSpan:
         """A task to use with `with`: submitted and started now, completed or failed when the block ends."""
