@@ -352,6 +352,28 @@ def test_a_gap_is_lost_and_an_unclosed_writer_is_said_to_be_open(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("numbers", "counted", "lost", "damaged"),
+    [
+        ([0, 1, 2, 5_000], 3, 0, 1),
+        ([0, 1, 2, 5_000, 5_001], 3, 4_997, 0),
+        ([0, 1, 2, 5_000], 5_001, 4_997, 0),
+        ([0, 1, 2, 1 << 64, (1 << 64) + 1], 3, 0, 2),
+    ],
+    ids=["one line alone", "two lines", "the writer's own count", "absurd numbers"],
+)
+def test_a_large_gap_is_believed_where_the_writer_or_a_second_line_supports_it(
+    tmp_path, numbers, counted, lost, damaged
+):
+    put(tmp_path, "metrics.jsonl", *(line("aa", number) for number in numbers))
+    killed = WriterInfo(writer="aa", pid=1, host="node-1", counted=True, died=True, lines={"metrics": counted})
+    whole = Reading(tmp_path, [killed]).completeness()
+    said = [problem for problem in whole.problems if "damaged" in problem]
+    lines, what = ("1 line", "a number") if damaged == 1 else (f"{damaged} lines", "numbers")
+    assert (whole.lines, whole.lost_lines) == (len(numbers), lost)
+    assert said == [f"metrics: {lines} of writer aa damaged: {what} that cannot be true"][: bool(damaged)]
+
+
 def test_lines_the_writer_could_not_write_are_lost_once(tmp_path):
     """Refused lines had numbers, so they are missing too: they count once."""
     put(tmp_path, "metrics.jsonl", line("aa", 0))

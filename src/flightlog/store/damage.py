@@ -11,6 +11,12 @@ from flightlog.store.plain_paths import path_text
 from flightlog.units import format_bytes
 
 TOO_LONG = "too long to be an event"
+_NEAR = 1_000
+"""A gap of so many lines is believed in without further evidence."""
+_ON_THEIR_WAY = 64
+"""Numbers beyond its last count that a writer may have given out in its last moment."""
+_IMPOSSIBLE = 1 << 48
+"""No process gives out so many numbers."""
 
 
 def lost_lines(
@@ -23,18 +29,53 @@ def lost_lines(
 
     Numbers given out but never written are both missing and in the writer's own count, so the larger of the two is taken
     and not their sum. `below` has the numbers up to which a line should be there, where others may still be on their way.
+    A line whose number cannot be true tells of no loss; see `damaged_numbers`.
     """
     for writer in sorted(coverage.keys() | writers.keys()):
         info = writers.get(writer)
         known = info.lines.get(stream, 0) if info else 0
         refused = info.lost.get(stream, 0) if info else 0
-        gaps = list(coverage.get(writer, Coverage()).gaps(known))
+        gaps = list(believed_numbers(stream, coverage.get(writer, Coverage()), info)[0].gaps(known))
         if below is not None:
             limit = below.get(writer, 0)
             gaps = [range(gap.start, min(gap.stop, limit)) for gap in gaps if gap.start < limit]
         number = max(sum(gap.stop - gap.start for gap in gaps), refused)  # `len` has an upper limit
         if number:
             yield writer, number, gaps
+
+
+def damaged_numbers(
+    stream: str, coverage: Mapping[str, Coverage], writers: Mapping[str, WriterInfo]
+) -> Iterator[str]:
+    """A sentence on each writer with lines of a stream whose number cannot be true."""
+    for writer in sorted(coverage):
+        number = believed_numbers(stream, coverage[writer], writers.get(writer))[1]
+        if number:
+            what = "a number that cannot be true" if number == 1 else "numbers that cannot be true"
+            yield f"{stream}: {_lines(number)} of writer {writer} damaged: {what}"
+
+
+def believed_numbers(stream: str, seen: Coverage, info: WriterInfo | None) -> tuple[Coverage, int]:
+    """The numbers of a writer's lines that may be true, and how many lines have others.
+
+    A writer that closed knows how many numbers it gave out. Of any other, more lines may be there than it last counted. A
+    gap among these is believed in where it is small, or not larger than what was read, or where more than one line stands
+    behind it: one line alone after a large gap has a damaged number.
+    """
+    ranges, counted, read = seen.ranges(), info.lines.get(stream, 0) if info else 0, len(seen)
+    if not ranges or ranges[-1][0] <= counted + _ON_THEIR_WAY:
+        return seen, 0
+    is_final = info is not None and info.closed and is_known(info) and stream in info.lines
+    largest_gap = _ON_THEIR_WAY if is_final else max(_NEAR, read)
+    believed: list[tuple[int, int]] = []
+    reached = counted
+    for index, (start, end) in enumerate(ranges):
+        after = ranges[index + 1][0] if index + 1 < len(ranges) else _IMPOSSIBLE
+        has_neighbours = not is_final and (end - start > 1 or after - end < _NEAR)
+        if start < _IMPOSSIBLE and (start - reached <= largest_gap or has_neighbours):
+            believed.append((start, end))
+            reached = max(reached, end)
+    return Coverage.of(believed), read - sum(end - start for start, end in believed)
 
 
 def lost_sentence(stream: str, writer: str, number: int, gaps: Sequence[range]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from flightlog.events.codec import Decoded
 from flightlog.store.damage import (
+    damaged_numbers,
     is_known,
     lost_lines,
     lost_sentence,
@@ -220,6 +221,7 @@ class Reading:
             yield from scan.problems
             for writer, number, gaps in self._lost(scan):
                 yield lost_sentence(scan.stream, writer, number, gaps)
+            yield from damaged_numbers(scan.stream, scan.coverage, self._writers)
         yield from refused_sentences(self._writers.values())
         for scan in scans:
             yield from skipped_sentences(scan)

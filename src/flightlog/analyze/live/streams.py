@@ -8,6 +8,8 @@ from pathlib import Path
 
 from flightlog.store.coverage import Coverage
 from flightlog.store.damage import (
+    believed_numbers,
+    damaged_numbers,
     lost_lines,
     lost_sentence,
     refused_sentences,
@@ -75,6 +77,7 @@ class Streams:
                 below = None if over else self._reach.get(stream, {})
                 lost = lost_lines(stream, coverage, known, below)
                 found += [lost_sentence(stream, *one) for one in lost]
+                found += damaged_numbers(stream, coverage, known)
                 reach[stream] = _reached(stream, coverage, known)
         self._reach = reach
         found += refused_sentences(known.values())
@@ -146,7 +149,7 @@ def _reached(
     """One more than the highest number of each writer that was read, or given out by its own word."""
     return {
         writer: max(
-            coverage[writer].upper if writer in coverage else 0,
+            believed_numbers(stream, coverage[writer], writers.get(writer))[0].upper if writer in coverage else 0,
             writers[writer].lines.get(stream, 0) if writer in writers else 0,
         )
         for writer in coverage.keys() | writers.keys()
