@@ -248,7 +248,7 @@ def test_a_list_as_json_has_the_catalogues_facts(runs: Path, capsys: Captured) -
         {
             "path": str(path), "run_id": path.name, "project": "demo", "status": "completed",
             "start_time": at(0), "end_time": at(10), "duration_s": 10.0, "tasks_submitted": 0,
-            "tasks_completed": 0, "tasks_failed": 0, "problem": None,
+            "tasks_completed": 0, "tasks_failed": 0, "problem": None, "lines_lost": None,
         }
     ]  # fmt: skip
 

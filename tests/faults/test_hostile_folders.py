@@ -164,6 +164,20 @@ def test_a_line_may_have_a_number_beyond_64_bits(tmp_path):
     assert all(ends_well(command, run) for command in ("report", "verify", "diagnose", "timeline"))
 
 
+def test_a_start_that_only_the_name_tells_is_unknown_and_so_is_the_duration(tmp_path, capsys):
+    run = small_run(tmp_path)
+    (run / layout.RUN).unlink()
+    os.mkfifo(run / layout.RUN)
+    (run / layout.RECORDER).unlink()
+    assert main(["report", str(run), "--format", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)["run"]
+    assert (found["start_time"], found["duration_s"]) == (None, None)
+    assert main(["report", str(run)]) == 0
+    assert "when it started, and with it how long it took, is unknown" in " ".join(
+        capsys.readouterr().out.split()
+    )
+
+
 @pytest.mark.parametrize("number", [1 << 64, 1 << 62, 957])
 def test_a_number_that_its_writer_never_gave_out_is_a_damaged_line_and_no_loss(tmp_path, capsys, number):
     run = small_run(tmp_path)

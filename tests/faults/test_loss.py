@@ -20,6 +20,7 @@ import flightlog
 from flightlog.analyze.diagnosis.diagnose import diagnose
 from flightlog.analyze.report import report_on
 from flightlog.analyze.verify import verify
+from flightlog.cli.main import main
 from flightlog.show.report import report_text
 from flightlog.store import layout
 from flightlog.store.catalogue import list_runs
@@ -102,7 +103,9 @@ def lines_check(run: Run) -> str:
     return next(check.detail for check in verify(run).checks if check.name == "lines")
 
 
-def test_a_disk_that_stays_full_is_named_by_every_command_and_the_run_is_completed(io_faults, tmp_path):
+def test_a_disk_that_stays_full_is_named_by_every_command_and_the_run_is_completed(
+    io_faults, tmp_path, capsys
+):
     switch = tmp_path / "full"
     env = io_faults(
         tmp_path / "runs", "open,write,mkdir,rename,fallocate,fsync", "ENOSPC", from_=1, switch=switch
@@ -122,6 +125,10 @@ def test_a_disk_that_stays_full_is_named_by_every_command_and_the_run_is_complet
     assert [
         f"{lost:,} lines of the record are lost (no space left on device)" in one for one in said.problems
     ] == [True]
+    for _ in ("as the program left it", "completed"):
+        assert [entry.lines_lost for entry in list_runs(tmp_path / "runs")] == [lost]
+        assert main(["list", "--runs-dir", str(tmp_path / "runs")]) == 0
+        assert f" completed, {lost:,} lost " in capsys.readouterr().out
 
 
 def test_what_a_page_says_goes_with_the_run_when_it_is_folded_and_copied(io_faults, tmp_path):

@@ -366,7 +366,9 @@ def test_a_large_gap_is_believed_where_the_writer_or_a_second_line_supports_it(
     tmp_path, numbers, counted, lost, damaged
 ):
     put(tmp_path, "metrics.jsonl", *(line("aa", number) for number in numbers))
-    killed = WriterInfo(writer="aa", pid=1, host="node-1", counted=True, died=True, lines={"metrics": counted})
+    killed = WriterInfo(
+        writer="aa", pid=1, host="node-1", counted=True, died=True, lines={"metrics": counted}
+    )
     whole = Reading(tmp_path, [killed]).completeness()
     said = [problem for problem in whole.problems if "damaged" in problem]
     lines, what = ("1 line", "a number") if damaged == 1 else (f"{damaged} lines", "numbers")

@@ -101,6 +101,7 @@ def _complete(path: Path, settings: Settings, closed_here: bool, step: Step) -> 
         sum(one.get(kind, 0) for one in counts)
         for kind in ("task_submitted", "task_completed", "task_failed")
     )
+    lost = sum(sum(writer.lost.values()) for writer in closed.writers())
     if closed.size_bytes() <= SUMMARY_BYTES:
         from flightlog.analyze.summary import summarize, summary_bytes  # not needed to open a complete run
 
@@ -111,12 +112,14 @@ def _complete(path: Path, settings: Settings, closed_here: bool, step: Step) -> 
             tasks.completed,
             tasks.failed,
         )
+        lost = summary.completeness.lost_lines
         replace_bytes(path / layout.SUMMARY, summary_bytes(summary))
         step("wrote the summary")
     if closed.inferred:  # a disk that refused `run.json` may refuse it again, and must not get a guess
         write_checksums(path)
     else:
         info.to_complete = info.to_snapshot = msgspec.UNSET
+        info.lines_lost = lost or msgspec.UNSET
         final = document_bytes(info)
         write_checksums(path, {layout.RUN: final})
         step("wrote the checksums")

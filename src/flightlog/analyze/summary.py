@@ -39,7 +39,7 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     target: str | None
     provider: str | None
     status: str
-    start_time: str
+    start_time: str | None
     end_time: str | None
     last_seen: str | None
     duration_s: float | None
@@ -171,7 +171,7 @@ def _facts(run: Run, reading: Reading, metrics: dict[str, MetricStats]) -> RunFa
         last_seen = latest(last, info.heartbeat, *(writer.heartbeat for writer in run.writers()))
     return RunFacts(
         run_id=run.run_id, project=info.project, target=info.target, provider=info.provider,
-        status=run.status, start_time=info.start_time, end_time=info.end_time, last_seen=last_seen,
+        status=run.status, start_time=info.start_time or None, end_time=info.end_time, last_seen=last_seen,
         duration_s=ending.duration_s, host=info.host, command=info.command, cwd=info.cwd,
         python=info.python, git_commit=info.git_commit, git_dirty=info.git_dirty, tags=info.tags,
         manifest_hash=info.manifest_hash, error=info.error, exit_code=info.exit_code, signal=info.signal,

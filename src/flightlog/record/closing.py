@@ -14,6 +14,8 @@ import time
 from importlib import import_module
 from pathlib import Path
 
+import msgspec
+
 from flightlog.record.followers import start_beside
 from flightlog.record.pulse import loading
 from flightlog.record.run import LiveRun
@@ -60,6 +62,7 @@ def close_run(run: LiveRun, cpu_s: float, began: float) -> None:
         "bytes": files.bytes,
         "problems": run.recorder.problems,
     }
+    info.lines_lost = sum(files.lost.values()) or msgspec.UNSET
     save_run(run)
 
 

@@ -32,7 +32,7 @@ def runs_text(entries: Sequence[RunEntry], *, width: int | None = None, color: b
         return ""
     columns = {
         "Run": [clean(entry.run_id) for entry in entries],
-        "Status": [entry.status for entry in entries],
+        "Status": [_status(entry) for entry in entries],
         "Started": [moment_text(entry.start_time) for entry in entries],
         "Duration": [_duration(entry) for entry in entries],
         "Tasks": [_tasks(entry) for entry in entries],
@@ -60,6 +60,10 @@ def _rows(columns: dict[str, list[str]], ink: Ink) -> list[str]:
 
 def _columns_of(columns: dict[str, list[str]]) -> int:
     return max(map(width_of, _rows(columns, Ink(False))))
+
+
+def _status(entry: RunEntry) -> str:
+    return f"{entry.status}, {format_count(entry.lines_lost)} lost" if entry.lines_lost else entry.status
 
 
 def _at_least(entry: RunEntry) -> str:

@@ -44,6 +44,8 @@ class RunEntry:
     """None unless asked for."""
     problem: str | None = None
     """What is wrong with `run.json`."""
+    lines_lost: int | None = None
+    """Lines of the record that are known to be lost; None where no loss is known."""
     to_complete: bool = False
     """Whether the run has ended and is not in its final form yet: of several processes' tasks only one's are counted."""
 
@@ -253,7 +255,7 @@ def _entry(path: Path, read: Document[RunInfo], sizes: bool, observer: Observer)
     return RunEntry(
         path, info.run_id, info.project, observer.status(info), _start(info),
         info.end_time, info.duration_s, info.tasks_submitted, info.tasks_completed, info.tasks_failed, size,
-        read.problem, info.to_complete is True,
+        read.problem, (info.lines_lost or None) if isinstance(info.lines_lost, int) else None, info.to_complete is True,
     )  # fmt: skip
 
 

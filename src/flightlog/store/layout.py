@@ -128,6 +128,8 @@ class RunInfo(Struct, kw_only=True):
     """What recording cost, in this process; the other processes' figures stand in `recorder.json`."""
     adopted: Adopted | UnsetType = UNSET
     """Where it came from, if another tool recorded it; otherwise not written at all."""
+    lines_lost: int | UnsetType = UNSET
+    """Lines of the record that are known to be lost; not written where none is. The report has them by stream, with reasons."""
     to_complete: bool | UnsetType = UNSET
     """True where the run has ended and is not in its final form yet; otherwise not written at all.
 

@@ -15,7 +15,7 @@ from flightlog.events import kind_of
 from flightlog.events.codec import Decoded, UnknownEvent
 from flightlog.settings import expanded
 from flightlog.store import layout
-from flightlog.store.catalogue import is_run, list_runs, project_of, run_paths, size_of, start_of
+from flightlog.store.catalogue import is_run, list_runs, project_of, run_paths, size_of
 from flightlog.store.documents import read_document
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.lines import AnyEvent
@@ -99,7 +99,14 @@ class Run(Displayed):
             if not writer.closed and writer.owner and not self.observer.writer_alive(writer):
                 writer.closed = has_said_its_end(writer, None if self._info is None else self.info)
         if self.inferred:
-            problems.insert(0, f"{read.problem}; the run is described by its folder's name and its events")
+            unknown = (
+                ""
+                if self._recorded_start()
+                else "; when it started, and with it how long it took, is unknown"
+            )
+            problems.insert(
+                0, f"{read.problem}; the run is described by its folder's name and its events{unknown}"
+            )
         elif read.problem:
             problems.insert(0, read.problem)
         self.problems = (*problems, *unfetched)
@@ -195,6 +202,11 @@ class Run(Displayed):
         start, end = unix_time(self.info.start_time), unix_time(timestamp)
         return None if start is None or end is None else round(max(0.0, end - start), 6)
 
+    def _recorded_start(self) -> str:
+        """When the process that owns the run began to record; empty where that is unknown. A run's name is no measurement."""
+        started = next((writer.started for writer in self._writers if writer.owner), "")
+        return started if unix_time(started) is not None else ""
+
     def _infer(self) -> RunInfo:
         """What name, writers and events tell of a run whose `run.json` is missing or unreadable."""
         # Whether the run goes on is not known before this is.
@@ -205,12 +217,11 @@ class Run(Displayed):
             if kind in counts:
                 counts[kind] += 1
         owner = next((writer for writer in self._writers if writer.owner), None)
-        start = start_of(self.run_id) or (owner.started if owner else None) or reading.span()[0]
         info = RunInfo(
             run_id=self.run_id,
             project=project_of(self.run_id),
             status="unknown",
-            start_time=start or "",
+            start_time=self._recorded_start(),
             tasks_submitted=counts["task_submitted"],
             tasks_completed=counts["task_completed"],
             tasks_failed=counts["task_failed"],
@@ -220,10 +231,9 @@ class Run(Displayed):
             info.heartbeat, info.writer = owner.heartbeat or None, owner.writer
             info.status = "running"  # for its page and `status` to hold against the machine
             ended = run_as_it_ended(self.path, info, self.observer)
-            if ended is not info:
-                return ended
-            if owner.closed:
-                info.status = "unknown"
+            if ended.status == "running" and owner.closed:
+                ended.status = "unknown"
+            return ended
         return info
 
 

@@ -52,11 +52,16 @@ def read_writers(run: Path) -> tuple[list[WriterInfo], list[str]]:
 
 
 def run_as_it_ended(path: Path, info: RunInfo, observer: Observer) -> RunInfo:
-    """`run.json`, with the end of the run as its owner's page tells it where a disk refused to write it down."""
+    """`run.json`, with the end of the run and the loss as its owner's page tells them where a disk refused to write them."""
     if info.status != "running" or not info.writer:
         return info
     page = _page_of(layout.writer_folder(path, info.writer)).value
-    if page is None or page.status not in layout.ENDED:
+    if page is None:
+        return info
+    lost = sum(lines for _, lines in page.streams.values())
+    if lost:
+        info = replace(info, lines_lost=lost)
+    if page.status not in layout.ENDED:
         return info
     if not page.closed and observer.writer_alive(page.writer(info.writer)):
         return info  # it is just closing

@@ -149,7 +149,9 @@ def _reached(
     """One more than the highest number of each writer that was read, or given out by its own word."""
     return {
         writer: max(
-            believed_numbers(stream, coverage[writer], writers.get(writer))[0].upper if writer in coverage else 0,
+            believed_numbers(stream, coverage[writer], writers.get(writer))[0].upper
+            if writer in coverage
+            else 0,
             writers[writer].lines.get(stream, 0) if writer in writers else 0,
         )
         for writer in coverage.keys() | writers.keys()
