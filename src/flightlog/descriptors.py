@@ -22,11 +22,19 @@ from contextlib import suppress
 from functools import cache
 from itertools import cycle, repeat
 from pathlib import Path
+from typing import TypeVar
+
+T = TypeVar("T")
 
 _USUAL_LIMIT = 1024
 """What most systems let a process open. Kept descriptors take numbers from three quarters of it on."""
 _MAP_FIXED = 0x10
 _LOST = "the program closed a descriptor of Flightlog's"
+_ATTEMPTS = 5
+"""How often a file is opened that the program closes each time before it is read."""
+_PIECE = 1 << 16
+_ENTRY_LENGTH_AT, _ENTRY_NAME_AT = 16, 19
+"""Where an entry of a folder says its length, and where its name begins, as `getdents64` writes them."""
 
 _marks = cycle(range(33, 65)) if hasattr(fcntl, "F_SETSIG") else repeat(0)
 
@@ -96,6 +104,11 @@ class Descriptor:
         number, identity = self.number, self._identity
         return os.pread(number if identity[2] and _has_mark(number, identity) else self.fd, size, 0)
 
+    def check_mark(self) -> None:
+        """Raise OSError where the number means something else by now; of one that was opened a moment ago."""
+        if self.number < 0 or not _has_mark(self.number, self._identity):
+            raise OSError(errno.EBADF, _LOST)
+
     @property
     def file(self) -> tuple[int, int]:
         """Device and inode of the file that was opened."""
@@ -162,6 +175,87 @@ def is_open(number: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def read_bytes(path: str | Path) -> bytes:
+    """The content of a file that is open for a moment only, by a descriptor with an identity; raises OSError.
+
+    `Path.read_bytes` would read, and close, whatever its number means by then. One that the program closes meanwhile is
+    opened again.
+    """
+    return _use_briefly(path, os.O_RDONLY, _read_to_the_end)
+
+
+def folder_names(path: str | Path) -> list[str]:
+    """The names in a folder, as `os.listdir`, by a descriptor with an identity; raises OSError."""
+    if _folder_reader() is None:
+        return os.listdir(path)  # noqa: PTH208 - names are enough
+    return _use_briefly(path, os.O_RDONLY | os.O_DIRECTORY, _read_folder)
+
+
+def get_ready() -> None:
+    """Import what this module needs, so that it can be used in the middle of another import."""
+    _direct_calls()
+    _folder_reader()
+
+
+def _use_briefly(path: str | Path, flags: int, use: Callable[[Descriptor], T]) -> T:
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            file = Descriptor.open(path, flags)
+            try:
+                return use(file)
+            finally:
+                file.close(just_opened=True)
+        except OSError as error:
+            if error.errno != errno.EBADF or not left:
+                raise
+    raise AssertionError("unreachable")
+
+
+def _read_to_the_end(file: Descriptor) -> bytes:
+    data = b""
+    while more := os.pread(file.number, _PIECE, len(data)):
+        data += more
+        file.check_mark()  # after it was read: what is ours now was ours then
+    file.check_mark()
+    return data
+
+
+def _read_folder(file: Descriptor) -> list[str]:
+    import ctypes
+
+    read = _folder_reader()
+    assert read is not None
+    names: list[str] = []
+    buffer = ctypes.create_string_buffer(_PIECE)
+    while (size := read(file.number, buffer, _PIECE)) > 0:
+        file.check_mark()
+        entries, at = buffer.raw[:size], 0
+        while at < size:
+            length = int.from_bytes(entries[at + _ENTRY_LENGTH_AT : at + _ENTRY_LENGTH_AT + 2], sys.byteorder)
+            name = entries[at + _ENTRY_NAME_AT : at + length].split(b"\0", 1)[0]
+            if name not in (b".", b".."):
+                names.append(os.fsdecode(name))
+            at += length
+    if size < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    file.check_mark()
+    return names
+
+
+@cache
+def _folder_reader() -> Callable[[int, object, int], int] | None:
+    """`getdents64`, which lets other threads run; None where the system has no such function."""
+    with suppress(ImportError, OSError, AttributeError):
+        if sys.platform == "linux":
+            import ctypes
+
+            libc = ctypes.CDLL(None, use_errno=True)
+            libc.getdents64.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
+            libc.getdents64.restype = ctypes.c_ssize_t
+            return libc.getdents64
+    return None
 
 
 def make_pipe() -> tuple[Descriptor, Descriptor]:

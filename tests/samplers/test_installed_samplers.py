@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 LISTING = (
@@ -41,3 +42,26 @@ def test_plugins_that_cannot_be_loaded_are_reported_and_cost_nobody_else(tmp_pat
         "missing | plugin:Other: AttributeError: module 'plugin' has no attribute 'Other'",
         "number | plugin:nothing: is no class",
     ]
+
+
+def test_a_sampler_in_an_archive_on_the_path_is_found_too(tmp_path: Path) -> None:
+    archive = tmp_path / "plugins.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("packed-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: packed\nVersion: 1.0\n")
+        file.writestr("packed-1.0.dist-info/entry_points.txt", "[flightlog.samplers]\npacked = packed:Rack\n")
+        file.writestr("packed.py", "class Rack:\n    def sample(self): return []\n")
+    code = f"import sys; sys.path.append({str(archive)!r})\n{LISTING}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["['cgroup', 'gpu', 'host', 'packed', 'process']"]
+
+
+def test_of_two_installations_of_a_distribution_the_first_on_the_path_counts(tmp_path: Path) -> None:
+    for place, name in (("first", "rack"), ("second", "shelf")):
+        (tmp_path / place / "plugin-1.0.dist-info").mkdir(parents=True)
+        points = f"[console_scripts]\nx = y:z\n\n[flightlog.samplers]\n# ours\n{name} = plugin:Rack [extra]\n"
+        (tmp_path / place / "plugin-1.0.dist-info" / "entry_points.txt").write_text(points)
+        (tmp_path / place / "plugin.py").write_text("class Rack:\n    def sample(self): return []\n")
+    paths = [str(tmp_path / place) for place in ("first", "second")]
+    code = f"import sys; sys.path.extend({paths!r})\n{LISTING}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["['cgroup', 'gpu', 'host', 'process', 'rack']"]

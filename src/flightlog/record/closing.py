@@ -16,8 +16,9 @@ from pathlib import Path
 
 import msgspec
 
+from flightlog.descriptors import folder_names
 from flightlog.record.followers import start_beside
-from flightlog.record.pulse import loading
+from flightlog.record.loading import loading
 from flightlog.record.run import LiveRun
 from flightlog.record.upkeep import save_run
 from flightlog.settings import Settings
@@ -100,7 +101,7 @@ def leave_completing(run: LiveRun, settings: Settings) -> None:
 def _is_small(run: LiveRun) -> bool:
     files = run.recorder.files
     small = (files.info.bytes or 0) <= SMALL_BYTES
-    return small and os.listdir(run.path / layout.SEGMENTS) == [files.info.writer]  # noqa: PTH208
+    return small and folder_names(run.path / layout.SEGMENTS) == [files.info.writer]
 
 
 def _is_temporary(path: Path) -> bool:

@@ -15,9 +15,11 @@ from typing import TypeVar
 
 from msgspec import Struct
 
+from flightlog.descriptors import folder_names, read_bytes
+from flightlog.record.loading import loading
 from flightlog.record.values import bounded
 from flightlog.redaction import redact_command, redact_mapping
-from flightlog.threads import hears_of_children, run_command
+from flightlog.threads import hears_of_children, original, run_command
 
 T = TypeVar("T")
 
@@ -196,7 +198,7 @@ def _virtual_env(environ: Mapping[str, str]) -> str | None:
 
 def _distribution(etc: Path) -> str | None:
     try:
-        lines = (etc / "os-release").read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = _lines(etc / "os-release")
     except OSError:
         return None  # not every system has one
     names = [line.partition("=")[2].strip("\"' ") for line in lines if line.startswith("PRETTY_NAME=")]
@@ -206,7 +208,7 @@ def _distribution(etc: Path) -> str | None:
 def _cpuinfo(proc: Path) -> list[dict[str, str]]:
     """One mapping for each CPU that is online."""
     cpus: list[dict[str, str]] = []
-    for line in (proc / "cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+    for line in _lines(proc / "cpuinfo"):
         key, _, value = line.partition(":")
         if key.strip() == "processor":
             cpus.append({})
@@ -227,7 +229,7 @@ def _usable() -> int | None:
 
 def _memory(proc: Path) -> int:
     if proc.is_dir():
-        for line in (proc / "meminfo").read_text(encoding="ascii", errors="replace").splitlines():
+        for line in _lines(proc / "meminfo"):
             if line.startswith("MemTotal:"):
                 return int(line.split()[1]) * 1024
         raise ValueError(f"{proc / 'meminfo'} holds no MemTotal")
@@ -235,8 +237,8 @@ def _memory(proc: Path) -> int:
 
 
 def _cgroup(root: Path, proc: Path) -> tuple[float | None, int | None]:
-    from flightlog.samplers.cgroup import cgroup_limits
-
+    with loading():
+        from flightlog.samplers.cgroup import cgroup_limits
     limits = cgroup_limits(root, proc)
     return limits.cpus, limits.memory_bytes
 
@@ -253,8 +255,9 @@ def read_packages(path: Iterable[str]) -> dict[str, str | None]:
     found: dict[str, str | None] = {}
     for folder in dict.fromkeys(path):
         try:
-            with os.scandir(folder or ".") as entries:
-                names = [entry.name for entry in entries if entry.name.endswith((".dist-info", ".egg-info"))]
+            names = [
+                name for name in folder_names(folder or ".") if name.endswith((".dist-info", ".egg-info"))
+            ]
         except OSError:
             continue
         for entry in sorted(names):
@@ -271,12 +274,11 @@ def read_packages(path: Iterable[str]) -> dict[str, str | None]:
 def _metadata_version(info: Path) -> str | None:
     for file in (info / "METADATA", info / "PKG-INFO", info):
         try:
-            with file.open(encoding="utf-8", errors="replace") as lines:
-                for line in lines:
-                    if line.startswith("Version:"):
-                        return line.partition(":")[2].strip()
-                    if not line.strip():
-                        break
+            for line in _lines(file):
+                if line.startswith("Version:"):
+                    return line.partition(":")[2].strip()
+                if not line.strip():
+                    break
         except OSError:
             continue
     return None
@@ -309,10 +311,9 @@ class Checkout(Struct, frozen=True):
                 return _commit(_first_line(folder / ref), folder / ref), branch
         packed = self.common_dir / "packed-refs"
         if packed.is_file():
-            with packed.open(encoding="utf-8", errors="replace") as lines:
-                for line in lines:
-                    if line.rstrip("\n").endswith(f" {ref}"):
-                        return _commit(line.split()[0], packed), branch
+            before, found, _ = (read_bytes(packed) + b"\n").partition(b" %s\n" % os.fsencode(ref))
+            if found:  # after its commit
+                return _commit(before.rpartition(b"\n")[2].decode("ascii", "replace"), packed), branch
         if (self.common_dir / "reftable").is_dir():
             raise ValueError(f"{self.common_dir / 'reftable'} holds the branches in a form that is not read")
         return None, branch
@@ -322,7 +323,7 @@ class Checkout(Struct, frozen=True):
         config = self.common_dir / "config"
         found: dict[str, str] = {}
         section = ""
-        for line in config.read_text(encoding="utf-8", errors="replace").splitlines():
+        for line in _lines(config):
             key, equals, value = line.strip().partition("=")
             if line.strip().startswith("["):
                 section = line.strip()
@@ -348,8 +349,11 @@ def find_checkout(folder: Path) -> Checkout | None:
 
 
 def _first_line(file: Path) -> str:
-    with file.open(encoding="utf-8", errors="replace") as lines:
-        return lines.readline(4096).strip()
+    return next(iter(_lines(file)), "")[:4096].strip()
+
+
+def _lines(file: Path) -> list[str]:
+    return read_bytes(file).decode("utf-8", "replace").splitlines()
 
 
 def _commit(text: str, source: Path) -> str:
@@ -368,6 +372,8 @@ def _dirty(checkout: Checkout | None, git: str, timeout_s: float, environ: Mappi
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
     # Variables such as GIT_DIR, set inside a hook, would point git at another checkout.
     variables = {name: value for name, value in environ.items() if not name.startswith("GIT_")}
+    with loading():
+        original("select")  # which `run_command` waits by
     arguments = ["-C", str(checkout.top), "-c", "core.fsmonitor=false", "status"]
     try:
         code, output, errors = run_command(

@@ -20,6 +20,7 @@ from weakref import WeakKeyDictionary, ref
 import msgspec
 
 from flightlog import threads
+from flightlog.descriptors import read_bytes
 from flightlog.events import DeviceMemory
 from flightlog.events.devices.checks import telemetry_event_to_dict
 from flightlog.record.clock import monotonic_ns
@@ -280,7 +281,7 @@ def _is_new(error: BaseException) -> bool:
 def _complete(bundle: Path, told: dict[str, Any]) -> None:
     """Add to a bundle what the exception says, which came after it."""
     file = bundle / BUNDLE
-    document = msgspec.json.decode(file.read_bytes())
+    document = msgspec.json.decode(read_bytes(file))
     if isinstance(document, dict):
         write_document(file, {**document, **clean(told)[0], "raised": True})
 

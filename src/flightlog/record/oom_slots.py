@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
 
+from flightlog.descriptors import folder_names
 from flightlog.store import layout
 
 MAX_BUNDLES = 5
@@ -37,7 +39,7 @@ def bundles(run: Path) -> list[Path]:
     """The bundles of a run, first one first."""
     found = []
     try:
-        names = os.listdir(run / layout.OOM)  # noqa: PTH208 - names are enough
+        names = folder_names(run / layout.OOM)
     except OSError:
         return []
     for name in names:
@@ -80,8 +82,9 @@ def _numbers(run: Path) -> set[int]:
 def size_of(folder: Path) -> int:
     """Bytes of all files below a folder, however many of them others rename or remove meanwhile."""
     total = 0
-    for place, _folders, names in os.walk(folder):  # skips what is no longer there
-        for name in names:
+    with suppress(OSError):  # it is no longer there
+        for name in folder_names(folder):
             with suppress(OSError):
-                total += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 - `walk` gives strings
+                found = os.lstat(folder / name)
+                total += size_of(folder / name) if stat.S_ISDIR(found.st_mode) else found.st_size
     return total

@@ -24,9 +24,10 @@ from flightlog.record.environment import Environment, read_environment, read_ide
 from flightlog.record.failure import is_clean_exit
 from flightlog.record.followers import finish_followers, start_asked
 from flightlog.record.joining import COMMAND, Joined, follow, leave_run, wrapping_run
+from flightlog.record.loading import loading
 from flightlog.record.probe import measure_cost
 from flightlog.record.propagation import ENVIRONMENT, install
-from flightlog.record.pulse import BEAT_S, Sampling, Ticker, loading
+from flightlog.record.pulse import BEAT_S, Sampling, Ticker
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.record.signals import death

@@ -8,18 +8,15 @@ from collections.abc import Callable, Sequence
 from flightlog import threads
 from flightlog.events import ResourceSample
 from flightlog.interruption import pass_interruption
+from flightlog.record.loading import loading
 from flightlog.record.values import class_name, error_text
 from flightlog.samplers import Sampler
-from flightlog.samplers.fork_gate import ForkGate
 
 BEAT_S = 0.4
 """Interval of the pulse: open spans and the heartbeat reach the disk within a second."""
 
 HANGS_S = 5.0
 """A sample that takes longer than this hangs; a busy machine may well need a part of it."""
-
-loading = ForkGate(waits_s=2.0)
-"""Around what imports modules: a child that is forked in the middle of an import could never import them by itself."""
 
 
 class Ticker:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.samplers.procfs import PROC
+from flightlog.samplers.procfs import PROC, read_once
 
 _FIRST_NAMESPACE = "pid:[4026531836]"
 """The kernel's number of the process namespace that a host starts with."""
@@ -57,7 +57,7 @@ def descends(pid: int, root: int, proc: Path = PROC) -> bool:
 
 def _parent(pid: int, proc: Path) -> int:
     try:
-        text = (proc / str(pid) / "stat").read_bytes()
+        text = read_once(f"{proc}/{pid}/stat")
         return int(text.rpartition(b")")[2].split()[1])
     except (OSError, ValueError, IndexError):
         return 0

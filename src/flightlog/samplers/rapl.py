@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flightlog.samplers.procfs import KeptFile, read_once
+from flightlog.samplers.procfs import KeptFile, names_in, read_once
 
 SYS = Path("/sys")
-_ZONES = "intel-rapl:*"
+_ZONES = "intel-rapl:"
 """AMD's processors have theirs under the same name. `intel-rapl-mmio:*` shows the same counters another way."""
 _COUNTED = ("package", "dram")
 """Zones that do not overlap: `core` and `uncore` are parts of a package, and `psys` holds packages and more."""
@@ -86,6 +86,7 @@ def _whole(data: bytes) -> int:
 
 def _paths(sys: Path) -> list[Path]:
     try:
-        return sorted((sys / "class" / "powercap").glob(_ZONES))
+        folder = sys / "class" / "powercap"
+        return sorted(folder / name for name in names_in(str(folder)) if name.startswith(_ZONES))
     except OSError:
         return []

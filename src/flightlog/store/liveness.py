@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
+from flightlog.descriptors import read_bytes
 from flightlog.store.layout import RunInfo, WriterInfo
 
 HEARTBEAT_LIMIT_S = 60.0
@@ -36,7 +37,7 @@ def process_start(pid: int, proc: Path = Path("/proc")) -> float | None:
         return None
     if sys.platform == "linux" or proc != Path("/proc"):
         try:
-            stat = (proc / str(pid) / "stat").read_bytes()
+            stat = read_bytes(proc / str(pid) / "stat")
             state, *fields = stat[stat.rindex(b")") + 1 :].split()  # the name before may hold anything
             return None if state in {b"Z", b"X", b"x"} else float(fields[18])
         except (OSError, ValueError, IndexError):
