@@ -18,6 +18,7 @@ LAYERS = [
         "displayed",
         "errors",
         "interruption",
+        "patterns",
         "redaction",
         "settings",
         "threads",

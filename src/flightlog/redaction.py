@@ -1,7 +1,7 @@
 """The one redactor: every text that leaves the process goes through it, names and command lines included.
 
 Three promises, whatever the input: nothing raises, the time is linear in the length of the text (every repetition in
-the patterns here is possessive or bounded; those of `FLIGHTLOG_REDACT` see 4096 characters at once), and redacting
+the patterns here is possessive or bounded; those of `FLIGHTLOG_REDACT` see a limited text at once, see `patterns.py`), and redacting
 twice is redacting once. Where in doubt a
 harmless word is lost rather than a secret kept.
 
@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 
-from flightlog.settings import pattern_problem, redact_patterns
+from flightlog.settings import redact_patterns
 
 REDACTED = "[redacted]"
 
@@ -77,6 +77,15 @@ _SAS_PART = _words("token url uri key string")
 def is_secret_key(key: str) -> bool:
     """Whether a value of this name is a secret: `api_key`, `dbPassword`, `X-Auth-Token`, but not `n_tokens`."""
     return _known_key(key) if len(key) <= 64 else _decide(key)
+
+
+def is_secret(key: str, value: str) -> bool:
+    """Whether a value is a secret by its name: not where it is empty, a switch, a scheme such as `basic`, or plainly a path."""
+    return bool(value) and is_secret_key(key) and not _is_plain(value)
+
+
+def _is_plain(value: str) -> bool:
+    return value.lower() in _NO_SECRET or (value[:1] in "/~." and _PATH().match(value) is not None)
 
 
 def _decide(key: str) -> bool:
@@ -231,7 +240,15 @@ _HEADER = _Pattern(r"""[^\r\n"']*+""")
 _HEADER_KEYS = ("authorization", "cookie")
 _VARIABLE = _Pattern(r"(?:\$\{[A-Za-z_]\w*\}|\$[A-Z][A-Z0-9_]{2,})[)\]},;]*\Z")
 """A reference to a variable, as shells and manifests write it, and whatever closes around it."""
-_NO_SECRET = frozenset({"none", "null", "nil", "true", "false", "undefined"})
+_NO_SECRET = _words(
+    "none null nil true false undefined yes no on off 0 1 basic bearer digest kerberos negotiate ntlm"
+)
+"""Values that no secret has: switches, what stands for nothing, and ways to authenticate."""
+_PATH = _Pattern(
+    r"(?:/(?:home|root|Users|usr|opt|etc|var|tmp|mnt|media|srv|run|data|scratch|work|project|projects|app|workspace|dev|shm)"
+    r"(?=/|\Z)|~(?=/)|\.{1,2}(?=/))[\w./@+-]*+\Z"
+)
+"""A path below a folder that is known. Any text with slashes would not do: keys are often written in base64."""
 
 
 def redact_text(text: str) -> str:
@@ -323,7 +340,7 @@ def _hide_assignments(text: str, lowered: str) -> str:
 
 def _hide_own(text: str, _lowered: str) -> str:
     for pattern in _own:
-        pieces = [_hide_matches(pattern, piece) for piece in text.split(REDACTED)]
+        pieces = [_hide_matches(*pattern, piece) for piece in text.split(REDACTED)]
         text = REDACTED.join(pieces)
     return text
 
@@ -394,13 +411,14 @@ def _value_span(text: str, position: int, header: bool) -> tuple[int, int]:
             return inside.start(), inside.start() + len(inside.group().rstrip("\\"))
         inside = _INSIDE[quote]().match(text, opening.end())
         assert inside is not None
-        return (inside.end(), inside.end()) if _VARIABLE().match(inside.group()) else inside.span()
+        keep = _VARIABLE().match(inside.group()) or _is_plain(inside.group())
+        return (inside.end(), inside.end()) if keep else inside.span()
     bare = (_HEADER if header else _BARE)().match(text, position)
     assert bare is not None
     value = bare.group().rstrip().rstrip("\\" if header else "")
     if _VARIABLE().match(value):
         return position, position
-    if value.lower().rstrip(")]}") in _NO_SECRET or not value.strip(")]}>*.…"):
+    if _is_plain(value.rstrip(")]}")) or not value.strip(")]}>*.…"):
         return position, position
     return position, position + len(value)
 
@@ -567,7 +585,7 @@ def _redact_argument(argument: str, previous: str, glued: set[str], apart: set[s
     flag = previous.startswith("-") and "=" not in previous
     if flag and argument and not argument.startswith("--"):
         if previous in apart or (len(previous) > 2 and is_secret_key(previous)):
-            return argument if _VARIABLE().match(argument) else REDACTED
+            return argument if _VARIABLE().match(argument) or _is_plain(argument) else REDACTED
         if previous in _USER_FLAGS and "://" not in argument and not _IDS().match(argument):
             name, colon, password = argument.partition(":")
             return f"{name}:{REDACTED}" if colon and password else redact_text(argument)
@@ -578,7 +596,11 @@ def _redact_argument(argument: str, previous: str, glued: set[str], apart: set[s
     if argument[:2] in glued and len(argument) > 2 and not argument.startswith("--"):
         return argument[:2] + REDACTED
     named = _NAMED_ARGUMENT().fullmatch(argument)
-    if named is not None and is_secret_key(named.group(1)[-128:]) and not _VARIABLE().match(named.group(3)):
+    if (
+        named is not None
+        and is_secret(named.group(1)[-128:], named.group(3))
+        and not _VARIABLE().match(named.group(3))
+    ):
         return f"{named.group(1)}{named.group(2)}{REDACTED}"
     return redact_text(argument)
 
@@ -589,25 +611,31 @@ def _redact_argument(argument: str, previous: str, glued: set[str], apart: set[s
 def redact_mapping(mapping: Mapping[str, str]) -> dict[str, str]:
     """The mapping with the values of secret names redacted whole, and secrets inside the others' values."""
     return {
-        key: (REDACTED if value and is_secret_key(key) else redact_text(value))
-        for key, value in mapping.items()
+        key: (REDACTED if is_secret(key, value) else redact_text(value)) for key, value in mapping.items()
     }
 
 
 # --- patterns of the user's own --------------------------------------------------------------------------
 
-_MAX_PIECE = 4096
-"""Longest piece of a line that a pattern of the user's sees at once: a pattern that takes quadratic time stays bearable."""
-_own: list[re.Pattern[str]] = []
+_own: list[tuple[re.Pattern[str], int]] = []
+"""Each pattern, and how many characters it may see at once."""
 
 
 def own_patterns(patterns: Sequence[str]) -> bool:
     """Take these patterns in addition to the known kinds; whether they are others than before.
 
-    Those that are not valid are passed over, see `settings.pattern_problem`.
+    Those that cannot be used are passed over, see `patterns.pattern_problem`.
     """
     before = list(_own)
-    _own[:] = [re.compile(pattern) for pattern in patterns if pattern_problem(pattern) is None]
+    fresh: list[tuple[re.Pattern[str], int]] = []
+    if patterns:
+        from flightlog.patterns import pattern_problem, piece_length  # few have patterns of their own
+
+        for pattern in patterns:
+            length = piece_length(pattern) if pattern_problem(pattern) is None else None
+            if length is not None:
+                fresh.append((re.compile(pattern), length))
+    _own[:] = fresh
     return _own != before
 
 
@@ -616,15 +644,23 @@ def has_own_patterns() -> bool:
     return bool(_own)
 
 
-def _hide_matches(pattern: re.Pattern[str], text: str) -> str:
-    if len(text) <= _MAX_PIECE:
+def _hide_matches(pattern: re.Pattern[str], at_once: int, text: str) -> str:
+    """Redact what a pattern finds. A long text is gone through in pieces that overlap by half: no secret up to that is cut."""
+    if len(text) <= at_once:
         return pattern.sub(_hide_match, text)
-    pieces = [
-        line[i : i + _MAX_PIECE]
-        for line in text.splitlines(keepends=True)
-        for i in range(0, len(line), _MAX_PIECE)
-    ]
-    return "".join(pattern.sub(_hide_match, piece) for piece in pieces)
+    parts: list[str] = []
+    copied = position = 0
+    while position < len(text):
+        stop = position + at_once
+        found = pattern.search(text, position, stop)
+        if found is None or (found.start() >= stop - at_once // 2 and stop < len(text)):
+            position = stop - at_once // 2 if stop < len(text) else len(text)
+            continue
+        parts += (text[copied : found.start()], _hide_match(found))
+        copied = found.end()
+        position = max(copied, position + 1)
+    parts.append(text[copied:])
+    return "".join(parts)
 
 
 def _hide_match(found: re.Match[str]) -> str:

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from msgspec import Struct
 
@@ -163,6 +163,8 @@ def _redact(environ: Mapping[str, str], problems: list[str]) -> tuple[str, ...]:
             why = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
             problems.append(f"FLIGHTLOG_REDACT names a file that cannot be read ({why}); it counts as unset")
             return ()
+    from flightlog.patterns import pattern_problem  # few have patterns of their own
+
     kept: list[str] = []
     for number, pattern in enumerate(filter(None, map(str.strip, value.splitlines())), 1):
         problem = pattern_problem(pattern)
@@ -171,49 +173,6 @@ def _redact(environ: Mapping[str, str], problems: list[str]) -> tuple[str, ...]:
         else:  # without the pattern, which may be the secret itself
             problems.append(f"pattern {number} of FLIGHTLOG_REDACT {problem}; it is ignored")
     return tuple(kept)
-
-
-def pattern_problem(pattern: str) -> str | None:
-    """Why a pattern cannot be used for redaction; None for one that can.
-
-    A repetition or a choice inside a repetition, `(a+)+` or `(a|aa)+`, may take time that grows exponentially with the
-    text, so it is refused.
-    """
-    try:
-        compiled = re.compile(pattern)
-        nested = _repeats_repetition(re._parser.parse(pattern), False)  # type: ignore[attr-defined]
-    except (re.error, RecursionError, OverflowError) as error:
-        return f"is no regular expression ({error})"
-    if compiled.match("") is not None:
-        return "matches the empty text"
-    if nested:
-        return "repeats a repetition or a choice, which may take for ever"
-    return None
-
-
-def _repeats_repetition(parsed: Any, inside: bool) -> bool:
-    """Whether a repetition of more than a few times that may backtrack holds a choice, or another one of varying length."""
-    for kind, argument in parsed:
-        name = str(kind)
-        if name in {"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"}:
-            least, most, body = argument
-            possessive = name == "POSSESSIVE_REPEAT"
-            varies = not possessive and int(least) != int(most)
-            many = not possessive and int(most) > 8
-            if (varies and inside) or _repeats_repetition(body, inside or many):
-                return True
-        elif name == "SUBPATTERN":
-            if _repeats_repetition(argument[3], inside):
-                return True
-        elif name == "BRANCH":
-            if inside or any(_repeats_repetition(branch, inside) for branch in argument[1]):
-                return True
-        elif name in {"ASSERT", "ASSERT_NOT"}:
-            if _repeats_repetition(argument[1], inside):
-                return True
-        elif name == "ATOMIC_GROUP" and _repeats_repetition(argument, False):
-            return True
-    return False
 
 
 def _text(environ: Mapping[str, str], name: str) -> str | None:

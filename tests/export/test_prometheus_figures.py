@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -28,10 +29,12 @@ from flightlog.events import (
     WorkerReady,
     WorkerRemoved,
 )
+from flightlog.export.prometheus.families import families
 from flightlog.export.prometheus.figures import BUCKETS_S, Durations
 from flightlog.export.prometheus.labels import Counts, Histograms, HistogramTally, label
 from flightlog.export.prometheus.lives import TaskLives
 from flightlog.export.prometheus.watch import FAILURE_KINDS, MAX_PLACES, TASK_NAMES, RunWatch
+from flightlog.store import layout
 from flightlog.store.liveness import Observer, here
 from flightlog.store.run import Run
 
@@ -292,3 +295,19 @@ def test_damage_is_counted_and_the_rest_is_read(tmp_path: Path) -> None:
     (path / "recorder.json").write_text("{")
     found = RunWatch(path).look(NOW)
     assert (found.task_events["submitted"], found.problems) == (1, 3)
+
+
+def test_what_a_killed_recorder_cost_is_absent_and_not_0(tmp_path: Path) -> None:
+    path = make_run(tmp_path, [submitted("1")])
+    note = json.loads((path / layout.RECORDER).read_text())
+    for cost, expected in ((0.25, 0.25), (None, None)):
+        note["writers"][0]["background_cpu_s"] = cost
+        (path / layout.RECORDER).write_text(json.dumps(note))
+        found = RunWatch(path).look(NOW)
+        shown = [
+            sample.value
+            for family in families([found])
+            for sample in family.samples
+            if sample.name == "flightlog_recorder_cpu_seconds_total"
+        ]
+        assert (found.recorder_cpu_s, shown) == (expected, [] if expected is None else [expected])

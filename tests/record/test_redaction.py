@@ -243,6 +243,10 @@ def test_secrets_in_a_text_are_redacted_and_the_rest_is_kept(text: str, expected
         "basic understanding of bearer tokens",
         "KeyError: 'token'",
         "token=None, auth=False",
+        "pwd=/home/x OLDPWD=/scratch/bob/run-1",
+        "token='None', auth: \"basic\", --auth kerberos --password=null",
+        "auth=basic, proxy_auth=none, http_auth: digest",
+        "credentials=~/.aws/credentials, secret=../secrets.yaml",
         "the tokenizer has max_tokens=512 and pad_token: '<pad>'",
         "https://example.org:8080/a?b=c&key=3#d",
         "GET /items?key=beta&sort=name",
@@ -408,6 +412,20 @@ def test_what_a_secret_is_can_be_told_without_telling_it(text: str, kind: str | 
     assert kind_of_secret(text) == kind
 
 
+def test_switches_schemes_and_paths_are_no_secrets_whatever_their_name_and_all_else_is() -> None:
+    plain = {"pwd": "/home/x", "auth": "Basic", "token": "None", "use_secret": "true", "password": ""}
+    secret = {
+        "pwd": "/x/hunter2",
+        "auth": "basic dXNlcjpodW50ZXIy",
+        "token": "/w+J0a9/zz",
+        "secret": "/homework7",
+    }
+    command = ["go", "--auth", "basic", "--token=None", "PWD=/home/x", "--password", "/etc/hunter2 x"]
+    assert redact_mapping({**plain, "a": "b"}) == {**plain, "a": "b"}
+    assert redact_mapping(secret) == dict.fromkeys(secret, REDACTED)
+    assert redact_command(command) == [*command[:-1], REDACTED]
+
+
 @pytest.fixture
 def patterns_of_mine() -> Iterator[None]:
     own_patterns([r"PROJ-\d+", r"patient=(\w+)", r"(a+)+b", "("])
@@ -418,6 +436,14 @@ def patterns_of_mine() -> Iterator[None]:
 @pytest.mark.usefixtures("patterns_of_mine")
 def test_patterns_of_the_users_own_are_redacted_too_and_of_a_group_its_text_alone() -> None:
     assert redact_text("PROJ-17: patient=bob, aab") == "[redacted]: patient=[redacted], aab"
+
+
+@pytest.mark.usefixtures("patterns_of_mine")
+@pytest.mark.parametrize("before", [0, 2040, 4090, 4094, 9000])
+def test_a_pattern_of_the_users_own_finds_what_it_means_anywhere_in_a_long_text(before: int) -> None:
+    for line in ("x" * before, "x\n" * (before // 2)):
+        text = f"{line} PROJ-1234567 {'y' * 5000}"
+        assert redact_text(text) == text.replace("PROJ-1234567", "[redacted]")
 
 
 @given(st.text("abcdefghijklmnopqrstuvwxyz ._/", max_size=200))

@@ -60,9 +60,10 @@ def scrub(
 
     Example: flightlog scrub latest --dry-run
     """
+    from flightlog.patterns import pattern_problem
     from flightlog.redaction import own_patterns
     from flightlog.session.secrets import without_secrets
-    from flightlog.settings import pattern_problem, redact_patterns
+    from flightlog.settings import redact_patterns
     from flightlog.store import layout
     from flightlog.store.run import find_run
     from flightlog.store.scrubbing import scrub_run

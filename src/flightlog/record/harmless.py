@@ -9,7 +9,7 @@ from typing import Any, get_args, get_type_hints
 from flightlog.events import Event
 from flightlog.interruption import pass_interruption
 from flightlog.record.values import bounded, text_of
-from flightlog.redaction import REDACTED, has_own_patterns, is_secret_key, redact_text
+from flightlog.redaction import REDACTED, has_own_patterns, is_secret, is_secret_key, redact_text
 
 _PLAIN: frozenset[Any] = frozenset({str, int, bool, type(None)})
 _NUMBERS: frozenset[Any] = frozenset({int, float})
@@ -185,7 +185,7 @@ def _redacted(value: Any, depth: int) -> Any:
         made = {
             key if type(key) is not str or key in known_names else redacted_name(key): (
                 REDACTED
-                if type(inner) is type(key) is str and inner and is_secret_key(key)
+                if type(inner) is type(key) is str and is_secret(key, inner)
                 else _redacted(inner, depth + 1)
             )
             for key, inner in value.items()

@@ -24,7 +24,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar, cast
 
 from flightlog.interruption import pass_interruption
-from flightlog.redaction import REDACTED, is_secret_key, redact_text
+from flightlog.redaction import REDACTED, is_secret, is_secret_key, redact_text
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -282,7 +282,12 @@ class _Walk:
             if name in made:
                 name = _unused(name, made, type(key))
             self._characters -= len(name)
-            if secret and value is not None and type(value) is not bool and not _is_empty_text(value):
+            if (
+                secret
+                and value is not None
+                and type(value) is not bool
+                and (type(value) is not str or is_secret(name, value))
+            ):
                 made[name] = REDACTED
             else:
                 made[name] = self.value(value, (*path, name))
@@ -294,10 +299,6 @@ def _key(key: object) -> str:
     if issubclass(type(key), float):  # not `isinstance`, which asks the key itself
         return str(float.__float__(cast(float, key)))
     return str(_Walk(MAX_KEY).value(key, ()))
-
-
-def _is_empty_text(value: Any) -> bool:
-    return type(value) is str and not value
 
 
 def _unused(name: str, used: Mapping[str, Any], kind: type) -> str:

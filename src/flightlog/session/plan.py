@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from flightlog.analyze.rates import Sizes, hourly, names_time, number
 from flightlog.events import CostRates
-from flightlog.redaction import REDACTED, is_secret_key, redact_text
+from flightlog.redaction import REDACTED, is_secret, redact_text
 from flightlog.session.charges import charges, charges_of
 from flightlog.session.contents import Cache, Component, Rates
 from flightlog.session.expansion import has_variables
@@ -155,7 +155,7 @@ def storable(value: Any, key: str = "") -> Any:
     if isinstance(value, str):
         if has_variables(value):
             return REDACTED if secret_kind(value, key) is not None else value
-        return REDACTED if value and is_secret_key(key) else redact_text(value)
+        return REDACTED if is_secret(key, value) else redact_text(value)
     if isinstance(value, dict):
         return {name: storable(inner, name) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):

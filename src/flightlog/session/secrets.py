@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from flightlog.redaction import REDACTED, is_secret_key, kind_of_secret, redact_text
+from flightlog.redaction import REDACTED, is_secret, kind_of_secret, redact_text
 from flightlog.session.expansion import as_written, has_variables
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class WrittenSecret(Struct, frozen=True, kw_only=True):
 def secret_kind(text: str, key: str = "") -> str | None:
     """What kind of secret a value of the manifest holds, in words; None where it holds none, or all in variables."""
     written = as_written(text)
-    if written and is_secret_key(key):
+    if is_secret(key, written):
         return BY_NAME
     return kind_of_secret(written)
 

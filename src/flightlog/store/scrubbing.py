@@ -23,7 +23,7 @@ from typing import Any
 from msgspec import Struct
 
 from flightlog.errors import UsageError
-from flightlog.redaction import REDACTED, is_secret_key, kind_of_secret, redact_command, redact_text
+from flightlog.redaction import REDACTED, is_secret, kind_of_secret, redact_command, redact_text
 from flightlog.store import layout
 from flightlog.store.documents import is_leftover, read_document, sync_folder, write_document
 from flightlog.store.index_file import index_file
@@ -264,7 +264,7 @@ class _Cleaned:
 
     def _value(self, value: Any, key: str) -> Any:
         if isinstance(value, str):
-            if self._by_name and value and value != REDACTED and is_secret_key(key):
+            if self._by_name and value != REDACTED and is_secret(key, value):
                 self._count(BY_NAME)
                 return REDACTED
             return self._text(value)

@@ -152,7 +152,7 @@ def _about_the_rest(runs: Sequence[RunFigures]) -> Iterator[Metric]:
         ("recorder_lost_lines", "Events that could not be written.", "lost"),
         ("recorder_cpu_seconds", "CPU time of the recorders' own threads.", "recorder_cpu_s"),
     ):
-        rows = ((_of(run), float(getattr(run, field))) for run in runs)
+        rows = ((_of(run), float(value)) for run in runs if (value := getattr(run, field)) is not None)
         yield from _counter(f"flightlog_{name}", help_, rows)
     yield from _counter(
         "flightlog_failures",

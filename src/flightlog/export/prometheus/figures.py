@@ -70,6 +70,7 @@ class RunFigures(Struct, frozen=True, kw_only=True):
     """Of nodes, then of GPUs."""
     lines: int
     lost: int
-    recorder_cpu_s: float
+    recorder_cpu_s: float | None
+    """None where one of the recording processes has not noted it, as one that was killed."""
     problems: int
     """Sentences there would be on damaged documents and lines that could not be read."""

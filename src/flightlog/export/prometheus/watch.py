@@ -7,6 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from flightlog.analyze.overhead import overhead
 from flightlog.events import (
     CacheLookup,
     CostEstimate,
@@ -116,7 +117,7 @@ class RunWatch:
             gauges=self._gauges(),
             lines=sum(sum(writer.lines.values()) for writer in writers),
             lost=sum(sum(writer.lost.values()) for writer in writers),
-            recorder_cpu_s=sum(writer.background_cpu_s or 0.0 for writer in writers),
+            recorder_cpu_s=overhead(writers, None).background_cpu_s,
             problems=len(run.problems) + sum(following.skipped for following, _ in self._streams),
         )
 
