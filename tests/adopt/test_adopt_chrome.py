@@ -1,4 +1,5 @@
-"""Chrome traces: slices to spans that lie inside each other, counters to metrics, instants and flows to events."""
+"""Chrome traces: slices to spans that lie inside each other, counters to metrics, instants and flows to
+events."""
 
 from __future__ import annotations
 
@@ -38,13 +39,22 @@ def tree(run: Run) -> dict[str, str]:
 
 def test_slices_in_any_order_lie_inside_each_other_thread_by_thread(tmp_path: Path) -> None:
     events = [
-        slice_of("inner", 20, 30), slice_of("outer", 0, 100), slice_of("second", 60, 40), slice_of("deep", 20, 5),
-        slice_of("elsewhere", 10, 20, tid=2), slice_of("later", 100, 5),
-    ]  # fmt: skip
+        slice_of("inner", 20, 30),
+        slice_of("outer", 0, 100),
+        slice_of("second", 60, 40),
+        slice_of("deep", 20, 5),
+        slice_of("elsewhere", 10, 20, tid=2),
+        slice_of("later", 100, 5),
+    ]
     adoption, run = adopt_one(trace(tmp_path, events), tmp_path / "runs")
     assert tree(run) == {
-        "outer": "the run", "inner": "outer", "deep": "inner", "second": "outer", "elsewhere": "the run", "later": "the run",
-    }  # fmt: skip
+        "outer": "the run",
+        "inner": "outer",
+        "deep": "inner",
+        "second": "outer",
+        "elsewhere": "the run",
+        "later": "the run",
+    }
     spans = {span.name: span for span in events_of(run, "spans") if isinstance(span, SpanEvent)}
     assert (spans["inner"].duration_s, spans["inner"].timestamp) == (3e-5, "2026-05-20T03:52:00.000020Z")
     assert adoption.mapped == {"slices → span": 6}
@@ -59,16 +69,24 @@ def test_begins_and_ends_are_paired_and_what_never_ended_was_in_flight(tmp_path:
         return {"ph": phase, "name": name, "ts": T0 + ts, "pid": 1, "tid": 1, **more}
 
     events = [
-        mark("E", 0), mark("B", 1, "outer", args={"a": 1}), mark("B", 2, "inner"), mark("E", 5, args={"b": 2}),
-        mark("B", 7, "hung"), mark("b", 3, "async", cat="c", id="0x1"), mark("e", 9, "async", cat="c", id="0x1"),
-    ]  # fmt: skip
+        mark("E", 0),
+        mark("B", 1, "outer", args={"a": 1}),
+        mark("B", 2, "inner"),
+        mark("E", 5, args={"b": 2}),
+        mark("B", 7, "hung"),
+        mark("b", 3, "async", cat="c", id="0x1"),
+        mark("e", 9, "async", cat="c", id="0x1"),
+    ]
     adoption, run = adopt_one(trace(tmp_path, events), tmp_path / "runs")
     found = {event.name: event for event in events_of(run, "spans")}
     assert isinstance(found["inner"], SpanEvent)
     assert (found["inner"].duration_s, found["inner"].tags["b"]) == (3e-6, 2)
     assert {name: type(event).__name__ for name, event in found.items()} == {
-        "outer": "SpanOpened", "inner": "SpanEvent", "hung": "SpanOpened", "async": "SpanEvent",
-    }  # fmt: skip
+        "outer": "SpanOpened",
+        "inner": "SpanEvent",
+        "hung": "SpanOpened",
+        "async": "SpanEvent",
+    }
     assert tree(run) == {"outer": "the run", "inner": "outer", "hung": "outer", "async": "the run"}
     assert adoption.dropped == {"ends without a begin": 1}
 
@@ -84,21 +102,25 @@ def test_counters_instants_flows_and_names_keep_their_place(tmp_path: Path) -> N
         {"ph": "s", "name": "send", "ts": T0 + 11, "pid": 1, "tid": 1, "id": 7},
         {"ph": "N", "name": "object", "ts": T0 + 12, "pid": 1, "tid": 1, "id": 7},
         "what",
-    ]  # fmt: skip
+    ]
     adoption, run = adopt_one(trace(tmp_path, events, displayTimeUnit="ms"), tmp_path / "runs")
     [step] = events_of(run, "spans")
     assert isinstance(step, SpanEvent)
     assert step.tags == {"process": "trainer", "thread": "main", "pid": 1, "cat": "train"}
     assert [(m.name, m.value) for m in events_of(run, "metrics") if isinstance(m, Metric)] == [
-        ("trainer memory.used", 3.0), ("trainer memory.free", 4.5), ("loss", 0.5),
-    ]  # fmt: skip
+        ("trainer memory.used", 3.0),
+        ("trainer memory.free", 4.5),
+        ("loss", 0.5),
+    ]
     assert [(e.name, e.fields, e.span_id) for e in events_of(run, "events") if isinstance(e, UserEvent)] == [
         ("saved", {"to": "a.pt"}, step.span_id),
         ("chrome.flow", {"flow": 7, "phase": "s", "name": "send"}, step.span_id),
     ]
     assert adoption.dropped == {
-        "objects (phase N)": 1, "items that are no events": 1, "member displayTimeUnit of the document": 1,
-    }  # fmt: skip
+        "objects (phase N)": 1,
+        "items that are no events": 1,
+        "member displayTimeUnit of the document": 1,
+    }
 
 
 def test_a_packed_trace_that_was_cut_is_read_up_to_there(tmp_path: Path) -> None:

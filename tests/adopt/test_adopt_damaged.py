@@ -26,9 +26,14 @@ def copied(source: Path, folder: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("source", "file"),
-    [(SCALABLE, "tasks.jsonl"), (RHAPSODY, ""), (JOB, "spans.jsonl"), (STORMLOG / "sink-rank0", "segment-000003.jsonl")],
+    [
+        (SCALABLE, "tasks.jsonl"),
+        (RHAPSODY, ""),
+        (JOB, "spans.jsonl"),
+        (STORMLOG / "sink-rank0", "segment-000003.jsonl"),
+    ],
     ids=["scalable", "rhapsody", "modelops", "stormlog"],
-)  # fmt: skip
+)
 def test_torn_and_foreign_lines_cost_nothing_else_and_are_said(
     tmp_path: Path, source: Path, file: str
 ) -> None:
@@ -104,18 +109,35 @@ def test_a_session_without_an_end_has_crashed_and_totals_that_differ_are_said(tm
 def test_spans_of_the_users_own_keep_their_ids_and_parents(tmp_path: Path) -> None:
     file = tmp_path / "s.telemetry.jsonl"
     span = {
-        "section": "span", "name": "load", "span_id": "0xc", "trace_id": "0x1", "parent_span_id": "0xab",
-        "start_ns": 1794727371_716515914, "end_ns": 1794727371_816515914, "status_code": "ERROR",
-        "status_description": "no file", "attributes": {"path": "a.nc"},
-    }  # fmt: skip
-    start = {"section": "event", "event_type": "SessionStarted", "event_time": 1794727371.7, "session_id": "s",
-             "span_id": "0xab", "trace_id": "0x1"}  # fmt: skip
+        "section": "span",
+        "name": "load",
+        "span_id": "0xc",
+        "trace_id": "0x1",
+        "parent_span_id": "0xab",
+        "start_ns": 1794727371_716515914,
+        "end_ns": 1794727371_816515914,
+        "status_code": "ERROR",
+        "status_description": "no file",
+        "attributes": {"path": "a.nc"},
+    }
+    start = {
+        "section": "event",
+        "event_type": "SessionStarted",
+        "event_time": 1794727371.7,
+        "session_id": "s",
+        "span_id": "0xab",
+        "trace_id": "0x1",
+    }
     file.write_text("".join(json.dumps(one) + "\n" for one in (start, span, {**span, "end_ns": None}, span)))
     adoption, run = adopt_one(file, tmp_path / "runs")
     [made] = events_of(run, "spans")
     assert (made.name, made.span_id, made.parent_id, made.duration_s, made.status) == (
-        "load", f"{12:016x}", f"{0xAB:016x}", 0.1, "error",
-    )  # fmt: skip
+        "load",
+        f"{12:016x}",
+        f"{0xAB:016x}",
+        0.1,
+        "error",
+    )
     assert (run.info.trace_id, made.trace_id, made.error_message) == (f"{1:032x}", f"{1:032x}", "no file")
     assert adoption.dropped == {"repetitions of spans at later checkpoints": 2}
 
@@ -133,9 +155,11 @@ def test_unknown_counters_of_schema_4_are_marked_as_such(tmp_path: Path) -> None
     assert isinstance(event, DeviceMemory)
     assert (event.schema_version, event.allocator_allocated_bytes, event.device_used_bytes) == (3, 7, 7)
     assert event.metadata["memory_capabilities"] == {
-        "backend": "mps", "supports_allocator_reserved": False, "supports_allocator_change": False,
+        "backend": "mps",
+        "supports_allocator_reserved": False,
+        "supports_allocator_change": False,
         "supports_device_used": False,
-    }  # fmt: skip
+    }
     assert adoption.mapped == {"unknown counters of schema v4 → 0, marked in metadata.memory_capabilities": 1}
 
 
@@ -182,17 +206,39 @@ def test_a_job_with_ids_and_times_of_day_keeps_them(tmp_path: Path) -> None:
     job.mkdir(parents=True)
     start = 1_779_249_120.0
     spans = [
-        {"name": "inner", "start_time": start + 1, "end_time": start + 2, "duration": 1.0, "span_id": 2, "parent_id": 1},
-        {"name": "beside", "start_time": start + 1, "end_time": start + 2, "duration": 1.0, "span_id": "0c", "parent_id": "ff"},
-        {"name": "outer", "start_time": start, "end_time": start + 4, "duration": 4.0, "span_id": 1, "parent_id": None},
-    ]  # fmt: skip
+        {
+            "name": "inner",
+            "start_time": start + 1,
+            "end_time": start + 2,
+            "duration": 1.0,
+            "span_id": 2,
+            "parent_id": 1,
+        },
+        {
+            "name": "beside",
+            "start_time": start + 1,
+            "end_time": start + 2,
+            "duration": 1.0,
+            "span_id": "0c",
+            "parent_id": "ff",
+        },
+        {
+            "name": "outer",
+            "start_time": start,
+            "end_time": start + 4,
+            "duration": 4.0,
+            "span_id": 1,
+            "parent_id": None,
+        },
+    ]
     (job / "spans.jsonl").write_text("".join(json.dumps(span) + "\n" for span in spans))
     adoption, run = adopt_one(tmp_path, tmp_path / "runs")
     made = {event.name: event for event in events_of(run, "spans") if isinstance(event, SpanEvent)}
     assert {name: (span.span_id, span.parent_id) for name, span in made.items()} == {
-        "outer": (f"{1:016x}", run.info.span_id), "inner": (f"{2:016x}", f"{1:016x}"),
+        "outer": (f"{1:016x}", run.info.span_id),
+        "inner": (f"{2:016x}", f"{1:016x}"),
         "beside": (f"{12:016x}", run.info.span_id),
-    }  # fmt: skip
+    }
     assert (run.info.start_time, run.info.duration_s, adoption.notes) == (
         "2026-05-20T03:52:00.000000Z",
         4.0,

@@ -66,10 +66,13 @@ def test_packed_columns_of_a_report_are_unpacked(tmp_path: Path) -> None:
         }
 
     columns = {
-        "start": packed(1_779_249_120_500.0, 1_779_249_121_500.0), "duration": packed(1000.0, 1000.0),
-        "key": ["f-1", "f-1"], "name": ["transfer-f", "f"], "worker": ["tcp://a", "tcp://a"],
+        "start": packed(1_779_249_120_500.0, 1_779_249_121_500.0),
+        "duration": packed(1000.0, 1000.0),
+        "key": ["f-1", "f-1"],
+        "name": ["transfer-f", "f"],
+        "worker": ["tcp://a", "tcp://a"],
         "worker_thread": ["tcp://a-1", "tcp://a-1"],
-    }  # fmt: skip
+    }
     html = tmp_path / "r.html"
     html.write_text(
         "<title>Dask Performance Report</title> bokeh"
@@ -102,9 +105,14 @@ def test_a_key_that_was_computed_again_is_a_task_of_its_own(tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("key", "name"),
-    [("inc-3ddb83c348ba24413ff8cee77d5ef431", "inc"), ("('sum-part-0123456789ab', 0, 1)", "sum-part"), ("plain", "plain"),
-     ("load-a-file-9f3c2b1a-4d5e-6f70-8a9b-0c1d2e3f4a5b", "load-a-file"), ("x-1", "x-1")],
-)  # fmt: skip
+    [
+        ("inc-3ddb83c348ba24413ff8cee77d5ef431", "inc"),
+        ("('sum-part-0123456789ab', 0, 1)", "sum-part"),
+        ("plain", "plain"),
+        ("load-a-file-9f3c2b1a-4d5e-6f70-8a9b-0c1d2e3f4a5b", "load-a-file"),
+        ("x-1", "x-1"),
+    ],
+)
 def test_a_task_is_named_for_what_its_key_computes(key: str, name: str) -> None:
     assert key_name(key) == name
 

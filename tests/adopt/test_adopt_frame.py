@@ -52,14 +52,20 @@ class Notes:
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
-        (PEERS / "scalable", "scalable"), (PEERS / "scalable" / "runs", "scalable"), (RHAPSODY, "rhapsody"),
-        (PEERS / "rhapsody", "rhapsody"), (PEERS / "modelops", "modelops"), (STORMLOG, "stormlog"),
+        (PEERS / "scalable", "scalable"),
+        (PEERS / "scalable" / "runs", "scalable"),
+        (RHAPSODY, "rhapsody"),
+        (PEERS / "rhapsody", "rhapsody"),
+        (PEERS / "modelops", "modelops"),
+        (STORMLOG, "stormlog"),
         (PEERS / "modelops" / "telemetry" / "jobs" / "job-abc123" / "spans.jsonl", "modelops"),
-        (STORMLOG / "sink-rank0", "stormlog"), (STORMLOG / "sink-rank0" / "manifest.json", "stormlog"),
-        (STORMLOG / "legacy.json", "stormlog"), (Path(__file__).with_name("slurm-22.05.json"), "slurm"),
+        (STORMLOG / "sink-rank0", "stormlog"),
+        (STORMLOG / "sink-rank0" / "manifest.json", "stormlog"),
+        (STORMLOG / "legacy.json", "stormlog"),
+        (Path(__file__).with_name("slurm-22.05.json"), "slurm"),
     ],
     ids=lambda value: value if isinstance(value, str) else value.name,
-)  # fmt: skip
+)
 def test_a_recording_is_recognized_by_what_it_holds(path: Path, kind: str) -> None:
     assert kind_of_path(path) == kind
 
@@ -175,11 +181,15 @@ def test_the_project_can_be_given(tmp_path: Path) -> None:
 
 LINES = st.lists(
     st.one_of(
-        st.dictionaries(st.text(max_size=3), st.integers(-5, 5), max_size=3).map(lambda value: (value, json.dumps(value).encode())),
-        st.sampled_from([b"", b"  ", b"[1]", b"torn {", b"\xff\xfe", b"3", b'"text"', b"nul"]).map(lambda line: (None, line)),
+        st.dictionaries(st.text(max_size=3), st.integers(-5, 5), max_size=3).map(
+            lambda value: (value, json.dumps(value).encode())
+        ),
+        st.sampled_from([b"", b"  ", b"[1]", b"torn {", b"\xff\xfe", b"3", b'"text"', b"nul"]).map(
+            lambda line: (None, line)
+        ),
     ),
     max_size=20,
-)  # fmt: skip
+)
 
 
 @given(lines=LINES, packed=st.booleans(), cut=st.booleans())
@@ -250,9 +260,11 @@ def test_an_interval_lies_inside_the_shortest_earlier_one_that_holds_it(
         holding = [
             (other.end, -other.number)
             for other in found[: one.number]
-            if other.begin <= one.begin and other.end >= one.end and other.end > other.begin
+            if other.begin <= one.begin
+            and other.end >= one.end
+            and other.end > other.begin
             and (other.end > one.begin or one.end == one.begin)
-        ]  # fmt: skip
+        ]
         if one.parent is None:
             assert holding == []
         else:

@@ -1,4 +1,5 @@
-"""Values that no tool should write: they cost themselves alone, and nothing raises but errors that say what was found."""
+"""Values that no tool should write: they cost themselves alone, and nothing raises but errors that say what
+was found."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def test_one_recording_that_holds_nothing_does_not_keep_the_others(
     out, err = capsys.readouterr()
     assert out.startswith("Nextflow trace file made into run-20260520T035200Z-b-")
     assert err == (
-        f"flightlog: 1 of 2 recordings could not be adopted: {traces / 'a.txt'} holds no event with a time: there is "
+        f"flightlog: 1 of 2 recordings could not be adopted: {traces / 'a.txt'} holds no event with a time: "
+        "there is "
         "nothing to adopt\n"
     )
     with pytest.raises(UsageError, match=r"a\.txt holds no event"):
@@ -60,8 +62,12 @@ def test_one_recording_that_holds_nothing_does_not_keep_the_others(
 
 def test_durations_and_times_outside_of_all_calendars_are_unknown(tmp_path: Path) -> None:
     (tmp_path / "map.yaml").write_text("time: t\ntime_unit: ms\nname: n\nduration: d\nelapsed: e\n")
-    lines = ['{"t": 1779249120000, "n": "a", "d": 1e300, "e": -1}', '{"t": 1e300, "n": "b"}',
-             '{"t": 99999999999999999, "n": "c"}', '{"t": 1779249120000, "n": "d", "d": 2, "e": NaN}']  # fmt: skip
+    lines = [
+        '{"t": 1779249120000, "n": "a", "d": 1e300, "e": -1}',
+        '{"t": 1e300, "n": "b"}',
+        '{"t": 99999999999999999, "n": "c"}',
+        '{"t": 1779249120000, "n": "d", "d": 2, "e": NaN}',
+    ]
     (tmp_path / "x.jsonl").write_text("\n".join(lines) + "\n")
     adoption, run = adopt_one(tmp_path / "x.jsonl", tmp_path / "runs", mapping=tmp_path / "map.yaml")
     done = [event for event in events_of(run, "tasks") if isinstance(event, TaskCompleted)]
@@ -73,11 +79,24 @@ def test_durations_and_times_outside_of_all_calendars_are_unknown(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    "column", [["x"], [None], 5, {"__ndarray__": "A", "dtype": "float64"},
-               {"type": "ndarray", "array": {"data": "H4sIAAAA"}, "dtype": "float64"}],
-)  # fmt: skip
+    "column",
+    [
+        ["x"],
+        [None],
+        5,
+        {"__ndarray__": "A", "dtype": "float64"},
+        {"type": "ndarray", "array": {"data": "H4sIAAAA"}, "dtype": "float64"},
+    ],
+)
 def test_a_report_of_dask_with_a_damaged_column_is_refused(tmp_path: Path, column: Any) -> None:
-    columns = {"start": column, "duration": [2], "key": ["k"], "name": ["n"], "worker": ["w"], "worker_thread": ["1"]}  # fmt: skip
+    columns = {
+        "start": column,
+        "duration": [2],
+        "key": ["k"],
+        "name": ["n"],
+        "worker": ["w"],
+        "worker_thread": ["1"],
+    }
     (tmp_path / "r.html").write_text(
         f'Dask bokeh <script type="application/json">{json.dumps({"x": columns})}</script>'
     )
@@ -86,14 +105,30 @@ def test_a_report_of_dask_with_a_damaged_column_is_refused(tmp_path: Path, colum
 
 
 ODD = st.one_of(
-    st.sampled_from([1e308, -1e308, float("nan"), float("inf"), 10**30, -(10**30), 2**63, "\ud800", "x" * 20_000, "0x",
-                     "0xzz", "a\nb\0c", {"\ud800": 1}, [[]]]),
+    st.sampled_from(
+        [
+            1e308,
+            -1e308,
+            float("nan"),
+            float("inf"),
+            10**30,
+            -(10**30),
+            2**63,
+            "\ud800",
+            "x" * 20_000,
+            "0x",
+            "0xzz",
+            "a\nb\0c",
+            {"\ud800": 1},
+            [[]],
+        ]
+    ),
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
         lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
         max_leaves=4,
     ),
-)  # fmt: skip
+)
 RECORDINGS = [
     (PEERS / "scalable/runs/run-20261115T072250Z-demeter-lulcc-423922c5", "scalable", "tasks.jsonl"),
     (PEERS / "scalable/runs/run-20261115T072250Z-demeter-lulcc-423922c5", "scalable", "cache.jsonl"),

@@ -62,7 +62,8 @@ def test_tasks_have_their_waiting_attempts_and_cancellations(tmp_path: Path) -> 
         tmp_path,
         {"when": "2026-05-20T03:52:10Z", "fn": "a", "took": 2, "waited": 3, "how": "done", "x": 1},
         {"when": "2026-05-20T05:52:20+02:00", "fn": "b", "how": "killed", "n": 2},
-        mapping="time: when\nname: fn\nduration: took\nqueue: waited\nstatus: how\ncancelled: [killed]\nattempt: n\n",
+        mapping="time: when\nname: fn\nduration: took\nqueue: waited\n"
+        "status: how\ncancelled: [killed]\nattempt: n\n",
     )
     _, run = adopt_one(log, tmp_path / "runs", mapping=mapping)
     tasks = events_of(run, "tasks")
@@ -92,7 +93,8 @@ def test_spans_keep_their_parents_and_errors(tmp_path: Path) -> None:
         tmp_path,
         {"at": 1_779_249_120_000_000_000, "op": "outer", "ms": 100, "span": "0xa", "up": None},
         {"at": 1_779_249_120_010_000_000, "op": "inner", "ms": 50, "span": "0xb", "up": "0xa", "err": "bad"},
-        mapping="kind: span\ntime: at\ntime_unit: ns\nname: op\nduration: ms\nduration_unit: ms\nid: span\nparent: up\nerror: err\n",
+        mapping="kind: span\ntime: at\ntime_unit: ns\nname: op\nduration: ms\nduration_unit: ms\n"
+        "id: span\nparent: up\nerror: err\n",
     )
     _, run = adopt_one(log, tmp_path / "runs", mapping=mapping)
     assert [
@@ -109,19 +111,26 @@ def test_spans_keep_their_parents_and_errors(tmp_path: Path) -> None:
 def test_metrics_and_events_are_taken_too(tmp_path: Path) -> None:
     log, mapping = lines(
         tmp_path,
-        {"t": 10, "loss": 0.5, "i": 1}, {"t": 11, "loss": "high", "i": 2}, {"t": 12, "loss": float("nan"), "i": 3},
+        {"t": 10, "loss": 0.5, "i": 1},
+        {"t": 11, "loss": "high", "i": 2},
+        {"t": 12, "loss": float("nan"), "i": 3},
         mapping="kind: metric\ntime: t\nname: =loss\nvalue: loss\nstep: i\n",
-    )  # fmt: skip
+    )
     adoption, run = adopt_one(log, tmp_path / "runs", mapping=mapping)
-    assert [(m.name, m.value, m.step, m.nonfinite) for m in events_of(run, "metrics") if isinstance(m, Metric)] == [
-        ("loss", 0.5, 1, None), ("loss", None, 3, "nan"),
-    ]  # fmt: skip
+    assert [
+        (m.name, m.value, m.step, m.nonfinite) for m in events_of(run, "metrics") if isinstance(m, Metric)
+    ] == [
+        ("loss", 0.5, 1, None),
+        ("loss", None, 3, "nan"),
+    ]
     assert adoption.dropped == {"metrics whose value is no number": 1}
     mapping.write_text("kind: event\ntime: t\nname: =tick\ntags: [i]\n")
     _, other = adopt_one(log, tmp_path / "runs", mapping=mapping)
     assert [(e.name, e.fields) for e in events_of(other, "events") if isinstance(e, UserEvent)] == [
-        ("tick", {"i": 1}), ("tick", {"i": 2}), ("tick", {"i": 3}),
-    ]  # fmt: skip
+        ("tick", {"i": 1}),
+        ("tick", {"i": 2}),
+        ("tick", {"i": 3}),
+    ]
 
 
 def test_lines_without_a_time_or_a_name_are_dropped_and_counted(tmp_path: Path) -> None:
@@ -138,11 +147,14 @@ def test_lines_without_a_time_or_a_name_are_dropped_and_counted(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("time: t\n", "missing required field `name`"), ("time: t\nname: n\nduraton: d\n", "Did you mean duration?"),
-        ("time: t\nname: n\nkind: job\n", "Invalid enum value 'job'"), ("[1]", "holds no names with fields"),
-        ("time: [\n", "is no YAML"), ("kind: metric\ntime: t\nname: n\n", "does not say which field is the value"),
+        ("time: t\n", "missing required field `name`"),
+        ("time: t\nname: n\nduraton: d\n", "Did you mean duration?"),
+        ("time: t\nname: n\nkind: job\n", "Invalid enum value 'job'"),
+        ("[1]", "holds no names with fields"),
+        ("time: [\n", "is no YAML"),
+        ("kind: metric\ntime: t\nname: n\n", "does not say which field is the value"),
     ],
-)  # fmt: skip
+)
 def test_a_mapping_that_makes_no_sense_says_what_is_wrong_with_it(
     tmp_path: Path, text: str, complaint: str
 ) -> None:

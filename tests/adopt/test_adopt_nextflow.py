@@ -1,4 +1,5 @@
-"""Nextflow's trace files: durations, sizes, states and attempts, readable and raw, with the columns that are there."""
+"""Nextflow's trace files: durations, sizes, states and attempts, readable and raw, with the columns that are
+there."""
 
 from __future__ import annotations
 
@@ -24,15 +25,107 @@ from flightlog.events import (
     TaskSubmitted,
 )
 
-DEFAULT = "task_id hash native_id name status exit submit duration realtime %cpu peak_rss peak_vmem rchar wchar".split()
+DEFAULT = (
+    "task_id hash native_id name status exit submit duration realtime %cpu peak_rss peak_vmem rchar wchar"
+).split()
 ROWS = [
-    ["1", "d6/4a9080", "3711", "ALIGN:GUNZIP (a.gz)", "COMPLETED", "0", "2026-05-20 03:52:00.053", "4.9s", "4s", "72.5%", "2.5 MB", "7 MB", "40 MB", "792 MB"],
-    ["2", "65/1b01a6", "3712", "ALIGN:STAR (s1)", "FAILED", "137", "2026-05-20 03:52:00.000", "1m 3s", "1m", "100.0%", "2 GB", "7 GB", "1 GB", "3 GB"],
-    ["3", "65/1b01a7", "3713", "ALIGN:STAR (s1)", "COMPLETED", "0", "2026-05-20 03:53:04.000", "2m 3s", "2m", "150.0%", "3 GB", "7 GB", "1 GB", "3 GB"],
-    ["4", "65/1b01a8", "3714", "ALIGN:STAR (s2)", "CACHED", "0", "2026-05-19 03:53:04.000", "2m 3s", "2m", "150.0%", "3 GB", "7 GB", "1 GB", "3 GB"],
-    ["5", "65/1b01a9", "-", "QC (s2)", "ABORTED", "-", "2026-05-20 03:54:00.000", "-", "-", "-", "-", "-", "-", "-"],
-    ["6", "65/1b01b0", "3716", "QC (s1)", "COMPLETED", "0", "2026-05-20 03:54:00.000", "276ms", "55ms", "0.0%", "0", "0", "0", "0"],
-]  # fmt: skip
+    [
+        "1",
+        "d6/4a9080",
+        "3711",
+        "ALIGN:GUNZIP (a.gz)",
+        "COMPLETED",
+        "0",
+        "2026-05-20 03:52:00.053",
+        "4.9s",
+        "4s",
+        "72.5%",
+        "2.5 MB",
+        "7 MB",
+        "40 MB",
+        "792 MB",
+    ],
+    [
+        "2",
+        "65/1b01a6",
+        "3712",
+        "ALIGN:STAR (s1)",
+        "FAILED",
+        "137",
+        "2026-05-20 03:52:00.000",
+        "1m 3s",
+        "1m",
+        "100.0%",
+        "2 GB",
+        "7 GB",
+        "1 GB",
+        "3 GB",
+    ],
+    [
+        "3",
+        "65/1b01a7",
+        "3713",
+        "ALIGN:STAR (s1)",
+        "COMPLETED",
+        "0",
+        "2026-05-20 03:53:04.000",
+        "2m 3s",
+        "2m",
+        "150.0%",
+        "3 GB",
+        "7 GB",
+        "1 GB",
+        "3 GB",
+    ],
+    [
+        "4",
+        "65/1b01a8",
+        "3714",
+        "ALIGN:STAR (s2)",
+        "CACHED",
+        "0",
+        "2026-05-19 03:53:04.000",
+        "2m 3s",
+        "2m",
+        "150.0%",
+        "3 GB",
+        "7 GB",
+        "1 GB",
+        "3 GB",
+    ],
+    [
+        "5",
+        "65/1b01a9",
+        "-",
+        "QC (s2)",
+        "ABORTED",
+        "-",
+        "2026-05-20 03:54:00.000",
+        "-",
+        "-",
+        "-",
+        "-",
+        "-",
+        "-",
+        "-",
+    ],
+    [
+        "6",
+        "65/1b01b0",
+        "3716",
+        "QC (s1)",
+        "COMPLETED",
+        "0",
+        "2026-05-20 03:54:00.000",
+        "276ms",
+        "55ms",
+        "0.0%",
+        "0",
+        "0",
+        "0",
+        "0",
+    ],
+]
 
 
 def table(folder: Path, columns: list[str], rows: list[list[str]], name: str = "trace.txt") -> Path:
@@ -45,11 +138,14 @@ def test_a_default_trace_gives_tasks_with_durations_usage_and_ends(tmp_path: Pat
     adoption, run = adopt_one(table(tmp_path, DEFAULT, ROWS), tmp_path / "runs")
     tasks = events_of(run, "tasks")
     done = [event for event in tasks if isinstance(event, TaskCompleted)]
-    assert [(e.task, e.task_id, e.attempt, e.duration_s, e.cpu_s, e.peak_rss_bytes, e.timestamp[11:23]) for e in done] == [
+    assert [
+        (e.task, e.task_id, e.attempt, e.duration_s, e.cpu_s, e.peak_rss_bytes, e.timestamp[11:23])
+        for e in done
+    ] == [
         ("ALIGN:GUNZIP", "1", 1, 4.0, 2.9, 2_621_440, "03:52:04.953"),
         ("ALIGN:STAR", "2", 2, 120.0, 180.0, 3 << 30, "03:55:07.000"),
         ("QC", "6", 1, 0.055, None, None, "03:54:00.276"),
-    ]  # fmt: skip
+    ]
     [failed] = [event for event in tasks if isinstance(event, TaskFailed)]
     assert (failed.task_id, failed.attempt, failed.exit_code, failed.error_message) == (
         "2",
@@ -72,8 +168,11 @@ def test_a_retry_is_a_further_attempt_of_the_task_that_failed(tmp_path: Path) ->
     _, run = adopt_one(table(tmp_path, DEFAULT, ROWS), tmp_path / "runs")
     [retried] = [event for event in events_of(run, "tasks") if isinstance(event, TaskRetried)]
     assert (retried.task, retried.task_id, retried.attempt, retried.reason) == (
-        "ALIGN:STAR", "2", 1, "exit code 137 (SIGKILL)",
-    )  # fmt: skip
+        "ALIGN:STAR",
+        "2",
+        1,
+        "exit code 137 (SIGKILL)",
+    )
     tasks = report_on(run).tasks
     assert (tasks.submitted, tasks.completed, tasks.failed, tasks.cancelled, tasks.retried) == (4, 3, 0, 1, 1)
 
@@ -82,14 +181,19 @@ def test_the_attempt_column_tells_retries_of_one_name_apart(tmp_path: Path) -> N
     columns = ["task_id", "name", "status", "exit", "attempt", "submit", "complete"]
     at = [f"{1_779_249_120_000 + 1000 * n}" for n in range(8)]
     rows = [
-        ["1", "F (a)", "FAILED", "1", "1", at[0], at[1]], ["2", "F (a)", "COMPLETED", "0", "1", at[0], at[2]],
-        ["3", "F (a)", "FAILED", "2", "2", at[2], at[3]], ["4", "F (a)", "COMPLETED", "0", "3", at[4], at[5]],
-    ]  # fmt: skip
+        ["1", "F (a)", "FAILED", "1", "1", at[0], at[1]],
+        ["2", "F (a)", "COMPLETED", "0", "1", at[0], at[2]],
+        ["3", "F (a)", "FAILED", "2", "2", at[2], at[3]],
+        ["4", "F (a)", "COMPLETED", "0", "3", at[4], at[5]],
+    ]
     _, run = adopt_one(table(tmp_path, columns, rows), tmp_path / "runs")
     ended = [event for event in events_of(run, "tasks") if isinstance(event, TaskCompleted | TaskFailed)]
     assert [(e.task_id, e.attempt, isinstance(e, TaskFailed)) for e in ended] == [
-        ("1", 1, True), ("2", 1, False), ("1", 2, True), ("1", 3, False),
-    ]  # fmt: skip
+        ("1", 1, True),
+        ("2", 1, False),
+        ("1", 2, True),
+        ("1", 3, False),
+    ]
 
 
 def test_a_cached_task_is_a_hit_and_its_old_times_do_not_stretch_the_run(tmp_path: Path) -> None:
@@ -106,13 +210,53 @@ def test_a_cached_task_is_a_hit_and_its_old_times_do_not_stretch_the_run(tmp_pat
 
 def test_a_raw_trace_with_every_time_is_exact(tmp_path: Path) -> None:
     columns = [
-        "task_id", "hash", "process", "tag", "name", "status", "exit", "cpus", "memory", "time", "attempt", "submit",
-        "start", "complete", "duration", "realtime", "%cpu", "peak_rss", "read_bytes", "write_bytes", "hostname", "script",
-    ]  # fmt: skip
+        "task_id",
+        "hash",
+        "process",
+        "tag",
+        "name",
+        "status",
+        "exit",
+        "cpus",
+        "memory",
+        "time",
+        "attempt",
+        "submit",
+        "start",
+        "complete",
+        "duration",
+        "realtime",
+        "%cpu",
+        "peak_rss",
+        "read_bytes",
+        "write_bytes",
+        "hostname",
+        "script",
+    ]
     row = [
-        "7", "aa/bb", "STAR", "s1", "STAR (s1)", "COMPLETED", "0", "4", str(8 << 30), "3600000", "1", "1779249120000",
-        "1779249125250", "1779249130250", "10250", "5000", "390.1", "123456789", "1000", "2000", "node7", "star --run",
-    ]  # fmt: skip
+        "7",
+        "aa/bb",
+        "STAR",
+        "s1",
+        "STAR (s1)",
+        "COMPLETED",
+        "0",
+        "4",
+        str(8 << 30),
+        "3600000",
+        "1",
+        "1779249120000",
+        "1779249125250",
+        "1779249130250",
+        "10250",
+        "5000",
+        "390.1",
+        "123456789",
+        "1000",
+        "2000",
+        "node7",
+        "star --run",
+    ]
     adoption, run = adopt_one(table(tmp_path, columns, [row]), tmp_path / "runs")
     [_, started, done] = events_of(run, "tasks")
     assert isinstance(started, TaskStarted)
@@ -160,8 +304,9 @@ def test_every_trace_of_a_folder_is_a_run_of_its_own(tmp_path: Path) -> None:
     (folder / "software_versions.txt").write_text("name\tversion\n")
     adoptions = adopt_all(folder, tmp_path / "runs")
     assert [(Path(one.source).name, one.kept["tasks submitted"]) for one in adoptions] == [
-        ("execution_trace_1.txt", 2), ("execution_trace_2.txt", 2),
-    ]  # fmt: skip
+        ("execution_trace_1.txt", 2),
+        ("execution_trace_2.txt", 2),
+    ]
 
 
 def test_a_trace_without_any_time_says_which_columns_it_needs(tmp_path: Path) -> None:
@@ -174,18 +319,38 @@ def test_a_trace_without_any_time_says_which_columns_it_needs(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("cell", "seconds"),
-    [("350ms", 0.35), ("4.9s", 4.9), ("1m 3s", 63.0), ("1h", 3600.0), ("2d 4h 1m", 187_260.0), ("9min 30s", 570.0),
-     ("0", 0.0), ("5000", 5.0), ("-", None), ("soon", None), ("1m x", None), (None, None)],
-)  # fmt: skip
+    [
+        ("350ms", 0.35),
+        ("4.9s", 4.9),
+        ("1m 3s", 63.0),
+        ("1h", 3600.0),
+        ("2d 4h 1m", 187_260.0),
+        ("9min 30s", 570.0),
+        ("0", 0.0),
+        ("5000", 5.0),
+        ("-", None),
+        ("soon", None),
+        ("1m x", None),
+        (None, None),
+    ],
+)
 def test_durations_are_read_as_nextflow_writes_them(cell: str | None, seconds: float | None) -> None:
     assert seconds_of(cell) == seconds
 
 
 @pytest.mark.parametrize(
     ("cell", "size"),
-    [("1 KB", 1024), ("2.4 MB", 2_516_582), ("1.5 GB", 1_610_612_736), ("0", 0), ("123", 123), ("7 B", 7), ("big", None),
-     (None, None)],
-)  # fmt: skip
+    [
+        ("1 KB", 1024),
+        ("2.4 MB", 2_516_582),
+        ("1.5 GB", 1_610_612_736),
+        ("0", 0),
+        ("123", 123),
+        ("7 B", 7),
+        ("big", None),
+        (None, None),
+    ],
+)
 def test_sizes_count_in_1024s_as_nextflow_does(cell: str | None, size: int | None) -> None:
     assert bytes_of(cell) == size
 

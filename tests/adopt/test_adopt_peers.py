@@ -1,4 +1,5 @@
-"""Recordings that other tools made, adopted: counts, durations, failures and parents are those of the recording."""
+"""Recordings that other tools made, adopted: counts, durations, failures and parents are those of the
+recording."""
 
 from __future__ import annotations
 
@@ -55,11 +56,18 @@ def test_a_scalable_run_has_its_tasks_their_ends_and_how_long_they_took_from_sub
     assert adoption.events == dict(
         Counter(
             {
-                "task_submitted": 24, "task_queued": 24, "task_completed": 22, "task_failed": 2, "cache_lookup": 22,
-                "failure": 2, "artifact_recorded": 1, "resource_request": 1, "user_event": 3,
+                "task_submitted": 24,
+                "task_queued": 24,
+                "task_completed": 22,
+                "task_failed": 2,
+                "cache_lookup": 22,
+                "failure": 2,
+                "artifact_recorded": 1,
+                "resource_request": 1,
+                "user_event": 3,
             }
         )
-    )  # fmt: skip
+    )
     assert "include waiting: 24 of them, 254 ms on average" in adoption.notes[0]
 
 
@@ -123,20 +131,26 @@ def test_a_rhapsody_session_has_each_span_once_its_ids_padded_and_its_tasks_insi
     ended = [event for event in events_of(run, "tasks") if isinstance(event, TaskEnded)]
     recorded = {
         r["task_id"]: (
-            r["event_type"], r["duration_seconds"], int(r["span_id"], 16), int(spans[r["span_id"]]["parent_span_id"], 16),
+            r["event_type"],
+            r["duration_seconds"],
+            int(r["span_id"], 16),
+            int(spans[r["span_id"]]["parent_span_id"], 16),
             spans[r["span_id"]]["duration_ms"] / 1000,
         )
         for r in records(RHAPSODY)
         if r.get("event_type") in {"TaskCompleted", "TaskFailed"}
-    }  # fmt: skip
+    }
     assert len(recorded) == 14
     assert {
         e.task_id: (
-            type(e).__name__, e.metrics["elapsed_s"], int(e.span_id or "", 16), int(e.parent_id or "", 16),
+            type(e).__name__,
+            e.metrics["elapsed_s"],
+            int(e.span_id or "", 16),
+            int(e.parent_id or "", 16),
             e.metrics["span_s"],
         )
         for e in ended
-    } == recorded  # fmt: skip
+    } == recorded
     assert {len(event.span_id or "") for event in ended} == {16}
     assert {event.duration_s for event in ended} == {None}  # waiting in the backend is no execution
     assert run.info.span_id == session["span_id"][2:]
@@ -149,16 +163,19 @@ def test_a_rhapsody_session_has_its_failures_samples_and_times(tmp_path: Path) -
     _, run = adopt_one(PEERS / "rhapsody", tmp_path / "runs")
     failures = [event for event in events_of(run, "failures") if isinstance(event, Failure)]
     assert sorted((f.task or "", f.task_id or "", f.error_type) for f in failures) == [
-        ("/bin/false", "task.000014", None), ("ComputeTask", "task.000011", "ValueError"),
+        ("/bin/false", "task.000014", None),
+        ("ComputeTask", "task.000011", "ValueError"),
         ("ComputeTask", "task.000012", "ValueError"),
-    ]  # fmt: skip
+    ]
     samples = [event for event in events_of(run, "resources") if isinstance(event, ResourceSample)]
     assert [(s.host, s.cpu_percent) for s in samples] == [
         (r["node_id"], r["cpu_percent"]) for r in records(RHAPSODY) if r.get("event_type") == "ResourceUpdate"
     ]
     assert {task.task for task in events_of(run, "tasks") if isinstance(task, TaskSubmitted)} == {
-        "ComputeTask", "/bin/echo", "/bin/false",
-    }  # fmt: skip
+        "ComputeTask",
+        "/bin/echo",
+        "/bin/false",
+    }
     info = run.info
     assert (info.project, info.status, info.start_time) == (
         "fixture.session",
@@ -176,11 +193,16 @@ def test_a_stormlog_recording_has_the_events_its_own_loader_finds(tmp_path: Path
     _, run = adopt_one(STORMLOG / name, tmp_path / "runs")
     events = [event for event in events_of(run, "devices") if isinstance(event, DeviceMemory)]
     assert {
-        "events": len(events), "first_ns": min(event.timestamp_ns for event in events),
+        "events": len(events),
+        "first_ns": min(event.timestamp_ns for event in events),
         "sum_allocated": sum(event.allocator_allocated_bytes for event in events),
         "collectors": sorted({event.collector for event in events}),
-        "device_ids": sorted({event.device_id for event in events}), "world_size": max(e.world_size for e in events),
-    } == {name: expected[name] for name in ("events", "first_ns", "sum_allocated", "collectors", "device_ids", "world_size")}  # fmt: skip
+        "device_ids": sorted({event.device_id for event in events}),
+        "world_size": max(e.world_size for e in events),
+    } == {
+        name: expected[name]
+        for name in ("events", "first_ns", "sum_allocated", "collectors", "device_ids", "world_size")
+    }
     status = {"running": "crashed"}.get(expected["status"], "completed")
     assert run.info.status == status
 
@@ -188,8 +210,11 @@ def test_a_stormlog_recording_has_the_events_its_own_loader_finds(tmp_path: Path
 def test_the_sinks_of_one_job_are_one_run_and_each_export_is_its_own(tmp_path: Path) -> None:
     adoptions = adopt_all(STORMLOG, tmp_path / "runs")
     assert [(Path(one.source).name, one.kept["device-memory events"]) for one in adoptions] == [
-        ("devices", 60), ("export-v2.json", 6), ("export-v3.json", 30), ("legacy.json", 8),
-    ]  # fmt: skip
+        ("devices", 60),
+        ("export-v2.json", 6),
+        ("export-v3.json", 30),
+        ("legacy.json", 8),
+    ]
     assert "1 of 2 sessions was never closed" in adoptions[0].notes[0]
 
 
@@ -219,9 +244,15 @@ def test_modelops_spans_keep_their_durations_and_lie_inside_each_other(tmp_path:
     assert (loop.iterations, loop.best_loss) == (3, pytest.approx(1 / 3))
 
 
-EVERY = [PEERS / "scalable", RHAPSODY, PEERS / "modelops", *(
-    STORMLOG / name for name in ("sink-rank0", "sink-rank1", "export-v2.json", "export-v3.json", "legacy.json")
-)]  # fmt: skip
+EVERY = [
+    PEERS / "scalable",
+    RHAPSODY,
+    PEERS / "modelops",
+    *(
+        STORMLOG / name
+        for name in ("sink-rank0", "sink-rank1", "export-v2.json", "export-v3.json", "legacy.json")
+    ),
+]
 
 
 @pytest.mark.parametrize("path", EVERY, ids=lambda path: path.name)

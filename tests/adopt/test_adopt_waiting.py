@@ -1,4 +1,5 @@
-"""Durations that include waiting are shown as such everywhere; those of files that Flightlog wrote are execution alone."""
+"""Durations that include waiting are shown as such everywhere; those of files that Flightlog wrote are
+execution alone."""
 
 from __future__ import annotations
 
@@ -48,8 +49,12 @@ def test_a_report_shows_times_with_waiting_and_calls_them_so(tmp_path: Path) -> 
     report = report_on(run)
     text = report_text(report)
     assert section(text, "Tasks") == [
-        "Submitted: 24", "Completed: 22", "Failed: 2", "Avg elapsed: 254 ms, waiting included", "Max elapsed: 439 ms",
-    ]  # fmt: skip
+        "Submitted: 24",
+        "Completed: 22",
+        "Failed: 2",
+        "Avg elapsed: 254 ms, waiting included",
+        "Max elapsed: 439 ms",
+    ]
     assert section(text, "By task") == [
         "Name Done Failed Mean with waiting Max with waiting Total with waiting",
         "simulate 22 2 254 ms 439 ms 6.1s",
@@ -122,6 +127,7 @@ def test_a_checkpoint_that_flightlog_wrote_has_the_durations_of_the_run_it_recor
     assert None not in [one[1] for one in ends(adopted).values()]
     assert report_on(adopted).tasks.queue_s.count == 5
     assert adoption.notes == [
-        "Flightlog wrote this file, so durations are execution alone. It recorded the session itself too, with more: "
+        "Flightlog wrote this file, so durations are execution alone. It recorded the session itself too, "
+        "with more: "
         f"{recorded.run_id}."
     ]

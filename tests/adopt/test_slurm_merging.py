@@ -317,7 +317,8 @@ def test_the_command_says_what_was_kept_mapped_and_dropped(
         "1 attempt put back into the queue, 3 workers lost, 6 workers ended, 6 failures with their reasons, "
         "2 steps as spans",
         "  kept:    10 accounts of a job, as Slurm gives it: flightlog sql 'FROM jobs'",
-        "  dropped: per-node and per-task extremes, I/O and energy of steps, requests other than CPUs, memory, "
+        "  dropped: per-node and per-task extremes, I/O and energy of steps, requests other than CPUs, "
+        "memory, "
         "GPUs and time, priority, reservation, comments",
     ]
 

@@ -90,16 +90,39 @@ def test_a_real_document_is_read_whole():
 def test_every_figure_of_a_job_has_its_unit():
     job = next(job for job in parsed(recorded()) if job.job_id == "3")
     assert job == SlurmJob(
-        raw_id="3", state="FAILED", cluster="flight", name="mem", user="ada", partition="debug", account="lab",
-        qos="normal", nodes="n1", signal="SIGKILL", submit=1794765577.0, start=1794765577.0, end=1794765578.0,
-        elapsed_s=1.0, walltime_s=600.0, cpus=1.0, memory_bytes=100 << 20, cpu_s=0.48, max_rss_bytes=344719360,
+        raw_id="3",
+        state="FAILED",
+        cluster="flight",
+        name="mem",
+        user="ada",
+        partition="debug",
+        account="lab",
+        qos="normal",
+        nodes="n1",
+        signal="SIGKILL",
+        submit=1794765577.0,
+        start=1794765577.0,
+        end=1794765578.0,
+        elapsed_s=1.0,
+        walltime_s=600.0,
+        cpus=1.0,
+        memory_bytes=100 << 20,
+        cpu_s=0.48,
+        max_rss_bytes=344719360,
         steps=(
             SlurmStep(
-                step_id="batch", name="batch", state="CANCELLED", nodes="n1", start=1794765577.0,
-                end=1794765578.0, tasks=1, cpu_s=0.48, max_rss_bytes=344719360,
+                step_id="batch",
+                name="batch",
+                state="CANCELLED",
+                nodes="n1",
+                start=1794765577.0,
+                end=1794765578.0,
+                tasks=1,
+                cpu_s=0.48,
+                max_rss_bytes=344719360,
             ),
         ),
-    )  # fmt: skip
+    )
 
 
 def test_newer_versions_say_the_same_in_other_shapes():
@@ -244,7 +267,8 @@ def job(state: str, **facts: Any) -> SlurmJob:
             Verdict(
                 "failed",
                 "ExitCode",
-                "Slurm job 12 ended with exit code 137; it was seen with 1.0 GiB and may use 1.0 GiB, which may be why",
+                "Slurm job 12 ended with exit code 137; it was seen with 1.0 GiB and may use 1.0 GiB, which "
+                "may be why",
                 False,
             ),
         ),
@@ -305,7 +329,8 @@ def test_sacct_is_asked_again_until_the_jobs_have_ended():
 
 
 def in_parts() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """A job that ended as soon as it had begun, in the three ways a Slurm 22.05 tells it within some seconds."""
+    """A job that ended as soon as it had begun, in the three ways a Slurm 22.05 tells it within some
+    seconds."""
     whole = recorded()
     whole["jobs"] = [job for job in whole["jobs"] if job["job_id"] == 4]
     unused = copy.deepcopy(whole)
@@ -319,7 +344,8 @@ def in_parts() -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
 
 
 def asked_at(age_s: float, answers: list[dict[str, Any]], patience_s: float) -> tuple[SlurmJob, float]:
-    """The job as it was told in the end, to someone who asked so long after its end, and the seconds of waiting."""
+    """The job as it was told in the end, to someone who asked so long after its end, and the seconds of
+    waiting."""
     told, slept = iter(answers), [0.0]
 
     def sacct(words: Any) -> bytes:

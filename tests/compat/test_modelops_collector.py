@@ -27,8 +27,12 @@ def test_every_module_of_the_original_has_its_place():
     )
     assert telemetry.TelemetryStorage is modelops.TelemetryStorage is telemetry_storage.TelemetryStorage
     assert sorted(telemetry.__all__) == [
-        "NOOP_SPAN", "NoopSpan", "TelemetryCollector", "TelemetrySpan", "TelemetryStorage",
-    ]  # fmt: skip
+        "NOOP_SPAN",
+        "NoopSpan",
+        "TelemetryCollector",
+        "TelemetrySpan",
+        "TelemetryStorage",
+    ]
 
 
 def test_a_span_made_by_hand_has_the_fields_of_the_original():
@@ -38,17 +42,25 @@ def test_a_span_made_by_hand_has_the_fields_of_the_original():
     span.metrics["n"] = 3
     span.tags["key"] = "abc"
     assert span.to_dict() == {
-        "name": "work", "start_time": 10.0, "end_time": 11.5, "duration": 1.5,
-        "metrics": {"n": 3}, "tags": {"key": "abc"},
-    }  # fmt: skip
+        "name": "work",
+        "start_time": 10.0,
+        "end_time": 11.5,
+        "duration": 1.5,
+        "metrics": {"n": 3},
+        "tags": {"key": "abc"},
+    }
 
 
 def test_a_collectors_span_has_the_fields_of_the_original_too():
     collector = TelemetryCollector()
     with collector.span("work", key="abc") as span:
         assert asdict(span) == {
-            "name": "work", "start_time": span.start_time, "end_time": None, "metrics": {}, "tags": {"key": "abc"},
-        }  # fmt: skip
+            "name": "work",
+            "start_time": span.start_time,
+            "end_time": None,
+            "metrics": {},
+            "tags": {"key": "abc"},
+        }
     assert [each.name for each in fields(span)] == ["name", "start_time", "end_time", "metrics", "tags"]
 
 
@@ -60,8 +72,10 @@ def test_ended_spans_stand_in_the_order_of_their_ends_with_their_parents():
         with collector.span("second"):
             pass
     assert [(s.name, s.span_id, s.parent_id) for s in collector.spans] == [
-        ("first", 2, 1), ("second", 3, 1), ("outer", 1, None),
-    ]  # fmt: skip
+        ("first", 2, 1),
+        ("second", 3, 1),
+        ("outer", 1, None),
+    ]
 
 
 def test_a_span_tells_its_duration_while_it_is_open():
@@ -291,7 +305,10 @@ def test_spans_are_in_the_run_that_is_active_too(tmp_path):
     assert spans["algorithm.tell"].parent_id == spans["ours"].span_id
     assert spans["ours"].parent_id == spans["calibration.job"].span_id
     assert spans["calibration.job"].tags == {"job_id": "abc"}
-    assert [(spans[name].status, spans[name].error_message) for name in ("simulation.run_remote", "returned")] == [
-        ("error", "bad"), ("error", "no rows"),
-    ]  # fmt: skip
+    assert [
+        (spans[name].status, spans[name].error_message) for name in ("simulation.run_remote", "returned")
+    ] == [
+        ("error", "bad"),
+        ("error", "no rows"),
+    ]
     assert len(collector.spans) == 4

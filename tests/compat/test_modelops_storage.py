@@ -55,9 +55,13 @@ def test_a_job_is_saved_as_a_summary_and_a_line_a_span(tmp_path):
     by_name = summary.pop("by_name")
     whole, lookups = lines[-1]["duration"], [line["duration"] for line in lines[:-1]]
     assert summary == {
-        "job_id": "job-1", "job_type": "calibration", "total_spans": 5, "open_spans": 0,
-        "total_duration": whole, "summed_duration": pytest.approx(whole + sum(lookups)),
-    }  # fmt: skip
+        "job_id": "job-1",
+        "job_type": "calibration",
+        "total_spans": 5,
+        "open_spans": 0,
+        "total_duration": whole,
+        "summed_duration": pytest.approx(whole + sum(lookups)),
+    }
     assert by_name["provenance.lookup"] == {
         "count": 4,
         "errors": 0,
@@ -92,9 +96,14 @@ def test_a_job_without_spans_has_both_files(tmp_path):
     storage.save_job_telemetry("job-1", TelemetryCollector())
     assert storage.load_spans("job-1") == []
     assert storage.load_summary("job-1") == {
-        "job_id": "job-1", "job_type": "simulation", "total_spans": 0, "open_spans": 0,
-        "total_duration": 0, "summed_duration": 0, "by_name": {},
-    }  # fmt: skip
+        "job_id": "job-1",
+        "job_type": "simulation",
+        "total_spans": 0,
+        "open_spans": 0,
+        "total_duration": 0,
+        "summed_duration": 0,
+        "by_name": {},
+    }
     assert (storage.load_summary("another"), storage.load_spans("another")) == (None, [])
 
 
@@ -103,8 +112,9 @@ def test_a_job_that_is_saved_while_it_runs_has_its_open_spans(tmp_path):
     with collector.span("job"), collector.span("hangs", seed=3):
         storage.save_job_telemetry("job-1", collector)
     assert [(line["name"], line["duration"]) for line in storage.load_spans("job-1")] == [
-        ("job", None), ("hangs", None),
-    ]  # fmt: skip
+        ("job", None),
+        ("hangs", None),
+    ]
     summary = storage.load_summary("job-1")
     assert (summary["total_spans"], summary["open_spans"], summary["total_duration"]) == (2, 2, 0)
     assert summary["by_name"]["hangs"]["mean_duration"] is None
@@ -122,8 +132,10 @@ def test_no_value_costs_the_file(tmp_path):
         {"loss": "nan"},
     )
     assert storage.load_summary("job-1")["by_name"]["odd"]["metrics"]["good"] == {
-        "mean": 2.0, "sum": 2.0, "count": 1,
-    }  # fmt: skip
+        "mean": 2.0,
+        "sum": 2.0,
+        "count": 1,
+    }
     assert "loss" not in storage.load_summary("job-1")["by_name"]["odd"]["metrics"]
 
 
@@ -174,8 +186,9 @@ def test_saves_at_once_leave_two_whole_files_of_one_save(tmp_path, caplog):
     assert summary["total_spans"] == len(lines)
     assert set(summary["by_name"]) == {line["name"] for line in lines}
     assert [path.name for path in sorted((tmp_path / "telemetry/jobs/job-1").iterdir())] == [
-        "spans.jsonl", "summary.json",
-    ]  # fmt: skip
+        "spans.jsonl",
+        "summary.json",
+    ]
     assert caplog.text == ""
 
 
@@ -226,18 +239,32 @@ def test_a_summary_takes_spans_in_any_order_and_counts_time_once():
     summary.add("a", 0, 6_000_000_000, {"n": 3}, failed=True)
     summary.add("b", 9_000_000_000, None)
     assert summary.to_dict() == {
-        "job_type": "calibration", "total_spans": 3, "open_spans": 1, "total_duration": 7.0, "summed_duration": 8.0,
+        "job_type": "calibration",
+        "total_spans": 3,
+        "open_spans": 1,
+        "total_duration": 7.0,
+        "summed_duration": 8.0,
         "by_name": {
             "b": {
-                "count": 2, "errors": 0, "total_duration": 2.0, "mean_duration": 2.0, "max_duration": 2.0,
-                "min_duration": 2.0, "metrics": {"n": {"mean": 1.5, "sum": 3, "count": 2}},
+                "count": 2,
+                "errors": 0,
+                "total_duration": 2.0,
+                "mean_duration": 2.0,
+                "max_duration": 2.0,
+                "min_duration": 2.0,
+                "metrics": {"n": {"mean": 1.5, "sum": 3, "count": 2}},
             },
             "a": {
-                "count": 1, "errors": 1, "total_duration": 6.0, "mean_duration": 6.0, "max_duration": 6.0,
-                "min_duration": 6.0, "metrics": {"n": {"mean": 3, "sum": 3, "count": 1}},
+                "count": 1,
+                "errors": 1,
+                "total_duration": 6.0,
+                "mean_duration": 6.0,
+                "max_duration": 6.0,
+                "min_duration": 6.0,
+                "metrics": {"n": {"mean": 3, "sum": 3, "count": 1}},
             },
         },
-    }  # fmt: skip
+    }
 
 
 def test_a_span_that_makes_no_sense_does_not_cost_the_others(tmp_path, caplog):
@@ -250,8 +277,12 @@ def test_a_span_that_makes_no_sense_does_not_cost_the_others(tmp_path, caplog):
     storage = TelemetryStorage(tmp_path)
     storage.save_job_telemetry("j", collector)
     assert [(line["name"], line["metrics"], line["tags"]) for line in storage.load_spans("j")] == [
-        ("good", {}, {}), ("nan", {}, {}), ("text", {}, {}), ("endless", {}, {}), ("replaced", {}, {"tags": [1]}),
-    ]  # fmt: skip
+        ("good", {}, {}),
+        ("nan", {}, {}),
+        ("text", {}, {}),
+        ("endless", {}, {}),
+        ("replaced", {}, {"tags": [1]}),
+    ]
     assert storage.load_summary("j")["open_spans"] == 3
     assert [message.partition(":")[0] for message in caplog.messages] == [
         "Left a span out of the telemetry of j"

@@ -60,8 +60,12 @@ def test_tasks_run_on_a_cluster_and_the_run_knows_where_and_how_long():
     assert (wrong.state, wrong.stdout, wrong.exit_code) == ("FAILED", "hi\n", 3)
     assert (impossible.state, "No worker can satisfy" in impossible.stderr) == ("FAILED", True)
     assert manager.summary()["tasks"] == {
-        "submitted": 5, "completed": 2, "failed": 3, "canceled": 0, "running": 0,
-    }  # fmt: skip
+        "submitted": 5,
+        "completed": 2,
+        "failed": 3,
+        "canceled": 0,
+        "running": 0,
+    }
     (node,) = manager.summary()["resources"].values()
     assert 0 < node["memory_percent"] < 100
     recorded = Run(manager.run_path)

@@ -1,4 +1,5 @@
-"""RHAPSODY's telemetry under what goes wrong: odd values, forks, others' spans and processors, sessions in sessions."""
+"""RHAPSODY's telemetry under what goes wrong: odd values, forks, others' spans and processors, sessions in
+sessions."""
 
 from __future__ import annotations
 
@@ -90,13 +91,23 @@ def test_values_that_json_cannot_hold_cost_no_event_in_the_file_or_the_run(tmp_p
         *odd, told(TaskSubmitted, "ha\udc80lf"), told(TaskSubmitted, "last"), checkpoint_path=str(folder)
     )
     assert [line["task_id"] for line in lines(folder, "event")[1:-1]] == [
-        "t0", "t1", "t2", "t3", "t4", "ha\\udc80lf", "last",
-    ]  # fmt: skip
+        "t0",
+        "t1",
+        "t2",
+        "t3",
+        "t4",
+        "ha\\udc80lf",
+        "last",
+    ]
     written = [line["attributes"] for line in lines(folder, "event")[1:4]]
     assert written == [{"half": "\\udc80"}, {"(1, 2)": 3}, {"no number": None}]
     assert [event.fields["task_id"] for event in run_of(manager).events("events")] == [
-        "t0", "t1", "t2", "t3", "t4",
-    ]  # fmt: skip
+        "t0",
+        "t1",
+        "t2",
+        "t3",
+        "t4",
+    ]
     assert manager.task_count()["submitted"] == 2
 
 
@@ -120,8 +131,11 @@ def test_a_duration_that_is_none_is_unknown_and_spoils_no_other(seconds):
     )
     assert manager.task_count()["completed"] == 2
     assert manager.summary()["duration"] == {
-        "total_seconds": 2.0, "mean_seconds": 2.0, "min_seconds": 2.0, "max_seconds": 2.0,
-    }  # fmt: skip
+        "total_seconds": 2.0,
+        "mean_seconds": 2.0,
+        "min_seconds": 2.0,
+        "max_seconds": 2.0,
+    }
     assert [event.duration_s for event in run_of(manager).events("tasks")] == [None, 2.0]
 
 
@@ -247,8 +261,9 @@ def test_a_processor_that_raises_costs_neither_file_nor_metrics_and_is_told_of_o
     assert manager.task_count()["completed"] == 5
     warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert warned == [
-        "an event of type TaskCompleted was not taken in", "a processor or reader of OpenTelemetry's failed",
-    ]  # fmt: skip
+        "an event of type TaskCompleted was not taken in",
+        "a processor or reader of OpenTelemetry's failed",
+    ]
 
 
 def test_where_opentelemetry_is_switched_off_the_run_is_whole_all_the_same(monkeypatch):

@@ -87,8 +87,12 @@ async def run_all(session: Session, tasks: list[Any]) -> list[Any]:
 def test_a_task_is_a_dict_whose_entries_are_attributes():
     task = ComputeTask(executable="echo", arguments=["hi"], mine=7)
     assert (task.executable, task["arguments"], task.mine, task.state, task.backend) == (
-        "echo", ["hi"], 7, None, None,
-    )  # fmt: skip
+        "echo",
+        ["hi"],
+        7,
+        None,
+        None,
+    )
     task.state = "DONE"
     assert task["state"] == "DONE"
     with pytest.raises(AttributeError, match="'ComputeTask' has no attribute 'nothing'"):
@@ -372,8 +376,11 @@ def test_events_say_where_a_task_ran_and_how_a_command_ended():
     told = {(event.event_type, event.task_id): event for event in heard}
     assert told["TaskStarted", "good"].node_id == told["TaskCompleted", "good"].node_id == this_host()
     assert told["TaskFailed", "wrong"].attributes == {
-        "executable": "/bin/sh", "task_type": "ComputeTask", "error_type": "TaskExecutionError", "exit_code": 3,
-    }  # fmt: skip
+        "executable": "/bin/sh",
+        "task_type": "ComputeTask",
+        "error_type": "TaskExecutionError",
+        "exit_code": 3,
+    }
 
 
 def test_what_has_not_ended_when_the_session_closes_is_canceled():
@@ -390,8 +397,12 @@ def test_what_has_not_ended_when_the_session_closes_is_canceled():
     tasks, manager = in_session(use, ThreadPoolExecutor(1), telemetry=True)
     assert [task.state for task in tasks] == ["CANCELED"] * 3
     assert manager.summary()["tasks"] == {
-        "submitted": 3, "completed": 0, "failed": 0, "canceled": 3, "running": 0,
-    }  # fmt: skip
+        "submitted": 3,
+        "completed": 0,
+        "failed": 0,
+        "canceled": 3,
+        "running": 0,
+    }
 
 
 def test_a_session_that_ends_with_an_error_is_a_run_that_failed():

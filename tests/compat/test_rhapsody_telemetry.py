@@ -99,8 +99,12 @@ def test_a_defined_event_has_defaults_of_its_types_and_a_name_of_its_own():
     checked = define_event("lab.Checked", score=float, rows=int, label=(str, "unknown"), extra=list)
     event = told(checked, None, score=0.5)
     assert (event.event_type, event.score, event.rows, event.label, event.extra) == (
-        "lab.Checked", 0.5, 0, "unknown", None,
-    )  # fmt: skip
+        "lab.Checked",
+        0.5,
+        0,
+        "unknown",
+        None,
+    )
     assert isinstance(event, BaseEvent)
     with pytest.raises(ValueError, match="namespaced"):
         define_event("Checked")
@@ -119,8 +123,12 @@ def test_tasks_are_counted_and_no_label_names_one():
     assert values(manager, "tasks_completed") == [(labels, 50)]
     assert values(manager, "tasks_running") == [(labels, 0)]
     assert manager.task_count() == {
-        "submitted": 50, "completed": 50, "failed": 0, "canceled": 0, "running": 0,
-    }  # fmt: skip
+        "submitted": 50,
+        "completed": 50,
+        "failed": 0,
+        "canceled": 0,
+        "running": 0,
+    }
 
 
 def test_what_runs_is_never_below_zero():
@@ -231,8 +239,12 @@ def test_a_task_that_runs_when_telemetry_ends_has_an_end():
 
     manager = asyncio.run(run())
     assert manager.task_count() == {
-        "submitted": 0, "completed": 0, "failed": 0, "canceled": 1, "running": 0,
-    }  # fmt: skip
+        "submitted": 0,
+        "completed": 0,
+        "failed": 0,
+        "canceled": 1,
+        "running": 0,
+    }
     (task,) = manager.task_spans()
     assert task["status"] == "canceled"
 
@@ -303,8 +315,12 @@ def test_the_file_holds_events_metrics_and_every_span_once(tmp_path):
     found = lines(folder)
     events = [line for line in found if line["section"] == "event"]
     assert [line["event_type"] for line in events] == [
-        "SessionStarted", "TaskCreated", "TaskStarted", "TaskCompleted", "SessionEnded",
-    ]  # fmt: skip
+        "SessionStarted",
+        "TaskCreated",
+        "TaskStarted",
+        "TaskCompleted",
+        "SessionEnded",
+    ]
     assert events[2]["attributes"] == {"score": None, "path": "/x"}
     spans = [line for line in found if line["section"] == "span"]
     assert [line["name"] for line in spans] == ["task", "session"]

@@ -246,8 +246,11 @@ def test_any_signature_is_called_as_it_is(folder):
     for text in ("a", "b"):
         (folder / "a.txt").write_text(text)
         assert function(["a.txt"], "a.txt", path="a.txt", deep={"k": "a.txt"}) == (
-            ["a.txt"], ("a.txt",), "a.txt", {"deep": {"k": "a.txt"}},
-        )  # fmt: skip
+            ["a.txt"],
+            ("a.txt",),
+            "a.txt",
+            {"deep": {"k": "a.txt"}},
+        )
 
 
 def test_plain_types_count_as_values_in_every_process():
@@ -295,8 +298,9 @@ def test_lookups_are_in_the_run(folder):
         work.solve(3)
         work.solve(3)
     assert [(event.task, event.result) for event in open_run(run.path).events("cache")] == [
-        ("solve", "miss"), ("solve", "hit"),
-    ]  # fmt: skip
+        ("solve", "miss"),
+        ("solve", "hit"),
+    ]
 
 
 def test_worker_processes_share_the_results(folder):

@@ -101,15 +101,20 @@ def test_the_advisor_advises_from_what_was_measured(tmp_path):
     advisor = ResourceAdvisor.from_history(".scalable/runs")
     found = advisor.recommend(task="run_simulation[3]", target="local", confidence=0.9)
     assert (found.task, found.target, found.confidence, found.workers) == (
-        "run_simulation[3]", "local", 0.9, {"sim": 1},
-    )  # fmt: skip
+        "run_simulation[3]",
+        "local",
+        0.9,
+        {"sim": 1},
+    )
     assert (found.evidence["records"], found.evidence["runs"]) == (12, 2)
     assert set(found.resources["sim"]) == {"cpus", "memory", "walltime"}
     assert found.resources["sim"]["memory"][-1] in "MGB"
     nothing = ResourceAdvisor.from_history(tmp_path / "none").recommend(task="simulate")
     assert (nothing.workers, nothing.resources, nothing.evidence["records"]) == (
-        {"simulate": 1}, {"simulate": {"cpus": 1, "memory": None, "walltime": None}}, 0,
-    )  # fmt: skip
+        {"simulate": 1},
+        {"simulate": {"cpus": 1, "memory": None, "walltime": None}},
+        0,
+    )
 
 
 def test_options_become_flightlogs():
@@ -119,8 +124,9 @@ def test_options_become_flightlogs():
     )
     assert as_flightlog(["diagnose", "--runs-dir", "d"]) == (["diagnose", "--runs-dir", "d"], None)
     assert as_flightlog(["advise", "--task", "t", "-o", "f", "--model-type", "random_forest"]) == (
-        ["advise", "--task", "t"], Path("f"),
-    )  # fmt: skip
+        ["advise", "--task", "t"],
+        Path("f"),
+    )
     assert as_flightlog(["sql", "SELECT 1"]) == (["sql", "SELECT 1"], None)
     assert as_flightlog([]) == (["--help"], None)
 
@@ -144,8 +150,11 @@ def test_other_commands_work_on_the_same_runs(project, capsys):
 def test_it_is_a_program(project):
     done = subprocess.run(
         [sys.executable, "-m", "flightlog.compat.scalable", "report", "--last"],
-        capture_output=True, text=True, cwd=project, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        cwd=project,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count(run_ids(project)[-1]) >= 1
 
@@ -189,7 +198,8 @@ def test_a_run_that_scalable_recorded_is_told_with_the_way_to_read_it(tmp_path, 
     [run] = folder.iterdir()
     assert main(["report", "--runs-dir", str(folder)]) == 0
     assert caplog.messages == [
-        f"{run.name} was recorded by Scalable, in its own form: `flightlog adopt {run}` makes a run of it that can be read"
+        f"{run.name} was recorded by Scalable, in its own form: `flightlog adopt {run}` makes a run of it "
+        "that can be read"
     ]
 
 

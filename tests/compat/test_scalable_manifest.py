@@ -91,17 +91,24 @@ def test_a_local_target_runs_in_threads_unless_it_says_otherwise(write):
 def test_a_slurm_target_keeps_what_has_a_meaning(write):
     manifest, _ = load_scalable(write(WHOLE))
     assert manifest.resolved({}, "hpc").targets["hpc"].options == {
-        "queue": "short", "account": "mine", "walltime_s": 7200.0, "log_directory": "./logs",
+        "queue": "short",
+        "account": "mine",
+        "walltime_s": 7200.0,
+        "log_directory": "./logs",
         "job_extra_directives": ("--job-name=gcam",),
-    }  # fmt: skip
+    }
 
 
 def test_components_and_tasks_are_as_written(write):
     contents = load_scalable(write(WHOLE))[0].resolved({}, "local")
     gcam, task = contents.components["gcam"], contents.tasks["run_gcam"]
     assert (gcam.image, gcam.runtime, gcam.cpus, gcam.memory_bytes, gcam.mounts) == (
-        "/containers/gcam.sif", "apptainer", 2.0, 8 << 30, {"/host/data": "/data"},
-    )  # fmt: skip
+        "/containers/gcam.sif",
+        "apptainer",
+        2.0,
+        8 << 30,
+        {"/host/data": "/data"},
+    )
     assert (task.component, task.cache, task.outputs) == ("gcam", None, ("out/db.xml", "out/log.txt"))
     assert contents.project.default_storage == "s3://bucket/runs/"
 
@@ -143,8 +150,9 @@ def test_an_overlay_applies_to_its_target(write):
     text = WHOLE.replace("    max_workers: 3\n", "    max_workers: 3\n    overlay: small\n")
     session = ScalableSession.from_yaml(write(text), target="local")
     assert session.manifest.resolved({}, "local").targets["local"].options == {
-        "max_workers": 1, "processes": False,
-    }  # fmt: skip
+        "max_workers": 1,
+        "processes": False,
+    }
 
 
 def test_a_plan_shows_what_overlays_make_of_the_manifest(write):
@@ -165,7 +173,7 @@ def test_a_target_without_an_engine_is_refused_when_it_is_asked_for(write):
 
 
 def test_a_manifest_for_elsewhere_does_not_run_here_by_itself(write):
-    text = "version: 1\nproject: {name: p}\ntargets:\n  gke:\n    provider: kubernetes\n    adaptive: {minimum: 2}\n"
+    text = "version: 1\nproject: {name: p}\ntargets:\n  gke: {provider: kubernetes, adaptive: {minimum: 2}}\n"
     path = write(text)
     with pytest.raises(UsageError, match=r"none of the targets of .* has an engine here: gke; name `local`"):
         ScalableSession.from_yaml(path)

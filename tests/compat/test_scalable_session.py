@@ -39,8 +39,11 @@ def test_the_seeds_snippet_records_a_run_in_its_folder(project):
     session.close()
     (run,) = runs_in(project)
     assert (run.info.project, run.info.target, run.info.provider, run.info.status) == (
-        "demeter-lulcc", "local", "local", "completed",
-    )  # fmt: skip
+        "demeter-lulcc",
+        "local",
+        "local",
+        "completed",
+    )
     (artifact,) = run.events("artifacts")
     assert (artifact.name, artifact.kind) == ("scalable.yaml", "result")
     assert {"manifest.yaml", "plan.json", "manifest.lock", "run.json", "summary.json"} <= set(
@@ -124,16 +127,24 @@ def test_dasks_hints_are_told_once_and_left_out(project, caplog):
 def test_artifacts_may_be_told_in_the_originals_words(project):
     with local() as client:
         client.session.record_artifact(
-            task_name="simulate", artifact_name="out", location="scalable.yaml", component="sim", kind="result",
-            size_bytes=5, digest="abc",
-        )  # fmt: skip
+            task_name="simulate",
+            artifact_name="out",
+            location="scalable.yaml",
+            component="sim",
+            kind="result",
+            size_bytes=5,
+            digest="abc",
+        )
     (run,) = runs_in(project)
     (line,) = [json.loads(line) for line in (run.path / "artifacts.jsonl").read_text().splitlines()]
     assert (line["name"], line["kind"]) == ("out", "result")
     assert line["size_bytes"] == len(work.MANIFEST)
     assert line["metadata"] == {
-        "task": "simulate", "component": "sim", "stated_size_bytes": 5, "stated_digest": "abc",
-    }  # fmt: skip
+        "task": "simulate",
+        "component": "sim",
+        "stated_size_bytes": 5,
+        "stated_digest": "abc",
+    }
 
 
 def test_the_target_is_slurms_in_a_job_and_else_a_local_one(project):
@@ -154,15 +165,16 @@ def test_a_session_tells_its_plan_and_what_is_wrong(project):
     assert (session.validate().ok, session.validate().warnings) == (True, [])
     plan = session.plan(dry_run=True)
     assert plan.to_dict() == {
-        "version": 1, "target": "local", "provider": "local", "manifest_lock": session.manifest.sha256,
+        "version": 1,
+        "target": "local",
+        "provider": "local",
+        "manifest_lock": session.manifest.sha256,
         "task_to_component": {"run_simulation": "sim"},
         "scale_plan": {
             "workers_by_tag": {"sim": 1},
-            "resources_by_tag": {
-                "sim": {"cpus": 1.0, "memory": "2G", "walltime": None, "gpus": None}
-            },
+            "resources_by_tag": {"sim": {"cpus": 1.0, "memory": "2G", "walltime": None, "gpus": None}},
         },
-    }  # fmt: skip
+    }
     assert session.plan(objective="minimize time").scale_plan.workers_by_tag == {"sim": 2}
     assert session.plan(objective="minimize time", policy="manual") == session.plan(policy="safe") == plan
     with pytest.raises(NotImplementedError, match="Unsupported objective"):
@@ -207,13 +219,21 @@ def test_flightlogs_own_variables_win(project, monkeypatch):
 
 def test_every_variable_stands_for_one_of_flightlogs():
     theirs = {
-        "SCALABLE_RUNS_DIR": "r", "SCALABLE_TELEMETRY": "1", "SCALABLE_TELEMETRY_PARQUET": "0",
-        "SCALABLE_RUNS_DIR_REMOTE": "s3://b/r", "SCALABLE_CACHE_DIR": "c", "SCALABLE_TARGET": "hpc",
-    }  # fmt: skip
+        "SCALABLE_RUNS_DIR": "r",
+        "SCALABLE_TELEMETRY": "1",
+        "SCALABLE_TELEMETRY_PARQUET": "0",
+        "SCALABLE_RUNS_DIR_REMOTE": "s3://b/r",
+        "SCALABLE_CACHE_DIR": "c",
+        "SCALABLE_TARGET": "hpc",
+    }
     assert translated(theirs) == {
-        "FLIGHTLOG_RUNS_DIR": "r", "FLIGHTLOG_TELEMETRY": "1", "FLIGHTLOG_TELEMETRY_PARQUET": "0",
-        "FLIGHTLOG_RUNS_DIR_REMOTE": "s3://b/r", "FLIGHTLOG_CACHE_DIR": "c", "FLIGHTLOG_TARGET": "hpc",
-    }  # fmt: skip
+        "FLIGHTLOG_RUNS_DIR": "r",
+        "FLIGHTLOG_TELEMETRY": "1",
+        "FLIGHTLOG_TELEMETRY_PARQUET": "0",
+        "FLIGHTLOG_RUNS_DIR_REMOTE": "s3://b/r",
+        "FLIGHTLOG_CACHE_DIR": "c",
+        "FLIGHTLOG_TARGET": "hpc",
+    }
     assert translated({"SCALABLE_RUNS_DIR": " "}) == {"FLIGHTLOG_RUNS_DIR": ".scalable/runs"}
     assert translated({"FLIGHTLOG_RUNS_DIR": "mine", "SCALABLE_TARGET": "auto"}) == {}
 
@@ -225,8 +245,10 @@ def test_variables_stay_while_any_session_needs_them():
     second.put()
     first.take_back()
     assert environ == {
-        "SCALABLE_TELEMETRY": "0", "FLIGHTLOG_TELEMETRY": "0", "FLIGHTLOG_RUNS_DIR": ".scalable/runs",
-    }  # fmt: skip
+        "SCALABLE_TELEMETRY": "0",
+        "FLIGHTLOG_TELEMETRY": "0",
+        "FLIGHTLOG_RUNS_DIR": ".scalable/runs",
+    }
     environ["FLIGHTLOG_TELEMETRY"] = "1"
     second.take_back()
     second.take_back()

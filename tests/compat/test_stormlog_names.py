@@ -1,4 +1,5 @@
-"""Stormlog's telemetry under its own names: every name of the schema's text is there, and does what it says."""
+"""Stormlog's telemetry under its own names: every name of the schema's text is there, and does what it
+says."""
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ NAMES = {
         SCHEMA_VERSION_V2 SCHEMA_VERSION_V3 SCHEMA_VERSION_LATEST UNKNOWN_PID UNKNOWN_HOST REQUIRED_V3_FIELDS
         OPTIONAL_V3_FIELDS REQUIRED_V2_FIELDS OPTIONAL_V2_FIELDS KNOWN_V2_FIELD_SET KNOWN_V3_FIELD_SET
         TelemetryEvent TelemetryEventV2 TelemetryEventV3 LoadedTelemetrySession ProjectedTelemetryRecord
-        resolve_distributed_identity telemetry_event_to_dict validate_telemetry_record telemetry_event_from_record
-        load_telemetry_sessions load_telemetry_events project_telemetry_event project_telemetry_events
+        resolve_distributed_identity telemetry_event_to_dict validate_telemetry_record
+        telemetry_event_from_record load_telemetry_sessions load_telemetry_events project_telemetry_event project_telemetry_events
     """,
     "session": """
         SESSION_STATUS_RUNNING SESSION_STATUS_COMPLETED SESSION_STATUS_INTERRUPTED SESSION_STATUS_INCOMPLETE
         SESSION_STATUSES SessionSummary now_ns new_session_id stable_legacy_session_id create_session_summary
         update_session_summary finalize_session_summary normalize_session_status session_summary_to_dict
-        session_summary_from_dict infer_session_summary_from_events sort_session_summaries select_default_session
-        select_default_loaded_session
+        session_summary_from_dict infer_session_summary_from_events sort_session_summaries
+        select_default_session select_default_loaded_session
     """,
     "telemetry_model": """
         TELEMETRY_PROJECTION_SCHEMA_VERSION ProjectedTelemetryRecord project_telemetry_mapping
@@ -210,8 +211,12 @@ def test_events_tell_their_session():
     ]
     told = session.infer_session_summary_from_events(session_id="s", events=events, source="x")
     assert (told.status, told.started_at_ns, told.ended_at_ns, told.host, told.pid) == (
-        "completed", 1, 5, "h", 3,
-    )  # fmt: skip
+        "completed",
+        1,
+        5,
+        "h",
+        3,
+    )
     assert session.infer_session_summary_from_events(session_id="s", events=[], source="x").status == (
         "incomplete"
     )

@@ -42,13 +42,27 @@ SECOND = 1_000_000_000
 
 def record(session_id: str = "s", at: int = 1, **changes: Any) -> dict[str, Any]:
     return {
-        "schema_version": 3, "session_id": session_id, "timestamp_ns": at, "event_type": "sample",
-        "collector": "stormlog.cuda_tracker", "sampling_interval_ms": 100, "pid": 7, "host": "node-1",
-        "device_id": 0, "allocator_allocated_bytes": 10, "allocator_reserved_bytes": 20,
-        "allocator_active_bytes": None, "allocator_inactive_bytes": None, "allocator_change_bytes": 0,
-        "device_used_bytes": 30, "device_free_bytes": None, "device_total_bytes": 100, "context": None,
-        "metadata": {}, **changes,
-    }  # fmt: skip
+        "schema_version": 3,
+        "session_id": session_id,
+        "timestamp_ns": at,
+        "event_type": "sample",
+        "collector": "stormlog.cuda_tracker",
+        "sampling_interval_ms": 100,
+        "pid": 7,
+        "host": "node-1",
+        "device_id": 0,
+        "allocator_allocated_bytes": 10,
+        "allocator_reserved_bytes": 20,
+        "allocator_active_bytes": None,
+        "allocator_inactive_bytes": None,
+        "allocator_change_bytes": 0,
+        "device_used_bytes": 30,
+        "device_free_bytes": None,
+        "device_total_bytes": 100,
+        "context": None,
+        "metadata": {},
+        **changes,
+    }
 
 
 def sink(folder: Path, **options: Any) -> AppendOnlyTelemetrySink:
@@ -106,8 +120,12 @@ def test_a_record_is_written_whatever_it_holds(tmp_path):
     (segment,) = tmp_path.glob("segment-*.jsonl")
     *written, last = [json.loads(line) for line in segment.read_text("utf-8").splitlines()]
     assert written == [
-        {"a": "\udc80"}, {"[1, 2]": 3}, {"n": None}, {"b": "eA==", "s": [1]}, {"1": 2, "a": 3},
-    ]  # fmt: skip
+        {"a": "\udc80"},
+        {"[1, 2]": 3},
+        {"n": None},
+        {"b": "eA==", "s": [1]},
+        {"1": 2, "a": 3},
+    ]
     assert last["kept"] == 1
     assert isinstance(last["mute"], str)
 
@@ -171,10 +189,13 @@ def test_within_a_process_the_last_sink_has_the_folder_and_nothing_is_lost(tmp_p
         first.append(record("a"))
     second.close()
     first.close()
-    assert [(one.summary.session_id, one.summary.status, len(one.events)) for one in load_telemetry_sessions(tmp_path)] == [
+    assert [
+        (one.summary.session_id, one.summary.status, len(one.events))
+        for one in load_telemetry_sessions(tmp_path)
+    ] == [
         ("b", "completed", 1),
         ("a", "interrupted", 1),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_sink_nobody_holds_any_more_does_not_hold_the_folder(tmp_path):
@@ -189,7 +210,8 @@ def test_a_sink_nobody_holds_any_more_does_not_hold_the_folder(tmp_path):
 def test_a_folder_that_another_process_writes_is_refused(tmp_path):
     program = (
         "import sys; from flightlog.compat.stormlog.telemetry_sink import *;"
-        "s = AppendOnlyTelemetrySink(TelemetrySinkConfig(sys.argv[1])); print('open', flush=True); sys.stdin.read()"
+        "s = AppendOnlyTelemetrySink(TelemetrySinkConfig(sys.argv[1])); print('open', flush=True); "
+        "sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -235,8 +257,11 @@ def test_a_manifest_of_nonsense_says_nothing(tmp_path):
     found = read_telemetry_sink_manifest(tmp_path)
     assert found is not None
     assert (found.schema_version, found.format, found.segments, found.sessions) == (
-        1, "stormlog.append_only_telemetry_sink", [], [],
-    )  # fmt: skip
+        1,
+        "stormlog.append_only_telemetry_sink",
+        [],
+        [],
+    )
 
 
 def loaded(*records: dict[str, Any]) -> LoadedTelemetrySession:
@@ -278,9 +303,13 @@ def test_rollups_tell_of_sessions_ranks_and_windows():
         (0, 1, 10),
         (1, 1, 70),
     ]
-    assert [(window.index, window.event_count, window.rank_count, window.oom_count) for window in session.windows] == [
-        (0, 1, 1, 0), (1, 4, 2, 0), (2, 1, 1, 1),
-    ]  # fmt: skip
+    assert [
+        (window.index, window.event_count, window.rank_count, window.oom_count) for window in session.windows
+    ] == [
+        (0, 1, 1, 0),
+        (1, 4, 2, 0),
+        (2, 1, 1, 1),
+    ]
     with pytest.raises(ValueError, match="window_duration_ns"):
         build_telemetry_rollups([], None, window_duration_ns=0)
 

@@ -1,4 +1,6 @@
-"""The account of one adoption: what was kept, mapped and dropped, what to know, and what could not be read."""
+"""The account of one adoption: what was kept, mapped and dropped, what to know, and what could not be
+read.
+"""
 
 from __future__ import annotations
 

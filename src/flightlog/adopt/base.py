@@ -43,11 +43,15 @@ class Adopter(Protocol):
     """What it is, in words: `Scalable run directory`."""
 
     def recognize(self, path: Path) -> str | None:
-        """Why the path is of this kind, in a few words; None where it is not. Looks at the beginning of files alone."""
+        """Why the path is of this kind, in a few words; None where it is not. Looks at the beginning of files
+        alone.
+        """
         ...
 
     def sources(self, path: Path) -> Sequence[Source]:
-        """The recordings at the path, in a fixed order; a `UsageError` where the path holds none that can be read."""
+        """The recordings at the path, in a fixed order; a `UsageError` where the path holds none that can be
+        read.
+        """
         ...
 
     def adopt(self, source: Source, maker: RunMaker) -> None:

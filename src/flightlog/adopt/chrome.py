@@ -1,4 +1,6 @@
-"""Chrome and Perfetto traces in JSON: slices become spans, counters metrics, instants and flows user events."""
+"""Chrome and Perfetto traces in JSON: slices become spans, counters metrics, instants and flows user
+events.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,17 @@ from flightlog.record.values import bounded, clean
 _UNIX_US = 10**15
 """Microseconds of Unix time since 2001; clocks that begin at a boot do not come so far."""
 _PHASES = {
-    "N": "objects", "O": "objects", "D": "objects", "P": "samples of a profiler", "V": "memory dumps",
-    "v": "memory dumps", "c": "clock marks", "R": "marks", "(": "contexts", ")": "contexts",
-}  # fmt: skip
+    "N": "objects",
+    "O": "objects",
+    "D": "objects",
+    "P": "samples of a profiler",
+    "V": "memory dumps",
+    "v": "memory dumps",
+    "c": "clock marks",
+    "R": "marks",
+    "(": "contexts",
+    ")": "contexts",
+}
 
 
 class ChromeTraces:
@@ -49,7 +59,9 @@ class ChromeTraces:
         return [Source(path, (path,))]
 
     def adopt(self, source: Source, maker: RunMaker) -> None:
-        """Everything is put in order on disk first: slices may come in any order, and lie inside each other."""
+        """Everything is put in order on disk first: slices may come in any order, and lie inside each
+        other.
+        """
         with Shelf(maker.scratch) as shelf:
             trace = _Trace(maker, shelf)
             items = DocumentItems(source.path, "traceEvents")
@@ -176,8 +188,10 @@ class _Trace:
             if began is not None:
                 return began
         self._account.note(
-            "The trace's clock does not begin with a known moment: the end of the run is when the file was last written, "
-            "which for a copied file is when it was copied. Durations, and times to each other, are as recorded."
+            "The trace's clock does not begin with a known moment: the end of the run is when the file was "
+            "last written, "
+            "which for a copied file is when it was copied. Durations, and times to each other, are as "
+            "recorded."
         )
         return file.stat().st_mtime_ns - self._last
 
@@ -203,27 +217,36 @@ class _Trace:
         else:
             tags = {**self._where(record), **args}
             common: dict[str, Any] = {
-                "name": record["name"], "tags": tags, "trace_id": self._maker.trace_id,
-                "span_id": span_id(self._maker, one.number), "parent_id": inside or self._maker.span_id,
-            }  # fmt: skip
+                "name": record["name"],
+                "tags": tags,
+                "trace_id": self._maker.trace_id,
+                "span_id": span_id(self._maker, one.number),
+                "parent_id": inside or self._maker.span_id,
+            }
             if record.get("open"):
                 self._maker.add(SpanOpened(elapsed_s=(one.end - one.begin) / 1e9, **common), at_ns)
                 self._account.map("slices without an end → span_open, up to the last moment of the trace")
             else:
                 self._maker.add(
                     SpanEvent(
-                        status="ok", duration_s=(one.end - one.begin) / 1e9, thread=whole(record.get("tid")),
-                        nonfinite=record.get("nonfinite", {}), **common,
-                    ), at_ns,
-                )  # fmt: skip
+                        status="ok",
+                        duration_s=(one.end - one.begin) / 1e9,
+                        thread=whole(record.get("tid")),
+                        nonfinite=record.get("nonfinite", {}),
+                        **common,
+                    ),
+                    at_ns,
+                )
                 self._account.map("slices → span")
 
     def _where(self, record: dict[str, Any]) -> dict[str, Any]:
         pid, tid = record.get("pid", ""), record.get("tid", "")
         found = {
-            "process": self._names.get(f"{pid}/"), "thread": self._names.get(f"{pid}/{tid}"), "pid": record.get("pid"),
+            "process": self._names.get(f"{pid}/"),
+            "thread": self._names.get(f"{pid}/{tid}"),
+            "pid": record.get("pid"),
             "cat": record.get("cat"),
-        }  # fmt: skip
+        }
         return {name: value for name, value in found.items() if value is not None}
 
     def _counter(self, record: dict[str, Any], at_ns: int) -> None:

@@ -57,7 +57,8 @@ class DaskStreams:
             raise UsageError(f"{source.path} holds no record of a task: is it a task stream of Dask?")
         maker.describe(project=source.path.name.split(".")[0], provider="dask")
         maker.account.note(
-            "Dask's task stream has the tasks that ended, and no submissions: how long tasks waited is not recorded, and "
+            "Dask's task stream has the tasks that ended, and no submissions: how long tasks waited is not "
+            "recorded, and "
             "those in flight are missing. The scheduler keeps the last ones only (task-stream-length)."
         )
         if report:
@@ -124,10 +125,15 @@ class _Stream:
         metrics = {"deserialize_s": spent["deserialize"]} if "deserialize" in spent else {}
         tags = {name: record.get(name) for name in ("thread", "typename") if record.get(name) is not None}
         last: dict[str, Any] = {
-            **common, "args": {}, "worker": worker, "duration_s": spent["compute"],
-            "transfer_s": spent.get("transfer"), "spill_s": sum(spill) if spill else None, "metrics": metrics,
+            **common,
+            "args": {},
+            "worker": worker,
+            "duration_s": spent["compute"],
+            "transfer_s": spent.get("transfer"),
+            "spill_s": sum(spill) if spill else None,
+            "metrics": metrics,
             "tags": clean(tags)[0],
-        }  # fmt: skip
+        }
         if record.get("status") in ("error", "erred"):
             said = text(record.get("exception_text"))
             kind = said.partition("(")[0] if said is not None and "(" in said else None
@@ -136,10 +142,17 @@ class _Stream:
             trace = text(record.get("traceback_text"))
             self._maker.add(
                 Failure(
-                    scope="task", error_type=kind, message=message, fingerprint=None, task=name, task_id=task_id,
-                    traceback=None if trace is None else bounded(trace, 8000), worker=worker,
-                ), stop,
-            )  # fmt: skip
+                    scope="task",
+                    error_type=kind,
+                    message=message,
+                    fingerprint=None,
+                    task=name,
+                    task_id=task_id,
+                    traceback=None if trace is None else bounded(trace, 8000),
+                    worker=worker,
+                ),
+                stop,
+            )
             self._account.keep("tasks that failed")
         else:
             self._maker.add(TaskCompleted(result_bytes=whole(record.get("nbytes")), **last), stop)

@@ -18,14 +18,26 @@ from flightlog.errors import UsageError
 _SCRIPT = re.compile(r"<script[^>]*type=[\"']application/json[\"'][^>]*>(.*?)</script>", re.DOTALL)
 _COLUMNS = frozenset({"start", "duration", "key", "name", "worker", "worker_thread"})
 _ACTIONS = ("transfer", "disk-write", "disk-read", "deserialize")
-_FORMATS = {"float64": "d", "float32": "f", "int32": "i", "uint32": "I", "int64": "q", "uint64": "Q", "int8": "b",
-            "uint8": "B", "int16": "h", "uint16": "H"}  # fmt: skip
+_FORMATS = {
+    "float64": "d",
+    "float32": "f",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "uint64": "Q",
+    "int8": "b",
+    "uint8": "B",
+    "int16": "h",
+    "uint16": "H",
+}
 _FAILED = "black"
 """The colour of a task that failed."""
 
 
 def report_records(file: Path) -> Iterator[dict[str, Any]]:
-    """What a task stream would have said of each task in the chart. A `UsageError` where there is no chart."""
+    """What a task stream would have said of each task in the chart. A `UsageError` where there is no
+    chart.
+    """
     html = file.read_text("utf-8", "replace")
     for script in _SCRIPT.finditer(html):
         try:
@@ -116,6 +128,9 @@ def _records(columns: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
         if action == "compute":
             failed = row < len(colors) and colors[row] == _FAILED
             yield {
-                "key": key, "worker": worker, "thread": str(thread).removeprefix(f"{worker}-"),
-                "status": "error" if failed else "OK", "startstops": waiting.pop(place),
-            }  # fmt: skip
+                "key": key,
+                "worker": worker,
+                "thread": str(thread).removeprefix(f"{worker}-"),
+                "status": "error" if failed else "OK",
+                "startstops": waiting.pop(place),
+            }

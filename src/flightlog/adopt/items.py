@@ -1,4 +1,5 @@
-"""The items of a JSON array, one by one: of a document that is one, or of an object that holds one under a name.
+"""The items of a JSON array, one by one: of a document that is one, or of an object that holds one under a
+name.
 
 Memory grows with the largest item, not with the document.
 """
@@ -26,9 +27,9 @@ _scan = json.JSONDecoder().raw_decode
 class DocumentItems:
     """The items of the array under `key`, or of the document itself; iterate once.
 
-    `others` has the document's other members that stand before the array or behind it, by name. `torn` says that the
-    document ends in the middle, as a trace does whose program was killed: all that stands before was given out.
-    Raises OSError, and `UsageError` where the document is no such thing.
+    `others` has the document's other members that stand before the array or behind it, by name. `torn` says
+    that the document ends in the middle, as a trace does whose program was killed: all that stands before was
+    given out. Raises OSError, and `UsageError` where the document is no such thing.
     """
 
     def __init__(self, file: Path, key: str) -> None:

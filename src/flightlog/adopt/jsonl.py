@@ -59,7 +59,8 @@ class MappedLines:
         lines.report(maker.account)
         if not maker.counts:
             raise UsageError(
-                f"{source.path} holds no line whose field {mapping.time!r} is a time and {mapping.name!r} a name "
+                f"{source.path} holds no line whose field {mapping.time!r} is a time and {mapping.name!r} a "
+                "name "
                 f"({lines.read:,} lines were read)"
             )
         maker.describe(project=mapping.project or source.path.name.split(".")[0])
@@ -77,9 +78,23 @@ class _Lines:
         self._number = 0
         one = mapping
         named = (
-            one.time, one.name, one.duration, one.elapsed, one.queue, one.id, one.parent, one.attempt, one.status,
-            one.error_type, one.error, one.worker, one.value, one.step, *one.args, *one.metrics,
-        )  # fmt: skip
+            one.time,
+            one.name,
+            one.duration,
+            one.elapsed,
+            one.queue,
+            one.id,
+            one.parent,
+            one.attempt,
+            one.status,
+            one.error_type,
+            one.error,
+            one.worker,
+            one.value,
+            one.step,
+            *one.args,
+            *one.metrics,
+        )
         self._named = {field.split(".")[0] for field in named if field is not None}
 
     def take(self, record: dict[str, Any]) -> None:
@@ -110,9 +125,11 @@ class _Lines:
         start = end - _ns(lasted) if lasted is not None else (None if mapping.ends else at_ns)
         given = look_up(record, mapping.id)
         common: dict[str, Any] = {
-            "task": name, "task_id": f"line-{self._number}" if given is None else bounded(str(given), 500),
-            "attempt": whole(look_up(record, mapping.attempt)) or 1, "parent_id": self._maker.span_id,
-        }  # fmt: skip
+            "task": name,
+            "task_id": f"line-{self._number}" if given is None else bounded(str(given), 500),
+            "attempt": whole(look_up(record, mapping.attempt)) or 1,
+            "parent_id": self._maker.span_id,
+        }
         args = clean({field: look_up(record, field) for field in mapping.args})[0]
         worker = look_up(record, mapping.worker)
         worker = None if worker is None else bounded(str(worker), 500)
@@ -123,20 +140,33 @@ class _Lines:
             self._maker.add(TaskStarted(worker=worker, queue_s=waited, **common), start)
         metrics = clean({field: look_up(record, field) for field in mapping.metrics}, keys_secret=False)
         ended: dict[str, Any] = {
-            **common, "args": args, "worker": worker, "duration_s": lasted, "queue_s": waited,
-            "metrics": {**metrics[0], **({} if elapsed is None else {ELAPSED: elapsed})}, "nonfinite": metrics[1],
+            **common,
+            "args": args,
+            "worker": worker,
+            "duration_s": lasted,
+            "queue_s": waited,
+            "metrics": {**metrics[0], **({} if elapsed is None else {ELAPSED: elapsed})},
+            "nonfinite": metrics[1],
             "tags": self._tags(record),
-        }  # fmt: skip
+        }
         how = self._how(record)
         if how == "failed":
             error_type, message = self._error(record)
             self._maker.add(TaskFailed(error_type=error_type, error_message=message, **ended), end)
             self._maker.add(
                 Failure(
-                    scope="task", error_type=error_type, message=message, traceback=None, fingerprint=None, task=name,
-                    task_id=common["task_id"], attempt=common["attempt"], worker=worker,
-                ), end,
-            )  # fmt: skip
+                    scope="task",
+                    error_type=error_type,
+                    message=message,
+                    traceback=None,
+                    fingerprint=None,
+                    task=name,
+                    task_id=common["task_id"],
+                    attempt=common["attempt"],
+                    worker=worker,
+                ),
+                end,
+            )
         else:
             self._maker.add((TaskCancelled if how == "cancelled" else TaskCompleted)(**ended), end)
 
@@ -151,13 +181,20 @@ class _Lines:
         error_type, message = self._error(record) if failed else (None, None)
         self._maker.add(
             SpanEvent(
-                name=name, tags=self._tags(record), metrics=metrics, status="error" if failed else "ok",
-                duration_s=lasted, trace_id=self._maker.trace_id,
+                name=name,
+                tags=self._tags(record),
+                metrics=metrics,
+                status="error" if failed else "ok",
+                duration_s=lasted,
+                trace_id=self._maker.trace_id,
                 span_id=hex_id(look_up(record, mapping.id), 16) or span_id(self._maker, self._number),
-                parent_id=hex_id(look_up(record, mapping.parent), 16) or self._maker.span_id, nonfinite=marks,
-                error_type=error_type, error_message=message,
-            ), start,
-        )  # fmt: skip
+                parent_id=hex_id(look_up(record, mapping.parent), 16) or self._maker.span_id,
+                nonfinite=marks,
+                error_type=error_type,
+                error_message=message,
+            ),
+            start,
+        )
         self._maker.saw(start + _ns(lasted or 0.0))
 
     def _metric(self, record: dict[str, Any], name: str, at_ns: int) -> None:
@@ -168,10 +205,13 @@ class _Lines:
         made, marks = clean({"value": value}, keys_secret=False)
         self._maker.add(
             Metric(
-                name=name, value=made["value"], step=whole(look_up(record, self._mapping.step)),
+                name=name,
+                value=made["value"],
+                step=whole(look_up(record, self._mapping.step)),
                 nonfinite=marks.get("value"),
-            ), at_ns,
-        )  # fmt: skip
+            ),
+            at_ns,
+        )
 
     def _how(self, record: dict[str, Any]) -> str:
         mapping = self._mapping

@@ -12,7 +12,8 @@ from flightlog.errors import UsageError
 from flightlog.store import layout
 
 SLURM = "slurm"
-"""Accounting saved with `sacct --json`, which is merged into runs rather than made into one: see `adopt.slurm`."""
+"""Accounting saved with `sacct --json`, which is merged into runs rather than made into one: see
+`adopt.slurm`."""
 _SLURM_TITLE = "Slurm accounting saved with sacct --json"
 
 
@@ -28,9 +29,15 @@ def adopters() -> dict[str, Adopter]:
     from flightlog.adopt.stormlog import StormlogSinks
 
     every: list[Adopter] = [
-        ScalableRuns(), RhapsodyCheckpoints(), StormlogSinks(), ModelOpsJobs(), NextflowTraces(), ChromeTraces(),
-        DaskStreams(), MappedLines(),
-    ]  # fmt: skip
+        ScalableRuns(),
+        RhapsodyCheckpoints(),
+        StormlogSinks(),
+        ModelOpsJobs(),
+        NextflowTraces(),
+        ChromeTraces(),
+        DaskStreams(),
+        MappedLines(),
+    ]
     return {one.name: one for one in every}
 
 
@@ -67,7 +74,8 @@ def adopt_path(
 ) -> list[Adoption]:
     """Make runs of what another tool recorded at a path; one a recording, those adopted before found again.
 
-    Where the path holds several, `refused` takes why some cannot be adopted; without it the first such raises. Not for Slurm's accounting. Raises `UsageError` where the path is no recording of a known kind.
+    Where the path holds several, `refused` takes why some cannot be adopted; without it the first such
+    raises. Not for Slurm's accounting. Raises `UsageError` where the path is no recording of a known kind.
     """
     options = options or AdoptOptions()
     name = kind_of_path(path, kind, options)
@@ -92,7 +100,10 @@ def _unknown(path: Path, known: dict[str, Adopter]) -> str:
     if path.is_dir() and "flightlog_version" in document(path / layout.RUN):
         return f"{path} is a run of Flightlog already: flightlog report {path}"
     kinds = "; ".join([f"{name}: {one.title}" for name, one in known.items()] + [f"{SLURM}: {_SLURM_TITLE}"])
-    return f"{path} is nothing that can be recognized: {_glimpse(path)}. The kinds are {kinds}. Say which with --kind"
+    return (
+        f"{path} is nothing that can be recognized: {_glimpse(path)}. "
+        f"The kinds are {kinds}. Say which with --kind"
+    )
 
 
 def _glimpse(path: Path) -> str:

@@ -1,4 +1,6 @@
-"""The JSON objects of a file of lines that another tool wrote: one by one, in bounded memory, with what was odd."""
+"""The JSON objects of a file of lines that another tool wrote: one by one, in bounded memory, with what was
+odd.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,9 @@ _decode = msgspec.json.Decoder().decode
 class SourceLines:
     """The objects of one file, packed by gzip or not; iterate once, then the counts are right.
 
-    `read` counts the objects given out. A `torn` last line ends in the middle; `foreign` lines hold no object,
-    `oversized` ones are longer than `MAX_LINE_BYTES`. NaN and infinities are taken, as Python's `json` writes them.
-    Raises OSError.
+    `read` counts the objects given out. A `torn` last line ends in the middle; `foreign` lines hold no
+    object, `oversized` ones are longer than `MAX_LINE_BYTES`. NaN and infinities are taken, as Python's
+    `json` writes them. Raises OSError.
     """
 
     def __init__(self, file: Path) -> None:
@@ -53,7 +55,8 @@ class SourceLines:
         if self.foreign:
             lines = "line holds" if self.foreign == 1 else "lines hold"
             account.problem(
-                f"{self.file.name}: {self.foreign:,} {lines} no JSON object, the first of them {self._first_foreign}"
+                f"{self.file.name}: {self.foreign:,} {lines} no JSON object, the first of them "
+                f"{self._first_foreign}"
             )
         if self.oversized:
             account.problem(

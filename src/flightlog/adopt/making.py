@@ -1,7 +1,8 @@
 """Makes an ordinary closed run out of events that another tool recorded.
 
-The run is built beside its place, in a hidden folder, and moved there in one step when it is whole: whoever looks
-sees no run or all of it. Its name ends in the first digits of a digest of the recording, by which it is found again.
+The run is built beside its place, in a hidden folder, and moved there in one step when it is whole: whoever
+looks sees no run or all of it. Its name ends in the first digits of a digest of the recording, by which it is
+found again.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ from flightlog.store.plain_paths import path_text
 from flightlog.version import __version__
 
 FORMAT = "1"
-"""Part of every digest: counts up when the same recording gives another run, so that it can be adopted anew."""
+"""Part of every digest: counts up when the same recording gives another run, so that it can be adopted
+anew."""
 _BATCH = 512
 _ABANDONED_S = 86_400.0
 _HIDDEN = ".adopting-"
@@ -72,7 +74,9 @@ class RunMaker:
         self._about: dict[str, Any] = {}
 
     def add(self, event: Event, at_ns: int | None = None) -> None:
-        """One event; `at_ns` is its moment in Unix time, where the event does not have its timestamp already."""
+        """One event; `at_ns` is its moment in Unix time, where the event does not have its timestamp
+        already.
+        """
         if at_ns is not None:
             event.timestamp = stamp(at_ns)
             self.saw(at_ns)
@@ -82,12 +86,15 @@ class RunMaker:
             self._flush()
 
     def saw(self, at_ns: int) -> None:
-        """The recording covers this moment: without an end or start of its own, a run reaches from the first to the last."""
+        """The recording covers this moment: without an end or start of its own, a run reaches from the first
+        to the last.
+        """
         self.first_ns = at_ns if self.first_ns is None else min(self.first_ns, at_ns)
         self.last_ns = at_ns if self.last_ns is None else max(self.last_ns, at_ns)
 
     def describe(self, **about: Any) -> None:
-        """Fields of `run.json`: project, status, start_ns, end_ns, target, provider, host, command, tags, error, …
+        """Fields of `run.json`: project, status, start_ns, end_ns, target, provider, host, command, tags,
+        error, …
 
         Without a status, a run with failed tasks is `completed` all the same: the tool went to its end.
         """
@@ -133,12 +140,21 @@ class RunMaker:
     def _adopted(self, kind: str, title: str, source: Path) -> Adopted:
         account = self.account
         return Adopted(
-            kind=kind, title=title, source=str(source.absolute()), digest=self.digest, notes=account.notes,
-            kept=account.kept, mapped=account.mapped, dropped=account.dropped, problems=account.all_problems(),
-        )  # fmt: skip
+            kind=kind,
+            title=title,
+            source=str(source.absolute()),
+            digest=self.digest,
+            notes=account.notes,
+            kept=account.kept,
+            mapped=account.mapped,
+            dropped=account.dropped,
+            problems=account.all_problems(),
+        )
 
     def _flush(self) -> None:
-        """Write what waits, stream by stream, and see it on its way: here the disk may take the time it needs."""
+        """Write what waits, stream by stream, and see it on its way: here the disk may take the time it
+        needs.
+        """
         self._recorder.emit_all(sorted(self._waiting, key=attrgetter("stream")))
         self._recorder.files.flush()
         self._waiting = []
@@ -183,10 +199,11 @@ def make_runs(
     refused: list[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Adoption]:
-    """Adopt each recording into a run of its own; one that was adopted before is found again and left as it is.
+    """Adopt each recording into a run of its own; one that was adopted before is found again and left as it
+    is.
 
-    Of several recordings, one that holds nothing to adopt does not keep the others: with `refused`, why goes there.
-    `progress` is told how many were looked at, and of how many.
+    Of several recordings, one that holds nothing to adopt does not keep the others: with `refused`, why goes
+    there. `progress` is told how many were looked at, and of how many.
     """
     runs_dir = Path(runs_dir).absolute()
     _sweep(runs_dir)

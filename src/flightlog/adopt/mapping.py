@@ -27,7 +27,9 @@ Unit = Literal["s", "ms", "us", "ns"]
 
 
 class Mapping(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the fields of a line mean. Each is the name of a field, or a text behind `=`; None is not recorded."""
+    """What the fields of a line mean. Each is the name of a field, or a text behind `=`; None is not
+    recorded.
+    """
 
     time: str
     name: str

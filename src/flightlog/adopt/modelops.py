@@ -1,7 +1,8 @@
 """ModelOps' job folders: `spans.jsonl` and `summary.json` of a job.
 
-ModelOps' own starts are seconds of a clock that begins anywhere, and no span names its parent: what can be recovered is
-how long each span took, and which lies inside which. Files that Flightlog wrote in this form have both.
+ModelOps' own starts are seconds of a clock that begins anywhere, and no span names its parent: what can be
+recovered is how long each span took, and which lies inside which. Files that Flightlog wrote in this form
+have both.
 """
 
 from __future__ import annotations
@@ -111,12 +112,14 @@ def _say(maker: RunMaker, summary: dict[str, Any], read: int, *, dated: bool, pa
             account.problem(f"{SUMMARY} counts {told:,} spans, {SPANS} holds {read:,}")
     if not dated:
         account.note(
-            "ModelOps' spans have no time of day: the end of the run is when spans.jsonl was last written, which for a "
+            "ModelOps' spans have no time of day: the end of the run is when spans.jsonl was last written, "
+            "which for a "
             "copied file is when it was copied. Durations, and times to each other, are as recorded."
         )
     if parentless:
         account.note(
-            "ModelOps' spans name no parents: a span is put inside the one that holds it in time, which is a guess where "
+            "ModelOps' spans name no parents: a span is put inside the one that holds it in time, which is a "
+            "guess where "
             "threads ran side by side."
         )
 
@@ -132,9 +135,12 @@ def _add(one: Nested, offset: int, maker: RunMaker, shelf: Shelf) -> None:
     else:
         parent = named if named is not None and named in shelf else None
     common: dict[str, Any] = {
-        "name": bounded(record["name"], 500), "tags": made_tags, "trace_id": maker.trace_id,
-        "span_id": own or span_id(maker, one.number), "parent_id": parent or maker.span_id,
-    }  # fmt: skip
+        "name": bounded(record["name"], 500),
+        "tags": made_tags,
+        "trace_id": maker.trace_id,
+        "span_id": own or span_id(maker, one.number),
+        "parent_id": parent or maker.span_id,
+    }
     at_ns = one.begin + offset
     if record.get("end_time") is None:
         maker.add(SpanOpened(elapsed_s=(one.end - one.begin) / 1e9, **common), at_ns)
@@ -144,12 +150,16 @@ def _add(one: Nested, offset: int, maker: RunMaker, shelf: Shelf) -> None:
     error, why = text(made_tags.get("error")), text(made_tags.get("error_msg"))
     maker.add(
         SpanEvent(
-            metrics=made_metrics, status="error" if error else "ok",
+            metrics=made_metrics,
+            status="error" if error else "ok",
             duration_s=(one.end - one.begin) / 1e9 if lasted is None else lasted,
             error_type=error,
-            error_message=why, nonfinite={**marks, **tag_marks}, **common,
-        ), at_ns,
-    )  # fmt: skip
+            error_message=why,
+            nonfinite={**marks, **tag_marks},
+            **common,
+        ),
+        at_ns,
+    )
     maker.saw(one.end + offset)
     maker.account.keep("spans with their durations, tags and metrics")
 

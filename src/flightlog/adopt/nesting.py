@@ -20,8 +20,9 @@ class Nested(NamedTuple):
 def nest(intervals: Iterable[tuple[str, int, int, Any]], first: int = 0) -> Iterator[Nested]:
     """Number the intervals in their order, and find the innermost earlier one that holds each of them whole.
 
-    They come lane by lane, by begin, and of those that begin together the longest first. One that sticks out of
-    another is not inside it. What has no length is inside others, and nothing in it. Holds as many as overlap.
+    They come lane by lane, by begin, and of those that begin together the longest first. One that sticks out
+    of another is not inside it. What has no length is inside others, and nothing in it. Holds as many as
+    overlap.
     """
     around: list[tuple[int, int]] = []
     here: str | None = None

@@ -28,10 +28,31 @@ from flightlog.events import (
 )
 from flightlog.record.values import bounded, clean
 
-_KNOWN = frozenset({
-    "task_id", "hash", "native_id", "process", "tag", "name", "status", "exit", "submit", "start", "complete",
-    "duration", "realtime", "%cpu", "peak_rss", "peak_vmem", "rchar", "wchar", "attempt", "cpus", "memory",
-})  # fmt: skip
+_KNOWN = frozenset(
+    {
+        "task_id",
+        "hash",
+        "native_id",
+        "process",
+        "tag",
+        "name",
+        "status",
+        "exit",
+        "submit",
+        "start",
+        "complete",
+        "duration",
+        "realtime",
+        "%cpu",
+        "peak_rss",
+        "peak_vmem",
+        "rchar",
+        "wchar",
+        "attempt",
+        "cpus",
+        "memory",
+    }
+)
 _UNTIMED = "untimed\0"
 _SUFFIXES = {".txt", ".tsv", ".csv"}
 _SIZES = ("rss", "vmem", "peak_vmem", "rchar", "wchar", "disk")
@@ -40,12 +61,33 @@ _MEASURED = frozenset(
 )
 _COUNTS = ("syscr", "syscw", "vol_ctxt", "inv_ctxt", "num_accelerators")
 _TAGS = (
-    "hash", "native_id", "tag", "module", "container", "queue", "workdir", "scratch", "error_action", "cpu_model",
-    "hostname", "accelerator", "accelerator_type",
-)  # fmt: skip
-_USED = frozenset({
-    *_KNOWN, *_SIZES, *_COUNTS, *_TAGS, "%mem", "time", "read_bytes", "write_bytes", "accelerator_request",
-})  # fmt: skip
+    "hash",
+    "native_id",
+    "tag",
+    "module",
+    "container",
+    "queue",
+    "workdir",
+    "scratch",
+    "error_action",
+    "cpu_model",
+    "hostname",
+    "accelerator",
+    "accelerator_type",
+)
+_USED = frozenset(
+    {
+        *_KNOWN,
+        *_SIZES,
+        *_COUNTS,
+        *_TAGS,
+        "%mem",
+        "time",
+        "read_bytes",
+        "write_bytes",
+        "accelerator_request",
+    }
+)
 
 
 class NextflowTraces:
@@ -77,7 +119,8 @@ class NextflowTraces:
         columns, separator = _header(source.path)
         if "status" not in columns or not {"submit", "start", "complete"} & set(columns):
             raise UsageError(
-                f"{source.path} lacks columns: status is needed, and one of submit, start and complete. Nextflow "
+                f"{source.path} lacks columns: status is needed, and one of submit, start and complete. "
+                "Nextflow "
                 "writes those that trace.fields names"
             )
         account = maker.account
@@ -181,7 +224,9 @@ class _Table:
         self._end(row, status, {**common, "args": args, "worker": worker, "queue_s": queue_s}, times)
 
     def _times(self, row: dict[str, str]) -> tuple[int | None, int | None, int | None] | None:
-        """Submission, start and end; what was not asked for follows from the durations. None where there is no time."""
+        """Submission, start and end; what was not asked for follows from the durations. None where there is
+        no time.
+        """
         named = [row[name] for name in ("submit", "start", "complete") if name in row]
         self._zoneless |= any(not value.isdigit() for value in named)
         submit, start, complete = (time_of(row.get(name)) for name in ("submit", "start", "complete"))
@@ -198,7 +243,9 @@ class _Table:
         return None if found == (None, None, None) else found
 
     def _identity(self, row: dict[str, str], process: str, at_ns: int) -> tuple[str, int]:
-        """The task a row is an attempt of. A retry has a number of its own, and the name of the one that failed."""
+        """The task a row is an attempt of. A retry has a number of its own, and the name of the one that
+        failed.
+        """
         own = row.get("task_id") or row.get("hash") or f"row-{self._number}"
         told = whole_of(row.get("attempt"))
         key = f"failed\0{row.get('name') or own}"
@@ -273,11 +320,20 @@ class _Table:
             )
             self._maker.add(
                 Failure(
-                    scope="task", error_type="CommandError", message=reason, traceback=None, fingerprint=None,
-                    task=ended["task"], task_id=ended["task_id"], attempt=ended["attempt"], worker=ended["worker"],
-                    exit_code=exit_code, signal=signal_of(exit_code),
-                ), at_ns,
-            )  # fmt: skip
+                    scope="task",
+                    error_type="CommandError",
+                    message=reason,
+                    traceback=None,
+                    fingerprint=None,
+                    task=ended["task"],
+                    task_id=ended["task_id"],
+                    attempt=ended["attempt"],
+                    worker=ended["worker"],
+                    exit_code=exit_code,
+                    signal=signal_of(exit_code),
+                ),
+                at_ns,
+            )
         self._account.keep(f"tasks {status}")
 
     def _request(self, row: dict[str, str], common: dict[str, Any], at_ns: int) -> None:
@@ -289,13 +345,20 @@ class _Table:
         if (cpus, memory, time) != (None, None, None):
             self._maker.add(
                 ResourceRequest(
-                    task=common["task"], task_id=common["task_id"], cpus=cpus, memory_bytes=memory, walltime_s=time
-                ), at_ns,
-            )  # fmt: skip
+                    task=common["task"],
+                    task_id=common["task_id"],
+                    cpus=cpus,
+                    memory_bytes=memory,
+                    walltime_s=time,
+                ),
+                at_ns,
+            )
             self._account.map("cpus, memory and time → resource_request")
 
     def finish(self) -> None:
-        """What waits: rows before any time, and results from the cache, whose times are of the run that made them."""
+        """What waits: rows before any time, and results from the cache, whose times are of the run that made
+        them.
+        """
         at_ns = self._maker.first_ns
         if at_ns is None and self._untimed:
             self._account.problem(f"{self._untimed:,} rows have no time, and were skipped")
@@ -316,19 +379,25 @@ class _Table:
             process = row.get("process") or _process(row.get("name")) or "task"
             self._maker.add(
                 CacheLookup(
-                    task=bounded(process, 500), result="hit", key=row.get("hash"),
-                    saved_s=seconds_of(row.get("realtime")), task_id=None,
-                ), own if at_ns is None else at_ns,
-            )  # fmt: skip
+                    task=bounded(process, 500),
+                    result="hit",
+                    key=row.get("hash"),
+                    saved_s=seconds_of(row.get("realtime")),
+                    task_id=None,
+                ),
+                own if at_ns is None else at_ns,
+            )
             self._account.map("rows CACHED → cache_lookup, a hit")
         if self._cached:
             self._account.note(
-                f"{self._cached:,} {'task was' if self._cached == 1 else 'tasks were'} taken from Nextflow's cache: cache hits here, at the run's start, with how long "
+                f"{self._cached:,} {'task was' if self._cached == 1 else 'tasks were'} taken from Nextflow's "
+                "cache: cache hits here, at the run's start, with how long "
                 "they took when they were executed as saved_s."
             )
         if self._derived:
             self._account.note(
-                "The file lacks when tasks started or ended: the end is worked out from submission and duration, the start "
+                "The file lacks when tasks started or ended: the end is worked out from submission and "
+                "duration, the start "
                 "from the end and realtime, so that queue_s includes what Nextflow took to notice the end."
             )
         if self._zoneless:

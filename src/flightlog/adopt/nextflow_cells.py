@@ -1,4 +1,6 @@
-"""The cells of Nextflow's trace files: durations, sizes, times and shares, readable or raw; None is unknown."""
+"""The cells of Nextflow's trace files: durations, sizes, times and shares, readable or raw; None is
+unknown.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def bytes_of(value: str | None) -> int | None:
 
 
 def time_of(value: str | None) -> int | None:
-    """Unix nanoseconds of `2026-05-20 03:52:00.123`, taken as UTC; a number alone is milliseconds of Unix time."""
+    """Unix nanoseconds of `2026-05-20 03:52:00.123`, taken as UTC; a number alone is milliseconds of Unix
+    time.
+    """
     if value is None:
         return None
     if _WHOLE.fullmatch(value):

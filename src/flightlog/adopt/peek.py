@@ -13,7 +13,9 @@ _HEAD = 1 << 20
 
 
 def head(path: Path) -> bytes:
-    """The first bytes of a file, unpacked where it is gzip, without a byte order mark; empty where there are none to be read."""
+    """The first bytes of a file, unpacked where it is gzip, without a byte order mark; empty where there are
+    none to be read.
+    """
     if not path.is_file():
         return b""
     found = b""

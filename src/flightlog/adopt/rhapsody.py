@@ -1,8 +1,9 @@
 """RHAPSODY's checkpoint files: one JSONL a session, with sections of events, spans and metrics.
 
-Spans stand in the file once a checkpoint, so a span counts once, as it stands last. Ids are hex without leading zeros.
-A task's `TaskStarted` is written before the backend's own queue and its duration counts from there, so neither is
-taken for a start or an execution time; but in files that Flightlog wrote in this form (`compat.rhapsody`) both are.
+Spans stand in the file once a checkpoint, so a span counts once, as it stands last. Ids are hex without
+leading zeros. A task's `TaskStarted` is written before the backend's own queue and its duration counts from
+there, so neither is taken for a start or an execution time; but in files that Flightlog wrote in this form
+(`compat.rhapsody`) both are.
 """
 
 from __future__ import annotations
@@ -48,8 +49,12 @@ _SUFFIXES = (".jsonl", ".jsonl.gz")
 _SUBMITTED = "submitted "
 """Before a task's id: when it was submitted. No span's id begins so."""
 _TOTALS = ("tasks_submitted", "tasks_completed", "tasks_failed", "tasks_canceled")
-_COUNTED = {"TaskSubmitted": "tasks_submitted", "TaskCompleted": "tasks_completed", "TaskFailed": "tasks_failed",
-            "TaskCanceled": "tasks_canceled"}  # fmt: skip
+_COUNTED = {
+    "TaskSubmitted": "tasks_submitted",
+    "TaskCompleted": "tasks_completed",
+    "TaskFailed": "tasks_failed",
+    "TaskCanceled": "tasks_canceled",
+}
 
 
 class RhapsodyCheckpoints:
@@ -179,9 +184,12 @@ class _Checkpoint:
         span = self._shelf.get(span_id) if span_id is not None else None
         parent = hex_id(span.get("parent_span_id"), 16) if isinstance(span, dict) else None
         common: dict[str, Any] = {
-            "task": bounded(name or "task", 500), "task_id": str(record["task_id"]), "trace_id": self._maker.trace_id,
-            "span_id": span_id, "parent_id": parent or self._maker.span_id,
-        }  # fmt: skip
+            "task": bounded(name or "task", 500),
+            "task_id": str(record["task_id"]),
+            "trace_id": self._maker.trace_id,
+            "span_id": span_id,
+            "parent_id": parent or self._maker.span_id,
+        }
         if kind == "TaskSubmitted":
             if self._ours is not None:
                 self._shelf.put(f"{_SUBMITTED}{common['task_id']}", at_ns)
@@ -237,8 +245,13 @@ class _Checkpoint:
             if value is not None and value != "None" and name != "error_type"
         }
         ended: dict[str, Any] = {
-            **common, "args": {}, "worker": None, "duration_s": executed, "metrics": metrics, "tags": clean(tags)[0],
-        }  # fmt: skip
+            **common,
+            "args": {},
+            "worker": None,
+            "duration_s": executed,
+            "metrics": metrics,
+            "tags": clean(tags)[0],
+        }
         self._account.keep(f"tasks {_ENDS[kind]}")
         if kind == "TaskCompleted":
             self._maker.add(TaskCompleted(**ended), at_ns)
@@ -249,10 +262,17 @@ class _Checkpoint:
             self._maker.add(TaskFailed(error_type=error, error_message=why, **ended), at_ns)
             self._maker.add(
                 Failure(
-                    scope="task", error_type=error, message=why, traceback=None, fingerprint=None, task=ended["task"],
-                    task_id=ended["task_id"], span_id=ended["span_id"],
-                ), at_ns,
-            )  # fmt: skip
+                    scope="task",
+                    error_type=error,
+                    message=why,
+                    traceback=None,
+                    fingerprint=None,
+                    task=ended["task"],
+                    task_id=ended["task_id"],
+                    span_id=ended["span_id"],
+                ),
+                at_ns,
+            )
         else:
             self._maker.add(TaskCancelled(**ended), at_ns)
 
@@ -331,11 +351,13 @@ class _Checkpoint:
                     tags=clean(about)[0] if isinstance(about, dict) else {},
                     status="error" if error else "ok",
                     duration_s=None if end is None else max(0, end - begin) / 1e9,
-                    trace_id=self._maker.trace_id, span_id=span_id,
+                    trace_id=self._maker.trace_id,
+                    span_id=span_id,
                     parent_id=hex_id(record.get("parent_span_id"), 16) or self._maker.span_id,
                     error_message=bounded(reason, 2000) if error and reason else None,
-                ), begin,
-            )  # fmt: skip
+                ),
+                begin,
+            )
             self._account.keep("spans")
 
     def _describe(self) -> None:
@@ -349,7 +371,8 @@ class _Checkpoint:
         if self._elapsed.count:
             self._account.note(
                 "RHAPSODY's task durations count from before the backend's queue, so they include waiting: "
-                f"{self._elapsed.text()}. They stand as the tasks' metric elapsed_s; how long tasks executed, and on "
+                f"{self._elapsed.text()}. They stand as the tasks' metric elapsed_s; how long tasks "
+                "executed, and on "
                 "which worker, is not recorded."
             )
         if self._ours is not None:

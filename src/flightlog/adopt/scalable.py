@@ -1,7 +1,7 @@
 """Scalable's run directories: tasks, cache lookups, failures, artifacts, requests.
 
-Its `running` is written at submission and its `duration_s` counts from there, so neither is taken for a start or an
-execution time: the first becomes `task_queued`, the second the task's metric `elapsed_s`.
+Its `running` is written at submission and its `duration_s` counts from there, so neither is taken for a start
+or an execution time: the first becomes `task_queued`, the second the task's metric `elapsed_s`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,11 @@ from flightlog.units import parse_age, parse_size
 _STREAMS = ("tasks", "cache", "failures", "artifacts", "resources", "workers", "cost")
 _PAPERS = ("manifest.yaml", "plan.json", "manifest.lock", "summary.json")
 _WORKERS: dict[str, Callable[..., Any]] = {
-    "launched": WorkerLaunched, "ready": WorkerReady, "lost": WorkerLost, "removed": WorkerRemoved
-}  # fmt: skip
+    "launched": WorkerLaunched,
+    "ready": WorkerReady,
+    "lost": WorkerLost,
+    "removed": WorkerRemoved,
+}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -108,9 +111,14 @@ class _Directory:
         self._describe()
         self._requests()
         takers: dict[str, Callable[[dict[str, Any], int], None]] = {
-            "tasks": self._task, "cache": self._cache, "failures": self._failure, "artifacts": self._artifact,
-            "resources": self._resource, "workers": self._worker, "cost": self._other,
-        }  # fmt: skip
+            "tasks": self._task,
+            "cache": self._cache,
+            "failures": self._failure,
+            "artifacts": self._artifact,
+            "resources": self._resource,
+            "workers": self._worker,
+            "cost": self._other,
+        }
         for stream, take in takers.items():
             file = self._path / f"{stream}.jsonl"
             if not file.is_file():
@@ -141,7 +149,8 @@ class _Directory:
         )
         if not ended:
             self._account.note(
-                f"The recording says that the run is {status}: it was not closed, and ends here with its last event."
+                f"The recording says that the run is {status}: it was not closed, and ends here with its "
+                "last event."
             )
         for name in ("manifest.yaml", "plan.json", "manifest.lock"):
             if (self._path / name).is_file():
@@ -180,11 +189,16 @@ class _Directory:
         prefix = memory.removesuffix("memory")
         self._maker.add(
             ResourceRequest(
-                task=task, component=component, task_id=task_id, cpus=number(asked.get(f"{prefix}cpus")),
-                memory_bytes=_size(asked.get(memory)), gpus=number(asked.get(f"{prefix}gpus")),
+                task=task,
+                component=component,
+                task_id=task_id,
+                cpus=number(asked.get(f"{prefix}cpus")),
+                memory_bytes=_size(asked.get(memory)),
+                gpus=number(asked.get(f"{prefix}gpus")),
                 walltime_s=_seconds(asked.get(f"{prefix}walltime")),
-            ), at_ns,
-        )  # fmt: skip
+            ),
+            at_ns,
+        )
 
     def _task(self, record: dict[str, Any], at_ns: int) -> None:
         name = text(record.get("function_name")) or text(record.get("task_name")) or "task"
@@ -211,10 +225,12 @@ class _Directory:
         tags = {"task_name": record.get("task_name"), "key": record.get("worker"), "tag": record.get("tag")}
         elapsed = seconds(record.get("duration_s"))
         common |= {
-            "args": {}, "worker": None, "duration_s": None,
+            "args": {},
+            "worker": None,
+            "duration_s": None,
             "tags": clean({name: value for name, value in tags.items() if value is not None})[0],
             "metrics": {} if elapsed is None else {ELAPSED: elapsed},
-        }  # fmt: skip
+        }
         if state == "succeeded":
             self._maker.add(TaskCompleted(**common), at_ns)
         elif state == "failed":
@@ -222,9 +238,11 @@ class _Directory:
             self._maker.add(
                 TaskFailed(
                     error_type=text(record.get("error_type")),
-                    error_message=None if message is None else bounded(message, 2000), **common,
-                ), at_ns,
-            )  # fmt: skip
+                    error_message=None if message is None else bounded(message, 2000),
+                    **common,
+                ),
+                at_ns,
+            )
         elif state == "cancelled":
             self._maker.add(TaskCancelled(**common), at_ns)
         else:
@@ -247,10 +265,14 @@ class _Directory:
         made = self._shelf.get(f"cache\0{key}") if hit and key is not None else None
         self._maker.add(
             CacheLookup(
-                task=bounded(name, 500), result="hit" if hit else "miss", key=key,
-                duration_s=took if hit else None, saved_s=made,
-            ), at_ns,
-        )  # fmt: skip
+                task=bounded(name, 500),
+                result="hit" if hit else "miss",
+                key=key,
+                duration_s=took if hit else None,
+                saved_s=made,
+            ),
+            at_ns,
+        )
         self._account.keep("cache lookups")
         if not hit and took is not None:
             self._account.map("durations of misses, which include the computation → saved_s of later hits")
@@ -261,11 +283,16 @@ class _Directory:
         task_id, message = text(record.get("task_id")), text(record.get("message"))
         self._maker.add(
             Failure(
-                scope="run" if task_id is None else "task", error_type=text(record.get("failure_class")),
-                message=None if message is None else bounded(message, 2000), traceback=None, fingerprint=None,
-                task_id=task_id, task=None if task_id is None else self._shelf.get(task_id),
-            ), at_ns,
-        )  # fmt: skip
+                scope="run" if task_id is None else "task",
+                error_type=text(record.get("failure_class")),
+                message=None if message is None else bounded(message, 2000),
+                traceback=None,
+                fingerprint=None,
+                task_id=task_id,
+                task=None if task_id is None else self._shelf.get(task_id),
+            ),
+            at_ns,
+        )
         self._account.keep("failures")
 
     def _artifact(self, record: dict[str, Any], at_ns: int) -> None:
@@ -277,12 +304,15 @@ class _Directory:
         about = {"task_name": record.get("task_name"), "component": record.get("component"), "digest": digest}
         self._maker.add(
             ArtifactRecorded(
-                name=bounded(name or uri, 500), uri=bounded(uri), kind=text(record.get("kind")),
+                name=bounded(name or uri, 500),
+                uri=bounded(uri),
+                kind=text(record.get("kind")),
                 size_bytes=whole(record.get("size_bytes")),
                 sha256=digest if digest is not None and _SHA256.fullmatch(digest) else None,
                 metadata=clean({name: value for name, value in about.items() if value is not None})[0],
-            ), at_ns,
-        )  # fmt: skip
+            ),
+            at_ns,
+        )
         self._account.keep("artifacts")
 
     def _resource(self, record: dict[str, Any], at_ns: int) -> None:
@@ -323,8 +353,10 @@ class _Directory:
     def _notes(self) -> None:
         if self._elapsed.count:
             self._account.note(
-                f"Scalable's task durations count from submission, so they include waiting: {self._elapsed.text()}. They "
-                "stand as the tasks' metric elapsed_s; how long tasks executed, and on which worker, is not recorded."
+                "Scalable's task durations count from submission, so they include waiting: "
+                f"{self._elapsed.text()}. They "
+                "stand as the tasks' metric elapsed_s; how long tasks executed, and on which worker, is not "
+                "recorded."
             )
         self._account.note("Times are whole seconds, as Scalable writes them.")
 

@@ -1,4 +1,6 @@
-"""Records kept aside on disk while a recording is read: found by key, or given back in order, in bounded memory."""
+"""Records kept aside on disk while a recording is read: found by key, or given back in order, in bounded
+memory.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ class Shelf:
             import sqlite3
         except ImportError:
             raise FlightlogError(
-                "this Python was built without sqlite3, which puts recordings in order on disk: use another one to adopt"
+                "this Python was built without sqlite3, which puts recordings in order on disk: use another "
+                "one to adopt"
             ) from None
         self._refusal: type[Exception] = sqlite3.Error
         self._file = folder / "shelf"
@@ -79,7 +82,9 @@ class Shelf:
         self._db.execute("INSERT INTO placed VALUES (?, ?, ?, ?)", (lane, a, b, msgspec.json.encode(record)))
 
     def placed(self) -> Iterator[tuple[str, int, int, Any]]:
-        """Lane by lane, the records by `a` upwards and by `b` downwards; those alike in the order they came."""
+        """Lane by lane, the records by `a` upwards and by `b` downwards; those alike in the order they
+        came.
+        """
         query = "SELECT lane, a, b, record FROM placed ORDER BY lane, a, b DESC, rowid"
         for lane, a, b, record in self._db.execute(query):
             yield lane, a, b, msgspec.json.decode(record)

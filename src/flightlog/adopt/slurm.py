@@ -27,9 +27,9 @@ def adopt_slurm(
 ) -> list[Merged]:
     """Ask the Slurm of this machine about jobs, and adopt what its accounting says; one result a run.
 
-    `into` names the run; without it each job goes to the runs that were recorded inside it, and those that none was
-    recorded in become one new run together. Adopting again changes nothing. Raises `FlightlogError` where Slurm cannot
-    be asked, knows none of the jobs, or none has ended.
+    `into` names the run; without it each job goes to the runs that were recorded inside it, and those that
+    none was recorded in become one new run together. Adopting again changes nothing. Raises `FlightlogError`
+    where Slurm cannot be asked, knows none of the jobs, or none has ended.
     """
     wanted = list(dict.fromkeys(job_ids))
     jobs = ask(wanted, sacct=sacct)
@@ -37,7 +37,8 @@ def adopt_slurm(
     missing = tuple(job_id for job_id in wanted if job_id not in told)
     if not jobs:
         raise RunNotFound(
-            f"Slurm's accounting knows no job {', '.join(wanted)}. `sacct --jobs {','.join(wanted)}` shows what it knows; "
+            f"Slurm's accounting knows no job {', '.join(wanted)}. `sacct --jobs {','.join(wanted)}` shows "
+            "what it knows; "
             "other users' jobs may be hidden from you, and old ones purged"
         )
     return _adopt(jobs, runs_dir, into, missing)
@@ -80,7 +81,8 @@ def _adopt(
 
 
 _Key = tuple[str, str]
-"""What a run knows: `("job", "15")`, or `("array", "14")`. The last element of an array has the array's own number."""
+"""What a run knows: `("job", "15")`, or `("array", "14")`. The last element of an array has the array's own
+number."""
 
 
 def _runs_in_jobs(runs_dir: Path) -> dict[_Key, list[tuple[Path, str | None]]]:
@@ -114,7 +116,9 @@ def _homes(known: dict[_Key, list[tuple[Path, str | None]]], job: SlurmJob) -> l
 
 
 def _make_run(runs_dir: Path, jobs: Sequence[SlurmJob]) -> Path:
-    """A run for these jobs, without any event yet; its name follows from the jobs, so the same jobs make the same run."""
+    """A run for these jobs, without any event yet; its name follows from the jobs, so the same jobs make the
+    same run.
+    """
     first = min(jobs, key=lambda job: (job.submit or job.start or 0.0, int(job.raw_id)))
     started = first.submit or first.start or first.end or 0.0
     base = f"slurm\n{first.cluster or ''}\n{first.array_id or first.raw_id}\n{first.submit}"

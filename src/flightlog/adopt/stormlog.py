@@ -1,4 +1,6 @@
-"""Stormlog's sink folders and exports: device-memory events of any schema version, several ranks in one run."""
+"""Stormlog's sink folders and exports: device-memory events of any schema version, several ranks in one
+run.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,24 @@ from flightlog.units import format_bytes
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 _MARKS = (b'"allocator_allocated_bytes"', b'"memory_allocated"', b'"memory_mb"')
 _FIELDS = (
-    "event_type", "collector", "sampling_interval_ms", "pid", "host", "device_id", "allocator_active_bytes",
-    "allocator_inactive_bytes", "device_free_bytes", "device_total_bytes", "context", "job_id", "rank", "local_rank",
-    "world_size", "session_id", "timestamp_ns",
-)  # fmt: skip
+    "event_type",
+    "collector",
+    "sampling_interval_ms",
+    "pid",
+    "host",
+    "device_id",
+    "allocator_active_bytes",
+    "allocator_inactive_bytes",
+    "device_free_bytes",
+    "device_total_bytes",
+    "context",
+    "job_id",
+    "rank",
+    "local_rank",
+    "world_size",
+    "session_id",
+    "timestamp_ns",
+)
 
 
 class StormlogSinks:
@@ -92,7 +108,8 @@ class StormlogSinks:
         _describe(maker, statuses, jobs, ranks, hosts)
         which = f" on rank {-peak[1]}" if len(ranks) > 1 else ""
         account.note(
-            f"At most {format_bytes(peak[0])} were allocated{which}; `flightlog devices` explains the memory. The run "
+            f"At most {format_bytes(peak[0])} were allocated{which}; `flightlog devices` explains the "
+            "memory. The run "
             "reaches from the first event to the last."
         )
 
@@ -107,7 +124,8 @@ def _describe(
         status = "crashed"
         unclosed = sum(one == "running" for one in statuses.values())
         maker.account.note(
-            f"{unclosed:,} of {len(statuses):,} sessions {'was' if unclosed == 1 else 'were'} never closed; the events "
+            f"{unclosed:,} of {len(statuses):,} sessions {'was' if unclosed == 1 else 'were'} never closed; "
+            "the events "
             "that reached the disk are here, and what came later is not known."
         )
     if "incomplete" in statuses.values():
@@ -123,7 +141,9 @@ def _describe(
 
 
 def _device_event(event: TelemetryEvent, maker: RunMaker) -> DeviceMemory:
-    """The event as runs have it: v3, where a counter that is unknown is 0 and the metadata says that it is."""
+    """The event as runs have it: v3, where a counter that is unknown is 0 and the metadata says that it
+    is.
+    """
     fields: dict[str, Any] = {name: getattr(event, name) for name in _FIELDS}
     metadata = clean(event.metadata)[0]
     allocated, reserved = event.allocator_allocated_bytes, event.allocator_reserved_bytes
@@ -132,11 +152,13 @@ def _device_event(event: TelemetryEvent, maker: RunMaker) -> DeviceMemory:
         unknown = {
             mark: False
             for mark, value in (
-                ("supports_allocator_allocated", allocated), ("supports_allocator_reserved", reserved),
-                ("supports_allocator_change", change), ("supports_device_used", used),
+                ("supports_allocator_allocated", allocated),
+                ("supports_allocator_reserved", reserved),
+                ("supports_allocator_change", change),
+                ("supports_device_used", used),
             )
             if value is None
-        }  # fmt: skip
+        }
         if unknown:
             said = metadata.get("memory_capabilities")
             metadata["memory_capabilities"] = {**(said if isinstance(said, dict) else {}), **unknown}
@@ -147,9 +169,14 @@ def _device_event(event: TelemetryEvent, maker: RunMaker) -> DeviceMemory:
     if isinstance(fields["context"], str):
         fields["context"] = bounded(fields["context"], 500)
     return DeviceMemory(
-        schema_version=3, allocator_allocated_bytes=allocated, allocator_reserved_bytes=reserved,
-        allocator_change_bytes=change, device_used_bytes=used, metadata=metadata, **fields,
-    )  # fmt: skip
+        schema_version=3,
+        allocator_allocated_bytes=allocated,
+        allocator_reserved_bytes=reserved,
+        allocator_change_bytes=change,
+        device_used_bytes=used,
+        metadata=metadata,
+        **fields,
+    )
 
 
 def _found(path: Path) -> tuple[list[Path], list[Path]]:

@@ -65,7 +65,9 @@ def number(value: Any) -> float | None:
 
 
 def seconds(value: Any, in_one: float = 1.0) -> float | None:
-    """A duration in seconds, of a number of which `in_one` make a second; None for what is none, or is over 300 years."""
+    """A duration in seconds, of a number of which `in_one` make a second; None for what is none, or is over
+    300 years.
+    """
     found = number(value)
     return None if found is None or found / in_one > _LONGEST_S else found / in_one
 

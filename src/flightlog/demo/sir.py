@@ -1,4 +1,6 @@
-"""The stochastic SIR epidemic, simulated exactly, and its deterministic limit; pure functions of their arguments."""
+"""The stochastic SIR epidemic, simulated exactly, and its deterministic limit; pure functions of their
+arguments.
+"""
 
 from __future__ import annotations
 

@@ -47,15 +47,19 @@ def demo_folder(runs_dir: Path | None = None) -> Path:
 def sweep(runs_dir: Path | None = None, count: int = SCENARIOS, *, workers: int | None = None) -> LiveRun:
     """Simulate so many scenarios, and one that cannot be, and record it all; gives the run, which has ended.
 
-    The results stand in the run's folder, under `artifacts`. They are the same each time; times are not. What was
-    simulated in an earlier sweep with the same folder of runs comes from the cache.
+    The results stand in the run's folder, under `artifacts`. They are the same each time; times are not. What
+    was simulated in an earlier sweep with the same folder of runs comes from the cache.
     """
     manifest = write_manifest(demo_folder(runs_dir))
     workers = workers or min(4, max(2, os.cpu_count() or 2))
     session = Session.from_yaml(
-        manifest, target="local", runs_dir=runs_dir, tags={"model": "SIR", "scenarios": count},
-        sample_interval_s=0.25, environ={**os.environ, "SIR_DEMO_WORKERS": str(workers)},
-    )  # fmt: skip
+        manifest,
+        target="local",
+        runs_dir=runs_dir,
+        tags={"model": "SIR", "scenarios": count},
+        sample_interval_s=0.25,
+        environ={**os.environ, "SIR_DEMO_WORKERS": str(workers)},
+    )
     wanted = scenarios(count)
     with session:
         client = session.client
@@ -99,14 +103,29 @@ def write_table(outcomes: Sequence[Outcome], file: Path) -> Path:
     with file.open("w", newline="", encoding="utf-8") as out:
         rows = csv.writer(out, lineterminator="\n")
         rows.writerow(
-            ["scenario_id", "r0", "seed", "attack_rate", "expected_attack_rate", "peak_infectious", "peak_day",
-             "duration_days"]
-        )  # fmt: skip
+            [
+                "scenario_id",
+                "r0",
+                "seed",
+                "attack_rate",
+                "expected_attack_rate",
+                "peak_infectious",
+                "peak_day",
+                "duration_days",
+            ]
+        )
         for one in outcomes:
             found = one.epidemic
             rows.writerow(
-                [one.scenario_id, one.r0, one.seed, f"{found.attack_rate:.6f}",
-                 f"{one.expected.attack_rate:.6f}", found.peak_infectious, f"{found.peak_day:.3f}",
-                 f"{found.duration_days:.3f}"]
-            )  # fmt: skip
+                [
+                    one.scenario_id,
+                    one.r0,
+                    one.seed,
+                    f"{found.attack_rate:.6f}",
+                    f"{one.expected.attack_rate:.6f}",
+                    found.peak_infectious,
+                    f"{found.peak_day:.3f}",
+                    f"{found.duration_days:.3f}",
+                ]
+            )
     return file

@@ -1,4 +1,6 @@
-"""One scenario of the sweep, as its worker runs it: staged, simulated, compared with the deterministic solution."""
+"""One scenario of the sweep, as its worker runs it: staged, simulated, compared with the deterministic
+solution.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +62,8 @@ def solve(r0: float) -> MeanField:
 def stage(scenario_id: int, r0: float, seed: int) -> None:
     """Write the scenario's parameters into the run's staging area, as a model that reads files wants it.
 
-    The area plays a shared file system that is slow to appear: for some scenarios the first attempt finds it missing.
-    Without a run there is none.
+    The area plays a shared file system that is slow to appear: for some scenarios the first attempt finds it
+    missing. Without a run there is none.
     """
     run = flightlog.current_run()
     if run is None:

@@ -76,8 +76,10 @@ class AttemptsEnd(RunningEngine):
     def test_a_call_that_does_not_unpickle_is_a_failure(self) -> None:
         outcome = self.outcome_of(tasks.add, tasks.NeverUnpickles())
         assert (outcome.end, outcome.error_type, outcome.error_message) == (
-            "failed", "ImportError", "not on this side",
-        )  # fmt: skip
+            "failed",
+            "ImportError",
+            "not on this side",
+        )
 
     def test_exits_and_interrupts_inside_a_task_are_its_outcome_and_the_worker_goes_on(self) -> None:
         with self.running() as (engine, reported):

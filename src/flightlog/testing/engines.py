@@ -6,12 +6,13 @@
         def make_engine(self, workers):
             return MyEngine(max_workers=workers)
 
-`EngineContract` is for every engine; `ProcessEngineContract` is for those whose workers are processes of their own, and
-holds all of it and more. Nothing in them sleeps: tests wait for reports, and tasks wait at named pipes. `timeout_s` is
-the timeout that a waiting task runs over: raise it where starting a task takes long.
+`EngineContract` is for every engine; `ProcessEngineContract` is for those whose workers are processes of
+their own, and holds all of it and more. Nothing in them sleeps: tests wait for reports, and tasks wait at
+named pipes. `timeout_s` is the timeout that a waiting task runs over: raise it where starting a task takes
+long.
 
-For further tests of an engine there are `Reported`, which keeps what an engine reports, `make_work`, which makes an
-attempt to hand to one, `gate` and `recorded`, and the tasks in `flightlog.testing.tasks`.
+For further tests of an engine there are `Reported`, which keeps what an engine reports, `make_work`, which
+makes an attempt to hand to one, `gate` and `recorded`, and the tasks in `flightlog.testing.tasks`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""What the contract tests of engines stand on: an engine that runs, a gate that tasks wait at, a run to record into."""
+"""What the contract tests of engines stand on: an engine that runs, a gate that tasks wait at, a run to
+record into.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ class RunningEngine:
     timeout_s = 0.2
     """A timeout that a task which waits at a gate runs over."""
     launches_workers = True
-    """Whether the engine launches its workers, and knows how long that took; False where it finds them running."""
+    """Whether the engine launches its workers, and knows how long that took; False where it finds them
+    running."""
 
     def make_engine(self, workers: int) -> Engine:
         """An engine with so many workers at most, of one task at a time each; not started."""
@@ -45,7 +48,9 @@ class RunningEngine:
 
 @contextmanager
 def gate(folder: Path) -> Iterator[str]:
-    """A named pipe for `tasks.hold`, opened at the end, so that no thread waits there for ever, however late it comes."""
+    """A named pipe for `tasks.hold`, opened at the end, so that no thread waits there for ever, however late
+    it comes.
+    """
     name = str(folder / "gate")
     os.mkfifo(name)
     try:

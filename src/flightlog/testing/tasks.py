@@ -1,4 +1,6 @@
-"""Tasks for tests of engines: each does one thing that a task may do, and workers of every kind can import them."""
+"""Tasks for tests of engines: each does one thing that a task may do, and workers of every kind can import
+them.
+"""
 
 from __future__ import annotations
 

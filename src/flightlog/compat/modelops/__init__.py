@@ -1,4 +1,6 @@
-"""ModelOps' telemetry names over Flightlog: change `modelops` to `flightlog.compat.modelops` in the import."""
+"""ModelOps' telemetry names over Flightlog: change `modelops` to `flightlog.compat.modelops` in the
+import.
+"""
 
 from flightlog.compat.modelops.collector import NOOP_SPAN, NoopSpan, TelemetryCollector, TelemetrySpan
 from flightlog.compat.modelops.storage import TelemetryStorage

@@ -24,12 +24,15 @@ LONGEST_MESSAGE = 200
 class TelemetryCollector:
     """Keeps the spans opened through it; thread-safe, and at home in asyncio and generators.
 
-    `spans` holds those that ended, in the order of their ends; `open_spans` the others, in the order they began. Each is
-    also a span of the run that is active, if one is: there it is safe from the moment it begins.
+    `spans` holds those that ended, in the order of their ends; `open_spans` the others, in the order they
+    began. Each is also a span of the run that is active, if one is: there it is safe from the moment it
+    begins.
     """
 
     def __init__(self, enabled: bool | None = None, *, environ: Mapping[str, str] | None = None) -> None:
-        """`enabled=False` makes every span the no-op. Where it is not said, `MODELOPS_TELEMETRY_ENABLED` may say so."""
+        """`enabled=False` makes every span the no-op. Where it is not said, `MODELOPS_TELEMETRY_ENABLED` may
+        say so.
+        """
         environ = os.environ if environ is None else environ
         self.enabled = (
             environ.get(SWITCH, "").strip().lower() not in OFF_WORDS if enabled is None else enabled
@@ -42,9 +45,9 @@ class TelemetryCollector:
     def span(self, name: str | None = None, /, **tags: Any) -> AbstractContextManager[Any]:
         """A span around the block, or around each call of a function that it decorates.
 
-        The block gets a `TelemetrySpan`, or the `NoopSpan` where the collector is switched off. Any exception ends it with
-        the tags `error` and `error_msg`, and passes through. Tags may have any name; one called `name` is the span's name
-        only where no other is given.
+        The block gets a `TelemetrySpan`, or the `NoopSpan` where the collector is switched off. Any exception
+        ends it with the tags `error` and `error_msg`, and passes through. Tags may have any name; one called
+        `name` is the span's name only where no other is given.
         """
         if not self.enabled:
             return _OFF
@@ -98,7 +101,8 @@ class TelemetryCollector:
             return list(self._open.values())
 
     def add_metric(self, key: str, value: float) -> None:
-        """Add a value to the innermost open span of this context; nothing outside any span, or when switched off.
+        """Add a value to the innermost open span of this context; nothing outside any span, or when switched
+        off.
 
         A second value of the same key stands beside the first, as a list.
         """
@@ -114,8 +118,8 @@ class TelemetryCollector:
     def to_dict(self) -> dict[str, Any]:
         """All spans as JSON values, open ones last, and two totals.
 
-        `total_duration` is the time, in seconds, during which any span that ended was open: nested and parallel spans
-        count once.
+        `total_duration` is the time, in seconds, during which any span that ended was open: nested and
+        parallel spans count once.
         """
         from flightlog.export.modelops_shape import JobSummary
 

@@ -60,8 +60,8 @@ NOOP_SPAN = NoopSpan()
 class TelemetrySpan:
     """One thing that code does, with metrics and tags of any value.
 
-    Times are seconds: of a collector's spans on the machine's monotonic clock, which all its processes share and nobody
-    sets; of one that is made by hand on the clock of whoever made it.
+    Times are seconds: of a collector's spans on the machine's monotonic clock, which all its processes share
+    and nobody sets; of one that is made by hand on the clock of whoever made it.
     """
 
     name: str
@@ -85,7 +85,9 @@ class TelemetrySpan:
         """What measures it while a collector has it open."""
 
     def duration(self) -> float | None:
-        """Seconds: so far while a collector has it open, in all when it has ended; None for one by hand without an end."""
+        """Seconds: so far while a collector has it open, in all when it has ended; None for one by hand
+        without an end.
+        """
         if self.measured is not None:
             return self.measured.duration()
         if self.start_ns is not None and self.end_ns is not None:
@@ -93,19 +95,27 @@ class TelemetrySpan:
         return None if self.end_time is None else self.end_time - self.start_time
 
     def to_dict(self) -> dict[str, Any]:
-        """The span as JSON values: bounded, secrets redacted; NaN and infinities are null and named in `nonfinite`.
+        """The span as JSON values: bounded, secrets redacted; NaN and infinities are null and named in
+        `nonfinite`.
 
-        `duration` and `end_time` are null while it is open. A collector's spans have `span_id`, `parent_id` and
-        `started_at`, in seconds since 1970, too.
+        `duration` and `end_time` are null while it is open. A collector's spans have `span_id`, `parent_id`
+        and `started_at`, in seconds since 1970, too.
         """
         metrics, odd = clean(_mapping("metrics", self.metrics), keys_secret=False)
         tags, more = clean(_mapping("tags", self.tags))
         nonfinite = {**odd, **more}
         if self.start_ns is not None:
             return span_line(
-                name=encodable(redact_text(text_of(self.name))), start_ns=self.start_ns, end_ns=self.end_ns, metrics=metrics, tags=tags,
-                span_id=self.span_id, parent_id=self.parent_id, nonfinite=nonfinite, zero_ns=self.zero_ns,
-            )  # fmt: skip
+                name=encodable(redact_text(text_of(self.name))),
+                start_ns=self.start_ns,
+                end_ns=self.end_ns,
+                metrics=metrics,
+                tags=tags,
+                span_id=self.span_id,
+                parent_id=self.parent_id,
+                nonfinite=nonfinite,
+                zero_ns=self.zero_ns,
+            )
         line = {
             "name": encodable(redact_text(text_of(self.name))),
             "start_time": _seconds(self.start_time),
@@ -117,7 +127,9 @@ class TelemetrySpan:
         return {**line, "nonfinite": nonfinite} if nonfinite else line
 
     def interval_ns(self) -> tuple[int, int | None]:
-        """From when to when, in nanoseconds since 1970 or of its maker's clock; the second is None while it is open."""
+        """From when to when, in nanoseconds since 1970 or of its maker's clock; the second is None while it
+        is open.
+        """
         if self.start_ns is not None:
             return self.start_ns, self.end_ns
         start, end = _seconds(self.start_time), _seconds(self.end_time)

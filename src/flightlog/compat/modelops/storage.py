@@ -24,8 +24,8 @@ logger = logging.getLogger("flightlog.compat.modelops")
 class TelemetryStorage:
     """Saves what collectors hold; never fails a job: what goes wrong is a warning in the log.
 
-    Any number of threads and processes may save at once. Each file is replaced whole, and both files of a job are of one
-    save, the last one's.
+    Any number of threads and processes may save at once. Each file is replaced whole, and both files of a job
+    are of one save, the last one's.
     """
 
     def __init__(
@@ -35,7 +35,8 @@ class TelemetryStorage:
         *,
         upload_wait_s: float = 5.0,
     ) -> None:
-        """Save below `storage_dir`; a `prov_store` that has an Azure backend gets the job's folder to upload as well.
+        """Save below `storage_dir`; a `prov_store` that has an Azure backend gets the job's folder to upload
+        as well.
 
         It uploads on a thread of its own, which is waited for `upload_wait_s` seconds at most.
         """
@@ -46,7 +47,8 @@ class TelemetryStorage:
     def save_job_telemetry(
         self, job_id: str, telemetry: TelemetryCollector, job_type: str = "simulation"
     ) -> None:
-        """Write both files of a job, again if they are there. Spans that are still open are in, without an end.
+        """Write both files of a job, again if they are there. Spans that are still open are in, without an
+        end.
 
         An id that is no name of a folder is written as in addresses: `a/b` becomes `a%2Fb`.
         """
@@ -70,7 +72,9 @@ class TelemetryStorage:
         return None
 
     def load_spans(self, job_id: str) -> list[dict[str, Any]]:
-        """A job's spans, in the order of the file; none where there is no file. Lines that are no JSON are told and left out."""
+        """A job's spans, in the order of the file; none where there is no file. Lines that are no JSON are
+        told and left out.
+        """
         file = job_folder(self.storage_dir, job_id) / SPANS
         spans: list[dict[str, Any]] = []
         with suppress(FileNotFoundError):
@@ -99,7 +103,9 @@ class TelemetryStorage:
             write_document(folder / SUMMARY, {"job_id": job_id, **summary.to_dict()})
 
     def _upload_to_azure(self, folder: Path, job_id: str) -> None:
-        """Hand the folder to the provenance store, as far as it can upload; without holding up the job for long."""
+        """Hand the folder to the provenance store, as far as it can upload; without holding up the job for
+        long.
+        """
         store = self.prov_store
         if not store or not getattr(store, "_azure_backend", None):
             return
@@ -120,14 +126,19 @@ class TelemetryStorage:
         thread.join(self.upload_wait_s)
         if thread.is_alive():
             logger.warning(
-                "The upload of telemetry to %s takes longer than %g s and goes on in the background; it is in %s",
-                prefix, self.upload_wait_s, folder,
-            )  # fmt: skip
+                "The upload of telemetry to %s takes longer than %g s and goes on in the background; it is "
+                "in %s",
+                prefix,
+                self.upload_wait_s,
+                folder,
+            )
 
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """One writer at a time in a folder, of this and other processes; without locks where the file system has none."""
+    """One writer at a time in a folder, of this and other processes; without locks where the file system has
+    none.
+    """
     fd = os.open(folder, os.O_RDONLY)
     try:
         with suppress(OSError):

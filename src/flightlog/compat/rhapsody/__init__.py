@@ -1,4 +1,6 @@
-"""RHAPSODY's session, tasks and telemetry under its own names: change `rhapsody` to `flightlog.compat.rhapsody`."""
+"""RHAPSODY's session, tasks and telemetry under its own names: change `rhapsody` to
+`flightlog.compat.rhapsody`.
+"""
 
 from flightlog.compat.rhapsody.api import (
     AITask,

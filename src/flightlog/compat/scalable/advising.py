@@ -48,7 +48,9 @@ class ResourceAdvisor:
         target: str | None = None,
         confidence: float = 0.95,
     ) -> ResourceRecommendation:
-        """What tasks of this name should ask for; `sim[3]` means `sim`. `input_features` are for `flightlog predict`."""
+        """What tasks of this name should ask for; `sim[3]` means `sim`. `input_features` are for `flightlog
+        predict`.
+        """
         from flightlog.analyze.advice.advise import HIGHEST, LOWEST, advise
         from flightlog.analyze.past import base_name
 
@@ -71,7 +73,10 @@ def _made(task: str, target: str | None, share: float, one: Recommendation) -> R
     of = one.component or task
     asked = one.recommended.else_(one.current)
     return ResourceRecommendation(
-        task=task, target=target, confidence=share, workers={of: 1},
+        task=task,
+        target=target,
+        confidence=share,
+        workers={of: 1},
         resources={
             of: {
                 "cpus": asked.cpus,
@@ -80,10 +85,14 @@ def _made(task: str, target: str | None, share: float, one: Recommendation) -> R
             }
         },
         evidence={
-            "records": one.attempts, "runs": one.runs, "failed": one.failed, "quantile": share, "component": of,
+            "records": one.attempts,
+            "runs": one.runs,
+            "failed": one.failed,
+            "quantile": share,
+            "component": of,
             "problems": dict(one.problems),
         },
-    )  # fmt: skip
+    )
 
 
 def _nothing(task: str, target: str | None, share: float, reason: str) -> ResourceRecommendation:

@@ -60,11 +60,11 @@ def cacheable(
 ) -> Any:
     """Keep a function's results and use them again; with or without arguments.
 
-    `arg_types` say how arguments count, by name. A text that is the path of a file or folder counts by what is there, too,
-    unless `SCALABLE_PATH_SNIFFING=0`. `check_output` computes again where a result, or the file it names (by
-    `return_type`), is no longer what it was. `recompute` makes all results anew. With `void` or without `store` nothing is
-    kept, and the function is called each time. `_version` is part of the code, as in `flightlog.cacheable`; a call with
-    `_cache_bypass=True` computes, and keeps the result.
+    `arg_types` say how arguments count, by name. A text that is the path of a file or folder counts by what
+    is there, too, unless `SCALABLE_PATH_SNIFFING=0`. `check_output` computes again where a result, or the
+    file it names (by `return_type`), is no longer what it was. `recompute` makes all results anew. With
+    `void` or without `store` nothing is kept, and the function is called each time. `_version` is part of the
+    code, as in `flightlog.cacheable`; a call with `_cache_bypass=True` computes, and keeps the result.
     """
     version: Any = arg_types.pop("_version", None)
     if return_type is not None and not isinstance(return_type, type):
@@ -139,10 +139,11 @@ def _key(
 
 
 def _keep_for_later(before: Key | None, after: Key | None, value: Any, cost_s: float) -> None:
-    """Keep a result also for what the function itself has made of the variables that it uses, such as a counter.
+    """Keep a result also for what the function itself has made of the variables that it uses, such as a
+    counter.
 
-    They count as its code does: somebody else may change them. What it does to them itself is nothing new, for it says of
-    itself that its result is the same each time.
+    They count as its code does: somebody else may change them. What it does to them itself is nothing new,
+    for it says of itself that its result is the same each time.
     """
     if before is None or after is None or before.key == after.key:
         return

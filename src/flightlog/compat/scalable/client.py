@@ -22,8 +22,18 @@ if TYPE_CHECKING:
 log = logging.getLogger("flightlog")
 
 HINTS = frozenset(
-    {"actor", "actors", "allow_other_workers", "batch_size", "fifo_timeout", "priority", "pure", "resources", "workers"}
-)  # fmt: skip
+    {
+        "actor",
+        "actors",
+        "allow_other_workers",
+        "batch_size",
+        "fifo_timeout",
+        "priority",
+        "pure",
+        "resources",
+        "workers",
+    }
+)
 """Keywords by which Dask's own client is told how to schedule; they are none of the function's."""
 OURS = ("component", "task", "timeout")
 """Keywords of Flightlog's client which in Scalable are the function's."""
@@ -35,12 +45,14 @@ _told: set[str] = set()
 class ScalableClient:
     """Hands work to the workers. Every method may be called from any thread while the session is open.
 
-    `ScalableClient(cluster)` works on a Dask cluster that runs (its address, the cluster object or a client of it), and
-    records a run of its own until `close`.
+    `ScalableClient(cluster)` works on a Dask cluster that runs (its address, the cluster object or a client
+    of it), and records a run of its own until `close`.
     """
 
     def __init__(self, cluster: Any, *args: Any, **kwargs: Any) -> None:
-        """The client of a session, or of a Dask cluster; what else Dask's client would take has no meaning here."""
+        """The client of a session, or of a Dask cluster; what else Dask's client would take has no meaning
+        here.
+        """
         from flightlog.compat.scalable.session.session import ScalableSession, session_on
 
         if args or kwargs:
@@ -75,8 +87,8 @@ class ScalableClient:
     ) -> TaskFuture:
         """Run `func(*args, **kwargs)` as a task on a worker of the component `tag`; gives its future at once.
 
-        `key` and `retries` are Dask's. A task runs on one worker: `n` beyond 1 is told once and left out, as are Dask's
-        other hints for scheduling.
+        `key` and `retries` are Dask's. A task runs on one worker: `n` beyond 1 is told once and left out, as
+        are Dask's other hints for scheduling.
         """
         function, options, rest = _sorted_out(func, n, kwargs)
         return self._client.submit(function, *args, tag=tag, **options, **rest)
@@ -95,9 +107,11 @@ class ScalableClient:
         return self._client.map(function, *parameters, tag=tag, **options, **rest)
 
     def gather(self, futures: Any, errors: Literal["raise", "skip", "return"] = "raise") -> Any:
-        """The results in the place of the futures: of one, or of a list, tuple, set or dictionary of them, in any depth.
+        """The results in the place of the futures: of one, or of a list, tuple, set or dictionary of them, in
+        any depth.
 
-        The first exception is raised; with `skip` those that failed are left out, with `return` it stands in their place.
+        The first exception is raised; with `skip` those that failed are left out, with `return` it stands in
+        their place.
         """
         if errors not in ("raise", "skip", "return"):
             raise UsageError(f"errors={errors!r} is none of 'raise', 'skip' and 'return'")

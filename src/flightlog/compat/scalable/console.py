@@ -4,7 +4,8 @@
     python -m flightlog.compat.scalable report --compare run-abc123 run-def456
     python -m flightlog.compat.scalable advise --task run_simulation
 
-The folder of runs is that of `SCALABLE_RUNS_DIR`, or `.scalable/runs`. All of `flightlog`'s commands and options work.
+The folder of runs is that of `SCALABLE_RUNS_DIR`, or `.scalable/runs`. All of `flightlog`'s commands and
+options work.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _say_what_is_scalables(words: Sequence[str]) -> None:
-    """Say how to read the run that a command names, if Scalable itself has recorded it: its files are in another form."""
+    """Say how to read the run that a command names, if Scalable itself has recorded it: its files are in
+    another form.
+    """
     folder, wanted = (
         Path(os.environ.get("FLIGHTLOG_RUNS_DIR", "")),
         [word for word in words if "run-" in word],
@@ -60,13 +63,17 @@ def _say_what_is_scalables(words: Sequence[str]) -> None:
         return
     if found and words[0] in READING:
         log.warning(
-            "%s was recorded by Scalable, in its own form: `flightlog adopt %s` makes a run of it that can be read",
-            found[0].name, found[0],
-        )  # fmt: skip
+            "%s was recorded by Scalable, in its own form: `flightlog adopt %s` makes a run of it that can "
+            "be read",
+            found[0].name,
+            found[0],
+        )
 
 
 def as_flightlog(words: Sequence[str]) -> tuple[list[str], Path | None]:
-    """The words of `flightlog`'s command line, and the file that its output goes to where it has no option for that."""
+    """The words of `flightlog`'s command line, and the file that its output goes to where it has no option
+    for that.
+    """
     command, rest = (words[0], list(words[1:])) if words else ("--help", [])
     if command == "diagnose":
         return _diagnose(rest)
@@ -93,7 +100,8 @@ def _advise(words: list[str]) -> tuple[list[str], Path | None]:
     found, others = known.parse_known_args(words)
     if found.model_type is not None:
         log.warning(
-            "--model-type is left out: advice comes from what was measured; `flightlog predict` learns from it"
+            "--model-type is left out: advice comes from what was measured; `flightlog predict` learns from "
+            "it"
         )
     return ["advise", *others], found.output
 

@@ -64,7 +64,9 @@ _PATH_HASHES: frozenset[Any] = frozenset({FileType.__hash__, DirType.__hash__})
 
 
 def convert_to_type(value: Any) -> GenericType:
-    """How a value counts where nothing is said; a text that is the path of something counts by what is there, too."""
+    """How a value counts where nothing is said; a text that is the path of something counts by what is there,
+    too.
+    """
     if isinstance(value, str) and _sniffs() and _sniffed(value) is not None:
         return DirType(value) if os.path.isdir(value) else FileType(value)  # noqa: PTH112 - a text
     if isinstance(value, str | int | float | bool | bytes):
@@ -111,7 +113,9 @@ def _sniffs() -> bool:
 
 
 def _sniffed(value: Any) -> Any:
-    """The value with what is at the paths in it, in lists, tuples and dictionaries too; None where there are none."""
+    """The value with what is at the paths in it, in lists, tuples and dictionaries too; None where there are
+    none.
+    """
     if isinstance(value, str):
         there = 0 < len(value) <= LONGEST_PATH and "\0" not in value and os.path.exists(value)  # noqa: PTH110 - a text
         return (value, *_content(value, named=False)) if there else None
@@ -130,7 +134,9 @@ def given(value: Any) -> Any:
 
 
 def _content(path: Any, *, named: bool) -> tuple[Any, ...]:
-    """What is at a path: its name, and the digest of its content; a `ValueError` where a file was promised and is not."""
+    """What is at a path: its name, and the digest of its content; a `ValueError` where a file was promised
+    and is not.
+    """
     found = describe_artifact(path, None, None)
     if found.sha256 is None and named:
         raise ValueError(f"there is nothing to read at {path!r}: {found.error or 'no file'}")

@@ -43,9 +43,9 @@ class LeftOut:
 class Translation:
     """Makes a tree in Flightlog's form of one in Scalable's, and remembers what was left out.
 
-    Local tasks run in threads unless `processes` says otherwise; `outputs` are a list of the paths; `cache: true` and
-    options without a meaning here are left out. So are targets whose provider has no engine here: the others can still be used. Whatever
-    else is not known is left for the checks to find.
+    Local tasks run in threads unless `processes` says otherwise; `outputs` are a list of the paths; `cache:
+    true` and options without a meaning here are left out. So are targets whose provider has no engine here:
+    the others can still be used. Whatever else is not known is left for the checks to find.
     """
 
     left_out: list[LeftOut] = field(default_factory=list)
@@ -110,7 +110,9 @@ class Translation:
         return replace(target, value=made)
 
     def _task(self, task: Node, path: str) -> Node:
-        """A task with the paths of its outputs as a list, and without what has no effect in Scalable either."""
+        """A task with the paths of its outputs as a list, and without what has no effect in Scalable
+        either.
+        """
         cache, outputs = task.get("cache"), task.get("outputs")
         if cache is not None and isinstance(task.value, dict):
             if _text(cache).lower() == "true":
@@ -126,7 +128,8 @@ class Translation:
 def load_scalable(
     path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
 ) -> tuple[Manifest, Translation]:
-    """The manifest at a path, or in a folder; by default what `SCALABLE_MANIFEST` names, or `scalable.yaml` here.
+    """The manifest at a path, or in a folder; by default what `SCALABLE_MANIFEST` names, or `scalable.yaml`
+    here.
 
     What is wrong with it is one `ManifestError`; none at all is a `UsageError`.
     """

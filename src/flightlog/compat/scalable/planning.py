@@ -1,4 +1,6 @@
-"""What a session says of itself before it starts: its target, its plan, and what is wrong with its manifest."""
+"""What a session says of itself before it starts: its target, its plan, and what is wrong with its
+manifest.
+"""
 
 from __future__ import annotations
 

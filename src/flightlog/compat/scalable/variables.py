@@ -26,7 +26,8 @@ _held: dict[str, tuple[str, int]] = {}
 
 
 def translated(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The `FLIGHTLOG_*` variables to add: those that `SCALABLE_*` ones say, and the folder of runs by default.
+    """The `FLIGHTLOG_*` variables to add: those that `SCALABLE_*` ones say, and the folder of runs by
+    default.
 
     One that is set already is left alone: it wins. Empty ones count as unset.
     """
@@ -44,7 +45,9 @@ def translated(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 
 
 class Variables:
-    """Has them in the environment from `put` to `take_back`, for this process and those it starts. Thread-safe."""
+    """Has them in the environment from `put` to `take_back`, for this process and those it starts.
+    Thread-safe.
+    """
 
     def __init__(self, environ: MutableMapping[str, str] | None = None) -> None:
         self._environ: MutableMapping[str, str] = os.environ if environ is None else environ

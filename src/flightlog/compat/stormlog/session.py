@@ -24,7 +24,9 @@ _UNCHANGED: Any = object()
 
 @dataclass(frozen=True)
 class SessionSummary:
-    """Who recorded, from when to when, and how it ended. Times are Unix nanoseconds; no end is known while None."""
+    """Who recorded, from when to when, and how it ended. Times are Unix nanoseconds; no end is known while
+    None.
+    """
 
     session_id: str
     status: str
@@ -130,7 +132,9 @@ def session_summary_to_dict(summary: SessionSummary) -> dict[str, Any]:
 
 
 def session_summary_from_dict(payload: Mapping[str, Any]) -> SessionSummary:
-    """The session of JSON values; raises ValueError where its id, source, status, start or host is missing."""
+    """The session of JSON values; raises ValueError where its id, source, status, start or host is
+    missing.
+    """
     if not isinstance(payload, Mapping):
         raise ValueError("session summary payload must be an object")  # noqa: TRY004 - one error for bad records
     for name in ("session_id", "source"):
@@ -162,7 +166,9 @@ def infer_session_summary_from_events(
     source: str,
     fallback_status: str = SESSION_STATUS_INCOMPLETE,
 ) -> SessionSummary:
-    """The session that events tell: the first begins it, the last `stop` completes it. Of no events: one of now."""
+    """The session that events tell: the first begins it, the last `stop` completes it. Of no events: one of
+    now.
+    """
     ordered = sorted(events, key=lambda event: int(event.timestamp_ns))
     if not ordered:
         return create_session_summary(source=source, status=fallback_status, session_id=session_id)

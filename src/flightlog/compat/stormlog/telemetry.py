@@ -44,7 +44,9 @@ KNOWN_V3_FIELD_SET = frozenset(REQUIRED_V3_FIELDS + OPTIONAL_V3_FIELDS)
 def _answer_to_dataclasses(
     kind: type[TelemetryEventV2 | TelemetryEventV3], required: tuple[str, ...]
 ) -> None:
-    """Let `dataclasses.asdict`, `fields` and `replace` take events, which are no dataclasses but faster things."""
+    """Let `dataclasses.asdict`, `fields` and `replace` take events, which are no dataclasses but faster
+    things.
+    """
     names = [name for name in required if name != "metadata"]
     defaults = {"job_id": None, "rank": 0, "local_rank": 0, "world_size": 1}
     shape: list[Any] = [(name, Any) for name in names]

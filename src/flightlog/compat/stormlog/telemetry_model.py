@@ -16,8 +16,8 @@ def project_telemetry_mapping(
 ) -> ProjectedTelemetryRecord:
     """The projection of a record; what it does not hold is None there.
 
-    It was observed when it happened, unless another time is given. Raises ValueError for a record without session,
-    time or type, for metadata that is no mapping, and for a time that is none.
+    It was observed when it happened, unless another time is given. Raises ValueError for a record without
+    session, time or type, for metadata that is no mapping, and for a time that is none.
     """
     _require(_is_text(record.get("session_id")), "session_id")
     _require(_is_whole(record.get("timestamp_ns")), "integer timestamp_ns")

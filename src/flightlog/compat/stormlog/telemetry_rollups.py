@@ -243,7 +243,9 @@ def telemetry_rollup_file_to_dict(rollups: TelemetryRollupFile) -> dict[str, Any
 
 
 def telemetry_rollup_file_from_dict(payload: Mapping[str, Any]) -> TelemetryRollupFile:
-    """The rollups of JSON values; raises ValueError for another version or format, and for what is missing or wrong."""
+    """The rollups of JSON values; raises ValueError for another version or format, and for what is missing or
+    wrong.
+    """
     if not isinstance(payload, Mapping):
         raise ValueError("telemetry rollups must be an object")  # noqa: TRY004 - one error for bad documents
     _require_fields(TelemetryRollupFile, payload)
@@ -286,7 +288,9 @@ def _matches(rollups: TelemetryRollupFile, manifest: TelemetrySinkManifest) -> b
 
 
 def _require_fields(kind: Any, value: object) -> None:
-    """Raise ValueError unless an object, and all that stand in it, hold every field: none has a default in a file."""
+    """Raise ValueError unless an object, and all that stand in it, hold every field: none has a default in a
+    file.
+    """
     if not isinstance(value, Mapping):
         raise ValueError(f"{kind.__name__} must be an object")  # noqa: TRY004 - one error for bad documents
     hints = get_type_hints(kind)

@@ -46,7 +46,9 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class TelemetrySinkConfig:
-    """Where a sink writes, when it waits for the disk, and how much it keeps; raises ValueError for what cannot be."""
+    """Where a sink writes, when it waits for the disk, and how much it keeps; raises ValueError for what
+    cannot be.
+    """
 
     root_dir: Path
     flush_every_events: int = 50
@@ -102,10 +104,10 @@ class TelemetrySinkManifest:
 class AppendOnlyTelemetrySink:
     """Appends records to a folder, one session after another; thread-safe.
 
-    A record is with the kernel when `append` returns, so that a killed process loses none; the disk is waited for
-    every so many events and seconds. A session that its writer left running has been interrupted. Within one
-    process the sink that was opened last has the folder: an older one is ended as interrupted, and appending to it
-    raises `UsageError`, as does opening a folder that another process writes.
+    A record is with the kernel when `append` returns, so that a killed process loses none; the disk is waited
+    for every so many events and seconds. A session that its writer left running has been interrupted. Within
+    one process the sink that was opened last has the folder: an older one is ended as interrupted, and
+    appending to it raises `UsageError`, as does opening a folder that another process writes.
     """
 
     def __init__(self, config: TelemetrySinkConfig) -> None:
@@ -135,8 +137,8 @@ class AppendOnlyTelemetrySink:
     def append(self, record: Mapping[str, Any]) -> None:
         """Write one record, whatever it holds; it belongs to the session being written, or begins one.
 
-        What JSON has no word for is written as text, and numbers that are none as null. Raises ValueError for a
-        record of another session.
+        What JSON has no word for is written as text, and numbers that are none as null. Raises ValueError for
+        a record of another session.
         """
         session_id = record.get("session_id")
         if session_id is not None and not isinstance(session_id, str):
@@ -167,7 +169,9 @@ class AppendOnlyTelemetrySink:
                 self._unwaited, self._waited_s = 0, time.monotonic()
 
     def close(self, session_status: str = SESSION_STATUS_COMPLETED) -> None:
-        """End the session with this status and write the rollups; a record that is appended later begins another."""
+        """End the session with this status and write the rollups; a record that is appended later begins
+        another.
+        """
         status = normalize_session_status(session_status)
         with self._lock:
             sink, self._sink = self._sink, None
@@ -241,7 +245,9 @@ class AppendOnlyTelemetrySink:
         return self._pruned[0] + files, self._pruned[1] + size
 
     def _write_rollups(self) -> None:
-        """A sidecar that can be had again from the segments: that it could not be written must not fail a close."""
+        """A sidecar that can be had again from the segments: that it could not be written must not fail a
+        close.
+        """
         from flightlog.compat.stormlog.telemetry import load_telemetry_sessions
         from flightlog.compat.stormlog.telemetry_rollups import (
             build_telemetry_rollups,
@@ -289,7 +295,9 @@ def resolve_telemetry_sink_manifest_path(path: str | Path) -> Path | None:
 
 
 def read_telemetry_sink_manifest(path: str | Path) -> TelemetrySinkManifest | None:
-    """What the manifest says; None where there is none to be read. Entries that are not as they should be are left out."""
+    """What the manifest says; None where there is none to be read. Entries that are not as they should be are
+    left out.
+    """
     where = resolve_telemetry_sink_manifest_path(path)
     found = None if where is None else read_manifest(where)
     if found is None:

@@ -55,8 +55,8 @@ class Session:
     async def submit_tasks(self, tasks: list[Any]) -> list[asyncio.Future[Any]]:
         """Hand tasks over, each to the backend it names or to the first one; gives the futures of their ends.
 
-        Raises ValueError for a backend that is not there, and RuntimeError where there is none at all; then none of
-        the tasks has been handed over.
+        Raises ValueError for a backend that is not there, and RuntimeError where there is none at all; then
+        none of the tasks has been handed over.
         """
         self._state_manager.bind_loop(asyncio.get_running_loop())
         if not self._exec_backends:
@@ -93,7 +93,9 @@ class Session:
         return futures
 
     async def wait_tasks(self, tasks: list[Any], timeout: float | None = None) -> list[Any]:
-        """Wait until all have ended, however they did; gives the tasks. Raises TimeoutError after so many seconds."""
+        """Wait until all have ended, however they did; gives the tasks. Raises TimeoutError after so many
+        seconds.
+        """
         futures = [self._state_manager.get_wait_future(task["uid"], task) for task in tasks]
         if futures:
             _, left = await asyncio.wait(futures, timeout=timeout)
@@ -111,11 +113,13 @@ class Session:
         metric_readers: list[Any] | None = None,
         resource: Any | None = None,
     ) -> TelemetryManager:
-        """Record from now on, in a run of Flightlog's too; ends with the session. Call it before submitting tasks.
+        """Record from now on, in a run of Flightlog's too; ends with the session. Call it before submitting
+        tasks.
 
-        Machines are sampled every `resource_poll_interval` seconds. `checkpoint_path` is the folder of a file of JSON
-        lines; metrics are written there every `checkpoint_interval` seconds, and at the end in any case. The rest is
-        OpenTelemetry's: more processors of spans, more readers of metrics, another resource.
+        Machines are sampled every `resource_poll_interval` seconds. `checkpoint_path` is the folder of a file
+        of JSON lines; metrics are written there every `checkpoint_interval` seconds, and at the end in any
+        case. The rest is OpenTelemetry's: more processors of spans, more readers of metrics, another
+        resource.
         """
         from flightlog.compat.rhapsody.telemetry.manager import TelemetryManager
 

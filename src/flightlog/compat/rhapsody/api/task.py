@@ -1,4 +1,6 @@
-"""Tasks: dicts whose entries are attributes too, checked when they are made, awaited when they are submitted."""
+"""Tasks: dicts whose entries are attributes too, checked when they are made, awaited when they are
+submitted.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ _numbers = count(1)  # `next` of it is atomic
 class BaseTask(dict[str, Any], ABC):
     """What all tasks have in common: `task.uid` is `task["uid"]`, and setting the one sets the other.
 
-    Tasks are equal when their ids are. What a backend found out stands in `state`, `stdout`, `stderr`, `exit_code`,
-    `return_value`, `response` and `exception`, and is None before. Awaiting a submitted task waits for its end.
+    Tasks are equal when their ids are. What a backend found out stands in `state`, `stdout`, `stderr`,
+    `exit_code`, `return_value`, `response` and `exception`, and is None before. Awaiting a submitted task
+    waits for its end.
     """
 
     _INTERNAL_ATTRS = frozenset({"_future"})
@@ -82,14 +85,17 @@ class BaseTask(dict[str, Any], ABC):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> BaseTask:
-        """The task of these entries: with a `prompt` an `AITask`, with an executable or function a `ComputeTask`."""
+        """The task of these entries: with a `prompt` an `AITask`, with an executable or function a
+        `ComputeTask`.
+        """
         if data.get("prompt") is not None:
             return AITask(**data)
         if data.get("executable") is not None or data.get("function") is not None:
             return ComputeTask(**data)
         raise TaskValidationError(
             data.get("uid"),
-            "Cannot determine task type: must have 'prompt' (AITask) or 'executable'/'function' (ComputeTask)",
+            "Cannot determine task type: must have 'prompt' (AITask) or 'executable'/'function' "
+            "(ComputeTask)",
         )
 
     def _refuse(self, message: str) -> TaskValidationError:
@@ -99,8 +105,8 @@ class BaseTask(dict[str, Any], ABC):
 class ComputeTask(BaseTask):
     """A command with arguments, or a function with its own; the result of a function is `return_value`.
 
-    Working directory, environment and shell are in `task_backend_specific_kwargs`. With `capture_stdio` the output
-    of a command goes into files, and `stdout` and `stderr` are their paths.
+    Working directory, environment and shell are in `task_backend_specific_kwargs`. With `capture_stdio` the
+    output of a command goes into files, and `stdout` and `stderr` are their paths.
     """
 
     def __init__(

@@ -11,8 +11,8 @@ from typing import Any
 class BaseBackend(ABC):
     """Runs tasks and says what becomes of each: a callback is told of every state.
 
-    A backend may have `measured`, a dict of what it knows of a task by its id, to be taken out by whoever records:
-    `started_at` and `ended_at` in Unix seconds, and the fields of `flightlog.events.TaskEnded`.
+    A backend may have `measured`, a dict of what it knows of a task by its id, to be taken out by whoever
+    records: `started_at` and `ended_at` in Unix seconds, and the fields of `flightlog.events.TaskEnded`.
     """
 
     supports_implicit_data_linking: bool = False

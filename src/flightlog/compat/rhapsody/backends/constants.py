@@ -26,8 +26,8 @@ class TasksMainStates(Enum):
 class StateMapper:
     """One backend's words for the states of tasks: `mapper.DONE` is its word for done.
 
-    Backends are known by name, in any case of letters, or by an object of theirs. Raises ValueError for one whose
-    states were not registered.
+    Backends are known by name, in any case of letters, or by an object of theirs. Raises ValueError for one
+    whose states were not registered.
     """
 
     _backend_registry: ClassVar[dict[str, dict[Any, Any]]] = {}

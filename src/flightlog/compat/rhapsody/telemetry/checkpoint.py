@@ -24,9 +24,9 @@ _FLAGS = os.O_WRONLY | os.O_APPEND
 class CheckpointFile:
     """`<session>.<time>.telemetry.jsonl` in a folder, which is made; for one thread.
 
-    Every line is with the kernel when `write` returns, so that a killed program loses none. Lines are JSON, whatever
-    they hold: numbers that are none are null, and what JSON has no word for is text. A disk that refuses costs the
-    lines and is said once. Raises OSError where the file cannot be made.
+    Every line is with the kernel when `write` returns, so that a killed program loses none. Lines are JSON,
+    whatever they hold: numbers that are none are null, and what JSON has no word for is text. A disk that
+    refuses costs the lines and is said once. Raises OSError where the file cannot be made.
     """
 
     def __init__(self, folder: str | Path, session_id: str, started_at: float) -> None:

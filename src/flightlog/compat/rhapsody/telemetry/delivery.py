@@ -1,4 +1,6 @@
-"""Events to those who listen, off the user's event loop; what is async runs there, for it may belong there."""
+"""Events to those who listen, off the user's event loop; what is async runs there, for it may belong
+there.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ PATIENCE_S = 30.0
 
 
 class Listener:
-    """Calls one function with every event, in order, on a thread of its own; a coroutine function on the event loop.
+    """Calls one function with every event, in order, on a thread of its own; a coroutine function on the
+    event loop.
 
     A slow one delays nobody, and gets everything all the same. One that raises misses that event.
     """
@@ -81,7 +84,9 @@ class Listener:
 
 
 def in_a_thread(work: Callable[[], None], name: str) -> Future[None]:
-    """Do something on a thread that does not keep the program from ending; the future is done when that is over."""
+    """Do something on a thread that does not keep the program from ending; the future is done when that is
+    over.
+    """
     future: Future[None] = Future()
 
     def run() -> None:

@@ -28,14 +28,17 @@ BATCH = 500
 TOGETHER_S = 0.005
 """How long more events are waited for: every time this thread wakes, the one that emits has to wait."""
 POLITE = 4
-"""Events after which the user's threads may go on: else each waits for as long as Python lets a thread run, 5 ms."""
+"""Events after which the user's threads may go on: else each waits for as long as Python lets a thread run, 5
+ms."""
 
 Told = tuple[BaseEvent, int, int]
 """An event with its trace and its span."""
 
 
 class Listeners:
-    """Those who listen to one session; thread-safe. Who comes late hears that the session has started all the same."""
+    """Those who listen to one session; thread-safe. Who comes late hears that the session has started all the
+    same.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -79,8 +82,8 @@ class Listeners:
 class Dispatch:
     """Works off what is put into the queue, until None is; `run` is the thread's life.
 
-    Metrics are written to the file every `interval_s` seconds, if that is said, and at the end. Spans are written
-    when they have ended, each once.
+    Metrics are written to the file every `interval_s` seconds, if that is said, and at the end. Spans are
+    written when they have ended, each once.
     """
 
     def __init__(

@@ -14,11 +14,12 @@ E = TypeVar("E")
 
 @dataclass(frozen=True)
 class BaseEvent:
-    """Something that happened, and when: `event_time` is when it did, `emit_time` when it was told, in Unix seconds.
+    """Something that happened, and when: `event_time` is when it did, `emit_time` when it was told, in Unix
+    seconds.
 
-    Events of a session have no `task_id`; `node_id` is where it happened, if that matters. `attributes` of a task's
-    events hold `executable` and `task_type`, those of a failed one `error_type`, and `incomplete_lifecycle` where
-    its start was never seen.
+    Events of a session have no `task_id`; `node_id` is where it happened, if that matters. `attributes` of a
+    task's events hold `executable` and `task_type`, those of a failed one `error_type`, and
+    `incomplete_lifecycle` where its start was never seen.
     """
 
     event_id: str
@@ -77,7 +78,9 @@ class TaskStarted(BaseEvent):
 
 @dataclass(frozen=True)
 class TaskCompleted(BaseEvent):
-    """A task ran to its end. `duration_seconds` is execution alone, and 0.0 where its start was never seen."""
+    """A task ran to its end. `duration_seconds` is execution alone, and 0.0 where its start was never
+    seen.
+    """
 
     duration_seconds: float = 0.0
     event_type: str = field(default="TaskCompleted", init=False)
@@ -104,8 +107,8 @@ class TaskCanceled(BaseEvent):
 class ResourceUpdate(BaseEvent):
     """How busy a node is, or, with a `gpu_id`, one of its GPUs: `resource_scope` says which. None is unknown.
 
-    Percentages are of the moment, those of CPU and memory of the whole node, and of several GPUs the highest; bytes
-    are since the sample before. Of one GPU only its own percentage is told.
+    Percentages are of the moment, those of CPU and memory of the whole node, and of several GPUs the highest;
+    bytes are since the sample before. Of one GPU only its own percentage is told.
     """
 
     cpu_percent: float | None = None
@@ -148,9 +151,9 @@ _EMPTY: dict[type, Any] = {float: 0.0, int: 0, str: "", bool: False}
 def define_event(name: str, **fields: Any) -> type[Any]:
     """A kind of event of your own: `define_event("lab.Checked", score=float, label=(str, "unknown"))`.
 
-    A field is its type, and then its default is that type's empty value, None for others than numbers, text and
-    truth; or its type and its default. Raises ValueError for a name without a dot, which might be somebody else's
-    too, and for a field that all events have.
+    A field is its type, and then its default is that type's empty value, None for others than numbers, text
+    and truth; or its type and its default. Raises ValueError for a name without a dot, which might be
+    somebody else's too, and for a field that all events have.
     """
     if "." not in name:
         raise ValueError(

@@ -26,8 +26,8 @@ _KEPT = (*_NODE, "disk_read_bytes", "disk_write_bytes", "net_sent_bytes", "net_r
 class Tallies:
     """Counts of tasks and the latest samples of nodes. Thread-safe.
 
-    A task counts once as running, from its start to its end, so that the gauge is never below 0. Memory grows with
-    the number of tasks that run, of executables and of nodes, and not with the number of tasks.
+    A task counts once as running, from its start to its end, so that the gauge is never below 0. Memory grows
+    with the number of tasks that run, of executables and of nodes, and not with the number of tasks.
     """
 
     def __init__(self) -> None:

@@ -31,7 +31,8 @@ class Lifecycle:
     """Makes the events of one session's tasks; for one thread.
 
     Times are those that a backend has measured, where it has; else now. A task that ends without a start that
-    anybody saw has `incomplete_lifecycle`, and no duration. `start_times` is kept as the starts of those that run.
+    anybody saw has `incomplete_lifecycle`, and no duration. `start_times` is kept as the starts of those that
+    run.
     """
 
     def __init__(self, session_id: str, start_times: dict[str, float]) -> None:

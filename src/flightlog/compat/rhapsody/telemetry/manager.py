@@ -40,9 +40,10 @@ log = logging.getLogger(__name__)
 class TelemetryManager:
     """Takes a session's events from any thread, and does all else on a thread of its own.
 
-    Every event is recorded in a run of Flightlog's when `emit` returns, and stands in the checkpoint file moments
-    later; samples of this machine are not, for the run takes its own. Metrics and spans are OpenTelemetry's, and need
-    the extra `otel`. Reading is for any thread, at any time. A process that was forked off tells the run alone.
+    Every event is recorded in a run of Flightlog's when `emit` returns, and stands in the checkpoint file
+    moments later; samples of this machine are not, for the run takes its own. Metrics and spans are
+    OpenTelemetry's, and need the extra `otel`. Reading is for any thread, at any time. A process that was
+    forked off tells the run alone.
     """
 
     def __init__(
@@ -95,7 +96,9 @@ class TelemetryManager:
         return None if self._otel is None else self._otel.session
 
     async def start(self) -> None:
-        """Begin. Raises `MissingExtra` without OpenTelemetry, and what an adapter raises; then nothing has begun."""
+        """Begin. Raises `MissingExtra` without OpenTelemetry, and what an adapter raises; then nothing has
+        begun.
+        """
         require_opentelemetry()
         self._record = RunRecord(self._session_id)
         self._pid, self._start_time = os.getpid(), time.time()
@@ -177,11 +180,14 @@ class TelemetryManager:
         self._record.end(self._error)
 
     def emit(self, event: BaseEvent) -> None:
-        """Tell of an event, from any thread; never waits, never raises. Goes nowhere before the start and after the end."""
+        """Tell of an event, from any thread; never waits, never raises. Goes nowhere before the start and
+        after the end.
+        """
         self._emit(event, {})
 
     def subscribe(self, callback: Callable[[BaseEvent], Any]) -> None:
-        """Call a function with every event, in order, on a thread of its own; a coroutine function on the event loop.
+        """Call a function with every event, in order, on a thread of its own; a coroutine function on the
+        event loop.
 
         Who comes late hears that the session has started all the same. What a callback raises is logged.
         """
@@ -195,7 +201,9 @@ class TelemetryManager:
     def attach_backend(
         self, backend: Any, *, session_id: str, backend_name: str, interval: float = 5.0
     ) -> None:
-        """Hear what a backend measures, and sample its machines where it is known how; may come before or after `start`."""
+        """Hear what a backend measures, and sample its machines where it is known how; may come before or
+        after `start`.
+        """
         from flightlog.compat.rhapsody.backends.execution import (
             ConcurrentExecutionBackend,
             DaskExecutionBackend,
@@ -234,7 +242,9 @@ class TelemetryManager:
 
     @contextmanager
     def span_scope(self, name: str, attributes: Mapping[str, Any] | None = None) -> Iterator[None]:
-        """A span around what happens inside; tasks created there are its children. Nothing before the start."""
+        """A span around what happens inside; tasks created there are its children. Nothing before the
+        start.
+        """
         if self._otel is None:
             yield
             return
@@ -252,7 +262,9 @@ class TelemetryManager:
         return () if self._otel is None else self._otel.kept.kept()
 
     def export_as_otlp(self, path: str | None = None) -> str:
-        """The spans that have ended in the JSON form of OpenTelemetry's protocol; written to a file too, if that is said."""
+        """The spans that have ended in the JSON form of OpenTelemetry's protocol; written to a file too, if
+        that is said.
+        """
         from flightlog.compat.rhapsody.telemetry.otlp_json import spans_document
 
         resource = {} if self._otel is None else dict(self._otel.resource.attributes)

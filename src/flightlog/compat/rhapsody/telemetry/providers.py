@@ -22,10 +22,12 @@ def require_opentelemetry() -> None:
 
 
 class Providers:
-    """Metrics that ask the tallies, and spans with times of their own; needs what `require_opentelemetry` asks for.
+    """Metrics that ask the tallies, and spans with times of their own; needs what `require_opentelemetry`
+    asks for.
 
-    Where there is a run, the session's span has its ids, so that both tell of one trace. `span_ended` is called with
-    every span that has ended, on the thread that ended it; `active` is kept as the spans of tasks that have not.
+    Where there is a run, the session's span has its ids, so that both tell of one trace. `span_ended` is
+    called with every span that has ended, on the thread that ended it; `active` is kept as the spans of tasks
+    that have not.
     """
 
     def __init__(
@@ -85,7 +87,9 @@ class Providers:
         self._attach(self.session)
 
     def leave(self) -> None:
-        """Let the span be open here that was before; nothing in a context that the session's is not open in."""
+        """Let the span be open here that was before; nothing in a context that the session's is not open
+        in.
+        """
         if self._trace.get_current_span() is self.session:
             self._context.attach(self._before)
 
@@ -95,7 +99,9 @@ class Providers:
 
     @contextmanager
     def scope(self, name: str, attributes: Mapping[str, Any]) -> Iterator[None]:
-        """A span around what happens inside, in the run too; in the one of this trace that is open here, or in the session's."""
+        """A span around what happens inside, in the run too; in the one of this trace that is open here, or
+        in the session's.
+        """
         inside = None if self._open_in(self._ids) else self._trace.set_span_in_context(self.session)
         if self._run is None:
             with self._opened(name, attributes, inside):

@@ -29,9 +29,21 @@ _OF_SESSIONS = frozenset({"SessionStarted", "SessionEnded"})
 _OF_TASKS = ENDS | {"TaskCreated", "TaskSubmitted", "TaskQueued", "TaskStarted"}
 _BASE = frozenset(one.name for one in dataclasses.fields(BaseEvent))
 _MEASURED = (
-    "worker", "cpu_s", "cpu_scope", "peak_rss_bytes", "rss_scope", "read_bytes", "write_bytes", "gpu_peak_bytes",
-    "gpu_memory_scope", "gpu_s", "gpu_scope", "tags", "metrics", "nonfinite",
-)  # fmt: skip
+    "worker",
+    "cpu_s",
+    "cpu_scope",
+    "peak_rss_bytes",
+    "rss_scope",
+    "read_bytes",
+    "write_bytes",
+    "gpu_peak_bytes",
+    "gpu_memory_scope",
+    "gpu_s",
+    "gpu_scope",
+    "tags",
+    "metrics",
+    "nonfinite",
+)
 
 
 @dataclasses.dataclass

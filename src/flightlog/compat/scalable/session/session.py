@@ -32,8 +32,8 @@ log = logging.getLogger("flightlog")
 class ScalableSession:
     """Runs functions where a `scalable.yaml` says, and records everything by itself.
 
-    `with` gives the client; or call `start` and `close`. What is used before `start` starts it. Leaving the block cancels
-    tasks that have not ended: gather first. The run ends as the block did.
+    `with` gives the client; or call `start` and `close`. What is used before `start` starts it. Leaving the
+    block cancels tasks that have not ended: gather first. The run ends as the block did.
     """
 
     def __init__(
@@ -55,12 +55,14 @@ class ScalableSession:
         named = wanted or self._environ.get("FLIGHTLOG_TARGET", "").strip()
         if named in self._translation.elsewhere:
             raise UsageError(
-                f"there is no engine for the provider {self._translation.elsewhere[named]!r} of target {named!r} in "
+                f"there is no engine for the provider {self._translation.elsewhere[named]!r} of target "
+                f"{named!r} in "
                 f"{manifest.name}; a Dask cluster there can be used with `provider: dask` and its `address`"
             )
         if not named and self._translation.elsewhere and not self._translation.here:
             raise UsageError(
-                f"none of the targets of {manifest.name} has an engine here: {', '.join(self._translation.elsewhere)}; "
+                f"none of the targets of {manifest.name} has an engine here: "
+                f"{', '.join(self._translation.elsewhere)}; "
                 "name `local` to run on this machine"
             )
         if "FLIGHTLOG_RUNS_DIR" in added:
@@ -76,10 +78,12 @@ class ScalableSession:
     def from_yaml(
         cls, path: str | os.PathLike[str] | None = None, *, target: str | None = None, **options: Any
     ) -> Self:
-        """The session of a manifest (default: what `SCALABLE_MANIFEST` names, or `scalable.yaml` here), on a target.
+        """The session of a manifest (default: what `SCALABLE_MANIFEST` names, or `scalable.yaml` here), on a
+        target.
 
-        Without `target`, or with `auto`: the one that `SCALABLE_TARGET` names, that of Slurm where Slurm is, `local`, or
-        the only one. `options` are those of `flightlog.Session`. A manifest that makes no sense is a `ManifestError`.
+        Without `target`, or with `auto`: the one that `SCALABLE_TARGET` names, that of Slurm where Slurm is,
+        `local`, or the only one. `options` are those of `flightlog.Session`. A manifest that makes no sense
+        is a `ManifestError`.
         """
         return cls(path, target=target, **options)
 
@@ -94,7 +98,9 @@ class ScalableSession:
         return DeploymentSpec(self._session.target, self._session.provider)
 
     def validate(self) -> ValidationReport:
-        """What is wrong with the target, such as variables that are not set; and what was left out of the manifest."""
+        """What is wrong with the target, such as variables that are not set; and what was left out of the
+        manifest.
+        """
         return ValidationReport(
             errors=[
                 ValidationIssue(problem.path, problem.text, "E_UNSET" if problem.unset else None)
@@ -189,7 +195,8 @@ class ScalableSession:
     ) -> None:
         """Register an output of the run: a file, a folder or an address.
 
-        Size and checksum of what can be read are measured; what was said of them is kept beside, as `stated_…`.
+        Size and checksum of what can be read are measured; what was said of them is kept beside, as
+        `stated_…`.
         """
         said = {
             "task": task_name,
@@ -235,7 +242,8 @@ def session_on(cluster: Any) -> ScalableSession:
         address = getattr(getattr(cluster, "scheduler", None), "address", None)
     if not isinstance(address, str) or not address:
         raise UsageError(
-            f"{type(cluster).__name__} is no Dask cluster: give its address, the cluster, or a ScalableSession"
+            f"{type(cluster).__name__} is no Dask cluster: give its address, the cluster, or a "
+            "ScalableSession"
         )
-    source = f"version: 1\nproject:\n  name: scalable\ntargets:\n  dask:\n    provider: dask\n    address: {address}\n"
+    source = f"version: 1\nproject: {{name: scalable}}\ntargets:\n  dask:\n    provider: dask\n    address: {address}\n"
     return ScalableSession(parse_manifest(source, Path("scalable.yaml")), target="dask")

@@ -15,9 +15,9 @@ from typing import Any
 async def run_command(task: dict[str, Any], folder: str, began: Callable[[float], None]) -> dict[str, Any]:
     """Run the command of a task: its output, its exit code, and when it started and ended.
 
-    `shell`, `cwd` and `env` are in `task_backend_specific_kwargs`. With `capture_stdio` the output goes into files
-    of the folder, and their paths are given. A command whose task is cancelled is killed with all it started: it has a
-    session of its own.
+    `shell`, `cwd` and `env` are in `task_backend_specific_kwargs`. With `capture_stdio` the output goes into
+    files of the folder, and their paths are given. A command whose task is cancelled is killed with all it
+    started: it has a session of its own.
     """
     options = task.get("task_backend_specific_kwargs") or {}
     command = [task["executable"], *(task.get("arguments") or [])]
@@ -30,8 +30,12 @@ async def run_command(task: dict[str, Any], folder: str, began: Callable[[float]
             else:
                 streams.append(asyncio.subprocess.PIPE)  # type: ignore[arg-type]
         where: dict[str, Any] = {
-            "start_new_session": True, "stdout": streams[0], "stderr": streams[1], "cwd": options.get("cwd"), "env": options.get("env"),
-        }  # fmt: skip
+            "start_new_session": True,
+            "stdout": streams[0],
+            "stderr": streams[1],
+            "cwd": options.get("cwd"),
+            "env": options.get("env"),
+        }
         started_at, began_ns = time.time(), time.monotonic_ns()
         if options.get("shell", False):
             process = await asyncio.create_subprocess_shell(" ".join(command), **where)

@@ -24,9 +24,10 @@ from flightlog.compat.rhapsody.backends.execution.standard import StandardBacken
 class ConcurrentExecutionBackend(StandardBackend):
     """Runs as many tasks at once as the executor has workers, commands and functions together.
 
-    Without an executor there is one of `num_workers` threads; what was used without `await` is ready too.
-    A task is RUNNING when it runs, and not while it waits; in a pool of processes, when a worker is free for it.
-    A command that is cancelled is killed; a function that runs cannot be ended, and its result is thrown away.
+    Without an executor there is one of `num_workers` threads; what was used without `await` is ready too. A
+    task is RUNNING when it runs, and not while it waits; in a pool of processes, when a worker is free for
+    it. A command that is cancelled is killed; a function that runs cannot be ended, and its result is thrown
+    away.
     """
 
     def __init__(
@@ -121,7 +122,9 @@ class ConcurrentExecutionBackend(StandardBackend):
 
 
 async def _finished(future: Future[Any]) -> Any:
-    """What a worker gives; who is cancelled waits for it all the same, so that the slot is held until then."""
+    """What a worker gives; who is cancelled waits for it all the same, so that the slot is held until
+    then.
+    """
     waiting = asyncio.wrap_future(future)
     try:
         return await asyncio.shield(waiting)

@@ -22,9 +22,9 @@ _COMMAND_OPTIONS = ("cwd", "shell", "env")
 class DaskExecutionBackend(StandardBackend):
     """Runs tasks on the workers of a Dask cluster.
 
-    A client that is given stays open at the end, and so does a cluster; without either a local cluster is made and
-    closed. `resources` are further arguments of `distributed.Client`. A task is RUNNING when a worker runs it. Its
-    `task_backend_specific_kwargs` go to `Client.submit`.
+    A client that is given stays open at the end, and so does a cluster; without either a local cluster is
+    made and closed. `resources` are further arguments of `distributed.Client`. A task is RUNNING when a
+    worker runs it. Its `task_backend_specific_kwargs` go to `Client.submit`.
     """
 
     def __init__(
@@ -52,7 +52,9 @@ class DaskExecutionBackend(StandardBackend):
         return find_spec("distributed") is not None
 
     async def submit_tasks(self, tasks: list[dict[str, Any]]) -> None:
-        """Take tasks; one that the cluster does not take has failed. Raises `BackendError` without a client."""
+        """Take tasks; one that the cluster does not take has failed. Raises `BackendError` without a
+        client.
+        """
         self._require_ready()
         if self._client is None or self._client.status != "running":
             found = getattr(self._client, "status", None)
@@ -148,7 +150,8 @@ class DaskExecutionBackend(StandardBackend):
         wanted = options.get("resources") or {}
         if wanted and not await self._can_have(wanted):
             raise RuntimeError(
-                f"No worker can satisfy resources {wanted}. Workers must be started with matching --resources "
+                f"No worker can satisfy resources {wanted}. Workers must be started with matching "
+                "--resources "
                 'flags (e.g. dask worker <scheduler> --resources "GPU=1").'
             )
         options.setdefault("key", task["uid"])  # two tasks of one call are two tasks

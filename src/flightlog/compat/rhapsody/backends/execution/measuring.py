@@ -22,9 +22,23 @@ from flightlog.record.task import AttemptSpan
 from flightlog.store.liveness import this_host
 
 _FACTS = (
-    "worker", "duration_s", "queue_s", "cpu_s", "cpu_scope", "peak_rss_bytes", "rss_scope", "read_bytes",
-    "write_bytes", "gpu_peak_bytes", "gpu_memory_scope", "gpu_s", "gpu_scope", "tags", "metrics", "nonfinite",
-)  # fmt: skip
+    "worker",
+    "duration_s",
+    "queue_s",
+    "cpu_s",
+    "cpu_scope",
+    "peak_rss_bytes",
+    "rss_scope",
+    "read_bytes",
+    "write_bytes",
+    "gpu_peak_bytes",
+    "gpu_memory_scope",
+    "gpu_s",
+    "gpu_scope",
+    "tags",
+    "metrics",
+    "nonfinite",
+)
 """What an outcome says that an end of a task has too."""
 
 
@@ -58,7 +72,9 @@ def call_here(
     place: Place | None,
     began: Callable[[float, str | None], None],
 ) -> Called:
-    """Call a function, or run a coroutine function to its end, on this thread; spans inside it belong to the task."""
+    """Call a function, or run a coroutine function to its end, on this thread; spans inside it belong to the
+    task.
+    """
     return copy_context().run(_call_here, function, args, kwargs, place, began)
 
 

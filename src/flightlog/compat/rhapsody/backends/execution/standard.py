@@ -13,8 +13,8 @@ from flightlog.compat.rhapsody.backends.execution.measuring import Place
 class StandardBackend(BaseBackend):
     """A backend that is awaited before use, or used with `async with`, and calls states by their usual names.
 
-    `tasks` holds those that have not ended. What telemetry wants to know of one is in `measured`; `place_of` says
-    where in a run it is to be recorded, and is set by telemetry. For one event loop.
+    `tasks` holds those that have not ended. What telemetry wants to know of one is in `measured`; `place_of`
+    says where in a run it is to be recorded, and is set by telemetry. For one event loop.
     """
 
     def __init__(self, name: str) -> None:
@@ -66,7 +66,9 @@ class StandardBackend(BaseBackend):
         return self.place_of(uid) if self.place_of is not None else None
 
     def _began(self, task: dict[str, Any], started_at: float, **facts: Any) -> None:
-        """A task runs, since then; unless it was given up meanwhile. `recorded` says that the run knows already."""
+        """A task runs, since then; unless it was given up meanwhile. `recorded` says that the run knows
+        already.
+        """
         if task["uid"] in self.tasks:
             self.measured.setdefault(task["uid"], {}).update(facts, started_at=started_at)
             self._callback_func(task, "RUNNING")

@@ -17,8 +17,8 @@ log = logging.getLogger(__name__)
 
 
 class ConcurrentTelemetryAdapter(TelemetryAdapter):
-    """CPU, memory, disk and network of this machine, and its GPUs where NVIDIA's library is: one sample at once and
-    then one every `interval` seconds, on a thread that does not keep the program from ending.
+    """CPU, memory, disk and network of this machine, and its GPUs where NVIDIA's library is: one sample at
+    once and then one every `interval` seconds, on a thread that does not keep the program from ending.
 
     What the machine does not tell is None.
     """

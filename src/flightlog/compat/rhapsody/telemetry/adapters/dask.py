@@ -16,8 +16,9 @@ log = logging.getLogger(__name__)
 class DaskTelemetryAdapter(TelemetryAdapter):
     """CPU, memory and disk of every worker: one sample at once and then one every `interval` seconds.
 
-    `node_id` is the worker's host, `attributes["worker"]` its address. CPU and memory are the worker process's, of as
-    many cores as it has threads and of its memory limit. Dask tells nothing of networks and GPUs.
+    `node_id` is the worker's host, `attributes["worker"]` its address. CPU and memory are the worker
+    process's, of as many cores as it has threads and of its memory limit. Dask tells nothing of networks and
+    GPUs.
     """
 
     def __init__(self, client: Any, session_id: str, backend_name: str, interval: float = 10.0) -> None:
