@@ -1,4 +1,5 @@
-"""The notebook in `examples/` runs from top to bottom in a kernel of its own, and shows what the runs hold."""
+"""The notebook in `examples/` runs from top to bottom in a kernel of its own, and shows what the runs
+hold."""
 
 from __future__ import annotations
 

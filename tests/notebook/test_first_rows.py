@@ -27,7 +27,7 @@ def lives(tasks):
             if start is not None:
                 yield TaskStarted(timestamp=at(start), worker="w", queue_s=None, attempt=attempt, **ids)
             if attempt < len(attempts):
-                yield TaskRetried(timestamp=at(6), attempt=attempt, reason="again", **ids)  # fmt: skip
+                yield TaskRetried(timestamp=at(6), attempt=attempt, reason="again", **ids)
 
 
 def began(row) -> tuple[datetime, str]:
@@ -51,9 +51,11 @@ def test_tasks_are_shown_in_the_order_of_their_start_and_their_id(compacted, tas
 
 def test_spans_are_shown_in_the_order_of_their_start(tmp_path):
     spans = [
-        SpanEvent(timestamp=at(t), name="step", span_id=f"{n:016x}", trace_id="1" * 32, duration_s=0.1, status="ok")
+        SpanEvent(
+            timestamp=at(t), name="step", span_id=f"{n:016x}", trace_id="1" * 32, duration_s=0.1, status="ok"
+        )
         for n, t in enumerate([4, 2, 2, 9, 1])
-    ]  # fmt: skip
+    ]
     run = Run(make_run(tmp_path, spans))
     found = run.spans.peek(4)
     at_id = found.columns.index("span_id")
@@ -62,9 +64,11 @@ def test_spans_are_shown_in_the_order_of_their_start(tmp_path):
 
 def test_the_order_of_any_other_query_is_its_own(tmp_path):
     tasks = [
-        TaskCompleted(timestamp=at(n), task="a", task_id=f"t{n}", worker="w", duration_s=0.5, queue_s=0.0, args={})
+        TaskCompleted(
+            timestamp=at(n), task="a", task_id=f"t{n}", worker="w", duration_s=0.5, queue_s=0.0, args={}
+        )
         for n in range(5)
-    ]  # fmt: skip
+    ]
     run = Run(make_run(tmp_path, tasks))
     found = run.sql("SELECT task_id FROM tasks ORDER BY task_id DESC").peek(2)
     assert found.rows == [("t4",), ("t3",)]

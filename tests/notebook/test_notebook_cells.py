@@ -119,7 +119,8 @@ def test_a_run_recorded_inside_a_cell_is_a_run_of_its_own_and_the_cell_goes_on_i
     notebook = open_run("latest").run_id
     execute(
         shell,
-        "import flightlog\nwith flightlog.record('inner') as inner:\n    with flightlog.span('there'):\n        pass\n"
+        "import flightlog\nwith flightlog.record('inner') as inner:\n    with flightlog.span('there'):\n   "
+        "     pass\n"
         "with flightlog.span('here'):\n    pass",
     )
     execute(shell, "%flightlog stop")

@@ -1,4 +1,5 @@
-"""What runs, tables, comparisons, sessions and futures show in a notebook: the report's numbers, and texts as texts."""
+"""What runs, tables, comparisons, sessions and futures show in a notebook: the report's numbers, and texts as
+texts."""
 
 from __future__ import annotations
 
@@ -37,9 +38,23 @@ from flightlog.store.parquet import snapshot_run
 from flightlog.store.run import Run, open_run
 
 HARMLESS = {
-    "div", "span", "b", "table", "thead", "tbody", "tr", "th", "td", "ul", "li", "details", "summary", "pre", "code",
+    "div",
+    "span",
+    "b",
+    "table",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "ul",
+    "li",
+    "details",
+    "summary",
+    "pre",
+    "code",
     "br",
-}  # fmt: skip
+}
 
 
 GATE = threading.Event()
@@ -116,9 +131,16 @@ def lives(number: int, worker: str = "w1", failed: tuple[int, ...] = (3,)):
         }
         if n in failed:
             yield Failure(
-                timestamp=end["timestamp"], scope="task", error_type="ValueError", message="no data",
-                traceback=None, fingerprint="f1", task="simulate", task_id=f"t{n}", attempt=1,
-            )  # fmt: skip
+                timestamp=end["timestamp"],
+                scope="task",
+                error_type="ValueError",
+                message="no data",
+                traceback=None,
+                fingerprint="f1",
+                task="simulate",
+                task_id=f"t{n}",
+                attempt=1,
+            )
             yield TaskFailed(error_type="ValueError", error_message="no data", fingerprint="f1", **ids, **end)
         else:
             yield TaskCompleted(**ids, **end)
@@ -156,7 +178,10 @@ def test_an_empty_run_says_so_without_a_bar(tmp_path):
 
 
 def test_a_killed_run_shows_what_ran_at_its_end_and_praises_nothing(tmp_path):
-    started = [TaskSubmitted(task="a", task_id="1", args={}, timestamp=at(0)), TaskStarted(task="a", task_id="1", worker="w", queue_s=0.0, timestamp=at(1))]  # fmt: skip
+    started = [
+        TaskSubmitted(task="a", task_id="1", args={}, timestamp=at(0)),
+        TaskStarted(task="a", task_id="1", worker="w", queue_s=0.0, timestamp=at(1)),
+    ]
     words = read(Run(make_run(tmp_path, started, status="crashed"))._repr_html_()).words
     assert "1 running at the end" in words
     assert "nothing stands out" not in words

@@ -106,7 +106,8 @@ def test_a_killed_kernel_leaves_every_cell_it_ran(kernel, tmp_path):
 SESSION = """
 from flightlog import Session
 open("flightlog.yaml", "w").write(
-    "version: 1\\nproject: {name: sweep}\\ntargets: {local: {provider: local, max_workers: 1, processes: false}}"
+    "version: 1\\nproject: {name: sweep}\\ntargets: "
+    "{local: {provider: local, max_workers: 1, processes: false}}"
 )
 session = Session("flightlog.yaml")
 print(session.client.gather(session.client.map(abs, [-1, -2])))

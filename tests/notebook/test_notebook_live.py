@@ -170,8 +170,15 @@ def test_what_is_no_run_is_said_at_once(tmp_path):
 
 
 def test_a_state_shows_failures_and_what_runs(tmp_path):
-    path = make_run(tmp_path, [*lives(3), TaskSubmitted(task="a<b", task_id="x", args={"q": "<i>"}),
-                               TaskStarted(task="a<b", task_id="x", worker="w1", queue_s=0.0)], status="crashed")  # fmt: skip
+    path = make_run(
+        tmp_path,
+        [
+            *lives(3),
+            TaskSubmitted(task="a<b", task_id="x", args={"q": "<i>"}),
+            TaskStarted(task="a<b", task_id="x", worker="w1", queue_s=0.0),
+        ],
+        status="crashed",
+    )
     html = state_html(FollowedRun(path).update())
     assert "a&lt;b" in html
     assert "<i>" not in html

@@ -1,4 +1,5 @@
-"""What runs, tables, answers, sessions and futures say where no HTML is shown: lines of text, and not objects at addresses."""
+"""What runs, tables, answers, sessions and futures say where no HTML is shown: lines of text, and not objects
+at addresses."""
 
 from __future__ import annotations
 
@@ -39,9 +40,16 @@ def lives(number: int, failed: tuple[int, ...] = (3,)):
         yield TaskStarted(timestamp=begin, worker="w1", queue_s=0.0, **ids)
         if n in failed:
             yield Failure(
-                timestamp=end["timestamp"], scope="task", error_type="ValueError", message="no data",
-                traceback=None, fingerprint="f1", task="simulate", task_id=ids["task_id"], attempt=1,
-            )  # fmt: skip
+                timestamp=end["timestamp"],
+                scope="task",
+                error_type="ValueError",
+                message="no data",
+                traceback=None,
+                fingerprint="f1",
+                task="simulate",
+                task_id=ids["task_id"],
+                attempt=1,
+            )
             yield TaskFailed(error_type="ValueError", error_message="no data", fingerprint="f1", **ids, **end)
         else:
             yield TaskCompleted(**ids, **end)
@@ -161,9 +169,13 @@ def test_a_table_that_is_not_gone_through_says_how_to(tmp_path):
 
 
 @given(
-    st.lists(st.tuples(st.text(max_size=50), st.one_of(st.none(), st.text(max_size=50), st.floats(), st.integers()))),
+    st.lists(
+        st.tuples(
+            st.text(max_size=50), st.one_of(st.none(), st.text(max_size=50), st.floats(), st.integers())
+        )
+    ),
     st.integers(20, 200),
-)  # fmt: skip
+)
 def test_rows_stand_on_a_line_each_whatever_is_in_them(rows, width):
     lines = read_text(First(["a", "b"], [list(row) for row in rows], ["note"]), width).splitlines()
     assert len(lines) == len(rows) + 2
@@ -225,8 +237,16 @@ def test_ipython_in_a_terminal_prints_it(tmp_path):
     code = f"import flightlog; flightlog.open_run({str(path)!r})"
     done = subprocess.run(
         [sys.executable, "-m", "IPython", "--no-banner", "--colors=nocolor", "--simple-prompt", "-i"],
-        input=f"{code}\n", capture_output=True, text=True, timeout=100,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "IPYTHONDIR": str(tmp_path / "ipython"), "COLUMNS": "90"},
-    )  # fmt: skip
+        input=f"{code}\n",
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(tmp_path),
+            "IPYTHONDIR": str(tmp_path / "ipython"),
+            "COLUMNS": "90",
+        },
+    )
     assert "completed · demo · 20 tasks · in 10.0s · 1 failed\n19 completed, 1 failed\n" in done.stdout
     assert "<div" not in done.stdout

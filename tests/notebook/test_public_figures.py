@@ -39,8 +39,14 @@ def lives(number: int = 12, length_s: float = 0.5):
         yield TaskSubmitted(timestamp=at(0), args={"seed": n}, **ids)
         yield TaskStarted(timestamp=at(start), worker="w1", queue_s=start, **ids)
         yield SpanEvent(
-            timestamp=at(start), name="step", span_id=f"x{n}", parent_id=f"s{n}", trace_id="1" * 32, duration_s=length_s, status="ok",
-        )  # fmt: skip
+            timestamp=at(start),
+            name="step",
+            span_id=f"x{n}",
+            parent_id=f"s{n}",
+            trace_id="1" * 32,
+            duration_s=length_s,
+            status="ok",
+        )
         yield CacheLookup(timestamp=at(start), task="simulate", result="miss", key="k", reason="no entry")
         yield ResourceSample(
             timestamp=at(start), scope="node", host="node-1", cpu_percent=50.0, memory_used_bytes=1 << 30
@@ -102,8 +108,13 @@ def test_where_nothing_was_recorded_it_says_what_is_missing(tmp_path, name):
 def test_a_metric_is_drawn_by_its_name_and_the_one_with_most_values_without(tmp_path):
     counts = {"loss": 5, "accuracy": 3}
     path = make_run(
-        tmp_path, [Metric(timestamp=at(n), name=name, value=float(n), step=n) for name, many in counts.items() for n in range(many)]
-    )  # fmt: skip
+        tmp_path,
+        [
+            Metric(timestamp=at(n), name=name, value=float(n), step=n)
+            for name, many in counts.items()
+            for n in range(many)
+        ],
+    )
     assert figures.metric(path).layout.title.text == "<b>loss</b>"
     assert figures.metric(path, "accuracy").layout.title.text == "<b>accuracy</b>"
     with pytest.raises(UsageError, match=r"no curve of a metric 'f1' in .*; there is one of loss, accuracy"):

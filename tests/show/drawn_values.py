@@ -45,33 +45,57 @@ def lanes(*labels: str) -> list[Lane]:
 def timeline(**changes: Any) -> Timeline:
     """Two workers and 100 seconds: three tasks, one of which failed."""
     fields: dict[str, Any] = {
-        "since": SINCE, "length_s": 100.0, "names": ["simulate", "collect"], "lanes": lanes("w-1", "w-2"),
+        "since": SINCE,
+        "length_s": 100.0,
+        "names": ["simulate", "collect"],
+        "lanes": lanes("w-1", "w-2"),
         "bars": Bars(
-            lane=[0, 1, 0], start_s=[0.0, 10.0, 50.0], length_s=[40.0, 50.0, 30.0], name=[0, 0, 1],
-            state=["completed", "failed", "completed"], task_id=["t1", "t2", "t3"], attempt=[1, 2, 1],
+            lane=[0, 1, 0],
+            start_s=[0.0, 10.0, 50.0],
+            length_s=[40.0, 50.0, 30.0],
+            name=[0, 0, 1],
+            state=["completed", "failed", "completed"],
+            task_id=["t1", "t2", "t3"],
+            attempt=[1, 2, 1],
         ),
         "cells": None,
-        "marks": [Mark(lane=1, at_s=60.0, kind="failed", task="simulate", task_id="t2", text="ValueError: seven")],
-        "attempts": 3, "workers": 2, "failures": 1, "notes": [],
-    }  # fmt: skip
+        "marks": [
+            Mark(lane=1, at_s=60.0, kind="failed", task="simulate", task_id="t2", text="ValueError: seven")
+        ],
+        "attempts": 3,
+        "workers": 2,
+        "failures": 1,
+        "notes": [],
+    }
     return Timeline(**{**fields, **changes})
 
 
 def nested(**changes: Any) -> Nested:
-    """Three spans inside the first task of the first worker: one that holds another, and one beside it that failed."""
+    """Three spans inside the first task of the first worker: one that holds another, and one beside it that
+    failed."""
     fields: dict[str, Any] = {
-        "lane": [0, 0, 0], "row": [0, 1, 0], "start_s": [0.0, 5.0, 20.0], "length_s": [15.0, 5.0, 10.0], "name": [0, 1, 0],
-        "state": ["completed", "completed", "failed"], "names": ["solve", "load"], "rows": [2, 0],
-    }  # fmt: skip
+        "lane": [0, 0, 0],
+        "row": [0, 1, 0],
+        "start_s": [0.0, 5.0, 20.0],
+        "length_s": [15.0, 5.0, 10.0],
+        "name": [0, 1, 0],
+        "state": ["completed", "completed", "failed"],
+        "names": ["solve", "load"],
+        "rows": [2, 0],
+    }
     return Nested(**{**fields, **changes})
 
 
 def dense(**changes: Any) -> Timeline:
     """The same two workers, drawn by how busy they were."""
     cells = Cells(
-        lane=[0, 0, 1], start_s=[0.0, 50.0, 0.0], length_s=[50.0, 50.0, 100.0], name=[0, 1, -1], attempts=[100, 20, 7],
+        lane=[0, 0, 1],
+        start_s=[0.0, 50.0, 0.0],
+        length_s=[50.0, 50.0, 100.0],
+        name=[0, 1, -1],
+        attempts=[100, 20, 7],
         busy=[1.0, 0.5, 0.0],
-    )  # fmt: skip
+    )
     return timeline(
         bars=None, cells=cells, attempts=127, notes=["127 tasks are drawn by how busy"], **changes
     )
@@ -92,33 +116,60 @@ def chart(unit: Any = "bytes", **changes: Any) -> Chart:
 
 def spread(name: str = "simulate", **changes: Any) -> Spread:
     fields: dict[str, Any] = {
-        "count": 10, "total_s": 40.0, "edges_s": [1.0, 2.0, 4.0, 8.0], "counts": [2, 6, 2], "least_s": 1.0,
-        "p25_s": 2.5, "median_s": 3.0, "p75_s": 4.0, "p95_s": 7.0, "most_s": 8.0,
-    }  # fmt: skip
+        "count": 10,
+        "total_s": 40.0,
+        "edges_s": [1.0, 2.0, 4.0, 8.0],
+        "counts": [2, 6, 2],
+        "least_s": 1.0,
+        "p25_s": 2.5,
+        "median_s": 3.0,
+        "p75_s": 4.0,
+        "p95_s": 7.0,
+        "most_s": 8.0,
+    }
     return Spread(name=name, **{**fields, **changes})
 
 
 def waits(**changes: Any) -> Waits:
     fields: dict[str, Any] = {
-        "attempts": 3, "names": ["simulate"], "queue_s": [0.0, 1.0, 20.0], "run_s": [2.0, 3.0, 4.0], "name": [0, 0, -1],
-        "queue_edges_s": [], "run_edges_s": [], "grid": [], "notes": [],
-    }  # fmt: skip
+        "attempts": 3,
+        "names": ["simulate"],
+        "queue_s": [0.0, 1.0, 20.0],
+        "run_s": [2.0, 3.0, 4.0],
+        "name": [0, 0, -1],
+        "queue_edges_s": [],
+        "run_edges_s": [],
+        "grid": [],
+        "notes": [],
+    }
     return Waits(**{**fields, **changes})
 
 
 def waits_grid() -> Waits:
     return waits(
-        queue_s=[], run_s=[], name=[], queue_edges_s=[0.0, 0.1, 1.0], run_edges_s=[0.1, 1.0, 10.0],
-        grid=[[0, 1000], [3, 0]], notes=["1,003 attempts are drawn as counts."],
-    )  # fmt: skip
+        queue_s=[],
+        run_s=[],
+        name=[],
+        queue_edges_s=[0.0, 0.1, 1.0],
+        run_edges_s=[0.1, 1.0, 10.0],
+        grid=[[0, 1000], [3, 0]],
+        notes=["1,003 attempts are drawn as counts."],
+    )
 
 
 def curve(**changes: Any) -> Curve:
     """Four steps of a loss; the third was NaN."""
     fields: dict[str, Any] = {
-        "name": "loss", "by": "step", "at": [0.0, 1.0, 2.0, 3.0], "value": [4.0, 2.0, None, 1.0], "least": [], "most": [],
-        "lost_at": [2.0], "values": 4, "lost": 1,
-    }  # fmt: skip
+        "name": "loss",
+        "by": "step",
+        "at": [0.0, 1.0, 2.0, 3.0],
+        "value": [4.0, 2.0, None, 1.0],
+        "least": [],
+        "most": [],
+        "lost_at": [2.0],
+        "values": 4,
+        "lost": 1,
+    }
     return Curve(**{**fields, **changes})
 
 
@@ -133,16 +184,29 @@ def critical(parts: int = 2) -> CriticalPath:
 
 def node(task: str | None, path: list[str], busy_s: float, self_s: float) -> SpanNode:
     return SpanNode(
-        task=task, path=path, count=3, open=0, errors=1, total_s=busy_s, wall_s=busy_s, self_s=self_s, busy_s=busy_s
-    )  # fmt: skip
+        task=task,
+        path=path,
+        count=3,
+        open=0,
+        errors=1,
+        total_s=busy_s,
+        wall_s=busy_s,
+        self_s=self_s,
+        busy_s=busy_s,
+    )
 
 
 def spans() -> SpanTree:
     return SpanTree(
-        paths=4, unplaced=0,
-        nodes=[node(None, ["main"], 10.0, 4.0), node(None, ["main", "load"], 6.0, 6.0),
-               node("simulate", ["step"], 30.0, 10.0), node("simulate", ["step", "solve"], 20.0, 20.0)],
-    )  # fmt: skip
+        paths=4,
+        unplaced=0,
+        nodes=[
+            node(None, ["main"], 10.0, 4.0),
+            node(None, ["main", "load"], 6.0, 6.0),
+            node("simulate", ["step"], 30.0, 10.0),
+            node("simulate", ["step", "solve"], 20.0, 20.0),
+        ],
+    )
 
 
 def cost(**changes: float) -> CostSplit:
@@ -160,38 +224,83 @@ def cost(**changes: float) -> CostSplit:
 
 def split(total_s: float, run_s: float) -> TimeSplit:
     return TimeSplit(
-        total_s=total_s, run_s=run_s, unfinished_s=0.0, failed_s=0.0, retried_s=0.0, transfer_s=None, scheduler_s=0.0,
-        startup_s=0.0, idle_s=total_s - run_s, idle_behind_s=0.0, idle_alone_s=total_s - run_s, uptime_s=total_s,
-        busy_s=run_s, attempts=3,
-    )  # fmt: skip
+        total_s=total_s,
+        run_s=run_s,
+        unfinished_s=0.0,
+        failed_s=0.0,
+        retried_s=0.0,
+        transfer_s=None,
+        scheduler_s=0.0,
+        startup_s=0.0,
+        idle_s=total_s - run_s,
+        idle_behind_s=0.0,
+        idle_alone_s=total_s - run_s,
+        uptime_s=total_s,
+        busy_s=run_s,
+        attempts=3,
+    )
 
 
 def shares() -> Shares:
     return Shares(
-        basis="workers", workers=2, whole=split(200.0, 150.0), by_worker={"w-1": split(100.0, 100.0), "w-2": split(100.0, 50.0)},
+        basis="workers",
+        workers=2,
+        whole=split(200.0, 150.0),
+        by_worker={"w-1": split(100.0, 100.0), "w-2": split(100.0, 50.0)},
         without_worker=0,
-    )  # fmt: skip
+    )
 
 
 def trend(runs: int = 10) -> Trend:
     values = [100.0 if n < runs // 2 else 130.0 for n in range(runs)]
     half = runs // 2
     return Trend(
-        project="demo", metric="wall", unit="seconds", currency=None,
+        project="demo",
+        metric="wall",
+        unit="seconds",
+        currency=None,
         points=[
-            Point(run_id=f"run-{n}", start_time=f"2026-05-{n % 28 + 1:02d}T00:00:00.000000Z", status="completed", value=value,
-                  git_commit="abcdef", git_dirty=None, level=int(n >= half))
+            Point(
+                run_id=f"run-{n}",
+                start_time=f"2026-05-{n % 28 + 1:02d}T00:00:00.000000Z",
+                status="completed",
+                value=value,
+                git_commit="abcdef",
+                git_dirty=None,
+                level=int(n >= half),
+            )
             for n, value in enumerate(values)
         ],
-        levels=[Level(first=0, runs=half, typical=100.0, p05=99.0, p95=101.0),
-                Level(first=half, runs=runs - half, typical=130.0, p05=129.0, p95=131.0)] if runs else [],
+        levels=[
+            Level(first=0, runs=half, typical=100.0, p05=99.0, p95=101.0),
+            Level(first=half, runs=runs - half, typical=130.0, p05=129.0, p95=131.0),
+        ]
+        if runs
+        else [],
         changes=[
-            Step(at=half, earliest=half, latest=half, run_id=f"run-{half}", start_time=None, git_commit="b", git_dirty=None,
-                 before=100.0, after=130.0, change=0.3, low=0.2, high=0.4, chance=1e-6,
-                 differences=[Difference(what="commit", before="a", after="b")])
-        ] if runs else [],
-        drift=None, enough=True, left_out={},
-    )  # fmt: skip
+            Step(
+                at=half,
+                earliest=half,
+                latest=half,
+                run_id=f"run-{half}",
+                start_time=None,
+                git_commit="b",
+                git_dirty=None,
+                before=100.0,
+                after=130.0,
+                change=0.3,
+                low=0.2,
+                high=0.4,
+                chance=1e-6,
+                differences=[Difference(what="commit", before="a", after="b")],
+            )
+        ]
+        if runs
+        else [],
+        drift=None,
+        enough=True,
+        left_out={},
+    )
 
 
 UNKNOWN = Change(before=None, after=None, difference=None, ratio=None)
@@ -200,23 +309,48 @@ UNKNOWN = Change(before=None, after=None, difference=None, ratio=None)
 def comparison(**changes: Any) -> Comparison:
     def duration(name: str, verdict: Any, ratio: float) -> DurationChange:
         return DurationChange(
-            kind="task", name=name, cached=False, verdict=verdict, by="typical", before=None, after=None, pairs=None,
-            shared_arguments=None, typical=Interval(ratio=ratio, low=ratio / 1.1, high=ratio * 1.1), mean=None, p95=None,
+            kind="task",
+            name=name,
+            cached=False,
+            verdict=verdict,
+            by="typical",
+            before=None,
+            after=None,
+            pairs=None,
+            shared_arguments=None,
+            typical=Interval(ratio=ratio, low=ratio / 1.1, high=ratio * 1.1),
+            mean=None,
+            p95=None,
             p95_stands_out=False,
-        )  # fmt: skip
+        )
 
     fields: dict[str, Any] = {
-        "before": Side(asked="a", runs=[]), "after": Side(asked="b", runs=[]),
-        "wall_s": Change(before=100.0, after=130.0, difference=30.0, ratio=1.3), "worker_s": UNKNOWN,
+        "before": Side(asked="a", runs=[]),
+        "after": Side(asked="b", runs=[]),
+        "wall_s": Change(before=100.0, after=130.0, difference=30.0, ratio=1.3),
+        "worker_s": UNKNOWN,
         "explained": WallExplained(
-            basis="workers", difference_s=30.0, not_explained_s=2.0,
-            shares=[Share(what="duration of tasks", seconds=40.0, detail=""), Share(what="cache", seconds=-12.0, detail="")],
+            basis="workers",
+            difference_s=30.0,
+            not_explained_s=2.0,
+            shares=[
+                Share(what="duration of tasks", seconds=40.0, detail=""),
+                Share(what="cache", seconds=-12.0, detail=""),
+            ],
         ),
-        "tasks": {}, "durations": [duration("simulate", "slower", 1.5), duration("collect", "no change", 1.0)],
-        "appeared": [], "vanished": [], "arguments": [], "resources": [], "failures": [],
-        "cache": CacheChange(lookups=UNKNOWN, hits=UNKNOWN, hit_rate=UNKNOWN, saved_s=UNKNOWN), "cost": UNKNOWN,
-        "currency": None, "environment": [], "notes": [],
-    }  # fmt: skip
+        "tasks": {},
+        "durations": [duration("simulate", "slower", 1.5), duration("collect", "no change", 1.0)],
+        "appeared": [],
+        "vanished": [],
+        "arguments": [],
+        "resources": [],
+        "failures": [],
+        "cache": CacheChange(lookups=UNKNOWN, hits=UNKNOWN, hit_rate=UNKNOWN, saved_s=UNKNOWN),
+        "cost": UNKNOWN,
+        "currency": None,
+        "environment": [],
+        "notes": [],
+    }
     return Comparison(**{**fields, **changes})
 
 
@@ -226,16 +360,25 @@ def every_figure() -> dict[str, Any]:
 
     concurrency = chart("count", series=[Series(label="running", at_s=[0.0, 50.0], value=[1.0, 2.0])])
     return {
-        "timeline": figures.timeline_figure(timeline()), "dense": figures.timeline_figure(dense()),
+        "timeline": figures.timeline_figure(timeline()),
+        "dense": figures.timeline_figure(dense()),
         "nested": figures.timeline_figure(timeline(nested=nested())),
-        "memory": figures.chart_figure(chart(), title="Memory by worker"), "concurrency": figures.chart_figure(concurrency),
-        "durations": figures.durations_figure([spread(), spread("collect", least_s=2.0, most_s=2.0, counts=[1], edges_s=[2.0, 2.0])]),
-        "waits": figures.waits_figure(waits()), "waits grid": figures.waits_figure(waits_grid()),
-        "metric": figures.curve_figure(curve(), length_s=100.0), "critical": figures.critical_figure(critical()), "spans": figures.spans_figure(spans()),
-        "cost": figures.cost_figure(cost()), "shares": figures.shares_figure(shares()),
-        "trend": figures.trends_figure(trend()), "comparison": figures.comparison_figure(comparison()),
+        "memory": figures.chart_figure(chart(), title="Memory by worker"),
+        "concurrency": figures.chart_figure(concurrency),
+        "durations": figures.durations_figure(
+            [spread(), spread("collect", least_s=2.0, most_s=2.0, counts=[1], edges_s=[2.0, 2.0])]
+        ),
+        "waits": figures.waits_figure(waits()),
+        "waits grid": figures.waits_figure(waits_grid()),
+        "metric": figures.curve_figure(curve(), length_s=100.0),
+        "critical": figures.critical_figure(critical()),
+        "spans": figures.spans_figure(spans()),
+        "cost": figures.cost_figure(cost()),
+        "shares": figures.shares_figure(shares()),
+        "trend": figures.trends_figure(trend()),
+        "comparison": figures.comparison_figure(comparison()),
         "ratios": figures.ratios_figure(comparison()),
-    }  # fmt: skip
+    }
 
 
 def contrast(color: str, ground: str) -> float:
@@ -255,15 +398,20 @@ def luminance(color: str) -> float:
 
 
 SEEN_WITHOUT = {
-    "red": ((0.152286, 1.052583, -0.204868), (0.114503, 0.786281, 0.099216), (-0.003882, -0.048116, 1.051998)),
+    "red": (
+        (0.152286, 1.052583, -0.204868),
+        (0.114503, 0.786281, 0.099216),
+        (-0.003882, -0.048116, 1.051998),
+    ),
     "green": ((0.367322, 0.860646, -0.227968), (0.280085, 0.672501, 0.047413), (-0.01182, 0.04294, 0.968881)),
     "nothing": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
-}  # fmt: skip
+}
 """What eyes that lack a kind of cone make of linear light, after Machado and others (2009)."""
 
 
 def apart(one: str, other: str, without: str) -> float:
-    """How far two colours are from each other for such eyes, in the units of CIELAB: about 2 is just to be seen."""
+    """How far two colours are from each other for such eyes, in the units of CIELAB: about 2 is just to be
+    seen."""
 
     def lab(color: str) -> tuple[float, float, float]:
         light = linear(color)

@@ -18,10 +18,18 @@ GB = 10**9
 
 def task(number: int, name: str, gb: float, component: str = "model", **fields: object) -> TaskCompleted:
     given: dict[str, Any] = {
-        "timestamp": at(number), "task": name, "task_id": f"{name}-{number}", "component": component, "worker": "w1",
-        "duration_s": 60.0, "cpu_s": 108.0, "cpu_scope": "tree", "peak_rss_bytes": round(gb * GB), "rss_scope": "tree",
+        "timestamp": at(number),
+        "task": name,
+        "task_id": f"{name}-{number}",
+        "component": component,
+        "worker": "w1",
+        "duration_s": 60.0,
+        "cpu_s": 108.0,
+        "cpu_scope": "tree",
+        "peak_rss_bytes": round(gb * GB),
+        "rss_scope": "tree",
         "args": {},
-    }  # fmt: skip
+    }
     return TaskCompleted(**(given | fields))
 
 

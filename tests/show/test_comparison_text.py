@@ -35,9 +35,16 @@ def run(folder, token, factor, *, wall=20.0, extra=(), **info):
 @pytest.fixture
 def slower(tmp_path):
     lost = TaskFailed(
-        timestamp=at(19), task="plot", task_id="plot-1", args={}, worker="w1", duration_s=0.5,
-        error_type="KeyError", error_message="'year'", fingerprint="f1",
-    )  # fmt: skip
+        timestamp=at(19),
+        task="plot",
+        task_id="plot-1",
+        args={},
+        worker="w1",
+        duration_s=0.5,
+        error_type="KeyError",
+        error_message="'year'",
+        fingerprint="f1",
+    )
     run(tmp_path, "aaaaaaaa", 1.0, git_commit="a" * 40)
     run(tmp_path, "bbbbbbbb", 1.4, wall=24.0, extra=[lost], git_commit="b" * 40)
     return compare("aaaaaaaa", "bbbbbbbb", runs_dir=tmp_path)
@@ -139,7 +146,8 @@ def test_no_reason_is_told_for_what_runs_differ_by_themselves(tmp_path):
         run(tmp_path, f"a000000{number}", 1.0, wall=wall, start_time=at(number))
     first, last = "a0000000,a0000001,a0000002", "a0000003,a0000004,a0000005"
     assert answer(compare(first, last, runs_dir=tmp_path)) == (
-        "B took about as long as A (23.0s → 24.3s), within what their runs differ by; no change stands out from noise "
+        "B took about as long as A (23.0s → 24.3s), within what their runs differ by; no change stands out "
+        "from noise "
         "(1 name compared)."
     )
 
@@ -177,8 +185,9 @@ def test_runs_with_nothing_in_common_and_runs_of_spans_have_answers_too(tmp_path
     assert "  only in B: new (1 task)\n  only in A: old (1 task)\n" in found
     for token, took in (("cccccccc", 0.1), ("dddddddd", 0.2)):
         spans = [
-            SpanEvent(timestamp=at(i / 3), name="solve", span_id=f"s{i}", duration_s=took * (1 + i % 5 / 50)) for i in range(30)
-        ]  # fmt: skip
+            SpanEvent(timestamp=at(i / 3), name="solve", span_id=f"s{i}", duration_s=took * (1 + i % 5 / 50))
+            for i in range(30)
+        ]
         closed_run(tmp_path, spans, token=token, duration_s=10.0 + 60 * took)
     found = comparison_text(compare("cccccccc", "dddddddd", runs_dir=tmp_path))
     assert found.startswith("B took 38% longer (16.0s → 22.0s): `solve` is 2.00x slower (")

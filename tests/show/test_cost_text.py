@@ -46,10 +46,16 @@ def a_run(rates: CostRates, *, ends: bool = True) -> list[Event]:
         TaskRetried(timestamp=at(7), task="sim", task_id="t2", reason="OSError"),
         TaskStarted(timestamp=at(7), task_id="t2", attempt=2, queue_s=None, **ids),
         TaskFailed(
-            timestamp=at(8), task_id="t2", attempt=2, args={}, duration_s=1.0, error_type="OSError",
-            error_message="no", **ids,
+            timestamp=at(8),
+            task_id="t2",
+            attempt=2,
+            args={},
+            duration_s=1.0,
+            error_type="OSError",
+            error_message="no",
+            **ids,
         ),
-    ]  # fmt: skip
+    ]
     return found + ([WorkerRemoved(timestamp=at(10), reason=None, **who)] if ends else [])
 
 
@@ -88,9 +94,13 @@ def test_an_old_price_is_called_old(tmp_path: Path) -> None:
 
 def test_a_killed_run_cost_at_least_so_much(tmp_path: Path) -> None:
     path = make_run(
-        tmp_path, a_run(rates(per_worker_hour=360.0), ends=False), status="crashed", end_time=None, duration_s=None,
+        tmp_path,
+        a_run(rates(per_worker_hour=360.0), ends=False),
+        status="crashed",
+        end_time=None,
+        duration_s=None,
         heartbeat=at(9),
-    )  # fmt: skip
+    )
     assert section(path).startswith("Estimated Cost: at least $0.90\n")
 
 
@@ -100,9 +110,13 @@ def test_a_killed_run_cost_at_least_so_much(tmp_path: Path) -> None:
         ([], "local", "$0.00 (local provider)"),
         ([], "slurm", "unknown: no rate was given"),
         ([rates(per_worker_hour=0.0)], "local", "$0.00 (local provider)"),
-        ([CostEstimate(item="x", amount=None, currency="USD")], "ray", "unknown (no rate was known)\n  x:  unknown: no rate was known"),
+        (
+            [CostEstimate(item="x", amount=None, currency="USD")],
+            "ray",
+            "unknown (no rate was known)\n  x:  unknown: no rate was known",
+        ),
     ],
-)  # fmt: skip
+)
 def test_no_rate_is_nothing_on_this_machine_and_unknown_elsewhere(
     tmp_path: Path, events: list[Event], provider: str, line: str
 ) -> None:
@@ -114,11 +128,20 @@ def test_no_rate_is_nothing_on_this_machine_and_unknown_elsewhere(
 @pytest.mark.parametrize(
     ("amount", "currency", "text"),
     [
-        (1234.5, "USD", "$1,234.50"), (0.0, "EUR", "€0.00"), (0.00042, "USD", "$0.00042"), (3e-9, "USD", "$3e-09"), (5.7e304, "USD", "$5.7e+304"),
-        (-2.5, "GBP", "-£2.50"), (1200.4, "JPY", "¥1,200"), (0.4, "JPY", "¥0.40"), (4.0, "CHF", "4.00 CHF"),
-        (None, "USD", "unknown"), (float("inf"), "USD", "unknown"), (0.0099, "USD", "$0.0099"),
+        (1234.5, "USD", "$1,234.50"),
+        (0.0, "EUR", "€0.00"),
+        (0.00042, "USD", "$0.00042"),
+        (3e-9, "USD", "$3e-09"),
+        (5.7e304, "USD", "$5.7e+304"),
+        (-2.5, "GBP", "-£2.50"),
+        (1200.4, "JPY", "¥1,200"),
+        (0.4, "JPY", "¥0.40"),
+        (4.0, "CHF", "4.00 CHF"),
+        (None, "USD", "unknown"),
+        (float("inf"), "USD", "unknown"),
+        (0.0099, "USD", "$0.0099"),
     ],
-)  # fmt: skip
+)
 def test_money_reads_as_its_currency_is_written(amount: float | None, currency: str, text: str) -> None:
     assert money_text(amount, currency) == text
 

@@ -76,8 +76,11 @@ def test_there_is_no_figure_of_nothing():
 def test_a_timeline_has_a_trace_a_name_with_a_bar_an_attempt():
     simulate, collect, failed = figures.timeline_figure(values.timeline()).data
     assert (simulate.name, list(simulate.y), list(simulate.base), list(simulate.x)) == (
-        "simulate", ["w-1", "w-2"], [0.0, 10.0], [40.0, 50.0],
-    )  # fmt: skip
+        "simulate",
+        ["w-1", "w-2"],
+        [0.0, 10.0],
+        [40.0, 50.0],
+    )
     assert (collect.name, list(collect.y), list(collect.base), list(collect.x)) == (
         "collect",
         ["w-1"],
@@ -115,8 +118,11 @@ def test_spans_outside_of_tasks_stand_in_the_last_rows_under_a_label_of_their_ow
         assert figure.layout.yaxis.ticktext[-1] == rows[-2] == "outside of tasks"
         solve, save = (one for one in figure.data if one.name.endswith("(outside)"))
         assert (solve.name, solve.y, save.name, save.y) == (
-            "solve (outside)", (rows[-2],) * 2, "save (outside)", (rows[-1],),
-        )  # fmt: skip
+            "solve (outside)",
+            (rows[-2],) * 2,
+            "save (outside)",
+            (rows[-1],),
+        )
         inside = {one.name: one.marker.color for one in figure.data if one.name == "solve (inside)"}
         assert set(map(str, inside.values())) <= {str(solve.marker.color)}
 
@@ -203,8 +209,11 @@ def test_a_mark_on_no_lane_is_left_out_and_each_kind_has_its_own_shape():
         trace.name: (trace.marker.symbol, len(trace.x)) for trace in figure.data if trace.type == "scatter"
     }
     assert drawn == {
-        "failed": ("x", 1), "tried again": ("circle-open-dot", 1), "cancelled": ("square-open", 1), "worker lost": ("diamond", 1),
-    }  # fmt: skip
+        "failed": ("x", 1),
+        "tried again": ("circle-open-dot", 1),
+        "cancelled": ("square-open", 1),
+        "worker lost": ("diamond", 1),
+    }
 
 
 def test_a_dense_timeline_is_one_picture_of_names_and_shades_and_says_so():
@@ -228,9 +237,11 @@ def test_the_worst_dense_timeline_stays_small():
     cells = Cells(
         lane=[n // columns for n in range(lanes * columns)],
         start_s=[float(n % columns) for n in range(lanes * columns)],
-        length_s=[1.0] * (lanes * columns), name=[n % 12 for n in range(lanes * columns)],
-        attempts=[1234] * (lanes * columns), busy=[0.123456] * (lanes * columns),
-    )  # fmt: skip
+        length_s=[1.0] * (lanes * columns),
+        name=[n % 12 for n in range(lanes * columns)],
+        attempts=[1234] * (lanes * columns),
+        busy=[0.123456] * (lanes * columns),
+    )
     dense = values.timeline(
         bars=None,
         cells=cells,
@@ -321,8 +332,10 @@ def test_the_outline_of_durations_is_their_histogram():
     assert list(shape.x) == [1.0, 1.0, 2.0, 2.0, 4.0, 4.0, 8.0, 8.0]
     assert list(shape.y) == pytest.approx([0, -0.8 / 3, -0.8 / 3, -0.8, -0.8, -0.8 / 3, -0.8 / 3, 0])
     assert [(trace.name, list(trace.x)) for trace in points] == [
-        ("median", [3.0]), ("95th percentile", [7.0]), ("longest", [8.0]),
-    ]  # fmt: skip
+        ("median", [3.0]),
+        ("95th percentile", [7.0]),
+        ("longest", [8.0]),
+    ]
 
 
 @pytest.mark.parametrize("seconds", [4.0, 0.007, 40.0, 1e6])
@@ -462,24 +475,49 @@ def test_the_json_of_a_figure_is_safe_in_a_page_short_and_valid():
 def test_ticks_of_durations_are_round_and_few():
     assert duration_ticks(0.9, 70.0)[1] == ["1 s", "2 s", "5 s", "10 s", "20 s", "30 s", "1 min"]
     assert duration_ticks(1e-3, 90_000.0)[1] == [
-        "1 ms", "10 ms", "100 ms", "1 s", "10 s", "1 min", "10 min", "1 h", "10 h", "1 d",
-    ]  # fmt: skip
+        "1 ms",
+        "10 ms",
+        "100 ms",
+        "1 s",
+        "10 s",
+        "1 min",
+        "10 min",
+        "1 h",
+        "10 h",
+        "1 d",
+    ]
     assert duration_ticks(3.1, 3.2)[1] == ["2 s"]
 
 
 @pytest.mark.parametrize(
     ("length_s", "words"),
-    [(0.0, "seconds"), (5e-4, "microseconds"), (0.5, "milliseconds"), (5.0, "seconds"), (119.0, "seconds"),
-     (600.0, "minutes"), (7200.0, "hours"), (3 * 86400.0, "days"), (1e300, "days")],
-)  # fmt: skip
+    [
+        (0.0, "seconds"),
+        (5e-4, "microseconds"),
+        (0.5, "milliseconds"),
+        (5.0, "seconds"),
+        (119.0, "seconds"),
+        (600.0, "minutes"),
+        (7200.0, "hours"),
+        (3 * 86400.0, "days"),
+        (1e300, "days"),
+    ],
+)
 def test_time_is_told_in_a_unit_that_fits(length_s: float, words: str):
     assert time_scale(length_s).words == words
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0, "0:00"), (5.25, "0:05.250"), (65.0, "1:05"), (3723.4, "1:02:03"), (-5.0, "-0:05"), (1e300, "3.17e+292 years")],
-)  # fmt: skip
+    [
+        (0.0, "0:00"),
+        (5.25, "0:05.250"),
+        (65.0, "1:05"),
+        (3723.4, "1:02:03"),
+        (-5.0, "-0:05"),
+        (1e300, "3.17e+292 years"),
+    ],
+)
 def test_moments_read_as_on_a_clock(seconds: float, text: str):
     assert clock_text(seconds) == text
 

@@ -55,9 +55,18 @@ def test_results_of_every_kind_are_gone_through():
     assert bounded(Inner(long, {long: 1}), 4) == Inner(short, {short: 1})
     assert bounded((Pair(long, 1), 2), 4) == (Pair(short, 1), 2)
     whole = Completeness(
-        lines=1, lost={}, torn=0, foreign=0, oversized=0, doubled=0, unknown=0, unnumbered=0, writers=1, writers_open=0,
+        lines=1,
+        lost={},
+        torn=0,
+        foreign=0,
+        oversized=0,
+        doubled=0,
+        unknown=0,
+        unnumbered=0,
+        writers=1,
+        writers_open=0,
         problems=(long,),
-    )  # fmt: skip
+    )
     assert bounded(whole, 4).problems == (short,)
     assert bounded(whole, 4).lines == 1
 

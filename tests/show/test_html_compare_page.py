@@ -27,10 +27,14 @@ def runs(tmp_path):
         events = [e for i in range(20) for e in task_events(name, i, i, 0.2 * factor * (1 + i % 3 / 50))]
         paths.append(
             closed_run(
-                tmp_path, events, token=f"a000000{number}", start_time=at(number), duration_s=20.0 * factor,
+                tmp_path,
+                events,
+                token=f"a000000{number}",
+                start_time=at(number),
+                duration_s=20.0 * factor,
                 end_time=at(number + 20 * factor),
             )
-        )  # fmt: skip
+        )
     return paths
 
 
@@ -82,8 +86,11 @@ def test_both_timelines_have_one_scale_and_one_colour_a_name(runs):
     assert drawn[0]["layout"]["xaxis"]["range"] == drawn[1]["layout"]["xaxis"]["range"]
     assert drawn[0]["data"][0]["marker"]["color"] == drawn[1]["data"][0]["marker"]["color"]
     assert [one.attributes["data-figure"] for one in page.with_attribute("data-figure")] == [
-        "timeline_before", "timeline_after", "ratios", "comparison",
-    ]  # fmt: skip
+        "timeline_before",
+        "timeline_after",
+        "ratios",
+        "comparison",
+    ]
 
 
 def test_conditions_stand_above_all_else_that_differs(runs):

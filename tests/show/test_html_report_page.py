@@ -56,20 +56,35 @@ def a_run() -> list[Event]:
             TaskCompleted(timestamp=at(start + 2.5), duration_s=2.5, args={"seed": n}, **same)
             if n < 5
             else TaskFailed(
-                timestamp=at(start + 2), duration_s=2.0, args={"seed": n}, error_type="ValueError", error_message="<b>negative</b>", **same
+                timestamp=at(start + 2),
+                duration_s=2.0,
+                args={"seed": n},
+                error_type="ValueError",
+                error_message="<b>negative</b>",
+                **same,
             ),
-            CacheLookup(timestamp=at(start), task="simulate", task_id=key, result="hit" if n == 0 else "miss", key=key),
+            CacheLookup(
+                timestamp=at(start), task="simulate", task_id=key, result="hit" if n == 0 else "miss", key=key
+            ),
             SpanEvent(
                 timestamp=at(start), name="solve", span_id=f"{n + 1:016x}", trace_id="1" * 32, duration_s=2.0
             ),
-            ResourceSample(timestamp=at(start), scope="node", host="node-1", cpu_percent=50.0, memory_used_bytes=2**30),
-        ]  # fmt: skip
+            ResourceSample(
+                timestamp=at(start), scope="node", host="node-1", cpu_percent=50.0, memory_used_bytes=2**30
+            ),
+        ]
     events.append(
         Failure(
-            timestamp=at(9), scope="task", task="simulate", task_id="t5", error_type="ValueError", message="<b>negative</b>",
-            traceback=TRACEBACK, fingerprint="f1",
+            timestamp=at(9),
+            scope="task",
+            task="simulate",
+            task_id="t5",
+            error_type="ValueError",
+            message="<b>negative</b>",
+            traceback=TRACEBACK,
+            fingerprint="f1",
         )
-    )  # fmt: skip
+    )
     return events
 
 
@@ -100,9 +115,15 @@ def test_the_figures_on_the_page_are_those_of_the_json(look):
     report = json.loads(report_bytes(look.report))
     assert found == {path: at_path(report, path) for path in found}
     assert found.keys() >= {
-        "run.status", "run.duration_s", "tasks.submitted", "tasks.completed", "tasks.failed", "workers.utilization",
-        "cache.hit_rate", "failures.count",
-    }  # fmt: skip
+        "run.status",
+        "run.duration_s",
+        "tasks.submitted",
+        "tasks.completed",
+        "tasks.failed",
+        "workers.utilization",
+        "cache.hit_rate",
+        "failures.count",
+    }
     assert (found["tasks.completed"], found["tasks.failed"]) == (5, 1)
 
 
@@ -140,7 +161,8 @@ def test_a_browser_may_run_the_two_scripts_of_the_page_and_fetch_nothing(look):
     assert scripts[1] == LIBRARY
     digests = [f"'sha256-{b64encode(sha256(code.encode()).digest()).decode()}'" for code in scripts]
     assert policy == (
-        f"default-src 'none'; script-src {' '.join(digests)}; style-src 'unsafe-inline'; img-src data: blob:; "
+        f"default-src 'none'; script-src {' '.join(digests)}; style-src 'unsafe-inline'; img-src data: "
+        "blob:; "
         "base-uri 'none'; form-action 'none'"
     )
     assert page.with_attribute("src") == []
@@ -158,9 +180,18 @@ def test_every_figure_says_in_words_what_it_shows_and_has_its_data(look):
     page = page_of(look)
     plots = {str(one.attributes["data-figure"]): one for one in page.with_attribute("data-figure")}
     assert [*plots] == [
-        "timeline", "concurrency", "waiting", "shares", "host_cpu", "host_memory", "durations", "waits", "critical", "spans",
+        "timeline",
+        "concurrency",
+        "waiting",
+        "shares",
+        "host_cpu",
+        "host_memory",
+        "durations",
+        "waits",
+        "critical",
+        "spans",
         "cache",
-    ]  # fmt: skip
+    ]
     for name, place in plots.items():
         assert len(str(place.attributes["aria-label"])) > 20
         assert place.attributes["tabindex"] == "0"
@@ -175,9 +206,19 @@ def test_what_was_not_recorded_takes_one_line_that_says_how_to(tmp_path):
     sections = [one.attributes["id"] for one in page.all("section")]
     assert sections == ["verdict", "failures", "environment", "recording", "nothing"]
     assert [one.text for one in page.all("dt")][-12:] == [
-        "Timeline", "Metrics", "Concurrency and utilization", "Where the time went", "CPU and memory", "GPU memory", "Durations",
-        "Queueing against running", "Critical path", "Spans", "Cache", "Cost",
-    ]  # fmt: skip
+        "Timeline",
+        "Metrics",
+        "Concurrency and utilization",
+        "Where the time went",
+        "CPU and memory",
+        "GPU memory",
+        "Durations",
+        "Queueing against running",
+        "Critical path",
+        "Spans",
+        "Cache",
+        "Cost",
+    ]
     assert "flightlog run --device-memory -- COMMAND" in [one.text for one in page.all("code")]
     assert page.by_id("cost-part").text == (
         "CostUnknown: no rate was given. Give rates in the manifest, or with --rates."
@@ -233,7 +274,8 @@ def test_the_environment_stands_with_its_packages(look):
 def test_where_density_is_drawn_the_caption_says_so(look):
     page = page_of(replace(look, drawn=replace(look.drawn, timeline=dense(4, 10))))
     assert page.all("figcaption")[0].text == (
-        "Each cell is a stretch of time on a worker, in the colour of the name that held it longest; the fuller the colour, the"
+        "Each cell is a stretch of time on a worker, in the colour of the name that held it longest; the "
+        "fuller the colour, the"
         " busier it was. This shows density and not single attempts."
     )
 
@@ -241,14 +283,25 @@ def test_where_density_is_drawn_the_caption_says_so(look):
 def dense(lanes: int, columns: int) -> Timeline:
     cells = [(lane, column) for lane in range(lanes) for column in range(columns)]
     return Timeline(
-        since=at(0), length_s=float(columns), names=["a", "b"],
-        lanes=[Lane(label=f"worker {n}", worker=f"w{n}") for n in range(lanes)], bars=None,
+        since=at(0),
+        length_s=float(columns),
+        names=["a", "b"],
+        lanes=[Lane(label=f"worker {n}", worker=f"w{n}") for n in range(lanes)],
+        bars=None,
         cells=Cells(
-            lane=[lane for lane, _ in cells], start_s=[column * 1.0 for _, column in cells], length_s=[1.0] * len(cells),
-            name=[n % 2 for n in range(len(cells))], attempts=[12] * len(cells), busy=[0.123456789] * len(cells),
+            lane=[lane for lane, _ in cells],
+            start_s=[column * 1.0 for _, column in cells],
+            length_s=[1.0] * len(cells),
+            name=[n % 2 for n in range(len(cells))],
+            attempts=[12] * len(cells),
+            busy=[0.123456789] * len(cells),
         ),
-        marks=[], attempts=1_000_000, workers=lanes, failures=0, notes=["this shows density and not single attempts"],
-    )  # fmt: skip
+        marks=[],
+        attempts=1_000_000,
+        workers=lanes,
+        failures=0,
+        notes=["this shows density and not single attempts"],
+    )
 
 
 def test_nothing_that_a_run_recorded_becomes_an_element(tmp_path):
@@ -256,11 +309,52 @@ def test_nothing_that_a_run_recorded_becomes_an_element(tmp_path):
     text = report_page(look, plotly_js=LIBRARY)
     page = Page(text)
     assert {one.name for one in page.elements} <= {
-        "html", "head", "meta", "title", "style", "body", "a", "div", "header", "p", "strong", "button", "noscript", "nav",
-        "details", "summary", "ol", "ul", "li", "main", "section", "svg", "circle", "path", "h1", "h2", "h3", "dl", "dt", "dd",
-        "span", "small", "figure", "figcaption", "table", "caption", "thead", "tbody", "tr", "th", "td", "script", "footer",
-        "code", "pre",
-    }  # fmt: skip
+        "html",
+        "head",
+        "meta",
+        "title",
+        "style",
+        "body",
+        "a",
+        "div",
+        "header",
+        "p",
+        "strong",
+        "button",
+        "noscript",
+        "nav",
+        "details",
+        "summary",
+        "ol",
+        "ul",
+        "li",
+        "main",
+        "section",
+        "svg",
+        "circle",
+        "path",
+        "h1",
+        "h2",
+        "h3",
+        "dl",
+        "dt",
+        "dd",
+        "span",
+        "small",
+        "figure",
+        "figcaption",
+        "table",
+        "caption",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+        "script",
+        "footer",
+        "code",
+        "pre",
+    }
     assert len([one for one in page.all("script") if "type" not in one.attributes]) == 1
     assert not any(re.match("on|style$", name) for one in page.elements for name in one.attributes)
     assert TRICKS["template"][:7] in page.by_id("report").text
@@ -320,8 +414,16 @@ def test_a_command_in_a_finding_is_code(look):
 )
 def test_the_diagonal_is_spoken_of_only_where_it_divides(look, queue_s, said):
     waits = Waits(
-        names=["a"], name=[0, 0], queue_s=queue_s, run_s=[2.0, 2.0], attempts=2, queue_edges_s=[], run_edges_s=[], grid=[], notes=[]
-    )  # fmt: skip
+        names=["a"],
+        name=[0, 0],
+        queue_s=queue_s,
+        run_s=[2.0, 2.0],
+        attempts=2,
+        queue_edges_s=[],
+        run_edges_s=[],
+        grid=[],
+        notes=[],
+    )
     page = page_of(replace(look, drawn=replace(look.drawn, waits=waits)))
     [caption] = [one.text for one in page.all("figcaption") if "waited to start" in one.text]
     assert caption.endswith(f"then ran. {said}")
@@ -367,13 +469,22 @@ def test_submissions_that_another_tool_did_not_record_are_not_none(tmp_path: Pat
 
 def test_spans_of_the_timeline_have_colours_of_their_own_however_many_names_there_are(tmp_path: Path) -> None:
     events: list[Event] = [
-        TaskCompleted(timestamp=at(9), task="sim", task_id="t", args={}, worker="w1", duration_s=8.0, span_id="d0")
-    ]  # fmt: skip
+        TaskCompleted(
+            timestamp=at(9), task="sim", task_id="t", args={}, worker="w1", duration_s=8.0, span_id="d0"
+        )
+    ]
     for n in range(30):
         start, length = 1 + n / 10, 8 - n / 5
         events.append(
-            SpanEvent(timestamp=at(start), name=f"level {n}", span_id=f"d{n + 1}", parent_id=f"d{n}", trace_id="1" * 32, duration_s=length)
-        )  # fmt: skip
+            SpanEvent(
+                timestamp=at(start),
+                name=f"level {n}",
+                span_id=f"d{n + 1}",
+                parent_id=f"d{n}",
+                trace_id="1" * 32,
+                duration_s=length,
+            )
+        )
     look = look_at(open_run(make_run(tmp_path, events)))
     bars = [
         trace

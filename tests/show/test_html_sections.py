@@ -21,15 +21,27 @@ def test_facts_are_a_list_of_terms():
 
 
 def test_a_table_says_what_its_columns_and_rows_are_and_leaves_out_empty_ones():
-    table = Table(("Name", "Share", "Empty", "Where", ""), [("a", "10%", "", "x", "██"), ("  b", "5%", "", "y", "█")], left=("Where",), more="and 3 more")  # fmt: skip
+    table = Table(
+        ("Name", "Share", "Empty", "Where", ""),
+        [("a", "10%", "", "x", "██"), ("  b", "5%", "", "y", "█")],
+        left=("Where",),
+        more="and 3 more",
+    )
     page = read(table)
     heads = [(one.text, one.attributes.get("scope"), one.attributes.get("class")) for one in page.all("th")]
     assert heads == [
-        ("Name", "col", None), ("Share", "col", "number"), ("Where", "col", None), ("a", "row", None), ("b", "row", "in-1"),
-    ]  # fmt: skip
+        ("Name", "col", None),
+        ("Share", "col", "number"),
+        ("Where", "col", None),
+        ("a", "row", None),
+        ("b", "row", "in-1"),
+    ]
     assert [(one.text, one.attributes.get("class")) for one in page.all("td")] == [
-        ("10%", "number"), ("x", None), ("5%", "number"), ("y", None),
-    ]  # fmt: skip
+        ("10%", "number"),
+        ("x", None),
+        ("5%", "number"),
+        ("y", None),
+    ]
     assert page.all("p")[0].text == "… and 3 more"
 
 

@@ -14,18 +14,31 @@ from flightlog.show.live_tables import Cell, Column, Pane, Row, arranged, brief,
 from flightlog.show.terminal import width_of
 
 NONE = Progress(
-    submitted=0, completed=0, failed=0, cancelled=0, running=0, waiting=0, retried=0, done=None, per_s=None, left_s=None,
-    left_low_s=None, left_high_s=None,
-)  # fmt: skip
+    submitted=0,
+    completed=0,
+    failed=0,
+    cancelled=0,
+    running=0,
+    waiting=0,
+    retried=0,
+    done=None,
+    per_s=None,
+    left_s=None,
+    left_low_s=None,
+    left_high_s=None,
+)
 
 
 def pane(*rows: tuple[str, float | None]) -> Pane:
     return Pane(
-        name="p", title="P", columns=(Column("Name", wide=True), Column("Number", right=True)), empty="",
+        name="p",
+        title="P",
+        columns=(Column("Name", wide=True), Column("Number", right=True)),
+        empty="",
         rows=tuple(
             Row(name, (Cell(name, name.casefold()), Cell(str(number), number)), NONE) for name, number in rows
         ),
-    )  # fmt: skip
+    )
 
 
 def names(rows: list[Row]) -> list[str]:
@@ -60,10 +73,19 @@ def test_a_text_of_megabytes_is_cut_before_it_is_cleaned() -> None:
 
 def test_the_progress_says_what_matters_most_first_and_leaves_out_what_does_not_fit() -> None:
     some = msgspec.structs.replace(
-        NONE, submitted=200, completed=117, failed=3, running=4, waiting=76, done=0.6, per_s=1.25, left_s=64.0,
-    )  # fmt: skip
+        NONE,
+        submitted=200,
+        completed=117,
+        failed=3,
+        running=4,
+        waiting=76,
+        done=0.6,
+        per_s=1.25,
+        left_s=64.0,
+    )
     assert progress_line(some, 120, ascii_only=True) == (
-        "[############........] 120 of 200 (60%) - 3 failed - about 64 s left - 4 running - 76 waiting - 1.25 tasks/s"
+        "[############........] 120 of 200 (60%) - 3 failed - about 64 s left - 4 running - 76 waiting - "
+        "1.25 tasks/s"
     )
     assert (
         progress_line(some, 60, ascii_only=True)
@@ -98,9 +120,18 @@ def test_a_bar_is_never_longer_than_itself(done) -> None:
 
 def test_a_long_traceback_ends_where_it_is_cut_and_says_so() -> None:
     failed = Failed(
-        at="2026-05-20T03:52:00.000000Z", task="sim", task_id=None, attempt=1, args="", worker=None, error_type=None,
-        message="m", traceback="line\n" * 1000, retried=False, fingerprint=None,
-    )  # fmt: skip
+        at="2026-05-20T03:52:00.000000Z",
+        task="sim",
+        task_id=None,
+        attempt=1,
+        args="",
+        worker=None,
+        error_type=None,
+        message="m",
+        traceback="line\n" * 1000,
+        retried=False,
+        fingerprint=None,
+    )
     lines = details_lines(failed)
     assert lines[2] == "Id:           unknown"
     assert lines.count("line") == 400

@@ -130,9 +130,11 @@ def test_without_matplotlib_the_message_says_what_to_install(monkeypatch: pytest
 
 def test_a_narrow_picture_is_higher_as_its_texts_wrap():
     noted = figures.timeline_figure(
-        values.timeline(names=["a name of some length", "another of that kind"], notes=["a note of five words"] * 3),
+        values.timeline(
+            names=["a name of some length", "another of that kind"], notes=["a note of five words"] * 3
+        ),
         title="a title of many words " * 5,
-    )  # fmt: skip
+    )
     wide, narrow = (size_of(picture(noted, width_px=width, scale=1))[1] for width in (1200, 400))
     title, legend = (3, 1), (3, 1)  # lines on the narrow and on the wide sheet; no note has a second one
     assert narrow - wide == 18 * (title[0] - title[1] + legend[0] - legend[1])

@@ -22,7 +22,7 @@ def test_points_stand_in_their_order_and_at_their_height():
         "  | *",
         "0 +*",
         "  +-----",
-    ]  # fmt: skip
+    ]
 
 
 def test_eight_points_share_a_character():
@@ -46,7 +46,7 @@ def test_levels_stand_behind_the_points_and_marks_under_the_axis():
         "1 +*-*-*",
         "  +-----------",
         "         ^1",
-    ]  # fmt: skip
+    ]
 
 
 def test_a_value_far_from_all_others_is_an_arrow():

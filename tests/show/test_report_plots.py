@@ -30,8 +30,13 @@ def task(number: int, name: str = "sim", *, duration_s: float = 2.0) -> list[Eve
 
 def sample(second: float, host: str, cpu: float | None, used: int | None) -> ResourceSample:
     return ResourceSample(
-        timestamp=at(second), scope="node", host=host, cpu_percent=cpu, memory_used_bytes=used, memory_total_bytes=1000
-    )  # fmt: skip
+        timestamp=at(second),
+        scope="node",
+        host=host,
+        cpu_percent=cpu,
+        memory_used_bytes=used,
+        memory_total_bytes=1000,
+    )
 
 
 def events() -> list[Event]:

@@ -27,7 +27,10 @@ from flightlog.store.run import Run
 
 
 def some_events() -> list[Event]:
-    trace = 'Traceback (most recent call last):\n  File "a.py", line 1, in run\n  File "b.py", line 7, in step\nValueError: bad'
+    trace = (
+        'Traceback (most recent call last):\n  File "a.py", line 1, in run\n  File "b.py", line 7, in '
+        "step\nValueError: bad"
+    )
     events: list[Event] = [
         WorkerLaunched(timestamp=at(0), worker="w1", host="n1", pid=1),
         WorkerReady(timestamp=at(1), worker="w1", host="n1", pid=1),
@@ -40,20 +43,31 @@ def some_events() -> list[Event]:
             TaskCompleted(timestamp=at(2 + n), args={"seed": n}, worker="w1", duration_s=1.0, **ids),
             SpanEvent(timestamp=at(1 + n), name="solve", span_id=f"a{n}", parent_id=f"s{n}", duration_s=0.75),
             SpanEvent(timestamp=at(1 + n), name="step", span_id=f"b{n}", parent_id=f"a{n}", duration_s=0.5),
-        ]  # fmt: skip
+        ]
     who = {"task": "sim", "task_id": "t9", "worker": "w1"}
     return [
         *events,
         TaskStarted(timestamp=at(7), queue_s=None, **who),
         TaskFailed(
-            timestamp=at(8), args={"seed": 9}, duration_s=1.0, error_type="ValueError", error_message="bad",
-            fingerprint="f1", **who,
+            timestamp=at(8),
+            args={"seed": 9},
+            duration_s=1.0,
+            error_type="ValueError",
+            error_message="bad",
+            fingerprint="f1",
+            **who,
         ),
         Failure(
-            timestamp=at(8), scope="task", error_type="ValueError", message="bad", traceback=trace, fingerprint="f1",
-            attempt=1, **who,
+            timestamp=at(8),
+            scope="task",
+            error_type="ValueError",
+            message="bad",
+            traceback=trace,
+            fingerprint="f1",
+            attempt=1,
+            **who,
         ),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.fixture
@@ -118,11 +132,15 @@ def test_all_failures_tell_when_where_of_what_and_at_which_attempt(report: Repor
 
 def test_a_calibration_tells_of_the_phases_that_were_recorded(tmp_path: Path) -> None:
     turns = [
-        span for n in range(6) for span in (
-            SpanEvent(timestamp=at(n), name="algorithm.ask", span_id=f"a{n}", parent_id=f"i{n}", duration_s=0.25),
+        span
+        for n in range(6)
+        for span in (
+            SpanEvent(
+                timestamp=at(n), name="algorithm.ask", span_id=f"a{n}", parent_id=f"i{n}", duration_s=0.25
+            ),
             SpanEvent(timestamp=at(n), name="calibration.iteration", span_id=f"i{n}", duration_s=1.0),
         )
-    ]  # fmt: skip
+    ]
     text = report_text(report_on(Run(make_run(tmp_path, turns))))
     lines = section(text, "Calibration: no loss recorded, 6 iterations").splitlines()
     assert (lines[1], lines[-1]) == ("  Time:  ask 25%, other 75%", "  … after 1 earlier iteration")
@@ -135,9 +153,21 @@ def test_markdown_has_the_same_sections(report: Report) -> None:
     )
     headings = [line.removeprefix("## ") for line in text.splitlines() if line.startswith("## ")]
     assert headings == [
-        "Run", "What set the wall time", "What stands out", "Tasks", "Workers", "Cache", "Estimated Cost", "Where the time went",
-        "Critical path", "Failures", "By task", "Slowest", "Spans", "Recording",
-    ]  # fmt: skip
+        "Run",
+        "What set the wall time",
+        "What stands out",
+        "Tasks",
+        "Workers",
+        "Cache",
+        "Estimated Cost",
+        "Where the time went",
+        "Critical path",
+        "Failures",
+        "By task",
+        "Slowest",
+        "Spans",
+        "Recording",
+    ]
     assert "| Name | Done | Failed | Mean | p50 | p95 | p99 | Max | Total |\n| --- | ---: |" in text
     assert "- 1x ValueError: bad\n  sim(seed=9) on w1, 2026-05-20 03:52:08 UTC  \n" in text
 

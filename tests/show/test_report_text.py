@@ -42,16 +42,28 @@ def the_tutorials_run() -> list[Event]:
         lasted = 4.5 if n == 7 else 4.0
         events += [
             TaskSubmitted(timestamp=at(0), task="run_simulation", task_id=key, args=args),
-            TaskStarted(timestamp=at(start), task="run_simulation", task_id=key, worker=worker, queue_s=start),
+            TaskStarted(
+                timestamp=at(start), task="run_simulation", task_id=key, worker=worker, queue_s=start
+            ),
             TaskCompleted(
-                timestamp=at(start + lasted), task="run_simulation", task_id=key, args=args, worker=worker,
-                duration_s=lasted, queue_s=start, cpu_s=lasted / 2, cpu_scope="thread",
+                timestamp=at(start + lasted),
+                task="run_simulation",
+                task_id=key,
+                args=args,
+                worker=worker,
+                duration_s=lasted,
+                queue_s=start,
+                cpu_s=lasted / 2,
+                cpu_scope="thread",
             ),
             CacheLookup(
-                timestamp=at(start), task="run_simulation", result="miss", key=key,
+                timestamp=at(start),
+                task="run_simulation",
+                result="miss",
+                key=key,
                 reason="first run, no prior cache",
             ),
-        ]  # fmt: skip
+        ]
     events += [WorkerReady(timestamp=at(0), worker=f"worker-{n}", host="node-1", pid=n) for n in range(1, 5)]
     events.append(CostEstimate(timestamp=at(9), item="workers", amount=0.0, currency="USD", provider="local"))
     return events
@@ -164,7 +176,10 @@ def test_an_empty_run_says_so_and_claims_nothing(tmp_path: Path) -> None:
 
 
 def a_crash() -> list[Event]:
-    trace = 'Traceback (most recent call last):\n  File "model.py", line 7, in step\n    raise\nValueError: bad seed'
+    trace = (
+        'Traceback (most recent call last):\n  File "model.py", line 7, in step\n    raise\n'
+        "ValueError: bad seed"
+    )
     failures: list[Event] = []
     for n in range(3):
         ids = {"task": "sim", "task_id": f"f{n}"}
@@ -172,37 +187,84 @@ def a_crash() -> list[Event]:
             TaskSubmitted(timestamp=at(0), args={"seed": n}, **ids),
             TaskStarted(timestamp=at(n), worker="w1", queue_s=None, **ids),
             TaskFailed(
-                timestamp=at(n + 1), args={"seed": n}, worker="w1", duration_s=1.0, error_type="ValueError",
-                error_message="bad seed", fingerprint="f1", **ids,
+                timestamp=at(n + 1),
+                args={"seed": n},
+                worker="w1",
+                duration_s=1.0,
+                error_type="ValueError",
+                error_message="bad seed",
+                fingerprint="f1",
+                **ids,
             ),
             Failure(
-                timestamp=at(n + 1), scope="task", error_type="ValueError", message="bad seed", traceback=trace,
-                fingerprint="f1", worker="w1", **ids,
+                timestamp=at(n + 1),
+                scope="task",
+                error_type="ValueError",
+                message="bad seed",
+                traceback=trace,
+                fingerprint="f1",
+                worker="w1",
+                **ids,
             ),
-        ]  # fmt: skip
+        ]
     return [
         *failures,
         TaskSubmitted(timestamp=at(0), task="train", task_id="t", args={"rank": 0}),
         TaskStarted(timestamp=at(4), task="train", task_id="t", worker="w2", queue_s=4.0),
         TaskSubmitted(timestamp=at(0), task="train", task_id="u", args={}),
         WorkerLost(timestamp=at(6), worker="w1", host="node-1", pid=3, reason="killed"),
-        SpanOpened(timestamp=at(5), name="load", tags={"shard": 3}, trace_id="", span_id="s", parent_id=None, elapsed_s=1.0),
+        SpanOpened(
+            timestamp=at(5),
+            name="load",
+            tags={"shard": 3},
+            trace_id="",
+            span_id="s",
+            parent_id=None,
+            elapsed_s=1.0,
+        ),
         SpanEvent(timestamp=at(4), name="train.step", span_id="a", duration_s=0.25, status="error"),
         ResourceSample(timestamp=at(0), scope="node", host="node-1", cpu_percent=None, cpus=8.0),
-        ResourceSample(timestamp=at(0), scope="worker", host="node-1", pid=1, cpu_percent=None, read_bytes=0, write_bytes=0),
         ResourceSample(
-            timestamp=at(5), scope="node", host="node-1", cpu_percent=42.0, interval_s=5.0,
-            memory_used_bytes=3 << 30, memory_total_bytes=16 << 30,
+            timestamp=at(0),
+            scope="worker",
+            host="node-1",
+            pid=1,
+            cpu_percent=None,
+            read_bytes=0,
+            write_bytes=0,
         ),
         ResourceSample(
-            timestamp=at(5), scope="worker", host="node-1", pid=1, cpu_percent=22.5, cpu_cores=1.8, interval_s=5.0,
-            peak_rss_bytes=512 << 20, read_bytes=1 << 20, write_bytes=1 << 10,
+            timestamp=at(5),
+            scope="node",
+            host="node-1",
+            cpu_percent=42.0,
+            interval_s=5.0,
+            memory_used_bytes=3 << 30,
+            memory_total_bytes=16 << 30,
         ),
-        ResourceSample(timestamp=at(0), scope="cgroup", host="node-1", cpu_percent=None, oom_kills=0, throttled_s=0.0),
-        ResourceSample(timestamp=at(5), scope="cgroup", host="node-1", cpu_percent=None, oom_kills=1, throttled_s=2.0),
-        ArtifactRecorded(timestamp=at(5), name="out.csv", uri="/out.csv", kind="result", size_bytes=2048, sha256=None),
+        ResourceSample(
+            timestamp=at(5),
+            scope="worker",
+            host="node-1",
+            pid=1,
+            cpu_percent=22.5,
+            cpu_cores=1.8,
+            interval_s=5.0,
+            peak_rss_bytes=512 << 20,
+            read_bytes=1 << 20,
+            write_bytes=1 << 10,
+        ),
+        ResourceSample(
+            timestamp=at(0), scope="cgroup", host="node-1", cpu_percent=None, oom_kills=0, throttled_s=0.0
+        ),
+        ResourceSample(
+            timestamp=at(5), scope="cgroup", host="node-1", cpu_percent=None, oom_kills=1, throttled_s=2.0
+        ),
+        ArtifactRecorded(
+            timestamp=at(5), name="out.csv", uri="/out.csv", kind="result", size_bytes=2048, sha256=None
+        ),
         Metric(timestamp=at(5), name="loss", value=0.25),
-    ]  # fmt: skip
+    ]
 
 
 CRASHED = """\
@@ -310,12 +372,18 @@ def test_a_crashed_run_shows_what_was_in_flight_and_why_tasks_failed(tmp_path: P
 
 def test_an_array_that_is_not_heard_of_may_wait_in_the_queue(tmp_path: Path) -> None:
     path = make_run(
-        tmp_path, status="running", end_time=None, heartbeat=at(8), host="slurm:flight", pid=0,
+        tmp_path,
+        status="running",
+        end_time=None,
+        heartbeat=at(8),
+        host="slurm:flight",
+        pid=0,
         tags={"slurm_array_job_id": "1234"},
-    )  # fmt: skip
+    )
     status = next(line for line in report(path).splitlines() if line.startswith("Status:"))
     assert status == (
-        "Status:    crashed (last heard of 2026-05-20 03:52:08 UTC, or elements still wait in the queue: squeue --job 1234)"
+        "Status:    crashed (last heard of 2026-05-20 03:52:08 UTC, or elements still wait in the queue: "
+        "squeue --job 1234)"
     )
     page = (Path(__file__).parents[2] / "docs" / "engines" / "slurm.md").read_text(encoding="utf-8")
     assert status in page
@@ -330,13 +398,19 @@ def test_the_page_on_hung_runs_shows_what_a_report_shows(tmp_path: Path) -> None
     hung = [
         TaskSubmitted(args={"seed": 20282}, **task),
         TaskStarted(worker="node-7:4711", queue_s=0.0, **task),
-        SpanOpened(timestamp=start, name="solver.solve", tags={"tol": 1e-6}, span_id="s", parent_id=None, **span),
-        SpanOpened(timestamp=later, name="solver.iterate", tags={"step": 7}, span_id="t", parent_id="s", **span),
-    ]  # fmt: skip
+        SpanOpened(
+            timestamp=start, name="solver.solve", tags={"tol": 1e-6}, span_id="s", parent_id=None, **span
+        ),
+        SpanOpened(
+            timestamp=later, name="solver.iterate", tags={"step": 7}, span_id="t", parent_id="s", **span
+        ),
+    ]
     last = "2026-05-20T03:54:14.000000Z"
-    text = report(make_run(
-        tmp_path, hung, status="crashed", start_time=start, end_time=None, duration_s=None, heartbeat=last
-    ))  # fmt: skip
+    text = report(
+        make_run(
+            tmp_path, hung, status="crashed", start_time=start, end_time=None, duration_s=None, heartbeat=last
+        )
+    )
     assert f"\n{status}\n\n" in text
     assert f"\n\n{in_flight}\n\n" in text
 
@@ -356,31 +430,70 @@ def test_nothing_that_a_run_recorded_reaches_the_terminal_as_a_code(tmp_path: Pa
         [
             TaskSubmitted(timestamp=at(0), task=evil, task_id="a", args={evil: evil}),
             TaskStarted(timestamp=at(0), task=evil, task_id="a", worker=evil, queue_s=0.0),
-            TaskFailed(timestamp=at(1), task=evil, task_id="b", args={evil: evil}, worker=evil, duration_s=1.0,
-                       error_type=evil, error_message=evil),
-            *(TaskCompleted(timestamp=at(1), task=evil, task_id=f"c{n}", args={evil: evil}, worker=evil,
-                            duration_s=1.0) for n in range(7)),
+            TaskFailed(
+                timestamp=at(1),
+                task=evil,
+                task_id="b",
+                args={evil: evil},
+                worker=evil,
+                duration_s=1.0,
+                error_type=evil,
+                error_message=evil,
+            ),
+            *(
+                TaskCompleted(
+                    timestamp=at(1),
+                    task=evil,
+                    task_id=f"c{n}",
+                    args={evil: evil},
+                    worker=evil,
+                    duration_s=1.0,
+                )
+                for n in range(7)
+            ),
             SpanEvent(timestamp=at(1), name=evil, span_id=evil, duration_s=1.0),
-            SpanOpened(timestamp=at(1), name=evil, tags={evil: evil}, trace_id="", span_id="s", parent_id=None,
-                       elapsed_s=1.0),
+            SpanOpened(
+                timestamp=at(1),
+                name=evil,
+                tags={evil: evil},
+                trace_id="",
+                span_id="s",
+                parent_id=None,
+                elapsed_s=1.0,
+            ),
             CacheLookup(timestamp=at(1), task=evil, result="miss", key=evil, reason=evil),
-            Failure(timestamp=at(1), scope="run", error_type=evil, message=evil, traceback=evil, fingerprint=evil),
+            Failure(
+                timestamp=at(1), scope="run", error_type=evil, message=evil, traceback=evil, fingerprint=evil
+            ),
             ArtifactRecorded(timestamp=at(1), name=evil, uri=evil, kind=evil, size_bytes=1, sha256=None),
             CostEstimate(timestamp=at(1), item=evil, amount=1.0, currency=evil, provider=evil),
             Metric(timestamp=at(1), name=evil, value=1.0),
         ],
-        target=evil, provider=evil, error=evil, signal=evil,
-    )  # fmt: skip
+        target=evil,
+        provider=evil,
+        error=evil,
+        signal=evil,
+    )
     text = re.sub(r"\x1b\[\d+m", "", report(path, color=color)) if color else report(path)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
     assert "[red]x[/red]" in text
 
 
 def test_no_line_of_a_table_is_wider_than_asked_where_names_can_be_cut(tmp_path: Path) -> None:
-    path = make_run(tmp_path, [
-        TaskCompleted(timestamp=at(1), task="a" * 200, task_id=str(n), args={"x": "y" * 200}, worker="w1",
-                      duration_s=1.0) for n in range(7)
-    ])  # fmt: skip
+    path = make_run(
+        tmp_path,
+        [
+            TaskCompleted(
+                timestamp=at(1),
+                task="a" * 200,
+                task_id=str(n),
+                args={"x": "y" * 200},
+                worker="w1",
+                duration_s=1.0,
+            )
+            for n in range(7)
+        ],
+    )
     assert max(map(len, report(path, width=80).splitlines())) <= 80
 
 

@@ -12,10 +12,8 @@ from flightlog.show.terminal import width_of
 
 def test_numbers_stand_right_and_texts_left():
     assert rows_text(["task", "n", "mean_s"], [["sim", 12, 0.0135689123], ["fit_all", 3, None]]) == (
-        "task      n     mean_s\n"
-        "sim      12  0.0135689\n"
-        "fit_all   3       NULL\n"
-    )  # fmt: skip
+        "task      n     mean_s\nsim      12  0.0135689\nfit_all   3       NULL\n"
+    )
 
 
 def test_texts_are_cut_where_the_terminal_ends_and_numbers_are_not():
@@ -47,21 +45,61 @@ def test_nothing_that_was_recorded_moves_the_cursor():
 
 
 def test_values_of_every_kind_are_one_line():
-    assert [cell_text(value) for value in (
-        None, True, 3, 0.1 + 0.2, float("inf"), datetime(2026, 5, 20, 3, 52), datetime(2026, 5, 20, 3, 52, 0, 5000),
-        [1, "a"], {"k": None}, Decimal(7),
-    )] == [
-        "NULL", "true", "3", "0.3", "inf", "2026-05-20 03:52:00", "2026-05-20 03:52:00.005", "[1, a]", "{k: NULL}", "7",
-    ]  # fmt: skip
+    assert [
+        cell_text(value)
+        for value in (
+            None,
+            True,
+            3,
+            0.1 + 0.2,
+            float("inf"),
+            datetime(2026, 5, 20, 3, 52),
+            datetime(2026, 5, 20, 3, 52, 0, 5000),
+            [1, "a"],
+            {"k": None},
+            Decimal(7),
+        )
+    ] == [
+        "NULL",
+        "true",
+        "3",
+        "0.3",
+        "inf",
+        "2026-05-20 03:52:00",
+        "2026-05-20 03:52:00.005",
+        "[1, a]",
+        "{k: NULL}",
+        "7",
+    ]
 
 
 def test_values_for_other_programs_are_as_events_write_them():
-    assert [plain(value) for value in (
-        None, float("nan"), datetime(2026, 5, 20, 3, 52), date(2026, 5, 20), Decimal(7), Decimal("0.5"),
-        timedelta(seconds=2), [float("inf")], {1: Decimal(1)}, b"x",
-    )] == [
-        None, None, "2026-05-20T03:52:00.000000Z", "2026-05-20", 7, 0.5, 2.0, [None], {"1": 1}, "b'x'",
-    ]  # fmt: skip
+    assert [
+        plain(value)
+        for value in (
+            None,
+            float("nan"),
+            datetime(2026, 5, 20, 3, 52),
+            date(2026, 5, 20),
+            Decimal(7),
+            Decimal("0.5"),
+            timedelta(seconds=2),
+            [float("inf")],
+            {1: Decimal(1)},
+            b"x",
+        )
+    ] == [
+        None,
+        None,
+        "2026-05-20T03:52:00.000000Z",
+        "2026-05-20",
+        7,
+        0.5,
+        2.0,
+        [None],
+        {"1": 1},
+        "b'x'",
+    ]
 
 
 @given(

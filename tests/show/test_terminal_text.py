@@ -73,9 +73,14 @@ def test_arguments_read_as_in_a_call() -> None:
 
 @pytest.mark.parametrize(
     ("amount", "currency", "text"),
-    [(0.0, "USD", "$0.00"), (1234.5, "EUR", "€1,234.50"), (0.0042, "USD", "$0.0042"), (3.0, "CHF", "3.00 CHF"),
-     (None, None, "unknown")],
-)  # fmt: skip
+    [
+        (0.0, "USD", "$0.00"),
+        (1234.5, "EUR", "€1,234.50"),
+        (0.0042, "USD", "$0.0042"),
+        (3.0, "CHF", "3.00 CHF"),
+        (None, None, "unknown"),
+    ],
+)
 def test_money_is_written_with_its_currency(amount: float | None, currency: str | None, text: str) -> None:
     assert money_text(amount, currency) == text
 
@@ -87,7 +92,10 @@ def test_a_moment_is_written_to_the_second_in_utc() -> None:
 
 
 def test_the_innermost_place_of_a_traceback_is_its_last_file_line() -> None:
-    trace = 'Traceback:\n  File "a.py", line 1, in f\n    g()\n  File "b.py", line 2, in g\n    1/0\nZeroDivisionError'
+    trace = (
+        'Traceback:\n  File "a.py", line 1, in f\n    g()\n  File "b.py", line 2, in g\n    1/0\n'
+        "ZeroDivisionError"
+    )
     assert innermost(trace) == 'File "b.py", line 2, in g'
     assert innermost("killed by the kernel\n") == "killed by the kernel"
     assert innermost(None) == ""

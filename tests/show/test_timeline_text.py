@@ -55,8 +55,12 @@ def test_where_no_task_is_drawn_it_says_why_and_where_spans_are(tmp_path: Path):
         open_run(make_run(tmp_path, [TaskSubmitted(timestamp=at(0), task="sim", task_id="t1", args={})]))
     )
     nothing = values.timeline(
-        lanes=[], bars=None, marks=[], outside=values.nested(rows=[2]), notes=["1 attempt is not drawn: not begun."]
-    )  # fmt: skip
+        lanes=[],
+        bars=None,
+        marks=[],
+        outside=values.nested(rows=[2]),
+        notes=["1 attempt is not drawn: not begun."],
+    )
     assert timeline_text(look(nothing, report)).splitlines()[-3:] == [
         "  No task is drawn.",
         "  1 attempt is not drawn: not begun.",
@@ -137,7 +141,15 @@ def test_the_headline_says_how_long_it_took_to_come_to_this(report: Report, stat
 def test_where_all_was_busy_nothing_is_said_of_shades(report: Report):
     one = values.timeline(
         lanes=values.lanes("w"),
-        bars=Bars(lane=[0], start_s=[0.0], length_s=[100.0], name=[0], state=["completed"], task_id=["t"], attempt=[1]),
+        bars=Bars(
+            lane=[0],
+            start_s=[0.0],
+            length_s=[100.0],
+            name=[0],
+            state=["completed"],
+            task_id=["t"],
+            attempt=[1],
+        ),
         marks=[],
-    )  # fmt: skip
+    )
     assert timeline_text(look(one, report), width=60).splitlines()[-1] == "  A simulate"

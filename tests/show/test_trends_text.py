@@ -21,9 +21,13 @@ from flightlog.show.trends import trend_csv, trend_text
 def point(number: int, value: float, level: int = 0) -> Point:
     return Point(
         run_id=f"run-202511{1 + number:02}T091200Z-demo-a1b2c3d4",
-        start_time=f"2025-11-{1 + number:02}T09:12:00.000000Z", status="completed", value=value,
-        git_commit="abc1234567890", git_dirty=False, level=level,
-    )  # fmt: skip
+        start_time=f"2025-11-{1 + number:02}T09:12:00.000000Z",
+        status="completed",
+        value=value,
+        git_commit="abc1234567890",
+        git_dirty=False,
+        level=level,
+    )
 
 
 def level(first: int, values: list[float]) -> Level:
@@ -35,10 +39,17 @@ def level(first: int, values: list[float]) -> Level:
 
 def steady(values: list[float], metric: str = "wall", unit: Unit = "seconds", **more: object) -> Trend:
     fields = {
-        "project": "demo", "metric": metric, "unit": unit, "currency": None, "changes": [], "drift": None,
-        "enough": len(values) >= 10, "left_out": {}, "levels": [level(0, values)] if values else [],
+        "project": "demo",
+        "metric": metric,
+        "unit": unit,
+        "currency": None,
+        "changes": [],
+        "drift": None,
+        "enough": len(values) >= 10,
+        "left_out": {},
+        "levels": [level(0, values)] if values else [],
         "points": [point(number, value) for number, value in enumerate(values)],
-    }  # fmt: skip
+    }
     return Trend(**{**fields, **more})  # type: ignore[arg-type]
 
 
@@ -47,19 +58,33 @@ def stepped(
 ) -> Trend:
     values = [before] * 6 + [after] * 6
     step = Change(
-        at=6, earliest=5, latest=6, run_id=point(6, after).run_id, start_time=point(6, after).start_time,
-        git_commit="abc1234567890", git_dirty=True, before=before, after=after, change=change,
-        low=None if change is None else change * 0.8, high=None if change is None else change * 1.2, chance=1 / 2500,
+        at=6,
+        earliest=5,
+        latest=6,
+        run_id=point(6, after).run_id,
+        start_time=point(6, after).start_time,
+        git_commit="abc1234567890",
+        git_dirty=True,
+        before=before,
+        after=after,
+        change=change,
+        low=None if change is None else change * 0.8,
+        high=None if change is None else change * 1.2,
+        chance=1 / 2500,
         differences=[
             Difference(what="commit", before="def1234567890", after="abc1234567890"),
             Difference(what="host", before="node-1", after="node-2"),
         ],
-    )  # fmt: skip
+    )
     return steady(
-        values, metric, unit, changes=[step], levels=[level(0, values[:6]), level(6, values[6:])],
+        values,
+        metric,
+        unit,
+        changes=[step],
+        levels=[level(0, values[:6]), level(6, values[6:])],
         points=[point(number, value, number // 6) for number, value in enumerate(values)],
         currency="EUR" if unit == "money" else None,
-    )  # fmt: skip
+    )
 
 
 STEP = """\
@@ -83,9 +108,11 @@ def test_the_levels_and_the_newest_runs_stand_in_tables():
     text = trend_text(stepped(3.1, 3.7, 0.18), width=120)
     assert text[text.index("Levels") :].splitlines() == [
         "Levels",
-        "  From run                            Started           Commit      Runs  Median  9 of 10 runs  Change  Step",
+        "  From run                            Started           Commit      Runs  Median  9 of 10 runs  "
+        "Change  Step",
         "  run-20251101T091200Z-demo-a1b2c3d4  2025-11-01 09:12  abc1234567     6    3.1s  3.1s to 3.1s",
-        "  run-20251107T091200Z-demo-a1b2c3d4  2025-11-07 09:12  abc1234567     6    3.7s  3.7s to 3.7s    +18%     1",
+        "  run-20251107T091200Z-demo-a1b2c3d4  2025-11-07 09:12  abc1234567     6    3.7s  3.7s to 3.7s    "
+        "+18%     1",
         "",
         "Newest runs",
         "  Run                                 Started           Commit      Value  To its level",
@@ -94,7 +121,7 @@ def test_the_levels_and_the_newest_runs_stand_in_tables():
             f"{'3.7s' if day > 6 else '3.1s'}           ±0%"
             for day in range(12, 4, -1)
         ),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
@@ -115,12 +142,16 @@ def test_each_unit_has_its_words(trend, words):
 @pytest.mark.parametrize(
     ("metric", "unit", "title"),
     [
-        ("wall", "seconds", "Wall time"), ("duration:sim", "seconds", "Mean duration of sim"),
-        ("p95:sim", "seconds", "p95 duration of sim"), ("memory:sim", "bytes", "Peak memory of sim"),
-        ("memory", "bytes", "Peak memory"), ("hits", "share", "Cache hit rate"), ("cost", "money", "Cost"),
+        ("wall", "seconds", "Wall time"),
+        ("duration:sim", "seconds", "Mean duration of sim"),
+        ("p95:sim", "seconds", "p95 duration of sim"),
+        ("memory:sim", "bytes", "Peak memory of sim"),
+        ("memory", "bytes", "Peak memory"),
+        ("hits", "share", "Cache hit rate"),
+        ("cost", "money", "Cost"),
         ("failures", "count", "Failures"),
     ],
-)  # fmt: skip
+)
 def test_the_title_says_what_is_shown(metric, unit, title):
     assert trend_text(steady([1.0], metric, unit)).startswith(
         f"{title} · project demo · 1 run · 2025-11-01\n"
@@ -153,7 +184,8 @@ def test_no_history_is_a_clear_line():
     text = trend_text(steady([], left_out={"failed": 2, "without a summary": 1}))
     assert text == (
         "Wall time · project demo · 0 runs\n\n  No run has this figure.\n\n"
-        "  Runs left out: 2 failed, 1 without a summary. A run has none if it was killed, or its files cannot\n"
+        "  Runs left out: 2 failed, 1 without a summary. A run has none if it was killed, or its files "
+        "cannot\n"
         "  be read.\n"
     )
 
@@ -186,10 +218,15 @@ def test_the_csv_has_a_row_a_run():
     rows = list(csv.DictReader(io.StringIO(trend_csv(stepped(2.0, 1.0, -0.5, "cost", "money")))))
     assert len(rows) == 12
     assert rows[6] == {
-        "run_id": "run-20251107T091200Z-demo-a1b2c3d4", "start_time": "2025-11-07T09:12:00.000000Z",
-        "status": "completed", "git_commit": "abc1234567890", "metric": "cost", "value": "1.0", "unit": "EUR",
+        "run_id": "run-20251107T091200Z-demo-a1b2c3d4",
+        "start_time": "2025-11-07T09:12:00.000000Z",
+        "status": "completed",
+        "git_commit": "abc1234567890",
+        "metric": "cost",
+        "value": "1.0",
+        "unit": "EUR",
         "level": "1",
-    }  # fmt: skip
+    }
 
 
 UNITS = {"wall": "seconds", "memory": "bytes", "hits": "share", "failures": "count", "cost": "money"}

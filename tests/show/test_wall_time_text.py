@@ -20,9 +20,17 @@ from flightlog.store.run import open_run
 @pytest.fixture
 def look(tmp_path: Path) -> Look:
     events = [
-        TaskCompleted(timestamp=at(2 + 2 * n), task="simulate", task_id=f"t{n}", args={}, worker="w1", duration_s=1.5, queue_s=0.1)
+        TaskCompleted(
+            timestamp=at(2 + 2 * n),
+            task="simulate",
+            task_id=f"t{n}",
+            args={},
+            worker="w1",
+            duration_s=1.5,
+            queue_s=0.1,
+        )
         for n in range(4)
-    ]  # fmt: skip
+    ]
     return look_at(open_run(make_run(tmp_path, events)))
 
 
@@ -40,10 +48,12 @@ def test_the_line_is_the_same_in_text_markdown_and_page(look: Look) -> None:
 
 def test_it_names_the_longest_parts_what_could_be_saved_and_what_to_try(look: Look) -> None:
     assert wall_time_text(look.report) == (
-        "60% of the 10.0s was simulate, 20% the program after the last task, 12% the program between tasks; were simulate"
-        " instant, the run would be 6.0s shorter at most. Limited most by the program outside of its tasks: try submitting the"
+        "60% of the 10.0s was simulate, 20% the program after the last task, 12% the program between "
+        "tasks; were simulate"
+        " instant, the run would be 6.0s shorter at most. Limited most by the program outside of its "
+        "tasks: try submitting the"
         " next tasks before gathering, or starting workers later and ending them sooner."
-    )  # fmt: skip
+    )
 
 
 def test_of_a_run_that_goes_on_it_says_so_far(look: Look) -> None:
@@ -55,9 +65,17 @@ def test_what_came_before_a_task_of_which_no_wait_is_known_is_not_called_the_tim
     tmp_path: Path,
 ) -> None:
     events = [
-        TaskCompleted(timestamp=at(4 * n), task="simulate", task_id=f"t{n}", args={}, duration_s=2.0, worker=None, queue_s=None)
+        TaskCompleted(
+            timestamp=at(4 * n),
+            task="simulate",
+            task_id=f"t{n}",
+            args={},
+            duration_s=2.0,
+            worker=None,
+            queue_s=None,
+        )
         for n in (1, 2)
-    ]  # fmt: skip
+    ]
     line = wall_time_text(look_at(open_run(make_run(tmp_path, events))).report)
     assert line is not None
     assert line.startswith(
@@ -74,9 +92,16 @@ def test_of_spans_alone_it_names_spans(tmp_path: Path) -> None:
 
 def test_where_no_part_is_long_it_says_that_there_are_many(tmp_path: Path) -> None:
     events = [
-        TaskCompleted(timestamp=at((n + 1) / 10), task=f"t{n:02d}", task_id=f"t{n}", args={}, worker="w1", duration_s=0.1)
+        TaskCompleted(
+            timestamp=at((n + 1) / 10),
+            task=f"t{n:02d}",
+            task_id=f"t{n}",
+            args={},
+            worker="w1",
+            duration_s=0.1,
+        )
         for n in range(100)
-    ]  # fmt: skip
+    ]
     line = wall_time_text(look_at(open_run(make_run(tmp_path, events))).report)
     assert line is not None
     assert line.startswith(
@@ -88,8 +113,16 @@ def test_where_no_part_is_long_it_says_that_there_are_many(tmp_path: Path) -> No
 def test_a_span_that_hangs_lasts_until_the_run_was_last_heard_of(tmp_path: Path, status: str) -> None:
     events = [
         SpanEvent(timestamp=at(0), name="load", span_id="1" * 16, trace_id="1" * 32, duration_s=2.0),
-        SpanOpened(timestamp=at(2), name="hang", span_id="2" * 16, parent_id=None, trace_id="1" * 32, tags={}, elapsed_s=0.5),
-    ]  # fmt: skip
+        SpanOpened(
+            timestamp=at(2),
+            name="hang",
+            span_id="2" * 16,
+            parent_id=None,
+            trace_id="1" * 32,
+            tags={},
+            elapsed_s=0.5,
+        ),
+    ]
     path = make_run(tmp_path, events, status=status, end_time=None, duration_s=None, heartbeat=at(10))
     look = look_at(open_run(path))
     assert "80% of the 10.0s" in (line := wall_time_text(look.report) or "")
@@ -101,10 +134,28 @@ def test_a_span_that_hangs_lasts_until_the_run_was_last_heard_of(tmp_path: Path,
 
 def test_a_span_in_a_task_that_is_over_does_not_go_on(tmp_path: Path) -> None:
     events = [
-        TaskCompleted(timestamp=at(3), task="sim", task_id="t", args={}, worker="w1", duration_s=2.0, span_id="1" * 16),
-        SpanOpened(timestamp=at(1), name="lost", span_id="2" * 16, parent_id="1" * 16, trace_id="1" * 32, tags={}, elapsed_s=0.5),
-        SpanOpened(timestamp=at(1), name="deeper", span_id="3" * 16, parent_id="2" * 16, trace_id="1" * 32, tags={}, elapsed_s=0.5),
-    ]  # fmt: skip
+        TaskCompleted(
+            timestamp=at(3), task="sim", task_id="t", args={}, worker="w1", duration_s=2.0, span_id="1" * 16
+        ),
+        SpanOpened(
+            timestamp=at(1),
+            name="lost",
+            span_id="2" * 16,
+            parent_id="1" * 16,
+            trace_id="1" * 32,
+            tags={},
+            elapsed_s=0.5,
+        ),
+        SpanOpened(
+            timestamp=at(1),
+            name="deeper",
+            span_id="3" * 16,
+            parent_id="2" * 16,
+            trace_id="1" * 32,
+            tags={},
+            elapsed_s=0.5,
+        ),
+    ]
     path = make_run(tmp_path, events, status="crashed", end_time=None, duration_s=None, heartbeat=at(10))
     found = look_at(open_run(path)).drawn.timeline
     assert found is not None

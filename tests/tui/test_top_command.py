@@ -33,14 +33,28 @@ def some_run(folder: Path, token: str = "a1b2c3d4", **info) -> Path:
         TaskCompleted(timestamp=at(2), task="sim", task_id="t0", args={"n": 1}, worker="w1", duration_s=1.5),
         TaskSubmitted(timestamp=at(1), task="sim", task_id="t1", args={"n": 2}),
         TaskFailed(
-            timestamp=at(3), task="sim", task_id="t1", args={"n": 2}, worker="w1", duration_s=0.5,
-            error_type="ValueError", error_message="no such n", fingerprint="f1",
+            timestamp=at(3),
+            task="sim",
+            task_id="t1",
+            args={"n": 2},
+            worker="w1",
+            duration_s=0.5,
+            error_type="ValueError",
+            error_message="no such n",
+            fingerprint="f1",
         ),
         Failure(
-            timestamp=at(3), scope="task", task="sim", task_id="t1", attempt=1, error_type="ValueError", message="no such n",
-            traceback=None, fingerprint="f1",
+            timestamp=at(3),
+            scope="task",
+            task="sim",
+            task_id="t1",
+            attempt=1,
+            error_type="ValueError",
+            message="no such n",
+            traceback=None,
+            fingerprint="f1",
         ),
-    ]  # fmt: skip
+    ]
     return make_run(folder, events, token=token, **info)
 
 
@@ -138,7 +152,10 @@ def test_without_textual_the_line_that_installs_it_is_named(runs, monkeypatch) -
 
 def test_one_frame_needs_no_textual(runs) -> None:
     some_run(runs)
-    code = "import sys; sys.modules['textual'] = None; from flightlog.cli.main import main; sys.exit(main(['top', '--once']))"
+    code = (
+        "import sys; sys.modules['textual'] = None; from flightlog.cli.main import main; "
+        "sys.exit(main(['top', '--once']))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("run-20260520T035200Z-demo-a1b2c3d4 · completed")
 

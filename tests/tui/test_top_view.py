@@ -35,8 +35,16 @@ def test_each_number_leads_to_its_pane_and_arrows_to_the_next() -> None:
             await press(pilot, key)
             first.append(column(app)[0])
         assert first == [
-            "simulate", "simulate(n=9)", "node-1-0", "node-1", "GPU 0", "03:52:41", "simulate(n=4)", "prepare", "03:52:41",
-        ]  # fmt: skip
+            "simulate",
+            "simulate(n=9)",
+            "node-1-0",
+            "node-1",
+            "GPU 0",
+            "03:52:41",
+            "simulate(n=4)",
+            "prepare",
+            "03:52:41",
+        ]
         await press(pilot, "right")
         assert column(app) == ["simulate", "reduce"]
         await press(pilot, "left")
@@ -192,9 +200,7 @@ def test_another_run_is_chosen_from_the_list() -> None:
     other = changed(NOTHING, run_id="run-20260520T040000Z-other-00000001")
 
     def entry(name: str) -> RunEntry:
-        return RunEntry(
-            Path(name), name, "demo", "running", None, None, None, None, None, None, None
-        )  # fmt: skip
+        return RunEntry(Path(name), name, "demo", "running", None, None, None, None, None, None, None)
 
     app = TopApp(
         Path("run-1"),
@@ -277,9 +283,16 @@ def test_an_empty_run_says_in_each_pane_that_there_is_nothing() -> None:
             await press(pilot, key)
             said.append(next(line.strip() for line in shown(app).splitlines() if line.strip().endswith(".")))
         assert said == [
-            "No task has been submitted.", "No task is running.", "No worker is known.", "No machine has been sampled.",
-            "No GPU has been sampled.", "Nothing has failed.", "No task has ended.", "No span has ended.", "Nothing has been recorded.",
-        ]  # fmt: skip
+            "No task has been submitted.",
+            "No task is running.",
+            "No worker is known.",
+            "No machine has been sampled.",
+            "No GPU has been sampled.",
+            "Nothing has failed.",
+            "No task has ended.",
+            "No span has ended.",
+            "Nothing has been recorded.",
+        ]
         assert head(app).splitlines()[1] == "no task has been submitted"
 
     drive(top(NOTHING), play)
@@ -422,12 +435,20 @@ def test_of_a_run_that_is_over_the_last_sample_is_told_from_its_end() -> None:
 def test_the_list_of_runs_shows_how_they_stand_however_narrow_the_terminal_is() -> None:
     entries = [
         RunEntry(
-            run_id=f"run-20260520T035200Z-a-rather-long-name-{token}", project="demo", status="completed",
-            start_time="2026-05-20T03:52:00.000000Z", end_time=None, duration_s=61.0, tasks_submitted=12,
-            tasks_completed=12, tasks_failed=0, size_bytes=None, path=Path(token),
+            run_id=f"run-20260520T035200Z-a-rather-long-name-{token}",
+            project="demo",
+            status="completed",
+            start_time="2026-05-20T03:52:00.000000Z",
+            end_time=None,
+            duration_s=61.0,
+            tasks_submitted=12,
+            tasks_completed=12,
+            tasks_failed=0,
+            size_bytes=None,
+            path=Path(token),
         )
         for token in ("00000001", "00000002")
-    ]  # fmt: skip
+    ]
 
     async def play(pilot, app):
         await press(pilot, "r")

@@ -18,7 +18,8 @@ class Answer(NamedTuple):
 
 
 def ask(app: Application, path: str = "/", *, method: str = "GET", query: str = "", **headers: str) -> Answer:
-    """One request; `_` in a header's name is a dash. `Host` is that of the machine itself unless it is given."""
+    """One request; `_` in a header's name is a dash. `Host` is that of the machine itself unless it is
+    given."""
     return asyncio.run(_ask(app, "http", path, method, query, headers))
 
 

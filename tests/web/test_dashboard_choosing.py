@@ -1,4 +1,5 @@
-"""Which runs the list shows: filters, order and pages; names in addresses; one computation for all who ask."""
+"""Which runs the list shows: filters, order and pages; names in addresses; one computation for all who
+ask."""
 
 from __future__ import annotations
 
@@ -20,10 +21,26 @@ from flightlog.web.once import FAILED_S, Once
 
 def row(name: str, **fields: object) -> Row:
     known: dict[str, object] = {
-        "key": name, "path": Path(name), "run_id": name, "project": "demo", "project_name": "demo", "status": "completed",
-        "start_time": None, "started": None, "ended": True, "duration_s": None, "submitted": None, "completed": None,
-        "failed": None, "host": None, "target": None, "tags": (), "commit": None, "error": None, "problem": None,
-    }  # fmt: skip
+        "key": name,
+        "path": Path(name),
+        "run_id": name,
+        "project": "demo",
+        "project_name": "demo",
+        "status": "completed",
+        "start_time": None,
+        "started": None,
+        "ended": True,
+        "duration_s": None,
+        "submitted": None,
+        "completed": None,
+        "failed": None,
+        "host": None,
+        "target": None,
+        "tags": (),
+        "commit": None,
+        "error": None,
+        "problem": None,
+    }
     return Row(**{**known, **fields})
 
 
@@ -124,8 +141,17 @@ def test_only_what_stands_in_the_folder_is_found_and_never_by_a_path(tmp_path):
     listing = RunsFolder(str(tmp_path / "runs")).look()
     assert [one.run_id for one in listing.rows] == ["run-20260520T035200Z-demo-a1b2c3d4"]
     assert listing.find("run-20260520T035200Z-demo-a1b2c3d4") == listing.rows[0]
-    for trick in ("", ".", "..", "../elsewhere/run-20260520T035200Z-demo-ffffffff", "/etc", "run-20260520T035200Z-demo-", "latest",
-                  "run-20260520T035200Z-demo-a1b2c3d4/", "./run-20260520T035200Z-demo-a1b2c3d4"):  # fmt: skip
+    for trick in (
+        "",
+        ".",
+        "..",
+        "../elsewhere/run-20260520T035200Z-demo-ffffffff",
+        "/etc",
+        "run-20260520T035200Z-demo-",
+        "latest",
+        "run-20260520T035200Z-demo-a1b2c3d4/",
+        "./run-20260520T035200Z-demo-a1b2c3d4",
+    ):
         assert listing.find(trick) is None
 
 

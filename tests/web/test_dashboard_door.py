@@ -10,8 +10,18 @@ from hypothesis import strategies as st
 from flightlog.web.door import Door
 
 TOKEN = "correct-horse-battery-staple"
-PATHS = ["/", "/run/x", "/run/x/report", "/compare", "/metrics", "/health", "/favicon.ico", "/_nicegui/3/static/nicegui.js",
-         "/_nicegui_ws/socket.io/", "/nowhere"]  # fmt: skip
+PATHS = [
+    "/",
+    "/run/x",
+    "/run/x/report",
+    "/compare",
+    "/metrics",
+    "/health",
+    "/favicon.ico",
+    "/_nicegui/3/static/nicegui.js",
+    "/_nicegui_ws/socket.io/",
+    "/nowhere",
+]
 
 
 def cookie_of(answer: Answer) -> str:

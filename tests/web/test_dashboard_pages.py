@@ -45,8 +45,16 @@ def two_runs(folder: Path) -> Path:
     """A run of `demo` in which a task failed, and one of `heat` that was tagged and began a minute later."""
     events = [event for number in range(6) for event in task(number, fails=number == 5)]
     make_run(folder, events, tasks_submitted=6, tasks_completed=5, tasks_failed=1)
-    make_run(folder, project="heat", token="b2b2b2b2", status="failed", error="MemoryError: no room",
-             start_time=at(60), tags={"night": True}, duration_s=90.0)  # fmt: skip
+    make_run(
+        folder,
+        project="heat",
+        token="b2b2b2b2",
+        status="failed",
+        error="MemoryError: no room",
+        start_time=at(60),
+        tags={"night": True},
+        duration_s=90.0,
+    )
     return folder
 
 
@@ -75,11 +83,33 @@ def test_the_list_shows_each_run_with_what_its_document_says(tmp_path):
         return table_of(user).rows
 
     assert look(two_runs(tmp_path), doing) == [
-        {"key": OTHER, "run": OTHER, "project": "heat", "status": "failed", "started": "2026-05-20 03:53", "duration": "1m 30s",
-         "tasks": "", "done": None, "host": "node-1", "error": "MemoryError: no room", "tags": ["night"]},
-        {"key": RUN, "run": RUN, "project": "demo", "status": "completed", "started": "2026-05-20 03:52", "duration": "10.0s",
-         "tasks": "5 of 6, 1 failed", "done": None, "host": "node-1", "error": "", "tags": None},
-    ]  # fmt: skip
+        {
+            "key": OTHER,
+            "run": OTHER,
+            "project": "heat",
+            "status": "failed",
+            "started": "2026-05-20 03:53",
+            "duration": "1m 30s",
+            "tasks": "",
+            "done": None,
+            "host": "node-1",
+            "error": "MemoryError: no room",
+            "tags": ["night"],
+        },
+        {
+            "key": RUN,
+            "run": RUN,
+            "project": "demo",
+            "status": "completed",
+            "started": "2026-05-20 03:52",
+            "duration": "10.0s",
+            "tasks": "5 of 6, 1 failed",
+            "done": None,
+            "host": "node-1",
+            "error": "",
+            "tags": None,
+        },
+    ]
 
 
 def test_the_list_can_be_searched_and_the_address_says_for_what(tmp_path):
@@ -151,8 +181,21 @@ def test_a_list_that_is_looked_at_shows_new_runs_and_offers_their_projects(tmp_p
 
 
 @pytest.mark.parametrize(
-    "trick", ["..", "%2e%2e", "..%2f..%2fetc%2fpasswd", "%2fetc%2fpasswd", "nothing", "latest", f"{RUN}%2f", f".%2f{RUN}", "%00", "~", "a%0d%0ax"]
-)  # fmt: skip
+    "trick",
+    [
+        "..",
+        "%2e%2e",
+        "..%2f..%2fetc%2fpasswd",
+        "%2fetc%2fpasswd",
+        "nothing",
+        "latest",
+        f"{RUN}%2f",
+        f".%2f{RUN}",
+        "%00",
+        "~",
+        "a%0d%0ax",
+    ],
+)
 def test_an_address_that_names_no_run_of_the_list_is_not_found(tmp_path, trick):
     async def doing(client, _):
         paths = (f"/run/{trick}/report", f"/run/{trick}/diagnosis", f"/compare?a={trick}&b={RUN}")
@@ -352,8 +395,17 @@ def test_metrics_and_health_are_served_as_text(tmp_path):
 
 
 def test_every_address_asks_for_the_token(tmp_path):
-    paths = ["/", "/trends", f"/run/{RUN}", f"/run/{RUN}/report", "/compare", "/metrics", "/health", "/favicon.ico",
-             "/_nicegui_ws/socket.io/?EIO=4&transport=polling"]  # fmt: skip
+    paths = [
+        "/",
+        "/trends",
+        f"/run/{RUN}",
+        f"/run/{RUN}/report",
+        "/compare",
+        "/metrics",
+        "/health",
+        "/favicon.ico",
+        "/_nicegui_ws/socket.io/?EIO=4&transport=polling",
+    ]
 
     async def doing(client, dashboard):
         statuses = {(await client.get(path)).status_code for path in paths}

@@ -80,6 +80,12 @@ def test_the_pages_of_a_remote_run_and_its_metrics_are_served_from_its_copy(plac
         )
 
     assert look(ADDRESS, doing) == (
-        ADDRESS, 200, 200,
-        ['flightlog_runs{status="completed"} 1.0', 'flightlog_runs{status="crashed"} 0.0', "flightlog_remote_problems 0.0"],
-    )  # fmt: skip
+        ADDRESS,
+        200,
+        200,
+        [
+            'flightlog_runs{status="completed"} 1.0',
+            'flightlog_runs{status="crashed"} 0.0',
+            "flightlog_remote_problems 0.0",
+        ],
+    )

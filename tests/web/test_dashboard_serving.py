@@ -100,7 +100,8 @@ def dashboard(runs: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], s
             assert process.stderr is not None
             said = process.stderr.readline()
             found = re.fullmatch(
-                r"flightlog: dashboard of the runs in (\S+) at (http://127.0.0.1:\d+/\S*) \(Ctrl-C ends it\)\n",
+                r"flightlog: dashboard of the runs in (\S+) at (http://127.0.0.1:\d+/\S*) "
+                r"\(Ctrl-C ends it\)\n",
                 said,
             )
             assert found is not None, said

@@ -138,7 +138,8 @@ def test_the_token_can_be_switched_off_on_this_machine_only():
 def test_a_bad_combination_is_one_line_and_no_traceback(capsys):
     assert main(["ui", "--no-token", "--host", "0.0.0.0"]) == 2
     assert capsys.readouterr().err == (
-        "flightlog: --no-token works on this machine only (127.0.0.1): with another --host, every machine on the network "
+        "flightlog: --no-token works on this machine only (127.0.0.1): with another --host, every machine "
+        "on the network "
         "could read the runs\n"
     )
 

@@ -98,16 +98,30 @@ def test_the_page_says_how_far_the_run_is_and_what_hangs(state: LiveState) -> No
     assert (view.status, view.headline, view.done) == ("running", "running for 40.0s", 6 / 7)
     assert view.progress.startswith("6 of 7 tasks ended (86%) · 0.15 a second · ")
     assert {tile.path: (tile.text, tile.value) for tile in view.tiles} == {
-        "tasks.submitted": ("7", "7"), "tasks.running": ("1", "1"), "tasks.pending": ("0", "0"),
-        "tasks.completed": ("5", "5"), "tasks.failed": ("1", "1"), "failures.count": ("1", "1"),
-        "workers.count": ("1", "1"), "cache.hit_rate": ("50%", "0.5"),
-    }  # fmt: skip
+        "tasks.submitted": ("7", "7"),
+        "tasks.running": ("1", "1"),
+        "tasks.pending": ("0", "0"),
+        "tasks.completed": ("5", "5"),
+        "tasks.failed": ("1", "1"),
+        "failures.count": ("1", "1"),
+        "workers.count": ("1", "1"),
+        "cache.hit_rate": ("50%", "0.5"),
+    }
     assert view.doing == [
         {
-            "id": "t6 1 0", "task": "simulate", "args": "n=6", "worker": "w1", "attempt": 1, "state": "may be stuck",
-            "tone": "bad", "elapsed": 34.0, "elapsed_text": "34.0s", "usual": 1.0, "usual_text": "1.0s",
+            "id": "t6 1 0",
+            "task": "simulate",
+            "args": "n=6",
+            "worker": "w1",
+            "attempt": 1,
+            "state": "may be stuck",
+            "tone": "bad",
+            "elapsed": 34.0,
+            "elapsed_text": "34.0s",
+            "usual": 1.0,
+            "usual_text": "1.0s",
         }
-    ]  # fmt: skip
+    ]
     assert view.doing_note == "1 may be stuck"
     assert [
         (row["name"], row["busy_text"], row["used_text"], row["share_text"]) for row in view.machines
@@ -117,8 +131,10 @@ def test_the_page_says_how_far_the_run_is_and_what_hangs(state: LiveState) -> No
 def test_what_a_run_recorded_stays_text(state: LiveState) -> None:
     [failed] = run_view(state).failures
     assert (failed.text, failed.about, failed.details) == (
-        "ValueError: <b>bad</b>", "simulate(n=5) on w1", "Traceback\n  <script>",
-    )  # fmt: skip
+        "ValueError: <b>bad</b>",
+        "simulate(n=5) on w1",
+        "Traceback\n  <script>",
+    )
     timeline = run_figures(state)["timeline"]
     assert timeline is not None
     assert "<b>bad" not in msgspec.json.encode(timeline).decode()
@@ -221,9 +237,19 @@ def test_a_time_that_is_left_is_said_where_it_says_something(
     state: LiveState, left_s: float, at_least: bool, said: str
 ) -> None:
     progress = msgspec.structs.replace(
-        state.progress, submitted=10, completed=4, failed=0, cancelled=0, running=0, done=0.4, per_s=None,
-        left_s=left_s, left_low_s=left_s, left_high_s=left_s, left_at_least=at_least,
-    )  # fmt: skip
+        state.progress,
+        submitted=10,
+        completed=4,
+        failed=0,
+        cancelled=0,
+        running=0,
+        done=0.4,
+        per_s=None,
+        left_s=left_s,
+        left_low_s=left_s,
+        left_high_s=left_s,
+        left_at_least=at_least,
+    )
     view = run_view(msgspec.structs.replace(state, progress=progress))
     assert view.progress == f"4 of 10 tasks ended (40%){said}"
 
@@ -355,8 +381,10 @@ def test_headline_figures_failures_and_the_log_are_data(tmp_path: Path, state: L
     head, failures, log, timeline, spans = viewed(tmp_path, doing)
     values = {tile["path"]: tile["value"] for tile in head["tiles"]}
     assert {path: values[path] for path in ("tasks.submitted", "tasks.completed", "tasks.failed")} == {
-        "tasks.submitted": "7", "tasks.completed": "5", "tasks.failed": "1",
-    }  # fmt: skip
+        "tasks.submitted": "7",
+        "tasks.completed": "5",
+        "tasks.failed": "1",
+    }
     assert (head["status"], len(failures["items"]), len(log["items"]), spans) == ("running", 1, 3, None)
     assert timeline["figure"]["data"]
 

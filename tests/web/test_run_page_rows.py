@@ -60,9 +60,15 @@ def test_names_beyond_those_that_are_told_apart_are_said(tmp_path: Path) -> None
 def test_a_run_that_goes_on_has_not_failed_though_tasks_have(tmp_path: Path) -> None:
     def why(name: str, **run: object) -> str:
         failed = TaskFailed(
-            task="simulate", task_id="t1", args={}, worker="w1", error_type="ValueError", error_message="no data",
-            duration_s=1.0, timestamp=at(2),
-        )  # fmt: skip
+            task="simulate",
+            task_id="t1",
+            args={},
+            worker="w1",
+            error_type="ValueError",
+            error_message="no data",
+            duration_s=1.0,
+            timestamp=at(2),
+        )
         state = FollowedRun(make_run(tmp_path / name, [failed], **run)).update()
         return str(json.loads(ShownRun()(state).parts["head"])["why"])
 

@@ -1,4 +1,5 @@
-"""A dashboard that is looked at without a server and without a browser: NiceGUI's own simulation of a user."""
+"""A dashboard that is looked at without a server and without a browser: NiceGUI's own simulation of a
+user."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ async def served(app: Application) -> AsyncIterator[httpx.AsyncClient]:
     said: asyncio.Queue[Any] = asyncio.Queue()
     life = asyncio.ensure_future(app({"type": "lifespan", "state": {}}, told.get, said.put))
     await told.put({"type": "lifespan.startup"})
-    gc.freeze()  # NiceGUI asks each object of the process whether it is its server, and some here answer with an error
+    # NiceGUI asks each object of the process whether it is its server, and some here answer with an error
+    gc.freeze()
     try:
         assert (await said.get())["type"] == "lifespan.startup.complete"
     finally:

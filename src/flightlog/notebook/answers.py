@@ -32,12 +32,14 @@ def comparison_html(comparison: Comparison) -> str:
         shares.append(("not explained", _signed(found.not_explained_s), ""))
     durations = [
         (
-            change.name, change.verdict, ratio_text(change.typical),
+            change.name,
+            change.verdict,
+            ratio_text(change.typical),
             *("" if side is None else format_count(side.count) for side in (change.before, change.after)),
             *("" if side is None else format_duration(side.p50_s) for side in (change.before, change.after)),
         )
         for change in comparison.durations[:ROWS]
-    ]  # fmt: skip
+    ]
     left = len(comparison.durations) - ROWS
     head = ("Name", "Verdict", "Typical ratio", "A", "B", "A p50", "B p50")
     return fragment(

@@ -1,4 +1,6 @@
-"""The HTML and the text of everything that displays itself: one door, which finds the writers of each kind when needed."""
+"""The HTML and the text of everything that displays itself: one door, which finds the writers of each kind
+when needed.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def html_of(value: Any) -> str | None:
 
 
 def plain_of(value: Any, width: int | None = None) -> str | None:
-    """The same in lines of text, at most `MOST_PLAIN` characters, without a line break at the end; None for what has none."""
+    """The same in lines of text, at most `MOST_PLAIN` characters, without a line break at the end; None for
+    what has none.
+    """
     kind = _kind(value)
     return None if kind is None else _plain(kind, _read(kind, value), width)
 

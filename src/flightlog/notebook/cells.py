@@ -1,7 +1,8 @@
 """The cells of a notebook as the tasks of a run.
 
-Every cell that is executed with a number is a task `cell`, or one of the name after `%%flightlog`; what it opens itself,
-spans and tasks and runs, stands inside. A cell behaves as it would have: whatever goes wrong here is said once.
+Every cell that is executed with a number is a task `cell`, or one of the name after `%%flightlog`; what it
+opens itself, spans and tasks and runs, stands inside. A cell behaves as it would have: whatever goes wrong
+here is said once.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ SAMPLE_S = 1.0
 class CellRecorder:
     """Records cells between `start` and `stop`; the events of IPython's shell call `begin` and `end`.
 
-    Runs one after the other may be recorded, each with its own name. At the end of the process an open run is closed.
+    Runs one after the other may be recorded, each with its own name. At the end of the process an open run is
+    closed.
     """
 
     def __init__(self, shell: Any, *, runs_dir: str | os.PathLike[str] | None = None) -> None:
@@ -62,18 +64,24 @@ class CellRecorder:
         self.stop()
         name = project or notebook_name(self._shell.user_ns, os.environ) or "notebook"
         self._recording = record(
-            name, runs_dir=self._runs_dir, tags={"notebook": name}, sample_interval_s=SAMPLE_S,
+            name,
+            runs_dir=self._runs_dir,
+            tags={"notebook": name},
+            sample_interval_s=SAMPLE_S,
             samplers=[WhileBusy(self._samplers, lambda: bool(self._open))],
-        )  # fmt: skip
+        )
         run = self._recording.__enter__()
         self.run = None if isinstance(run, NoopRun) else run
         self.path, self.cells = (run.path, 0) if self.run is not None else (self.path, 0)
-        # Registered after the recording's own, and so called before it: an ended kernel is a run that completed.
+        # Registered after the recording's own, and so called before it: an ended kernel is a run that
+        # completed.
         atexit.register(self.stop)
         return self.run
 
     def stop(self) -> None:
-        """End the run as completed; what its cells failed with is told of each. Nothing where none is recorded."""
+        """End the run as completed; what its cells failed with is told of each. Nothing where none is
+        recorded.
+        """
         recording, self._recording, self.run = self._recording, None, None
         if recording is None:
             return
@@ -86,7 +94,9 @@ class CellRecorder:
         recording.__exit__(None, None, None)
 
     def begin(self, info: Any = None) -> None:
-        """A cell begins: `pre_run_cell`. One that is not numbered, such as a front end's own question, is no task."""
+        """A cell begins: `pre_run_cell`. One that is not numbered, such as a front end's own question, is no
+        task.
+        """
         try:
             run = self.run
             if run is None or info is None or not getattr(info, "store_history", False):
@@ -100,7 +110,9 @@ class CellRecorder:
             self._tell(error)
 
     def end(self, result: Any = None) -> None:
-        """A cell ended: `post_run_cell`. Without a result, as after an interrupted `await`, it is one that was given up."""
+        """A cell ended: `post_run_cell`. Without a result, as after an interrupted `await`, it is one that
+        was given up.
+        """
         try:
             self._next = self._shell.execution_count
             if result is None:
@@ -128,7 +140,9 @@ class CellRecorder:
         return [*lines[:at], f"# {lines[at].lstrip()}", *lines[at + 1 :]]
 
     def _number(self) -> int:
-        """The number of the cell that begins. Some versions of IPython have counted it by now, some count it later."""
+        """The number of the cell that begins. Some versions of IPython have counted it by now, some count it
+        later.
+        """
         count: int = self._shell.execution_count
         if self._ahead is None:
             self._ahead = int(count > self._next)
@@ -151,7 +165,9 @@ class CellRecorder:
 
 
 def read_cell(source: str) -> tuple[str, str]:
-    """The name of a cell's task, and the first line of its code that says something; secrets are taken out later."""
+    """The name of a cell's task, and the first line of its code that says something; secrets are taken out
+    later.
+    """
     rest = source[:READ].lstrip()
     name = TASK
     first, _, after = rest.partition("\n")

@@ -1,7 +1,9 @@
-"""HTML that every notebook shows: inline styles only, no script, no address, readable where styles are stripped.
+"""HTML that every notebook shows: inline styles only, no script, no address, readable where styles are
+stripped.
 
-Every text that a run recorded goes through `text`, which cuts it, spells out what cannot be seen, and escapes it. Colours
-are of middle lightness and the writing has the page's own, so that light and dark pages both read well.
+Every text that a run recorded goes through `text`, which cuts it, spells out what cannot be seen, and escapes
+it. Colours are of middle lightness and the writing has the page's own, so that light and dark pages both read
+well.
 """
 
 from __future__ import annotations
@@ -97,19 +99,27 @@ def bar(parts: Sequence[Part], total: float | None = None) -> str:
         f"{text(part.label)}</span>"
         for part in shown
     )
-    frame = "display:flex;height:10px;max-width:40em;border-radius:3px;overflow:hidden;background:rgba(128,128,128,.2)"
+    frame = (
+        "display:flex;height:10px;max-width:40em;border-radius:3px;overflow:hidden;"
+        "background:rgba(128,128,128,.2)"
+    )
     return f'<div style="{frame}">{stretches}</div><div style="margin:.15em 0 .4em">{names}</div>'
 
 
 def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], left: Collection[str] = (), more: str = ""
 ) -> str:
-    """Rows in columns; the first column and those in `left` stand left. Columns in which no row says anything are left out."""
+    """Rows in columns; the first column and those in `left` stand left. Columns in which no row says anything
+    are left out.
+    """
     said = [n for n in range(len(head)) if n == 0 or any(n < len(row) and row[n] for row in rows)]
 
     def cell(tag: str, value: str, n: int) -> str:
         side = "left" if n == 0 or head[n] in left else "right"
-        return f'<{tag} style="text-align:{side};padding:2px 8px;white-space:nowrap;{_RULE}">{text(value)}</{tag}>'
+        return (
+            f'<{tag} style="text-align:{side};padding:2px 8px;white-space:nowrap;{_RULE}">'
+            f"{text(value)}</{tag}>"
+        )
 
     top = "".join(cell("th", head[n], n) for n in said)
     body = "".join(
@@ -127,7 +137,8 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
         for label, value in pairs
     )
     return (
-        f'<table style="border-collapse:collapse;font-size:inherit;margin:.2em 0"><tbody>{rows}</tbody></table>'
+        '<table style="border-collapse:collapse;font-size:inherit;margin:.2em '
+        f'0"><tbody>{rows}</tbody></table>'
         if rows
         else ""
     )
@@ -144,7 +155,8 @@ def pre(words: str) -> str:
     """Lines whose columns stand below each other, at most `LONGEST` characters of them."""
     cut = words if len(words) <= LONGEST else f"{words[:LONGEST]}\n… cut"
     style = (
-        "font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;font-size:12px;line-height:1.35;"
+        "font-family:ui-monospace,Menlo,Consolas,'DejaVu Sans Mono',monospace;font-size:12px;"
+        "line-height:1.35;"
         "background:transparent;color:inherit;overflow-x:auto;margin:.3em 0"
     )
     return f'<pre style="{style}">{escape(cut)}</pre>'

@@ -65,9 +65,10 @@ def follow(
 ) -> None:
     """Show a run, and go on showing how it stands until it ends or the cell is interrupted.
 
-    `run` is a run, a session, an id, a path, or `latest`. With `wait=False` the cell ends at once and the display goes on
-    by itself; so it does by default where this process records the run, which could not end while the cell waits for it.
-    At most one update in `every_s` seconds; one that would show the same is not sent.
+    `run` is a run, a session, an id, a path, or `latest`. With `wait=False` the cell ends at once and the
+    display goes on by itself; so it does by default where this process records the run, which could not end
+    while the cell waits for it. At most one update in `every_s` seconds; one that would show the same is not
+    sent.
     """
     from flightlog.store.run import path_of
 
@@ -116,7 +117,8 @@ def state_html(state: LiveState) -> str:
     said = [badge(state.status), text(state.project)]
     if done.submitted:
         said.append(
-            f"{format_count(done.completed + done.failed + done.cancelled)} of {count_text(done.submitted, 'task')}"
+            f"{format_count(done.completed + done.failed + done.cancelled)} of "
+            f"{count_text(done.submitted, 'task')}"
         )
     said.append(text(f"{'for' if state.status == 'running' else 'in'} {format_duration(state.elapsed_s)}"))
     if state.status == "running" and done.left_s is not None:
@@ -163,16 +165,21 @@ def _doing(state: LiveState) -> str:
         return ""
     rows = [
         (
-            one.task, one.args[:200], one.worker or "", "" if one.elapsed_s is None else format_duration(one.elapsed_s),
+            one.task,
+            one.args[:200],
+            one.worker or "",
+            "" if one.elapsed_s is None else format_duration(one.elapsed_s),
             "may be stuck" if one.stuck else "",
         )
         for one in state.doing[:ROWS]
-    ]  # fmt: skip
+    ]
     left = state.progress.running - len(rows)
     return title(doing_title(over=state.over)) + table(
-        ("Task", "Arguments", "Worker", "Since", ""), rows, left=("Arguments", "Worker"),
+        ("Task", "Arguments", "Worker", "Since", ""),
+        rows,
+        left=("Arguments", "Worker"),
         more=f"and {count_text(left, 'more task')}" if left > 0 else "",
-    )  # fmt: skip
+    )
 
 
 def _machines(state: LiveState) -> str:

@@ -21,7 +21,9 @@ HELP = """%flightlog                 how the recording stands
 
 
 class Magic:
-    """The line magic. Gives what is to be displayed; a wish that makes no sense is answered in words, never raised."""
+    """The line magic. Gives what is to be displayed; a wish that makes no sense is answered in words, never
+    raised.
+    """
 
     def __init__(self, cells: CellRecorder, *, follow: Callable[[Any], None] = follow) -> None:
         self._cells, self._follow = cells, follow
@@ -34,9 +36,13 @@ class Magic:
             words = line.split()
         wish, rest = (words[0], words[1:]) if words else ("status", [])
         wishes: dict[str, Callable[[list[str]], object]] = {
-            "status": self._status, "start": self._start, "stop": self._stop, "report": self._report,
-            "top": self._top, "help": lambda _rest: Note(HELP),
-        }  # fmt: skip
+            "status": self._status,
+            "start": self._start,
+            "stop": self._stop,
+            "report": self._report,
+            "top": self._top,
+            "help": lambda _rest: Note(HELP),
+        }
         if wish not in wishes or len(rest) > (wish in {"start", "report", "top"}):
             return Note(f"%flightlog {line.strip()[:80]} is not understood.\n{HELP}")
         try:

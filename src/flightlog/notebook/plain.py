@@ -1,4 +1,5 @@
-"""Runs, answers, sessions and futures as lines of text: for IPython in a terminal and for front ends without HTML.
+"""Runs, answers, sessions and futures as lines of text: for IPython in a terminal and for front ends without
+HTML.
 
 What a run recorded is on one line, cut, with every control character spelled out.
 """
@@ -46,7 +47,9 @@ TEXT = 200
 
 
 def run_text(read: Report | Summary | Counted, width: int) -> str:
-    """A run: the verdict in a line, what stands out, how the tasks ended, why some failed, the names of tasks."""
+    """A run: the verdict in a line, what stands out, how the tasks ended, why some failed, the names of
+    tasks.
+    """
     from flightlog.analyze.report import Report as Whole
 
     if isinstance(read, Counted):

@@ -1,7 +1,8 @@
 """A Plotly figure with a still picture of itself beside it.
 
-What a notebook keeps of a Plotly figure is data that a script draws. Where none runs (a saved notebook on GitHub, in a mail,
-or a front end without Plotly's renderer) there is an empty box, or the picture, if one was kept.
+What a notebook keeps of a Plotly figure is data that a script draws. Where none runs (a saved notebook on
+GitHub, in a mail, or a front end without Plotly's renderer) there is an empty box, or the picture, if one was
+kept.
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ DATA, PICTURE, PLAIN = "application/vnd.plotly.v1+json", "image/png", "text/plai
 class DisplayedFigure(Figure):  # type: ignore[misc]  # Plotly has no types
     """A Plotly figure like any other, whose display in a notebook has a picture and a line of text, too.
 
-    The picture is drawn when it is shown, as the figure is then. There is none where Matplotlib is missing, or cannot draw
-    what was added to the figure; and `figure.show("png")`, or any other renderer that is asked for by name, is Plotly's own.
+    The picture is drawn when it is shown, as the figure is then. There is none where Matplotlib is missing,
+    or cannot draw what was added to the figure; and `figure.show("png")`, or any other renderer that is asked
+    for by name, is Plotly's own.
     """
 
     def _repr_mimebundle_(self, *args: Any, **options: Any) -> dict[str, Any]:
@@ -53,7 +55,9 @@ class DisplayedFigure(Figure):  # type: ignore[misc]  # Plotly has no types
 
 
 def with_picture(figure: BaseFigure, bundle: dict[str, Any]) -> dict[str, Any]:
-    """What Plotly gives a front end, with a picture and a line for those that cannot draw it; nothing stays nothing."""
+    """What Plotly gives a front end, with a picture and a line for those that cannot draw it; nothing stays
+    nothing.
+    """
     if not bundle:
         return bundle
     if DATA in bundle:  # the buttons that our pages have, and no way out

@@ -29,7 +29,8 @@ def displayed(
     show: Callable[[str], Shown] = show_here,
     every_s: float = EVERY_S,
 ) -> Iterator[None]:
-    """Show how far the tasks are, twice a second, and at the end how they ended; nothing for what is over sooner.
+    """Show how far the tasks are, twice a second, and at the end how they ended; nothing for what is over
+    sooner.
 
     One thread draws. Where a display fails, it is said once and no more is drawn; the tasks go on.
     """

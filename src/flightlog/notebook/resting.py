@@ -12,10 +12,11 @@ log = logging.getLogger("flightlog")
 
 
 class WhileBusy:
-    """A run's samplers as one, whose samples count while somebody is busy and once after; the others are let go.
+    """A run's samplers as one, whose samples count while somebody is busy and once after; the others are let
+    go.
 
-    They are taken all the same, so that rates are those of the last second and not of the whole rest. `make` gives the
-    samplers, or None as long as it cannot. One that raises is left out from then on.
+    They are taken all the same, so that rates are those of the last second and not of the whole rest. `make`
+    gives the samplers, or None as long as it cannot. One that raises is left out from then on.
     """
 
     def __init__(self, make: Callable[[], Sequence[Sampler] | None], is_busy: Callable[[], bool]) -> None:

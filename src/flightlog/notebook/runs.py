@@ -1,7 +1,8 @@
-"""A run in a notebook: the verdict in a line, what stands out, the counts, the task names, and the report to unfold.
+"""A run in a notebook: the verdict in a line, what stands out, the counts, the task names, and the report to
+unfold.
 
-Small runs are reported on in full. A run of more than `LARGE_BYTES` is shown by the summary that was kept of it, or by its
-own counts, at once: its report may take seconds, and is asked for by name.
+Small runs are reported on in full. A run of more than `LARGE_BYTES` is shown by the summary that was kept of
+it, or by its own counts, at once: its report may take seconds, and is asked for by name.
 """
 
 from __future__ import annotations
@@ -66,7 +67,9 @@ def read_run(run: Run, *, large_bytes: int = LARGE_BYTES) -> Report | Summary | 
 
 
 def read_recording(run: LiveRun) -> Report | Summary | Counted:
-    """The same of the run that is being recorded here, by what has reached its files: at most a second ago."""
+    """The same of the run that is being recorded here, by what has reached its files: at most a second
+    ago.
+    """
     from flightlog.store.run import Run as Opened
 
     return read_run(Opened(run.path))
@@ -107,14 +110,17 @@ def summary_html(summary: Summary) -> str:
         _failures(summary),
         table(names.head, names.rows, more=names.more) if names.rows else "",
         quiet(
-            "What stands out is worked out by <code>%flightlog report</code> or <code>flightlog report</code>."
+            "What stands out is worked out by <code>%flightlog report</code> or <code>flightlog "
+            "report</code>."
         ),
         _foot(summary),
     )
 
 
 def verdict_words(summary: Summary) -> list[str]:
-    """How it ended, what it was, how much, how long, and whether anything is left to say; the status first."""
+    """How it ended, what it was, how much, how long, and whether anything is left to say; the status
+    first.
+    """
     from flightlog.analyze.report import Report as Whole
 
     run, tasks = summary.run, summary.tasks
@@ -154,7 +160,10 @@ def _limit(report: Report) -> str:
     ):  # as between the cells of a notebook: nothing to be proud of
         return "nothing stands out"
     of = "worker time" if time.basis == "workers" else "the wall time"
-    return f"nothing stands out: {format_percent(time.whole.run_s / time.whole.total_s)} of {of} was work that completed"
+    return (
+        f"nothing stands out: {format_percent(time.whole.run_s / time.whole.total_s)} of {of} was work "
+        "that completed"
+    )
 
 
 def _counts(summary: Summary) -> str:
@@ -166,9 +175,12 @@ def count_parts(summary: Summary) -> list[Part]:
     tasks = summary.tasks
     at_end = "" if summary.run.status == "running" else " at the end"
     parts = (
-        ("completed", tasks.completed, GOOD), ("failed", tasks.failed, BAD), ("cancelled", tasks.cancelled, WARN),
-        (f"running{at_end}", tasks.running, NEW), (f"waiting{at_end}", tasks.pending, QUIET),
-    )  # fmt: skip
+        ("completed", tasks.completed, GOOD),
+        ("failed", tasks.failed, BAD),
+        ("cancelled", tasks.cancelled, WARN),
+        (f"running{at_end}", tasks.running, NEW),
+        (f"waiting{at_end}", tasks.pending, QUIET),
+    )
     return [Part(f"{format_count(number)} {word}", number, color) for word, number, color in parts]
 
 
@@ -196,12 +208,16 @@ def summary_names(summary: Summary) -> Table:
     names = sorted(tasks.by_name.items(), key=lambda item: (-item[1].duration_s.total, item[0]))[:NAMES]
     rows = [
         (
-            name, format_count(one.completed), format_count(one.failed) if one.failed else "",
-            _known(one.duration_s.mean), _known(one.duration_s.p95), _known(one.duration_s.max),
+            name,
+            format_count(one.completed),
+            format_count(one.failed) if one.failed else "",
+            _known(one.duration_s.mean),
+            _known(one.duration_s.p95),
+            _known(one.duration_s.max),
             "" if one.peak_rss_bytes is None else format_bytes(one.peak_rss_bytes),
         )
         for name, one in names
-    ]  # fmt: skip
+    ]
     more = f"and {count_text(tasks.names - len(rows), 'more name')}" if tasks.names > len(rows) else ""
     return Table(("Name", "Done", "Failed", "Mean", "p95", "Max", "Peak RSS"), rows, more=more)
 
@@ -246,7 +262,8 @@ def _by_its_counts(run: Run) -> str:
             "<code>flightlog report</code> goes through all of it."
         ),
         quiet(
-            f"{text(run.run_id, 120)} · started {text(moment_text(info.start_time))} · on {text(info.host or 'unknown')}"
+            f"{text(run.run_id, 120)} · started {text(moment_text(info.start_time))} · on "
+            f"{text(info.host or 'unknown')}"
         ),
     )
 

@@ -34,8 +34,12 @@ if TYPE_CHECKING:
 _PLAIN = (bool, int, float, str, type(None))
 _STATES: Mapping[str, str] = {"not started": QUIET, "open": NEW, "closed": QUIET}
 _ENDS: Mapping[str, str] = {
-    "waiting": QUIET, "running": NEW, "completed": GOOD, "failed": BAD, "cancelled": WARN,
-}  # fmt: skip
+    "waiting": QUIET,
+    "running": NEW,
+    "completed": GOOD,
+    "failed": BAD,
+    "cancelled": WARN,
+}
 
 
 def counts_words(counts: Counts, eta: Eta | None = None) -> tuple[list[str], list[Part]]:

@@ -1,6 +1,7 @@
 """A table of a run in a notebook: its first rows and how many there are.
 
-A run of more than `LARGE_BYTES` that was not compacted is not gone through for a display: that would take seconds.
+A run of more than `LARGE_BYTES` that was not compacted is not gone through for a display: that would take
+seconds.
 """
 
 from __future__ import annotations
@@ -107,7 +108,8 @@ def _not_read(query: str, size: int) -> str:
     return fragment(
         line(f"<code>{text(query, 300)}</code>"),
         quiet(
-            f"{format_bytes(size)} of lines stand behind it, which a display does not go through: <code>.df()</code> and "
+            f"{format_bytes(size)} of lines stand behind it, which a display does not go through: "
+            "<code>.df()</code> and "
             "<code>.rows()</code> do, and after <code>flightlog compact</code> it takes a moment."
         ),
     )

@@ -37,7 +37,8 @@ class _OnPage:
 class Printed:
     """The same where nothing that is shown can be changed: all of it once, then its first line, now and then.
 
-    A line is written when the status changes (what stands before the first ` · `), and otherwise at most every `EVERY_S`.
+    A line is written when the status changes (what stands before the first ` · `), and otherwise at most
+    every `EVERY_S`.
     """
 
     def __init__(
@@ -90,7 +91,8 @@ def show_here(html: str) -> Shown:
 def show_from_here(show: Callable[[str], Shown]) -> Callable[[str], Shown]:
     """The same for another thread to call: it shows below the cell that runs now.
 
-    The kernel finds the place by the context. Updates need none, and reach their display whatever cell runs then.
+    The kernel finds the place by the context. Updates need none, and reach their display whatever cell runs
+    then.
     """
     context = copy_context()
     return lambda html: context.run(show, html)

@@ -11,7 +11,8 @@ from flightlog.store.adopted import Adoption
 
 WIDTH = 100
 DROPPED = (
-    "per-node and per-task extremes, I/O and energy of steps, requests other than CPUs, memory, GPUs and time, "
+    "per-node and per-task extremes, I/O and energy of steps, requests other than CPUs, memory, GPUs and "
+    "time, "
     "priority, reservation, comments"
 )
 """What accounting holds and no event does; said each time something was added."""
@@ -44,7 +45,8 @@ def _run_text(one: Merged) -> str:
         ]
         lines.append(f"  mapped:  {', '.join(mapped) or 'nothing: the run knew every end'}")
         lines.append(
-            f"  kept:    {count_text(added, 'account')} of a job, as Slurm gives it: flightlog sql 'FROM jobs'"
+            f"  kept:    {count_text(added, 'account')} of a job, as Slurm gives it: flightlog sql 'FROM "
+            "jobs'"
         )
         lines.append(f"  dropped: {DROPPED}")
     else:
@@ -64,7 +66,9 @@ def _names(ids: Sequence[str]) -> str:
 
 
 def adopted_text(adoptions: Sequence[Adoption], *, width: int = WIDTH) -> str:
-    """What became of other tools' recordings, run by run: where it went, what was kept, mapped and dropped."""
+    """What became of other tools' recordings, run by run: where it went, what was kept, mapped and
+    dropped.
+    """
     return "\n".join(_adopted(one, width) for one in adoptions)
 
 
@@ -86,7 +90,9 @@ def _adopted(one: Adoption, width: int) -> str:
 
 
 def _labelled(label: str, rows: Sequence[tuple[str, str]], width: int) -> list[str]:
-    """Rows below each other, the label beside the first; each has a mark that its further lines stand clear of."""
+    """Rows below each other, the label beside the first; each has a mark that its further lines stand clear
+    of.
+    """
     lines: list[str] = []
     for mark, words in rows:
         first, *more = wrap(words, max(20, width - 11 - len(mark))) or [""]

@@ -64,7 +64,8 @@ def _head(advised: Advised, changing: Sequence[Recommendation], width: int, ink:
     answer = ", ".join(found) or "nothing to change"
     other = f"; not of {clean(advised.instead_of)}, which has no such task" if advised.instead_of else ""
     return wrap(
-        f"{ink('title', f'Advice for {clean(advised.project)}{where}')}: {answer} (from {learnt}{older}{other})",
+        f"{ink('title', f'Advice for {clean(advised.project)}{where}')}: {answer} (from "
+        f"{learnt}{older}{other})",
         width,
     )
 
@@ -138,4 +139,7 @@ def _problems(advised: Advised, width: int, ink: Ink) -> list[str]:
 
 def _apply(advised: Advised) -> str:
     enough = format_percent(advised.confidence)
-    return f"Meant to be enough for {enough} of later attempts; `flightlog advise --apply` writes it into an overlay."
+    return (
+        f"Meant to be enough for {enough} of later attempts; `flightlog advise --apply` writes it into "
+        "an overlay."
+    )

@@ -125,7 +125,9 @@ def _said(change: DurationChange) -> str:
 
 
 def _reason(comparison: Comparison) -> str:
-    """The largest share of the difference in wall time that tasks' durations do not tell, where it is a large one."""
+    """The largest share of the difference in wall time that tasks' durations do not tell, where it is a large
+    one.
+    """
     found, wall = comparison.explained, comparison.wall_s
     if found is None or not wall.before or abs(found.difference_s) < ALIKE * wall.before or _is_noise(wall):
         return ""
@@ -152,7 +154,9 @@ def speed_text(interval: Interval) -> str:
 
 
 def ratio_text(interval: Interval | None, *, bounds: bool = True) -> str:
-    """`1.14 (1.11 to 1.17)`; the ratio alone where its interval is unknown, nothing where there is no ratio."""
+    """`1.14 (1.11 to 1.17)`; the ratio alone where its interval is unknown, nothing where there is no
+    ratio.
+    """
     if interval is None:
         return ""
     known = bounds and interval.low is not None

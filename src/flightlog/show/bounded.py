@@ -1,4 +1,6 @@
-"""A result with its texts cut: a name may be megabytes long, and every view of it would go through all of them."""
+"""A result with its texts cut: a name may be megabytes long, and every view of it would go through all of
+them.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,11 @@ T = TypeVar("T")
 
 
 def bounded(result: T, limit: int = LIMIT, *, lines: int = 20) -> T:
-    """The same result with every text of more than `limit` characters cut, and the rest counted; numbers stay as they are.
+    """The same result with every text of more than `limit` characters cut, and the rest counted; numbers stay
+    as they are.
 
-    Texts of several lines, such as tracebacks, may be `lines` times as long, and keep their end. Names that are keys stay
-    distinct. What has no long text is handed back itself, not a copy.
+    Texts of several lines, such as tracebacks, may be `lines` times as long, and keep their end. Names that
+    are keys stay distinct. What has no long text is handed back itself, not a copy.
     """
     found: T = _bounded(result, limit, lines)
     return found

@@ -32,11 +32,16 @@ def stats_text(stats: CacheStats, *, width: int = 100, color: bool = False) -> s
     lines += facts(pairs, ink=ink)
     if stats.functions:
         rows = [
-            (one.function or "(unnamed)", format_count(one.entries), format_bytes(one.bytes),
-             "" if one.hits is None else format_count(one.hits),
-             "" if one.cost_s is None else format_duration(one.cost_s), format_count(one.codes))
+            (
+                one.function or "(unnamed)",
+                format_count(one.entries),
+                format_bytes(one.bytes),
+                "" if one.hits is None else format_count(one.hits),
+                "" if one.cost_s is None else format_duration(one.cost_s),
+                format_count(one.codes),
+            )
             for one in stats.functions
-        ]  # fmt: skip
+        ]
         head = ("Function", "Results", "Size", "Hits", "Would save", "Codes")
         lines += ["", *table(head, rows, width=width, ink=ink)]
     return "\n".join(lines) + "\n"
@@ -63,12 +68,16 @@ def explained_text(explained: Explained, *, width: int = 100, color: bool = Fals
     lines += facts(pairs, ink=ink)
     if entries:
         rows = [
-            (header.key[:DIGITS], moment_text(header.created), format_bytes(header.size),
-             "" if header.cost_s is None else format_duration(header.cost_s),
-             "" if header.about is None else header.about.code[:DIGITS],
-             "" if header.about is None else _arguments(header.about.arguments))
+            (
+                header.key[:DIGITS],
+                moment_text(header.created),
+                format_bytes(header.size),
+                "" if header.cost_s is None else format_duration(header.cost_s),
+                "" if header.about is None else header.about.code[:DIGITS],
+                "" if header.about is None else _arguments(header.about.arguments),
+            )
             for header in entries[:SHOWN]
-        ]  # fmt: skip
+        ]
         head = ("Key", "Made", "Size", "Took", "Code", "Arguments")
         left = ("Made", "Code", "Arguments")
         lines += ["", *table(head, rows, width=max(width, 160), ink=ink, left=left)]

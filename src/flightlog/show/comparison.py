@@ -31,7 +31,9 @@ NOTABLE = 0.05
 def comparison_text(
     comparison: Comparison, outcomes: Sequence[Outcome] = (), *, width: int = WIDTH, color: bool = False
 ) -> str:
-    """The comparison, ending in a newline; `outcomes` are those of conditions. `color` adds terminal codes only."""
+    """The comparison, ending in a newline; `outcomes` are those of conditions. `color` adds terminal codes
+    only.
+    """
     ink = Ink(color)
     answer = "\n".join(ink("title", line) for line in wrap(clean(answer_text(comparison)), width))
     sections = [section for section in comparison_sections(comparison, outcomes) if section.says_something()]
@@ -292,7 +294,8 @@ def _remarks(comparison: Comparison) -> Section:
     for change in other[:FEW]:
         shared = format_percent(change.shared_arguments) if change.shared_arguments else "none"
         said.append(
-            f"{change.name} had other arguments in B than in A ({shared} of the sets are in both): its ratio, and"
+            f"{change.name} had other arguments in B than in A ({shared} of the sets are in both): its "
+            "ratio, and"
             " those of spans in it, tell of other work as well as of speed"
         )
     if len(other) > FEW:

@@ -22,9 +22,13 @@ TITLE = "Estimated Cost"
 NAMED = 3
 """How many items without an amount the first line names."""
 _PARTS = {
-    "useful": "Useful work", "retried": "Tried again", "failed": "Failed work", "unfinished": "In flight",
-    "idle": "Idle", "starting": "Starting",
-}  # fmt: skip
+    "useful": "Useful work",
+    "retried": "Tried again",
+    "failed": "Failed work",
+    "unfinished": "In flight",
+    "idle": "Idle",
+    "starting": "Starting",
+}
 _ITEMS = {"storage": "Storage", "energy": "Energy", "egress": "Egress"}
 
 

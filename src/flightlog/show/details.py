@@ -113,11 +113,18 @@ def _spans(report: Report) -> Section:
     spans = report.spans
     names = sorted(spans.by_name.items(), key=lambda item: (-item[1].self_s, item[0]))
     rows = [
-        (name, format_count(span.count), format_count(span.errors) if span.errors else "",
-         format_duration(span.self_s), format_duration(span.total_s), format_duration(span.wall_s),
-         known(span.p50), known(span.p95))
+        (
+            name,
+            format_count(span.count),
+            format_count(span.errors) if span.errors else "",
+            format_duration(span.self_s),
+            format_duration(span.total_s),
+            format_duration(span.wall_s),
+            known(span.p50),
+            known(span.p95),
+        )
         for name, span in names[:FEW]
-    ]  # fmt: skip
+    ]
     if not rows:
         return Section("Spans")
     note = (

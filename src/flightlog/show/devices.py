@@ -25,10 +25,13 @@ STEPS = 45
 """Steps of time in a plot: the highest of each is drawn."""
 _PLAIN = str.maketrans({"·": "-", "…": "...", "≥": ">="})
 _COUNTERS = {
-    "allocator_allocated": "allocated memory", "allocator_reserved": "reserved memory",
-    "allocator_inactive": "inactive memory", "device_used": "the device's use",
-    "device_free": "free memory of the device", "device_total": "the device's capacity",
-}  # fmt: skip
+    "allocator_allocated": "allocated memory",
+    "allocator_reserved": "reserved memory",
+    "allocator_inactive": "inactive memory",
+    "device_used": "the device's use",
+    "device_free": "free memory of the device",
+    "device_total": "the device's capacity",
+}
 
 
 def devices_text(
@@ -78,16 +81,32 @@ def _memory(report: DeviceReport, room: int) -> Section:
         unused, gap = one.fragmentation, one.hidden
         peaks = (one.peak_allocated, one.peak_reserved, one.peak_device_used)
         highest = one.peak_allocated or one.peak_device_used
-        rows.append((
-            str(one.rank), clean(one.host) if hosts else "", "host" if one.device_id < 0 else str(one.device_id),
-            "" if ended else one.status, *(format_bytes(peak.bytes if peak else None) for peak in peaks),
-            format_bytes(one.capacity_bytes), format_duration(highest.after_s) if highest else "unknown",
-            format_percent(unused.at_peak) if unused else "unknown",
-            _gap(gap.median_bytes, gap.basis) if gap else "unknown",
-        ))  # fmt: skip
+        rows.append(
+            (
+                str(one.rank),
+                clean(one.host) if hosts else "",
+                "host" if one.device_id < 0 else str(one.device_id),
+                "" if ended else one.status,
+                *(format_bytes(peak.bytes if peak else None) for peak in peaks),
+                format_bytes(one.capacity_bytes),
+                format_duration(highest.after_s) if highest else "unknown",
+                format_percent(unused.at_peak) if unused else "unknown",
+                _gap(gap.median_bytes, gap.basis) if gap else "unknown",
+            )
+        )
     head = (
-        "Rank", "Host", "Device", "Status", "Allocated", "Reserved", "In use", "Capacity", "After", "Unused", "Not ours",
-    )  # fmt: skip
+        "Rank",
+        "Host",
+        "Device",
+        "Status",
+        "Allocated",
+        "Reserved",
+        "In use",
+        "Capacity",
+        "After",
+        "Unused",
+        "Not ours",
+    )
     return Section("Peaks", "", _fitting(head, rows, room, ("Host", "Status", "After", "Unused")))
 
 
@@ -98,7 +117,9 @@ def _fitting(
     dispensable: tuple[str, ...],
     more: str = "",
 ) -> list[Table]:
-    """A table that fits into the room and the margin, where leaving out these columns, one by one, is enough."""
+    """A table that fits into the room and the margin, where leaving out these columns, one by one, is
+    enough.
+    """
     if not rows:
         return []
     for name in dispensable:
@@ -118,13 +139,17 @@ def _by_phase(report: DeviceReport, room: int) -> Section:
     many = len(report.sessions) > 1
     rows = [
         (
-            _phase(phase.phase), str(one.rank) if many else "", format_count(phase.repetitions),
-            format_duration(phase.duration_s), format_bytes(phase.peak_allocated_bytes),
-            format_bytes(phase.peak_device_used_bytes), _signed(_each(phase)),
+            _phase(phase.phase),
+            str(one.rank) if many else "",
+            format_count(phase.repetitions),
+            format_duration(phase.duration_s),
+            format_bytes(phase.peak_allocated_bytes),
+            format_bytes(phase.peak_device_used_bytes),
+            _signed(_each(phase)),
         )
         for one in report.sessions
         for phase in one.phases
-    ]  # fmt: skip
+    ]
     left_out = len(rows) - PHASES + sum(one.phases_left_out for one in report.sessions)
     more = (
         f"and {count_text(left_out, 'more phase')}: see --format json, --rank and --phase"
@@ -150,13 +175,18 @@ def _signed(value: float | None) -> str:
 def _leaks(report: DeviceReport, room: int) -> Section:
     rows = [
         (
-            clean(leak.phase), str(one.rank), format_count(leak.repetitions), format_bytes(leak.bytes_per_repetition),
-            _signed(leak.growth_bytes), f"{leak.tested:,}", _chance(leak.chance),
+            clean(leak.phase),
+            str(one.rank),
+            format_count(leak.repetitions),
+            format_bytes(leak.bytes_per_repetition),
+            _signed(leak.growth_bytes),
+            f"{leak.tested:,}",
+            _chance(leak.chance),
             "unknown" if leak.full_in_s is None else format_duration(leak.full_in_s),
         )
         for one in report.sessions
         for leak in one.leaks
-    ]  # fmt: skip
+    ]
     head = ("Phase", "Rank", "Times", "Each time", "Grew", "Over", "By chance", "Full in")
     return Section("Leak suspected", "", _fitting(head, rows, room, ("Over", "By chance")))
 
@@ -171,7 +201,8 @@ def _ran_out(found: Sequence[OutOfMemory], room: int) -> Section:
         who = f"rank {out.rank}" if out.rank is not None else "a process"
         where = " > ".join(out.span_path) or out.phase or ""
         rose = "; ".join(
-            f"rank {rise.rank} by {format_bytes(rise.to_bytes - rise.from_bytes)}, {format_duration(rise.before_s)} before"
+            f"rank {rise.rank} by {format_bytes(rise.to_bytes - rise.from_bytes)}, "
+            f"{format_duration(rise.before_s)} before"
             for rise in out.rises[:4]
         )
         below = [
@@ -191,10 +222,14 @@ def _ran_out(found: Sequence[OutOfMemory], room: int) -> Section:
 
 def _figures(asked: Request) -> str:
     named = (
-        (asked.tried_bytes, "asked for"), (asked.free_bytes, "free"), (asked.total_bytes, "in all"),
-        (asked.allocated_bytes, "allocated"), (asked.unallocated_bytes, "reserved but unused"),
-        (asked.process_bytes, "in use by the process"), (asked.other_processes_bytes, "in use by others"),
-    )  # fmt: skip
+        (asked.tried_bytes, "asked for"),
+        (asked.free_bytes, "free"),
+        (asked.total_bytes, "in all"),
+        (asked.allocated_bytes, "allocated"),
+        (asked.unallocated_bytes, "reserved but unused"),
+        (asked.process_bytes, "in use by the process"),
+        (asked.other_processes_bytes, "in use by others"),
+    )
     return ", ".join(f"{format_bytes(value)} {what}" for value, what in named if value is not None)
 
 
@@ -224,13 +259,18 @@ def _stragglers(report: DeviceReport) -> Section:
             by += " `tracker.align()` in every rank measures how far these are apart."
     rows = [
         (
-            str(one.rank), {"late": "began late", "long": "took long", "memory": "held more"}[one.kind],
+            str(one.rank),
+            {"late": "began late", "long": "took long", "memory": "held more"}[one.kind],
             clean(one.phase or ""),
             format_bytes(one.value) if one.kind == "memory" else format_duration(one.value),
-            "" if one.kind == "late" else format_bytes(one.median) if one.kind == "memory" else format_duration(one.median),
+            ""
+            if one.kind == "late"
+            else format_bytes(one.median)
+            if one.kind == "memory"
+            else format_duration(one.median),
         )
         for one in report.stragglers
-    ]  # fmt: skip
+    ]
     table = (
         [Table(("Rank", "What", "Phase", "By or with", "Median"), rows, left=("What", "Phase"))]
         if rows
@@ -243,12 +283,16 @@ def _gpus(report: DeviceReport) -> Section:
     rows = [
         (
             f"{clean(gpu.host or 'unknown')}:{gpu_place(gpu.gpu_index, gpu.gpu_mig)}",
-            format_count(gpu.samples), format_bytes(gpu.memory_peak_bytes), format_bytes(gpu.memory_total_bytes),
-            _percent(gpu.gpu_percent_mean), _percent(gpu.gpu_percent_max), _watts(gpu.power_mean_w),
+            format_count(gpu.samples),
+            format_bytes(gpu.memory_peak_bytes),
+            format_bytes(gpu.memory_total_bytes),
+            _percent(gpu.gpu_percent_mean),
+            _percent(gpu.gpu_percent_max),
+            _watts(gpu.power_mean_w),
             _watts(gpu.power_max_w),
         )
         for gpu in report.gpus
-    ]  # fmt: skip
+    ]
     head = ("GPU", "Samples", "Peak in use", "Capacity", "Busy", "At most", "Power", "At most")
     return Section("GPUs, by the driver", "", [Table(head, rows)] if rows else [])
 
@@ -292,8 +336,10 @@ def _plots(sessions: Sequence[SessionUse], width: int, ink: Ink, ascii_only: boo
 def _plot(session: SessionUse, width: int, height: int, ascii_only: bool) -> tuple[str, list[str]] | None:
     curve = session.curve
     series = (
-        ("allocated", curve.allocated_bytes), ("in use", curve.device_used_bytes), ("reserved", curve.reserved_bytes),
-    )  # fmt: skip
+        ("allocated", curve.allocated_bytes),
+        ("in use", curve.device_used_bytes),
+        ("reserved", curve.reserved_bytes),
+    )
     what, values = next(
         ((name, found) for name, found in series if any(v is not None for v in found)), ("", [])
     )
@@ -317,7 +363,9 @@ def _plot(session: SessionUse, width: int, height: int, ascii_only: bool) -> tup
 
 
 def over_time(curve: Curve, values: Sequence[int | None], duration_s: float, steps: int) -> list[float]:
-    """Values at even steps of time: the highest of each step, and the last one where nothing was seen in it."""
+    """Values at even steps of time: the highest of each step, and the last one where nothing was seen in
+    it.
+    """
     highest: list[int | None] = [None] * steps
     for after, value in zip(curve.after_s, values, strict=True):
         at = min(steps - 1, int(after / duration_s * steps)) if duration_s > 0 else 0

@@ -1,4 +1,6 @@
-"""A diagnosis as text: the answer first, then each cause with its evidence, what to do and how to check it."""
+"""A diagnosis as text: the answer first, then each cause with its evidence, what to do and how to check
+it.
+"""
 
 from __future__ import annotations
 
@@ -86,13 +88,17 @@ def _explains(cause: Cause) -> str:
     flying = f": {_names(cause.tasks)}" if cause.tasks and cause.scope == "run" else ""
     parts = [
         count_text(known.lost_tasks, "lost task") if known.lost_tasks else "",
-        count_text(known.dependents, "task that depends on it", "tasks that depend on it") if known.dependents else "",
+        count_text(known.dependents, "task that depends on it", "tasks that depend on it")
+        if known.dependents
+        else "",
         count_text(known.in_flight, "attempt that was under way", "attempts that were under way") + flying
-        if known.in_flight else "",
+        if known.in_flight
+        else "",
         f"{count_text(known.cancelled, 'task')} given up then" if known.cancelled else "",
         count_text(known.at_that_moment, "other failure at that moment", "other failures at that moment")
-        if known.at_that_moment else "",
-    ]  # fmt: skip
+        if known.at_that_moment
+        else "",
+    ]
     return ", ".join(part for part in parts if part)
 
 
@@ -145,8 +151,10 @@ def text_diagnosis_text(diagnosis: Diagnosis, *, width: int = 100, color: bool =
         lines = [ink("bad", f"{clean(diagnosis.failure_class)}, {sure} ({diagnosis.confidence:.2f})")]
     others = ", ".join(f"{name} ({confidence:.2f})" for name, confidence in diagnosis.also.items())
     for label, texts in (
-        ("because", diagnosis.evidence), ("do", diagnosis.suggestions), ("or else", [others]),
+        ("because", diagnosis.evidence),
+        ("do", diagnosis.suggestions),
+        ("or else", [others]),
         ("problems", diagnosis.problems),
-    ):  # fmt: skip
+    ):
         lines += _labelled(label, list(texts), width, ink)
     return "\n".join(lines) + "\n"

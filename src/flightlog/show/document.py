@@ -1,4 +1,6 @@
-"""What a report consists of, before it is text: sections of facts, tables, items and remarks, and their text."""
+"""What a report consists of, before it is text: sections of facts, tables, items and remarks, and their
+text.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Remarks(NamedTuple):
 
 
 class Section(NamedTuple):
-    """One section; the note stands beside the title. Without a note or block it says nothing, and is left out."""
+    """One section; the note stands beside the title. Without a note or block it says nothing, and is left
+    out.
+    """
 
     title: str
     note: str = ""

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 def exported_text(exported: Exported, *, written: bool, size_bytes: int | None) -> str:
     """Where it went, how large it is and what is in it, on one line; then a line a note.
 
-    `written` is false for what was sent to a server. Counts of nothing are left out, unless there is nothing else.
+    `written` is false for what was sent to a server. Counts of nothing are left out, unless there is nothing
+    else.
     """
     counts = {what: number for what, number in exported.counts.items() if number} or exported.counts
     said = ", ".join(f"{format_count(number)} {_of(number, clean(what))}" for what, number in counts.items())

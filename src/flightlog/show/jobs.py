@@ -17,7 +17,9 @@ HEAD = ("Job", "State", "Queued", "Elapsed", "Limit", "CPU time", "CPUs", "Peak 
 
 
 def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
-    """How the jobs ended and what they used; of a run that is over, what to do where nobody has asked for that yet."""
+    """How the jobs ended and what they used; of a run that is over, what to do where nobody has asked for
+    that yet.
+    """
     if jobs is None:
         return Section("Jobs")
     name = "Slurm" if jobs.scheduler == "slurm" else clean(jobs.scheduler)
@@ -43,11 +45,16 @@ def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
 def _row(job: JobRow) -> tuple[str, ...]:
     again = f" (attempt {job.attempt})" if job.attempt > 1 else ""
     return (
-        f"{job.job_id}{again}", job.state, _time(job.queue_s), _time(job.elapsed_s), _time(job.walltime_s),
-        _time(job.cpu_s), "" if job.cpus is None else format_count(job.cpus),
+        f"{job.job_id}{again}",
+        job.state,
+        _time(job.queue_s),
+        _time(job.elapsed_s),
+        _time(job.walltime_s),
+        _time(job.cpu_s),
+        "" if job.cpus is None else format_count(job.cpus),
         "" if job.max_rss_bytes is None else format_bytes(job.max_rss_bytes),
         "" if job.memory_bytes is None else format_bytes(job.memory_bytes),
-    )  # fmt: skip
+    )
 
 
 def _time(seconds: float | None) -> str:

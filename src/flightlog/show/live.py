@@ -1,4 +1,6 @@
-"""A run at a moment, as text: the lines at the head of the live view, one whole frame, and all that is known of one row."""
+"""A run at a moment, as text: the lines at the head of the live view, one whole frame, and all that is known
+of one row.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ if TYPE_CHECKING:
     from flightlog.analyze.live.results import LiveState, Progress
 
 BAR, SPARK = (12, 20), (8, 12)
-"""Columns of the progress bar, and of each of the lines that show how something went, in a narrow and in a wide terminal."""
+"""Columns of the progress bar, and of each of the lines that show how something went, in a narrow and in a
+wide terminal."""
 WIDE, WHOLE = 96, 1_000
 NAME = 8
 """The last digits of a run's id, which name it where there is no room for more."""
@@ -34,10 +37,11 @@ LINES, LINE = 400, 2_000
 
 
 def head_lines(state: LiveState, *, width: int, ascii_only: bool = False, remark: str = "") -> list[str]:
-    """Which run, how far it is, and how busy; then what is wrong, if anything is. No line is wider than `width`.
+    """Which run, how far it is, and how busy; then what is wrong, if anything is. No line is wider than
+    `width`.
 
-    What does not fit is left out, the least important first. `remark` stands behind the status, such as that the view is
-    paused.
+    What does not fit is left out, the least important first. `remark` stands behind the status, such as that
+    the view is paused.
     """
     took = format_duration(state.elapsed_s)
     parts = [
@@ -85,14 +89,19 @@ def _as_many(parts: Sequence[str], between: str, width: int) -> str:
 def _how_far(state: LiveState, width: int, ascii_only: bool) -> str:
     if state.reading is not None:  # shares of what is known so far would say nothing of the run
         bar = _bar(state.reading, BAR[width >= WIDE], ascii_only)
-        return f"{bar} {format_percent(state.reading)} of the run read: {count_text(state.progress.submitted, 'task')} so far"
+        return (
+            f"{bar} {format_percent(state.reading)} of the run read: "
+            f"{count_text(state.progress.submitted, 'task')} so far"
+        )
     if state.progress.done is None and (state.spans_all or state.open_spans):
         return f"{count_text(state.spans_all, 'span')} ended, {format_count(len(state.open_spans))} open"
     return progress_line(state.progress, width, ascii_only)
 
 
 def progress_line(progress: Progress, width: int, ascii_only: bool = False) -> str:
-    """A bar with the counts in words, what matters most first, and how long it still takes where that is known."""
+    """A bar with the counts in words, what matters most first, and how long it still takes where that is
+    known.
+    """
     if progress.done is None:
         return "no task has been submitted"
     columns, dot = BAR[width >= WIDE], " - " if ascii_only else " · "
@@ -130,8 +139,11 @@ def _bar(share: float, columns: int, ascii_only: bool) -> str:
 
 def _busy_parts(state: LiveState, columns: int, ascii_only: bool) -> list[str]:
     charts: list[tuple[str, Chart | None]] = [
-        ("at once", state.concurrency), ("CPU", state.cpu), ("memory", state.memory), ("GPU memory", state.device_memory),
-    ]  # fmt: skip
+        ("at once", state.concurrency),
+        ("CPU", state.cpu),
+        ("memory", state.memory),
+        ("GPU memory", state.device_memory),
+    ]
     parts = []
     for title, chart in charts:
         found = latest_of(chart, only="running" if title == "at once" else None)
@@ -145,7 +157,9 @@ def _busy_parts(state: LiveState, columns: int, ascii_only: bool) -> list[str]:
 def latest_of(
     chart: Chart | None, *, only: str | None = None, cells: int = 60
 ) -> tuple[list[float | None], str] | None:
-    """A chart's lines added up, or `only` the one with this label, and the last value in words. None where all is unknown."""
+    """A chart's lines added up, or `only` the one with this label, and the last value in words. None where
+    all is unknown.
+    """
     if chart is None:
         return None
     lines = [series for series in chart.series if only in {None, series.label}]
@@ -195,16 +209,51 @@ def _table_lines(pane: Pane, width: int, ink: Ink) -> list[str]:
 
 
 _LABELS = {
-    "task": "Task", "name": "Task", "task_id": "Id", "args": "Arguments", "attempt": "Attempt", "worker": "Worker",
-    "host": "Machine", "state": "State", "at": "At", "since": "Since", "since_s": "At it for", "elapsed_s": "Running for",
-    "usual_s": "Usually at most", "stuck": "May be stuck", "duration_s": "Took", "queue_s": "Queued",
-    "error_type": "Error", "retried": "Tried again", "fingerprint": "Fingerprint", "submitted": "Submitted",
-    "completed": "Completed", "failed": "Failed", "running": "Running", "mean_s": "Mean", "max_s": "Max",
-    "ended": "Ended", "cpu_cores": "Cores", "memory_bytes": "Memory", "seen_s": "Seen", "cpu_percent": "CPU",
-    "memory_used_bytes": "Memory", "memory_total_bytes": "Of", "percent": "Busy", "scope": "Counts", "label": "Device",
-    "kind": "Event", "level": "Level", "cancelled": "Cancelled", "p95_s": "95th percentile", "total_s": "Together",
-    "span_id": "Id", "tags": "Tags", "errors": "Errors", "open": "Open",
-}  # fmt: skip
+    "task": "Task",
+    "name": "Task",
+    "task_id": "Id",
+    "args": "Arguments",
+    "attempt": "Attempt",
+    "worker": "Worker",
+    "host": "Machine",
+    "state": "State",
+    "at": "At",
+    "since": "Since",
+    "since_s": "At it for",
+    "elapsed_s": "Running for",
+    "usual_s": "Usually at most",
+    "stuck": "May be stuck",
+    "duration_s": "Took",
+    "queue_s": "Queued",
+    "error_type": "Error",
+    "retried": "Tried again",
+    "fingerprint": "Fingerprint",
+    "submitted": "Submitted",
+    "completed": "Completed",
+    "failed": "Failed",
+    "running": "Running",
+    "mean_s": "Mean",
+    "max_s": "Max",
+    "ended": "Ended",
+    "cpu_cores": "Cores",
+    "memory_bytes": "Memory",
+    "seen_s": "Seen",
+    "cpu_percent": "CPU",
+    "memory_used_bytes": "Memory",
+    "memory_total_bytes": "Of",
+    "percent": "Busy",
+    "scope": "Counts",
+    "label": "Device",
+    "kind": "Event",
+    "level": "Level",
+    "cancelled": "Cancelled",
+    "p95_s": "95th percentile",
+    "total_s": "Together",
+    "span_id": "Id",
+    "tags": "Tags",
+    "errors": "Errors",
+    "open": "Open",
+}
 _LONG = ("message", "text", "traceback")
 
 

@@ -1,4 +1,6 @@
-"""What a live view shows in tables: a run's state in, rows of clean text out, each with what it is sorted by."""
+"""What a live view shows in tables: a run's state in, rows of clean text out, each with what it is sorted
+by.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,8 @@ class Column(Struct, frozen=True):
 
 
 WORKER = Column("Worker", wide=True, end=6)
-"""Names of workers often differ in their ends alone: `node-1:4711/ThreadPoolExecutor-0_3`, `tcp://10.0.0.1:40123`."""
+"""Names of workers often differ in their ends alone: `node-1:4711/ThreadPoolExecutor-0_3`,
+`tcp://10.0.0.1:40123`."""
 
 
 class Row(Struct, frozen=True):
@@ -116,7 +119,9 @@ def arranged(pane: Pane, *, by: int | None = None, reverse: bool = False, having
 
 
 def widths(pane: Pane, rows: Sequence[Row], room: int, gap: int) -> list[int]:
-    """Columns for each column of a table, of `room` in all; the wide ones are cut, where need be, to share what is left."""
+    """Columns for each column of a table, of `room` in all; the wide ones are cut, where need be, to share
+    what is left.
+    """
     needed = [
         max([width_of(column.title), *(width_of(row.cells[at].text) for row in rows)])
         for at, column in enumerate(pane.columns)
@@ -162,9 +167,14 @@ def _ago(seconds: float | None, over: bool) -> Cell:
 def _names(state: LiveState) -> Pane:
     def row(one: TaskName) -> Row:
         cells = (
-            _words(one.name), _number(one.submitted), _number(one.completed), _number(one.failed), _number(one.running),
-            _number(one.mean_s, format_duration), _number(one.max_s, format_duration),
-        )  # fmt: skip
+            _words(one.name),
+            _number(one.submitted),
+            _number(one.completed),
+            _number(one.failed),
+            _number(one.running),
+            _number(one.mean_s, format_duration),
+            _number(one.max_s, format_duration),
+        )
         return Row(one.name[:LONGEST], cells, one, "bad" if one.failed else "")
 
     titles = ("Submitted", "Completed", "Failed", "Running", "Mean", "Max")
@@ -180,39 +190,56 @@ def _names(state: LiveState) -> Pane:
 def _running(state: LiveState) -> Pane:
     def row(one: Doing) -> Row:
         cells = (
-            _call(one.task, one.args), _number(one.elapsed_s, format_duration), _number(one.usual_s, format_duration),
-            Cell("may be stuck" if one.stuck else "", 1 if one.stuck else 0), _words(one.worker), _number(one.attempt),
-        )  # fmt: skip
+            _call(one.task, one.args),
+            _number(one.elapsed_s, format_duration),
+            _number(one.usual_s, format_duration),
+            Cell("may be stuck" if one.stuck else "", 1 if one.stuck else 0),
+            _words(one.worker),
+            _number(one.attempt),
+        )
         return Row(f"{one.task_id[:LONGEST]} {one.attempt}", cells, one, "warn" if one.stuck else "")
 
     return Pane(
         name="running",
         title=_counted("Running", state.progress.running + len(state.open_spans)),
         columns=(
-            Column("Task", wide=True), Column("For", right=True), Column("Usual", right=True), Column("Stuck"),
-            WORKER, Column("Try", right=True),
+            Column("Task", wide=True),
+            Column("For", right=True),
+            Column("Usual", right=True),
+            Column("Stuck"),
+            WORKER,
+            Column("Try", right=True),
         ),
         rows=(*map(row, state.doing), *map(_open_span, state.open_spans)),
         empty="No task is running.",
-    )  # fmt: skip
+    )
 
 
 def _open_span(one: OpenSpan) -> Row:
     cells = (
-        _call(one.name, one.tags), _number(one.elapsed_s, format_duration), _number(one.usual_s, format_duration),
-        Cell("may be stuck" if one.stuck else "", 1 if one.stuck else 0), Cell("span", "span"), Cell("-", None),
-    )  # fmt: skip
+        _call(one.name, one.tags),
+        _number(one.elapsed_s, format_duration),
+        _number(one.usual_s, format_duration),
+        Cell("may be stuck" if one.stuck else "", 1 if one.stuck else 0),
+        Cell("span", "span"),
+        Cell("-", None),
+    )
     return Row(f"span {one.span_id[:LONGEST]}", cells, one, "warn" if one.stuck else "")
 
 
 def _workers(state: LiveState) -> Pane:
     def row(one: WorkerNow) -> Row:
         cells = (
-            _words(one.worker), _words(one.state), _words(one.task), _number(one.since_s, format_duration),
-            _number(one.ended), _number(one.failed),
-            _number(one.cpu_cores, lambda cores: f"{cores:.1f}"), _number(one.memory_bytes, format_bytes),
+            _words(one.worker),
+            _words(one.state),
+            _words(one.task),
+            _number(one.since_s, format_duration),
+            _number(one.ended),
+            _number(one.failed),
+            _number(one.cpu_cores, lambda cores: f"{cores:.1f}"),
+            _number(one.memory_bytes, format_bytes),
             _ago(one.seen_s, state.over),
-        )  # fmt: skip
+        )
         return Row(one.worker[:LONGEST], cells, one, {"lost": "bad", "gone": "quiet"}.get(one.state, ""))
 
     numbers = ("For", "Ended", "Failed", "Cores", "Memory", "Seen")
@@ -220,22 +247,27 @@ def _workers(state: LiveState) -> Pane:
         name="workers",
         title=_counted("Workers", state.workers_all),
         columns=(
-            WORKER, Column("State"), Column("Task", wide=True),
+            WORKER,
+            Column("State"),
+            Column("Task", wide=True),
             *(Column(title, right=True) for title in numbers),
         ),
         rows=tuple(map(row, state.workers)),
         empty="No worker is known.",
-    )  # fmt: skip
+    )
 
 
 def _hosts(state: LiveState) -> Pane:
     def row(one: HostNow) -> Row:
         share = _share(one.memory_used_bytes, one.memory_total_bytes)
         cells = (
-            _words(one.host), _number(one.cpu_percent, lambda percent: f"{percent:.0f}%"),
-            _number(one.memory_used_bytes, format_bytes), _number(one.memory_total_bytes, format_bytes),
-            _number(share, format_percent), _ago(one.seen_s, state.over),
-        )  # fmt: skip
+            _words(one.host),
+            _number(one.cpu_percent, lambda percent: f"{percent:.0f}%"),
+            _number(one.memory_used_bytes, format_bytes),
+            _number(one.memory_total_bytes, format_bytes),
+            _number(share, format_percent),
+            _ago(one.seen_s, state.over),
+        )
         return Row(one.host[:LONGEST], cells, one, "warn" if share is not None and share >= 0.95 else "")
 
     titles = ("CPU", "Memory", "Of", "Share", "Seen")
@@ -252,32 +284,48 @@ def _devices(state: LiveState) -> Pane:
     def row(one: DeviceNow) -> Row:
         share = _share(one.memory_used_bytes, one.memory_total_bytes)
         cells = (
-            _words(one.label), _words(one.host), _number(one.memory_used_bytes, format_bytes),
-            _number(one.memory_total_bytes, format_bytes), _number(share, format_percent),
-            _number(one.percent, lambda percent: f"{percent:.0f}%"), _words(one.scope), _ago(one.seen_s, state.over),
-        )  # fmt: skip
-        return Row(brief(f"{one.host} {one.label} {one.scope}"), cells, one, "warn" if share is not None and share >= 0.95 else "")  # fmt: skip
+            _words(one.label),
+            _words(one.host),
+            _number(one.memory_used_bytes, format_bytes),
+            _number(one.memory_total_bytes, format_bytes),
+            _number(share, format_percent),
+            _number(one.percent, lambda percent: f"{percent:.0f}%"),
+            _words(one.scope),
+            _ago(one.seen_s, state.over),
+        )
+        return Row(
+            brief(f"{one.host} {one.label} {one.scope}"),
+            cells,
+            one,
+            "warn" if share is not None and share >= 0.95 else "",
+        )
 
     titles = ("Memory", "Of", "Share", "Busy")
     return Pane(
         name="gpu",
         title="GPU",
         columns=(
-            Column("Device", wide=True), Column("Machine", wide=True),
-            *(Column(title, right=True) for title in titles), Column("Counts"), Column("Seen", right=True),
+            Column("Device", wide=True),
+            Column("Machine", wide=True),
+            *(Column(title, right=True) for title in titles),
+            Column("Counts"),
+            Column("Seen", right=True),
         ),
         rows=tuple(map(row, state.devices)),
         empty="No GPU has been sampled.",
-    )  # fmt: skip
+    )
 
 
 def _failures(state: LiveState) -> Pane:
     def row(number: int, one: Failed) -> Row:
         error = f"{one.error_type}: {one.message[:LONGEST]}" if one.error_type else one.message[:LONGEST]
         cells = (
-            _when(one.at), _call(one.task, one.args), _words(error),
-            Cell("tried again" if one.retried else "", 1 if one.retried else 0), _words(one.worker),
-        )  # fmt: skip
+            _when(one.at),
+            _call(one.task, one.args),
+            _words(error),
+            Cell("tried again" if one.retried else "", 1 if one.retried else 0),
+            _words(one.worker),
+        )
         key = f"{one.at} {one.task_id or number} {one.attempt}"
         return Row(key[:LONGEST], cells, one, "warn" if one.retried else "bad")
 
@@ -285,19 +333,27 @@ def _failures(state: LiveState) -> Pane:
         name="failures",
         title=_counted("Failures", max(state.failures_all, len(state.failures))),
         columns=(
-            Column("At (UTC)"), Column("Task", wide=True), Column("Error", wide=True), Column("Then"), WORKER,
+            Column("At (UTC)"),
+            Column("Task", wide=True),
+            Column("Error", wide=True),
+            Column("Then"),
+            WORKER,
         ),
         rows=tuple(row(number, one) for number, one in enumerate(state.failures)),
         empty="Nothing has failed.",
-    )  # fmt: skip
+    )
 
 
 def _slowest(state: LiveState) -> Pane:
     def row(one: Ended) -> Row:
         cells = (
-            _call(one.task, one.args), _number(one.duration_s, format_duration), _number(one.queue_s, format_duration),
-            _words(one.state), _words(one.worker), _when(one.at),
-        )  # fmt: skip
+            _call(one.task, one.args),
+            _number(one.duration_s, format_duration),
+            _number(one.queue_s, format_duration),
+            _words(one.state),
+            _words(one.worker),
+            _when(one.at),
+        )
         return Row(
             f"{one.task_id[:LONGEST]} {one.attempt}", cells, one, "bad" if one.state == "failed" else ""
         )
@@ -306,20 +362,29 @@ def _slowest(state: LiveState) -> Pane:
         name="slowest",
         title="Slowest",
         columns=(
-            Column("Task", wide=True), Column("Took", right=True), Column("Queued", right=True), Column("Ended as"),
-            WORKER, Column("At (UTC)"),
+            Column("Task", wide=True),
+            Column("Took", right=True),
+            Column("Queued", right=True),
+            Column("Ended as"),
+            WORKER,
+            Column("At (UTC)"),
         ),
         rows=tuple(map(row, state.slowest)),
         empty="No task has ended.",
-    )  # fmt: skip
+    )
 
 
 def _spans(state: LiveState) -> Pane:
     def row(one: SpanNow) -> Row:
         cells = (
-            _words(one.name), _number(one.ended), _number(one.errors), _number(one.open),
-            _number(one.mean_s, format_duration), _number(one.max_s, format_duration), _number(one.total_s, format_duration),
-        )  # fmt: skip
+            _words(one.name),
+            _number(one.ended),
+            _number(one.errors),
+            _number(one.open),
+            _number(one.mean_s, format_duration),
+            _number(one.max_s, format_duration),
+            _number(one.total_s, format_duration),
+        )
         return Row(one.name[:LONGEST], cells, one, "bad" if one.errors else "")
 
     titles = ("Ended", "Errors", "Open", "Mean", "Max", "Total")

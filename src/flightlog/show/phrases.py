@@ -43,7 +43,9 @@ def moment_text(timestamp: str | None) -> str:
 
 
 def money_text(amount: float | None, currency: str | None) -> str:
-    """`$12.30`, `4.00 CHF`, `-$0.02`, `¥1,200`; small amounts keep their digits, an unknown one is "unknown"."""
+    """`$12.30`, `4.00 CHF`, `-$0.02`, `¥1,200`; small amounts keep their digits, an unknown one is
+    "unknown".
+    """
     if amount is None or not math.isfinite(amount):
         return "unknown"
     if amount < 0:
@@ -89,7 +91,9 @@ def last_line(text: str | None) -> str:
 
 
 def innermost(traceback: str | None) -> str:
-    """Where a Python traceback ends, `File "model.py", line 7, in step`; its last line where it has no such line."""
+    """Where a Python traceback ends, `File "model.py", line 7, in step`; its last line where it has no such
+    line.
+    """
     places = [line.strip() for line in (traceback or "").splitlines() if line.strip().startswith("File ")]
     return places[-1] if places else last_line(traceback)
 

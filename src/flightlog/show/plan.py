@@ -62,7 +62,10 @@ def _cost(plan: Plan) -> str:
     if cost.worker_hours is None:
         return free_text(plan.provider, cost.currency)
     hours = f"{cost.worker_hours:.3g} worker-hours"
-    return f"{money_text(cost.amount, cost.currency)} ({hours} at {money_text(cost.per_worker_hour, cost.currency)})"
+    return (
+        f"{money_text(cost.amount, cost.currency)} ({hours} at "
+        f"{money_text(cost.per_worker_hour, cost.currency)})"
+    )
 
 
 def _components(plan: Plan, width: int, ink: Ink) -> list[str]:
@@ -70,19 +73,24 @@ def _components(plan: Plan, width: int, ink: Ink) -> list[str]:
         return []
     rows = [
         (
-            name, _number(each.cpus), _size(each.memory_bytes), _number(each.gpus),
-            "" if each.walltime_s is None else format_duration(each.walltime_s), each.image or "",
+            name,
+            _number(each.cpus),
+            _size(each.memory_bytes),
+            _number(each.gpus),
+            "" if each.walltime_s is None else format_duration(each.walltime_s),
+            each.image or "",
             _suggestion(plan.suggestions.get(name), each),
         )
         for name, each in plan.components.items()
-    ]  # fmt: skip
+    ]
     head = ("Component", "CPUs", "Memory", "GPUs", "Walltime", "Image", "History suggests")
     lines = table(head, rows, width=width, ink=ink, left=("Image", "History suggests"))
     return [ink("head", "Components"), *lines]
 
 
 def _suggestion(found: Suggestion | None, asked: PlannedComponent) -> str:
-    """`1 CPU, 7.2GB (720 attempts)`; "the same" where that is what is asked for; nothing where too little is known.
+    """`1 CPU, 7.2GB (720 attempts)`; "the same" where that is what is asked for; nothing where too little is
+    known.
 
     `(720 attempts elsewhere)` are on other targets.
     """
@@ -104,11 +112,14 @@ def _tasks(plan: Plan, width: int, ink: Ink) -> list[str]:
         return []
     rows = [
         (
-            name, each.component or "", _number(each.retries),
-            "" if each.timeout_s is None else format_duration(each.timeout_s), _cached(each.cache),
+            name,
+            each.component or "",
+            _number(each.retries),
+            "" if each.timeout_s is None else format_duration(each.timeout_s),
+            _cached(each.cache),
         )
         for name, each in plan.tasks.items()
-    ]  # fmt: skip
+    ]
     head = ("Task", "Component", "Retries", "Timeout", "Cache")
     return [ink("head", "Tasks"), *table(head, rows, width=width, ink=ink, left=("Component", "Cache"))]
 
@@ -119,12 +130,15 @@ def _history(plan: Plan, width: int, ink: Ink) -> list[str]:
         return [f"{ink('head', 'History')}: no earlier run of {clean(plan.project)}"]
     rows = [
         (
-            name, format_count(each.tasks), _duration(each.p50_s), _duration(each.p95_s),
+            name,
+            format_count(each.tasks),
+            _duration(each.p50_s),
+            _duration(each.p95_s),
             "" if each.p95_cpus is None else f"{each.p95_cpus:.2g}",
             ("≥ " if "process_at_least" in each.rss_scopes else "") + _size(each.p95_peak_rss_bytes),
         )
         for name, each in history.tasks.items()
-    ]  # fmt: skip
+    ]
     head = ("Task", "Tasks", "p50", "p95", "p95 CPUs", "p95 memory")
     runs = count_text(len(history.runs), "run")
     return [ink("head", f"History ({runs})"), *table(head, rows, width=width, ink=ink)]

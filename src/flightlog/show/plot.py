@@ -53,9 +53,9 @@ def plot(
 ) -> list[str]:
     """Rows of text with a point for each value, from left to right in their order, evenly spaced.
 
-    No row is wider than `width` columns, and `height` rows are for points. `label` writes a value on the axis, given the
-    distance of two labels. `lines` stand behind the points; `marks` are numbers of points that get a sign and a
-    number under the axis. Values far from all others are drawn as arrows at the edge.
+    No row is wider than `width` columns, and `height` rows are for points. `label` writes a value on the
+    axis, given the distance of two labels. `lines` stand behind the points; `marks` are numbers of points
+    that get a sign and a number under the axis. Values far from all others are drawn as arrows at the edge.
     """
     signs = ASCII if ascii_only else UNICODE
     low, high = scale_of(values, [line.value for line in lines])
@@ -68,7 +68,8 @@ def plot(
     for number, value in enumerate(values):
         grid.put(number, value, signs)
     rows = [
-        f"{pad(ticks.get(row, ''), margin - 2, right=True)} {signs.tick if row in ticks else signs.axis}{text}".rstrip()
+        f"{pad(ticks.get(row, ''), margin - 2, right=True)} "
+        f"{signs.tick if row in ticks else signs.axis}{text}".rstrip()
         for row, text in enumerate(grid.rows())
     ]
     rows.append(f"{' ' * (margin - 1)}{signs.corner}{signs.floor * columns}")

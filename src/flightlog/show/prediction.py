@@ -82,7 +82,10 @@ def model_text(model: Model, why: str | None, *, width: int = WIDTH, color: bool
 def evaluation_text(found: Evaluation, *, width: int = WIDTH, color: bool = False) -> str:
     """How predictions fared on later runs, ending in a newline."""
     ink = Ink(color)
-    tested = f"  {found.tested_runs} of {count_text(found.runs, 'run')} tested, each by a model of earlier runs alone"
+    tested = (
+        f"  {found.tested_runs} of {count_text(found.runs, 'run')} tested, each by a model of earlier "
+        "runs alone"
+    )
     lines = [
         ink("title", f"Predictions of {clean(found.project or 'unknown')}, held against its newest runs"),
         *([tested] if found.tested_runs else []),
@@ -121,16 +124,23 @@ def forecast_text(found: Forecast, *, width: int = WIDTH, color: bool = False) -
             f"{format_duration(found.handover_s)} for each task beyond the task itself, as in that run"
         )
     lines = [
-        ink("title", f"Forecast: {clean(found.project)} on {clean(found.target)}"), *facts(pairs, ink=ink), "",
-        ink("head", "Why"), *(line for text in evidence for line in _item(text, width)), "",
-    ]  # fmt: skip
+        ink("title", f"Forecast: {clean(found.project)} on {clean(found.target)}"),
+        *facts(pairs, ink=ink),
+        "",
+        ink("head", "Why"),
+        *(line for text in evidence for line in _item(text, width)),
+        "",
+    ]
     rows = [
         (
-            clean(name), format_count(each.calls), format_duration(each.work_s) if each.duration_s else "unknown",
-            _spread(each.duration_s, format_duration), _spread(each.peak_memory_bytes, format_bytes),
+            clean(name),
+            format_count(each.calls),
+            format_duration(each.work_s) if each.duration_s else "unknown",
+            _spread(each.duration_s, format_duration),
+            _spread(each.peak_memory_bytes, format_bytes),
         )
         for name, each in found.tasks.items()
-    ]  # fmt: skip
+    ]
     head = ("Task", "Calls", "Work", "Longest", "Largest memory")
     lines += table(head, rows, width=width, ink=ink, left=("Longest", "Largest memory"))
     return "\n".join([*lines, *_notes(found.notes, width, ink)]) + "\n"
@@ -196,10 +206,16 @@ def _scores(scores: QuantityScores, width: int, ink: Ink) -> list[str]:
 
 def _score(name: str, each: Score) -> tuple[str, ...]:
     return (
-        name, format_count(each.attempts), format_percent(each.error), format_percent(each.baseline_error),
-        f"{each.loss:.3f}", f"{each.baseline_loss:.3f}", format_percent(each.coverage), f"{each.ratio:.3g}x",
+        name,
+        format_count(each.attempts),
+        format_percent(each.error),
+        format_percent(each.baseline_error),
+        f"{each.loss:.3f}",
+        f"{each.baseline_loss:.3f}",
+        format_percent(each.coverage),
+        f"{each.ratio:.3g}x",
         f"{each.baseline_ratio:.3g}x",
-    )  # fmt: skip
+    )
 
 
 def _notes(notes: Sequence[str], width: int, ink: Ink) -> list[str]:
@@ -218,7 +234,10 @@ def _left_out(why: str, number: int) -> str:
 
 def _reason(why: str) -> str:
     return {
-        "failed": "failed", "cancelled": "were cancelled", "killed for memory": "were killed for memory",
+        "failed": "failed",
+        "cancelled": "were cancelled",
+        "killed for memory": "were killed for memory",
         "killed at an unknown memory limit": "were killed at an unknown memory limit",
-        "ended at its time limit": "ended at their time limit", "spared by the cache": "the cache spared more than half of their work",
-    }.get(why, why)  # fmt: skip
+        "ended at its time limit": "ended at their time limit",
+        "spared by the cache": "the cache spared more than half of their work",
+    }.get(why, why)

@@ -175,11 +175,16 @@ def _tasks(summary: Report, width: int, ink: Ink) -> Section:
         longest = fit(f"{format_duration(slowest.duration_s)} ({inside})", max(30, width - 17))
         pairs += [("Avg duration", format_duration(tasks.duration_s.mean)), ("Max duration", longest)]
         if tasks.queue_s.max:
-            waited = f"{format_duration(tasks.queue_s.mean)} on average, {format_duration(tasks.queue_s.max)} at most"
+            waited = (
+                f"{format_duration(tasks.queue_s.mean)} on average, "
+                f"{format_duration(tasks.queue_s.max)} at most"
+            )
             pairs.append(("Queued", waited))
     elif (elapsed := all_elapsed(summary)) is not None:
-        pairs += [("Avg elapsed", f"{format_duration(elapsed.mean)}, waiting included"),
-                  ("Max elapsed", format_duration(elapsed.max))]  # fmt: skip
+        pairs += [
+            ("Avg elapsed", f"{format_duration(elapsed.mean)}, waiting included"),
+            ("Max elapsed", format_duration(elapsed.max)),
+        ]
     return Section("Tasks", "", [Facts(pairs)])
 
 

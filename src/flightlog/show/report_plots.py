@@ -1,4 +1,6 @@
-"""The small plots of a report in a terminal: tasks at once, CPU and memory over time, and how long tasks took."""
+"""The small plots of a report in a terminal: tasks at once, CPU and memory over time, and how long tasks
+took.
+"""
 
 from __future__ import annotations
 
@@ -65,7 +67,9 @@ def _cpu(report: Report, chart: Chart | None, width: int, ascii_only: bool) -> l
 
 
 def _memory(report: Report, chart: Chart | None, width: int, ascii_only: bool) -> list[str]:
-    """Of one machine with the figures of the report; of several, which it has no sum of, with that of the plot."""
+    """Of one machine with the figures of the report; of several, which it has no sum of, with that of the
+    plot.
+    """
     node = report.resources.node
     if chart is None or node is None or not _worth(chart):
         return []
@@ -135,7 +139,9 @@ def _durations(durations: Durations | None, width: int, ascii_only: bool) -> lis
 
 
 def _stretched(counts: Sequence[int], columns: int) -> list[float]:
-    """A count for each column: each several times over where there are fewer, sums of neighbours where there are more."""
+    """A count for each column: each several times over where there are fewer, sums of neighbours where there
+    are more.
+    """
     if columns >= len(counts):
         return [float(count) for count in counts for _ in range(columns // len(counts))]
     found = [0.0] * columns

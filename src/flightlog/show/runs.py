@@ -19,14 +19,15 @@ _LEFT = ("Status", "Started", "Tasks")
 _DISPENSABLE = ("Started", "Size", "Tasks", "Duration")
 """Columns in the order they are left out for room. When a run started stands in its name, too."""
 _TOKEN = 9
-"""Characters at the end of a run's name, dash included, that tell it from others and name it to every command."""
+"""Characters at the end of a run's name, dash included, that tell it from others and name it to every
+command."""
 
 
 def runs_text(entries: Sequence[RunEntry], *, width: int | None = None, color: bool = False) -> str:
     """A row a run, in the order given; ends in a newline, and is empty for no run.
 
-    No row is wider than `width` columns: columns are left out for that, then names of runs cut in their middle. None
-    is as wide as it takes.
+    No row is wider than `width` columns: columns are left out for that, then names of runs cut in their
+    middle. None is as wide as it takes.
     """
     if not entries:
         return ""

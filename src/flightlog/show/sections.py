@@ -1,4 +1,6 @@
-"""Sections of a report in full: all task names, the tree of spans, all workers, all failures, calibration loops."""
+"""Sections of a report in full: all task names, the tree of spans, all workers, all failures, calibration
+loops.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def few(number: int, what: str) -> str:
 
 
 def elapsed_of(task: TaskName, report: Report) -> MetricStats | None:
-    """Times of a task name that include waiting, where another tool recorded the run and nothing better is known."""
+    """Times of a task name that include waiting, where another tool recorded the run and nothing better is
+    known.
+    """
     if report.adopted is None or task.duration_s.count:
         return None
     return task.metrics.get(ELAPSED)
@@ -74,14 +78,23 @@ def names_table(summary: Report, rows: int | None = None) -> Table:
     for name, task in names:
         spread = task.duration_s
         at_least = "≥ " if "process_at_least" in task.rss_scopes else ""
-        lines.append((
-            name, format_count(task.completed), format_count(task.failed) if task.failed else "",
-            known(spread.mean), known(spread.p50), known(spread.p95), known(spread.p99), known(spread.max),
-            known(spread.total if spread.count else None), known(task.cpu_s),
-            f"{at_least}{format_bytes(task.peak_rss_bytes)}" if task.peak_rss_bytes is not None else "",
-            *(_elapsed(elapsed[name]) if waiting else ()),
-            *((_gpu_time(task), _gpu_peak(task)) if gpu else ()),
-        ))  # fmt: skip
+        lines.append(
+            (
+                name,
+                format_count(task.completed),
+                format_count(task.failed) if task.failed else "",
+                known(spread.mean),
+                known(spread.p50),
+                known(spread.p95),
+                known(spread.p99),
+                known(spread.max),
+                known(spread.total if spread.count else None),
+                known(task.cpu_s),
+                f"{at_least}{format_bytes(task.peak_rss_bytes)}" if task.peak_rss_bytes is not None else "",
+                *(_elapsed(elapsed[name]) if waiting else ()),
+                *((_gpu_time(task), _gpu_peak(task)) if gpu else ()),
+            )
+        )
     head = (*SPREAD, *(ELAPSED_SPREAD if waiting else ()), *(GPU_SPREAD if gpu else ()))
     return Table(head, lines, more=few(summary.tasks.names - len(lines), "name"))
 
@@ -127,7 +140,9 @@ def all_tasks(report: Report) -> list[Section]:
 
 
 def all_spans(report: Report) -> list[Section]:
-    """The tree of spans by name: inside what, how often, how long on the clock, by themselves, and all in all."""
+    """The tree of spans by name: inside what, how often, how long on the clock, by themselves, and all in
+    all.
+    """
     tree = report.details.span_tree if report.details is not None else None
     if tree is None or not tree.nodes:
         return [Section("Spans", "none were recorded")]
@@ -138,12 +153,18 @@ def all_spans(report: Report) -> list[Section]:
             rows.append((f"in task {clean(node.task)}", *[""] * 7))
         task = node.task
         depth = len(node.path) - 1 + (task is not None)
-        rows.append((
-            "  " * depth + clean(node.path[-1]), format_count(node.count),
-            format_count(node.open) if node.open else "", format_count(node.errors) if node.errors else "",
-            format_duration(node.wall_s), format_duration(node.self_s), format_duration(node.busy_s),
-            format_duration(node.total_s),
-        ))  # fmt: skip
+        rows.append(
+            (
+                "  " * depth + clean(node.path[-1]),
+                format_count(node.count),
+                format_count(node.open) if node.open else "",
+                format_count(node.errors) if node.errors else "",
+                format_duration(node.wall_s),
+                format_duration(node.self_s),
+                format_duration(node.busy_s),
+                format_duration(node.total_s),
+            )
+        )
     spans = report.spans
     note = (
         f"{format_count(spans.count)}, {format_duration(spans.busy_s)} busy in"
@@ -164,18 +185,38 @@ def all_workers(report: Report, width: int) -> list[Section]:
     rows = []
     for name, split in time.by_worker.items():
         worker = report.workers.by_worker.get(name)
-        rows.append((
-            name, format_count(split.attempts), format_duration(split.total_s), _part(split, split.run_s),
-            _part(split, split.failed_s), _part(split, split.unfinished_s), _part(split, split.transfer_s),
-            _part(split, split.scheduler_s), _part(split, split.startup_s), _part(split, split.idle_s),
-            (worker.lost or "") if worker is not None else "",
-        ))  # fmt: skip
+        rows.append(
+            (
+                name,
+                format_count(split.attempts),
+                format_duration(split.total_s),
+                _part(split, split.run_s),
+                _part(split, split.failed_s),
+                _part(split, split.unfinished_s),
+                _part(split, split.transfer_s),
+                _part(split, split.scheduler_s),
+                _part(split, split.startup_s),
+                _part(split, split.idle_s),
+                (worker.lost or "") if worker is not None else "",
+            )
+        )
     head = (
-        "Worker", "Tasks", "Time", "Done", "Failed", "In flight", "Transfer", "Scheduler", "Start-up", "Idle", "Lost",
-    )  # fmt: skip
+        "Worker",
+        "Tasks",
+        "Time",
+        "Done",
+        "Failed",
+        "In flight",
+        "Transfer",
+        "Scheduler",
+        "Start-up",
+        "Idle",
+        "Lost",
+    )
     table = Table(head, rows, left=("Lost",), more=few(time.workers - len(rows), "worker"))
     note = (
-        f"{format_count(report.workers.peak)} at most, {format_percent(report.workers.utilization)} utilization,"
+        f"{format_count(report.workers.peak)} at most, {format_percent(report.workers.utilization)} "
+        "utilization,"
         f" {format_percent(report.workers.efficiency)} efficiency"
     )
     return [*time_sections(report, width, links=20), Section("Workers", note, [table])]
@@ -186,7 +227,9 @@ def _part(split: TimeSplit, lasted: float | None) -> str:
 
 
 def all_failures(report: Report) -> list[Section]:
-    """Every cause: how often, from when to when, of which tasks and arguments, on which workers, at which attempt."""
+    """Every cause: how often, from when to when, of which tasks and arguments, on which workers, at which
+    attempt.
+    """
     causes = report.details.failures if report.details is not None else []
     if not causes:
         return [Section("Failures", "none")]
@@ -244,16 +287,29 @@ def _loop(loop: CalibrationLoop, rows: int) -> Section:
     whole = loop.iterations_s or 1.0
     spent = ", ".join(
         f"{name} {format_percent(lasted / whole)}"
-        for name, lasted in (("ask", loop.ask_s), ("submit", loop.submit_s), ("gather", loop.gather_s),
-                             ("tell", loop.tell_s), ("other", loop.other_s))
+        for name, lasted in (
+            ("ask", loop.ask_s),
+            ("submit", loop.submit_s),
+            ("gather", loop.gather_s),
+            ("tell", loop.tell_s),
+            ("other", loop.other_s),
+        )
         if lasted
-    )  # fmt: skip
+    )
     lines = [
-        (turn.iteration, format_duration(turn.duration_s), known(turn.ask_s), known(turn.submit_s),
-         known(turn.gather_s), known(turn.tell_s), "" if turn.trials is None else format_count(turn.trials),
-         _loss(turn.min_loss), _loss(turn.best_loss))
+        (
+            turn.iteration,
+            format_duration(turn.duration_s),
+            known(turn.ask_s),
+            known(turn.submit_s),
+            known(turn.gather_s),
+            known(turn.tell_s),
+            "" if turn.trials is None else format_count(turn.trials),
+            _loss(turn.min_loss),
+            _loss(turn.best_loss),
+        )
         for turn in loop.listed[-rows:]
-    ]  # fmt: skip
+    ]
     head = ("Iteration", "Took", "Ask", "Submit", "Gather", "Tell", "Trials", "Loss", "Best so far")
     earlier = loop.iterations - len(lines)
     more = f"after {count_text(earlier, 'earlier iteration')}" if earlier else ""

@@ -1,4 +1,6 @@
-"""Small plots of a fixed height: how something went over time, and how durations spread. Text in, nothing printed."""
+"""Small plots of a fixed height: how something went over time, and how durations spread. Text in, nothing
+printed.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,8 @@ def area(
 ) -> list[str]:
     """Rows of text, from the top, with what is under a line filled; a value above 0 is one dot high at least.
 
-    `values` are spread over the columns evenly: of several that fall together the highest is drawn. Where nothing is known,
-    nothing is drawn.
+    `values` are spread over the columns evenly: of several that fall together the highest is drawn. Where
+    nothing is known, nothing is drawn.
     """
     wide, tall = (1, 1) if ascii_only else (2, 4)
     cells = spread(values, columns * wide)
@@ -59,7 +61,9 @@ def _sign(levels: Sequence[int], floor: int, ascii_only: bool) -> str:
 
 
 def spread(values: Sequence[float | None], cells: int) -> list[float | None]:
-    """So many values in place of these: the highest of those that fall together, or each several times over."""
+    """So many values in place of these: the highest of those that fall together, or each several times
+    over.
+    """
     if not values:
         return [None] * cells
     found: list[float | None] = []
@@ -85,8 +89,9 @@ def plot_over_time(
 ) -> list[str]:
     """A title, `height` rows, and a line with the time below; no row is wider than `width`.
 
-    `values` are even in time. `label` writes a value on the axis; `top` is the value at the upper edge, by default the
-    highest there is. `ends` are what the time axis says at its ends, in place of 0 and the length. Nothing, where no value is known.
+    `values` are even in time. `label` writes a value on the axis; `top` is the value at the upper edge, by
+    default the highest there is. `ends` are what the time axis says at its ends, in place of 0 and the
+    length. Nothing, where no value is known.
     """
     known = [value for value in values if value is not None and not math.isnan(value)]
     if not known:
@@ -173,7 +178,9 @@ def unit_label(chart: Chart) -> Callable[[float], str]:
 
 
 def side_by_side(blocks: Sequence[Sequence[str]], *, width: int) -> list[str]:
-    """Blocks of lines, two in a row, an empty line between two rows; each block was made for `half(width)` columns."""
+    """Blocks of lines, two in a row, an empty line between two rows; each block was made for `half(width)`
+    columns.
+    """
     found: list[str] = []
     said = [block for block in blocks if block]
     for at in range(0, len(said), 2):

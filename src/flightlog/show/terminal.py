@@ -5,13 +5,21 @@ from __future__ import annotations
 import unicodedata
 
 STYLES = {
-    "title": "1", "head": "1", "label": "2", "good": "32", "bad": "31", "warn": "33", "quiet": "2", "name": "36",
-}  # fmt: skip
+    "title": "1",
+    "head": "1",
+    "label": "2",
+    "good": "32",
+    "bad": "31",
+    "warn": "33",
+    "quiet": "2",
+    "name": "36",
+}
 """What the styles are in the codes of ECMA-48: bold, faint, and three colours every palette has."""
 
 _SHOWN = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
-"""Controls, formats (writing direction, zero width), surrogates, unassigned, line and paragraph separators."""
+"""Controls, formats (writing direction, zero width), surrogates, unassigned, line and paragraph
+separators."""
 
 
 def clean(text: str) -> str:
@@ -53,7 +61,9 @@ def fit(text: str, width: int) -> str:
 
 
 def cut_middle(text: str, width: int, keep: int) -> str:
-    """Clean text cut to so many columns before its last `keep` characters; these go, too, where there is no room."""
+    """Clean text cut to so many columns before its last `keep` characters; these go, too, where there is no
+    room.
+    """
     if width_of(text) <= width:
         return text
     end = text[len(text) - keep :]

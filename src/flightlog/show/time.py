@@ -17,9 +17,14 @@ if TYPE_CHECKING:
     from flightlog.analyze.shares import Shares
 
 _PARTS = {
-    "run": "Completed work", "unfinished": "In flight", "failed": "Failed work", "transfer": "Transfer",
-    "scheduler": "Scheduler", "startup": "Start-up", "idle": "Idle",
-}  # fmt: skip
+    "run": "Completed work",
+    "unfinished": "In flight",
+    "failed": "Failed work",
+    "transfer": "Transfer",
+    "scheduler": "Scheduler",
+    "startup": "Start-up",
+    "idle": "Idle",
+}
 _BLOCKS = "▁▂▃▄▅▆▇█"
 BAR = 24
 """Columns of a whole bar."""
@@ -63,17 +68,26 @@ def critical_section(path: CriticalPath, rows: int) -> Section:
     table = Table(
         ("What", "Links", "Time", "Share", "Saves if instant"),
         [
-            (link_name(part.kind, part.name), format_count(part.links), format_duration(part.seconds),
-             format_percent(part.share), "" if part.saves_s is None else f"≤ {format_duration(part.saves_s)}")
+            (
+                link_name(part.kind, part.name),
+                format_count(part.links),
+                format_duration(part.seconds),
+                format_percent(part.share),
+                "" if part.saves_s is None else f"≤ {format_duration(part.saves_s)}",
+            )
             for part in shown
         ],
-        more=f"and {count_text(len(path.parts) - len(shown), 'shorter part')}" if len(path.parts) > len(shown) else "",
-    )  # fmt: skip
+        more=f"and {count_text(len(path.parts) - len(shown), 'shorter part')}"
+        if len(path.parts) > len(shown)
+        else "",
+    )
     return Section("Critical path", f"what set the {format_duration(path.wall_s)} of wall time", [table])
 
 
 def link_name(kind: Kind, name: str) -> str:
-    """What a link of the chain is: `simulate`, `waiting to start simulate`, `program, after the last task`."""
+    """What a link of the chain is: `simulate`, `waiting to start simulate`, `program, after the last
+    task`.
+    """
     shown = clean(name)
     return {"wait": f"waiting to start {shown}", "program": f"program, {shown}"}.get(kind, shown)
 

@@ -22,15 +22,37 @@ LANES = 40
 LABEL = 24
 _SHADES = "░▒▓█"
 _STEPS = (
-    1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 21_600, 43_200, 86_400, 172_800, 604_800,
-)  # fmt: skip
+    1,
+    2,
+    5,
+    10,
+    15,
+    30,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1800,
+    3600,
+    7200,
+    14_400,
+    21_600,
+    43_200,
+    86_400,
+    172_800,
+    604_800,
+)
 _TOOK = {"completed": "in", "running": "for"}
 """What stands between a status and the time it took; `after` for runs that came to another end."""
 _MARKS = {
-    "failed": ("✕", "!", BAD, "failed"), "lost": ("◆", "#", BAD, "worker lost"),
-    "retried": ("↺", "~", WARN, "tried again"), "cancelled": ("□", "=", QUIET, "cancelled"),
-}  # fmt: skip
-"""How each kind of mark is drawn, in plain ASCII too, and what it is called; those before the others win a place."""
+    "failed": ("✕", "!", BAD, "failed"),
+    "lost": ("◆", "#", BAD, "worker lost"),
+    "retried": ("↺", "~", WARN, "tried again"),
+    "cancelled": ("□", "=", QUIET, "cancelled"),
+}
+"""How each kind of mark is drawn, in plain ASCII too, and what it is called; those before the others win a
+place."""
 
 
 def timeline_text(
@@ -43,8 +65,8 @@ def timeline_text(
 ) -> str:
     """The answer, the lanes from the top, an axis and a legend; ends in a newline.
 
-    At most `lanes` rows. In colour, shades tell how busy a lane was; without, names are letters, small where the lane was
-    busy for less than half of the stretch.
+    At most `lanes` rows. In colour, shades tell how busy a lane was; without, names are letters, small where
+    the lane was busy for less than half of the stretch.
     """
     ink, timeline = Ink(color), look.timeline
     lines = [ink("title", line) for line in wrap(headline(look), width)]
@@ -89,7 +111,9 @@ def named(text: str, limit: int = 60) -> str:
 
 
 def headline(look: TimelineLook) -> str:
-    """What came of the run, in a line: `run-… · completed in 5m 10s · 1,204 attempts on 8 workers, busy 66% of their time`."""
+    """What came of the run, in a line: `run-… · completed in 5m 10s · 1,204 attempts on 8 workers, busy 66%
+    of their time`.
+    """
     run, time, timeline = look.summary.run, look.time, look.timeline
     word = _TOOK.get(run.status, "after")
     took = f" {word} {duration_text(run.duration_s)}" if run.duration_s is not None else ""

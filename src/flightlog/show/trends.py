@@ -22,13 +22,21 @@ STEPS = 5
 """How many runs and steps the text names; the table of levels has all steps."""
 
 _TITLES = {
-    "wall": "Wall time", "duration": "Mean duration", "p95": "p95 duration", "memory": "Peak memory",
-    "hits": "Cache hit rate", "cost": "Cost", "failures": "Failures",
-}  # fmt: skip
+    "wall": "Wall time",
+    "duration": "Mean duration",
+    "p95": "p95 duration",
+    "memory": "Peak memory",
+    "hits": "Cache hit rate",
+    "cost": "Cost",
+    "failures": "Failures",
+}
 _WORDS = {
-    "seconds": ("slower", "faster"), "bytes": ("more memory", "less memory"), "money": ("dearer", "cheaper"),
-    "share": ("percentage points more", "percentage points less"), "count": ("more a run", "fewer a run"),
-}  # fmt: skip
+    "seconds": ("slower", "faster"),
+    "bytes": ("more memory", "less memory"),
+    "money": ("dearer", "cheaper"),
+    "share": ("percentage points more", "percentage points less"),
+    "count": ("more a run", "fewer a run"),
+}
 """What a larger and a smaller figure is called."""
 _PLAIN = str.maketrans({"→": "->", "·": "-", "…": "...", "±": "+-"})
 
@@ -200,8 +208,11 @@ def _value_text(trend: Trend) -> Callable[[float], str]:
     if trend.unit == "money":
         return lambda value: money_text(value, trend.currency)
     texts: dict[str, Callable[[float], str]] = {
-        "seconds": format_duration, "bytes": format_bytes, "share": format_percent, "count": _number,
-    }  # fmt: skip
+        "seconds": format_duration,
+        "bytes": format_bytes,
+        "share": format_percent,
+        "count": _number,
+    }
     return texts[trend.unit]
 
 
@@ -259,12 +270,16 @@ def _levels(trend: Trend, width: int, ink: Ink) -> list[str]:
         point, change = trend.points[level.first], trend.changes[number - 1] if number else None
         rows.append(
             (
-                clean(point.run_id), _minute(point.start_time), _commit(point), f"{level.runs:,}",
-                show(level.typical), f"{show(level.p05)} to {show(level.p95)}",
+                clean(point.run_id),
+                _minute(point.start_time),
+                _commit(point),
+                f"{level.runs:,}",
+                show(level.typical),
+                f"{show(level.p05)} to {show(level.p95)}",
                 "" if change is None or change.change is None else _signed(trend, change.change),
                 str(number) if number else "",
             )
-        )  # fmt: skip
+        )
     middle = "Median" if trend.unit not in {"share", "count"} else "Mean"
     head = ("From run", "Started", "Commit", "Runs", middle, "9 of 10 runs", "Change", "Step")
     return _fitting(head, rows, width, ink, ("Started", "Commit"), ("Started", "9 of 10 runs", "Commit"))
@@ -279,10 +294,13 @@ def _newest(trend: Trend, width: int, ink: Ink) -> list[str]:
         off = point.value / usual - 1.0 if relative and usual > 0 else point.value - usual
         rows.append(
             (
-                clean(point.run_id), _minute(point.start_time), _commit(point), show(point.value),
+                clean(point.run_id),
+                _minute(point.start_time),
+                _commit(point),
+                show(point.value),
                 _signed(trend, off) if trend.drift is None and (usual > 0 or not relative) else "",
             )
-        )  # fmt: skip
+        )
     head = ("Run", "Started", "Commit", "Value", "To its level")
     return _fitting(head, rows, width, ink, ("Started", "Commit"), ("Started", "Commit"))
 

@@ -28,7 +28,9 @@ def verification_text(result: Verification, *, color: bool = False) -> str:
 
 
 def _in_words(check: Check, status: str) -> tuple[str, tuple[str, ...]]:
-    """What a check found. Checksums that are missing say nothing of the files: that is one plain statement."""
+    """What a check found. Checksums that are missing say nothing of the files: that is one plain
+    statement.
+    """
     if check.ok is not False or [f.partition(":")[0] for f in check.findings] != [_NO_CHECKSUMS]:
         return check.detail, check.findings
     if status in {"crashed", "unknown"}:

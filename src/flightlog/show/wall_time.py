@@ -21,11 +21,19 @@ LEAST_SHARE = 0.03
 NAME = 60
 """Columns of a name."""
 _LIMITS = {
-    "cache_misses": "needless cache misses", "cold_starts": "workers that start", "device_memory": "memory of a device",
-    "failed_work": "failed work", "handover": "handing tasks over", "memory_pressure": "memory",
-    "oversubscription": "too much at once", "program_alone": "the program outside of its tasks", "serialization": "moving data",
-    "stragglers": "a few long tasks", "stuck_tasks": "a task that may be stuck", "throttling": "the CPU quota",
-}  # fmt: skip
+    "cache_misses": "needless cache misses",
+    "cold_starts": "workers that start",
+    "device_memory": "memory of a device",
+    "failed_work": "failed work",
+    "handover": "handing tasks over",
+    "memory_pressure": "memory",
+    "oversubscription": "too much at once",
+    "program_alone": "the program outside of its tasks",
+    "serialization": "moving data",
+    "stragglers": "a few long tasks",
+    "stuck_tasks": "a task that may be stuck",
+    "throttling": "the CPU quota",
+}
 """What a finding is about, by its kind; others are called by it."""
 
 
@@ -36,9 +44,11 @@ def wall_time_section(report: Report) -> Section:
 
 
 def wall_time_text(report: Report) -> str | None:
-    """What the wall time consisted of, how much could be saved at most, and what to try; None where no chain is known.
+    """What the wall time consisted of, how much could be saved at most, and what to try; None where no chain
+    is known.
 
-    `85% of the 10.0s was run_simulation, 10% waiting to start run_simulation; were run_simulation instant, the run would be
+    `85% of the 10.0s was run_simulation, 10% waiting to start run_simulation; were run_simulation instant,
+    the run would be
     8.5s shorter at most. Limited most by handing tasks over: try giving each task several pieces of work.`
     """
     path = report.critical_path
@@ -51,14 +61,20 @@ def wall_time_text(report: Report) -> str | None:
     whole = f" of the {format_duration(took)}{so_far} was"
     if not told:
         longest = f"the longest was {_name(parts[0])}, {format_percent(parts[0].share)}"
-        return f"Many short parts of the critical path made up the {format_duration(took)}{so_far}: {longest}. {_limited(report)}".rstrip()
+        return (
+            f"Many short parts of the critical path made up the {format_duration(took)}{so_far}: "
+            f"{longest}. {_limited(report)}"
+        ).rstrip()
     said = ", ".join(
         f"{format_percent(part.share)}{'' if number else whole} {_name(part)}"
         for number, part in enumerate(told)
     )
     saved = next((part for part in told if part.saves_s), None)
     if saved is not None and saved.saves_s is not None:
-        said += f"; were {_name(saved)} instant, the run would be {format_duration(saved.saves_s)} shorter at most"
+        said += (
+            f"; were {_name(saved)} instant, the run would be {format_duration(saved.saves_s)} shorter "
+            "at most"
+        )
     return f"{said}. {_limited(report)}".rstrip()
 
 

@@ -26,16 +26,30 @@ if TYPE_CHECKING:
     from flightlog.store.catalogue import RunEntry
 
 TITLES = {
-    "tasks": "Tasks", "running": "Running", "workers": "Workers", "resources": "Machines", "gpu": "GPU",
-    "failures": "Failures", "slowest": "Slowest", "spans": "Spans", "log": "Log",
-}  # fmt: skip
+    "tasks": "Tasks",
+    "running": "Running",
+    "workers": "Workers",
+    "resources": "Machines",
+    "gpu": "GPU",
+    "failures": "Failures",
+    "slowest": "Slowest",
+    "spans": "Spans",
+    "log": "Log",
+}
 """The panes by name, in order; the keys 1 to 9 lead to them."""
 
 _KINDS = {
-    "TaskName": "Tasks of one name", "Doing": "A task that runs", "WorkerNow": "A worker", "HostNow": "A machine",
-    "DeviceNow": "A GPU", "Failed": "A failure", "Ended": "A task that ended", "LogLine": "An event",
-    "SpanNow": "Spans of one name", "OpenSpan": "A span that is open",
-}  # fmt: skip
+    "TaskName": "Tasks of one name",
+    "Doing": "A task that runs",
+    "WorkerNow": "A worker",
+    "HostNow": "A machine",
+    "DeviceNow": "A GPU",
+    "Failed": "A failure",
+    "Ended": "A task that ended",
+    "LogLine": "An event",
+    "SpanNow": "Spans of one name",
+    "OpenSpan": "A span that is open",
+}
 
 CSS = """
 #head { height: auto; padding: 0 1; }
@@ -61,7 +75,8 @@ class Read(Message):
 
 
 class TopApp(App[None]):
-    """A run as it happens. Reads in a thread, every `interval_s` seconds; what a run recorded is text, never markup.
+    """A run as it happens. Reads in a thread, every `interval_s` seconds; what a run recorded is text, never
+    markup.
 
     `open_live` gives what follows a run, `runs` lists those there are to choose from, the newest first.
     """

@@ -1,4 +1,6 @@
-"""Reading a run again and again in a thread of its own, so that a view never waits for a disk or a network."""
+"""Reading a run again and again in a thread of its own, so that a view never waits for a disk or a
+network.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ class Follows(Protocol):
 class Reader:
     """Tells how a run stands, every `interval_s` seconds and at once when another is to be watched.
 
-    `tell(path, state)` is called in the reading thread, with the error in place of a state where a run cannot be read. The
-    thread is a daemon: closing never waits for a read that hangs.
+    `tell(path, state)` is called in the reading thread, with the error in place of a state where a run cannot
+    be read. The thread is a daemon: closing never waits for a read that hangs.
     """
 
     def __init__(

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from flightlog.store.catalogue import RunEntry
 
 WIDE, NAME, END = 100, 40, 8
-"""Columns of a terminal that has room for the time at which a run started, those of a run's id, and of its end at least."""
+"""Columns of a terminal that has room for the time at which a run started, those of a run's id, and of its
+end at least."""
 BESIDE = 42
 """Columns that the rest of the list takes in a narrow terminal."""
 KEYS = """\

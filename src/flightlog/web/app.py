@@ -1,7 +1,7 @@
 """The dashboard as an ASGI application: addresses, and the pages behind them.
 
-NiceGUI keeps one application in a process, so its pages are registered once and belong to no dashboard: each request
-brings its own along. Several dashboards of one process therefore show each their own runs.
+NiceGUI keeps one application in a process, so its pages are registered once and belong to no dashboard: each
+request brings its own along. Several dashboards of one process therefore show each their own runs.
 """
 
 from __future__ import annotations
@@ -29,13 +29,16 @@ if TYPE_CHECKING:
 OURS = "flightlog.dashboard"
 """Where in a request its dashboard stands."""
 TAB_S = 60.0
-"""How long what NiceGUI keeps of a browser's tab outlives it; its own way is a month. There is nothing of ours in it."""
+"""How long what NiceGUI keeps of a browser's tab outlives it; its own way is a month. There is nothing of
+ours in it."""
 PATIENCE_S = 30.0
 """How long a page may take to be begun: the first look at a long history on a slow disk."""
 
 
 def make_app(dashboard: Dashboard, *, token: str | None = None, host: str = "127.0.0.1") -> Door:
-    """The dashboard behind its door; see `Door` for `token` and `host`. It is closed when the application is."""
+    """The dashboard behind its door; see `Door` for `token` and `host`. It is closed when the application
+    is.
+    """
     inner = cast("Application", _pages())
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -92,7 +95,8 @@ def _pages() -> FastAPI:
         show_welcome_message=False,
         binding_refresh_interval=None,
         reconnect_timeout=20.0,
-        # Messages that are sent again would bring old texts after newer ones: a page that missed some loads anew.
+        # Messages that are sent again would bring old texts after newer ones: a page that missed some loads
+        # anew.
         message_history_length=0,
         tailwind=False,
     )
@@ -101,8 +105,10 @@ def _pages() -> FastAPI:
 
 _CONTENT = {"run": live_page, "diagnosis": diagnosis_page, "advice": advice_page}
 _ICON = (
-    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" fill="#1d5f8a"/>'
-    '<path d="M6 21h6l4-12 4 16 3-8h3" fill="none" stroke="#fff" stroke-width="2.6" stroke-linejoin="round"/></svg>'
+    '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 32 32"><rect width="32" height="32" rx="7" '
+    'fill="#1d5f8a"/>'
+    '<path d="M6 21h6l4-12 4 16 3-8h3" fill="none" stroke="#fff" stroke-width="2.6" '
+    'stroke-linejoin="round"/></svg>'
 )
 
 

@@ -21,7 +21,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
     status: str = ""
     tag: str = ""
     text: str = ""
-    """Words that have to stand, all of them, in the run's name, project, host, target, commit, tags or error."""
+    """Words that have to stand, all of them, in the run's name, project, host, target, commit, tags or
+    error."""
     since: str = ""
     until: str = ""
     order: Order = "started"
@@ -60,7 +61,9 @@ def wanted_of(query: Mapping[str, str]) -> Wanted:
 
 
 def choose(rows: Sequence[Row], wanted: Wanted) -> Chosen:
-    """The page that is asked for, or the last one where there are fewer. What is unknown stands last in any order."""
+    """The page that is asked for, or the last one where there are fewer. What is unknown stands last in any
+    order.
+    """
     since, until, problem = _days(wanted)
     words = wanted.text.lower().split()
     found = [

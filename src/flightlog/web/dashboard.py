@@ -1,4 +1,6 @@
-"""What all pages of one dashboard share: the runs, what is computed of them, and the runs that are followed live."""
+"""What all pages of one dashboard share: the runs, what is computed of them, and the runs that are followed
+live.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 FRESH_S = 2.0
-"""The list of runs is looked at no more often than that, and seldom enough to take a fifth of the time at most."""
+"""The list of runs is looked at no more often than that, and seldom enough to take a fifth of the time at
+most."""
 RUNNING_S = 5.0
 """What was computed of a run that goes on is as good for so long."""
 PATIENCE_S = 2.0
@@ -41,7 +44,9 @@ class Live(Protocol):
 
 
 class Dashboard:
-    """One folder of runs, looked at by any number of viewers. Its methods belong to the event loop, and never block it."""
+    """One folder of runs, looked at by any number of viewers. Its methods belong to the event loop, and never
+    block it.
+    """
 
     def __init__(
         self,

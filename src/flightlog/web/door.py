@@ -1,6 +1,7 @@
 """The door of the dashboard: who may come in, by which address, and what a browser may do with the answers.
 
-It stands before everything, pages, files and sockets alike. Nothing behind it is asked unless it lets a request through.
+It stands before everything, pages, files and sockets alike. Nothing behind it is asked unless it lets a
+request through.
 """
 
 from __future__ import annotations
@@ -24,12 +25,14 @@ Headers = list[tuple[bytes, bytes]]
 
 POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval'; script-src-attr 'none'; "
-    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; connect-src "
+    "'self'; "
     "worker-src 'self' blob:; object-src 'none'; frame-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
     "form-action 'self'"
 )
-"""What a page may load and run. NiceGUI compiles its templates in the browser, and so needs inline scripts and `eval`;
-handlers in attributes, by which a name that was taken for HTML would come to life, are not among what it needs."""
+"""What a page may load and run. NiceGUI compiles its templates in the browser, and so needs inline scripts
+and `eval`; handlers in attributes, by which a name that was taken for HTML would come to life, are not among
+what it needs."""
 SECURITY: Headers = [
     (b"content-security-policy", POLICY.encode()),
     (b"x-frame-options", b"DENY"),
@@ -47,11 +50,12 @@ _ELSEWHERE = frozenset({"cross-site", "same-site"})
 class Door:
     """An ASGI application around another one.
 
-    With a `token`, every request and socket has to bring it: in the header `Authorization: Bearer`, in the cookie that
-    the door gives, or once in the query of a page's address, which gives the cookie and leads on to the address without
-    it. All comparisons take the same time whatever is brought. Without a token, only requests to a name of this machine's
-    own are answered (`host` is one more), so that no page of the web can reach the dashboard by a name that it makes
-    point here. With or without one, a request that a page of another origin made is refused.
+    With a `token`, every request and socket has to bring it: in the header `Authorization: Bearer`, in the
+    cookie that the door gives, or once in the query of a page's address, which gives the cookie and leads on
+    to the address without it. All comparisons take the same time whatever is brought. Without a token, only
+    requests to a name of this machine's own are answered (`host` is one more), so that no page of the web can
+    reach the dashboard by a name that it makes point here. With or without one, a request that a page of
+    another origin made is refused.
     """
 
     def __init__(self, app: Application, *, token: str | None, host: str = "127.0.0.1") -> None:
@@ -115,15 +119,16 @@ class Door:
         where = f"{scope.get('root_path', '')}{path}{f'?{rest}' if rest else ''}".encode("latin-1", "replace")
         given = (b"set-cookie", cookie.encode())
         if headers.get("sec-fetch-site") in _ELSEWHERE:
-            # After a link in a page of another site the cookie would not come along to where a redirect leads; it does
-            # where a page of our own leads.
+            # After a link in a page of another site the cookie would not come along to where a redirect
+            # leads; it does where a page of our own leads.
             await _answer(send, 200, refusals.GOING_ON, [(b"refresh", b"0;url=" + where), given])
         else:
             await _answer(send, 303, b"", [(b"location", where), given])
 
 
 def cookie_name(scope: Scope, headers: Mapping[str, str]) -> str:
-    """The cookie's name: browsers keep cookies by host, so that the port tells two dashboards of one host apart.
+    """The cookie's name: browsers keep cookies by host, so that the port tells two dashboards of one host
+    apart.
 
     It is the port that the browser asked for, which a tunnel may have made another than that of the server.
     """
@@ -141,7 +146,9 @@ def _pass_of(token: str) -> str:
 
 
 def _secured(send: Send) -> Send:
-    """Answers with the headers that keep a page to itself, and without those that share it with other origins."""
+    """Answers with the headers that keep a page to itself, and without those that share it with other
+    origins.
+    """
 
     async def wrapped(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -184,7 +191,9 @@ def _query(scope: Scope) -> list[tuple[str, str]]:
 
 
 def _cookie(header: str, name: str) -> str:
-    """The value of a cookie, empty where there is none, whatever others hold: all ports of a host share them."""
+    """The value of a cookie, empty where there is none, whatever others hold: all ports of a host share
+    them.
+    """
     for pair in header.split(";"):
         found, _, value = pair.partition("=")
         if found.strip() == name:

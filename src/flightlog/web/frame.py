@@ -1,4 +1,6 @@
-"""The frame of every page: the head with the way around, and a place for the content. Names from runs are text, only text."""
+"""The frame of every page: the head with the way around, and a place for the content. Names from runs are
+text, only text.
+"""
 
 from __future__ import annotations
 

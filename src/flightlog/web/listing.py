@@ -68,7 +68,9 @@ class Listing(Struct, frozen=True, kw_only=True):
 
 
 def key_of(path: Path) -> str:
-    """What a run is called in addresses: its folder's name where that is plain, else a digest of it; never a path."""
+    """What a run is called in addresses: its folder's name where that is plain, else a digest of it; never a
+    path.
+    """
     name = path.name
     if _PLAIN.fullmatch(name):
         return name

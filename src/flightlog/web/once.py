@@ -1,4 +1,6 @@
-"""Work in a few threads, off the event loop: what several viewers ask for is computed once, and kept for a while."""
+"""Work in a few threads, off the event loop: what several viewers ask for is computed once, and kept for a
+while.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ KEPT = 64
 KEPT_BYTES = 128 << 20
 """Of texts that are kept, such as pages: the least used go first."""
 FAILED_S = 5.0
-"""How long a failure is kept, in seconds: whoever went away for a moment is told, and does not begin it all again."""
+"""How long a failure is kept, in seconds: whoever went away for a moment is told, and does not begin it all
+again."""
 
 
 class _Kept(NamedTuple):
@@ -38,11 +41,13 @@ class _Kept(NamedTuple):
 
 
 class Once:
-    """Computations by key. A result is given to all who ask for its key, until it is too old or others need the room.
+    """Computations by key. A result is given to all who ask for its key, until it is too old or others need
+    the room.
 
-    `get` belongs to an event loop and never blocks it; everything else is thread-safe. A computation that raises raises
-    to all who wait for it or ask within `FAILED_S`, and is tried again for the next. The threads end with the process, in
-    the middle of what they do; `close` lets them end earlier, and cancels what waits for its turn.
+    `get` belongs to an event loop and never blocks it; everything else is thread-safe. A computation that
+    raises raises to all who wait for it or ask within `FAILED_S`, and is tried again for the next. The
+    threads end with the process, in the middle of what they do; `close` lets them end earlier, and cancels
+    what waits for its turn.
     """
 
     def __init__(
@@ -137,7 +142,9 @@ class Once:
 
 
 def _there(future: Future[Any]) -> asyncio.Future[Any]:
-    """The same for this event loop. Whoever waits for it may go away: then nobody is told how it ended, and nothing logged."""
+    """The same for this event loop. Whoever waits for it may go away: then nobody is told how it ended, and
+    nothing logged.
+    """
     loop = asyncio.get_running_loop()
     waited: asyncio.Future[Any] = loop.create_future()
 

@@ -1,4 +1,6 @@
-"""The parts of a run's page: one element each, which gets its data as a text and renders it as text in the browser."""
+"""The parts of a run's page: one element each, which gets its data as a text and renders it as text in the
+browser.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from nicegui.element import Element
 from flightlog.web.listing import short
 
 Column = tuple[str, str, str]
-"""The field, the heading, and `text`, `toned` (in the tone of its row), `number` (with its text beside it), `quiet` or
-`time`.
+"""The field, the heading, and `text`, `toned` (in the tone of its row), `number` (with its text beside it),
+`quiet` or `time`.
 """
 LONGEST_KEY, MOST_TOLD = 100, 20
 
@@ -23,13 +25,17 @@ class Part(Element):
     """A part of the page; empty data hides it."""
 
     def show(self, text: str) -> None:
-        """Show this, which is JSON, if it is another. It is never parsed here: props that are dicts are copied for each viewer."""
+        """Show this, which is JSON, if it is another. It is never parsed here: props that are dicts are
+        copied for each viewer.
+        """
         if self._props.get("shown", "") != text:
             self._props["shown"] = text
 
 
 class RunHead(Part, component="run_head.js"):
-    """How far the run is; says that it is being read before there is data. `address` is where the run's pages begin."""
+    """How far the run is; says that it is being read before there is data. `address` is where the run's pages
+    begin.
+    """
 
     def __init__(self, address: str) -> None:
         super().__init__()
@@ -51,7 +57,9 @@ class RunTable(Part, component="run_table.js"):
 
 
 class RunFeed(Part, component="run_feed.js"):
-    """Items with the newest first. `details` gives what is behind a click on one by its key: it is sent when it is asked for."""
+    """Items with the newest first. `details` gives what is behind a click on one by its key: it is sent when
+    it is asked for.
+    """
 
     def __init__(self, title: str, name: str, details: Callable[[str], str | None] | None = None) -> None:
         super().__init__()
@@ -83,9 +91,15 @@ class RunFigure(Part, component="run_figure.js"):
 @cache
 def _columns(columns: tuple[Column, ...]) -> str:
     made: list[dict[str, Any]] = [
-        {"name": name, "label": label, "field": name, "kind": kind, "sortable": True,
-         "align": "right" if kind == "number" else "left",
-         "classes": {"quiet": "fl-live-quiet", "time": "fl-live-quiet fl-live-time"}.get(kind, "")}
+        {
+            "name": name,
+            "label": label,
+            "field": name,
+            "kind": kind,
+            "sortable": True,
+            "align": "right" if kind == "number" else "left",
+            "classes": {"quiet": "fl-live-quiet", "time": "fl-live-quiet fl-live-time"}.get(kind, ""),
+        }
         for name, label, kind in columns
-    ]  # fmt: skip
+    ]
     return msgspec.json.encode(made).decode()

@@ -58,7 +58,9 @@ def figure_titles(state: LiveState) -> dict[str, str]:
 
 
 def figure_notes(state: LiveState) -> dict[str, str]:
-    """What is to be said of each figure, by its name; it stands beside the title, where a phone has room for it."""
+    """What is to be said of each figure, by its name; it stands beside the title, where a phone has room for
+    it.
+    """
     said = {"timeline": " ".join(state.timeline.notes) if state.timeline is not None else ""}
     for name, chart in _charts(state).items():
         said[name] = "" if chart is None else " ".join([*chart.notes, limit_note(chart) or ""]).strip()
@@ -80,20 +82,31 @@ def _curves(state: LiveState) -> dict[str, Curve | None]:
 
 def _curve(name: str, points: MetricPoints, began: float) -> Curve:
     return Curve(
-        name=name, by=points.by, at=[at - began for at in points.at], value=points.value, least=points.least,
-        most=points.most, lost_at=[at - began for at in points.lost_at], values=points.values, lost=points.lost,
-    )  # fmt: skip
+        name=name,
+        by=points.by,
+        at=[at - began for at in points.at],
+        value=points.value,
+        least=points.least,
+        most=points.most,
+        lost_at=[at - began for at in points.lost_at],
+        values=points.values,
+        lost=points.lost,
+    )
 
 
 def _charts(state: LiveState) -> dict[str, Chart | None]:
     return {
         "concurrency": state.concurrency and _without_crowd(state.concurrency),
-        "cpu": state.cpu, "memory": state.memory, "device_memory": state.device_memory,
-    }  # fmt: skip
+        "cpu": state.cpu,
+        "memory": state.memory,
+        "device_memory": state.device_memory,
+    }
 
 
 def _without_crowd(chart: Chart) -> Chart:
-    """The chart without the tasks that wait where they are so many that the others would lie on the ground."""
+    """The chart without the tasks that wait where they are so many that the others would lie on the
+    ground.
+    """
     others = [
         value for series in chart.series if series.label != "waiting" for value in series.value if value
     ]

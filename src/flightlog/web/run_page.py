@@ -20,39 +20,75 @@ EVERY_S = 0.5
 """How often the page is brought up to date, where something has changed."""
 
 _DOING = (
-    ("task", "Task", "toned"), ("args", "Arguments", "quiet"), ("worker", "Worker", "text"),
-    ("elapsed", "Runs for", "number"), ("usual", "19 of 20 take at most", "number"), ("state", "", "toned"),
-)  # fmt: skip
+    ("task", "Task", "toned"),
+    ("args", "Arguments", "quiet"),
+    ("worker", "Worker", "text"),
+    ("elapsed", "Runs for", "number"),
+    ("usual", "19 of 20 take at most", "number"),
+    ("state", "", "toned"),
+)
 _WORKERS = (
-    ("worker", "Worker", "text"), ("host", "Host", "quiet"), ("state", "State", "toned"), ("task", "Task", "text"),
-    ("since", "For", "number"), ("ended", "Ended", "number"), ("failed", "Failed", "number"),
-    ("cores", "Cores in use", "number"), ("memory", "Memory", "number"),
-)  # fmt: skip
+    ("worker", "Worker", "text"),
+    ("host", "Host", "quiet"),
+    ("state", "State", "toned"),
+    ("task", "Task", "text"),
+    ("since", "For", "number"),
+    ("ended", "Ended", "number"),
+    ("failed", "Failed", "number"),
+    ("cores", "Cores in use", "number"),
+    ("memory", "Memory", "number"),
+)
 _MACHINES = (
-    ("name", "Machine", "text"), ("what", "Measured", "quiet"), ("busy", "Busy", "number"),
-    ("used", "Memory in use", "number"), ("total", "of", "number"), ("share", "Full", "number"),
-)  # fmt: skip
+    ("name", "Machine", "text"),
+    ("what", "Measured", "quiet"),
+    ("busy", "Busy", "number"),
+    ("used", "Memory in use", "number"),
+    ("total", "of", "number"),
+    ("share", "Full", "number"),
+)
 _NAMES = (
-    ("name", "Task", "text"), ("submitted", "Submitted", "number"), ("running", "Running", "number"),
-    ("completed", "Completed", "number"), ("failed", "Failed", "number"), ("retried", "Retried", "number"),
-    ("mean", "Mean", "number"), ("p95", "p95", "number"), ("max", "Longest", "number"), ("total", "Total", "number"),
-)  # fmt: skip
+    ("name", "Task", "text"),
+    ("submitted", "Submitted", "number"),
+    ("running", "Running", "number"),
+    ("completed", "Completed", "number"),
+    ("failed", "Failed", "number"),
+    ("retried", "Retried", "number"),
+    ("mean", "Mean", "number"),
+    ("p95", "p95", "number"),
+    ("max", "Longest", "number"),
+    ("total", "Total", "number"),
+)
 _SLOWEST = (
-    ("task", "Task", "text"), ("args", "Arguments", "quiet"), ("took", "Took", "number"), ("queued", "Waited", "number"),
-    ("worker", "Worker", "text"), ("at", "Ended", "time"),
-)  # fmt: skip
+    ("task", "Task", "text"),
+    ("args", "Arguments", "quiet"),
+    ("took", "Took", "number"),
+    ("queued", "Waited", "number"),
+    ("worker", "Worker", "text"),
+    ("at", "Ended", "time"),
+)
 _OPEN = (
-    ("name", "Span", "toned"), ("tags", "Tags", "quiet"), ("elapsed", "Open for", "number"),
-    ("usual", "19 of 20 take at most", "number"), ("state", "", "toned"),
-)  # fmt: skip
+    ("name", "Span", "toned"),
+    ("tags", "Tags", "quiet"),
+    ("elapsed", "Open for", "number"),
+    ("usual", "19 of 20 take at most", "number"),
+    ("state", "", "toned"),
+)
 _SPANS = (
-    ("name", "Span", "text"), ("ended", "Ended", "number"), ("open", "Open", "number"), ("errors", "Errors", "number"),
-    ("mean", "Mean", "number"), ("max", "Longest", "number"), ("total", "Total", "number"),
-)  # fmt: skip
+    ("name", "Span", "text"),
+    ("ended", "Ended", "number"),
+    ("open", "Open", "number"),
+    ("errors", "Errors", "number"),
+    ("mean", "Mean", "number"),
+    ("max", "Longest", "number"),
+    ("total", "Total", "number"),
+)
 _METRICS = (
-    ("name", "Series", "text"), ("value", "Last value", "number"), ("step", "Step", "number"),
-    ("count", "Values", "number"), ("at", "At", "time"),
-)  # fmt: skip
+    ("name", "Series", "text"),
+    ("value", "Last value", "number"),
+    ("step", "Step", "number"),
+    ("count", "Values", "number"),
+    ("at", "At", "time"),
+)
 
 
 @cache
@@ -67,21 +103,26 @@ def run_page(
     address: str,
     problem_of: Callable[[], str | None] = lambda: None,
 ) -> RunPage:
-    """The content of a run's page, within its frame; brought up to date as new states come while somebody looks.
+    """The content of a run's page, within its frame; brought up to date as new states come while somebody
+    looks.
 
-    `state_of` gives the last state there is at once, and None before the first; `shown` is for all who look at the run.
-    `address` is where the run's other pages begin; `problem_of` says why there is no newer state, if that is so.
+    `state_of` gives the last state there is at once, and None before the first; `shown` is for all who look
+    at the run. `address` is where the run's other pages begin; `problem_of` says why there is no newer state,
+    if that is so.
     """
     ui.add_css(_css())
     page = RunPage(state_of, shown, address=address, problem_of=problem_of)
     state_of()  # whoever reads the run begins now
-    # The page goes out without data, which comes by the socket at once: within HTML it costs three times as much.
+    # The page goes out without data, which comes by the socket at once: within HTML it costs three times as
+    # much.
     ui.timer(EVERY_S, page.tick)
     return page
 
 
 class RunPage:
-    """The page as one viewer has it: a few elements, since each costs the server something for everybody who comes."""
+    """The page as one viewer has it: a few elements, since each costs the server something for everybody who
+    comes.
+    """
 
     def __init__(
         self,

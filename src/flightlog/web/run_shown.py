@@ -87,19 +87,26 @@ def shown_run(path: Path) -> ShownRun:
 def _texts(view: RunView) -> tuple[dict[str, str], dict[str, str]]:
     """Parts of the page, and what is behind clicks."""
     notes = {
-        "doing": view.doing_note, "workers": view.workers_note, "names": view.names_note,
+        "doing": view.doing_note,
+        "workers": view.workers_note,
+        "names": view.names_note,
         "failures": view.failures_note,
-    }  # fmt: skip
+    }
     parts = {
         "head": _json(
             {
-                "status": view.status, "headline": view.headline, "progress": view.progress,
-                "done": None if view.done is None else f"{100 * min(1.0, view.done):.1f}", "tiles": view.tiles,
-                "error": view.error, "problems": "\n".join(view.problems), "facts": view.facts,
+                "status": view.status,
+                "headline": view.headline,
+                "progress": view.progress,
+                "done": None if view.done is None else f"{100 * min(1.0, view.done):.1f}",
+                "tiles": view.tiles,
+                "error": view.error,
+                "problems": "\n".join(view.problems),
+                "facts": view.facts,
                 "why": _why(view),
             }
         )
-    }  # fmt: skip
+    }
     for name in TABLES:
         rows: list[Row] = getattr(view, name)
         title = {"title": view.doing_title} if name == "doing" else {}

@@ -1,4 +1,6 @@
-"""What the page of a run says of a state: texts and rows, made once for all who look. Everything a run recorded is text."""
+"""What the page of a run says of a state: texts and rows, made once for all who look. Everything a run
+recorded is text.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,13 @@ FAILURES, LOG_LINES = 20, 80
 """So many stand on the page, the newest."""
 STATUSES = frozenset({"running", "completed", "failed", "interrupted", "crashed", "unknown"})
 _WORDS = {
-    "running": "running", "completed": "completed", "failed": "failed", "interrupted": "interrupted",
-    "crashed": "ended without a word", "unknown": "of unknown status",
-}  # fmt: skip
+    "running": "running",
+    "completed": "completed",
+    "failed": "failed",
+    "interrupted": "interrupted",
+    "crashed": "ended without a word",
+    "unknown": "of unknown status",
+}
 
 
 class Tile(Struct, frozen=True, kw_only=True):
@@ -80,7 +86,9 @@ class RunView(Struct, frozen=True, kw_only=True):
 
 
 def run_view(state: LiveState) -> RunView:
-    """The page's texts and rows. Rows have an `id`, and beside each number that is shown its text as `<name>_text`."""
+    """The page's texts and rows. Rows have an `id`, and beside each number that is shown its text as
+    `<name>_text`.
+    """
     progress = state.progress
     status = state.status if state.status in STATUSES else "unknown"
     stuck = sum(bool(one.stuck) for one in state.doing)
@@ -116,7 +124,9 @@ def run_view(state: LiveState) -> RunView:
 
 
 def _apart(rows: list[Row]) -> list[Row]:
-    """The same with ids that are all different: long names that begin alike are cut to one, and a browser mixes up such rows."""
+    """The same with ids that are all different: long names that begin alike are cut to one, and a browser
+    mixes up such rows.
+    """
     seen: dict[str, int] = {}
     for row in rows:
         number = seen[row["id"]] = seen.get(row["id"], 0) + 1
@@ -149,7 +159,10 @@ def _still_reading(state: LiveState) -> str:
     """How far the first reading is, where the counts are not those of the whole run yet."""
     if state.reading is None or state.progress.done is not None:
         return ""
-    return f"still reading, {format_percent(state.reading)} so far: {count_text(state.progress.submitted, 'task')}"
+    return (
+        f"still reading, {format_percent(state.reading)} so far: "
+        f"{count_text(state.progress.submitted, 'task')}"
+    )
 
 
 def _progress(progress: Progress, *, over: bool) -> str:
@@ -168,9 +181,11 @@ def _progress(progress: Progress, *, over: bool) -> str:
         and not says_nothing
     ):
         eta = Eta(
-            expected=progress.left_s, low=progress.left_low_s, high=progress.left_high_s,
+            expected=progress.left_s,
+            low=progress.left_low_s,
+            high=progress.left_high_s,
             at_least=progress.left_at_least,
-        )  # fmt: skip
+        )
         parts.append(eta_text(eta))
     return " · ".join(parts)
 
@@ -185,10 +200,12 @@ def _tiles(state: LiveState) -> list[Tile]:
         _count("tasks.failed", "failed", progress.failed, "bad" if progress.failed else ""),
     ]
     for path, label, number in (
-        ("tasks.retried", "retried", progress.retried), ("tasks.cancelled", "cancelled", progress.cancelled),
-        ("failures.count", "failures", state.failures_all), ("spans.count", "spans", state.spans_all),
+        ("tasks.retried", "retried", progress.retried),
+        ("tasks.cancelled", "cancelled", progress.cancelled),
+        ("failures.count", "failures", state.failures_all),
+        ("spans.count", "spans", state.spans_all),
         ("workers.count", "workers", state.workers_all),
-    ):  # fmt: skip
+    ):
         if number:
             found.append(_count(path, label, number, "warn" if label in {"retried", "failures"} else ""))
     if state.cache_lookups:
@@ -222,7 +239,8 @@ def _json(value: object) -> str:
 def _note(shown: int, all_there_are: int, which: str, more: str, *, at_least: bool = False) -> str:
     parts = (
         [
-            f"the {format_count(shown)} {which} of {'more than ' if at_least else ''}{format_count(all_there_are)}"
+            f"the {format_count(shown)} {which} of "
+            f"{'more than ' if at_least else ''}{format_count(all_there_are)}"
         ]
         if all_there_are > shown
         else []
@@ -256,10 +274,14 @@ def _plain_number(row: Row, **numbers: float | None) -> Row:
 
 def _doing(number: int, one: Any) -> Row:
     row = {
-        "id": f"{one.task_id} {one.attempt} {number}", "task": short(one.task, 80), "args": short(one.args, 120),
-        "worker": short(one.worker or "", 60), "attempt": one.attempt,
-        "state": "may be stuck" if one.stuck else "", "tone": "bad" if one.stuck else "",
-    }  # fmt: skip
+        "id": f"{one.task_id} {one.attempt} {number}",
+        "task": short(one.task, 80),
+        "args": short(one.args, 120),
+        "worker": short(one.worker or "", 60),
+        "attempt": one.attempt,
+        "state": "may be stuck" if one.stuck else "",
+        "tone": "bad" if one.stuck else "",
+    }
     return _s(row, elapsed=_whole(one.elapsed_s), usual=one.usual_s)
 
 
@@ -271,10 +293,13 @@ def _whole(seconds: float | None) -> float | None:
 def _worker(one: Any) -> Row:
     more = f" and {one.running - 1} more" if one.running > 1 else ""
     row = {
-        "id": one.worker, "worker": short(one.worker, 60), "host": short(one.host or "", 60), "state": one.state,
+        "id": one.worker,
+        "worker": short(one.worker, 60),
+        "host": short(one.host or "", 60),
+        "state": one.state,
         "task": short(one.task, 80) + more if one.task else "",
         "tone": {"lost": "bad", "busy": "accent"}.get(one.state, ""),
-    }  # fmt: skip
+    }
     _plain_number(row, ended=one.ended, failed=one.failed, cores=one.cpu_cores)
     return _bytes(_s(row, since=_whole(one.since_s)), memory=one.memory_bytes)
 
@@ -309,17 +334,24 @@ def _of_memory(row: Row, used: int | None, total: int | None) -> Row:
 def _name(one: Any) -> Row:
     row = {"id": one.name, "name": short(one.name, 100), "tone": "bad" if one.failed else ""}
     _plain_number(
-        row, submitted=one.submitted, completed=one.completed, failed=one.failed, running=one.running,
+        row,
+        submitted=one.submitted,
+        completed=one.completed,
+        failed=one.failed,
+        running=one.running,
         retried=one.retried,
-    )  # fmt: skip
+    )
     return _s(row, mean=one.mean_s, p95=one.p95_s, max=one.max_s, total=one.total_s)
 
 
 def _ended(number: int, one: Any) -> Row:
     row = {
-        "id": f"{one.task_id} {one.attempt} {number}", "task": short(one.task, 80), "args": short(one.args, 120),
-        "worker": short(one.worker or "", 60), "at": moment_text(one.at),
-    }  # fmt: skip
+        "id": f"{one.task_id} {one.attempt} {number}",
+        "task": short(one.task, 80),
+        "args": short(one.args, 120),
+        "worker": short(one.worker or "", 60),
+        "at": moment_text(one.at),
+    }
     return _s(row, took=one.duration_s, queued=one.queue_s)
 
 
@@ -331,9 +363,12 @@ def _span(one: Any) -> Row:
 
 def _open(one: Any) -> Row:
     row = {
-        "id": one.span_id, "name": short(one.name, 80), "tags": short(one.tags, 120),
-        "state": "may be stuck" if one.stuck else "", "tone": "bad" if one.stuck else "",
-    }  # fmt: skip
+        "id": one.span_id,
+        "name": short(one.name, 80),
+        "tags": short(one.tags, 120),
+        "state": "may be stuck" if one.stuck else "",
+        "tone": "bad" if one.stuck else "",
+    }
     return _s(row, elapsed=_whole(one.elapsed_s), usual=one.usual_s)
 
 
@@ -360,10 +395,12 @@ def _failure(one: Failed) -> Told:
 
 def _line(one: LogLine) -> Told:
     return Told(
-        key=f"{one.at} {one.kind} {one.text}", at=moment_text(one.at), text=short(one.text, 300),
+        key=f"{one.at} {one.kind} {one.text}",
+        at=moment_text(one.at),
+        text=short(one.text, 300),
         about=short(one.kind, 40).replace("_", " "),
         tone={"error": "bad", "warning": "warn"}.get(one.level, ""),
-    )  # fmt: skip
+    )
 
 
 def _keyed(items: Sequence[Told]) -> list[Told]:

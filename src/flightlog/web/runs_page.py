@@ -32,26 +32,31 @@ _COLUMNS = (
 _ROW = r"""
 <q-tr :props="props" :data-run="props.row.run">
   <q-td auto-width><q-checkbox v-model="props.selected" dense :aria-label="'Tick ' + props.row.run" /></q-td>
-  <q-td key="status" :props="props" class="fl-wide"><span class="fl-status" :class="'fl-' + props.row.status">{{ props.row.status }}</span></q-td>
+  <q-td key="status" :props="props" class="fl-wide">
+    <span class="fl-status" :class="'fl-' + props.row.status">{{ props.row.status }}</span></q-td>
   <q-td key="run" :props="props" class="fl-run">
     <a class="fl-name" :href="'/run/' + props.row.key">{{ props.row.project }}</a>
     <div class="fl-under fl-mono">{{ props.row.run }}</div>
-    <div class="fl-under fl-narrow"><span class="fl-status" :class="'fl-' + props.row.status">{{ props.row.status }}</span>
+    <div class="fl-under fl-narrow">
+      <span class="fl-status" :class="'fl-' + props.row.status">{{ props.row.status }}</span>
       <div>{{ props.row.started }}</div><div>{{ props.row.tasks }}</div></div>
     <div v-if="props.row.error" class="fl-under fl-bad">{{ props.row.error }}</div>
-    <div v-if="props.row.tags" class="fl-under"><span class="fl-tag" v-for="tag in props.row.tags">{{ tag }}</span></div>
+    <div v-if="props.row.tags" class="fl-under">
+      <span class="fl-tag" v-for="tag in props.row.tags">{{ tag }}</span></div>
   </q-td>
   <q-td key="started" :props="props" class="fl-wide">{{ props.row.started }}</q-td>
   <q-td key="duration" :props="props">{{ props.row.duration }}</q-td>
   <q-td key="tasks" :props="props" class="fl-wide fl-tasks">{{ props.row.tasks }}
-    <div v-if="props.row.done !== null" class="fl-done"><div :style="{width: props.row.done + '%'}"></div></div>
+    <div v-if="props.row.done !== null" class="fl-done">
+      <div :style="{width: props.row.done + '%'}"></div></div>
   </q-td>
   <q-td key="host" :props="props" class="fl-wide fl-cut">{{ props.row.host }}</q-td>
 </q-tr>
 """
 _HEADING = r"""
 <q-th :props="props" :tabindex="props.col.sortable ? 0 : undefined"
-  @keydown.enter.prevent="props.sort(props.col)" @keydown.space.prevent="props.sort(props.col)">{{ props.col.label }}</q-th>
+  @keydown.enter.prevent="props.sort(props.col)"
+  @keydown.space.prevent="props.sort(props.col)">{{ props.col.label }}</q-th>
 """
 """Sorted by the keyboard, too."""
 
@@ -186,9 +191,12 @@ class RunsPage:
     def _pagination(self, total: int) -> dict[str, Any]:
         wanted = self.wanted
         return {
-            "page": wanted.page, "rowsPerPage": wanted.per_page, "rowsNumber": total,
-            "sortBy": wanted.order, "descending": wanted.descending,
-        }  # fmt: skip
+            "page": wanted.page,
+            "rowsPerPage": wanted.per_page,
+            "rowsNumber": total,
+            "sortBy": wanted.order,
+            "descending": wanted.descending,
+        }
 
     def _request(self, event: events.GenericEventArguments) -> None:
         asked = event.args["pagination"]
@@ -225,7 +233,10 @@ class RunsPage:
     def _why_nothing(self, everything: int) -> str:
         if everything:
             return "No run is like that."
-        return f"There are no runs in {self._listing.place} yet. Runs that are recorded there appear by themselves."
+        return (
+            f"There are no runs in {self._listing.place} yet. Runs that are recorded there appear by "
+            "themselves."
+        )
 
     async def _refresh(self) -> None:
         listing = await self._dashboard.listing()
@@ -262,7 +273,9 @@ class RunsPage:
 
 
 def compare_address(listing: Listing, keys: Sequence[str]) -> str | None:
-    """Where two runs are compared, the older one first; None for another number of runs, or where one is gone."""
+    """Where two runs are compared, the older one first; None for another number of runs, or where one is
+    gone.
+    """
     rows = [row for key in keys if (row := listing.find(key)) is not None]
     if len(rows) != 2:
         return None

@@ -1,4 +1,6 @@
-"""Addresses that are no NiceGUI pages: the HTML reports as they are, metrics, and whether the server lives."""
+"""Addresses that are no NiceGUI pages: the HTML reports as they are, metrics, and whether the server
+lives.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ log = logging.getLogger("flightlog")
 LONGEST_ACCEPT = 1000
 DashboardOf = Callable[[Request], "Dashboard"]
 _STYLE = (
-    ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:16vh auto;padding:0 1.25rem}"
+    ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:16vh "
+    "auto;padding:0 1.25rem}"
     "h1{font-size:1.3rem}p{overflow-wrap:anywhere}"
 )
 
@@ -120,7 +123,9 @@ async def _page(request: Request, patience_s: float, work: Callable[[], Awaitabl
 
 
 async def _in_time(request: Request, patience_s: float, work: Callable[[], Awaitable[bytes]]) -> bytes | None:
-    """What is asked for; None where it takes long and somebody looks at an empty window meanwhile: the work goes on."""
+    """What is asked for; None where it takes long and somebody looks at an empty window meanwhile: the work
+    goes on.
+    """
     if request.headers.get("sec-fetch-dest") != "document":
         return await work()
     waiting = asyncio.ensure_future(work())
@@ -143,7 +148,8 @@ def _no_such_run() -> Response:
 def _said(title: str, text: str, status: int, *, refresh: bool = False) -> Response:
     again = {"refresh": "1"} if refresh else {}
     return HTMLResponse(
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style><h1>{escape(title)}</h1>"
         f"{f'<p>{escape(short(text, 1000))}</p>' if text else ''}"
         '<p><a href="/">All runs</a></p></html>\n',
@@ -156,7 +162,9 @@ _making = threading.Lock()
 
 
 def _metrics(dashboard: Dashboard, accept: str) -> tuple[bytes, str]:
-    """The page for Prometheus; the collector reads on where the last scrape ended, and is kept with the dashboard."""
+    """The page for Prometheus; the collector reads on where the last scrape ended, and is kept with the
+    dashboard.
+    """
     with _making:
         if dashboard.metrics is None:
             dashboard.metrics = _metrics_page(dashboard)

@@ -26,14 +26,15 @@ TRIED = 20
 NICENESS = 10
 """The server takes what processor time others leave: it must not slow down what it looks at."""
 SWITCH_S = 0.0005
-"""A thread that reads runs hands the interpreter over this often: whoever answers viewers waits for it at every step."""
+"""A thread that reads runs hands the interpreter over this often: whoever answers viewers waits for it at
+every step."""
 MOST_LOGGED = 2000
 """Characters of a line in the log."""
 MOST_HEADERS = 64 << 10
 MOST_MESSAGE = 1 << 20
 MOST_CONNECTIONS = 500
-"""Bytes of a request's headers and of what a browser sends over its socket, and connections at a time: whoever has no token
-cannot take more of the machine than that."""
+"""Bytes of a request's headers and of what a browser sends over its socket, and connections at a time:
+whoever has no token cannot take more of the machine than that."""
 LEAVE_S = 1
 """How long connections have to end when the server does, in seconds."""
 
@@ -64,7 +65,9 @@ def is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int | None) -> socket.socket:
-    """A socket that listens there; without a port, at the usual one or the next that is free. `UsageError` if that fails."""
+    """A socket that listens there; without a port, at the usual one or the next that is free. `UsageError` if
+    that fails.
+    """
     if port is not None and not 0 <= port <= 65535:
         raise UsageError(f"--port {port} is no port: 0 to 65535")
     tried = [port] if port is not None else list(range(PORT, PORT + TRIED))
@@ -131,7 +134,9 @@ def serve(app: Application, listening: socket.socket, *, ready: Callable[[], Non
 
 
 class CleanLines(logging.Formatter):
-    """Log lines that cannot move the cursor: addresses and errors in them are whatever somebody sent or a run recorded."""
+    """Log lines that cannot move the cursor: addresses and errors in them are whatever somebody sent or a run
+    recorded.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The record's text, each line of it clean and cut."""
@@ -140,7 +145,9 @@ class CleanLines(logging.Formatter):
 
 
 def _log_cleanly() -> None:
-    """Warnings of the process, those of libraries too, to standard error; handlers that there are stay alone."""
+    """Warnings of the process, those of libraries too, to standard error; handlers that there are stay
+    alone.
+    """
     shown = logging.StreamHandler()
     shown.setFormatter(CleanLines("flightlog: %(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[shown])

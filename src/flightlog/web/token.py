@@ -36,14 +36,15 @@ def token_for(
 ) -> Token:
     """The token to ask for: the one that is given, or else the user's own, which is made at the first start.
 
-    With `none` there is no token, which only an address that other machines cannot reach allows. A `UsageError` for that
-    elsewhere, and for a token that is too short or that an address cannot hold.
+    With `none` there is no token, which only an address that other machines cannot reach allows. A
+    `UsageError` for that elsewhere, and for a token that is too short or that an address cannot hold.
     """
     if none and given is not None:
         raise UsageError("--token and --no-token contradict each other: give one of them")
     if none and not loopback:
         raise UsageError(
-            "--no-token works on this machine only (127.0.0.1): with another --host, every machine on the network could "
+            "--no-token works on this machine only (127.0.0.1): with another --host, every machine on the "
+            "network could "
             "read the runs"
         )
     if none:
@@ -56,20 +57,22 @@ def token_for(
         raise UsageError("--token may hold letters, digits, and - . _ ~ only")
     if len(given) < LEAST_TOKEN:
         raise UsageError(
-            f"--token has {len(given)} characters and could be guessed: {LEAST_TOKEN} at least; without it, your own "
+            f"--token has {len(given)} characters and could be guessed: {LEAST_TOKEN} at least; without "
+            "it, your own "
             "token is used, which is made at the first start"
         )
     return Token(
         value=given,
-        note="other users of this machine can see --token in the list of processes; without it, your own token is used",
+        note="other users of this machine can see --token in the list of processes; without it, your own "
+        "token is used",
     )
 
 
 def kept_token(environ: Mapping[str, str] | None = None) -> Token:
     """The user's token, from a private file that is made where there is none. Never raises.
 
-    A token that others could have read or written is replaced. Where none can be kept, a new one is made at every start.
-    Both are said in the note.
+    A token that others could have read or written is replaced. Where none can be kept, a new one is made at
+    every start. Both are said in the note.
     """
     try:
         folder = private_folder(environ)
@@ -95,7 +98,9 @@ def kept_token(environ: Mapping[str, str] | None = None) -> Token:
 
 
 def private_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """The folder for what only this user may see, which is made where it is missing. `OSError` where it cannot be private."""
+    """The folder for what only this user may see, which is made where it is missing. `OSError` where it
+    cannot be private.
+    """
     environ = os.environ if environ is None else environ
     state = Path(environ.get("XDG_STATE_HOME") or "")
     if not state.is_absolute():  # those do not count, by the specification of the variable

@@ -20,8 +20,12 @@ if TYPE_CHECKING:
     from flightlog.analyze.trends import Change, Trend
 
 OF_RUNS = {
-    "wall": "Wall time", "failures": "Failures", "memory": "Peak memory", "hits": "Cache hits", "cost": "Cost",
-}  # fmt: skip
+    "wall": "Wall time",
+    "failures": "Failures",
+    "memory": "Peak memory",
+    "hits": "Cache hits",
+    "cost": "Cost",
+}
 OF_TASKS = {
     "duration": "Mean duration of a task",
     "p95": "95th percentile of a task",
@@ -52,16 +56,32 @@ class _Chooser:
         kind = "memory of" if kind == "memory" and task else kind
         known = OF_TASKS if task else OF_RUNS
         with ui.element("div").classes("fl-picks"):
-            self._project = ui.select(
-                list(reversed(self._projects)), label="Project", value=project if project in self._projects else newest or None,
-                with_input=len(self._projects) > 12, on_change=self.draw,
-            ).props("outlined dense options-dense for=trends-project").classes("fl-pick")  # fmt: skip
-            self._metric = ui.select(
-                {**OF_RUNS, **OF_TASKS}, label="Figure", value=kind if kind in known else "wall", on_change=self.draw,
-            ).props("outlined dense options-dense for=trends-metric").classes("fl-pick")  # fmt: skip
-            self._task = ui.input("Task", value=task[:200], on_change=self.draw).props(
-                "outlined dense debounce=500 for=trends-task"
-            ).classes("fl-pick")  # fmt: skip
+            self._project = (
+                ui.select(
+                    list(reversed(self._projects)),
+                    label="Project",
+                    value=project if project in self._projects else newest or None,
+                    with_input=len(self._projects) > 12,
+                    on_change=self.draw,
+                )
+                .props("outlined dense options-dense for=trends-project")
+                .classes("fl-pick")
+            )
+            self._metric = (
+                ui.select(
+                    {**OF_RUNS, **OF_TASKS},
+                    label="Figure",
+                    value=kind if kind in known else "wall",
+                    on_change=self.draw,
+                )
+                .props("outlined dense options-dense for=trends-metric")
+                .classes("fl-pick")
+            )
+            self._task = (
+                ui.input("Task", value=task[:200], on_change=self.draw)
+                .props("outlined dense debounce=500 for=trends-task")
+                .classes("fl-pick")
+            )
         self._place = ui.element("div")
         self._drawn = 0
 
@@ -98,7 +118,9 @@ class _Chooser:
 
 
 def draw_trend(trend: Trend, keys: Mapping[str, str]) -> None:
-    """The answer in words, the ways to the runs where the level stepped, and the figure. `keys` name runs in addresses."""
+    """The answer in words, the ways to the runs where the level stepped, and the figure. `keys` name runs in
+    addresses.
+    """
     with card():
         heading(short(trend_title(trend), 300))
         for sentence in trend_answer(trend):

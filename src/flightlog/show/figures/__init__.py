@@ -1,7 +1,8 @@
-"""Plotly figures: a result in, a figure out. The same figures serve the report, the dashboard, notebooks and pictures.
+"""Plotly figures: a result in, a figure out. The same figures serve the report, the dashboard, notebooks and
+pictures.
 
-Each function is pure, and gives None where there is nothing to draw. Plotly is imported when the first figure is made.
-Texts of a run are data: they pass through `plain`, and Plotly finds no markup in them.
+Each function is pure, and gives None where there is nothing to draw. Plotly is imported when the first figure
+is made. Texts of a run are data: they pass through `plain`, and Plotly finds no markup in them.
 """
 
 from flightlog.show.figures.chart import chart_figure, limit_note
@@ -17,7 +18,26 @@ from flightlog.show.figures.trends import trends_figure
 from flightlog.show.figures.waits import waits_figure
 
 __all__ = [
-    "CONFIG", "DARK", "LIGHT", "PALETTE", "chart_figure", "colors_of", "comparison_figure", "cost_figure",
-    "critical_figure", "curve_figure", "curve_notes", "durations_figure", "figure_json", "limit_note", "plain", "ratios_figure", "shares_figure", "spans_figure",
-    "timeline_figure", "trends_figure", "waits_figure", "with_theme",
-]  # fmt: skip
+    "CONFIG",
+    "DARK",
+    "LIGHT",
+    "PALETTE",
+    "chart_figure",
+    "colors_of",
+    "comparison_figure",
+    "cost_figure",
+    "critical_figure",
+    "curve_figure",
+    "curve_notes",
+    "durations_figure",
+    "figure_json",
+    "limit_note",
+    "plain",
+    "ratios_figure",
+    "shares_figure",
+    "spans_figure",
+    "timeline_figure",
+    "trends_figure",
+    "waits_figure",
+    "with_theme",
+]

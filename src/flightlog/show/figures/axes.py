@@ -32,13 +32,48 @@ _TIMES = (
     (1e-3, Scale(1e3, " ms", "milliseconds")),
 )
 _DECADES = (
-    1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 60.0, 600.0, 3_600.0, 36_000.0, 86_400.0,
-    864_000.0, 8_640_000.0, 86_400_000.0,
-)  # fmt: skip
+    1e-9,
+    1e-8,
+    1e-7,
+    1e-6,
+    1e-5,
+    1e-4,
+    1e-3,
+    1e-2,
+    1e-1,
+    1.0,
+    10.0,
+    60.0,
+    600.0,
+    3_600.0,
+    36_000.0,
+    86_400.0,
+    864_000.0,
+    8_640_000.0,
+    86_400_000.0,
+)
 _FINE = (
-    *(step * 10.0**power for power in range(-9, 0) for step in (1, 2, 5)), 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0,
-    120.0, 300.0, 600.0, 1_200.0, 1_800.0, 3_600.0, 7_200.0, 18_000.0, 36_000.0, 86_400.0, 172_800.0, 432_000.0,
-)  # fmt: skip
+    *(step * 10.0**power for power in range(-9, 0) for step in (1, 2, 5)),
+    1.0,
+    2.0,
+    5.0,
+    10.0,
+    20.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+    600.0,
+    1_200.0,
+    1_800.0,
+    3_600.0,
+    7_200.0,
+    18_000.0,
+    36_000.0,
+    86_400.0,
+    172_800.0,
+    432_000.0,
+)
 
 
 _LONGEST_S = 1e10
@@ -59,9 +94,12 @@ def time_axis(length_s: float, since: str | None = None) -> tuple[Scale, dict[st
     end = length_s * scale.factor
     start = plain(moment_text(since)) if since else "the start"
     return scale, {
-        "title": {"text": f"time since {start}, {scale.words}"}, "ticksuffix": scale.suffix, "separatethousands": True,
-        "range": [-0.005 * end, 1.005 * end] if end > 0 else [0, 1], "rangemode": "nonnegative",
-    }  # fmt: skip
+        "title": {"text": f"time since {start}, {scale.words}"},
+        "ticksuffix": scale.suffix,
+        "separatethousands": True,
+        "range": [-0.005 * end, 1.005 * end] if end > 0 else [0, 1],
+        "rangemode": "nonnegative",
+    }
 
 
 def bytes_scale(most: float) -> Scale:
@@ -107,9 +145,12 @@ def duration_axis(values_s: Sequence[float], title: str) -> dict[str, Any]:
         max(most, ticks[-1] * 1.05),
     )  # a tick outside of it would not be seen
     return {
-        "type": "log", "title": {"text": title}, "tickvals": ticks, "ticktext": texts,
+        "type": "log",
+        "title": {"text": title},
+        "tickvals": ticks,
+        "ticktext": texts,
         "range": [math.log10(least), math.log10(most)],
-    }  # fmt: skip
+    }
 
 
 def duration_text(seconds: float | None) -> str:
@@ -120,7 +161,9 @@ def duration_text(seconds: float | None) -> str:
 
 
 def clock_text(seconds: float) -> str:
-    """A moment of the run, `0:05`, `12:40`, `1:02:03`, with milliseconds below ten minutes of them: `0:05.250`."""
+    """A moment of the run, `0:05`, `12:40`, `1:02:03`, with milliseconds below ten minutes of them:
+    `0:05.250`.
+    """
     if not math.isfinite(seconds) or abs(seconds) >= _LONGEST_S:
         return duration_text(seconds)
     sign, seconds = ("-", -seconds) if seconds < 0 else ("", seconds)
@@ -132,7 +175,9 @@ def clock_text(seconds: float) -> str:
 
 
 def day_text(since: str, seconds: float) -> str:
-    """A moment of a run that began at `since`, by the clock: `03:52:05 UTC`, a day after that with its date; else nothing."""
+    """A moment of a run that began at `since`, by the clock: `03:52:05 UTC`, a day after that with its date;
+    else nothing.
+    """
     try:
         moment = datetime.fromisoformat(since) + timedelta(seconds=seconds)
     except (ValueError, OverflowError):  # a clock that is off by centuries

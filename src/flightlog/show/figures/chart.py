@@ -21,9 +21,12 @@ DOT_PX = 7
 """Of a value without a neighbour."""
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _UNITS = {
-    "count": Scale(1.0, "", ""), "share": Scale(100.0, "%", ""), "cores": Scale(1.0, "", "cores in use"),
-    "percent": Scale(1.0, "%", ""), "watts": Scale(1.0, " W", ""),
-}  # fmt: skip
+    "count": Scale(1.0, "", ""),
+    "share": Scale(100.0, "%", ""),
+    "cores": Scale(1.0, "", "cores in use"),
+    "percent": Scale(1.0, "%", ""),
+    "watts": Scale(1.0, " W", ""),
+}
 
 
 def chart_figure(
@@ -36,8 +39,8 @@ def chart_figure(
 ) -> Figure | None:
     """A line for each series, broken where nothing is known; None where nothing is known at all.
 
-    `title` is shown as it is written. `colors` are by the series' labels. `length_s` is how long the axis is, where two
-    runs stand side by side. Without `notes` somebody else tells them, and `limit_note`.
+    `title` is shown as it is written. `colors` are by the series' labels. `length_s` is how long the axis is,
+    where two runs stand side by side. Without `notes` somebody else tells them, and `limit_note`.
     """
     known = [
         value
@@ -59,8 +62,12 @@ def chart_figure(
         traces,
         x=axis,
         y={
-            "title": {"text": "" if chart.unit == "bytes" else scale.words}, "ticksuffix": scale.suffix, "rangemode": "tozero",
-            "separatethousands": True, "exponentformat": "none", "nticks": 6,
+            "title": {"text": "" if chart.unit == "bytes" else scale.words},
+            "ticksuffix": scale.suffix,
+            "rangemode": "tozero",
+            "separatethousands": True,
+            "exponentformat": "none",
+            "nticks": 6,
             "range": [low * scale.factor, 1.06 * high * scale.factor] if high > low else [0, 1],
         },
         title=plain(title),
@@ -68,7 +75,7 @@ def chart_figure(
         plot_px=200,
         hovermode="x unified",
         legend=len(traces) > 1,
-    )  # fmt: skip
+    )
 
 
 def limit_note(chart: Chart) -> str | None:
@@ -88,11 +95,21 @@ def _line(
     dots = alone(values)
     marked = {"marker": {"color": color, "size": [DOT_PX if dot else 0 for dot in dots]}} if any(dots) else {}
     return {
-        "type": "scatter", "mode": "lines+markers" if marked else "lines", "name": name_text(series.label, 40),
-        "x": time.of(series.at_s), "connectgaps": False, "y": values, **marked,
-        "line": {"color": color, "width": 1.8, "dash": dash, "shape": "hv" if chart.unit == "count" else "linear"},
+        "type": "scatter",
+        "mode": "lines+markers" if marked else "lines",
+        "name": name_text(series.label, 40),
+        "x": time.of(series.at_s),
+        "connectgaps": False,
+        "y": values,
+        **marked,
+        "line": {
+            "color": color,
+            "width": 1.8,
+            "dash": dash,
+            "shape": "hv" if chart.unit == "count" else "linear",
+        },
         "hovertemplate": f"%{{y:,.4~g}}{scale.suffix or (' cores' if chart.unit == 'cores' else '')}",
-    }  # fmt: skip
+    }
 
 
 def alone(values: Sequence[float | None]) -> list[bool]:
@@ -120,6 +137,11 @@ def _limits(chart: Chart, most: float) -> tuple[list[tuple[float, str]], list[st
 
 def _limit(limit: float, label: str, chart: Chart, time: Scale, scale: Scale) -> dict[str, Any]:
     return {
-        "type": "scatter", "mode": "lines", "name": plain(label, 60), "x": time.of([0.0, chart.length_s]),
-        "y": [limit * scale.factor] * 2, "line": {"color": QUIET, "width": 1.5, "dash": "dash"}, "hoverinfo": "skip",
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "name": plain(label, 60),
+        "x": time.of([0.0, chart.length_s]),
+        "y": [limit * scale.factor] * 2,
+        "line": {"color": QUIET, "width": 1.5, "dash": "dash"},
+        "hoverinfo": "skip",
+    }

@@ -50,18 +50,32 @@ def comparison_figure(comparison: Comparison) -> Figure | None:
     return make_figure(
         [
             {
-                "type": "bar", "orientation": "h", "y": labels, "base": scale.of(bases), "x": scale.of(lengths),
-                "marker": {"color": paint}, "text": texts, "textposition": "outside", "cliponaxis": False,
-                "customdata": [f"<b>{label}</b><br>{text}" for label, text in zip(labels, texts, strict=True)],
-                "hovertemplate": "%{customdata}<extra></extra>", "name": "",
+                "type": "bar",
+                "orientation": "h",
+                "y": labels,
+                "base": scale.of(bases),
+                "x": scale.of(lengths),
+                "marker": {"color": paint},
+                "text": texts,
+                "textposition": "outside",
+                "cliponaxis": False,
+                "customdata": [
+                    f"<b>{label}</b><br>{text}" for label, text in zip(labels, texts, strict=True)
+                ],
+                "hovertemplate": "%{customdata}<extra></extra>",
+                "name": "",
             }
         ],
-        x={"title": {"text": f"wall time, {scale.words}"}, "ticksuffix": scale.suffix, "nticks": 8,
-           "range": [low * scale.factor, (high + 0.16 * (high - low or 1.0)) * scale.factor]},
+        x={
+            "title": {"text": f"wall time, {scale.words}"},
+            "ticksuffix": scale.suffix,
+            "nticks": 8,
+            "range": [low * scale.factor, (high + 0.16 * (high - low or 1.0)) * scale.factor],
+        },
         y=rows_axis(labels),
         plot_px=28 * len(labels),
         bargap=0.25,
-    )  # fmt: skip
+    )
 
 
 def _steps(comparison: Comparison) -> list[tuple[str, float]]:
@@ -77,7 +91,9 @@ def _steps(comparison: Comparison) -> list[tuple[str, float]]:
 
 
 def ratios_figure(comparison: Comparison) -> Figure | None:
-    """How many times as long each task or span takes after as before, with its 95 % interval; None where none is known."""
+    """How many times as long each task or span takes after as before, with its 95 % interval; None where none
+    is known.
+    """
     rows = [
         change for change in comparison.durations if change.typical is not None and change.typical.ratio > 0
     ][:NAMES]
@@ -106,15 +122,38 @@ def ratios_figure(comparison: Comparison) -> Figure | None:
             facts.append(
                 f"<b>{label}</b> {change.verdict}<br>{interval.ratio:.3g} times, {low:.3g} to {high:.3g}"
             )
-        traces.append({
-            "type": "scatter", "mode": "markers", "name": verdict or "no change, or too few to tell", "x": ratios,
-            "y": [label for label, _ in picked], "customdata": facts, "hovertemplate": "%{customdata}<extra></extra>",
-            "marker": {"symbol": _SYMBOLS.get(verdict, "circle"), "size": 10, "color": _COLORS.get(verdict, QUIET)},
-            "error_x": {"type": "data", "symmetric": False, "array": highs, "arrayminus": lows, "thickness": 1.5,
-                        "width": 4, "color": _COLORS.get(verdict, QUIET)},
-        })  # fmt: skip
-    return make_figure(traces, x=_ratio_axis(min(ends), max(ends)), y={**rows_axis(labels), "showgrid": True},
-                       plot_px=28 * len(labels), legend=True)  # fmt: skip
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": verdict or "no change, or too few to tell",
+                "x": ratios,
+                "y": [label for label, _ in picked],
+                "customdata": facts,
+                "hovertemplate": "%{customdata}<extra></extra>",
+                "marker": {
+                    "symbol": _SYMBOLS.get(verdict, "circle"),
+                    "size": 10,
+                    "color": _COLORS.get(verdict, QUIET),
+                },
+                "error_x": {
+                    "type": "data",
+                    "symmetric": False,
+                    "array": highs,
+                    "arrayminus": lows,
+                    "thickness": 1.5,
+                    "width": 4,
+                    "color": _COLORS.get(verdict, QUIET),
+                },
+            }
+        )
+    return make_figure(
+        traces,
+        x=_ratio_axis(min(ends), max(ends)),
+        y={**rows_axis(labels), "showgrid": True},
+        plot_px=28 * len(labels),
+        legend=True,
+    )
 
 
 def _ratio_axis(low: float, high: float) -> dict[str, Any]:
@@ -149,6 +188,9 @@ def _ratio_axis(low: float, high: float) -> dict[str, Any]:
         at = ticks.index(1)
         ticks = ticks[at % 2 :: 2]
     return {
-        "type": "log", "range": [log10(low), log10(high)], "tickvals": ticks, "ticktext": [f"{tick:g}×" for tick in ticks],  # noqa: RUF001 - the sign of multiplication
+        "type": "log",
+        "range": [log10(low), log10(high)],
+        "tickvals": ticks,
+        "ticktext": [f"{tick:g}×" for tick in ticks],  # noqa: RUF001 - the sign of multiplication
         "title": {"text": "duration after, in durations before (left of 1 is faster)"},
-    }  # fmt: skip
+    }

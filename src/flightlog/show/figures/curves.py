@@ -37,9 +37,11 @@ def curve_figure(
     color: str = PALETTE[0],
     notes: bool = True,
 ) -> Figure | None:
-    """A line, broken where no value is a number, in a band from least to most; None where there is nothing to draw.
+    """A line, broken where no value is a number, in a band from least to most; None where there is nothing to
+    draw.
 
-    `length_s` is how long the run took, and `since` when it began, for a curve over time. Without `notes` somebody else tells those of `curve_notes`.
+    `length_s` is how long the run took, and `since` when it began, for a curve over time. Without `notes`
+    somebody else tells those of `curve_notes`.
     """
     told = [plain(note, 300) for note in curve_notes(curve)] if notes else []
     curve = replace(
@@ -60,12 +62,17 @@ def curve_figure(
     dots = [few or one for one in alone(curve.value)]
     traces.append(
         {
-            "type": "scatter", "mode": "lines+markers" if any(dots) else "lines", "name": name_text(curve.name, 40), "x": at,
-            "y": list(curve.value), "line": {"color": color, "width": 1.8}, "connectgaps": False,
+            "type": "scatter",
+            "mode": "lines+markers" if any(dots) else "lines",
+            "name": name_text(curve.name, 40),
+            "x": at,
+            "y": list(curve.value),
+            "line": {"color": color, "width": 1.8},
+            "connectgaps": False,
             **({"marker": {"color": color, "size": [5 if dot else 0 for dot in dots]}} if any(dots) else {}),
             "hovertemplate": f"%{{y:.5~g}} at %{{x:,.6~g}}{scale.suffix}<extra></extra>",
         }
-    )  # fmt: skip
+    )
     room = 0.06 * (high - low) or abs(high) * 0.1 or 1.0
     ends = [low - room, high + room]
     if curve.lost_at:
@@ -76,14 +83,17 @@ def curve_figure(
         traces,
         x=x,
         y={
-            "title": {"text": "logarithmic"} if powers else {}, "range": ends, "exponentformat": "e", "separatethousands": True,
+            "title": {"text": "logarithmic"} if powers else {},
+            "range": ends,
+            "exponentformat": "e",
+            "separatethousands": True,
             **({"type": "log", **_powers(low, high)} if powers else {"nticks": 6}),
         },
         title=plain(title, 200),
         notes=told,
         plot_px=180,
         legend=bool(curve.lost_at),
-    )  # fmt: skip
+    )
 
 
 def curve_notes(curve: Curve) -> list[str]:
@@ -91,7 +101,8 @@ def curve_notes(curve: Curve) -> list[str]:
     notes = []
     if curve.least:
         notes.append(
-            f"{len(curve.at):,} points of {curve.values:,} values: the line is their mean, the band from least to most."
+            f"{len(curve.at):,} points of {curve.values:,} values: the line is their mean, the band from "
+            "least to most."
         )
     if curve.lost:
         were = "was" if curve.lost == 1 else "were"
@@ -141,16 +152,29 @@ def _band(at: Sequence[float], curve: Curve, color: str) -> dict[str, Any]:
             y += [*(one[1] for one in piece), *(one[2] for one in reversed(piece)), None]
         piece = []
     return {
-        "type": "scatter", "mode": "lines", "x": x, "y": y, "fill": "toself", "fillcolor": faded(color, 0.22), "name": "",
-        "line": {"color": color, "width": 0}, "hoverinfo": "skip", "showlegend": False,
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "x": x,
+        "y": y,
+        "fill": "toself",
+        "fillcolor": faded(color, 0.22),
+        "name": "",
+        "line": {"color": color, "width": 0},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
 
 
 def _lost(at: Sequence[float], height: float) -> dict[str, Any]:
     return {
-        "type": "scatter", "mode": "markers", "name": "NaN or infinite", "x": list(at), "y": [height] * len(at),
-        "marker": {"symbol": "x", "color": BAD, "size": 8}, "hovertemplate": "NaN or infinite at %{x:,.6~g}<extra></extra>",
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "markers",
+        "name": "NaN or infinite",
+        "x": list(at),
+        "y": [height] * len(at),
+        "marker": {"symbol": "x", "color": BAD, "size": 8},
+        "hovertemplate": "NaN or infinite at %{x:,.6~g}<extra></extra>",
+    }
 
 
 def _powers(low: float, high: float) -> dict[str, Any]:

@@ -1,4 +1,6 @@
-"""How long tasks took, a row a name: the shape of the distribution, the median, the 95th percentile, the longest."""
+"""How long tasks took, a row a name: the shape of the distribution, the median, the 95th percentile, the
+longest.
+"""
 
 from __future__ import annotations
 
@@ -36,22 +38,42 @@ def durations_figure(spreads: Sequence[Spread], *, colors: Mapping[str, str] | N
         shape = _shape(spread, row)
         color = color_of(spread.name, colors)
         if shape is not None:
-            traces.append({
-                "type": "scatter", "mode": "lines", "x": shape[0], "y": shape[1], "fill": "toself",
-                "fillcolor": faded(color, 0.45), "line": {"color": color, "width": 1}, "hoverinfo": "skip",
-                "showlegend": False, "name": name_text(spread.name, 40),
-            })  # fmt: skip
+            traces.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines",
+                    "x": shape[0],
+                    "y": shape[1],
+                    "fill": "toself",
+                    "fillcolor": faded(color, 0.45),
+                    "line": {"color": color, "width": 1},
+                    "hoverinfo": "skip",
+                    "showlegend": False,
+                    "name": name_text(spread.name, 40),
+                }
+            )
     for field, name, symbol, size in _POINTS:
-        traces.append({
-            "type": "scatter", "mode": "markers", "name": name, "showlegend": True,
-            "x": [max(getattr(spread, field), _LEAST_S) for spread in rows],
-            "y": [row - 0.05 for row in range(len(rows))],
-            "customdata": [_facts(spread) for spread in rows], "hovertemplate": "%{customdata}<extra></extra>",
-            "marker": {
-                "symbol": symbol, "size": size, "color": [color_of(spread.name, colors) for spread in rows],
-                "line": {"width": 2.5 if field == "median_s" else 1.5, "color": [color_of(spread.name, colors) for spread in rows]},
-            },
-        })  # fmt: skip
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": name,
+                "showlegend": True,
+                "x": [max(getattr(spread, field), _LEAST_S) for spread in rows],
+                "y": [row - 0.05 for row in range(len(rows))],
+                "customdata": [_facts(spread) for spread in rows],
+                "hovertemplate": "%{customdata}<extra></extra>",
+                "marker": {
+                    "symbol": symbol,
+                    "size": size,
+                    "color": [color_of(spread.name, colors) for spread in rows],
+                    "line": {
+                        "width": 2.5 if field == "median_s" else 1.5,
+                        "color": [color_of(spread.name, colors) for spread in rows],
+                    },
+                },
+            }
+        )
     values = [
         max(value, _LEAST_S) for s in rows for value in (*_bounds(s), s.median_s, s.most_s) if value > 0
     ]
@@ -60,13 +82,16 @@ def durations_figure(spreads: Sequence[Spread], *, colors: Mapping[str, str] | N
         traces,
         x=duration_axis(values, "execution time (logarithmic)"),
         y={
-            "range": [len(rows) - 0.35, -1.0], "tickvals": list(range(len(rows))), "fixedrange": True,
-            "ticktext": [f"{name_text(spread.name, 28)} ({spread.count:,})" for spread in rows], "showgrid": True,
+            "range": [len(rows) - 0.35, -1.0],
+            "tickvals": list(range(len(rows))),
+            "fixedrange": True,
+            "ticktext": [f"{name_text(spread.name, 28)} ({spread.count:,})" for spread in rows],
+            "showgrid": True,
         },
         notes=[f"{left_out:,} more names are not drawn."] if left_out > 0 else [],
         plot_px=20 + 44 * len(rows),
         legend=True,
-    )  # fmt: skip
+    )
 
 
 def _bounds(spread: Spread) -> tuple[float, float]:
@@ -91,7 +116,9 @@ def _shape(spread: Spread, row: int) -> tuple[list[float], list[float]] | None:
 
 def _facts(spread: Spread) -> str:
     return (
-        f"<b>{name_text(spread.name, 40)}</b><br>{spread.count:,} tasks, {duration_text(spread.total_s)} in all<br>"
-        f"half of them within {duration_text(spread.median_s)}, 95 of 100 within {duration_text(spread.p95_s)}<br>"
+        f"<b>{name_text(spread.name, 40)}</b><br>{spread.count:,} tasks, {duration_text(spread.total_s)} "
+        "in all<br>"
+        f"half of them within {duration_text(spread.median_s)}, 95 of 100 within "
+        f"{duration_text(spread.p95_s)}<br>"
         f"shortest {duration_text(spread.least_s)}, longest {duration_text(spread.most_s)}"
     )

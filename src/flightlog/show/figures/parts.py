@@ -24,14 +24,22 @@ WORKERS = 30
 """How many parts of the chain, and how many workers, have a row."""
 _KINDS = {"wait": WARN, "startup": "#bb8866", "program": QUIET}
 _TIME = (
-    ("run_s", "completed work", PALETTE[0]), ("unfinished_s", "in flight", "#0088ff"), ("failed_s", "failed work", BAD),
-    ("transfer_s", "transfer", PALETTE[2]), ("scheduler_s", "scheduler", WARN), ("startup_s", "start-up", "#bb8866"),
+    ("run_s", "completed work", PALETTE[0]),
+    ("unfinished_s", "in flight", "#0088ff"),
+    ("failed_s", "failed work", BAD),
+    ("transfer_s", "transfer", PALETTE[2]),
+    ("scheduler_s", "scheduler", WARN),
+    ("startup_s", "start-up", "#bb8866"),
     ("idle_s", "idle", QUIET),
-)  # fmt: skip
+)
 _COST = (
-    ("useful", "useful work", PALETTE[0]), ("unfinished", "in flight", "#0088ff"), ("retried", "tried again", WARN),
-    ("failed", "failed work", BAD), ("starting", "start-up", "#bb8866"), ("idle", "idle", QUIET),
-)  # fmt: skip
+    ("useful", "useful work", PALETTE[0]),
+    ("unfinished", "in flight", "#0088ff"),
+    ("retried", "tried again", WARN),
+    ("failed", "failed work", BAD),
+    ("starting", "start-up", "#bb8866"),
+    ("idle", "idle", QUIET),
+)
 
 
 def critical_figure(path: CriticalPath, *, colors: Mapping[str, str] | None = None) -> Figure | None:
@@ -61,12 +69,16 @@ def critical_figure(path: CriticalPath, *, colors: Mapping[str, str] | None = No
     scale = time_scale(max(lengths))
     return make_figure(
         [_row_bars(labels, scale.of(lengths), paint, facts, texts)],
-        x={"title": {"text": f"time on the critical path, {scale.words}"}, "ticksuffix": scale.suffix, "nticks": 8,
-           "range": [0, 1.22 * max(lengths) * scale.factor]},
+        x={
+            "title": {"text": f"time on the critical path, {scale.words}"},
+            "ticksuffix": scale.suffix,
+            "nticks": 8,
+            "range": [0, 1.22 * max(lengths) * scale.factor],
+        },
         y=rows_axis(labels),
         plot_px=26 * len(labels),
         bargap=0.25,
-    )  # fmt: skip
+    )
 
 
 def cost_figure(split: CostSplit) -> Figure | None:
@@ -82,17 +94,30 @@ def cost_figure(split: CostSplit) -> Figure | None:
         for amount in amounts
     ]
     return make_figure(
-        [_row_bars(labels, amounts, [color for _, _, color in found],
-                   [f"{label}: {text}" for label, text in zip(labels, texts, strict=True)], texts)],
-        x={"title": {"text": f"cost in {plain(split.currency, 12)}"}, "range": [0, 1.25 * max(amounts)], "nticks": 7},
+        [
+            _row_bars(
+                labels,
+                amounts,
+                [color for _, _, color in found],
+                [f"{label}: {text}" for label, text in zip(labels, texts, strict=True)],
+                texts,
+            )
+        ],
+        x={
+            "title": {"text": f"cost in {plain(split.currency, 12)}"},
+            "range": [0, 1.25 * max(amounts)],
+            "nticks": 7,
+        },
         y=rows_axis(labels),
         plot_px=28 * len(labels),
         bargap=0.25,
-    )  # fmt: skip
+    )
 
 
 def shares_figure(shares: Shares) -> Figure | None:
-    """Where the time went, in shares of it: all workers in the first row, then each; None where no time passed."""
+    """Where the time went, in shares of it: all workers in the first row, then each; None where no time
+    passed.
+    """
     rows: list[tuple[str, TimeSplit]] = [
         (f"all {shares.workers:,} workers" if shares.workers > 1 else "whole run", shares.whole)
     ]
@@ -106,15 +131,21 @@ def shares_figure(shares: Shares) -> Figure | None:
     for field, name, color in _TIME:
         seconds = [getattr(split, field) or 0.0 for _, split in rows]
         if any(seconds):
-            traces.append({
-                "type": "bar", "orientation": "h", "name": name, "y": labels, "marker": {"color": color},
-                "x": [100 * part / split.total_s for part, (_, split) in zip(seconds, rows, strict=True)],
-                "customdata": [
-                    f"<b>{label}</b>: {name}<br>{duration_text(part)}, {_percent(part / split.total_s)}"
-                    for part, label, (_, split) in zip(seconds, labels, rows, strict=True)
-                ],
-                "hovertemplate": "%{customdata}<extra></extra>",
-            })  # fmt: skip
+            traces.append(
+                {
+                    "type": "bar",
+                    "orientation": "h",
+                    "name": name,
+                    "y": labels,
+                    "marker": {"color": color},
+                    "x": [100 * part / split.total_s for part, (_, split) in zip(seconds, rows, strict=True)],
+                    "customdata": [
+                        f"<b>{label}</b>: {name}<br>{duration_text(part)}, {_percent(part / split.total_s)}"
+                        for part, label, (_, split) in zip(seconds, labels, rows, strict=True)
+                    ],
+                    "hovertemplate": "%{customdata}<extra></extra>",
+                }
+            )
     more = len(shares.by_worker) - WORKERS if shares.basis == "workers" else 0
     of = "worker time" if shares.basis == "workers" else "time on the clock"
     return make_figure(
@@ -126,7 +157,7 @@ def shares_figure(shares: Shares) -> Figure | None:
         barmode="stack",
         bargap=0.2,
         legend=True,
-    )  # fmt: skip
+    )
 
 
 def _percent(share: float) -> str:
@@ -142,19 +173,31 @@ def _row_bars(
     texts: Sequence[str],
 ) -> dict[str, Any]:
     return {
-        "type": "bar", "orientation": "h", "y": apart(labels), "x": list(values), "marker": {"color": list(paint)},
-        "text": list(texts), "textposition": "outside", "cliponaxis": False, "customdata": list(facts),
-        "hovertemplate": "%{customdata}<extra></extra>", "name": "",
-    }  # fmt: skip
+        "type": "bar",
+        "orientation": "h",
+        "y": apart(labels),
+        "x": list(values),
+        "marker": {"color": list(paint)},
+        "text": list(texts),
+        "textposition": "outside",
+        "cliponaxis": False,
+        "customdata": list(facts),
+        "hovertemplate": "%{customdata}<extra></extra>",
+        "name": "",
+    }
 
 
 def rows_axis(labels: Sequence[str]) -> dict[str, Any]:
     """An axis of rows, the first at the top."""
     names = apart(labels)
     return {
-        "type": "category", "categoryorder": "array", "categoryarray": names, "range": [len(names) - 0.5, -0.5],
-        "fixedrange": True, "showgrid": False,
-    }  # fmt: skip
+        "type": "category",
+        "categoryorder": "array",
+        "categoryarray": names,
+        "range": [len(names) - 0.5, -0.5],
+        "fixedrange": True,
+        "showgrid": False,
+    }
 
 
 def apart(labels: Sequence[str]) -> list[str]:

@@ -53,10 +53,17 @@ def spans_figure(tree: SpanTree, *, colors: Mapping[str, str] | None = None) -> 
     return make_figure(
         [
             {
-                "type": "icicle", "ids": [ids[key] for key in order], "labels": [_label(key) for key in order],
+                "type": "icicle",
+                "ids": [ids[key] for key in order],
+                "labels": [_label(key) for key in order],
                 "parents": ["" if _above(key) is None else ids[_above(key)] for key in order],  # type: ignore[index]
-                "values": [inside[key] for key in order], "branchvalues": "total", "sort": True,
-                "leaf": {"opacity": 1}, "tiling": {"orientation": "v"}, "textinfo": "label", "pathbar": {"visible": False},
+                "values": [inside[key] for key in order],
+                "branchvalues": "total",
+                "sort": True,
+                "leaf": {"opacity": 1},
+                "tiling": {"orientation": "v"},
+                "textinfo": "label",
+                "pathbar": {"visible": False},
                 "marker": {
                     "colors": paint,
                     "line": {"width": 1, "color": "rgba(255,255,255,0.6)"},
@@ -70,7 +77,7 @@ def spans_figure(tree: SpanTree, *, colors: Mapping[str, str] | None = None) -> 
         y={"visible": False},
         notes=[f"{count_text(left, 'more path')} with less time not drawn."] if left > 0 else [],
         plot_px=min(600, 34 * (depth + 1)),
-    )  # fmt: skip
+    )
 
 
 def _above(key: Key) -> Key | None:
@@ -94,6 +101,7 @@ def _facts(key: Key, node: SpanNode | None, seconds: float, whole: float) -> str
     errors = f", {count_text(node.errors, 'error')}" if node.errors else ""
     still = f", {node.open:,} still open" if node.open else ""
     return (
-        f"{text}<br>{count_text(node.count, 'span')}{errors}{still}<br>{duration_text(node.self_s)} by itself, "
+        f"{text}<br>{count_text(node.count, 'span')}{errors}{still}<br>{duration_text(node.self_s)} by "
+        "itself, "
         f"{duration_text(node.wall_s)} on the clock"
     )

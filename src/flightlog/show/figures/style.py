@@ -14,10 +14,21 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 PALETTE = (
-    "#0072b2", "#dd7700", "#5599aa", "#bb2266", "#4444ff", "#bb8866", "#0088ff", "#aa4411",
-    "#00917a", "#8a8500", "#9955cc", "#607080",
-)  # fmt: skip
-"""Every one at 3:1 or more against white and against #111. The first eight can be told apart without red or green."""
+    "#0072b2",
+    "#dd7700",
+    "#5599aa",
+    "#bb2266",
+    "#4444ff",
+    "#bb8866",
+    "#0088ff",
+    "#aa4411",
+    "#00917a",
+    "#8a8500",
+    "#9955cc",
+    "#607080",
+)
+"""Every one at 3:1 or more against white and against #111. The first eight can be told apart without red or
+green."""
 OTHER = "#8a8a8a"
 """For all that has no colour of its own."""
 BAD = "#d62728"
@@ -63,9 +74,12 @@ def _theme(text: str, grid: str, line: str, box: str) -> dict[str, str]:
         for part, color in (("gridcolor", grid), ("zerolinecolor", grid), ("linecolor", line))
     }
     return {
-        "font.color": text, **axes,
-        "hoverlabel.bgcolor": box, "hoverlabel.bordercolor": line, "hoverlabel.font.color": text,
-    }  # fmt: skip
+        "font.color": text,
+        **axes,
+        "hoverlabel.bgcolor": box,
+        "hoverlabel.bordercolor": line,
+        "hoverlabel.font.color": text,
+    }
 
 
 LIGHT = _theme("#222222", "#e2e2e2", "#8a8a8a", "#ffffff")
@@ -95,7 +109,9 @@ def faded(color: str, opacity: float) -> str:
 
 
 def ink_on(color: str) -> str:
-    """White or nearly black, whichever is easier to read on a colour of the form `#rrggbb`; 4.5:1 or more on any."""
+    """White or nearly black, whichever is easier to read on a colour of the form `#rrggbb`; 4.5:1 or more on
+    any.
+    """
     parts = (int(color[at : at + 2], 16) / 255 for at in (1, 3, 5))
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
@@ -114,10 +130,11 @@ def make_figure(
     legend: bool = False,
     **layout: Any,
 ) -> Figure:
-    """A figure of these traces on transparent ground, in the light theme. `title` and `notes` are safe texts by now.
+    """A figure of these traces on transparent ground, in the light theme. `title` and `notes` are safe texts
+    by now.
 
-    `plot_px` is how high the part between the axes is. Above it stand the title and the legend, for which Plotly makes room
-    however often it wraps; below it the texts of the axis and the notes.
+    `plot_px` is how high the part between the axes is. Above it stand the title and the legend, for which
+    Plotly makes room however often it wraps; below it the texts of the axis and the notes.
     """
     from plotly.graph_objects import Figure
 
@@ -143,22 +160,45 @@ def make_figure(
         "xaxis": {**axis, **_near(x)},
         "yaxis": {**axis, "ticklabelstandoff": 4, **_near(y)},
         "legend": {
-            "orientation": "h", "x": 0, "xanchor": "left", "y": 1, "yanchor": "bottom", "traceorder": "normal",
-            "bgcolor": "rgba(0,0,0,0)", "tracegroupgap": 0,
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1,
+            "yanchor": "bottom",
+            "traceorder": "normal",
+            "bgcolor": "rgba(0,0,0,0)",
+            "tracegroupgap": 0,
         },
         "showlegend": legend,
         "modebar": {"remove": BUTTONS_LEFT_OUT},
-    }  # fmt: skip
+    }
     if heads:
         asked["title"] = {
-            "text": "<br>".join(f"<b>{line}</b>" for line in heads), "x": 0, "xref": "paper", "xanchor": "left", "y": 1,
-            "yref": "container", "yanchor": "top", "pad": {"t": 4}, "font": {"size": 13},
-        }  # fmt: skip
+            "text": "<br>".join(f"<b>{line}</b>" for line in heads),
+            "x": 0,
+            "xref": "paper",
+            "xanchor": "left",
+            "y": 1,
+            "yref": "container",
+            "yanchor": "top",
+            "pad": {"t": 4},
+            "font": {"size": 13},
+        }
     if told:
-        asked["annotations"] = [{
-            "text": "<br>".join(f"<i>{'<br>'.join(lines)}</i>" for lines in told), "x": 0, "xref": "paper", "xanchor": "left", "y": 0,
-            "yref": "paper", "yanchor": "top", "yshift": -under + 2, "align": "left", "showarrow": False,
-        }]  # fmt: skip
+        asked["annotations"] = [
+            {
+                "text": "<br>".join(f"<i>{'<br>'.join(lines)}</i>" for lines in told),
+                "x": 0,
+                "xref": "paper",
+                "xanchor": "left",
+                "y": 0,
+                "yref": "paper",
+                "yanchor": "top",
+                "yshift": -under + 2,
+                "align": "left",
+                "showarrow": False,
+            }
+        ]
     asked.update(layout)
     figure = Figure({"data": [dict(trace) for trace in traces], "layout": asked})
     return with_theme(figure, "light")

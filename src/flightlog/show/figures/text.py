@@ -13,10 +13,12 @@ _MARKUP = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "$": "&#36;"})
 
 
 def plain(text: str, limit: int = LIMIT) -> str:
-    """The text for Plotly: on one line, at most `limit` columns wide, controls spelled out, markup shown as written.
+    """The text for Plotly: on one line, at most `limit` columns wide, controls spelled out, markup shown as
+    written.
 
-    Plotly reads `<b>`, `<a href>`, entities and, where MathJax is at hand, `$…$` in every text; after this it finds none.
-    For a text in a figure only: a picture or a page of another kind wants `plain_back` or its own escapes.
+    Plotly reads `<b>`, `<a href>`, entities and, where MathJax is at hand, `$…$` in every text; after this it
+    finds none. For a text in a figure only: a picture or a page of another kind wants `plain_back` or its own
+    escapes.
     """
     return shown(text, limit).translate(_MARKUP)
 
@@ -32,9 +34,17 @@ def shown(text: str, limit: int = LIMIT) -> str:
 
 
 def plain_back(text: str) -> str:
-    """What a text of a figure looks like when Plotly has drawn it: without its tags, and entities as characters."""
+    """What a text of a figure looks like when Plotly has drawn it: without its tags, and entities as
+    characters.
+    """
     return (
         text.replace("<br>", "\n")
-        .replace("<b>", "").replace("</b>", "").replace("<i>", "").replace("</i>", "")
-        .replace("&#36;", "$").replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&")
-    )  # fmt: skip
+        .replace("<b>", "")
+        .replace("</b>", "")
+        .replace("<i>", "")
+        .replace("</i>", "")
+        .replace("&#36;", "$")
+        .replace("&lt;", "<")
+        .replace("&gt;", ">")
+        .replace("&amp;", "&")
+    )

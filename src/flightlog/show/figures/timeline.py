@@ -27,7 +27,8 @@ OUTSIDE = "outside of tasks"
 _LEVELS = 5
 """Shades of a colour, from hardly busy to never free."""
 _FILL = {"running": 0.45, "failed": 0.25, "retried": 0.25, "cancelled": 0.08}
-"""How much of its colour the inside of a bar has that did not complete; its outline has all of it, and stands out."""
+"""How much of its colour the inside of a bar has that did not complete; its outline has all of it, and stands
+out."""
 INSIDE = 8
 """So many names of spans inside tasks have a colour."""
 _MARKS: dict[str, tuple[str, str, str]] = {
@@ -47,10 +48,11 @@ def timeline_figure(
     length_s: float | None = None,
     notes: bool = True,
 ) -> Figure | None:
-    """Lanes from the top, bars in the colour of their task name, failures and retries marked; None where nothing ran.
+    """Lanes from the top, bars in the colour of their task name, failures and retries marked; None where
+    nothing ran.
 
-    `colors` are those of a page, by task name. `length_s` is how long the axis is, where two runs stand side by side.
-    Without `notes` somebody else tells them.
+    `colors` are those of a page, by task name. `length_s` is how long the axis is, where two runs stand side
+    by side. Without `notes` somebody else tells them.
     """
     ran = timeline.bars is not None or timeline.cells is not None or timeline.marks
     apart = timeline.outside
@@ -86,9 +88,14 @@ def timeline_figure(
         traces,
         x=axis,
         y={
-            "type": "category", "categoryorder": "array", "categoryarray": every_row, "range": [lanes - 0.5, -0.5],
-            "tickvals": named, "ticktext": named,
-            "showgrid": False, "fixedrange": lanes <= 8,
+            "type": "category",
+            "categoryorder": "array",
+            "categoryarray": every_row,
+            "range": [lanes - 0.5, -0.5],
+            "tickvals": named,
+            "ticktext": named,
+            "showgrid": False,
+            "fixedrange": lanes <= 8,
         },
         title=plain(title, 200),
         notes=[plain(note, 300) for note in timeline_notes(timeline)] if notes else [],
@@ -96,7 +103,7 @@ def timeline_figure(
         barmode="overlay",
         bargap=0.15,
         legend=True,
-    )  # fmt: skip
+    )
 
 
 def timeline_notes(timeline: Timeline) -> list[str]:
@@ -128,7 +135,9 @@ def _labels(lanes: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def lane_parts(lane: Lane) -> tuple[str, str]:
-    """The first worker of a lane, to be cut where it is long, and which or how many more: `worker-6`, ` to 8`."""
+    """The first worker of a lane, to be cut where it is long, and which or how many more: `worker-6`, ` to
+    8`.
+    """
     if lane.merged <= 1:
         return lane.label, ""
     first, _, last = lane.label.partition(" to ")
@@ -156,9 +165,13 @@ def _color(timeline: Timeline, name: int, colors: Mapping[str, str]) -> str:
 
 def _trace(timeline: Timeline, name: int, colors: Mapping[str, str]) -> dict[str, Any]:
     return {
-        "type": "bar", "orientation": "h", "name": _legend_name(timeline, name), "legendgroup": f"name {name}",
-        "marker": {"color": _color(timeline, name, colors), "line": {"width": 0}}, "hovertemplate": "%{customdata}<extra></extra>",
-    }  # fmt: skip
+        "type": "bar",
+        "orientation": "h",
+        "name": _legend_name(timeline, name),
+        "legendgroup": f"name {name}",
+        "marker": {"color": _color(timeline, name, colors), "line": {"width": 0}},
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
 
 
 def _bars(
@@ -183,7 +196,8 @@ def _bar_text(timeline: Timeline, bars: Bars, n: int) -> str:
     given = f"<br>{plain(bars.args[n], 60)}" if bars.args and bars.args[n] else ""
     return (
         f"<b>{_legend_name(timeline, bars.name[n])}</b> {plain(bars.state[n], 20)}{again}{given}<br>"
-        f"{took} from {moment_line(timeline.since, bars.start_s[n])}<br>on {name_text(lane.label, 40)}<br>{plain(bars.task_id[n], 44)}"
+        f"{took} from {moment_line(timeline.since, bars.start_s[n])}<br>on {name_text(lane.label, 40)}<br>"
+        f"{plain(bars.task_id[n], 44)}"
     )
 
 
@@ -230,14 +244,21 @@ def span_traces(
         label = name_text(nested.names[name], 40) if name < known else "other spans"
         traces.append(
             {
-                "type": "bar", "orientation": "h", "name": f"{label} ({where})",
-                "legendgroup": f"{where} {name}", "width": 0.55, "hovertemplate": "%{customdata}<extra></extra>",
+                "type": "bar",
+                "orientation": "h",
+                "name": f"{label} ({where})",
+                "legendgroup": f"{where} {name}",
+                "width": 0.55,
+                "hovertemplate": "%{customdata}<extra></extra>",
                 "y": [rows[nested.lane[n]][1 + nested.row[n]] for n in places],
-                "base": scale.of(nested.start_s[n] for n in places), "x": scale.of(nested.length_s[n] for n in places),
+                "base": scale.of(nested.start_s[n] for n in places),
+                "x": scale.of(nested.length_s[n] for n in places),
                 "customdata": [_span_text(nested, n, since) for n in places],
-                "marker": shaded(paint[nested.names[name]] if name < known else OTHER, [nested.state[n] for n in places]),
+                "marker": shaded(
+                    paint[nested.names[name]] if name < known else OTHER, [nested.state[n] for n in places]
+                ),
             }
-        )  # fmt: skip
+        )
     return traces
 
 
@@ -271,18 +292,34 @@ def _cells(
     used = {code // _LEVELS for row in codes for code in row if code is not None}
     paint = [_color(timeline, name, colors) for name in range(known + 1)]
     picture = {
-        "type": "heatmap", "x": scale.of(edges), "y": list(labels), "z": codes, "customdata": facts,
-        "zmin": -0.5, "zmax": (known + 1) * _LEVELS - 0.5, "colorscale": _steps(paint), "showscale": False,
-        "ygap": 1, "hoverongaps": False, "showlegend": False, "name": "",
-        "hovertemplate": "%{y}, around %{x}<br>%{customdata[0]:,} tasks, %{customdata[1]}% busy<extra></extra>",
-    }  # fmt: skip
+        "type": "heatmap",
+        "x": scale.of(edges),
+        "y": list(labels),
+        "z": codes,
+        "customdata": facts,
+        "zmin": -0.5,
+        "zmax": (known + 1) * _LEVELS - 0.5,
+        "colorscale": _steps(paint),
+        "showscale": False,
+        "ygap": 1,
+        "hoverongaps": False,
+        "showlegend": False,
+        "name": "",
+        "hovertemplate": "%{y}, around %{x}<br>%{customdata[0]:,} tasks, %{customdata[1]}% busy"
+        "<extra></extra>",
+    }
     legend = [
         {
-            "type": "scatter", "mode": "markers", "x": [None], "y": [None], "name": _legend_name(timeline, name),
-            "marker": {"symbol": "square", "size": 11, "color": paint[name]}, "hoverinfo": "skip",
+            "type": "scatter",
+            "mode": "markers",
+            "x": [None],
+            "y": [None],
+            "name": _legend_name(timeline, name),
+            "marker": {"symbol": "square", "size": 11, "color": paint[name]},
+            "hoverinfo": "skip",
         }
         for name in sorted(used)
-    ]  # fmt: skip
+    ]
     return [picture, *legend]
 
 
@@ -310,15 +347,30 @@ def _marks(timeline: Timeline, labels: Sequence[str], scale: Scale) -> list[dict
         if found:
             traces.append(
                 {
-                    "type": "scatter", "mode": "markers", "name": name, "x": scale.of(mark.at_s for mark in found),
-                    "y": [labels[mark.lane] for mark in found], "hovertemplate": "%{customdata}<extra></extra>",
-                    "marker": {"symbol": symbol, "color": color, "size": 9, "line": {"color": "#ffffff" if kind in {"failed", "lost"} else color, "width": 1 if kind in {"failed", "lost"} else 2}},
+                    "type": "scatter",
+                    "mode": "markers",
+                    "name": name,
+                    "x": scale.of(mark.at_s for mark in found),
+                    "y": [labels[mark.lane] for mark in found],
+                    "hovertemplate": "%{customdata}<extra></extra>",
+                    "marker": {
+                        "symbol": symbol,
+                        "color": color,
+                        "size": 9,
+                        "line": {
+                            "color": "#ffffff" if kind in {"failed", "lost"} else color,
+                            "width": 1 if kind in {"failed", "lost"} else 2,
+                        },
+                    },
                     "customdata": [_mark_text(mark, name) for mark in found],
                 }
-            )  # fmt: skip
+            )
     return traces
 
 
 def _mark_text(mark: Mark, kind: str) -> str:
     about = f"<br>{plain(mark.text, 100)}" if mark.text else ""
-    return f"<b>{name_text(mark.task, 40)}</b> {kind} at {clock_text(mark.at_s)}{about}<br>{plain(mark.task_id or '', 44)}"
+    return (
+        f"<b>{name_text(mark.task, 40)}</b> {kind} at {clock_text(mark.at_s)}{about}<br>"
+        f"{plain(mark.task_id or '', 44)}"
+    )

@@ -34,17 +34,22 @@ def trends_figure(trend: Trend, *, title: str = "") -> Figure | None:
     return make_figure(
         traces,
         x={
-            "title": {"text": "runs, the oldest first"}, "range": [-0.5, count - 0.5], "tickvals": named,
+            "title": {"text": "runs, the oldest first"},
+            "range": [-0.5, count - 0.5],
+            "tickvals": named,
             "ticktext": [plain((trend.points[n].start_time or "")[:10] or f"run {n + 1}") for n in named],
         },
         y={
-            "title": {"text": _title(trend, scale)}, "ticksuffix": scale.suffix, "separatethousands": True, "nticks": 6,
+            "title": {"text": _title(trend, scale)},
+            "ticksuffix": scale.suffix,
+            "separatethousands": True,
+            "nticks": 6,
             "range": [bottom * scale.factor, (high + around) * scale.factor],
         },
         title=plain(title),
         plot_px=240,
         legend=True,
-    )  # fmt: skip
+    )
 
 
 def _scale(trend: Trend, most: float) -> Scale:
@@ -74,16 +79,20 @@ def _text(trend: Trend, value: float) -> str:
 
 def _points(trend: Trend, scale: Scale) -> dict[str, Any]:
     return {
-        "type": "scatter", "mode": "markers", "name": "runs", "x": list(range(len(trend.points))),
+        "type": "scatter",
+        "mode": "markers",
+        "name": "runs",
+        "x": list(range(len(trend.points))),
         "y": scale.of(point.value for point in trend.points),
         "marker": {"size": 7 if len(trend.points) <= 300 else 4, "color": PALETTE[0]},
         "customdata": [
-            f"<b>{_text(trend, point.value)}</b><br>{plain(point.run_id, 60)}<br>{plain(moment_text(point.start_time))}"
+            f"<b>{_text(trend, point.value)}</b><br>{plain(point.run_id, 60)}<br>"
+            f"{plain(moment_text(point.start_time))}"
             + (f", commit {plain(point.git_commit[:12])}" if point.git_commit else "")
             for point in trend.points
         ],
         "hovertemplate": "%{customdata}<extra></extra>",
-    }  # fmt: skip
+    }
 
 
 def _levels(trend: Trend, scale: Scale) -> dict[str, Any]:
@@ -93,9 +102,14 @@ def _levels(trend: Trend, scale: Scale) -> dict[str, Any]:
         x += [level.first - 0.4, level.first + level.runs - 0.6, None]
         y += [level.typical * scale.factor, level.typical * scale.factor, None]
     return {
-        "type": "scatter", "mode": "lines", "name": "typical of a level", "x": x, "y": y, "hoverinfo": "skip",
+        "type": "scatter",
+        "mode": "lines",
+        "name": "typical of a level",
+        "x": x,
+        "y": y,
+        "hoverinfo": "skip",
         "line": {"color": "#dd7700", "width": 2.5},
-    }  # fmt: skip
+    }
 
 
 def _band(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
@@ -108,9 +122,16 @@ def _band(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
         x += [left, right, right, left, left, None]
         y += [low, low, high, high, low, None]
     band = {
-        "type": "scatter", "mode": "lines", "name": "nine runs in ten", "x": x, "y": y, "fill": "toself",
-        "fillcolor": faded("#dd7700", 0.18), "line": {"width": 0, "color": faded("#dd7700", 0.18)}, "hoverinfo": "skip",
-    }  # fmt: skip
+        "type": "scatter",
+        "mode": "lines",
+        "name": "nine runs in ten",
+        "x": x,
+        "y": y,
+        "fill": "toself",
+        "fillcolor": faded("#dd7700", 0.18),
+        "line": {"width": 0, "color": faded("#dd7700", 0.18)},
+        "hoverinfo": "skip",
+    }
     return [band] if x else []
 
 
@@ -129,13 +150,23 @@ def _changes(trend: Trend, scale: Scale) -> list[dict[str, Any]]:
             for d in change.differences
         )
         facts.append(
-            f"<b>{_text(trend, change.before)} → {_text(trend, change.after)}</b>{by}<br>from {plain(change.run_id)}{what}"
+            f"<b>{_text(trend, change.before)} → {_text(trend, change.after)}</b>{by}<br>from "
+            f"{plain(change.run_id)}{what}"
         )
     return [
         {
-            "type": "scatter", "mode": "markers", "name": "steps", "x": [change.at for change in trend.changes],
-            "y": [change.after * scale.factor for change in trend.changes], "customdata": facts,
+            "type": "scatter",
+            "mode": "markers",
+            "name": "steps",
+            "x": [change.at for change in trend.changes],
+            "y": [change.after * scale.factor for change in trend.changes],
+            "customdata": facts,
             "hovertemplate": "%{customdata}<extra></extra>",
-            "marker": {"symbol": "triangle-up", "size": 13, "color": BAD, "line": {"width": 1, "color": QUIET}},
+            "marker": {
+                "symbol": "triangle-up",
+                "size": 13,
+                "color": BAD,
+                "line": {"width": 1, "color": QUIET},
+            },
         }
-    ]  # fmt: skip
+    ]

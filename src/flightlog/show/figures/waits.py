@@ -44,10 +44,18 @@ def waits_figure(
         ends = min(run), max(run), min(queue), max(queue)
     low, high = max(ends[0], ends[2]), min(ends[1], ends[3])
     if high > low:
-        traces.append({
-            "type": "scatter", "mode": "lines", "x": [low, high], "y": [low, high], "name": "waited as long as it ran",
-            "line": {"color": QUIET, "dash": "dash", "width": 1.5}, "hoverinfo": "skip", "showlegend": True,
-        })  # fmt: skip
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": [low, high],
+                "y": [low, high],
+                "name": "waited as long as it ran",
+                "line": {"color": QUIET, "dash": "dash", "width": 1.5},
+                "hoverinfo": "skip",
+                "showlegend": True,
+            }
+        )
     y = duration_axis(queue, "time in the queue (logarithmic)")
     if not gridded and min(waits.queue_s) < min(queue):
         others = [
@@ -78,14 +86,20 @@ def _points(waits: Waits, floors: tuple[float, float], colors: Mapping[str, str]
         places.setdefault(name if 0 <= name < len(waits.names) else len(waits.names), []).append(place)
     return [
         {
-            "type": "scatter", "mode": "markers",
+            "type": "scatter",
+            "mode": "markers",
             "name": name_text(waits.names[name], 40) if name < len(waits.names) else OTHERS,
-            "x": [max(waits.run_s[n], floors[0]) for n in found], "y": [max(waits.queue_s[n], floors[1]) for n in found],
-            "marker": {"size": 6, "opacity": 0.75, "color": colors.get(waits.names[name], OTHER) if name < len(waits.names) else OTHER},
+            "x": [max(waits.run_s[n], floors[0]) for n in found],
+            "y": [max(waits.queue_s[n], floors[1]) for n in found],
+            "marker": {
+                "size": 6,
+                "opacity": 0.75,
+                "color": colors.get(waits.names[name], OTHER) if name < len(waits.names) else OTHER,
+            },
             "hovertemplate": "waited %{y:.3~s}s, ran %{x:.3~s}s<extra>%{fullData.name}</extra>",
         }
         for name, found in sorted(places.items())
-    ]  # fmt: skip
+    ]
 
 
 def _edges(edges: Sequence[float]) -> list[float]:
@@ -100,18 +114,28 @@ def _edges(edges: Sequence[float]) -> list[float]:
 def _grid(grid: Sequence[Sequence[int]], run: Sequence[float], queue: Sequence[float]) -> dict[str, Any]:
     most = max(max(row, default=0) for row in grid)
     return {
-        "type": "heatmap", "x": list(run), "y": list(queue),
+        "type": "heatmap",
+        "x": list(run),
+        "y": list(queue),
         "z": [[math.log10(count) if count else None for count in row] for row in grid],
-        "customdata": [list(row) for row in grid], "hoverongaps": False, "name": "",
-        "colorscale": [[0, faded(PALETTE[0], 0.2)], [1, faded(PALETTE[0], 1.0)]], "zmin": 0, "zmax": max(math.log10(most), 1.0),
-        "hovertemplate": "%{customdata:,} tasks waited about %{y:.2~s}s and ran about %{x:.2~s}s<extra></extra>",
+        "customdata": [list(row) for row in grid],
+        "hoverongaps": False,
+        "name": "",
+        "colorscale": [[0, faded(PALETTE[0], 0.2)], [1, faded(PALETTE[0], 1.0)]],
+        "zmin": 0,
+        "zmax": max(math.log10(most), 1.0),
+        "hovertemplate": "%{customdata:,} tasks waited about %{y:.2~s}s and ran about %{x:.2~s}s"
+        "<extra></extra>",
         "colorbar": _legend(most),
-    }  # fmt: skip
+    }
 
 
 def _legend(most: int) -> dict[str, Any]:
     ticks = [10**power for power in range(int(math.log10(max(most, 10))) + 1)]
     return {
-        "title": {"text": "tasks", "side": "right"}, "tickvals": [math.log10(tick) for tick in ticks],
-        "ticktext": [f"{tick:,}" for tick in ticks], "thickness": 12, "outlinewidth": 0,
-    }  # fmt: skip
+        "title": {"text": "tasks", "side": "right"},
+        "tickvals": [math.log10(tick) for tick in ticks],
+        "ticktext": [f"{tick:,}" for tick in ticks],
+        "thickness": 12,
+        "outlinewidth": 0,
+    }

@@ -1,4 +1,6 @@
-"""Two runs, or two groups of runs, on a page: what changed first, then both side by side, then everything that differs."""
+"""Two runs, or two groups of runs, on a page: what changed first, then both side by side, then everything
+that differs.
+"""
 
 from __future__ import annotations
 
@@ -39,9 +41,11 @@ def compare_page(
     plotly_js: str | None = None,
     ways: Mapping[str, str] | None = None,
 ) -> str:
-    """The page, ending in a newline. `outcomes` are those of conditions; the timelines are of one run of each side.
+    """The page, ending in a newline. `outcomes` are those of conditions; the timelines are of one run of each
+    side.
 
-    Figures carry `data-path` and `data-value`: where they stand in `compare --format json`, and what stands there.
+    Figures carry `data-path` and `data-value`: where they stand in `compare --format json`, and what stands
+    there.
     """
     comparison, outcomes = bounded(comparison), bounded(list(outcomes))
     sections = [one for one in comparison_sections(comparison, outcomes) if one.says_something()]
@@ -49,7 +53,8 @@ def compare_page(
     ratios = plot(
         "ratios",
         figures.ratios_figure(comparison),
-        "How many times as long each task or span takes in B as in A. The line through a point is where the true ratio lies 19"
+        "How many times as long each task or span takes in B as in A. The line through a point is where "
+        "the true ratio lies 19"
         " times in 20; one that crosses 1 may be noise.",
     )
     steps = plot(
@@ -59,9 +64,14 @@ def compare_page(
     )
     parts = [
         _timelines(comparison, bounded(before), bounded(after)),
-        _part("changes", "What got slower or faster", [*ratios, *_blocks(named, "Durations")], "No task or span is in both."),
+        _part(
+            "changes",
+            "What got slower or faster",
+            [*ratios, *_blocks(named, "Durations")],
+            "No task or span is in both.",
+        ),
         _part("why", WHY, [*steps, *_blocks(named, WHY)], "Nothing was recorded to explain it with."),
-    ]  # fmt: skip
+    ]
     if "Conditions" in named:
         parts.insert(0, Part("conditions", "Conditions", blocks_of(named["Conditions"])))
     rest = [one for one in sections if one.title not in {"Conditions", "Durations", WHY}]
@@ -70,9 +80,13 @@ def compare_page(
     ]
     sides = [_name(side) for side in (comparison.before, comparison.after)]
     return page_html(
-        "What changed", f"from {sides[0]} to {sides[1]}", _verdict(comparison, outcomes), parts,
-        plotly_js or plotly_script(), ways=ways,
-    )  # fmt: skip
+        "What changed",
+        f"from {sides[0]} to {sides[1]}",
+        _verdict(comparison, outcomes),
+        parts,
+        plotly_js or plotly_script(),
+        ways=ways,
+    )
 
 
 def _part(identity: str, title: str, content: Sequence[Child], nothing: str) -> Part:
@@ -101,8 +115,9 @@ def _verdict(comparison: Comparison, outcomes: Sequence[Outcome]) -> Element:
         _checked(outcomes),
         tag("dl", _tiles(comparison), class_="tiles wide"),
         told(_reasons(comparison), ("What explains it", "From A to B")),
-        id="verdict", class_=f"verdict is-{style}",
-    )  # fmt: skip
+        id="verdict",
+        class_=f"verdict is-{style}",
+    )
 
 
 def _checked(outcomes: Sequence[Outcome]) -> Element | None:
@@ -162,12 +177,16 @@ def _reasons(comparison: Comparison) -> list[Told]:
     least = 0.01 * max(abs(found.difference_s), *(abs(share.seconds) for share in found.shares), 0.0)
     return [
         Told(
-            tag("p", tag("strong", f"{'+' if share.seconds >= 0 else ''}{format_duration(share.seconds)}"), f" {said(share.what, 80)}"),
+            tag(
+                "p",
+                tag("strong", f"{'+' if share.seconds >= 0 else ''}{format_duration(share.seconds)}"),
+                f" {said(share.what, 80)}",
+            ),
             tag("p", said(share.detail, 400)) if share.detail else None,
         )
         for share in found.shares[:REASONS]
         if abs(share.seconds) >= least and share.seconds
-    ]  # fmt: skip
+    ]
 
 
 def _timelines(comparison: Comparison, before: Timeline | None, after: Timeline | None) -> Part:
@@ -186,13 +205,17 @@ def _timelines(comparison: Comparison, before: Timeline | None, after: Timeline 
         tag(
             "div",
             tag("h3", f"{letter}: {said(side.runs[0].run_id, 100)}"),
-            tag("p", f"The newest of {count_text(len(side.runs), 'run')}.", class_="note") if len(side.runs) > 1 else None,
-            timeline_plot(identity, timeline, colors, of=of, length_s=length_s) or tag("p", "No task with a start.", class_="note"),
+            tag("p", f"The newest of {count_text(len(side.runs), 'run')}.", class_="note")
+            if len(side.runs) > 1
+            else None,
+            timeline_plot(identity, timeline, colors, of=of, length_s=length_s)
+            or tag("p", "No task with a start.", class_="note"),
         )
         for letter, identity, side, timeline in (
-            ("A", "timeline_before", comparison.before, before), ("B", "timeline_after", comparison.after, after),
+            ("A", "timeline_before", comparison.before, before),
+            ("B", "timeline_after", comparison.after, after),
         )
-    ]  # fmt: skip
+    ]
     note = tag(
         "p", "Both are drawn on the same time scale, and a task has the same colour in both.", class_="note"
     )

@@ -1,7 +1,7 @@
 """HTML elements: the one place where text becomes markup, and where it is escaped.
 
-A text is always a text: there is no way to hand markup in. What a run recorded is bounded by `said` and `lines_said` before
-it becomes a text, so that no name, however long, makes a page that nobody can open.
+A text is always a text: there is no way to hand markup in. What a run recorded is bounded by `said` and
+`lines_said` before it becomes a text, so that no name, however long, makes a page that nobody can open.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Element(Struct, frozen=True):
 def tag(name: str, /, *children: Child, **attributes: Attribute) -> Element:
     """An element. Children are elements, texts, or several of these; None is nothing.
 
-    `class_` is `class`, and `data_path` is `data-path`. None and False leave an attribute out, True gives it no value.
-    Raises ValueError for what a page of data must not have: handlers (`onclick`), inline scripts and styles, and links that
-    lead out of the page.
+    `class_` is `class`, and `data_path` is `data-path`. None and False leave an attribute out, True gives it
+    no value. Raises ValueError for what a page of data must not have: handlers (`onclick`), inline scripts
+    and styles, and links that lead out of the page.
     """
     if name in _RAW or not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} is no element that holds text")
@@ -50,7 +50,9 @@ def tag(name: str, /, *children: Child, **attributes: Attribute) -> Element:
 
 
 def way(name: str, address: str) -> Element:
-    """A link to another page of the server that this one is served by. Raises ValueError for any other address."""
+    """A link to another page of the server that this one is served by. Raises ValueError for any other
+    address.
+    """
     if not _PAGE.fullmatch(address):
         raise ValueError(f"no page of this server: {address[:80]!r}")
     return Element("a", (("href", address),), (name,))
@@ -88,7 +90,9 @@ def style(rules: str) -> Element:
 
 
 def data(identity: str, document: str) -> Element:
-    """A JSON document that scripts read and no browser runs; `<` in it is written so that nothing ends the element."""
+    """A JSON document that scripts read and no browser runs; `<` in it is written so that nothing ends the
+    element.
+    """
     safe = document.replace("<", "\\u003c")
     return Element("script", (("type", "application/json"), ("id", identity)), (safe,))
 
@@ -124,7 +128,9 @@ def _write(child: Child, out: list[str]) -> None:
 
 
 def said(text: str, limit: int = LONGEST) -> str:
-    """What a run recorded, on one line, with control characters spelled out; a long one is cut, and that is said."""
+    """What a run recorded, on one line, with control characters spelled out; a long one is cut, and that is
+    said.
+    """
     if len(text) <= limit:
         return clean(text)
     return f"{clean(text[:limit])}… ({len(text) - limit:,} more characters)"

@@ -23,11 +23,20 @@ def environment_part(report: Report, around: Surroundings | None) -> Part:
     """The facts of the run, then what else was around it, where that was recorded."""
     run = report.run
     pairs = [
-        ("Host", run.host), ("Command", " ".join(run.command)), ("Folder", run.cwd or ""), ("Python", run.python or ""),
-        ("Git commit", f"{run.git_commit}{', with changes' if run.git_dirty else ''}" if run.git_commit else ""),
-        ("Tags", args_text(run.tags, 600)), ("Target", run.target or ""), ("Provider", run.provider or ""),
-        ("Manifest", run.manifest_hash or ""), ("Flightlog", run.flightlog_version or ""),
-    ]  # fmt: skip
+        ("Host", run.host),
+        ("Command", " ".join(run.command)),
+        ("Folder", run.cwd or ""),
+        ("Python", run.python or ""),
+        (
+            "Git commit",
+            f"{run.git_commit}{', with changes' if run.git_dirty else ''}" if run.git_commit else "",
+        ),
+        ("Tags", args_text(run.tags, 600)),
+        ("Target", run.target or ""),
+        ("Provider", run.provider or ""),
+        ("Manifest", run.manifest_hash or ""),
+        ("Flightlog", run.flightlog_version or ""),
+    ]
     around = around or {}
     pairs += [
         (name[:1].upper() + name[1:], value) for (what, name), value in around.items() if what == "machine"
@@ -46,7 +55,9 @@ def _list(title: str, rows: list[tuple[str, str]]) -> list[Element]:
     table = Table(("Name", "Value"), sorted(rows), left=("Value",))
     return [
         tag(
-            "details", tag("summary", f"{title}: {count_text(len(rows), 'entry', 'entries')}"),
-            table_of(table, title, most=_LONGEST), class_="list",
+            "details",
+            tag("summary", f"{title}: {count_text(len(rows), 'entry', 'entries')}"),
+            table_of(table, title, most=_LONGEST),
+            class_="list",
         )
-    ]  # fmt: skip
+    ]

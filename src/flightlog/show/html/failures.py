@@ -59,12 +59,23 @@ def _diagnosed(cause: Cause) -> Element:
     ]
     return tag(
         "div",
-        tag("h3", tag("span", f"{name}{sure}", class_="bad" if known else "warn"), ": ", coded(cause.headline, 600)),
-        tag("p", f"{count_text(cause.recovered, 'task')} of it completed in a later attempt.") if cause.recovered else None,
-        tag("dl", ((tag("div", tag("dt", label), tag("dd", _several(texts)))) for label, texts in lists if texts), class_="facts"),
+        tag(
+            "h3",
+            tag("span", f"{name}{sure}", class_="bad" if known else "warn"),
+            ": ",
+            coded(cause.headline, 600),
+        ),
+        tag("p", f"{count_text(cause.recovered, 'task')} of it completed in a later attempt.")
+        if cause.recovered
+        else None,
+        tag(
+            "dl",
+            ((tag("div", tag("dt", label), tag("dd", _several(texts)))) for label, texts in lists if texts),
+            class_="facts",
+        ),
         tag("details", tag("summary", "Check it"), map(_command, cause.checks[:6])) if cause.checks else None,
         class_="cause",
-    )  # fmt: skip
+    )
 
 
 def _several(texts: list[str]) -> list[Element]:
@@ -83,9 +94,12 @@ def _group(cause: FailureCause) -> Element:
         ("Tasks", _counts(cause.tasks)),
         ("Workers", _counts(cause.workers)),
         ("Attempts", _counts({f"attempt {number}": count for number, count in cause.attempts.items()})),
-        ("Such as", "; ".join(call_text(case.task, case.args, 120) for case in cause.cases if case.task is not None)),
+        (
+            "Such as",
+            "; ".join(call_text(case.task, case.args, 120) for case in cause.cases if case.task is not None),
+        ),
         ("Fingerprint", cause.fingerprint or ""),
-    ]  # fmt: skip
+    ]
     traceback = tag("pre", lines_said(cause.traceback), tabindex="0") if cause.traceback else None
     shown = tag(
         "dl",
@@ -97,7 +111,7 @@ def _group(cause: FailureCause) -> Element:
         tag("summary", tag("span", f"{format_count(cause.count)}x {said(message, 300)}", class_="bad")),
         shown,
         traceback or tag("p", "No traceback was recorded.", class_="note"),
-    )  # fmt: skip
+    )
 
 
 def _counts(found: dict[str, int]) -> str:

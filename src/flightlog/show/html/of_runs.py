@@ -65,7 +65,8 @@ def compare_html(
     runs_dir: str | os.PathLike[str] | None = None,
     ways: Mapping[str, str] | None = None,
 ) -> str:
-    """The comparison of two runs or groups of runs as a page; they are named as `flightlog.compare` takes them.
+    """The comparison of two runs or groups of runs as a page; they are named as `flightlog.compare` takes
+    them.
 
     `ways` are as in `report_html`.
     """

@@ -1,7 +1,8 @@
-"""A page in one file: it works from a disk or a mail, asks nobody for anything, and runs no script but its own.
+"""A page in one file: it works from a disk or a mail, asks nobody for anything, and runs no script but its
+own.
 
-The policy in its head names its two scripts by their digests. So a browser fetches nothing, and a script that a name or a
-message smuggled in would not run, even if it got past the escaping.
+The policy in its head names its two scripts by their digests. So a browser fetches nothing, and a script that
+a name or a message smuggled in would not run, even if it got past the escaping.
 """
 
 from __future__ import annotations
@@ -62,18 +63,33 @@ def page_html(
             tag(
                 "header",
                 tag("p", tag("strong", title), " ", subtitle),
-                tag("button", "Dark", type="button", id="theme", hidden=True, title="Change between light and dark"),
+                tag(
+                    "button",
+                    "Dark",
+                    type="button",
+                    id="theme",
+                    hidden=True,
+                    title="Change between light and dark",
+                ),
                 class_="bar",
             ),
             tag("noscript", tag("p", "The figures need JavaScript. Every number stands in the tables, too.")),
-            tag("div", _contents(parts), tag("main", verdict, map(_part, parts), id="report"), class_="columns"),
+            tag(
+                "div",
+                _contents(parts),
+                tag("main", verdict, map(_part, parts), id="report"),
+                class_="columns",
+            ),
             tag("footer", "Made by Flightlog. This file needs no network and can be mailed as it is."),
             class_="frame",
         ),
-        data("settings", msgspec.json.encode({"config": CONFIG, "themes": {"light": LIGHT, "dark": DARK}}).decode()),
+        data(
+            "settings",
+            msgspec.json.encode({"config": CONFIG, "themes": {"light": LIGHT, "dark": DARK}}).decode(),
+        ),
         script(plotly_js, later="plotly"),
         script(own),
-    )  # fmt: skip
+    )
     return f"<!DOCTYPE html>\n{html_text(tag('html', head, body, lang='en'))}\n"
 
 
@@ -81,7 +97,8 @@ def policy(*scripts: str) -> str:
     """What a browser may do with the page: run these scripts, and show what stands in it."""
     digests = " ".join(f"'sha256-{b64encode(sha256(code.encode()).digest()).decode()}'" for code in scripts)
     return (
-        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; "
+        f"default-src 'none'; script-src {digests}; style-src 'unsafe-inline'; img-src data: blob:; "
+        "base-uri 'none'; "
         "form-action 'none'"
     )
 
@@ -117,9 +134,13 @@ def _contents(parts: Sequence[Part]) -> Element:
 
 def _part(part: Part) -> Element:
     return tag(
-        "section", tag("h2", part.title, id=f"{part.identity}-title"), part.content,
-        id=part.identity, aria_labelledby=f"{part.identity}-title", class_="nothing" if part.empty else None,
-    )  # fmt: skip
+        "section",
+        tag("h2", part.title, id=f"{part.identity}-title"),
+        part.content,
+        id=part.identity,
+        aria_labelledby=f"{part.identity}-title",
+        class_="nothing" if part.empty else None,
+    )
 
 
 def _file(name: str) -> str:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 HEIGHT = 360
 """Pixels of a figure that does not say."""
 MARKS = 50
-EMPTY = "A script draws this figure when it comes into view. Where none runs, the caption and the tables say what it shows."
+EMPTY = (
+    "A script draws this figure when it comes into view. Where none runs, the caption and the tables "
+    "say what it shows."
+)
 """What stands in the box of a figure that is not drawn."""
 
 
@@ -45,14 +48,20 @@ def plot(
             "figure",
             tag("h3", title) if title else None,
             tag(
-                "div", class_="plot", data_figure=identity, tabindex="0", role="img",
-                aria_label=f"{title}. {words}" if title else words, data_height=_height(figure), data_empty=EMPTY,
+                "div",
+                class_="plot",
+                data_figure=identity,
+                tabindex="0",
+                role="img",
+                aria_label=f"{title}. {words}" if title else words,
+                data_height=_height(figure),
+                data_empty=EMPTY,
             ),
             tag("figcaption", words),
             tag("details", tag("summary", "Numbers"), numbers) if numbers else None,
             data(f"{identity}-data", figures.figure_json(figure)),
         )
-    ]  # fmt: skip
+    ]
 
 
 def _height(figure: go.Figure) -> int:
@@ -97,11 +106,17 @@ def value_text(value: float | None, unit: str) -> str:
 def spread_numbers(spreads: Sequence[Spread]) -> list[Element]:
     """The quantiles of each name."""
     rows = [
-        (one.name, format_count(one.count),
-         *(format_duration(value) for value in (one.least_s, one.p25_s, one.median_s, one.p75_s, one.p95_s, one.most_s)),
-         format_duration(one.total_s))
+        (
+            one.name,
+            format_count(one.count),
+            *(
+                format_duration(value)
+                for value in (one.least_s, one.p25_s, one.median_s, one.p75_s, one.p95_s, one.most_s)
+            ),
+            format_duration(one.total_s),
+        )
         for one in spreads
-    ]  # fmt: skip
+    ]
     head = ("Name", "Count", "Least", "p25", "Median", "p75", "p95", "Most", "Total")
     return list(table_of(Table(head, rows), "Durations by name"))
 
@@ -117,9 +132,11 @@ def mark_numbers(timeline: Timeline) -> list[Element]:
     ]
     left = timeline.failures - len(rows)
     table = Table(
-        ("Task", "After", "What", "Where", "Error"), rows, left=("What", "Where", "Error"),
+        ("Task", "After", "What", "Where", "Error"),
+        rows,
+        left=("What", "Where", "Error"),
         more=f"and {left:,} more failures and retries" if left > 0 else "",
-    )  # fmt: skip
+    )
     return list(table_of(table, "Failures and retries"))
 
 

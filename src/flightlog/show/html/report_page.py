@@ -1,4 +1,6 @@
-"""The report of a run as a page: the verdict first, then what there is to look at, in the order in which people ask."""
+"""The report of a run as a page: the verdict first, then what there is to look at, in the order in which
+people ask.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,9 @@ def report_page(
 ) -> str:
     """The page, ending in a newline. It holds everything it needs, and is of bounded size whatever the run.
 
-    `diagnosis` says why tasks failed, `environment` what the run was made of; without them the page says where to find out.
-    Figures carry `data-path` and `data-value`: where they stand in `report --format json`, and what stands there.
+    `diagnosis` says why tasks failed, `environment` what the run was made of; without them the page says
+    where to find out. Figures carry `data-path` and `data-value`: where they stand in `report --format json`,
+    and what stands there.
     """
     report, drawn = bounded(look.report), bounded(look.drawn)
     diagnosis = bounded(diagnosis)
@@ -82,7 +85,9 @@ def report_page(
 
 
 def _names(report: Report, drawn: Drawn) -> list[str]:
-    """Names in the order of their colours: those of the timeline, then tasks by the time they took, then spans."""
+    """Names in the order of their colours: those of the timeline, then tasks by the time they took, then
+    spans.
+    """
     timeline = drawn.timeline
     first = [*timeline.names, *span_names(timeline)] if timeline is not None else []
     rest = sorted(report.tasks.by_name.items(), key=lambda item: -item[1].duration_s.total)
@@ -124,13 +129,17 @@ def timeline_plot(
     caption = "Each bar is one span, in the colour of its name."
     if timeline.cells is not None:
         caption = (
-            f"Each cell is a stretch of time {where}, in the colour of the name that held it longest; the fuller the colour, the"
+            f"Each cell is a stretch of time {where}, in the colour of the name that held it longest; the "
+            "fuller the colour, the"
             " busier it was."
         )
     elif of == "tasks" and timeline.bars is None:
         caption = "No task is drawn."
     elif of == "tasks":
-        caption = "Each bar is one attempt at a task, in the row of the worker that ran it and in the colour of the task's name."
+        caption = (
+            "Each bar is one attempt at a task, in the row of the worker that ran it and in the colour "
+            "of the task's name."
+        )
     if timeline.nested is not None:
         inside = "the tasks" if of == "tasks" else "the others"
         caption += f" In the thinner rows below are the spans inside {inside}."
@@ -144,7 +153,10 @@ def timeline_plot(
 
 def _timeline(report: Report, timeline: Timeline | None, colors: Mapping[str, str]) -> Part:
     drawn = timeline_plot("timeline", timeline, colors, of="tasks" if report.tasks.names else "spans")
-    nothing = "No task and no span with a start was recorded: tasks come from a session or an engine, spans from `flightlog.span`."
+    nothing = (
+        "No task and no span with a start was recorded: tasks come from a session or an engine, spans "
+        "from `flightlog.span`."
+    )
     return _part("timeline", "Timeline", drawn, nothing)
 
 
@@ -222,12 +234,36 @@ def _shares(report: Report, named: Mapping[str, Section]) -> Part:
 
 def _load(drawn: Drawn, named: Mapping[str, Section]) -> Part:
     content = [
-        *_chart("worker_cpu", drawn.worker_cpu, "Cores that each worker's processes kept busy.", "CPU by worker", whose=True),
-        *_chart("worker_memory", drawn.worker_memory, "Memory that each worker's processes held.", "Memory by worker", whose=True),
-        *_chart("host_cpu", drawn.host_cpu, "Share of all cores of each host in use, by anyone.", "CPU by host", whose=True),
-        *_chart("host_memory", drawn.host_memory, "Memory in use on each host, by anyone.", "Memory by host", whose=True),
+        *_chart(
+            "worker_cpu",
+            drawn.worker_cpu,
+            "Cores that each worker's processes kept busy.",
+            "CPU by worker",
+            whose=True,
+        ),
+        *_chart(
+            "worker_memory",
+            drawn.worker_memory,
+            "Memory that each worker's processes held.",
+            "Memory by worker",
+            whose=True,
+        ),
+        *_chart(
+            "host_cpu",
+            drawn.host_cpu,
+            "Share of all cores of each host in use, by anyone.",
+            "CPU by host",
+            whose=True,
+        ),
+        *_chart(
+            "host_memory",
+            drawn.host_memory,
+            "Memory in use on each host, by anyone.",
+            "Memory by host",
+            whose=True,
+        ),
         *_of(named, "Resources"),
-    ]  # fmt: skip
+    ]
     nothing = (
         "No resource was sampled: samplers run while a run is recorded, once a second unless set otherwise."
     )
@@ -244,7 +280,10 @@ def _devices(drawn: Drawn) -> Part:
         ),
         *_chart("device_use", drawn.device_use, "How busy each GPU was.", "GPU use", whose=True),
     ]
-    nothing = "No GPU memory was recorded. Where there is a GPU, `flightlog run --device-memory -- COMMAND` records it by rank."
+    nothing = (
+        "No GPU memory was recorded. Where there is a GPU, `flightlog run --device-memory -- COMMAND` "
+        "records it by rank."
+    )
     return _part("devices", "GPU memory", content, nothing)
 
 
@@ -289,7 +328,8 @@ def _critical(report: Report, named: Mapping[str, Section], colors: Mapping[str,
     path, content = report.critical_path, list[Element]()
     if path is not None:
         caption = (
-            f"The chain of {path.of} from the start of the run to its end in which each link waited for the one before: only"
+            f"The chain of {path.of} from the start of the run to its end in which each link waited for "
+            "the one before: only"
             " what is on it can shorten the run."
         )
         content = plot("critical", figures.critical_figure(path, colors=colors), caption)
@@ -301,7 +341,10 @@ def _critical(report: Report, named: Mapping[str, Section], colors: Mapping[str,
 def _spans(report: Report, colors: Mapping[str, str]) -> Part:
     tree, content = report.details.span_tree if report.details is not None else None, list[Element]()
     if tree is not None and tree.nodes:
-        caption = "Spans by name, inside what they ran in; the width is the time of a span and of everything inside it."
+        caption = (
+            "Spans by name, inside what they ran in; the width is the time of a span and of everything "
+            "inside it."
+        )
         [section, *_] = all_spans(report)
         content = [
             *plot("spans", figures.spans_figure(tree, colors=colors), caption),
@@ -337,9 +380,23 @@ def _cost(report: Report, named: Mapping[str, Section]) -> Part:
 
 
 _PLACED = {
-    "Run", WALL_TIME, "What stands out", "Tasks", "Workers", "Cache", COST, "Where the time went", "Critical path", "Failures",
-    "By task", "Metrics", "Slowest", "Spans", "Resources", "Recording",
-}  # fmt: skip
+    "Run",
+    WALL_TIME,
+    "What stands out",
+    "Tasks",
+    "Workers",
+    "Cache",
+    COST,
+    "Where the time went",
+    "Critical path",
+    "Failures",
+    "By task",
+    "Metrics",
+    "Slowest",
+    "Spans",
+    "Resources",
+    "Recording",
+}
 """Sections that have a part of their own; all others follow as they are."""
 
 

@@ -25,21 +25,25 @@ def block_of(block: Facts | Table | Items | Remarks) -> Iterable[Element]:
     match block:
         case Facts(pairs):
             yield tag(
-                "dl", (tag("div", tag("dt", said(label)), tag("dd", _words(value))) for label, value in pairs),
+                "dl",
+                (tag("div", tag("dt", said(label)), tag("dd", _words(value))) for label, value in pairs),
                 class_="facts",
-            )  # fmt: skip
+            )
         case Table():
             yield from table_of(block)
         case Items(items, more):
             yield tag(
                 "ul",
                 (
-                    tag("li", tag("span", said(item.mark + item.text), class_=item.style or None),
-                        (tag("span", said(line), class_="below") for line in item.below if line))
+                    tag(
+                        "li",
+                        tag("span", said(item.mark + item.text), class_=item.style or None),
+                        (tag("span", said(line), class_="below") for line in item.below if line),
+                    )
                     for item in items
                 ),
                 class_="items",
-            )  # fmt: skip
+            )
             yield from _more(more)
         case Remarks(sentences, more):
             yield tag("ul", (tag("li", coded(said(text, 2000))) for text in sentences), class_="remarks")
@@ -47,7 +51,8 @@ def block_of(block: Facts | Table | Items | Remarks) -> Iterable[Element]:
 
 
 def table_of(table: Table, caption: str = "", *, most: int = ROWS) -> Iterable[Element]:
-    """A table in a box that scrolls by itself where it is wider than the page; bars of text and empty columns are left out.
+    """A table in a box that scrolls by itself where it is wider than the page; bars of text and empty columns
+    are left out.
 
     Of more than `most` rows, the rest is counted.
     """
@@ -64,10 +69,19 @@ def table_of(table: Table, caption: str = "", *, most: int = ROWS) -> Iterable[E
             "table",
             tag("caption", caption) if caption else None,
             tag("thead", tag("tr", (cell("th", n, head[n], scope="col") for n in shown))),
-            tag("tbody", (tag("tr", (_first(row[0]) if n == 0 else cell("td", n, row[n]) for n in shown)) for row in rows)),
+            tag(
+                "tbody",
+                (
+                    tag("tr", (_first(row[0]) if n == 0 else cell("td", n, row[n]) for n in shown))
+                    for row in rows
+                ),
+            ),
         ),
-        class_="scroll", tabindex="0", role="group", aria_label=caption or f"Table: {', '.join(said(head[n], CELL) for n in shown if head[n])}",
-    )  # fmt: skip
+        class_="scroll",
+        tabindex="0",
+        role="group",
+        aria_label=caption or f"Table: {', '.join(said(head[n], CELL) for n in shown if head[n])}",
+    )
     left_out = len(table.rows) - len(rows)
     yield from _more(table.more or (f"and {left_out:,} more rows" if left_out else ""))
 
@@ -81,7 +95,9 @@ def _first(text: str) -> Element:
 
 
 def _words(text: str) -> Child:
-    """A value in words; a line of blocks before them is for terminals, and drawn better elsewhere on the page."""
+    """A value in words; a line of blocks before them is for terminals, and drawn better elsewhere on the
+    page.
+    """
     return said(text.lstrip(f"{_BLOCKS} ") if text[:1] in {*_BLOCKS, " "} else text, 2000)
 
 

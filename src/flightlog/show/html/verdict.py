@@ -63,11 +63,13 @@ def _lead(report: Report) -> str:
         parts += [
             f"{format_count(number)} {word}"
             for number, word in (
-                (tasks.failed, "failed"), (tasks.cancelled, "cancelled"), (tasks.running, "in flight"),
+                (tasks.failed, "failed"),
+                (tasks.cancelled, "cancelled"),
+                (tasks.running, "in flight"),
                 (tasks.pending, "waiting"),
             )
             if number
-        ]  # fmt: skip
+        ]
         if tasks.retried:
             parts.append(f"{count_text(tasks.retried, 'attempt')} tried again")
     elif report.spans.count:
@@ -92,8 +94,9 @@ def verdict_element(report: Report, diagnosis: RunDiagnosis | None) -> Element:
         tag("dl", (_tile(*tile) for tile in _tiles(report)), class_="tiles"),
         told(_failed(diagnosis), ("What went wrong", "What to do")),
         told(_limited(report), ("What limited it", "What to do")),
-        id="verdict", class_=f"verdict is-{found.style}",
-    )  # fmt: skip
+        id="verdict",
+        class_=f"verdict is-{found.style}",
+    )
 
 
 def sign(style: str) -> Element:
@@ -126,15 +129,45 @@ def _tiles(report: Report) -> list[tuple[str, str, str, str, Any]]:
     if workers.count:
         tiles += [
             ("Workers", "workers.peak", format_count(workers.peak), "at most", workers.peak),
-            ("Utilization", "workers.utilization", format_percent(workers.utilization), "of worker time", workers.utilization),
-        ]  # fmt: skip
+            (
+                "Utilization",
+                "workers.utilization",
+                format_percent(workers.utilization),
+                "of worker time",
+                workers.utilization,
+            ),
+        ]
     if cache.lookups:
-        tiles.append(("Cache hits", "cache.hit_rate", format_percent(cache.hit_rate), f"{format_count(cache.hits)} of {format_count(cache.lookups)}", cache.hit_rate))  # fmt: skip
+        tiles.append(
+            (
+                "Cache hits",
+                "cache.hit_rate",
+                format_percent(cache.hit_rate),
+                f"{format_count(cache.hits)} of {format_count(cache.lookups)}",
+                cache.hit_rate,
+            )
+        )
     if use is not None and use.peak_rss_bytes is not None:
-        tiles.append(("Peak memory", "resources.process.peak_rss_bytes", format_bytes(use.peak_rss_bytes), "of its processes", use.peak_rss_bytes))  # fmt: skip
+        tiles.append(
+            (
+                "Peak memory",
+                "resources.process.peak_rss_bytes",
+                format_bytes(use.peak_rss_bytes),
+                "of its processes",
+                use.peak_rss_bytes,
+            )
+        )
     gpu = report.resources.gpu
     if gpu is not None and gpu.memory_peak_bytes is not None:
-        tiles.append(("Peak GPU memory", "resources.gpu.memory_peak_bytes", format_bytes(gpu.memory_peak_bytes), "on one device", gpu.memory_peak_bytes))  # fmt: skip
+        tiles.append(
+            (
+                "Peak GPU memory",
+                "resources.gpu.memory_peak_bytes",
+                format_bytes(gpu.memory_peak_bytes),
+                "on one device",
+                gpu.memory_peak_bytes,
+            )
+        )
     if cost.total is not None:
         words = money_text(cost.total, cost.currency or "USD")
         tiles.append(("Estimated cost", "cost.total", words, "at least" if cost.at_least else "", cost.total))
@@ -163,8 +196,12 @@ def _tile(label: str, path: str, words: str, below: str, value: Any) -> Element:
     return tag(
         "div",
         tag("dt", label),
-        tag("dd", tag("span", said(words, 60), data_path=path, data_value=raw(value)), tag("small", below) if below else None),
-    )  # fmt: skip
+        tag(
+            "dd",
+            tag("span", said(words, 60), data_path=path, data_value=raw(value)),
+            tag("small", below) if below else None,
+        ),
+    )
 
 
 def raw(value: Any) -> str:

@@ -1,7 +1,7 @@
 """A figure of `show/figures` to the bytes of a PNG or an SVG file.
 
-What is drawn is read from the Plotly figure, its traces and its layout, so the picture is the same figure. Only what our
-figures use is known here: bars, lines and markers, heatmaps, icicles.
+What is drawn is read from the Plotly figure, its traces and its layout, so the picture is the same figure.
+Only what our figures use is known here: bars, lines and markers, heatmaps, icicles.
 """
 
 from __future__ import annotations
@@ -44,9 +44,10 @@ def picture(
 ) -> bytes:
     """The picture's file. The same figure and the same Matplotlib give the same bytes.
 
-    Without `height_px` it is as high as the figure, its legend and its texts need at this width. A PNG has `scale` pixels for each of them; an SVG has texts as
-    outlines, so it needs no font. Uses no display and no state of `pyplot`; safe in any thread, one at a time. Raises
-    `MissingExtra` where Matplotlib is not installed, `UsageError` for a size no picture has.
+    Without `height_px` it is as high as the figure, its legend and its texts need at this width. A PNG has
+    `scale` pixels for each of them; an SVG has texts as outlines, so it needs no font. Uses no display and no
+    state of `pyplot`; safe in any thread, one at a time. Raises `MissingExtra` where Matplotlib is not
+    installed, `UsageError` for a size no picture has.
     """
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -54,7 +55,8 @@ def picture(
         from matplotlib.figure import Figure as Sheet
     except ImportError as error:
         raise MissingExtra(
-            f"pictures are drawn by Matplotlib, which is not installed ({error}): pip install flightlog[picture]"
+            f"pictures are drawn by Matplotlib, which is not installed ({error}): pip install "
+            "flightlog[picture]"
         ) from error
     found = figure.to_dict()
     traces, layout = found["data"], found["layout"]
@@ -105,9 +107,12 @@ def _own_settings() -> Iterator[None]:
     from matplotlib import style
 
     ours: Any = {  # Matplotlib has a type for each of hundreds of names
-
-        "svg.hashsalt": "flightlog", "svg.fonttype": "path", "text.usetex": False, "text.parse_math": False,
-        "figure.constrained_layout.h_pad": 0.06, "figure.constrained_layout.w_pad": 0.08,
-    }  # fmt: skip
+        "svg.hashsalt": "flightlog",
+        "svg.fonttype": "path",
+        "text.usetex": False,
+        "text.parse_math": False,
+        "figure.constrained_layout.h_pad": 0.06,
+        "figure.constrained_layout.w_pad": 0.08,
+    }
     with style.context("default"), matplotlib.rc_context(ours):
         yield

@@ -47,9 +47,12 @@ def draw_icicle(axes: Any, trace: Any, lettering: Lettering, width_px: int) -> N
         text = lettering.text(label)
         if room >= 2:
             axes.text(
-                left + 5 / width_px, depth + 0.5, text if len(text) <= room else f"{text[: room - 1]}…", va="center",
+                left + 5 / width_px,
+                depth + 0.5,
+                text if len(text) <= room else f"{text[: room - 1]}…",
+                va="center",
                 **{**lettering.style(), "color": ink},
-            )  # fmt: skip
+            )
     axes.set_xlim(0, 1)
     axes.set_ylim(max(depth for _, _, depth in spot.values()) + 1, 0)
     axes.set_axis_off()

@@ -1,6 +1,7 @@
 """The sheet of a picture: the title and the notes at its head, the legend at its foot, the plot between them.
 
-Texts are wrapped to the width of the picture, and the picture is as high as they need: nothing lies over anything else.
+Texts are wrapped to the width of the picture, and the picture is as high as they need: nothing lies over
+anything else.
 """
 
 from __future__ import annotations
@@ -52,20 +53,34 @@ class Plan(NamedTuple):
         return math.ceil(self.head_px + min(self.plot_px, 3 * LEAST_PLOT_PX) + self.axis_px + self.foot_px)
 
     def draw(self, sheet: Any, keys: list[Any], lettering: Lettering, width_px: int, height_px: int) -> None:
-        """Write the texts onto the sheet, and leave the plot the place between them; `keys` are the legend's."""
+        """Write the texts onto the sheet, and leave the plot the place between them; `keys` are the
+        legend's.
+        """
         foot, head = self.foot_px / height_px, self.head_px / height_px
         sheet.get_layout_engine().set(rect=(0, foot, 1, max(1 - foot - head, 0.01)))
         for number, line in enumerate((*self.title, *self.notes)):
             sheet.text(
-                EDGE_PX / width_px, 1 - (0.6 * EDGE_PX + LINE_PX * number) / height_px, line, va="top", in_layout=False,
-                fontweight="bold" if number < len(self.title) else "normal", **lettering.style(),
-            )  # fmt: skip
+                EDGE_PX / width_px,
+                1 - (0.6 * EDGE_PX + LINE_PX * number) / height_px,
+                line,
+                va="top",
+                in_layout=False,
+                fontweight="bold" if number < len(self.title) else "normal",
+                **lettering.style(),
+            )
         if keys:
             shown = sheet.legend(
-                keys, self.legend, loc="lower left", frameon=False, ncols=self.columns, borderaxespad=0.2, handlelength=1.4,
-                columnspacing=1.4, prop={"family": lettering.family, "size": lettering.style()["fontsize"]},
+                keys,
+                self.legend,
+                loc="lower left",
+                frameon=False,
+                ncols=self.columns,
+                borderaxespad=0.2,
+                handlelength=1.4,
+                columnspacing=1.4,
+                prop={"family": lettering.family, "size": lettering.style()["fontsize"]},
                 labelcolor=lettering.color,
-            )  # fmt: skip
+            )
             shown.set_in_layout(False)
 
 

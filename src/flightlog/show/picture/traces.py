@@ -12,9 +12,18 @@ from flightlog.show.picture.sheet import in_legend
 
 _POINT_PX = 72 / 100
 _SYMBOLS = {
-    "x": "X", "circle": "o", "circle-open-dot": "o", "square": "s", "square-open": "s", "diamond": "D",
-    "diamond-open": "D", "line-ns-open": "|", "triangle-up": "^", "triangle-left": "<", "triangle-right": ">",
-}  # fmt: skip
+    "x": "X",
+    "circle": "o",
+    "circle-open-dot": "o",
+    "square": "s",
+    "square-open": "s",
+    "diamond": "D",
+    "diamond-open": "D",
+    "line-ns-open": "|",
+    "triangle-up": "^",
+    "triangle-left": "<",
+    "triangle-right": ">",
+}
 _DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
 _RGBA = re.compile(r"rgba\((\d+),(\d+),(\d+),([\d.]+)\)")
 
@@ -99,9 +108,14 @@ def _bars(
     )
     for text, row, base, length in zip(trace.get("text", ()), rows, bases, lengths, strict=False):
         axes.annotate(
-            lettering.text(text), (base + length, row), xytext=(3, 0), textcoords="offset points", va="center",
-            annotation_clip=False, **lettering.style(),
-        )  # fmt: skip
+            lettering.text(text),
+            (base + length, row),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            annotation_clip=False,
+            **lettering.style(),
+        )
     return Patch(facecolor=color_of(edge.get("color") or _each(trace["marker"]["color"], 1, "")[0]))
 
 
@@ -135,9 +149,13 @@ def _line(axes: Any, trace: Any, x: list[float], y: list[float]) -> Any:
         if not line.get("width"):
             return Patch(facecolor=color_of(trace["fillcolor"]))
     [drawn] = axes.plot(
-        x, y, color=color_of(line["color"]), linewidth=line.get("width", 2) * _POINT_PX,
-        linestyle=_DASHES[line.get("dash", "solid")], drawstyle="steps-post" if line.get("shape") == "hv" else "default",
-    )  # fmt: skip
+        x,
+        y,
+        color=color_of(line["color"]),
+        linewidth=line.get("width", 2) * _POINT_PX,
+        linestyle=_DASHES[line.get("dash", "solid")],
+        drawstyle="steps-post" if line.get("shape") == "hv" else "default",
+    )
     return drawn
 
 
@@ -150,18 +168,31 @@ def _markers(axes: Any, trace: Any, x: list[float], y: list[float]) -> Any:
     errors = trace.get("error_x")
     if errors:
         axes.errorbar(
-            x, y, xerr=[errors["arrayminus"], errors["array"]], fmt="none", ecolor=color_of(errors["color"]),
-            elinewidth=errors["thickness"] * _POINT_PX, capsize=errors["width"] * _POINT_PX,
-        )  # fmt: skip
+            x,
+            y,
+            xerr=[errors["arrayminus"], errors["array"]],
+            fmt="none",
+            ecolor=color_of(errors["color"]),
+            elinewidth=errors["thickness"] * _POINT_PX,
+            capsize=errors["width"] * _POINT_PX,
+        )
     bare = symbol.startswith("line")
     open_ = "open" in symbol and not bare
     lined = _each(edge.get("color"), len(x), None)
     drawn = axes.scatter(
-        x, y, s=[size**2 for size in sizes], marker=_SYMBOLS[symbol], zorder=3,
+        x,
+        y,
+        s=[size**2 for size in sizes],
+        marker=_SYMBOLS[symbol],
+        zorder=3,
         facecolors="none" if open_ else paint,
-        edgecolors=None if bare else paint if open_ else [color_of(c) if c else p for c, p in zip(lined, paint, strict=True)],
+        edgecolors=None
+        if bare
+        else paint
+        if open_
+        else [color_of(c) if c else p for c, p in zip(lined, paint, strict=True)],
         linewidths=(edge.get("width", 1.5 if open_ else 0.0)) * _POINT_PX,
-    )  # fmt: skip
+    )
     if symbol.endswith("dot"):
         axes.scatter(
             x,
