@@ -23,7 +23,9 @@ from flightlog.cli.main import main
 from flightlog.events import ResourceSample
 from flightlog.record.run import LiveRun
 from flightlog.settings import Settings
+from flightlog.show.runs import runs_text
 from flightlog.store import layout
+from flightlog.store.catalogue import list_runs
 from flightlog.store.documents import read_document
 from flightlog.store.integrity import verify_files
 from flightlog.store.run import Run
@@ -149,7 +151,12 @@ def test_a_small_run_of_a_program_without_other_threads_is_complete_when_its_blo
 def test_a_run_that_nobody_has_completed_reads_as_the_same_run_completed(tmp_path, monkeypatch):
     path = left(tmp_path, monkeypatch)
     as_it_was = summary_bytes(summarize(Run(path)))
-    assert read_document(path / layout.RUN, layout.RunInfo).value.to_complete is True
+    noted = read_document(path / layout.RUN, layout.RunInfo).value
+    assert (noted.to_complete, noted.tasks_submitted, noted.tasks_completed) == (True, 3, 3)
+    unfinished = Run(path).info
+    assert (unfinished.tasks_submitted, unfinished.tasks_completed) == (7, 7)
+    [entry] = list_runs(tmp_path)
+    assert " ≥ 3 of ≥ 3" in runs_text([entry])  # a list reads `run.json` alone
     opened = flightlog.open_run(path)
     assert {"summary.json", "checksums.json", "recorder.json"} <= documents(path)
     assert "segments" not in documents(path)

@@ -96,11 +96,7 @@ def _complete(path: Path, settings: Settings, closed_here: bool, step: Step) -> 
     closed = Run(path)
     info = closed.info
     snapshot = settings.parquet or info.to_snapshot is True
-    counts = [writer.counts for writer in closed.writers()]
-    info.tasks_submitted, info.tasks_completed, info.tasks_failed = (
-        sum(one.get(kind, 0) for one in counts)
-        for kind in ("task_submitted", "task_completed", "task_failed")
-    )
+    info.tasks_submitted, info.tasks_completed, info.tasks_failed = closed.counted_tasks()
     lost = sum(sum(writer.lost.values()) for writer in closed.writers())
     if closed.size_bytes() <= SUMMARY_BYTES:
         from flightlog.analyze.summary import summarize, summary_bytes  # not needed to open a complete run

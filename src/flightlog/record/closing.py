@@ -20,7 +20,7 @@ from flightlog.descriptors import folder_names
 from flightlog.record.followers import start_beside
 from flightlog.record.loading import loading
 from flightlog.record.run import LiveRun
-from flightlog.record.upkeep import save_run
+from flightlog.record.upkeep import note_tasks, save_run
 from flightlog.settings import Settings
 from flightlog.store import layout
 
@@ -63,6 +63,7 @@ def close_run(run: LiveRun, cpu_s: float, began: float) -> None:
         "bytes": files.bytes,
         "problems": run.recorder.problems,
     }
+    note_tasks(run)
     info.lines_lost = sum(files.lost.values()) or msgspec.UNSET
     save_run(run)
 

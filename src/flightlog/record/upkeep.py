@@ -30,10 +30,16 @@ def save_heartbeat(run: LiveRun, cpu_s: float) -> None:
         return
     info.heartbeat = now
     info.duration_s = (monotonic_ns() - run.started_ns) / 1e9
-    info.tasks_submitted = recorder.counts.get("task_submitted", 0)
-    info.tasks_completed = recorder.counts.get("task_completed", 0)
-    info.tasks_failed = recorder.counts.get("task_failed", 0)
+    note_tasks(run)
     save_run(run)
+
+
+def note_tasks(run: LiveRun) -> None:
+    """Put the tasks that this process has recorded so far into `run.info`."""
+    info, counts = run.info, run.recorder.counts
+    info.tasks_submitted = counts.get("task_submitted", 0)
+    info.tasks_completed = counts.get("task_completed", 0)
+    info.tasks_failed = counts.get("task_failed", 0)
 
 
 def save_run(run: LiveRun) -> None:

@@ -124,7 +124,12 @@ class Run(Displayed):
         """`run.json`, with its end where that could not be written there; its status may be out of date, `status` is not."""
         if self._info is None:
             return self._infer()
-        return run_as_it_ended(self.path, self._info, self.observer)
+        info = run_as_it_ended(self.path, self._info, self.observer)
+        if info.to_complete is True:  # it has the tasks of the process that owns the run alone
+            info.tasks_submitted, info.tasks_completed, info.tasks_failed = map(
+                max, (info.tasks_submitted, info.tasks_completed, info.tasks_failed), self.counted_tasks()
+            )
+        return info
 
     @property
     def status(self) -> str:
@@ -159,6 +164,14 @@ class Run(Displayed):
     def writers(self) -> list[WriterInfo]:
         """The processes that wrote, the owner first, then in order of their start."""
         return sorted(self._writers, key=lambda info: (not info.owner, info.started, info.writer))
+
+    def counted_tasks(self) -> tuple[int, int, int]:
+        """Tasks submitted, completed and failed, as the processes that wrote have counted them."""
+        submitted, completed, failed = (
+            sum(writer.counts.get(kind, 0) for writer in self._writers)
+            for kind in ("task_submitted", "task_completed", "task_failed")
+        )
+        return submitted, completed, failed
 
     def read(self) -> Reading:
         """A new reading, which counts on the way how complete the streams are that it goes through."""
