@@ -16,6 +16,7 @@ from flightlog.store import lines, parts, snapshots
 from flightlog.store.integrity import write_checksums
 from flightlog.store.parquet import snapshot_run
 from flightlog.store.run import Run
+from flightlog.store.tables import open_all
 
 
 def make(folder: Path, streams: int, *, closed: bool) -> Path:
@@ -36,7 +37,16 @@ def make(folder: Path, streams: int, *, closed: bool) -> Path:
 
 
 def show_tables(run: Run) -> None:
-    assert len(run.sql("SHOW TABLES").rows()) > 10
+    assert len(run.sql("SHOW ALL TABLES").rows()) > 10
+
+
+def test_the_names_of_tables_are_told_without_reading_the_users_streams(tmp_path):
+    run = Run(make(tmp_path / "named", 3, closed=False))
+    with open_all([run]) as tables:
+        every = {name for (name,) in tables.connection.execute("SHOW TABLES").fetchall()}
+    assert {name for (name,) in run.sql(" show  tables ;\n")} == every
+    with open_all([run], names_alone=True) as tables:
+        assert [file for file in tables.files if "user." in file.name] == []
 
 
 @pytest.mark.parametrize("command", [show_tables, report_on, snapshot_run])

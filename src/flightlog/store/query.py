@@ -210,9 +210,9 @@ def connected(
     """
     import duckdb
 
-    wanted = names_in(query)
+    names_alone = query.upper().rstrip("; \t\r\n").split() == ["SHOW", "TABLES"]
     try:
-        with open_all(runs, only=wanted) as tables:
+        with open_all(runs, only=names_in(query), names_alone=names_alone) as tables:
             lock(tables.connection, [*tables.files, *([] if output is None else [output])])
             yield tables.connection
     except duckdb.Error as error:

@@ -41,10 +41,12 @@ def open_tables(
 
 
 @contextmanager
-def open_all(runs: Sequence[Run], *, only: Collection[str] | None = None) -> Iterator[StreamTables]:
-    """As `open_tables`, with the names of the views and of the files that they read."""
+def open_all(
+    runs: Sequence[Run], *, only: Collection[str] | None = None, names_alone: bool = False
+) -> Iterator[StreamTables]:
+    """As `open_tables`, with the names of the views and of the files that they read; `names_alone` as in `open_streams`."""
     streams = None if only is None else _streams_for(only)
-    with open_streams(runs, only=streams) as tables, _blaming(tables.sources):
+    with open_streams(runs, only=streams, names_alone=names_alone) as tables, _blaming(tables.sources):
         if only is None or "runs" in only:
             create_runs(tables.connection, runs)
         one = tables.run_ids[0] if len(tables.run_ids) == 1 else None

@@ -44,8 +44,12 @@ class StreamTables:
 
 
 @contextmanager
-def open_streams(runs: Sequence[Run], *, only: Collection[str] | None = None) -> Iterator[StreamTables]:
+def open_streams(
+    runs: Sequence[Run], *, only: Collection[str] | None = None, names_alone: bool = False
+) -> Iterator[StreamTables]:
     """An in-memory database with one view a stream over all these runs; with `only`, of these streams alone.
+
+    With `names_alone`, the views of users' streams have names and no columns: finding these means reading every line.
 
     Every stream that is declared has a view, empty where no run has it; of users' streams those that are there.
     What does not fit into memory is spilled into a folder that goes away with the connection. Raises OSError
@@ -71,6 +75,12 @@ def open_streams(runs: Sequence[Run], *, only: Collection[str] | None = None) ->
             checked = {*wanted, *(f"views/{view}" for view, of in STORED.items() if of in wanted)}
             for _, sources in found:
                 sources.check(checked)
+            unread = [stream for stream in wanted if names_alone and not is_built_in(stream)]
+            if unread:
+                connection.execute(
+                    ";".join(f"CREATE VIEW {quoted(names[one])} AS SELECT 1" for one in unread)
+                )
+                wanted = [stream for stream in wanted if is_built_in(stream)]
             for stream in wanted:
                 _create_views(tables, stream, names[stream], found)
             with watched(connection, lambda: _by_size(wanted, found)):
