@@ -22,6 +22,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from flightlog import threads
+from flightlog.descriptors import make_pipe
 from flightlog.record.active import active_runs
 from flightlog.settings import Settings
 from flightlog.store import layout
@@ -178,20 +179,29 @@ def _detach(
     """What a shell script starts in the background, and says the process id of; it is nobody's child. Raises OSError."""
     import subprocess
 
+    reader, writer = make_pipe()
+    os.set_blocking(reader.fd, False)
     starter = subprocess.Popen(
         [_SHELL, "-c", script, *arguments],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=writer.fd,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
         env=_environment(environ),
     )
+    writer.close()
     try:
-        said, _ = starter.communicate(timeout=START_S)  # it ends at once
+        starter.wait(timeout=START_S)  # it ends at once
     except subprocess.TimeoutExpired:
         os.killpg(starter.pid, signal.SIGKILL)
-        starter.communicate()
+        starter.wait()
         raise OSError(f"{_SHELL} took more than {START_S:g} seconds") from None
+    try:
+        said = os.read(reader.fd, 64)  # all it says is one number, which lies in the pipe
+    except BlockingIOError:
+        said = b""
+    finally:
+        reader.close()
     if starter.returncode or not said.strip().isdigit():
         raise OSError(f"{_SHELL} ended with {starter.returncode}")
     pid = int(said)

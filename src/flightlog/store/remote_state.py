@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from flightlog.descriptors import Descriptor
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 
@@ -116,40 +117,40 @@ def sole_uploader(run: Path) -> Iterator[str | None]:
     file = run / layout.FOLLOWERS / _LOCK
     try:
         file.parent.mkdir(exist_ok=True)
-        fd = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = Descriptor.open(file, os.O_RDWR | os.O_CREAT)
     except OSError:
         yield None  # read-only: one process copies at a time by custom
         return
     try:
-        if not _is_locked(fd, fcntl.LOCK_EX, _TRIES):
-            yield os.pread(fd, 200, 0).decode("utf-8", "replace").strip() or "another process"
+        if not _is_locked(lock, fcntl.LOCK_EX, _TRIES):
+            yield os.pread(lock.fd, 200, 0).decode("utf-8", "replace").strip() or "another process"
             return
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
+        os.ftruncate(lock.fd, 0)
+        os.pwrite(lock.fd, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
         yield None
     finally:
-        os.close(fd)
+        lock.close()
 
 
 def is_followed(run: Path) -> bool:
     """Whether a process copies this run at this moment; to look keeps nobody from it."""
     try:
-        fd = os.open(run / layout.FOLLOWERS / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        lock = Descriptor.open(run / layout.FOLLOWERS / _LOCK)
     except OSError:
         return False
     try:
-        return not _is_locked(fd, fcntl.LOCK_SH, 1)
+        return not _is_locked(lock, fcntl.LOCK_SH, 1)
     finally:
-        os.close(fd)
+        lock.close()
 
 
-def _is_locked(fd: int, how: int, tries: int) -> bool:
+def _is_locked(lock: Descriptor, how: int, tries: int) -> bool:
     """Whether the lock is ours now; where a file system has none it always is."""
     for number in range(tries):
         if number:
             time.sleep(_PAUSE_S)
         try:
-            fcntl.flock(fd, how | fcntl.LOCK_NB)
+            fcntl.flock(lock.fd, how | fcntl.LOCK_NB)
         except BlockingIOError:
             continue
         except OSError:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
+from flightlog.descriptors import Descriptor
 from flightlog.errors import FlightlogError
 from flightlog.export.otlp.reading import Batch
 from flightlog.store import layout
@@ -119,23 +120,23 @@ def alone(path: Path, where: str) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(exist_ok=True)
-        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        lock = Descriptor.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT)
     except OSError:
         yield
         return
     try:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            pid = os.pread(lock, 20, 0).decode("ascii", "replace").strip() or "unknown"
+            pid = os.pread(lock.fd, 20, 0).decode("ascii", "replace").strip() or "unknown"
             raise FlightlogError(
                 f"the run is being sent to {where} already, by process {pid}: wait until it has ended, "
                 "or end that process and send again, which goes on where it stopped"
             ) from None
         except OSError:  # a file system without locks
             pass
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+        os.ftruncate(lock.fd, 0)
+        os.pwrite(lock.fd, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
-        os.close(lock)
+        lock.close()
