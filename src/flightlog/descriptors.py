@@ -22,7 +22,7 @@ from contextlib import suppress
 from functools import cache
 from itertools import cycle, repeat
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -36,7 +36,8 @@ _PIECE = 1 << 16
 _ENTRY_LENGTH_AT, _ENTRY_NAME_AT = 16, 19
 """Where an entry of a folder says its length, and where its name begins, as `getdents64` writes them."""
 
-_marks = cycle(range(33, 65)) if hasattr(fcntl, "F_SETSIG") else repeat(0)
+_MARKS = range(33, 65)
+_marks = cycle(_MARKS) if hasattr(fcntl, "F_SETSIG") else repeat(0)
 
 Identity = tuple[int, int, int]
 """Device and inode of a file, and the mark of one opening of it; 0 where there are no marks."""
@@ -84,7 +85,7 @@ class Descriptor:
 
     def still_ours(self) -> bool:
         """Whether `number` still means what was opened; if not, it is forgotten, and is -1."""
-        if self.number >= 0 and _means(self.number, self._identity):
+        if self.number >= 0 and means(self.number, self._identity):
             return True
         self.number = -1
         return False
@@ -129,8 +130,16 @@ class Descriptor:
         return made
 
     def write(self, data: bytes | memoryview) -> int:
-        """Write by a duplicate, of which the program cannot know; gives the bytes written. Raises OSError."""
-        duplicate = self.duplicate()
+        """Write by a duplicate, of which the program cannot know; gives the bytes written. Raises OSError.
+
+        Where no number is free, it is written by the number that is kept.
+        """
+        try:
+            duplicate = self.duplicate()
+        except OSError as error:
+            if error.errno != errno.EMFILE:
+                raise
+            return os.write(self.fd, data)
         try:
             return os.write(duplicate.number, data)
         finally:
@@ -155,7 +164,7 @@ class Descriptor:
         system call that hands over the interpreter.
         """
         fd, self.number = self.number, -1
-        is_ours = _has_mark if just_opened and self._identity[2] else _means
+        is_ours = _has_mark if just_opened and self._identity[2] else means
         if fd < 0 or not is_ours(fd, self._identity):
             return
         duplicate = _direct_calls()[0](fd, fcntl.F_DUPFD_CLOEXEC, _lowest_kept())
@@ -166,6 +175,24 @@ class Descriptor:
 
     def __del__(self) -> None:
         self.close()
+
+    def __reduce__(self) -> tuple[Callable[..., Descriptor], tuple[Any, Identity]]:
+        """Pass it to a process that `multiprocessing` spawns just now; otherwise it cannot be pickled."""
+        from multiprocessing.context import assert_spawning
+        from multiprocessing.reduction import DupFd
+
+        assert_spawning(self)
+        return _passed, (DupFd(self.fd), self._identity)
+
+
+def _passed(number: Any, identity: Identity) -> Descriptor:
+    """In the spawned process. Raises OSError where the number meant something else when it was passed."""
+    return Descriptor(number.detach(), lambda made: made.file == identity[:2])
+
+
+def identify(number: int) -> Identity:
+    """What a number means that somebody else keeps, for `means`; raises OSError."""
+    return (*_file_of(number), _mark(number))
 
 
 def is_open(number: int) -> bool:
@@ -309,7 +336,7 @@ def _file_of(fd: int) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _means(fd: int, identity: Identity) -> bool:
+def means(fd: int, identity: Identity) -> bool:
     """Whether a number means what has this identity. The mark comes last: reading it lets no other thread run."""
     try:
         if _file_of(fd) != identity[:2]:
@@ -334,19 +361,23 @@ def _move_up(fd: int) -> tuple[int, int]:
 
     The mark is the signal that would announce input (`F_SETSIG`). None is ever sent, as that takes `O_ASYNC`.
     """
-    control, _ = _direct_calls()
-    lowest, mark = _lowest_kept(), next(_marks)
-    number = control(fd, fcntl.F_DUPFD_CLOEXEC, lowest)
+    number = _direct_calls()[0](fd, fcntl.F_DUPFD_CLOEXEC, _lowest_kept())
     if number < 0:
         number = fd
-    if mark and control(number, fcntl.F_SETSIG, mark) < 0:
-        mark = 0
-    return number, mark
+    return number, _mark(number)
+
+
+def _mark(number: int) -> int:
+    """Mark an open file; 0 where that cannot be done. One that another process has marked and shares keeps its mark."""
+    control, mark = _direct_calls()[0], next(_marks)
+    if mark and (found := control(number, fcntl.F_GETSIG, 0)) in _MARKS:
+        return found
+    return mark if mark and control(number, fcntl.F_SETSIG, mark) >= 0 else 0
 
 
 def _close(number: int, identity: Identity) -> None:
     """Close a number that is not the only one of its file, if it still means that. No other thread runs meanwhile."""
-    if _has_mark(number, identity) and (identity[2] or _means(number, identity)):
+    if _has_mark(number, identity) and (identity[2] or means(number, identity)):
         _direct_calls()[1](number)
 
 

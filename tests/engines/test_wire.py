@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 
 from hypothesis import given
@@ -34,7 +35,7 @@ def test_frames_are_put_together_however_they_were_cut(sent, cuts):
 
 def test_what_the_worker_has_not_read_is_taken_back_once():
     ours = EngineEnd()
-    theirs = WorkerEnd(ours.theirs)
+    theirs = ours.worker_end()
     assert ours.send(frame(b"O", 7, b"head", b"body"))
     assert ours.send(frame(b"O", 8))
     assert theirs.receive() == Frame(b"O", 7, b"head", b"body")
@@ -45,7 +46,7 @@ def test_what_the_worker_has_not_read_is_taken_back_once():
 
 def test_long_messages_go_both_ways_without_the_engine_waiting():
     ours = EngineEnd()
-    theirs = WorkerEnd(ours.theirs)
+    theirs = ours.worker_end()
     body = bytes(range(256)) * (20 * PACKET // 256)
 
     def echo() -> None:
@@ -67,9 +68,34 @@ def test_long_messages_go_both_ways_without_the_engine_waiting():
 
 def test_the_end_of_the_engine_is_the_end_for_the_worker():
     ours = EngineEnd()
-    copy = ours.theirs.dup()
-    theirs = WorkerEnd(copy)
+    theirs = WorkerEnd(ours.descriptors()[1].duplicate(), PACKET, None, 1)
     ours.close()
     assert theirs.receive() is None
     assert theirs.send(frame(b"E")) is False
-    copy.close()
+    assert not theirs.lost
+
+
+def test_what_a_worker_has_begun_is_known_when_the_engines_end_is_closed():
+    ours = EngineEnd(threads=2)
+    theirs = ours.worker_end()
+    theirs.note(7, lane=0)
+    theirs.note(6, lane=1)
+    os.close(ours.number)
+    assert [*ours.receive()] == []
+    assert ours.lost
+    assert ours.begun([5, 6, 7, 8, 9]) == {5, 6, 7}  # a worker takes them in their order
+    assert ours.begun([8, 9]) == set()
+
+
+def test_no_frame_gets_into_what_took_the_number_of_an_end():
+    ours = EngineEnd()
+    theirs = ours.worker_end()
+    for end, number, send in ((ours, ours.number, ours.send), (theirs, theirs.number, theirs.send)):
+        reader, writer = os.pipe()
+        os.dup2(writer, number)
+        send(frame(b"E", 1, b"head", b"body"))
+        assert end.lost
+        for one in (writer, number):  # ours to close
+            os.close(one)
+        assert os.read(reader, 100) == b""
+        os.close(reader)

@@ -11,6 +11,11 @@ from flightlog.samplers.oom_kills import OomKills
 __all__ = ["Death", "OomKills", "describe_death", "signal_name"]
 
 
+CONNECTION_CLOSED = 187
+"""The exit code of a worker process that found its connection to the engine closed by something in it."""
+CLOSED_BY_TASK = "a task closed the connection of this worker to its engine"
+
+
 class Death(Struct, frozen=True):
     """How a process ended."""
 
@@ -23,6 +28,8 @@ def describe_death(exit_code: int | None, oom: OomKills) -> Death:
     """The end of a process from its exit code as `multiprocessing` has it: negative is a signal, None unknown."""
     if exit_code is None:
         return Death("its process is gone; nobody saw how it ended")
+    if exit_code == CONNECTION_CLOSED:
+        return Death(CLOSED_BY_TASK, exit_code=exit_code)
     if exit_code >= 0:
         return Death(f"its process ended with exit code {exit_code}", exit_code=exit_code)
     name = signal_name(-exit_code)

@@ -46,14 +46,25 @@ class Leftovers:
 
     def review(self, now: float) -> None:
         """Forget those that are gone, and kill those whose time has come."""
-        lots = [(by, [process for process in lot if _is_running(process)]) for by, lot in self._lots]
+        lots = [(by, [process for process in lot if is_running(process)]) for by, lot in self._lots]
         for by, lot in lots:
             if by <= now:
                 end_all(lot, "kill")
         self._lots = [(by, lot) for by, lot in lots if lot and by > now]
 
 
-def _is_running(process: Any) -> bool:
+def process_of(pid: int) -> Any:
+    """A process that knows by its start whether the number is still its own; None where it is gone."""
+    import psutil
+
+    try:
+        return psutil.Process(pid)
+    except psutil.Error:
+        return None
+
+
+def is_running(process: Any) -> bool:
+    """Whether a process of `process_of` or `descendants` still runs."""
     import psutil
 
     try:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 import multiprocessing.util  # its own way of ending must be registered before ours
-import selectors
-import socket
+import os
+import select
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
 
+from flightlog.descriptors import make_pipe
 from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
 from flightlog.engines.crew import Crew
 from flightlog.engines.deadlines import Deadlines
@@ -32,12 +32,16 @@ log = logging.getLogger("flightlog")
 STOP_S = 5.0
 """How long a worker that was asked to end may take, before it is made to."""
 LOOK_S = 1.0
-"""How often to look for dead workers where the kernel does not tell by itself."""
+"""How often to look whether all descriptors are still ours, and for dead workers where the kernel does not tell by itself."""
 LINGER_S = 0.05
-"""How often to look whether processes that outlived their worker are gone."""
+"""How often to look whether processes are gone that outlived their worker, or whose descriptor was closed."""
+SETTLE_S = 0.25
+"""How long nothing is started or looked up after the program closed descriptors: it may be about to open files of its own,
+and what is open for a moment only has a low number."""
 TRIES = 3
 """Launches that may fail in a row, and hand-outs of one attempt that may come to nothing."""
 CLOSED = "the engine was closed"
+CLOSED_BY_PROGRAM = "the program closed the connection to this worker"
 
 
 class ProcessPool:
@@ -45,6 +49,9 @@ class ProcessPool:
 
     An idle worker gets an attempt at once. A busy one may have a few more wait at its door, unread, which are taken
     back when another worker is idle first, when one of them is cancelled, or when the worker dies.
+
+    A program that closes descriptors of the engine's loses what its workers execute just then; the engine goes on with
+    new workers. It waits with `poll`, which needs no descriptor of its own, and never for longer than `LOOK_S`.
     """
 
     def __init__(
@@ -56,7 +63,9 @@ class ProcessPool:
         self._host = this_host()
         self._run_path: str | None = None
         self._workers = Crew(max_workers)
-        self._must_look, self._look_at = False, 0.0
+        self._look_at = 0.0
+        self._unseen: set[WorkerProcess] = set()
+        """Workers whose death no descriptor will show."""
         self._requests: deque[Attempt] = deque()
         self._deadlines: Deadlines[Attempt] = Deadlines()
         self._leftovers = Leftovers()
@@ -65,6 +74,7 @@ class ProcessPool:
         self._close_by: float | None = None
         self._closing = False
         self._notified = False
+        self._said_closed = False
         self._thread = threading.Thread(target=self._run, name="flightlog-engine", daemon=True)
 
     # --- from any thread
@@ -72,11 +82,10 @@ class ProcessPool:
     def start(self, run_path: str | None, reports: Reports) -> None:
         """Begin; workers are launched when there is work."""
         self._run_path, self._ledger = run_path, Ledger(reports)
-        self._wake_reader, self._wake_writer = socket.socketpair()
-        self._wake_reader.setblocking(False)
-        self._wake_writer.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(self._wake_reader, selectors.EVENT_READ, self._on_wake)
+        self._poll = select.poll()
+        self._watched: dict[int, tuple[object, Callable[[int], None]]] = {}
+        self._wake_number = -1
+        self._make_wake_pipe()
         self._thread.start()
 
     def submit(self, work: Work) -> None:
@@ -109,9 +118,9 @@ class ProcessPool:
         if not self._notified:
             self._notified = True
             try:
-                self._wake_writer.send(b"x")
+                self._wake_writer.write(b"x")
             except OSError:
-                return  # awake already, or over
+                return  # awake already, or over; or the program closed it, which is noticed by itself
 
     # --- the thread
 
@@ -119,8 +128,9 @@ class ProcessPool:
         try:
             shield_workers_from_ctrl_c(self._context.get_start_method())
             while not self._is_over():
-                for key, events in self._selector.select(self._patience_s()):
-                    key.data(events)
+                for number, events in self._poll.poll(self._patience_s() * 1000):
+                    if number in self._watched:
+                        self._watched[number][1](events)
                 self._end_cancelled()
                 self._look_at_the_clock()
                 self._hand_out()
@@ -128,17 +138,45 @@ class ProcessPool:
             log.exception("the engine failed; its tasks are lost")
             self._abandon(f"the engine failed: {type(error).__name__}: {error}")
         finally:
-            self._selector.close()
             self._wake_reader.close()
             self._wake_writer.close()
+
+    def _make_wake_pipe(self) -> None:
+        self._unwatch(self._wake_number, self)
+        self._wake_reader, self._wake_writer = make_pipe()
+        for end in (self._wake_reader, self._wake_writer):
+            os.set_blocking(end.fd, False)
+        self._wake_number = self._wake_reader.number
+        self._watch(self._wake_number, self, self._on_wake)
+        self._notified = False
+
+    def _remake_wake_pipe(self) -> None:
+        try:
+            self._make_wake_pipe()
+        except OSError:
+            self._notified = False  # the next look tries again, a second later at most
+
+    def _watch(self, number: int, owner: object, call: Callable[[int], None], *, write: bool = False) -> None:
+        """Have `call` called with what happens at a descriptor of the owner's."""
+        # Where it is watched for another owner, that one has lost it, and finds out.
+        self._poll.register(number, select.POLLIN | (select.POLLOUT if write else 0))
+        self._watched[number] = owner, call
+
+    def _unwatch(self, number: int, owner: object) -> None:
+        """Watch a descriptor no more, if it is still watched for this owner."""
+        if number in self._watched and self._watched[number][0] is owner:
+            del self._watched[number]
+            self._poll.unregister(number)
 
     def _is_over(self) -> bool:
         return self._closing and not self._workers and not self._leftovers
 
-    def _patience_s(self) -> float | None:
+    def _patience_s(self) -> float:
         """How long nothing is due, unless something happens."""
         now = time.monotonic()
-        due = [now + LINGER_S] if self._leftovers else []
+        due = [self._look_at]
+        if self._leftovers or any(worker.end.lost for worker in self._unseen):
+            due.append(now + LINGER_S)
         due += [worker.force_at for worker in self._workers.leaving() if worker.force_at is not None]
         if (first := self._deadlines.first()) is not None:
             due.append(first)
@@ -146,25 +184,29 @@ class ProcessPool:
             due.append(self._close_by)
         if self._wants_worker():
             due.append(self._launch_at)
-        if self._must_look:
-            due.append(self._look_at)
-        return max(0.0, min(due) - now) if due else None
+        return max(0.0, min(due) - now)
 
     def _on_wake(self, _events: int) -> None:
-        with suppress(BlockingIOError):
-            self._wake_reader.recv(4096)
+        try:
+            is_ours = os.read(self._wake_reader.fd, 4096) != b""
+        except BlockingIOError:
+            is_ours = True
+        except OSError:
+            is_ours = False
+        if not is_ours:  # the program closed one of the ends
+            self._remake_wake_pipe()
         self._notified = False  # before anything is looked at
 
     def _on_message(self, worker: WorkerProcess, events: int) -> None:
         if worker not in self._workers:
             return
-        if events & selectors.EVENT_WRITE and worker.end.flush():
-            self._selector.modify(worker.end, selectors.EVENT_READ, partial(self._on_message, worker))
-        if events & selectors.EVENT_READ:
+        if events & select.POLLOUT and worker.end.flush():
+            self._watch(worker.end.number, worker, partial(self._on_message, worker))
+        if events & ~select.POLLOUT:
             self._listen(worker)
             self._review(worker)
             if worker.end.ended:
-                self._selector.unregister(worker.end)
+                self._unwatch(worker.end.number, worker)
 
     def _listen(self, worker: WorkerProcess) -> None:
         """Take what a worker has said so far; one that cannot be understood is ended."""
@@ -199,8 +241,10 @@ class ProcessPool:
         self._deadlines.drop(attempt.serial)
 
     def _review(self, worker: WorkerProcess) -> None:
-        """Keep the books on what a worker could take; end it if it has nothing left to do."""
-        if worker.why_ended is None:
+        """Keep the books on what a worker could take; end it if it has nothing left to do, or cannot be reached."""
+        if worker.end.lost:
+            self._give_up(worker)
+        elif worker.why_ended is None:
             if self._closing and not worker.held and worker.ready_at is not None:
                 worker.stop(CLOSED, STOP_S)
             elif self._closing and not worker.held:
@@ -209,11 +253,35 @@ class ProcessPool:
                 self._force(worker, "a task ran over its time")
         self._workers.review(worker)
 
-    def _on_death(self, worker: WorkerProcess, _events: int = 0) -> None:
+    def _give_up(self, worker: WorkerProcess) -> None:
+        """The program closed the engine's end of the connection: end the worker, which nothing can be heard of any more."""
+        self._unwatch(worker.end.number, worker)
+        if not worker.death_will_show():
+            self._watch_by_looking(worker)
+        if worker.why_ended is None:
+            if not self._said_closed:
+                self._said_closed = True
+                log.warning(
+                    "the program closed connections to workers: what those executed is lost, others follow"
+                )
+            worker.stop(CLOSED_BY_PROGRAM, SETTLE_S)  # it ends when it notices
+            self._launch_at = max(self._launch_at, time.monotonic() + SETTLE_S)
+            self._workers.review(worker)
+
+    def _on_death_shown(self, worker: WorkerProcess, _events: int) -> None:
+        """The descriptor of a process is readable: the process is over, or the number is the program's now."""
+        if worker.death_will_show():
+            self._on_death(worker)
+        else:
+            self._watch_by_looking(worker)
+
+    def _on_death(self, worker: WorkerProcess) -> None:
         """A process is over: take what it had said, say what became of it, and go on."""
         if worker not in self._workers:
             return
         self._listen(worker)
+        if not worker.end.still_ours() and worker.why_ended is None:
+            worker.why_ended = CLOSED_BY_PROGRAM
         self._forget(worker)
         exit_code, kin = worker.bury()
         self._leftovers.add(worker.force_at or time.monotonic(), kin)
@@ -221,7 +289,7 @@ class ProcessPool:
         self._tell_of_death(worker, death)
 
     def _tell_of_death(self, worker: WorkerProcess, death: Death) -> None:
-        expected = worker.why_ended is not None and worker.force != "hangs"
+        expected = worker.why_ended not in (None, CLOSED_BY_PROGRAM) and worker.force != "hangs"
         up_s = None if worker.ready_at is None else time.monotonic() - worker.ready_at
         for facts in worker.facts:
             self._ledger.worker(
@@ -229,10 +297,12 @@ class ProcessPool:
                 if expected
                 else WorkerLost(reason=death.reason, exit_code=death.exit_code, signal=death.signal, **facts)
             )
+        unheard = worker.end.begun([*worker.held]) if worker.end.lost else set()
         for attempt in reversed(list(worker.held.values())):  # those put back keep their order
             self._let_go(attempt)
-            if attempt.begun is None and attempt.mishaps < TRIES and attempt.verdict is None:
-                attempt.mishaps += 1
+            has_begun = attempt.begun is not None or attempt.serial in unheard
+            if not has_begun and attempt.mishaps < TRIES and attempt.verdict is None:
+                attempt.mishaps += not worker.end.lost
                 self._ledger.put_back(attempt)  # its function was never called
                 continue
             outcome = self._ledger.cut_short(attempt, "lost", death.reason)
@@ -240,14 +310,14 @@ class ProcessPool:
             if attempt.verdict is None:
                 outcome.exit_code, outcome.signal = death.exit_code, death.signal
             self._ledger.end(attempt, outcome)
-        if not expected and worker.ready_at is None:
+        if not expected and worker.ready_at is None and not worker.end.lost:
             self._launch_failed(f"worker processes die before they are ready: {death.reason}")
 
     def _forget(self, worker: WorkerProcess) -> None:
         self._workers.remove(worker)
-        self._selector.unregister(worker.death_fd)
-        if not worker.end.ended:
-            self._selector.unregister(worker.end)
+        self._unseen.discard(worker)
+        self._unwatch(worker.death_number, worker)
+        self._unwatch(worker.end.number, worker)
 
     # --- handing out
 
@@ -291,8 +361,7 @@ class ProcessPool:
             self._force(worker, f"it cannot be sent a task: {error}")
             done = True
         if not done:
-            both = selectors.EVENT_READ | selectors.EVENT_WRITE
-            self._selector.modify(worker.end, both, partial(self._on_message, worker))
+            self._watch(worker.end.number, worker, partial(self._on_message, worker), write=True)
         self._review(worker)
 
     def _wants_worker(self) -> bool:
@@ -300,15 +369,17 @@ class ProcessPool:
 
     def _launch(self) -> None:
         try:
-            others = [end for worker in self._workers for end in worker.end.sockets()]
+            others = [end for worker in self._workers for end in worker.end.descriptors()]
             worker = WorkerProcess(self._context, self._threads, self._run_path, self._host, others)
         except Exception as error:  # noqa: BLE001 - no process to be had, or the main module does not pickle
             self._launch_failed(f"no worker process can be launched: {type(error).__name__}: {error}")
             return
         self._workers.add(worker)
-        self._must_look = self._must_look or not worker.death_is_sure_to_show
-        self._selector.register(worker.end, selectors.EVENT_READ, partial(self._on_message, worker))
-        self._selector.register(worker.death_fd, selectors.EVENT_READ, partial(self._on_death, worker))
+        self._watch(worker.end.number, worker, partial(self._on_message, worker))
+        if worker.death_number >= 0:
+            self._watch(worker.death_number, worker, partial(self._on_death_shown, worker))
+        if not worker.death_is_sure_to_show:
+            self._unseen.add(worker)
         for facts in worker.facts:
             self._ledger.worker(WorkerLaunched(**facts))
 
@@ -348,13 +419,28 @@ class ProcessPool:
                 if worker.force == "hangs":
                     self._forget(worker)
                     self._tell_of_death(worker, Death("its process does not end, not even by SIGKILL"))
-        if self._must_look and self._look_at <= now:
+        if self._look_at <= now:
             self._look_at = now + LOOK_S
-            for worker in self._workers:
-                if worker.has_ended():
-                    self._on_death(worker)
+            self._check_descriptors()
+        for worker in [*self._unseen]:
+            if worker.has_ended():
+                self._on_death(worker)
         if self._leftovers:
             self._leftovers.review(now)
+
+    def _check_descriptors(self) -> None:
+        """Find out which of them the program has closed, or taken for its own."""
+        if not (self._wake_reader.still_ours() and self._wake_writer.still_ours()):
+            self._remake_wake_pipe()
+        for worker in self._workers:
+            if not worker.end.still_ours():
+                self._review(worker)
+            if worker not in self._unseen and not worker.death_will_show():
+                self._watch_by_looking(worker)
+
+    def _watch_by_looking(self, worker: WorkerProcess) -> None:
+        self._unwatch(worker.death_number, worker)
+        self._unseen.add(worker)
 
     def _time_out(self, worker: WorkerProcess, attempt: Attempt) -> None:
         reason = f"{attempt.work.task} ran over its timeout of {attempt.work.timeout_s:g} s"

@@ -4,21 +4,34 @@ A message is a frame: its length, its kind, the number of the attempt it is abou
 travel in a packet of their own, which the kernel hands to exactly one reader; so the engine can take back what its
 worker has not read yet, and know that nobody else has it. Where there are no packets, frames travel in a stream and
 nothing can be taken back.
+
+Both ends are descriptors with an identity. A program or a task that closes its end, and gets the number again for a
+socket of its own, gets no frame into it; that end is `lost` then.
 """
 
 from __future__ import annotations
 
+import errno
+import mmap
+import os
+import select
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from flightlog.descriptors import Descriptor, map_file
 
 PACKET = 1 << 16
 """Largest packet, in bytes; longer frames travel in several."""
 SHORT = 1 << 15
 """Frames up to this many bytes can be taken back."""
+LOOK_S = 1.0
+"""How long a worker waits at most before it looks whether its end is still its own."""
 _HEADER = struct.Struct("=QcQI")
+_NOTE = struct.Struct("=Q")
 _ENDED = (BrokenPipeError, ConnectionResetError, ConnectionAbortedError)
 
 
@@ -36,21 +49,41 @@ def frame(kind: bytes, serial: int = 0, head: bytes = b"", body: bytes = b"") ->
     return b"".join((_HEADER.pack(len(head) + len(body), kind, serial, len(head)), head, body))
 
 
-def _socket_pair() -> tuple[socket.socket, socket.socket, bool]:
-    """Two connected sockets, and whether packets sent over them stay whole."""
+def _socket_pair() -> tuple[Descriptor, Descriptor, bool, int]:
+    """Two connected sockets that never wait, whether packets stay whole, and the largest packet: about a quarter of the
+    socket's buffer, as it refuses those that are larger than that.
+    """
+    packets = True
     try:
-        return (*socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET), True)
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     except OSError:
-        return (*socket.socketpair(), False)
+        packets = False
+        ours, theirs = socket.socketpair()
+    size = min(PACKET, *(one.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 4 for one in (ours, theirs)))
+    for one in (ours, theirs):
+        one.setblocking(False)
+    return Descriptor(ours.detach()), Descriptor(theirs.detach()), packets, size
 
 
-def _parts(message: bytes, over: socket.socket) -> Iterator[memoryview]:
-    """The message in packets that the socket takes: it refuses those larger than its buffer."""
-    size = PACKET
-    if len(message) > 4096:
-        size = min(PACKET, over.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) // 4)
+def _parts(message: bytes, size: int) -> Iterator[memoryview]:
+    """The message in packets of at most so many bytes."""
     view = memoryview(message)
     return (view[start : start + size] for start in range(0, len(view), size))
+
+
+def _make_notes(size: int) -> Descriptor | None:
+    """Memory without a name that two processes can map; None where there is no such thing."""
+    with suppress(OSError, AttributeError):
+        made = Descriptor(os.memfd_create("flightlog-notes"))
+        os.ftruncate(made.fd, size)
+        return made
+    return None
+
+
+def _map_notes(memory: Descriptor | None, size: int) -> mmap.mmap | None:
+    with suppress(OSError):
+        return None if memory is None else map_file(memory.fd, size)
+    return None
 
 
 class Frames:
@@ -85,28 +118,45 @@ class Frames:
 
 
 class EngineEnd:
-    """The engine's end: never waits. One thread at a time."""
+    """The engine's end: never waits. One thread at a time.
 
-    def __init__(self) -> None:
-        self.socket, self.theirs, self.packets = _socket_pair()
-        self.socket.setblocking(False)
+    `threads` is how many attempts the worker executes at once.
+    """
+
+    def __init__(self, threads: int = 1) -> None:
+        self._ours, self._theirs, self.packets, self._size = _socket_pair()
+        self.number = self._ours.number
+        """The descriptor to wait on, as long as it is not `lost`."""
+        self._memory = _make_notes(threads * _NOTE.size)
+        self._notes = _map_notes(self._memory, threads * _NOTE.size)
         self._frames = Frames()
         self._buffer = bytearray(PACKET)
         self._out: deque[memoryview] = deque()
+        self._threads = threads
         self.ended = False
+        """Whether the worker says nothing more."""
+        self.lost = False
+        """Whether this process closed its end without this object: then nothing more is sent or received."""
 
-    def fileno(self) -> int:
-        """The descriptor to wait on."""
-        return self.socket.fileno()
-
-    def sockets(self) -> tuple[socket.socket, socket.socket]:
+    def descriptors(self) -> tuple[Descriptor, Descriptor]:
         """Both ends, as far as they are open here."""
-        return self.socket, self.theirs
+        return self._ours, self._theirs
+
+    def worker_end(self) -> WorkerEnd:
+        """The other end, which travels to the worker; `worker_has_it` is called then."""
+        return WorkerEnd(self._theirs, self._size, self._memory, self._threads)
 
     def worker_has_it(self) -> None:
-        """The worker has its own copy of `theirs` now; without packets there is no use for ours."""
+        """The worker has its own copy of its end now; without packets there is no use for ours."""
+        if self._memory is not None:
+            self._memory.close()
         if not self.packets:
-            self.theirs.close()
+            self._theirs.close()
+
+    def still_ours(self) -> bool:
+        """Whether this end is open and ours; where not, it is `lost` from now on."""
+        self.lost = self.lost or not self._ours.still_ours()
+        return not self.lost
 
     def can_take_back(self, message: bytes) -> bool:
         """Whether this frame could be had back while the worker has not read it."""
@@ -114,7 +164,7 @@ class EngineEnd:
 
     def send(self, message: bytes) -> bool:
         """Send a frame, as much of it as the socket takes now; whether nothing is left for `flush`."""
-        self._out.extend(_parts(message, self.socket))
+        self._out.extend(_parts(message, self._size))
         return self.flush()
 
     def flush(self) -> bool:
@@ -122,7 +172,7 @@ class EngineEnd:
         try:
             while self._out:
                 part = self._out[0]
-                sent = self.socket.send(part)
+                sent = self._ours.write(part)
                 if sent < len(part):
                     self._out[0] = part[sent:]
                 else:
@@ -131,18 +181,24 @@ class EngineEnd:
             return False
         except _ENDED:
             self._out.clear()  # its process tells that it is gone
+        except OSError as error:
+            self._check(error)
+            self._out.clear()
         return True
 
     def receive(self) -> Iterator[Frame]:
         """The frames that have arrived; sets `ended` once there can be no more."""
         view = memoryview(self._buffer)
-        while not self.ended:
+        while not self.ended and not self.lost:
             try:
-                size = self.socket.recv_into(view)
+                size = os.readv(self._ours.fd, [view])
             except BlockingIOError:
                 return
             except _ENDED:
                 size = 0
+            except OSError as error:
+                self._check(error)
+                return
             if size == 0:
                 self.ended = True
             yield from self._frames.feed(view[:size])
@@ -152,37 +208,76 @@ class EngineEnd:
         if not self.packets:
             return None
         try:
-            packet = self.theirs.recv(PACKET, socket.MSG_DONTWAIT)
+            packet = os.read(self._theirs.fd, PACKET)
         except OSError:
             return None
         return next((message.serial for message in Frames().feed(packet)), None)
 
+    def begun(self, serials: Sequence[int]) -> set[int]:
+        """Which of these attempts, in the order they were sent, the worker has begun, whether it could tell or not.
+
+        A worker takes them in their order, so all before one that it noted have begun, too. Where it cannot note
+        anything, all may have.
+        """
+        if self._notes is None:
+            return set(serials)
+        noted = {serial for (serial,) in _NOTE.iter_unpack(self._notes)}
+        return set(serials[: max((at for at, serial in enumerate(serials, 1) if serial in noted), default=0)])
+
     def close(self) -> None:
         """Let both ends go."""
-        self.socket.close()
-        self.theirs.close()
+        self._ours.close()
+        self._theirs.close()
+
+    def _check(self, error: OSError) -> None:
+        """Take note that this end is not ours any more; raises the error if that is not the reason."""
+        if error.errno != errno.EBADF or self.still_ours():
+            raise error
 
 
 class WorkerEnd:
     """The worker's end: waits. `receive` on one thread, `send` on one at a time."""
 
-    def __init__(self, theirs: socket.socket) -> None:
-        self._socket = theirs
+    def __init__(self, theirs: Descriptor, size: int, memory: Descriptor | None, threads: int) -> None:
+        self._end, self._size, self._memory, self._threads = theirs, size, memory, threads
+        self._notes = _map_notes(memory, threads * _NOTE.size)
         self._frames = Frames()
         self._arrived: deque[Frame] = deque()
         self._buffer = bytearray(PACKET)
+        self.lost = False
+        """Whether something in this process closed this end: the engine cannot be told anything any more."""
 
-    def fileno(self) -> int:
-        """The descriptor to wait on."""
-        return self._socket.fileno()
+    def __reduce__(self) -> tuple[type[WorkerEnd], tuple[Any, ...]]:
+        return WorkerEnd, (self._end, self._size, self._memory, self._threads)
+
+    def arrived(self) -> None:
+        """It is with the worker now."""
+        if self._memory is not None:
+            self._memory.close()
+
+    @property
+    def number(self) -> int:
+        """The descriptor to wait on; -1 where it is lost."""
+        return self._end.number
+
+    def note(self, serial: int, lane: int = 0) -> None:
+        """Note in memory shared with the engine that an attempt begins in this thread of the worker's."""
+        if self._notes is not None:
+            _NOTE.pack_into(self._notes, lane * _NOTE.size, serial)
 
     def receive(self, *, wait: bool = True) -> Frame | None:
         """The next frame; None at the end of the engine, or if there is none yet and it is not to be waited for."""
         view = memoryview(self._buffer)
         while not self._arrived:
             try:
-                size = self._socket.recv_into(view, 0, 0 if wait else socket.MSG_DONTWAIT)
-            except (BlockingIOError, *_ENDED):
+                size = os.readv(self._end.fd, [view])
+            except BlockingIOError:
+                if not wait:
+                    return None
+                self._wait(select.POLLIN)
+                continue
+            except OSError as error:
+                self._check(error)
                 return None
             if size == 0:
                 return None
@@ -190,12 +285,31 @@ class WorkerEnd:
         return self._arrived.popleft()
 
     def send(self, message: bytes) -> bool:
-        """Send frames, all of them; False if the engine is gone."""
+        """Send frames, all of them; False if the engine is gone or this end is lost."""
         try:
-            for part in _parts(message, self._socket):
+            for part in _parts(message, self._size):
                 rest = part
                 while rest:
-                    rest = rest[self._socket.send(rest) :]
-        except _ENDED:
+                    try:
+                        rest = rest[self._end.write(rest) :]
+                    except BlockingIOError:
+                        self._wait(select.POLLOUT)
+        except OSError as error:
+            self._check(error)
             return False
         return True
+
+    def _wait(self, what: int) -> None:
+        """Wait until there is something to receive, or room to send; a second at most."""
+        if (number := self._end.number) >= 0:
+            poll = select.poll()
+            poll.register(number, what)
+            poll.poll(LOOK_S * 1000)
+
+    def _check(self, error: OSError) -> None:
+        """Take note of what the error means: the engine is gone, or this end is lost. Raises any other error."""
+        if isinstance(error, _ENDED):
+            return
+        self.lost = self.lost or not self._end.still_ours()
+        if not self.lost:
+            raise error

@@ -1,28 +1,33 @@
 """A worker process: executes the attempts its engine sends, one at a time or in threads, until it is told to stop.
 
 It is told to stop by a message, or by the end of its engine: then what it executes is of no use to anybody, and it
-ends at once with all processes below it.
+ends at once with all processes below it. A worker whose task closed its connection lets what it executes run to its end,
+and ends with an exit code that tells the engine so.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import signal
-import socket
 import threading
 from collections.abc import Sequence
 from queue import SimpleQueue
 
 import msgspec
 
+from flightlog.descriptors import Descriptor
 from flightlog.engines.contract import Outcome, Work
+from flightlog.engines.death import CLOSED_BY_TASK, CONNECTION_CLOSED
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.kin import descendants, end_all
 from flightlog.engines.wire import SHORT, Frame, WorkerEnd, frame
 from flightlog.record.joining import join
 from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
+
+log = logging.getLogger("flightlog")
 
 READY, ORDER, STARTED, ENDED, STOP = b"R", b"O", b"S", b"E", b"Q"
 
@@ -71,9 +76,7 @@ def lane_names(host: str, pid: int, threads: int) -> tuple[str, ...]:
     return (base,) if threads == 1 else tuple(f"{base}/thread-{number}" for number in range(1, threads + 1))
 
 
-def serve(
-    theirs: socket.socket, threads: int, run_path: str | None, inherited: Sequence[socket.socket]
-) -> None:
+def serve(end: WorkerEnd, threads: int, run_path: str | None, inherited: Sequence[Descriptor]) -> None:
     """Execute what comes until told to stop: the whole life of a worker process.
 
     `inherited` are sockets that a fork left here; they would keep this worker and others from noticing the end of
@@ -87,13 +90,18 @@ def serve(
         other.close()
     if run_path is not None:
         join(run_path)
-    end = WorkerEnd(theirs)
+    end.arrived()
     orphanhood = Orphanhood(end)
     end.send(frame(READY))
     if threads == 1:
         _serve_alone(end, orphanhood)
     else:
         _serve_in_threads(end, orphanhood, threads)
+    if end.lost:
+        log.warning(
+            "%s: what it executed cannot be reported, and another worker takes its place", CLOSED_BY_TASK
+        )
+        raise SystemExit(CONNECTION_CLOSED)
 
 
 class Orphanhood:
@@ -107,8 +115,12 @@ class Orphanhood:
 
     def _watch(self) -> None:
         poll = select.poll()
-        poll.register(self._end.fileno(), 0)  # nothing but the hang-up
-        poll.poll()
+        if (number := self._end.number) < 0:
+            return
+        poll.register(number, 0)  # nothing but the hang-up
+        # The kernel goes on watching the connection when its number is closed, or means something else, meanwhile.
+        if not any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll()):
+            return  # it was closed before: the worker finds out itself
         self.orphaned = True
         if self.busy:
             end_all(descendants(), "kill")
@@ -136,6 +148,7 @@ def _serve_alone(end: WorkerEnd, orphanhood: Orphanhood) -> None:
         serial, before = message.serial, kept
 
         def begun(started: Started, serial: int = serial, before: bytes = before) -> None:
+            end.note(serial)
             end.send(before + encode_started(serial, started, name))
 
         orphanhood.busy = 1
@@ -161,21 +174,24 @@ def _serve_in_threads(end: WorkerEnd, orphanhood: Orphanhood, threads: int) -> N
         with sending:
             end.send(message)
 
-    def work() -> None:
+    def work(lane: int) -> None:
         name = lane_name(this_host(), os.getpid())
-        while (message := orders.get()) is not None:
+        while (message := orders.get()) is not None and not end.lost:
             serial = message.serial
-            outcome = execute(
-                decode_order(message),
-                worker=name,
-                alone=False,
-                started=lambda started, serial=serial: send(encode_started(serial, started, name)),  # type: ignore[misc]
-            )
+
+            def begun(started: Started, serial: int = serial) -> None:
+                end.note(serial, lane)
+                send(encode_started(serial, started, name))
+
+            outcome = execute(decode_order(message), worker=name, alone=False, started=begun)
             send(encode_outcome(serial, outcome))
             del message, outcome
 
     orphanhood.busy = 1  # nobody waits for threads that may never end
-    lanes = [threading.Thread(target=work, name=f"thread-{n}", daemon=True) for n in range(1, threads + 1)]
+    lanes = [
+        threading.Thread(target=work, args=(lane,), name=f"thread-{lane + 1}", daemon=True)
+        for lane in range(threads)
+    ]
     for lane in lanes:
         lane.start()
     while (message := end.receive()) is not None and message.kind != STOP:

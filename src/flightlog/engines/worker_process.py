@@ -5,15 +5,16 @@ from __future__ import annotations
 import multiprocessing.process
 import os
 import signal
-import socket
+import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.context import BaseContext
 from typing import Any, Literal, cast
 
+from flightlog.descriptors import Descriptor, Identity, identify, means
 from flightlog.engines.contract import WorkerView
-from flightlog.engines.kin import descendants, end_all
+from flightlog.engines.kin import descendants, end_all, is_running, process_of
 from flightlog.engines.ledger import Attempt
 from flightlog.engines.wire import EngineEnd, frame
 from flightlog.engines.worker import STOP, lane_names, serve
@@ -33,10 +34,10 @@ class WorkerProcess:
         threads: int,
         run_path: str | None,
         host: str,
-        inherited: Sequence[socket.socket],
+        inherited: Sequence[Descriptor],
     ) -> None:
         self.threads, self.host = threads, host
-        self.end = EngineEnd()
+        self.end = EngineEnd(threads)
         self.held: dict[int, Attempt] = {}
         """Attempts it was given and has not ended, oldest first."""
         self.launched_at = time.monotonic()
@@ -53,19 +54,21 @@ class WorkerProcess:
         process = cast("Any", context).Process(
             target=serve,
             args=(
-                self.end.theirs,
+                self.end.worker_end(),
                 threads,
                 run_path,
-                (*inherited, self.end.socket) if method == "fork" else (),
+                (*inherited, self.end.descriptors()[0]) if method == "fork" else (),
             ),
             name="flightlog-worker",
         )
+        forget_lost_helpers()
         try:
             process.start()
         except BaseException:
             self.end.close()
             raise
         self.end.worker_has_it()
+        note_helpers()
         # The engine ends its workers itself. Whatever else goes through all children (a program's own code, or the
         # exit of a child that it forked, which would complain of them) has no business with these.
         getattr(multiprocessing.process, "_children", set()).discard(process)
@@ -75,11 +78,17 @@ class WorkerProcess:
         self.facts: list[dict[str, Any]] = [
             {"worker": lane, "host": host, "pid": self.pid} for lane in self.lanes
         ]
-        self._pidfd = _pidfd(self.pid) if method != "forkserver" else None
-        self.death_fd: int = self._pidfd if self._pidfd is not None else process.sentinel
-        """Readable when the process has ended."""
-        self.death_is_sure_to_show = self._pidfd is not None or method == "forkserver"
+        sentinel, *self._pipes = _take_over_pipes(process)
+        pidfd = _pidfd(self.pid) if method != "forkserver" else None
+        self._death = pidfd or sentinel
+        self.death_number = -1 if self._death is None else self._death.number
+        """The descriptor that is readable when the process has ended; -1 where there is none."""
+        self.death_is_sure_to_show = pidfd is not None or method == "forkserver"
         """Whether that is so also while a process that it forked lives on."""
+        self._sentinel = sentinel
+        self._is_served = method == "forkserver"
+        """Whether it is a child of the fork server: its exit code comes by the sentinel, and not from the kernel."""
+        self._seen = process_of(self.pid) if self._is_served else None
 
     @property
     def idle_slots(self) -> int:
@@ -149,32 +158,130 @@ class WorkerProcess:
         else:
             self.force, self.force_at = "hangs", None
 
+    def death_will_show(self) -> bool:
+        """Whether `death_number` still means what it did."""
+        return self._death is not None and self._death.still_ours()
+
     def has_ended(self) -> bool:
-        """Whether the process is over."""
+        """Whether the process is over; needs no descriptor."""
+        if not self._tells_exit_code():
+            try:
+                os.kill(self.pid, 0)
+            except ProcessLookupError:
+                return True
+            except PermissionError:  # another process has its number
+                return True
+            return self.force != "no" and (self._seen is None or not is_running(self._seen))
         return self.process.exitcode is not None
 
     def bury(self) -> tuple[int | None, list[Any]]:
         """The process is over: its exit code, None if it is not to be had, and the processes below it when force was used."""
-        exit_code = self.process.exitcode
+        exit_code = self.process.exitcode if self._tells_exit_code() else None
         self.end.close()
-        if self._pidfd is not None:
-            os.close(self._pidfd)
+        for one in (self._death, self._sentinel, *self._pipes):
+            if one is not None:
+                one.close()
         if exit_code is not None:
             self.process.close()
         return exit_code, self._kin
 
+    def _tells_exit_code(self) -> bool:
+        """Whether `multiprocessing` can be asked: the fork server's answers come by a descriptor that it knows by number."""
+        return not self._is_served or (self._sentinel is not None and self._sentinel.still_ours())
+
     def _signal(self, deed: Literal["terminate", "kill"]) -> None:
         self._kin += [kin for kin in descendants(self.pid) if kin not in self._kin]
         end_all(self._kin, deed)
-        with suppress(OSError):
+        if not self._tells_exit_code():
+            end_all([] if self._seen is None else [self._seen], deed)
+            return
+        with suppress(OSError, ValueError):
             getattr(self.process, deed)()
 
 
-def _pidfd(pid: int) -> int | None:
+def _pidfd(pid: int) -> Descriptor | None:
     try:
-        return os.pidfd_open(pid)
+        return Descriptor(os.pidfd_open(pid))
     except (AttributeError, OSError):
         return None
+
+
+def _take_over_pipes(process: Any) -> tuple[Descriptor | None, ...]:
+    """The pipes that `multiprocessing` keeps for a process, the sentinel first, to be closed by us from now on.
+
+    It would close them by their numbers, when its object goes, whatever those mean by then.
+    """
+    popen = process._popen
+    finalizer = getattr(popen, "finalizer", None)
+    if finalizer is None or not finalizer.still_active():
+        return (None,)
+    numbers: Sequence[int] = finalizer._args
+    finalizer.cancel()
+    taken = {number: _taken(number) for number in numbers}
+    sentinel = taken.pop(popen.sentinel, None)
+    popen.sentinel = -1 if sentinel is None else sentinel.number
+    return (sentinel, *taken.values())
+
+
+def _taken(number: int) -> Descriptor | None:
+    try:
+        return Descriptor(number, lambda made: stat.S_ISFIFO(os.fstat(made.fd).st_mode))
+    except OSError:
+        return None
+
+
+_helpers: dict[str, Identity] = {}
+"""What the descriptors mean that `multiprocessing` keeps to its helper processes, by the attribute."""
+_abandoned: list[int] = []
+"""Helper processes that end by themselves, and have not been seen to."""
+
+
+def note_helpers() -> None:
+    """Remember what the descriptors of helper processes mean, when they are sure to be right."""
+    for owner, names in _owners():
+        number = getattr(owner, names[0], None)
+        if number is not None:
+            with suppress(OSError):
+                _helpers[names[0]] = identify(number)
+
+
+def forget_lost_helpers() -> None:
+    """Have `multiprocessing` start its helper processes anew if their descriptors are not what they were.
+
+    It would write into them and close them, by their numbers, whatever those mean by now. A helper whose descriptor
+    was closed ends by itself.
+    """
+    for owner, names in _owners():
+        number = getattr(owner, names[0], None)
+        if number is None:
+            continue
+        known = _helpers.get(names[0])
+        if known is None:
+            with suppress(OSError):
+                if stat.S_ISFIFO(os.fstat(number).st_mode):
+                    continue  # made by the program, and a pipe as it should be
+        elif means(number, known):
+            continue
+        if (pid := getattr(owner, names[1], None)) is not None:
+            _abandoned.append(pid)
+        for name in names:
+            setattr(owner, name, None)
+    for pid in [*_abandoned]:
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                _abandoned.remove(pid)
+        except OSError:
+            _abandoned.remove(pid)
+
+
+def _owners() -> list[tuple[Any, tuple[str, ...]]]:
+    """The objects that keep descriptors of helper processes: the attribute of the descriptor, of the process, and others."""
+    from multiprocessing import forkserver, resource_tracker
+
+    return [
+        (resource_tracker._resource_tracker, ("_fd", "_pid")),
+        (forkserver._forkserver, ("_forkserver_alive_fd", "_forkserver_pid", "_forkserver_address")),
+    ]
 
 
 def shield_workers_from_ctrl_c(start_method: str | None) -> None:
@@ -184,5 +291,7 @@ def shield_workers_from_ctrl_c(start_method: str | None) -> None:
     if start_method == "spawn":
         from multiprocessing import resource_tracker
 
+        forget_lost_helpers()
         resource_tracker.ensure_running()  # nor is this one: it must not begin with anything blocked
+        note_helpers()
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from msgspec import Struct
 
+from flightlog.descriptors import Descriptor, make_pipe
 from flightlog.errors import CommandError, UsageError
 from flightlog.record.carrier import carrier
 from flightlog.record.passing import Tail
@@ -19,6 +21,8 @@ from flightlog.record.propagation import ENVIRONMENT
 from flightlog.record.span import current_span
 from flightlog.redaction import redact_command
 from flightlog.samplers.usage import own_peak_rss_bytes
+
+log = logging.getLogger("flightlog")
 
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 _PR_SET_PDEATHSIG = 1
@@ -74,21 +78,23 @@ def run_words(words: Sequence[str], cwd: str | None, env: Mapping[str, str] | No
     place = {ENVIRONMENT[key]: value for key, value in carrier().items()}
     name = command_name(words)
     floor = own_peak_rss_bytes()
+    (from_out, to_out), (from_err, to_err) = make_pipe(), make_pipe()
     try:
         process = subprocess.Popen(
             words, cwd=cwd, env={**os.environ, **(env or {}), **place}, stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=_die_with_parent(),  # noqa: PLW1509 - two C calls
+            stdout=to_out.fd, stderr=to_err.fd, preexec_fn=_die_with_parent(),  # noqa: PLW1509 - two C calls
         )  # fmt: skip
     except OSError as error:
         raise _failed(
             f"{name} could not be started: {error.strerror or error}: {error.filename}", 127
         ) from error
-    assert process.stdout is not None
-    assert process.stderr is not None
+    finally:
+        to_out.close()
+        to_err.close()
     tails = Tail(), Tail()
     readers = [
-        threading.Thread(target=_read, args=(pipe, tail), name="flightlog-output", daemon=True)
-        for pipe, tail in zip((process.stdout, process.stderr), tails, strict=True)
+        threading.Thread(target=_read, args=(pipe, tail, name), name="flightlog-output", daemon=True)
+        for pipe, tail in zip((from_out, from_err), tails, strict=True)
     ]
     for reader in readers:
         reader.start()
@@ -131,10 +137,14 @@ def _signal_name(number: int) -> str:
         return f"SIG{number}"
 
 
-def _read(pipe: IO[bytes], tail: Tail) -> None:
-    with pipe:
-        while data := os.read(pipe.fileno(), 1 << 16):
+def _read(pipe: Descriptor, tail: Tail, name: str) -> None:
+    """Read to the end, or for as long as the pipe is ours: who closes all descriptors of this process closes it, too."""
+    try:
+        while data := os.read(pipe.fd, 1 << 16):
             tail.add(data)
+    except OSError as error:
+        log.warning("the rest of what %s writes is not known: %s", name, error.strerror or error)
+    pipe.close()
 
 
 def _die_with_parent() -> Callable[[], None] | None:
