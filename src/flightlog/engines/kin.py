@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
+from flightlog.descriptors import folder_names, read_bytes
 from flightlog.samplers.procfs import PROC
 
 
@@ -76,7 +77,7 @@ def is_running(process: Any) -> bool:
 def _has_children(pid: int, proc: Path = PROC) -> bool:
     """Whether a process may have children: looking through all processes of the machine takes long."""
     try:
-        threads = (proc / str(pid) / "task").iterdir()
-        return any((thread / "children").read_bytes() for thread in threads)
+        tasks = proc / str(pid) / "task"
+        return any(read_bytes(tasks / thread / "children") for thread in folder_names(tasks))
     except OSError:
         return True  # this kernel does not tell
