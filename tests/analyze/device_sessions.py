@@ -17,13 +17,31 @@ T0 = 1_780_000_000 * S
 def event(after_s: float = 0.0, **changes: Any) -> DeviceMemory:
     """An event of a run, so many seconds after `T0`."""
     fields: dict[str, Any] = {
-        "schema_version": 3, "session_id": "s-0", "timestamp_ns": T0 + round(after_s * S), "event_type": "sample",
-        "collector": "flightlog.torch.cuda", "sampling_interval_ms": 100, "pid": 7, "host": "node-1", "device_id": 0,
-        "allocator_allocated_bytes": GIB, "allocator_reserved_bytes": 2 * GIB, "allocator_active_bytes": None,
-        "allocator_inactive_bytes": None, "allocator_change_bytes": 0, "device_used_bytes": 3 * GIB,
-        "device_free_bytes": None, "device_total_bytes": 80 * GIB, "context": None, "metadata": {}, "job_id": None,
-        "rank": 0, "local_rank": 0, "world_size": 1, **changes,
-    }  # fmt: skip
+        "schema_version": 3,
+        "session_id": "s-0",
+        "timestamp_ns": T0 + round(after_s * S),
+        "event_type": "sample",
+        "collector": "flightlog.torch.cuda",
+        "sampling_interval_ms": 100,
+        "pid": 7,
+        "host": "node-1",
+        "device_id": 0,
+        "allocator_allocated_bytes": GIB,
+        "allocator_reserved_bytes": 2 * GIB,
+        "allocator_active_bytes": None,
+        "allocator_inactive_bytes": None,
+        "allocator_change_bytes": 0,
+        "device_used_bytes": 3 * GIB,
+        "device_free_bytes": None,
+        "device_total_bytes": 80 * GIB,
+        "context": None,
+        "metadata": {},
+        "job_id": None,
+        "rank": 0,
+        "local_rank": 0,
+        "world_size": 1,
+        **changes,
+    }
     return DeviceMemory(**fields)
 
 
@@ -52,7 +70,8 @@ BYTES = st.integers(0, 100)
 
 @st.composite
 def sessions(draw: st.DrawFn) -> list[DeviceMemory]:
-    """Events of a few sessions with gaps, phases and counters that are not known, each session in order of time."""
+    """Events of a few sessions with gaps, phases and counters that are not known, each session in order of
+    time."""
     found = []
     for number in range(draw(st.integers(1, 3))):
         denied = draw(st.sets(st.sampled_from(ABLE), max_size=2))
@@ -77,15 +96,28 @@ def sessions(draw: st.DrawFn) -> list[DeviceMemory]:
                 metadata["peak_allocated_bytes"] = draw(BYTES)
             found.append(
                 event(
-                    session_id=f"s-{number}", timestamp_ns=T0 + time * S, rank=number, local_rank=number, world_size=3,
-                    device_id=draw(st.sampled_from([0, 0, 1])), host=f"node-{number % 2}", pid=number,
-                    event_type=draw(st.sampled_from(["sample", "sample", "peak", "warning", "critical", "stop"])),
-                    context=draw(st.sampled_from([None, "train", "step 1", "step 2", "sim[3]", "layer3", " "])),
-                    allocator_allocated_bytes=draw(BYTES), allocator_reserved_bytes=draw(BYTES),
-                    allocator_inactive_bytes=draw(st.none() | BYTES), device_used_bytes=draw(BYTES),
-                    device_total_bytes=draw(st.sampled_from([None, 0, 100, 110])), metadata=metadata,
+                    session_id=f"s-{number}",
+                    timestamp_ns=T0 + time * S,
+                    rank=number,
+                    local_rank=number,
+                    world_size=3,
+                    device_id=draw(st.sampled_from([0, 0, 1])),
+                    host=f"node-{number % 2}",
+                    pid=number,
+                    event_type=draw(
+                        st.sampled_from(["sample", "sample", "peak", "warning", "critical", "stop"])
+                    ),
+                    context=draw(
+                        st.sampled_from([None, "train", "step 1", "step 2", "sim[3]", "layer3", " "])
+                    ),
+                    allocator_allocated_bytes=draw(BYTES),
+                    allocator_reserved_bytes=draw(BYTES),
+                    allocator_inactive_bytes=draw(st.none() | BYTES),
+                    device_used_bytes=draw(BYTES),
+                    device_total_bytes=draw(st.sampled_from([None, 0, 100, 110])),
+                    metadata=metadata,
                 )
-            )  # fmt: skip
+            )
     return found
 
 
@@ -146,10 +178,16 @@ def _slow_session(mine: list[DeviceMemory]) -> dict[str, Any]:
             if before and allocated[n] is not None:
                 grown, changes = grown + allocated[n] - before[-1], changes + 1
         phases[name] = (
-            _slow_repetitions(mine, name), len(inside), mine[inside[0]].timestamp_ns, lasted / 1e9,
-            *(max((v for n in inside if (v := values[n]) is not None), default=None) for values in series.values()),
+            _slow_repetitions(mine, name),
+            len(inside),
+            mine[inside[0]].timestamp_ns,
+            lasted / 1e9,
+            *(
+                max((v for n in inside if (v := values[n]) is not None), default=None)
+                for values in series.values()
+            ),
             grown if changes else None,
-        )  # fmt: skip
+        )
     totals = [value for value in columns["device_total"] if value is not None]
     return {
         "events": len(mine),
@@ -200,10 +238,15 @@ def _slow_fragmentation(mine: list[DeviceMemory], columns: dict[str, list[int | 
     ]
     inactive = columns["allocator_inactive"][at]
     return (
-        (reserved[at] - allocated[at]) / reserved[at], None if inactive is None else inactive / reserved[at],
-        median(unused[n] / reserved[n] for n in both), unused[most], unused[most] / reserved[most],
-        mine[most].timestamp_ns, len(tight), mine[tight[0]].timestamp_ns if tight else None,
-    )  # fmt: skip
+        (reserved[at] - allocated[at]) / reserved[at],
+        None if inactive is None else inactive / reserved[at],
+        median(unused[n] / reserved[n] for n in both),
+        unused[most],
+        unused[most] / reserved[most],
+        mine[most].timestamp_ns,
+        len(tight),
+        mine[tight[0]].timestamp_ns if tight else None,
+    )
 
 
 def _slow_basis(mine: list[DeviceMemory]) -> str | None:
@@ -227,9 +270,11 @@ def _slow_gap(mine: list[DeviceMemory], groups: dict[Any, list[DeviceMemory]]) -
     order = sorted(groups, key=lambda key: (key[0], key[1], key[2], groups[key][0].timestamp_ns, key[3]))
     uuid = mine[0].metadata.get("device_uuid")
     together = [
-        groups[key] for key in order
-        if groups[key] is mine or (uuid and (key[1], groups[key][0].metadata.get("device_uuid")) == (mine[0].host, uuid))
-    ]  # fmt: skip
+        groups[key]
+        for key in order
+        if groups[key] is mine
+        or (uuid and (key[1], groups[key][0].metadata.get("device_uuid")) == (mine[0].host, uuid))
+    ]
     place = next(n for n, other in enumerate(together) if other is mine)
     gaps = []
     for n, one in enumerate(mine):
@@ -243,9 +288,11 @@ def _slow_gap(mine: list[DeviceMemory], groups: dict[Any, list[DeviceMemory]]) -
                 held.append(slow_value(one, "allocator_reserved"))
                 continue
             before = [
-                event for event in other
-                if event.timestamp_ns < one.timestamp_ns or (event.timestamp_ns == one.timestamp_ns and number < place)
-            ]  # fmt: skip
+                event
+                for event in other
+                if event.timestamp_ns < one.timestamp_ns
+                or (event.timestamp_ns == one.timestamp_ns and number < place)
+            ]
             stopped = (
                 any(event.event_type == "stop" for event in other)
                 and other[-1].timestamp_ns < one.timestamp_ns

@@ -1,4 +1,5 @@
-"""What should be drawn of a run, found by going through its lines; and ways to draw a run that look for it."""
+"""What should be drawn of a run, found by going through its lines; and ways to draw a run that look for
+it."""
 
 from __future__ import annotations
 
@@ -29,9 +30,11 @@ def timeline(path: Path, **bounds: Any) -> Timeline:
 
 
 def pieces(path: Path) -> list[dict[str, Any]]:
-    """The attempts whose time is known, in nanoseconds after the start, cut off at the start and the end of the run.
+    """The attempts whose time is known, in nanoseconds after the start, cut off at the start and the end of
+    the run.
 
-    From `free` on their row is free: what measured no duration may overlap the next one by a thousandth of the run.
+    From `free` on their row is free: what measured no duration may overlap the next one by a thousandth of
+    the run.
     """
     start, until = plain.window(path)
     found = []
@@ -58,7 +61,8 @@ def within(piece: dict[str, Any], since: int, until: int) -> int:
 
 
 def under_way(piece: dict[str, Any], since: int, until: int, length_s: float) -> bool:
-    """Whether it ran between two moments; one that took no time did at its moment, which is before the very end."""
+    """Whether it ran between two moments; one that took no time did at its moment, which is before the very
+    end."""
     if piece["since"] == piece["until"]:
         return since <= min(piece["since"], round(length_s * S) - 1) < until
     return within(piece, since, until) > 0
@@ -67,6 +71,9 @@ def under_way(piece: dict[str, Any], since: int, until: int, length_s: float) ->
 def most_at_once(of: list[dict[str, Any]]) -> int:
     """How many ran side by side at most."""
     return max(
-        (sum(other["since"] <= one["since"] < max(other["free"], other["since"] + 1) for other in of) for one in of),
+        (
+            sum(other["since"] <= one["since"] < max(other["free"], other["since"] + 1) for other in of)
+            for one in of
+        ),
         default=0,
-    )  # fmt: skip
+    )

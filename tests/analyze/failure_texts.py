@@ -1,4 +1,5 @@
-"""Failure texts in the shape that programs print, by the class that each stands for: one JSON pair a line beside this."""
+"""Failure texts in the shape that programs print, by the class that each stands for: one JSON pair a line
+beside this."""
 
 from __future__ import annotations
 

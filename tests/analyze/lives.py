@@ -37,5 +37,11 @@ def span(
     name: str, start: float, length: float, identity: str, parent: str | None = None, **more: Any
 ) -> Event:
     return SpanEvent(
-        timestamp=at(start), name=name, span_id=identity, parent_id=parent, trace_id="1" * 32, duration_s=length, **more
-    )  # fmt: skip
+        timestamp=at(start),
+        name=name,
+        span_id=identity,
+        parent_id=parent,
+        trace_id="1" * 32,
+        duration_s=length,
+        **more,
+    )

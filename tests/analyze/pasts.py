@@ -18,19 +18,34 @@ KILLED = "its process was killed by SIGKILL by the kernel's OOM killer: oom_kill
 def completed(number: int, task: str = "sim", *, gb: float = 2.0, **fields: Any) -> TaskCompleted:
     """A task that took 10 s, one CPU and so much memory, measured over its process tree."""
     given: dict[str, Any] = {
-        "timestamp": at(10 + number), "task": task, "task_id": f"{task}-{number}", "component": "model",
-        "args": {}, "worker": "w1", "duration_s": 10.0, "cpu_s": 10.0, "cpu_scope": "tree",
-        "peak_rss_bytes": round(gb * GB), "rss_scope": "tree",
-    }  # fmt: skip
+        "timestamp": at(10 + number),
+        "task": task,
+        "task_id": f"{task}-{number}",
+        "component": "model",
+        "args": {},
+        "worker": "w1",
+        "duration_s": 10.0,
+        "cpu_s": 10.0,
+        "cpu_scope": "tree",
+        "peak_rss_bytes": round(gb * GB),
+        "rss_scope": "tree",
+    }
     return TaskCompleted(**(given | fields))
 
 
 def killed(number: int, task: str = "sim", **fields: Any) -> TaskFailed:
     """A task whose worker the kernel killed for its memory; nobody saw how much it had."""
     given: dict[str, Any] = {
-        "timestamp": at(10 + number), "task": task, "task_id": f"{task}-{number}", "component": "model",
-        "args": {}, "worker": "w1", "duration_s": 5.0, "error_type": "WorkerLost", "error_message": KILLED,
-    }  # fmt: skip
+        "timestamp": at(10 + number),
+        "task": task,
+        "task_id": f"{task}-{number}",
+        "component": "model",
+        "args": {},
+        "worker": "w1",
+        "duration_s": 5.0,
+        "error_type": "WorkerLost",
+        "error_message": KILLED,
+    }
     return TaskFailed(**(given | fields))
 
 
@@ -54,13 +69,42 @@ def run_id(number: int, project: str = "demo") -> str:
 def attempt(number: int = 0, **fields: Any) -> PastAttempt:
     """An attempt of `sim` that completed, in memory alone."""
     given: dict[str, Any] = {
-        "run_id": "r0", "task": "sim", "name": "sim", "task_id": f"t{number}", "attempt": 1, "component": "model",
-        "target": None, "provider": None, "host": None, "worker": "w1", "args": {}, "state": "completed",
-        "started": float(number), "ended": number + 10.0, "duration_s": 10.0, "queue_s": 0.0, "cpu_s": 10.0,
-        "cpu_scope": "tree", "peak_rss_bytes": 2 * GB, "rss_scope": "tree", "gpu_peak_bytes": None,
-        "gpu_memory_scope": None, "result_bytes": None, "error_type": None, "error_message": None, "exit_code": None,
-        "signal": None, "memory_killed": False, "gpu_memory_killed": False, "timed_out": False,
-        "requested_cpus": 4.0, "requested_memory_bytes": 16 * GB, "requested_gpus": None,
-        "requested_walltime_s": None, "node_memory_bytes": None, "timeout_s": None, "fingerprint": None,
-    }  # fmt: skip
+        "run_id": "r0",
+        "task": "sim",
+        "name": "sim",
+        "task_id": f"t{number}",
+        "attempt": 1,
+        "component": "model",
+        "target": None,
+        "provider": None,
+        "host": None,
+        "worker": "w1",
+        "args": {},
+        "state": "completed",
+        "started": float(number),
+        "ended": number + 10.0,
+        "duration_s": 10.0,
+        "queue_s": 0.0,
+        "cpu_s": 10.0,
+        "cpu_scope": "tree",
+        "peak_rss_bytes": 2 * GB,
+        "rss_scope": "tree",
+        "gpu_peak_bytes": None,
+        "gpu_memory_scope": None,
+        "result_bytes": None,
+        "error_type": None,
+        "error_message": None,
+        "exit_code": None,
+        "signal": None,
+        "memory_killed": False,
+        "gpu_memory_killed": False,
+        "timed_out": False,
+        "requested_cpus": 4.0,
+        "requested_memory_bytes": 16 * GB,
+        "requested_gpus": None,
+        "requested_walltime_s": None,
+        "node_memory_bytes": None,
+        "timeout_s": None,
+        "fingerprint": None,
+    }
     return PastAttempt(**(given | fields))

@@ -1,4 +1,5 @@
-"""The numbers of a report once more, the slow way: plain Python over the lines, moment by moment, nothing shared."""
+"""The numbers of a report once more, the slow way: plain Python over the lines, moment by moment, nothing
+shared."""
 
 from __future__ import annotations
 
@@ -74,14 +75,23 @@ def attempts(path: Path) -> list[dict[str, Any]]:
         submitted = one["lines"].get("task_submitted")
         some = next(iter(one["lines"].values()))
         one |= {
-            "task": some["task"], "task_id": task_id, "attempt": attempt, "component": some.get("component"),
-            "needs": (submitted or {}).get("depends_on", []), "began": None, "stopped": None, "retried": retry is not None,
+            "task": some["task"],
+            "task_id": task_id,
+            "attempt": attempt,
+            "component": some.get("component"),
+            "needs": (submitted or {}).get("depends_on", []),
+            "began": None,
+            "stopped": None,
+            "retried": retry is not None,
             "submitted": ns(submitted["timestamp"]) if submitted else None,
             "worker": (end or {}).get("worker") or (start or {}).get("worker"),
             "span_id": (end or start or some).get("span_id"),
-            "duration_s": (end or {}).get("duration_s"), "args": (end or submitted or {}).get("args"),
-            "error_type": (end or {}).get("error_type") if end or not retry else kind_of_error(retry.get("reason")),
-        }  # fmt: skip
+            "duration_s": (end or {}).get("duration_s"),
+            "args": (end or submitted or {}).get("args"),
+            "error_type": (end or {}).get("error_type")
+            if end or not retry
+            else kind_of_error(retry.get("reason")),
+        }
         one["state"] = ENDS[end["event"]] if end else "failed" if retry else "running" if start else "pending"
         ended = ns((end or retry or {"timestamp": None})["timestamp"])
         if ended is not None and one["duration_s"] is not None:
@@ -187,11 +197,22 @@ def shares(path: Path) -> dict[str, dict[str, int]]:
                 )
                 busy = any(one["began"] <= a and b <= one["stopped"] for one in held)
                 part = (
-                    "run" if "completed" in states else "unfinished" if "running" in states
-                    else "retried" if any(one["retried"] for one in at_it)
-                    else "failed" if states else "startup" if not life["ready"] and b <= first
-                    else "scheduler" if queued else "behind" if busy else "alone"
-                )  # fmt: skip
+                    "run"
+                    if "completed" in states
+                    else "unfinished"
+                    if "running" in states
+                    else "retried"
+                    if any(one["retried"] for one in at_it)
+                    else "failed"
+                    if states
+                    else "startup"
+                    if not life["ready"] and b <= first
+                    else "scheduler"
+                    if queued
+                    else "behind"
+                    if busy
+                    else "alone"
+                )
                 parts[part] += b - a
         if life["starting"] is not None and life["starting"][0] < life["starting"][1]:
             parts["startup"] += life["starting"][1] - life["starting"][0]
@@ -229,9 +250,10 @@ class Path_:
         found: list[tuple[int, str, dict[str, Any] | None, int]] = []
         needed = [self.ends[other] for other in one["needs"] if other in self.ends and one["attempt"] == 1]
         needed += [
-            other for other in self.held
+            other
+            for other in self.held
             if other["task_id"] == one["task_id"] and other["attempt"] == one["attempt"] - 1
-        ]  # fmt: skip
+        ]
         found += [(other["stopped"], "needs", other, 0) for other in needed]
         before = [
             other for other in self.held if one["worker"] is not None and other["worker"] == one["worker"]
@@ -300,7 +322,8 @@ class Path_:
 
 
 def tree(path: Path) -> dict[tuple[str | None, tuple[str, ...]], tuple[int, int, int, int]]:
-    """Count, and nanoseconds in all, on the clock and by themselves, by task and path of names; open spans as last seen."""
+    """Count, and nanoseconds in all, on the clock and by themselves, by task and path of names; open spans as
+    last seen."""
     spans = {}
     for line in sorted(
         lines(path, "spans"), key=lambda line: (line["event"] == "span", line.get("elapsed_s", 0.0))

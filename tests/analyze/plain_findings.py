@@ -1,4 +1,5 @@
-"""What stands out, once more the slow way: plain Python over the lines, stretch by stretch, nothing shared."""
+"""What stands out, once more the slow way: plain Python over the lines, stretch by stretch, nothing
+shared."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ class Findings:
         return [piece for piece in found if piece[0] < piece[1]]
 
     def _span_times(self) -> dict[str, tuple[int, int]]:
-        """From when to when; open ones go on for as long as the run did, but for those in attempts that are over."""
+        """From when to when; open ones go on for as long as the run did, but for those in attempts that are
+        over."""
         known = self.spans
         ended = {one["span_id"] for one in self.every if one["state"] != "running"}
         goes_on = plain.info(self.path)["end_time"] is None
@@ -117,12 +119,14 @@ class Findings:
         return [
             (one["waits"], one["began"] if one["began"] is not None else self.until)
             for one in self.every
-            if one["waits"] is not None and (one["began"] is not None or one["state"] == "pending")
+            if one["waits"] is not None
+            and (one["began"] is not None or one["state"] == "pending")
             and (one["component"] is None or component in {None, one["component"]})
-        ]  # fmt: skip
+        ]
 
     def _blame(self, name: str, gap: list[tuple[int, int, bool]]) -> None:
-        """The idle time of a gap goes to what ended last in it; where nothing did, to what was to run the longest."""
+        """The idle time of a gap goes to what ended last in it; where nothing did, to what was to run the
+        longest."""
         idle = sum(b - a for a, b, behind in gap if behind)
         if not idle:
             return
@@ -171,9 +175,10 @@ class Findings:
                     if line["event"] == "task_completed" and line["duration_s"] is not None
                 ]
                 evidence = {
-                    "handover_s": scheduler / self.pieces_counted, "attempts": self.pieces_counted,
+                    "handover_s": scheduler / self.pieces_counted,
+                    "attempts": self.pieces_counted,
                     "median_task_s": quantile(known, 0.5) if known else None,
-                }  # fmt: skip
+                }
                 tell("handover", scheduler, evidence, [])
         self._moved(tell, matters)
         self._cache(tell, matters)
@@ -184,8 +189,11 @@ class Findings:
         stuck = [one for one in in_flight(self.path) if one[8] and one[0] == "task"]
         if stuck:
             evidence = {
-                "tasks": len(stuck), "worst_s": stuck[0][5], "median_s": stuck[0][6][1], "p95_s": stuck[0][6][2],
-            }  # fmt: skip
+                "tasks": len(stuck),
+                "worst_s": stuck[0][5],
+                "median_s": stuck[0][6][1],
+                "p95_s": stuck[0][6][2],
+            }
             where = [called(one[1], one[2]) for one in stuck[:3]]
             tell("stuck_tasks", fsum(one[5] for one in stuck), evidence, where)
 
@@ -195,10 +203,13 @@ class Findings:
         if kills:
             evidence["oom_kills"] = int(kills)
         short = [
-            one for one in self.every
-            if one["state"] == "failed" and one["began"] is not None and one["error_type"] is not None
+            one
+            for one in self.every
+            if one["state"] == "failed"
+            and one["began"] is not None
+            and one["error_type"] is not None
             and one["error_type"].split(".")[-1] in {"MemoryError", "OutOfMemoryError"}
-        ]  # fmt: skip
+        ]
         if short:
             evidence["tasks_out_of_memory"] = len(short)
         limits = self._samples("cgroup")
@@ -226,9 +237,10 @@ class Findings:
         for one in some:
             by_name[one["task"]] += one["stopped"] - one["began"]
         evidence = {
-            "attempts": len(some), "retried": sum("task_retried" in one["lines"] for one in some),
+            "attempts": len(some),
+            "retried": sum("task_retried" in one["lines"] for one in some),
             "cancelled": sum(one["state"] == "cancelled" for one in some),
-        }  # fmt: skip
+        }
         tell("failed_work", lost, evidence, sorted(by_name, key=lambda task: (-by_name[task], task))[:3])
 
     def _idle(self, tell: Any, matters: Any) -> None:
@@ -245,9 +257,12 @@ class Findings:
         if matters(lost):
             worst, lasted, usual = slow[0]
             evidence = {
-                "tasks": len(slow), "workers_idle": len(worst["who"]), "worst_s": lasted / 1e9,
-                "median_s": usual / 1e9, "idle_behind_worst_s": worst["idle"] / 1e9,
-            }  # fmt: skip
+                "tasks": len(slow),
+                "workers_idle": len(worst["who"]),
+                "worst_s": lasted / 1e9,
+                "median_s": usual / 1e9,
+                "idle_behind_worst_s": worst["idle"] / 1e9,
+            }
             where = [called(row["one"]["task"], row["one"]["args"]) for row, *_ in slow[:3]]
             tell("stragglers", lost, evidence, where)
         lost = sum(row["idle"] for row, *_ in ordinary) / 1e9
@@ -272,7 +287,8 @@ class Findings:
             tell("program_alone", alone, {"program_s": program, "spans_s": self._program_spans()}, None)
 
     def _program_spans(self) -> dict[str, float]:
-        """Stretch by stretch: in which spans the program was while a worker was up for which no attempt waited or ran."""
+        """Stretch by stretch: in which spans the program was while a worker was up for which no attempt
+        waited or ran."""
         known, tasks = self.spans, {one["span_id"] for one in self.every}
 
         def is_outside(key: str | None, met: frozenset[str | None] = frozenset()) -> bool:
@@ -312,9 +328,10 @@ class Findings:
         slow, beyond = 0, 0.0
         for name in self.everyone:
             mine = [
-                one for one in self.every
+                one
+                for one in self.every
                 if one["worker"] == name and one["state"] == "completed" and one["began"] is not None
-            ]  # fmt: skip
+            ]
             if mine:
                 first = min(mine, key=lambda one: (one["began"], one["task_id"]))
                 usual, known = self.usual(first["task"])
@@ -324,9 +341,11 @@ class Findings:
         startup, beyond = self.parts["startup"], round(beyond)
         if matters((startup + beyond) / 1e9):
             evidence = {
-                "startup_s": startup / 1e9, "workers": len(self.everyone), "slow_first_tasks": slow,
+                "startup_s": startup / 1e9,
+                "workers": len(self.everyone),
+                "slow_first_tasks": slow,
                 "beyond_usual_s": beyond / 1e9,
-            }  # fmt: skip
+            }
             order = sorted(self.everyone, key=lambda name: (-self.startups[name], name))
             tell("cold_starts", (startup + beyond) / 1e9, evidence, order[:3])
 
@@ -386,9 +405,13 @@ class Findings:
         if rows and matters(rows[0][0]):
             lost, needless, task, repeated, misses, each, reason = rows[0]
             evidence = {
-                "function": task, "needless_misses": needless, "asked_again": repeated, "misses": misses,
-                "each_s": each, "reason": reason,
-            }  # fmt: skip
+                "function": task,
+                "needless_misses": needless,
+                "asked_again": repeated,
+                "misses": misses,
+                "each_s": each,
+                "reason": reason,
+            }
             tell("cache_misses", lost, evidence, [row[2] for row in rows[:3]])
 
     def _crowded(self, tell: Any, matters: Any) -> None:

@@ -1,4 +1,5 @@
-"""What is slow, in flight, failed and looped, once more the slow way: plain Python over the lines, nothing shared."""
+"""What is slow, in flight, failed and looped, once more the slow way: plain Python over the lines, nothing
+shared."""
 
 from __future__ import annotations
 
@@ -12,8 +13,11 @@ from plain import lines, ns
 
 Row = dict[str, Any]
 PHASES = {
-    "ask": "algorithm.ask", "submit": "simulation.submit_batch", "gather": "simulation.gather", "tell": "algorithm.tell",
-}  # fmt: skip
+    "ask": "algorithm.ask",
+    "submit": "simulation.submit_batch",
+    "gather": "simulation.gather",
+    "tell": "algorithm.tell",
+}
 
 
 def quantile(values: list[float], q: float) -> float:
@@ -34,7 +38,7 @@ def spans(path: Path) -> dict[str, Row]:
     return found
 
 
-# --- the slowest, in flight, failures ------------------------------------------------------------------
+# --- the slowest, in flight, failures ---
 
 
 def slowest(path: Path) -> dict[str, list[tuple[Any, ...]]]:
@@ -50,7 +54,8 @@ def slowest(path: Path) -> dict[str, list[tuple[Any, ...]]]:
 
 
 def in_flight(path: Path) -> list[tuple[Any, ...]]:
-    """Kind, name, arguments, worker, since, elapsed, usual, ratio and whether it is stuck, in the report's order."""
+    """Kind, name, arguments, worker, since, elapsed, usual, ratio and whether it is stuck, in the report's
+    order."""
     _, until = plain.window(path)
     every, events = plain.attempts(path), lines(path, "tasks")
     args = {line["task_id"]: line["args"] for line in events if line["event"] == "task_submitted"}
@@ -132,16 +137,18 @@ def failures(path: Path) -> dict[tuple[str, ...], Row]:
             case = cases[key]
             listed.append((case["at"], case["task"], task_id, (known or [None])[0], case["worker"], attempt))
         found[cause] = {
-            "count": max(accounts) + len(outside) or len(loose), "cases": listed[:3],
-            "first": listed[0][0], "last": max(case[0] for case in listed),
+            "count": max(accounts) + len(outside) or len(loose),
+            "cases": listed[:3],
+            "first": listed[0][0],
+            "last": max(case[0] for case in listed),
             "tasks": Counter(case[1] for case in listed if case[1] is not None),
             "workers": Counter(case[4] for case in listed if case[4] is not None),
             "attempts": Counter(str(case[5]) for case in listed if case[5] is not None),
-        }  # fmt: skip
+        }
     return found
 
 
-# --- calibration ---------------------------------------------------------------------------------------
+# --- calibration ---
 
 
 def loops(path: Path) -> list[Row]:
@@ -176,22 +183,45 @@ def loops(path: Path) -> list[Row]:
         losses = [turn["loss"] for turn in some if turn["loss"] is not None]
         spent = {phase: fsum(turn[phase] or 0.0 for turn in some) for phase in PHASES}
         whole = fsum(turn["lasted"] for turn in some)
-        found.append({
-            "job": job.get("tags", {}).get("job_id") if job else None, "iterations": len(some),
-            "open": job["open"] if job else any(turn["open"] for turn in some), "duration_s": lasted,
-            "iterations_s": whole, **{f"{phase}_s": spent[phase] for phase in PHASES},
-            "other_s": whole - fsum(spent.values()), "trials": sum(known) if known else None,
-            "trials_per_minute": sum(known) * 60 / lasted if known and lasted > 0 else None,
-            "best_loss": min(losses, default=None), "start": some[0]["at"],
-            "best_iteration": next(
-                (turn["tag"] or str(n) for n, turn in enumerate(some, 1) if turn["loss"] == min(losses, default=0)),
-                None,
-            ) if losses else None,
-            "listed": [
-                (turn["tag"] or str(n), turn["at"], turn["open"], turn["lasted"], *(turn[phase] for phase in PHASES),
-                 turn["trials"], turn["loss"],
-                 min((before["loss"] for before in some[:n] if before["loss"] is not None), default=None))
-                for n, turn in enumerate(some, 1)
-            ],
-        })  # fmt: skip
+        found.append(
+            {
+                "job": job.get("tags", {}).get("job_id") if job else None,
+                "iterations": len(some),
+                "open": job["open"] if job else any(turn["open"] for turn in some),
+                "duration_s": lasted,
+                "iterations_s": whole,
+                **{f"{phase}_s": spent[phase] for phase in PHASES},
+                "other_s": whole - fsum(spent.values()),
+                "trials": sum(known) if known else None,
+                "trials_per_minute": sum(known) * 60 / lasted if known and lasted > 0 else None,
+                "best_loss": min(losses, default=None),
+                "start": some[0]["at"],
+                "best_iteration": next(
+                    (
+                        turn["tag"] or str(n)
+                        for n, turn in enumerate(some, 1)
+                        if turn["loss"] == min(losses, default=0)
+                    ),
+                    None,
+                )
+                if losses
+                else None,
+                "listed": [
+                    (
+                        turn["tag"] or str(n),
+                        turn["at"],
+                        turn["open"],
+                        turn["lasted"],
+                        *(turn[phase] for phase in PHASES),
+                        turn["trials"],
+                        turn["loss"],
+                        min(
+                            (before["loss"] for before in some[:n] if before["loss"] is not None),
+                            default=None,
+                        ),
+                    )
+                    for n, turn in enumerate(some, 1)
+                ],
+            }
+        )
     return sorted(found, key=lambda loop: (loop["start"], loop["job"] or ""))

@@ -98,10 +98,16 @@ def write_shape(
     if machine is not None:
         made.append(
             ResourceSample(
-                timestamp=at(end), scope="node", host="node-1", cpu_percent=machine[1], cpus=machine[0],
-                interval_s=end, memory_used_bytes=2 * GB, memory_total_bytes=64 * GB,
+                timestamp=at(end),
+                scope="node",
+                host="node-1",
+                cpu_percent=machine[1],
+                cpus=machine[0],
+                interval_s=end,
+                memory_used_bytes=2 * GB,
+                memory_total_bytes=64 * GB,
             )
-        )  # fmt: skip
+        )
     facts = {"target": "here", "provider": "local", "end_time": at(end), "duration_s": end, **info}
     path = make_run(
         runs_dir,
@@ -137,12 +143,27 @@ def _attempt(
             yield TaskRetried(timestamp=at(ended), reason=f"{kind}: {message}", **ids)
             return
         yield TaskFailed(
-            timestamp=at(ended), args=call.args, args_digest=digest(call.args), worker=worker,
-            duration_s=call.duration_s, queue_s=began - since, error_type=kind, error_message=message, **ids,
-        )  # fmt: skip
+            timestamp=at(ended),
+            args=call.args,
+            args_digest=digest(call.args),
+            worker=worker,
+            duration_s=call.duration_s,
+            queue_s=began - since,
+            error_type=kind,
+            error_message=message,
+            **ids,
+        )
         return
     yield TaskCompleted(
-        timestamp=at(ended), args=call.args, args_digest=digest(call.args), worker=worker, duration_s=call.duration_s,
-        queue_s=began - since, cpu_s=call.cpu * call.duration_s, cpu_scope="thread", result_bytes=call.result_bytes,
-        **ids, **call.more,
-    )  # fmt: skip
+        timestamp=at(ended),
+        args=call.args,
+        args_digest=digest(call.args),
+        worker=worker,
+        duration_s=call.duration_s,
+        queue_s=began - since,
+        cpu_s=call.cpu * call.duration_s,
+        cpu_scope="thread",
+        result_bytes=call.result_bytes,
+        **ids,
+        **call.more,
+    )

@@ -1,4 +1,5 @@
-"""Runs of many shapes, by a seed: tasks that fail and hang, workers, transfers, caches, samples, calibration loops."""
+"""Runs of many shapes, by a seed: tasks that fail and hang, workers, transfers, caches, samples, calibration
+loops."""
 
 from __future__ import annotations
 
@@ -28,9 +29,12 @@ from flightlog.events import (
 
 NAMES = ("load", "sim", "sum")
 ERRORS = (
-    ("ValueError", "bad seed", "f1"), ("MemoryError", "no room\nat all", None), ("OSError", "gone", "f2"),
-    ("OSError", "gone", None), ("lib.OutOfMemoryError", None, None),
-)  # fmt: skip
+    ("ValueError", "bad seed", "f1"),
+    ("MemoryError", "no room\nat all", None),
+    ("OSError", "gone", "f2"),
+    ("OSError", "gone", None),
+    ("lib.OutOfMemoryError", None, None),
+)
 REASONS = ("never seen", "arguments changed", "expired", "code changed", None)
 
 
@@ -85,9 +89,12 @@ class Shape:
                 yield TaskRetried(timestamp=self.at(moment), reason=f"{error[0]}: {error[1]}", **ids)
                 continue
             more = {
-                "timestamp": self.at(moment), "args": args, "worker": worker, **ids,
+                "timestamp": self.at(moment),
+                "args": args,
+                "worker": worker,
+                **ids,
                 "duration_s": lasts / 10 if dice.random() < 0.9 else None,
-            }  # fmt: skip
+            }
             if state == "failed":
                 yield TaskFailed(error_type=error[0], error_message=error[1], fingerprint=error[2], **more)
             elif state == "cancelled":
@@ -102,9 +109,12 @@ class Shape:
                 yield TaskCompleted(result_bytes=size, **more)
                 if dice.random() < 0.2:
                     yield SpanEvent(
-                        timestamp=self.at(moment - lasts), name=dice.choice(["transfer", "data.serialize", "think"]),
-                        span_id=f"x{n}", parent_id=f"s{n}", duration_s=lasts / 20,
-                    )  # fmt: skip
+                        timestamp=self.at(moment - lasts),
+                        name=dice.choice(["transfer", "data.serialize", "think"]),
+                        span_id=f"x{n}",
+                        parent_id=f"s{n}",
+                        duration_s=lasts / 20,
+                    )
             return
 
     def failure(
@@ -112,9 +122,15 @@ class Shape:
     ) -> Failure:
         task = {"task": ids["task"], "task_id": ids["task_id"], "attempt": attempt} if ids else {}
         return Failure(
-            timestamp=self.at(moment), scope=scope, error_type=error[0], message=error[1], traceback=None,
-            fingerprint=error[2], worker=worker, **task,
-        )  # fmt: skip
+            timestamp=self.at(moment),
+            scope=scope,
+            error_type=error[0],
+            message=error[1],
+            traceback=None,
+            fingerprint=error[2],
+            worker=worker,
+            **task,
+        )
 
     def worker(self, worker: str) -> Iterator[Event]:
         who: dict[str, Any] = {"worker": worker, "host": "n1", "pid": 1}
@@ -131,23 +147,38 @@ class Shape:
         for _ in range(self.dice.randrange(12)):
             result = self.dice.choice(["hit", "miss", "miss", "bypass"])
             yield CacheLookup(
-                timestamp=self.at(self.dice.randrange(300)), task=self.dice.choice(NAMES), result=result,
-                key=self.dice.choice(["k1", "k2", "k3", None]), task_id=self.dice.choice(["t1", "t2", "t3", "t4", None]),
+                timestamp=self.at(self.dice.randrange(300)),
+                task=self.dice.choice(NAMES),
+                result=result,
+                key=self.dice.choice(["k1", "k2", "k3", None]),
+                task_id=self.dice.choice(["t1", "t2", "t3", "t4", None]),
                 reason=self.dice.choice(REASONS) if result == "miss" else None,
                 saved_s=self.dice.choice([0.5, 2.0, None]) if result == "hit" else None,
-            )  # fmt: skip
+            )
 
     def samples(self) -> Iterator[Event]:
         used, held = self.dice.choice([50, 99]), self.dice.choice([0.0, 1.5])
         for n in range(self.dice.randrange(1, 6)):
             yield ResourceSample(
-                timestamp=self.at(10 * n), scope="node", host=f"n{n % 2}", cpu_percent=self.dice.choice([85.0, 100.0]),
-                interval_s=self.dice.choice([None, 0.5, 1.0]), memory_used_bytes=used + n % 2, memory_total_bytes=100,
-            )  # fmt: skip
+                timestamp=self.at(10 * n),
+                scope="node",
+                host=f"n{n % 2}",
+                cpu_percent=self.dice.choice([85.0, 100.0]),
+                interval_s=self.dice.choice([None, 0.5, 1.0]),
+                memory_used_bytes=used + n % 2,
+                memory_total_bytes=100,
+            )
             yield ResourceSample(
-                timestamp=self.at(10 * n), scope="cgroup", host="n1", cpu_percent=None, throttled_s=n * held,
-                oom_kills=n // 3, memory_used_bytes=used, memory_total_bytes=100, cpus=self.dice.choice([None, 2.0]),
-            )  # fmt: skip
+                timestamp=self.at(10 * n),
+                scope="cgroup",
+                host="n1",
+                cpu_percent=None,
+                throttled_s=n * held,
+                oom_kills=n // 3,
+                memory_used_bytes=used,
+                memory_total_bytes=100,
+                cpus=self.dice.choice([None, 2.0]),
+            )
 
     def loop(self) -> Iterator[Event]:
         dice = self.dice
@@ -169,8 +200,15 @@ class Shape:
                     moment += lasted
                 tags = {"iteration": str(n)} if dice.random() < 0.5 else {}
                 metrics = {"total_trials": 7, "min_loss": 0.5} if dice.random() < 0.3 else {}
-                yield self.span("calibration.iteration", one, f"job{job}", since, moment - since + 1, tags=tags,
-                                metrics=metrics)  # fmt: skip
+                yield self.span(
+                    "calibration.iteration",
+                    one,
+                    f"job{job}",
+                    since,
+                    moment - since + 1,
+                    tags=tags,
+                    metrics=metrics,
+                )
             if dice.random() < 0.8:
                 yield self.span(
                     "calibration.job", f"job{job}", None, begun, moment - begun, tags={"job_id": f"j{job}"}
@@ -181,9 +219,14 @@ class Shape:
     ) -> Event:
         if self.dice.random() < 0.1:
             return SpanOpened(
-                timestamp=self.at(since), name=name, tags=more.get("tags", {}), trace_id="", span_id=span_id,
-                parent_id=parent, elapsed_s=lasted / 10,
-            )  # fmt: skip
+                timestamp=self.at(since),
+                name=name,
+                tags=more.get("tags", {}),
+                trace_id="",
+                span_id=span_id,
+                parent_id=parent,
+                elapsed_s=lasted / 10,
+            )
         return SpanEvent(
             timestamp=self.at(since),
             name=name,
@@ -200,6 +243,11 @@ class Shape:
             )
         for elapsed in (1.0, 2.0):
             yield SpanOpened(
-                timestamp=at(20), name="walk", tags={"shard": elapsed}, trace_id="", span_id="open", parent_id=None,
+                timestamp=at(20),
+                name="walk",
+                tags={"shard": elapsed},
+                trace_id="",
+                span_id="open",
+                parent_id=None,
                 elapsed_s=elapsed,
-            )  # fmt: skip
+            )

@@ -38,8 +38,16 @@ def test_as_many_values_as_wilks_asks_for_make_the_largest_one_the_bound() -> No
 @given(st.integers(1, 3000), st.sampled_from([0.5, 0.9, 0.95, 0.99]), st.sampled_from([0.5, 0.8, 0.95]))
 def test_the_rank_is_the_smallest_with_the_wanted_assurance(n: int, share: float, sure: float) -> None:
     rank = order_rank(n, share, sure)
-    below = [math.exp(math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-                      + k * math.log(share) + (n - k) * math.log1p(-share)) for k in range(n + 1)]  # fmt: skip
+    below = [
+        math.exp(
+            math.lgamma(n + 1)
+            - math.lgamma(k + 1)
+            - math.lgamma(n - k + 1)
+            + k * math.log(share)
+            + (n - k) * math.log1p(-share)
+        )
+        for k in range(n + 1)
+    ]
     if rank is None:
         assert math.fsum(below[:n]) < sure + 1e-9
     else:

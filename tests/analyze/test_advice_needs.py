@@ -31,25 +31,39 @@ def test_a_completed_attempt_counts_alone_and_a_killed_one_says_more_than_its_re
     dead: dict[str, Any] = {"state": "failed", "memory_killed": True, "peak_rss_bytes": None}
     found = uses(
         [
-            attempt(1), attempt(1, attempt=2, **dead), attempt(2, requested_memory_bytes=8 * GB, **dead),
+            attempt(1),
+            attempt(1, attempt=2, **dead),
+            attempt(2, requested_memory_bytes=8 * GB, **dead),
             attempt(2, attempt=2, requested_memory_bytes=12 * GB, **dead),
-            attempt(3, state="failed", peak_rss_bytes=GB), attempt(4, state="cancelled", peak_rss_bytes=GB // 2),
-            attempt(5, state="running"), attempt(6, peak_rss_bytes=None),
+            attempt(3, state="failed", peak_rss_bytes=GB),
+            attempt(4, state="cancelled", peak_rss_bytes=GB // 2),
+            attempt(5, state="running"),
+            attempt(6, peak_rss_bytes=None),
         ],
         "memory",
-    )  # fmt: skip
+    )
     assert [(one.value / GB, one.exact, one.killed) for one in found] == [
-        (2.0, True, False), (12.0, False, True), (1.0, False, False), (0.5, False, False),
-    ]  # fmt: skip
+        (2.0, True, False),
+        (12.0, False, True),
+        (1.0, False, False),
+        (0.5, False, False),
+    ]
 
 
 @pytest.mark.parametrize(
     ("asked", "peak", "room", "had"),
     [
-        (8, None, None, 8), (8, 7, None, 8), (8, 9, 12, 9), (16, 5, None, 16), (16, 5, 64, 16), (16, 5, 8, 8),
-        (16, 5, 4, 5), (None, 5, 64, 5), (None, None, 64, None),
+        (8, None, None, 8),
+        (8, 7, None, 8),
+        (8, 9, 12, 9),
+        (16, 5, None, 16),
+        (16, 5, 64, 16),
+        (16, 5, 8, 8),
+        (16, 5, 4, 5),
+        (None, 5, 64, 5),
+        (None, None, 64, None),
     ],
-)  # fmt: skip
+)
 def test_what_a_killed_attempt_had_is_its_request_as_far_as_its_host_had_so_much(
     asked: int | None, peak: int | None, room: int | None, had: int | None
 ) -> None:
@@ -76,8 +90,11 @@ def test_a_peak_that_is_a_lower_bound_lies_below_what_its_worker_had_before() ->
         "memory",
     )
     assert [(one.value, one.exact, one.most) for one in found] == [
-        (7, False, None), (5, False, 8), (8, True, None), (6, True, None),
-    ]  # fmt: skip
+        (7, False, None),
+        (5, False, 8),
+        (8, True, None),
+        (6, True, None),
+    ]
 
 
 def test_cpus_are_seconds_over_seconds_and_short_attempts_do_not_count() -> None:
@@ -109,8 +126,8 @@ def test_too_little_history_says_how_much_is_missing() -> None:
     need = memory(*(use(GB) for _ in range(3)), use(GB, exact=False))
     assert (need.bound, need.tasks, need.at_least) == (None, 4, 1)
     assert need.problem == (
-        "only 3 attempts, of 4 that say at least something, were measured to the end: 2 more are needed to say anything, "
-        "29 more for a bound without assumptions"
+        "only 3 attempts, of 4 that say at least something, were measured to the end: 2 more are needed to "
+        "say anything, 29 more for a bound without assumptions"
     )
 
 

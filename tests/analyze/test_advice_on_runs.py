@@ -1,4 +1,5 @@
-"""Advice from a folder of runs: what to ask for, why, what it saves; and what a damaged history does to it."""
+"""Advice from a folder of runs: what to ask for, why, what it saves; and what a damaged history does to
+it."""
 
 from __future__ import annotations
 
@@ -49,8 +50,8 @@ def test_a_task_that_asks_for_too_much_gets_what_it_used(tmp_path: Path) -> None
     assert reason(one) == "95th percentile usage is 1.8 CPUs and 6.2 GB memory, in 80 attempts of 4 runs"
     assert gain(one) == "50% of the CPUs and 61% of the memory: 0.111 CPU-hours and 0.539 GB-hours a run"
     assert sentence(one) == (
-        "sim: ask for 2 CPUs, 6.3GB memory instead of 4 CPUs, 16GB memory; 95th percentile usage is 1.8 CPUs and 6.2 GB "
-        "memory, in 80 attempts of 4 runs"
+        "sim: ask for 2 CPUs, 6.3GB memory instead of 4 CPUs, 16GB memory; 95th percentile usage is 1.8 "
+        "CPUs and 6.2 GB memory, in 80 attempts of 4 runs"
     )
     assert advised.changes == {"components.model.cpus": "2", "components.model.memory": "6.3GB"}
     (advice,) = [each for each in advised.advice if each.kind == "resources"]
@@ -104,7 +105,8 @@ def test_killed_attempts_without_any_figure_are_a_warning(tmp_path: Path) -> Non
     write_run(tmp_path, 0, [*(completed(n) for n in range(40)), killed(41), killed(42)])
     (one,) = found(tmp_path).recommendations
     assert notes(one)[0] == (
-        "2 attempts were killed for memory, and nobody knows with how much: the advice on memory may be too low."
+        "2 attempts were killed for memory, and nobody knows with how much: the advice on memory may be "
+        "too low."
     )
 
 
@@ -126,8 +128,8 @@ def test_too_little_history_gives_no_advice_and_says_how_much_is_missing(tmp_pat
     (one,) = advised.recommendations
     assert (one.recommended, advised.changes) == (Requested(), {})
     assert reason(one) == (
-        "CPUs and memory: only 2 attempts were measured to the end: 3 more are needed to say anything, 30 more for a bound "
-        "without assumptions"
+        "CPUs and memory: only 2 attempts were measured to the end: 3 more are needed to say anything, 30 "
+        "more for a bound without assumptions"
     )
 
 
@@ -135,7 +137,8 @@ def test_attempts_none_of_which_was_measured_to_its_end_are_counted(tmp_path: Pa
     write_run(tmp_path, 0, [killed(n, peak_rss_bytes=GB) for n in range(7)])
     (one,) = found(tmp_path).recommendations
     assert one.problems["memory"] == (
-        "none of 7 attempts was measured to the end: 5 are needed to say anything, 32 for a bound without assumptions"
+        "none of 7 attempts was measured to the end: 5 are needed to say anything, 32 for a bound without "
+        "assumptions"
     )
 
 

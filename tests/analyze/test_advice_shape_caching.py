@@ -23,19 +23,43 @@ COMMIT = {"git_commit": "4bf92f35", "git_dirty": False}
 def shape(number=0, **known):
     """A run of which nothing is known but this."""
     empty = {
-        "run_id": f"run-{number}", "target": "here", "provider": "local", "status": "completed",
-        "started": 1e9 - 3600.0 * number, "wall_s": 100.0, "planned": Planned(target="here"), "workers": 4,
-        "time": None, "queue_s": None, "waves": None, "machine": None, "side_by_side": None, "tasks": {}, "cache": {},
-        "cached_tasks": frozenset(), "retried": [], "timed_out": [], "jobs": [],
-    }  # fmt: skip
+        "run_id": f"run-{number}",
+        "target": "here",
+        "provider": "local",
+        "status": "completed",
+        "started": 1e9 - 3600.0 * number,
+        "wall_s": 100.0,
+        "planned": Planned(target="here"),
+        "workers": 4,
+        "time": None,
+        "queue_s": None,
+        "waves": None,
+        "machine": None,
+        "side_by_side": None,
+        "tasks": {},
+        "cache": {},
+        "cached_tasks": frozenset(),
+        "retried": [],
+        "timed_out": [],
+        "jobs": [],
+    }
     return RunShape(**{**empty, **known})
 
 
 def task(completed, longest_s):
     return TaskShape(
-        attempts=completed, completed=completed, total_s=completed * longest_s / 2, median_s=longest_s / 2,
-        longest_s=longest_s, handover_s=None, handovers=0, cpu_s=None, cpu_of_s=0.0, result_bytes=None, on_gpu=False,
-    )  # fmt: skip
+        attempts=completed,
+        completed=completed,
+        total_s=completed * longest_s / 2,
+        median_s=longest_s / 2,
+        longest_s=longest_s,
+        handover_s=None,
+        handovers=0,
+        cpu_s=None,
+        cpu_of_s=0.0,
+        result_bytes=None,
+        on_gpu=False,
+    )
 
 
 def sims(**more):
@@ -52,18 +76,23 @@ def test_calls_that_are_made_again_in_later_runs_of_the_same_code_are_worth_cach
         kind="cache",
         about="sim",
         sentence=(
-            "Cache sim (`cache: true` in the manifest, or `@flightlog.cacheable`): 20 of 30 calls in 3 runs repeated an earlier"
-            " one, and gave a result of the same size; it would have saved 40.0s of 1m 00s. Only if its result depends on its"
-            " arguments alone."
+            "Cache sim (`cache: true` in the manifest, or `@flightlog.cacheable`): 20 of 30 calls in 3 runs "
+            "repeated an earlier one, and gave a result of the same size; it would have saved 40.0s of 1m "
+            "00s. Only if its result depends on its arguments alone."
         ),
         evidence={
-            "runs": 3, "calls": 30, "repeated_calls": 20, "total_s": 60.0, "repeated_s": 40.0, "results_compared": True,
+            "runs": 3,
+            "calls": 30,
+            "repeated_calls": 20,
+            "total_s": 60.0,
+            "repeated_s": 40.0,
+            "results_compared": True,
         },
         gain="13 worker-seconds a run, 67% of its time",
         gain_s=40.0 / 3,
         changes={"tasks.sim.cache": "true"},
         only_if="its result depends on its arguments alone",
-    )  # fmt: skip
+    )
 
 
 def test_what_only_looks_the_same_is_no_repetition(tmp_path):
@@ -85,10 +114,17 @@ def test_calls_of_runs_whose_code_nobody_can_name_are_the_same_within_a_run_alon
     ]
     assert find_repeats(runs)[0] == [
         Repeats(
-            name="sim", runs=2, calls=40, different=20, total_s=80.0, repeated_s=40.0, unlike=0, results_known=True,
+            name="sim",
+            runs=2,
+            calls=40,
+            different=20,
+            total_s=80.0,
+            repeated_s=40.0,
+            unlike=0,
+            results_known=True,
             write_bytes=0.0,
         )
-    ]  # fmt: skip
+    ]
 
 
 def test_a_function_whose_source_stayed_the_same_is_the_same_in_another_commit(tmp_path):
@@ -112,18 +148,32 @@ def test_a_function_whose_source_stayed_the_same_is_the_same_in_another_commit(t
 )
 def test_functions_that_are_not_safe_or_not_worth_caching_are_left_alone(change, why):
     found = {
-        "name": "sim", "runs": 3, "calls": 30, "different": 10, "total_s": 60.0, "repeated_s": 40.0, "unlike": 0,
-        "results_known": True, "write_bytes": 0.0,
-    }  # fmt: skip
+        "name": "sim",
+        "runs": 3,
+        "calls": 30,
+        "different": 10,
+        "total_s": 60.0,
+        "repeated_s": 40.0,
+        "unlike": 0,
+        "results_known": True,
+        "write_bytes": 0.0,
+    }
     look = advise_caching([shape()], [Repeats(**{**found, **change})])
     assert (look.advice, look.silent) == ([], f"sim: {why}")
 
 
 def test_a_manifest_that_says_no_is_not_asked_again():
     one = Repeats(
-        name="sim", runs=3, calls=30, different=10, total_s=60.0, repeated_s=40.0, unlike=0, results_known=True,
+        name="sim",
+        runs=3,
+        calls=30,
+        different=10,
+        total_s=60.0,
+        repeated_s=40.0,
+        unlike=0,
+        results_known=True,
         write_bytes=0.0,
-    )  # fmt: skip
+    )
     told = shape(planned=Planned(target="here", tasks={"sim": PlannedTask(cache=False)}))
     assert advise_caching([told], [one]).advice == []
     asked = shape(cached_tasks=frozenset({"sim"}))
@@ -135,9 +185,13 @@ def test_a_manifest_that_says_no_is_not_asked_again():
 
 def asked(reasons, **more):
     use = {
-        "hits": 0, "misses": sum(reasons.values()), "bypassed": 0, "lookup_s": 0.02, "kept_bytes": 10_485_760,
+        "hits": 0,
+        "misses": sum(reasons.values()),
+        "bypassed": 0,
+        "lookup_s": 0.02,
+        "kept_bytes": 10_485_760,
         "reasons": reasons,
-    }  # fmt: skip
+    }
     return {"sim": CacheUse(**{**use, **more})}
 
 
@@ -148,8 +202,9 @@ def test_a_cache_that_is_asked_for_something_new_every_time_is_in_vain():
     ]
     [advice] = advise_caching(runs, []).advice
     assert (advice.sentence, advice.gain, advice.changes) == (
-        "The cache of sim never had what it was asked for: 30 lookups in 3 runs, no hit: arguments changed (27), never seen"
-        " (3). Every call is a new one: do without the cache, or name arguments that do not change the result in `ignore`.",
+        "The cache of sim never had what it was asked for: 30 lookups in 3 runs, no hit: arguments changed "
+        "(27), never seen (3). Every call is a new one: do without the cache, or name arguments that do not "
+        "change the result in `ignore`.",
         "20 ms of lookups a run, and 30.0 MiB written in vain",
         {"tasks.sim.cache": "false"},
     )
@@ -160,8 +215,8 @@ def test_results_that_expire_between_two_runs_should_live_longer():
     runs = [shape(n, cache=asked({"expired": 10}), planned=planned) for n in range(3)]
     [advice] = advise_caching(runs, []).advice
     assert advice.sentence.endswith(
-        "Runs are 1h 00m apart, and its `ttl` of 10m 00s is over by then: set 3h, only if its results stay right"
-        " for that long."
+        "Runs are 1h 00m apart, and its `ttl` of 10m 00s is over by then: set 3h, only if its results stay "
+        "right for that long."
     )
     assert (advice.changes, advice.only_if) == (
         {"tasks.sim.cache.ttl": "3h"},
@@ -185,11 +240,17 @@ def test_a_cache_is_given_time_to_fill(runs):
 def test_lookups_of_a_run_are_read_with_their_reasons(tmp_path):
     lookups = [
         CacheLookup(
-            timestamp=at(n), task="sim", result="miss", key=f"k{n}", reason="never seen", duration_s=0.001,
-            size_bytes=1000, task_id=f"t{n}",
+            timestamp=at(n),
+            task="sim",
+            result="miss",
+            key=f"k{n}",
+            reason="never seen",
+            duration_s=0.001,
+            size_bytes=1000,
+            task_id=f"t{n}",
         )
         for n in range(10)
-    ]  # fmt: skip
+    ]
     runs = [write_shape(tmp_path, number, [sims()], events=lookups, **COMMIT) for number in range(3)]
     [advice] = advise_shape(runs).advice
     assert (advice.kind, advice.about, advice.evidence["reasons"]) == ("cache", "sim", {"never seen": 30})
@@ -208,17 +269,23 @@ def test_retries_of_an_error_that_comes_every_time_are_in_vain(tmp_path):
         kind="retries",
         about="check",
         sentence=(
-            "Do not retry check for ValueError: 6 tasks that failed of it were tried again in 2 of 2 runs, and every one"
-            " failed of it every time."
+            "Do not retry check for ValueError: 6 tasks that failed of it were tried again in 2 of 2 runs, "
+            "and every one failed of it every time."
         ),
         evidence={
-            "runs": 2, "runs_with_it": 2, "error_type": "ValueError", "tried_again": 6, "rescued": 0,
-            "chance_that_one_helps_at_most": 0.5, "again_s": 60.0, "retries": 2,
+            "runs": 2,
+            "runs_with_it": 2,
+            "error_type": "ValueError",
+            "tried_again": 6,
+            "rescued": 0,
+            "chance_that_one_helps_at_most": 0.5,
+            "again_s": 60.0,
+            "retries": 2,
         },
         gain="30 worker-seconds in a run that meets it",
         gain_s=30.0,
         changes={"tasks.check.retries": "0"},
-    )  # fmt: skip
+    )
 
 
 def failures(name="load", error="ConnectionError", **counts):
@@ -252,7 +319,8 @@ def test_retries_that_help_with_another_error_are_kept():
     [advice] = advise_retries([shape(retried=rows, planned=planned)]).advice
     assert advice.changes == {}
     assert advice.sentence.endswith(
-        "; keep them for ConnectionError, where they helped, and let ValueError end the task at once in its code."
+        "; keep them for ConnectionError, where they helped, and let ValueError end the task at once in "
+        "its code."
     )
 
 
@@ -260,8 +328,8 @@ def test_an_error_that_a_second_attempt_mended_elsewhere_is_worth_one():
     rows = [failures(tasks=8, tried_again=4, rescued=4)]
     [advice] = advise_retries([shape(0, retried=[failures(tasks=3)]), shape(1, retried=rows)]).advice
     assert (advice.sentence, advice.gain, advice.changes) == (
-        "Retry load up to 2 times: 7 tasks failed for good of ConnectionError in 2 of 2 runs, and 4 of 4 tasks that were"
-        " tried again after it completed. Only if it may be run twice.",
+        "Retry load up to 2 times: 7 tasks failed for good of ConnectionError in 2 of 2 runs, and 4 of 4 "
+        "tasks that were tried again after it completed. Only if it may be run twice.",
         "about 100% of these failures",
         {"tasks.load.retries": "2"},
     )
@@ -274,16 +342,17 @@ def test_so_is_one_whose_calls_completed_in_other_runs_of_the_same_code(tmp_path
     ]
     fine = [Call("load", 2.0, {"n": n}) for n in range(3)]
     runs = [
-        write_shape(tmp_path, 0, [lost], plan={}, **COMMIT), write_shape(tmp_path, 1, [fine], plan={}, **COMMIT),
-    ]  # fmt: skip
+        write_shape(tmp_path, 0, [lost], plan={}, **COMMIT),
+        write_shape(tmp_path, 1, [fine], plan={}, **COMMIT),
+    ]
     assert find_repeats(runs, TRANSIENT) == (
         [],
         [Mended(name="load", error_type="ConnectionResetError", calls=3, completed=3)],
     )
     [advice] = advise_shape(runs).advice
     assert advice.sentence == (
-        "Retry load up to 2 times: 3 tasks failed for good of ConnectionResetError in 1 of 2 runs, and 3 of 3 calls that"
-        " failed of it completed in other runs of the same code. Only if it may be run twice."
+        "Retry load up to 2 times: 3 tasks failed for good of ConnectionResetError in 1 of 2 runs, and 3 of "
+        "3 calls that failed of it completed in other runs of the same code. Only if it may be run twice."
     )
 
 
@@ -304,15 +373,20 @@ def test_jobs_that_end_long_before_their_limit_should_ask_for_less():
         kind="walltime",
         about="cluster",
         sentence=(
-            "Ask for jobs of 90m instead of 1d 00h: the longest of 6 jobs of 2 runs took 51m 40s, and a batch system fits"
-            " short jobs in sooner. Runs with more work than these take longer."
+            "Ask for jobs of 90m instead of 1d 00h: the longest of 6 jobs of 2 runs took 51m 40s, and a "
+            "batch system fits short jobs in sooner. Runs with more work than these take longer."
         ),
         evidence={
-            "runs": 2, "jobs": 6, "walltime_s": 86400.0, "longest_s": 3100.0, "median_s": 3050.0, "cut_short": 0,
+            "runs": 2,
+            "jobs": 6,
+            "walltime_s": 86400.0,
+            "longest_s": 3100.0,
+            "median_s": 3050.0,
+            "cut_short": 0,
         },
         gain="jobs that may start sooner",
         changes={"components.sim.walltime": "90m"},
-    )  # fmt: skip
+    )
 
 
 def test_a_job_gets_the_longest_limit_of_all_components_so_those_beyond_are_changed():
@@ -355,8 +429,8 @@ def test_jobs_that_ran_into_their_limit_should_ask_for_more():
     runs = [with_jobs(0, ("COMPLETED", 40000.0), ("TIMEOUT", 86400.0), planned=planned)]
     [advice] = advise_walltime(runs).advice
     assert (advice.sentence, advice.gain, advice.changes) == (
-        "Ask for jobs of 2d instead of 1d 00h: 1 of 2 jobs of 1 run ran into it, and what they would have needed is not"
-        " known.",
+        "Ask for jobs of 2d instead of 1d 00h: 1 of 2 jobs of 1 run ran into it, and what they would have "
+        "needed is not known.",
         "24 worker-hours a run of work cut short",
         {"targets.cluster.walltime": "2d"},
     )
@@ -383,8 +457,8 @@ def test_attempts_that_reach_a_timeout_far_beyond_all_others_are_stuck():
     runs = [limited(n, 3600.0, over=1, tasks={"sim": task(50, 40.0)}) for n in range(2)]
     [advice] = advise_walltime(runs).advice
     assert (advice.sentence, advice.gain_s, advice.changes) == (
-        "Give sim a timeout of 2m instead of 1h 00m: 2 attempts ran into it, while the longest of 100 completed tasks of 2"
-        " runs took 40.0s; they look stuck, not slow.",
+        "Give sim a timeout of 2m instead of 1h 00m: 2 attempts ran into it, while the longest of 100 "
+        "completed tasks of 2 runs took 40.0s; they look stuck, not slow.",
         3480.0,
         {"tasks.sim.timeout": "2m"},
     )
@@ -394,8 +468,8 @@ def test_attempts_that_reach_a_timeout_just_beyond_others_need_more_time():
     runs = [limited(n, 60.0, over=2, tasks={"sim": task(50, 55.0)}) for n in range(2)]
     [advice] = advise_walltime(runs).advice
     assert (advice.sentence, advice.changes) == (
-        "Give sim a timeout of 2m instead of 1m 00s: 4 attempts ran into it, beside 100 completed tasks of 2 runs of which"
-        " the longest took 55.0s.",
+        "Give sim a timeout of 2m instead of 1m 00s: 4 attempts ran into it, beside 100 completed tasks of "
+        "2 runs of which the longest took 55.0s.",
         {"tasks.sim.timeout": "2m"},
     )
 
@@ -403,7 +477,8 @@ def test_attempts_that_reach_a_timeout_just_beyond_others_need_more_time():
 def test_a_timeout_that_was_nearly_reached_should_be_longer():
     [advice] = advise_walltime([limited(0, 60.0, tasks={"sim": task(50, 57.0)})]).advice
     assert (advice.sentence, advice.changes) == (
-        "Give sim a timeout of 2m instead of 1m 00s: the longest of 50 completed tasks of 1 run took 57.0s, 95% of it.",
+        "Give sim a timeout of 2m instead of 1m 00s: the longest of 50 completed tasks of 1 run took "
+        "57.0s, 95% of it.",
         {"tasks.sim.timeout": "2m"},
     )
 

@@ -58,14 +58,21 @@ def test_a_session_tells_its_threads_its_retries_its_cache_and_its_waves(tmp_pat
     shape = gather(run)
     assert gather(run, large_bytes=1) == shape
     assert {name: (task.attempts, task.completed) for name, task in shape.tasks.items()} == {
-        "meet": (4, 4), "check": (6, 0), "twice": (3, 3),
-    }  # fmt: skip
+        "meet": (4, 4),
+        "check": (6, 0),
+        "twice": (3, 3),
+    }
     assert (shape.workers, shape.side_by_side.processes) == (2, 1)
     assert shape.side_by_side.held_s > shape.side_by_side.covered_s
     [row] = shape.retried
     assert (row.name, row.error_type, row.tasks, row.tried_again, row.rescued, row.same_again) == (
-        "check", "ValueError", 2, 2, 0, 2,
-    )  # fmt: skip
+        "check",
+        "ValueError",
+        2,
+        2,
+        0,
+        2,
+    )
     use = shape.cache["twice"]
     assert use.hits + use.misses == 3
     assert use.hits <= 1

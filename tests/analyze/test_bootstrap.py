@@ -39,7 +39,8 @@ def width(interval):
 
 
 def test_blocks_that_resemble_each_other_in_spells_make_the_intervals_wider():
-    """The same values, shuffled and in spells of eight blocks: what chance puts together once is one accident."""
+    """The same values, shuffled and in spells of eight blocks: what chance puts together once is one
+    accident."""
     slow = [1.5 if n // 8 % 2 else 1.0 for n in range(40)]
     before, after = ([a * b for a, b in zip(noise(seed, spread=0.05), slow, strict=True)] for seed in (1, 2))
     together = estimate(sample(before, after))

@@ -46,17 +46,41 @@ def test_a_loop_is_read_from_its_spans(tmp_path: Path) -> None:
     events.append(span("calibration.job", "job", None, 0, 15.0, tags={"job_id": "flu"}))
     [loop] = report_on(Run(make_run(tmp_path, events, end_time=at(15), duration_s=15.0))).calibration
     assert loop == CalibrationLoop(
-        job="flu", iterations=4, open=False, duration_s=15.0, iterations_s=12.0, ask_s=2.0, submit_s=1.0,
-        gather_s=8.0, tell_s=0.5, other_s=0.5, trials=16, trials_per_minute=64.0, best_loss=0.25,
-        best_iteration="4", listed=loop.listed,
-    )  # fmt: skip
+        job="flu",
+        iterations=4,
+        open=False,
+        duration_s=15.0,
+        iterations_s=12.0,
+        ask_s=2.0,
+        submit_s=1.0,
+        gather_s=8.0,
+        tell_s=0.5,
+        other_s=0.5,
+        trials=16,
+        trials_per_minute=64.0,
+        best_loss=0.25,
+        best_iteration="4",
+        listed=loop.listed,
+    )
     assert [(one.iteration, one.min_loss, one.best_loss) for one in loop.listed] == [
-        ("1", 0.5, 0.5), ("2", None, 0.5), ("3", 0.75, 0.5), ("4", 0.25, 0.25),
-    ]  # fmt: skip
+        ("1", 0.5, 0.5),
+        ("2", None, 0.5),
+        ("3", 0.75, 0.5),
+        ("4", 0.25, 0.25),
+    ]
     assert loop.listed[0] == Iteration(
-        iteration="1", started_at=at(0), open=False, duration_s=3.0, ask_s=0.5, submit_s=0.25, gather_s=2.0,
-        tell_s=0.125, trials=4, min_loss=0.5, best_loss=0.5,
-    )  # fmt: skip
+        iteration="1",
+        started_at=at(0),
+        open=False,
+        duration_s=3.0,
+        ask_s=0.5,
+        submit_s=0.25,
+        gather_s=2.0,
+        tell_s=0.125,
+        trials=4,
+        min_loss=0.5,
+        best_loss=0.5,
+    )
 
 
 def test_iterations_without_a_job_or_metrics_are_a_loop_all_the_same(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Workers that take one task after the other: the chain that is followed by leaps is the one through all attempts."""
+"""Workers that take one task after the other: the chain that is followed by leaps is the one through all
+attempts."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ ALL, NEVER_REPLAYED = 1 << 60, -1
 
 
 def in_turn(seed: int, workers: int, tasks: int) -> list[Event]:
-    """Tasks in tenths of seconds, so that much happens at the same moment; some fail once and run again elsewhere."""
+    """Tasks in tenths of seconds, so that much happens at the same moment; some fail once and run again
+    elsewhere."""
     dice = random.Random(seed)
     free = {f"w{n}": dice.randrange(4) for n in range(workers)}
     events: list[Event] = []
@@ -71,9 +73,13 @@ def test_the_chain_is_the_same(seed: int, workers: int, tasks: int, with_startup
     base = moment(at(0))
     assert base is not None
     startups = {
-        f"w{n}": [(base + k * 10**9, base + k * 10**9 + dice.randrange(1, 9) * 10**8) for k in range(dice.randrange(3))]
-        for n in range(workers) if with_startups
-    }  # fmt: skip
+        f"w{n}": [
+            (base + k * 10**9, base + k * 10**9 + dice.randrange(1, 9) * 10**8)
+            for k in range(dice.randrange(3))
+        ]
+        for n in range(workers)
+        if with_startups
+    }
     try:
         run = Run(make_run(folder, in_turn(seed, workers, tasks), end_time=at(100), duration_s=100.0))
         assert chain(run, startups, by_leaps=True) == chain(run, startups, by_leaps=False)

@@ -210,7 +210,8 @@ def test_any_values_give_steps_in_order_within_the_series(values):
 
 
 def largest_statistic(values: list[float]) -> float:
-    """The statistic by its definition: the correlation of normal scores with each split, as Student's t has it."""
+    """The statistic by its definition: the correlation of normal scores with each split, as Student's t has
+    it."""
     n = len(values)
     order = sorted(range(n), key=values.__getitem__)
     scores = [0.0] * n

@@ -83,10 +83,17 @@ def test_more_tasks_fewer_workers_retries_and_caches_are_told_apart(tmp_path):
     lost = [
         TaskStarted(timestamp=at(6), task="fit", task_id="fit-9", worker="w1", queue_s=0.0),
         TaskFailed(
-            timestamp=at(8), task="fit", task_id="fit-9", args={}, worker="w1", duration_s=2.0,
-            error_type="OSError", error_message="gone", fingerprint="f1",
+            timestamp=at(8),
+            task="fit",
+            task_id="fit-9",
+            args={},
+            worker="w1",
+            duration_s=2.0,
+            error_type="OSError",
+            error_message="gone",
+            fingerprint="f1",
         ),
-    ]  # fmt: skip
+    ]
     found = two(
         tmp_path,
         serial("fit", [1.0] * 2) + worker("w1", 0.0, 10.0) + worker("w2", 0.0, 10.0),
@@ -129,8 +136,9 @@ def test_a_task_that_got_slower_is_called_so_and_others_are_not(tmp_path):
     )
     found = two(tmp_path, before, after)
     assert [(change.name, change.verdict, change.pairs) for change in found.durations] == [
-        ("fit", "slower", 60), ("plot", "no change", 60),
-    ]  # fmt: skip
+        ("fit", "slower", 60),
+        ("plot", "no change", 60),
+    ]
     assert found.durations[0].typical.low < 1.5 < found.durations[0].typical.high
     assert found.durations[0].p95_stands_out
 
@@ -163,7 +171,8 @@ def test_arguments_match_where_nobody_wrote_a_digest_of_them_too(tmp_path):
 
 
 def test_what_a_cache_answered_is_no_partner_of_what_was_computed_with_other_arguments(tmp_path):
-    """The second run of a growing sweep: all that it computes is new, all that is not new comes from the cache."""
+    """The second run of a growing sweep: all that it computes is new, all that is not new comes from the
+    cache."""
     first = serial("fit", [0.1 + n / 100 for n in range(10)])
     second = serial("fit", [0.001] * 10 + [0.3 + n / 100 for n in range(10)])
     hits = [
@@ -206,19 +215,38 @@ def test_failures_are_new_gone_or_still_there_and_count_once(tmp_path):
 def test_resources_cache_and_cost_stand_side_by_side(tmp_path):
     def events(factor):
         return [
-            *task_events("fit", 0, 1, 1, cpu_s=0.5 * factor, peak_rss_bytes=100 * factor, read_bytes=7 * factor),
-            ResourceSample(
-                timestamp=at(1), scope="worker", host="n", cpu_percent=None, worker="w1", pid=1, cpu_s=1.0,
-                rss_bytes=10, peak_rss_bytes=1000 * factor,
+            *task_events(
+                "fit", 0, 1, 1, cpu_s=0.5 * factor, peak_rss_bytes=100 * factor, read_bytes=7 * factor
             ),
             ResourceSample(
-                timestamp=at(2), scope="worker", host="n", cpu_percent=None, worker="w1", pid=1, cpu_s=1.0 + factor,
-                rss_bytes=10, peak_rss_bytes=1000 * factor,
+                timestamp=at(1),
+                scope="worker",
+                host="n",
+                cpu_percent=None,
+                worker="w1",
+                pid=1,
+                cpu_s=1.0,
+                rss_bytes=10,
+                peak_rss_bytes=1000 * factor,
             ),
-            *(CacheLookup(task="fit", result="hit", key="k", saved_s=2.0, duration_s=0.5) for _ in range(factor)),
+            ResourceSample(
+                timestamp=at(2),
+                scope="worker",
+                host="n",
+                cpu_percent=None,
+                worker="w1",
+                pid=1,
+                cpu_s=1.0 + factor,
+                rss_bytes=10,
+                peak_rss_bytes=1000 * factor,
+            ),
+            *(
+                CacheLookup(task="fit", result="hit", key="k", saved_s=2.0, duration_s=0.5)
+                for _ in range(factor)
+            ),
             CacheLookup(task="fit", result="miss", key="k"),
             CostEstimate(timestamp=at(3), item="workers", amount=1.5 * factor, currency="USD"),
-        ]  # fmt: skip
+        ]
 
     found = two(tmp_path, events(1), events(2))
     run, fit = found.resources
@@ -285,9 +313,13 @@ def test_the_environment_differs_in_what_both_sides_know(tmp_path):
 def test_groups_are_means_over_their_runs(tmp_path):
     for number, wall in enumerate([10.0, 12.0, 20.0, 24.0]):
         closed_run(
-            tmp_path, task_events("fit", 0, 1, wall / 4), token=f"0000000{number}", duration_s=wall, end_time=at(wall),
+            tmp_path,
+            task_events("fit", 0, 1, wall / 4),
+            token=f"0000000{number}",
+            duration_s=wall,
+            end_time=at(wall),
             start_time=at(number),
-        )  # fmt: skip
+        )
     found = compare("00000000,00000001", "00000002,00000003", runs_dir=tmp_path)
     assert (found.wall_s.before, found.wall_s.after, found.wall_s.ratio) == (11.0, 22.0, 2.0)
     assert found.wall_s.interval.low < 2 < found.wall_s.interval.high
@@ -350,10 +382,16 @@ def lives(tasks):
             if state != "running":
                 events.append(
                     TaskFailed(
-                        timestamp=at(start + took), args={}, worker=where, duration_s=took, error_type="OSError",
-                        error_message="x", fingerprint="f", **common,
+                        timestamp=at(start + took),
+                        args={},
+                        worker=where,
+                        duration_s=took,
+                        error_type="OSError",
+                        error_message="x",
+                        fingerprint="f",
+                        **common,
                     )
-                )  # fmt: skip
+                )
             if state == "retried":
                 events.append(TaskRetried(timestamp=at(start + took), reason="OSError", **common))
         if state != "pending":

@@ -64,9 +64,14 @@ def test_workers_are_paid_from_launch_to_removal(tmp_path: Path) -> None:
     assert (found.total, found.currency, found.workers_total, found.workers_s) == (13.0, "EUR", 13.0, 13.0)
     assert found.by_item == {
         "workers": CostItem(
-            amount=13.0, currency="EUR", provider=None, rate=3600.0, quantity=13 / 3600, quantity_unit="worker-hour"
+            amount=13.0,
+            currency="EUR",
+            provider=None,
+            rate=3600.0,
+            quantity=13 / 3600,
+            quantity_unit="worker-hour",
         )
-    }  # fmt: skip
+    }
     assert (found.at_least, found.basis, found.source) == (False, "workers", "the manifest")
 
 
@@ -112,9 +117,13 @@ def test_what_nobody_knows_of_a_worker_has_no_amount_and_says_why(tmp_path: Path
 def test_a_killed_run_cost_at_least_what_it_had_until_its_last_sign_of_life(tmp_path: Path) -> None:
     early = CostEstimate(timestamp=at(0), item="workers", amount=0.0, currency="EUR")
     path = make_run(
-        tmp_path, [rates(per_worker_hour=360.0), early, *worker("w1", 0, 1, None)],
-        status="crashed", end_time=None, duration_s=None, heartbeat=at(7),
-    )  # fmt: skip
+        tmp_path,
+        [rates(per_worker_hour=360.0), early, *worker("w1", 0, 1, None)],
+        status="crashed",
+        end_time=None,
+        duration_s=None,
+        heartbeat=at(7),
+    )
     found = cost(path)
     assert (found.total, found.at_least) == (0.7, True)
 
@@ -181,7 +190,7 @@ def test_energy_without_counters_is_unknown_and_not_zero(tmp_path: Path) -> None
 def test_egress_is_bounded_by_all_that_hosts_sent_and_in_no_sum(tmp_path: Path) -> None:
     sent = ResourceSample(
         timestamp=at(5), scope="node", host="n1", cpu_percent=1.0, interval_s=2.0, net_sent_bytes_per_s=1e9
-    )  # fmt: skip
+    )
     events = [rates(per_gb_egress=0.1, per_worker_hour=360.0), *worker("w1", 0, 1, 10), sent]
     found = cost(make_run(tmp_path, events))
     assert (found.total, found.by_item["egress"].quantity, found.by_item["egress"].amount) == (1.0, 2.0, None)
@@ -249,9 +258,10 @@ def test_items_add_up_to_the_total_to_a_billionth(found: dict[str, float], crew:
     used = Used(
         lifetimes={f"w{n}": lived for n, (lived, _) in enumerate(crew)},
         given={
-            f"w{n}": Sizes(cpus=cpus, memory_bytes=int(cpus * 1e9), gpus=cpus) for n, (_, cpus) in enumerate(crew)
+            f"w{n}": Sizes(cpus=cpus, memory_bytes=int(cpus * 1e9), gpus=cpus)
+            for n, (_, cpus) in enumerate(crew)
         },
-    )  # fmt: skip
+    )
     result = tally.summary(used)
     exact = sum(
         Fraction(lived, HOUR_NS)

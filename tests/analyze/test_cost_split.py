@@ -22,9 +22,13 @@ from flightlog.events import CostRates, TaskRetried, WorkerLaunched, WorkerReady
 from flightlog.store.run import Run
 
 PARTS = {
-    "useful": ("run",), "retried": ("retried",), "failed": ("failed",), "unfinished": ("unfinished",),
-    "idle": ("scheduler", "behind", "alone"), "starting": ("startup",),
-}  # fmt: skip
+    "useful": ("run",),
+    "retried": ("retried",),
+    "failed": ("failed",),
+    "unfinished": ("unfinished",),
+    "idle": ("scheduler", "behind", "alone"),
+    "starting": ("startup",),
+}
 
 
 def test_every_part_of_a_workers_time_is_paid_for_once(tmp_path: Path) -> None:
@@ -33,12 +37,16 @@ def test_every_part_of_a_workers_time_is_paid_for_once(tmp_path: Path) -> None:
         CostRates(timestamp=at(0), currency="EUR", source="x", per_worker_hour=3600.0),
         WorkerLaunched(timestamp=at(0), **who),
         WorkerReady(timestamp=at(1), **who),
-        submitted("t1", 1), started("t1", 1), completed("t1", 4, 3.0),
-        submitted("t2", 4), started("t2", 4),
+        submitted("t1", 1),
+        started("t1", 1),
+        completed("t1", 4, 3.0),
+        submitted("t2", 4),
+        started("t2", 4),
         TaskRetried(timestamp=at(5), task="sim", task_id="t2", reason="OSError"),
-        started("t2", 5, attempt=2), failed("t2", 7, 2.0, attempt=2),
+        started("t2", 5, attempt=2),
+        failed("t2", 7, 2.0, attempt=2),
         WorkerRemoved(timestamp=at(9), reason=None, **who),
-    ]  # fmt: skip
+    ]
     assert report_on(Run(make_run(tmp_path, events))).cost_split == CostSplit(
         total=9.0, currency="EUR", useful=3.0, retried=1.0, failed=2.0, unfinished=0.0, idle=2.0, starting=1.0
     )
@@ -49,9 +57,13 @@ price = st.floats(0, 1000, allow_subnormal=False)
 
 @settings(deadline=None, max_examples=7)
 @given(
-    st.lists(a_task(), max_size=6), st.lists(a_worker(), min_size=1, max_size=3), st.booleans(), price, price,
+    st.lists(a_task(), max_size=6),
+    st.lists(a_worker(), min_size=1, max_size=3),
+    st.booleans(),
+    price,
+    price,
     st.sampled_from([1.0, 0.5, 3.0]),
-)  # fmt: skip
+)
 def test_the_parts_are_the_slow_paths_and_add_up_to_the_total(
     tasks: list, crew: list, closed: bool, per_worker: float, per_cpu: float, cpus: float
 ) -> None:
@@ -59,9 +71,13 @@ def test_the_parts_are_the_slow_paths_and_add_up_to_the_total(
     facts = {} if closed else {"status": "crashed", "end_time": None, "duration_s": None, "heartbeat": at(12)}
     ends = {"end_time": at(20), "duration_s": 20.0} if closed else {}
     named = CostRates(
-        timestamp=at(0), currency="EUR", source="x", per_worker_hour=per_worker, per_cpu_hour=per_cpu,
+        timestamp=at(0),
+        currency="EUR",
+        source="x",
+        per_worker_hour=per_worker,
+        per_cpu_hour=per_cpu,
         components={"cpu": {"cpus": cpus}, "gpu": {"cpus": 2.0}},
-    )  # fmt: skip
+    )
     try:
         path = make_run(folder, [named, *events_of(tasks, crew)], **facts, **ends)
         report = report_on(Run(path))

@@ -34,10 +34,16 @@ def task(name: str, worker: str, since: float, until: float, *needs: str, when: 
 
 
 def test_the_chain_goes_through_the_dependency_that_ended_last(tmp_path: Path) -> None:
-    chain = path_of(tmp_path, [
-        *task("load", "w1", 0, 4), *task("fetch", "w2", 0, 3), *task("train", "w2", 4, 9, "load", "fetch"),
-    ])  # fmt: skip
-    # Without `load` the run waits for `fetch`, which is a second shorter; `train` alone is all of its own time.
+    chain = path_of(
+        tmp_path,
+        [
+            *task("load", "w1", 0, 4),
+            *task("fetch", "w2", 0, 3),
+            *task("train", "w2", 4, 9, "load", "fetch"),
+        ],
+    )
+    # Without `load` the run waits for `fetch`, which is a second shorter; `train` alone is all of its own
+    # time.
     assert parts(chain) == {
         ("task", "train"): (5.0, 5.0),
         ("task", "load"): (4.0, 1.0),
@@ -46,15 +52,23 @@ def test_the_chain_goes_through_the_dependency_that_ended_last(tmp_path: Path) -
     assert (chain.wall_s, chain.links) == (10.0, 3)
     longest = chain.longest[0]
     assert (longest.name, longest.task_id, longest.args, longest.worker) == (
-        "train", "train", {"of": "train"}, "w2",
-    )  # fmt: skip
+        "train",
+        "train",
+        {"of": "train"},
+        "w2",
+    )
 
 
 def test_shared_ancestors_move_with_what_is_shortened(tmp_path: Path) -> None:
-    chain = path_of(tmp_path, [
-        *task("base", "w1", 0, 4), *task("left", "w1", 4, 7, "base"), *task("right", "w2", 4, 6.5, "base"),
-        *task("join", "w1", 7, 9, "left", "right"),
-    ])  # fmt: skip
+    chain = path_of(
+        tmp_path,
+        [
+            *task("base", "w1", 0, 4),
+            *task("left", "w1", 4, 7, "base"),
+            *task("right", "w2", 4, 6.5, "base"),
+            *task("join", "w1", 7, 9, "left", "right"),
+        ],
+    )
     assert parts(chain)["task", "base"] == (4.0, 4.0)  # both branches would begin earlier
     assert parts(chain)["task", "left"] == (3.0, 0.5)  # then the right one sets the time
 
@@ -76,14 +90,22 @@ def test_a_run_without_tasks_has_the_chain_of_its_spans(tmp_path: Path) -> None:
             timestamp=at(since), name=name, span_id=name, parent_id=parent, duration_s=until - since
         )
 
-    chain = path_of(tmp_path, [
-        span("job", 1, 9), span("read", 1, 3, "job"), span("slow", 3, 8, "job"), span("beside", 3, 7, "job"),
-    ])  # fmt: skip
+    chain = path_of(
+        tmp_path,
+        [
+            span("job", 1, 9),
+            span("read", 1, 3, "job"),
+            span("slow", 3, 8, "job"),
+            span("beside", 3, 7, "job"),
+        ],
+    )
     assert chain.of == "spans"
     assert parts(chain) == {
-        ("span", "slow"): (5.0, None), ("program", "outside of spans"): (2.0, None), ("span", "read"): (2.0, None),
+        ("span", "slow"): (5.0, None),
+        ("program", "outside of spans"): (2.0, None),
+        ("span", "read"): (2.0, None),
         ("span", "job"): (1.0, None),
-    }  # fmt: skip
+    }
     saves = {link.name: link.saves_s for link in chain.longest if link.kind == "span"}
     assert saves == {"slow": 1.0, "read": 2.0, "job": 1.0}  # beyond one second `beside` sets the time
 
@@ -91,6 +113,9 @@ def test_a_run_without_tasks_has_the_chain_of_its_spans(tmp_path: Path) -> None:
 def test_parallel_spans_are_waited_for_once(tmp_path: Path) -> None:
     events = [
         SpanEvent(timestamp=at(0), name="all", span_id="all", duration_s=10.0),
-        *(SpanEvent(timestamp=at(1), name="part", span_id=f"p{n}", parent_id="all", duration_s=5.0 + n) for n in range(3)),
-    ]  # fmt: skip
+        *(
+            SpanEvent(timestamp=at(1), name="part", span_id=f"p{n}", parent_id="all", duration_s=5.0 + n)
+            for n in range(3)
+        ),
+    ]
     assert parts(path_of(tmp_path, events)) == {("span", "part"): (7.0, None), ("span", "all"): (3.0, None)}

@@ -144,15 +144,22 @@ def test_a_growth_of_less_than_three_times_the_scatter_is_noise(times, leaks):
 def steps(
     folder: Path, ends: list[float], *, peak: float = 4.0, phase: str = "step", **metadata: object
 ) -> DeviceReport:
-    """A run with a span a second: up to `peak` GiB more inside it, and so many GiB at its end; four events each."""
+    """A run with a span a second: up to `peak` GiB more inside it, and so many GiB at its end; four events
+    each."""
     events = []
     for n, end in enumerate(ends):
         for part, level in enumerate((end, end + peak, end + peak / 2, end)):
             held = round(level * GIB)
-            events.append(event(
-                n + part / 5, context=phase, allocator_allocated_bytes=held, allocator_reserved_bytes=held,
-                device_used_bytes=held, metadata={"span_id": f"s{n}", "device_used_source": "driver", **metadata},
-            ))  # fmt: skip
+            events.append(
+                event(
+                    n + part / 5,
+                    context=phase,
+                    allocator_allocated_bytes=held,
+                    allocator_reserved_bytes=held,
+                    device_used_bytes=held,
+                    metadata={"span_id": f"s{n}", "device_used_source": "driver", **metadata},
+                )
+            )
     return devices_of_run(open_run(make_run(folder, events)))
 
 
@@ -164,8 +171,8 @@ def test_a_leak_is_told_with_its_evidence_and_the_time_that_is_left(tmp_path):
     assert leak.full_in_s == 121.0  # 80 GiB less 19.5 GiB at half a GiB a second
     assert leak.chance < 1e-6
     assert report.advice[0] == (
-        "Memory may leak: 512.0 MiB more with each `step`, 8.5 GiB over 18 of them; at this pace the device is full"
-        " 2m 01s after the last event."
+        "Memory may leak: 512.0 MiB more with each `step`, 8.5 GiB over 18 of them; at this pace the device "
+        "is full 2m 01s after the last event."
     )
 
 

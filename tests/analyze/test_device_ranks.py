@@ -19,7 +19,8 @@ def recorded(folder: Path, events: list[DeviceMemory]) -> DeviceReport:
 
 
 def ranks(late=(0.0, 0.0, 0.0, 0.0), long=(10.0,) * 4, memory=(5.0,) * 4, offsets=(None,) * 4, hosts=1):
-    """Four ranks that load from their start for `late` seconds more than one, then train for `long` seconds."""
+    """Four ranks that load from their start for `late` seconds more than one, then train for `long`
+    seconds."""
     events = []
     for rank in range(4):
         offset = offsets[rank] or 0.0
@@ -52,8 +53,9 @@ def test_a_rank_that_begins_late_is_told_and_the_others_are_not(tmp_path):
 def test_a_rank_that_takes_long_and_one_that_holds_more_are_told(tmp_path):
     report = recorded(tmp_path, ranks(long=(10, 10.5, 10.2, 15), memory=(5, 9, 5, 5)))
     assert [(one.rank, one.kind, one.phase, one.value) for one in report.stragglers] == [
-        (1, "memory", None, 9 * GIB), (3, "long", "train", 15.0),
-    ]  # fmt: skip
+        (1, "memory", None, 9 * GIB),
+        (3, "long", "train", 15.0),
+    ]
 
 
 def test_ranks_alike_are_no_stragglers(tmp_path):
@@ -67,8 +69,9 @@ def test_ranks_are_aligned_by_clock_offsets_where_all_have_one(tmp_path):
     report = recorded(tmp_path, ranks(late=(0, 0, 0, 2), offsets=(None, 50.0, -20.0, 0.25), hosts=4))
     assert report.alignment == Alignment(basis="clock_offset", hosts=4, unaligned=[])
     assert [(one.rank, one.kind, one.phase) for one in report.stragglers] == [
-        (3, "late", "train"), (3, "long", "load"),
-    ]  # fmt: skip
+        (3, "late", "train"),
+        (3, "long", "load"),
+    ]
 
 
 def test_where_an_offset_is_missing_the_clocks_of_the_hosts_count_and_that_is_said(tmp_path):

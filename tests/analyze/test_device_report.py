@@ -38,7 +38,9 @@ def figures(session: SessionUse) -> dict[str, object]:
         "completed": session.status == "completed",
         "end_ns": session.end_ns,
         "capacity": session.capacity_bytes,
-        "peaks": {name: peak and (peak.bytes, peak.at_ns, peak.after_s, peak.phase) for name, peak in peaks.items()},
+        "peaks": {
+            name: peak and (peak.bytes, peak.at_ns, peak.after_s, peak.phase) for name, peak in peaks.items()
+        },
         "unknown": session.unknown,
         "phases": {one.phase: msgspec.structs.astuple(one)[1:] for one in session.phases},
         "fragmentation": unused and msgspec.structs.astuple(unused),
@@ -46,7 +48,7 @@ def figures(session: SessionUse) -> dict[str, object]:
         "criticals": session.criticals,
         "curve": list(zip(curve.allocated_bytes, curve.reserved_bytes, curve.device_used_bytes, strict=True)),
         "hidden": gap and (gap.basis, gap.events, gap.median_bytes, gap.max_bytes),
-    }  # fmt: skip
+    }
 
 
 def by_session(report: DeviceReport) -> dict[object, dict[str, object]]:
@@ -148,19 +150,36 @@ def test_durations_and_growths_of_phases_add_up_to_the_session(tmp_path_factory,
 
 def test_a_hand_example_reads_as_expected(tmp_path):
     driver = {"device_used_source": "driver"}
-    report = recorded(tmp_path, [
-        event(0, event_type="start", metadata=driver),
-        event(1, context="train", allocator_allocated_bytes=40 * GIB, allocator_reserved_bytes=60 * GIB,
-              device_used_bytes=62 * GIB, metadata=driver),
-        event(3, context="evaluate", allocator_allocated_bytes=50 * GIB, allocator_reserved_bytes=75 * GIB,
-              device_used_bytes=78 * GIB, metadata=driver),
-        event(4, event_type="stop", metadata=driver),
-    ])  # fmt: skip
+    report = recorded(
+        tmp_path,
+        [
+            event(0, event_type="start", metadata=driver),
+            event(
+                1,
+                context="train",
+                allocator_allocated_bytes=40 * GIB,
+                allocator_reserved_bytes=60 * GIB,
+                device_used_bytes=62 * GIB,
+                metadata=driver,
+            ),
+            event(
+                3,
+                context="evaluate",
+                allocator_allocated_bytes=50 * GIB,
+                allocator_reserved_bytes=75 * GIB,
+                device_used_bytes=78 * GIB,
+                metadata=driver,
+            ),
+            event(4, event_type="stop", metadata=driver),
+        ],
+    )
     [session] = report.sessions
     assert (session.status, session.duration_s, session.capacity_bytes) == ("completed", 4.0, 80 * GIB)
     assert [(one.phase, one.duration_s, one.growth_bytes) for one in session.phases] == [
-        ("evaluate", 1.0, 10 * GIB), ("train", 2.0, 39 * GIB), (None, 1.0, -49 * GIB),
-    ]  # fmt: skip
+        ("evaluate", 1.0, 10 * GIB),
+        ("train", 2.0, 39 * GIB),
+        (None, 1.0, -49 * GIB),
+    ]
     assert (session.fragmentation.at_peak, session.fragmentation.tight_events) == (1 / 3, 1)
     assert (session.hidden.basis, session.hidden.median_bytes, session.hidden.max_bytes) == (
         "driver",
@@ -168,10 +187,10 @@ def test_a_hand_example_reads_as_expected(tmp_path):
         3 * GIB,
     )
     assert report.advice == [
-        "The allocator held 94% of the device while 25.0 GiB lay unused: fragmentation may end the run before memory"
-        " does. Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
-        "The peak of 50.0 GiB allocated (62% of the device) was reached 3.0s in, in `evaluate`; 33% of what the"
-        " allocator held was unused at its own peak.",
+        "The allocator held 94% of the device while 25.0 GiB lay unused: fragmentation may end the run "
+        "before memory does. Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True.",
+        "The peak of 50.0 GiB allocated (62% of the device) was reached 3.0s in, in `evaluate`; 33% of what "
+        "the allocator held was unused at its own peak.",
     ]
 
 
@@ -198,10 +217,20 @@ def test_the_peak_between_samples_counts_for_the_phase_in_which_it_was_seen(tmp_
 def test_memory_of_our_other_processes_on_the_device_is_not_hidden(tmp_path):
     driver = {"device_used_source": "driver", "device_uuid": "GPU-1"}
     events = [
-        event(n + rank / 10, rank=rank, local_rank=rank, world_size=2, session_id=f"s-{rank}", pid=rank,
-              allocator_reserved_bytes=10 * GIB, device_used_bytes=21 * GIB, metadata=driver)
-        for n in range(3) for rank in range(2)
-    ]  # fmt: skip
+        event(
+            n + rank / 10,
+            rank=rank,
+            local_rank=rank,
+            world_size=2,
+            session_id=f"s-{rank}",
+            pid=rank,
+            allocator_reserved_bytes=10 * GIB,
+            device_used_bytes=21 * GIB,
+            metadata=driver,
+        )
+        for n in range(3)
+        for rank in range(2)
+    ]
     first, second = recorded(tmp_path, events).sessions
     assert (first.hidden.max_bytes, first.hidden.median_bytes, first.hidden.shared_with) == (
         11 * GIB,
@@ -254,10 +283,24 @@ def test_the_statuses_of_sessions_are_those_of_the_run_where_none_stopped(tmp_pa
 
 def test_gpus_are_told_as_the_driver_saw_them(tmp_path):
     samples = [
-        ResourceSample(scope="gpu", host="node-1", cpu_percent=None, gpu_index=0, gpu_uuid="GPU-1", interval_s=took,
-                       gpu_percent=busy, gpu_memory_used_bytes=used, gpu_memory_total_bytes=100, gpu_power_w=power)
-        for took, busy, used, power in [(None, 0.0, 10, None), (1.0, 50.0, 30, 200.0), (2.0, 100.0, 20, 500.0)]
-    ]  # fmt: skip
+        ResourceSample(
+            scope="gpu",
+            host="node-1",
+            cpu_percent=None,
+            gpu_index=0,
+            gpu_uuid="GPU-1",
+            interval_s=took,
+            gpu_percent=busy,
+            gpu_memory_used_bytes=used,
+            gpu_memory_total_bytes=100,
+            gpu_power_w=power,
+        )
+        for took, busy, used, power in [
+            (None, 0.0, 10, None),
+            (1.0, 50.0, 30, 200.0),
+            (2.0, 100.0, 20, 500.0),
+        ]
+    ]
     [gpu] = recorded(tmp_path, [event(0), *samples]).gpus
     assert msgspec.structs.astuple(gpu) == ("node-1", 0, "GPU-1", None, 3, 30, 100, 62.5, 100.0, 400.0, 500.0)
 
@@ -326,8 +369,9 @@ def test_a_file_without_events_is_an_error(tmp_path, text):
 def test_ranks_and_phases_are_picked(tmp_path):
     events = [
         event(n, rank=rank, world_size=2, local_rank=rank, session_id=f"s-{rank}", context=phase)
-        for rank in range(2) for n, phase in enumerate(["train", "evaluate", "train"])
-    ]  # fmt: skip
+        for rank in range(2)
+        for n, phase in enumerate(["train", "evaluate", "train"])
+    ]
     report = recorded(tmp_path, events)
     picked = only(report, ranks=[1], phase="evaluate")
     assert [(one.rank, [phase.phase for phase in one.phases]) for one in picked.sessions] == [
@@ -341,10 +385,17 @@ def test_ranks_and_phases_are_picked(tmp_path):
 
 def test_instances_of_a_partitioned_gpu_are_told_apart(tmp_path):
     samples = [
-        ResourceSample(scope="gpu", host="node-1", cpu_percent=None, gpu_index=0, gpu_uuid="GPU-1", gpu_mig=mig,
-                       gpu_memory_used_bytes=used)
+        ResourceSample(
+            scope="gpu",
+            host="node-1",
+            cpu_percent=None,
+            gpu_index=0,
+            gpu_uuid="GPU-1",
+            gpu_mig=mig,
+            gpu_memory_used_bytes=used,
+        )
         for mig, used in (("MIG-1a2b3c4d-ffff", 10), ("MIG-5e6f7a8b-ffff", 30))
-    ]  # fmt: skip
+    ]
     report = recorded(tmp_path, [event(0), *samples])
     assert [(gpu.gpu_mig, gpu.memory_peak_bytes) for gpu in report.gpus] == [
         ("MIG-1a2b3c4d-ffff", 10),

@@ -18,14 +18,15 @@ from flightlog.analyze.devices import devices_of_run
 from flightlog.store.run import open_run
 
 NEW = (
-    "CUDA out of memory. Tried to allocate 22.50 GiB. GPU 0 has a total capacity of 31.50 GiB of which 12.75 GiB is free. "
-    "Process 1234 has 1.50 GiB memory in use. Process 77 has 512.00 MiB memory in use. Including non-PyTorch memory, this "
-    "process has 18.75 GiB memory in use. Of the allocated memory 9.25 GiB is allocated by PyTorch, and 9.50 GiB is "
-    "reserved by PyTorch but unallocated. If reserved but unallocated memory is large try setting …"
+    "CUDA out of memory. Tried to allocate 22.50 GiB. GPU 0 has a total capacity of 31.50 GiB of which "
+    "12.75 GiB is free. Process 1234 has 1.50 GiB memory in use. Process 77 has 512.00 MiB memory in use. "
+    "Including non-PyTorch memory, this process has 18.75 GiB memory in use. Of the allocated memory 9.25 "
+    "GiB is allocated by PyTorch, and 9.50 GiB is reserved by PyTorch but unallocated. If reserved but "
+    "unallocated memory is large try setting …"
 )
 OLD = (
-    "CUDA out of memory. Tried to allocate 128.00 MiB (GPU 0; 11.25 GiB total capacity; 10.50 GiB already allocated; "
-    "24.75 MiB free; 10.75 GiB reserved in total by PyTorch)"
+    "CUDA out of memory. Tried to allocate 128.00 MiB (GPU 0; 11.25 GiB total capacity; 10.50 GiB already "
+    "allocated; 24.75 MiB free; 10.75 GiB reserved in total by PyTorch)"
 )
 
 
@@ -36,21 +37,57 @@ def gib(number: float) -> int:
 @pytest.mark.parametrize(
     ("message", "found"),
     [
-        (NEW, Request(tried_bytes=gib(22.5), total_bytes=gib(31.5), free_bytes=gib(12.75), process_bytes=gib(18.75),
-                      allocated_bytes=gib(9.25), unallocated_bytes=gib(9.5), other_processes_bytes=gib(2))),
-        (NEW.replace("capacity", "capacty"), Request(tried_bytes=gib(22.5), total_bytes=gib(31.5), free_bytes=gib(12.75),
-                      process_bytes=gib(18.75), allocated_bytes=gib(9.25), unallocated_bytes=gib(9.5),
-                      other_processes_bytes=gib(2))),
-        (OLD, Request(tried_bytes=128 * MIB, total_bytes=gib(11.25), free_bytes=round(24.75 * MIB),
-                      allocated_bytes=gib(10.5), unallocated_bytes=gib(0.25))),
-        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.", Request(tried_bytes=16 * GIB)),
-        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 16.00GiB.", Request(tried_bytes=16 * GIB)),
-        ("MPS backend out of memory (MPS allocated: 17.50 GB, other allocations: 1.00 MB, max allowed: 18.00 GB). Tried to "
-         "allocate 600.00 MB on private pool.", Request(tried_bytes=600 * MIB, allocated_bytes=gib(17.5), total_bytes=gib(18))),
+        (
+            NEW,
+            Request(
+                tried_bytes=gib(22.5),
+                total_bytes=gib(31.5),
+                free_bytes=gib(12.75),
+                process_bytes=gib(18.75),
+                allocated_bytes=gib(9.25),
+                unallocated_bytes=gib(9.5),
+                other_processes_bytes=gib(2),
+            ),
+        ),
+        (
+            NEW.replace("capacity", "capacty"),
+            Request(
+                tried_bytes=gib(22.5),
+                total_bytes=gib(31.5),
+                free_bytes=gib(12.75),
+                process_bytes=gib(18.75),
+                allocated_bytes=gib(9.25),
+                unallocated_bytes=gib(9.5),
+                other_processes_bytes=gib(2),
+            ),
+        ),
+        (
+            OLD,
+            Request(
+                tried_bytes=128 * MIB,
+                total_bytes=gib(11.25),
+                free_bytes=round(24.75 * MIB),
+                allocated_bytes=gib(10.5),
+                unallocated_bytes=gib(0.25),
+            ),
+        ),
+        (
+            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.",
+            Request(tried_bytes=16 * GIB),
+        ),
+        (
+            "RESOURCE_EXHAUSTED: Out of memory while trying to allocate 16.00GiB.",
+            Request(tried_bytes=16 * GIB),
+        ),
+        (
+            "MPS backend out of memory (MPS allocated: 17.50 GB, other allocations: 1.00 MB, max allowed: "
+            "18.00 GB). Tried to allocate 600.00 MB on private pool.",
+            Request(tried_bytes=600 * MIB, allocated_bytes=gib(17.5), total_bytes=gib(18)),
+        ),
         ("boom", Request()),
         (None, Request()),
     ],
-)  # fmt: skip
+)
 def test_messages_of_frameworks_are_read(message, found):
     assert parse_request(message) == found
 
@@ -63,9 +100,16 @@ def test_sizes_are_read_to_the_byte(hundredths, unit):
 
 
 LEAK = Leak(
-    phase="step", counter="allocated", repetitions=40, tested=36, bytes_per_repetition=GIB / 2, growth_bytes=18.0 * GIB,
-    chance=1e-9, repetition_s=1.0, full_in_s=0.0,
-)  # fmt: skip
+    phase="step",
+    counter="allocated",
+    repetitions=40,
+    tested=36,
+    bytes_per_repetition=GIB / 2,
+    growth_bytes=18.0 * GIB,
+    chance=1e-9,
+    repetition_s=1.0,
+    full_in_s=0.0,
+)
 
 
 @pytest.mark.parametrize(
@@ -105,10 +149,21 @@ def four_ranks() -> list:
         for n in range(21):
             level = {1: 10 + 8 * max(0, n - 18), 2: 10 + 5 * max(0, n - 8)}.get(rank, 10)
             events.append(of_rank(rank, n, level, context="train"))
-    events.append(of_rank(
-        2, 20, 70, event_type="error", context="backward",
-        metadata={"message": NEW, "error_type": "OutOfMemoryError", "span_path": "epoch/train/backward", "oom": True},
-    ))  # fmt: skip
+    events.append(
+        of_rank(
+            2,
+            20,
+            70,
+            event_type="error",
+            context="backward",
+            metadata={
+                "message": NEW,
+                "error_type": "OutOfMemoryError",
+                "span_path": "epoch/train/backward",
+                "oom": True,
+            },
+        )
+    )
     return events
 
 
@@ -124,11 +179,13 @@ def test_an_error_event_is_explained_with_the_rank_that_rose_first(tmp_path):
     )
     assert out.causes[0].kind == "large_allocation"
     assert [(rise.rank, rise.from_bytes, rise.to_bytes, rise.before_s) for rise in out.rises] == [
-        (2, 15 * GIB, 70 * GIB, 11.0), (1, 10 * GIB, 26 * GIB, 2.0),
-    ]  # fmt: skip
+        (2, 15 * GIB, 70 * GIB, 11.0),
+        (1, 10 * GIB, 26 * GIB, 2.0),
+    ]
     assert report.advice[:2] == [
-        "Rank 2 ran out of memory 20.0s in, in `epoch > train > backward`, asking for 22.5 GiB. One allocation of 22.5 GiB"
-        " was 71% of the device. A smaller batch, or the same work in pieces, needs less at once.",
+        "Rank 2 ran out of memory 20.0s in, in `epoch > train > backward`, asking for 22.5 GiB. One "
+        "allocation of 22.5 GiB was 71% of the device. A smaller batch, or the same work in pieces, needs "
+        "less at once.",
         "Rank 2 was the first to rise before that, by 55.0 GiB, 11.0s before.",
     ]
 
@@ -168,8 +225,18 @@ def test_offsets_of_clocks_move_the_rises(tmp_path):
 
 def test_bundles_alone_are_enough_and_figures_of_their_own_fill_the_message(tmp_path):
     run = make_run(tmp_path, [])
-    bundle(run, 10, message="oom", requested_bytes=5, timestamp="2026-05-20T03:52:01.5Z", allocator={"allocated_bytes": 3, "reserved_bytes": 9},
-           device={"free_bytes": 1, "total_bytes": 90}, span_path="a/b", pid=1, host="h")  # fmt: skip
+    bundle(
+        run,
+        10,
+        message="oom",
+        requested_bytes=5,
+        timestamp="2026-05-20T03:52:01.5Z",
+        allocator={"allocated_bytes": 3, "reserved_bytes": 9},
+        device={"free_bytes": 1, "total_bytes": 90},
+        span_path="a/b",
+        pid=1,
+        host="h",
+    )
     bundle(run, 2, error={"message": OLD}, rank=3)
     bundle(run, 3, reason="asked for", oom=False)
     bundle(run, 4)
@@ -179,8 +246,10 @@ def test_bundles_alone_are_enough_and_figures_of_their_own_fill_the_message(tmp_
     (run / "oom" / "6-x" / "bundle.json").write_text("[1]")
     report = devices_of_run(open_run(run))
     assert [(out.bundle[:6], out.rank, out.request.tried_bytes) for out in report.out_of_memory] == [
-        ("oom/10", None, 5), ("oom/4-", None, None), ("oom/2-", 3, 128 * MIB),
-    ]  # fmt: skip
+        ("oom/10", None, 5),
+        ("oom/4-", None, None),
+        ("oom/2-", 3, 128 * MIB),
+    ]
     first = report.out_of_memory[0]
     assert first.at_ns == 1_779_249_121_500_000_000
     assert (first.span_path, first.request) == (

@@ -61,13 +61,36 @@ def every_kind(tmp_path: Path) -> Path:
     """A run with a cause of each kind that has checks of its own."""
     reason = "its process was killed by SIGKILL by the kernel's OOM killer: oom_kill of its cgroup rose"
     events = [
-        launched("w1", "n1", 5), lost("w1", 3, "n1", reason, pid=5, signal="SIGKILL"),
+        launched("w1", "n1", 5),
+        lost("w1", 3, "n1", reason, pid=5, signal="SIGKILL"),
         *lost_task("t[3]", 3, "w1", reason, component="it's", task="o'sim[3]"),
-        failed("u", 4, 1.0, task="slow", error_type="TimeoutError", error_message="slow ran over its timeout of 1 s"),
-        failed("v", 4, 1.0, task="gpu", error_type="torch.OutOfMemoryError", error_message="CUDA out of memory. Tried to allocate 2 GiB"),
+        failed(
+            "u",
+            4,
+            1.0,
+            task="slow",
+            error_type="TimeoutError",
+            error_message="slow ran over its timeout of 1 s",
+        ),
+        failed(
+            "v",
+            4,
+            1.0,
+            task="gpu",
+            error_type="torch.OutOfMemoryError",
+            error_message="CUDA out of memory. Tried to allocate 2 GiB",
+        ),
         Metric(timestamp=at(2), name="loss", value=None, nonfinite="nan", step=3),
-        JobAccounted(timestamp=at(5), job_id="7", state="TIMEOUT", attempt=1, walltime_s=60.0, elapsed_s=60.0, reason="at its time limit"),
-    ]  # fmt: skip
+        JobAccounted(
+            timestamp=at(5),
+            job_id="7",
+            state="TIMEOUT",
+            attempt=1,
+            walltime_s=60.0,
+            elapsed_s=60.0,
+            reason="at its time limit",
+        ),
+    ]
     return make_run(tmp_path / "my runs", events, status="failed", provider="slurm")
 
 
@@ -115,10 +138,14 @@ def test_a_job_that_was_ended_for_its_memory_is_given_half_as_much_again_though_
     said = "Slurm job 7 was ended for its memory: it may use 8.0 GiB"
     events = [
         ResourceRequest(task=None, component="sim", cpus=None, memory_bytes=8 << 30),
-        JobStarted(timestamp=at(0), job_id="7", worker="w1"), launched("w1", "n1", 5),
-        JobAccounted(timestamp=at(3), job_id="7", state="OUT_OF_MEMORY", attempt=1, memory_bytes=8 << 30, reason=said),
-        lost("w1", 3, "n1", said, pid=5), *lost_task("t", 3, "w1", said, component="sim"),
-    ]  # fmt: skip
+        JobStarted(timestamp=at(0), job_id="7", worker="w1"),
+        launched("w1", "n1", 5),
+        JobAccounted(
+            timestamp=at(3), job_id="7", state="OUT_OF_MEMORY", attempt=1, memory_bytes=8 << 30, reason=said
+        ),
+        lost("w1", 3, "n1", said, pid=5),
+        *lost_task("t", 3, "w1", said, component="sim"),
+    ]
     cause = only(flightlog.diagnose(make_run(tmp_path, events, status="failed", provider="slurm")))
     assert cause.failure_class == "out_of_memory"
     assert "give it 12G" in cause.suggestions[0]

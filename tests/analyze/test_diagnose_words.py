@@ -1,4 +1,5 @@
-"""What a diagnosis says of a failure, word by word: headline, evidence with its place, what to do and what to check."""
+"""What a diagnosis says of a failure, word by word: headline, evidence with its place, what to do and what to
+check."""
 
 from __future__ import annotations
 
@@ -23,17 +24,27 @@ HEADER = "Traceback (most recent call last):\n"
 
 def node_samples(used: int, until: float = 3) -> list[Event]:
     return [
-        ResourceSample(timestamp=at(n / 4), scope="node", host="node-1", cpu_percent=1.0, memory_used_bytes=used,
-                       memory_total_bytes=16 * GIB)
+        ResourceSample(
+            timestamp=at(n / 4),
+            scope="node",
+            host="node-1",
+            cpu_percent=1.0,
+            memory_used_bytes=used,
+            memory_total_bytes=16 * GIB,
+        )
         for n in range(int(until * 4))
-    ]  # fmt: skip
+    ]
 
 
 def test_a_worker_that_crashed_by_itself_is_an_error_in_code_and_nothing_is_said_of_memory_or_retries(
     tmp_path,
 ):
     reason = "its process was killed by SIGSEGV"
-    events = [launched("w1", "n1", 5), lost("w1", 3, "n1", reason, pid=5, signal="SIGSEGV"), *lost_task("t", 3, "w1", reason)]  # fmt: skip
+    events = [
+        launched("w1", "n1", 5),
+        lost("w1", 3, "n1", reason, pid=5, signal="SIGSEGV"),
+        *lost_task("t", 3, "w1", reason),
+    ]
     cause = only(flightlog.diagnose(make_run(tmp_path, events)))
     assert (cause.failure_class, cause.scope, cause.explains.lost_tasks) == ("code_error", "worker", 1)
     assert cause.confidence >= 0.9
@@ -44,12 +55,16 @@ def test_a_worker_that_crashed_by_itself_is_an_error_in_code_and_nothing_is_said
 
 def test_a_worker_that_ended_by_itself_is_laid_to_what_it_ran_and_not_to_the_kernel(tmp_path):
     reason = "its process ended with exit code 7"
-    events = [launched("w1", "n1", 5), lost("w1", 3, "n1", reason, pid=5, exit_code=7), *lost_task("t", 3, "w1", reason)]  # fmt: skip
+    events = [
+        launched("w1", "n1", 5),
+        lost("w1", 3, "n1", reason, pid=5, exit_code=7),
+        *lost_task("t", 3, "w1", reason),
+    ]
     cause = only(flightlog.diagnose(make_run(tmp_path, events)))
     assert cause.failure_class == "worker_lost"
     assert cause.suggestions == [
-        "The worker's process ended by itself, with exit code 7, while it had `sim`: look there for `os._exit`, or for a "
-        "library that ends its process when something is wrong."
+        "The worker's process ended by itself, with exit code 7, while it had `sim`: look there for "
+        "`os._exit`, or for a library that ends its process when something is wrong."
     ]
     assert not any("dmesg" in one for one in cause.missing)
 
@@ -104,9 +119,17 @@ def test_a_value_that_became_nan_before_a_failure_stands_in_its_series(tmp_path)
 
 def test_what_a_command_printed_last_is_evidence(tmp_path):
     events = [
-        failure("t", 1, "ExitCode", "solve ended with exit code 3", scope="command", exit_code=3, task="solve",
-                output_tail="reading\nthe deck has no end card\n\n")
-    ]  # fmt: skip
+        failure(
+            "t",
+            1,
+            "ExitCode",
+            "solve ended with exit code 3",
+            scope="command",
+            exit_code=3,
+            task="solve",
+            output_tail="reading\nthe deck has no end card\n\n",
+        )
+    ]
     cause = only(flightlog.diagnose(make_run(tmp_path, events)))
     assert (cause.failure_class, cause.evidence[-1].text) == (
         "unknown",
@@ -135,11 +158,16 @@ def test_a_command_that_is_not_there_is_one_class_whoever_started_it(tmp_path, k
 
 
 def test_a_command_that_said_nothing_but_its_exit_code_is_unknown(tmp_path):
-    events = [failure("t", 1, "ExitCode", "solve ended with exit code 3", scope="command", exit_code=3, task="solve")]  # fmt: skip
+    events = [
+        failure(
+            "t", 1, "ExitCode", "solve ended with exit code 3", scope="command", exit_code=3, task="solve"
+        )
+    ]
     cause = only(flightlog.diagnose(make_run(tmp_path, events)))
     assert (cause.failure_class, cause.suggestions) == (
-        "unknown", ["`solve` said no more than its exit code, 3: look that up in its manual."],
-    )  # fmt: skip
+        "unknown",
+        ["`solve` said no more than its exit code, 3: look that up in its manual."],
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,20 +187,30 @@ def test_all_tasks_that_failed_alike_are_in_the_headline(tmp_path, tasks, headli
 
 
 def test_memory_that_was_refused_while_there_was_room_is_a_limit_of_the_process(tmp_path):
-    events = [*node_samples(2 * GIB), failed("t", 2, 1.0, error_type="MemoryError", error_message="", peak_rss_bytes=GIB)]  # fmt: skip
+    events = [
+        *node_samples(2 * GIB),
+        failed("t", 2, 1.0, error_type="MemoryError", error_message="", peak_rss_bytes=GIB),
+    ]
     cause = only(flightlog.diagnose(make_run(tmp_path, events, host="node-1")))
     assert cause.failure_class == "out_of_memory"
     assert cause.suggestions[0] == (
-        "`sim` asks for no memory; its last attempt had reached 1.0 GiB, of the 16.0 GiB there are: it met a limit of the "
-        "process (`ulimit -v`), or asked for more than there is in one piece. Look at the line that failed."
+        "`sim` asks for no memory; its last attempt had reached 1.0 GiB, of the 16.0 GiB there are: it met "
+        "a limit of the process (`ulimit -v`), or asked for more than there is in one piece. Look at the "
+        "line that failed."
     )
 
 
 def test_a_program_that_ended_itself_is_unknown_with_the_line_that_did(tmp_path):
     events = [
-        Failure(timestamp=at(2), scope="run", error_type="SystemExit", message="3", fingerprint="f",
-                traceback=HEADER + '  File "run.py", line 5, in <module>\n    sys.exit(3)\nSystemExit: 3\n')
-    ]  # fmt: skip
+        Failure(
+            timestamp=at(2),
+            scope="run",
+            error_type="SystemExit",
+            message="3",
+            fingerprint="f",
+            traceback=HEADER + '  File "run.py", line 5, in <module>\n    sys.exit(3)\nSystemExit: 3\n',
+        )
+    ]
     path = make_run(tmp_path, events, status="failed")
     cause = only(flightlog.diagnose(path))
     assert (cause.failure_class, cause.checks) == ("unknown", [f"flightlog report {path} --failures"])
@@ -193,5 +231,6 @@ def test_the_answer_is_a_sentence_however_sure_it_is(tmp_path):
     events = [failed("t", 1, 0.5, error_type="AssertionError", error_message="loss is not finite.")]
     found = flightlog.diagnose(make_run(tmp_path, events))
     assert found.answer == (
-        "The run completed: 1 task failed. Possibly numerical: `sim` failed: AssertionError: loss is not finite."
+        "The run completed: 1 task failed. Possibly numerical: `sim` failed: AssertionError: loss is not "
+        "finite."
     )

@@ -185,7 +185,10 @@ def test_a_crash_after_a_complaint_about_the_input_comes_of_the_input() -> None:
 
 
 def test_a_step_that_is_cleared_up_after_an_error_was_not_cancelled() -> None:
-    text = "NameError: name 'resluts' is not defined\nslurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT 2025-01-01T00:00:00 ***"
+    text = (
+        "NameError: name 'resluts' is not defined\nslurmstepd: error: *** STEP 1.0 ON n1 CANCELLED AT "
+        "2025-01-01T00:00:00 ***"
+    )
     assert said(text) == "code_error"
 
 
@@ -209,12 +212,18 @@ RuntimeError: a worker failed
 
 
 def test_an_exception_that_a_worker_logged_as_python_writes_it_is_read() -> None:
-    text = "distributed.worker - WARNING - Compute Failed\nKey: a-1\nException: 'OSError(28, \"No space left on device\")'"
+    text = (
+        "distributed.worker - WARNING - Compute Failed\nKey: a-1\nException: 'OSError(28, \"No space left "
+        "on device\")'"
+    )
     assert said(text) == "disk_full"
 
 
 def test_an_exception_that_refers_to_one_above_is_explained_by_that_one() -> None:
-    text = "ConnectionRefusedError: [Errno 111] Connection refused\nRuntimeError: start failed. See root cause above."
+    text = (
+        "ConnectionRefusedError: [Errno 111] Connection refused\nRuntimeError: start failed. See root "
+        "cause above."
+    )
     assert said(text) == "network"
 
 
@@ -248,7 +257,8 @@ def test_a_warning_that_was_survived_weighs_less_than_the_error_that_was_not() -
 def test_two_causes_as_strong_as_each_other_share_their_confidence() -> None:
     alone = diagnose_text("OSError: [Errno 28] No space left on device")
     both = diagnose_text(
-        "OSError: [Errno 28] No space left on device\nslurmstepd: error: Detected 1 oom_kill event in StepId=1.0"
+        "OSError: [Errno 28] No space left on device\nslurmstepd: error: Detected 1 oom_kill event in "
+        "StepId=1.0"
     )
     assert alone.confidence >= 0.95
     assert both.confidence < 0.5
@@ -263,7 +273,10 @@ def test_suggestions_name_the_module_the_file_and_the_line() -> None:
             0
         ]
     )
-    code = 'Traceback (most recent call last):\n  File "/job/a.py", line 3, in step\n    x + None\nTypeError: unsupported'
+    code = (
+        'Traceback (most recent call last):\n  File "/job/a.py", line 3, in step\n    x + None\nTypeError: '
+        "unsupported"
+    )
     assert diagnose_text(code).suggestions[0] == "Look at `/job/a.py`, in `step`: `x + None`."
 
 
@@ -291,12 +304,14 @@ def test_what_cannot_be_resolved_is_a_host_only_where_nothing_else_is_named() ->
 
 
 WORDS = st.sampled_from(
-    'Traceback (most recent call last):|  File "a.py", line 1, in f|    x()|ValueError: bad|Caused by: java.io.IOException: x|'
-    "The above exception was the direct cause of the following exception:|  + Exception Group Traceback (most recent call last):|"
-    "  | ExceptionGroup: x (1 sub-exception)|  +-+---------------- 1 ----------------|terminate called after throwing an instance of 'X'|"
-    '  what():  y|Killed|exit code 137|HTTP 503|\x1b[31mred\x1b[0m|\tat a.b.C(D.java)|"""|[rank0]: |E   |srun: error: x|'.split(
-        "|"
-    )
+    'Traceback (most recent call last):|  File "a.py", line 1, in f|    x()|ValueError: bad|Caused by: '
+    "java.io.IOException: x|"
+    "The above exception was the direct cause of the following exception:|  + Exception Group Traceback "
+    "(most recent call last):|"
+    "  | ExceptionGroup: x (1 sub-exception)|  +-+---------------- 1 ----------------|terminate called "
+    "after throwing an instance of 'X'|"
+    '  what():  y|Killed|exit code 137|HTTP 503|\x1b[31mred\x1b[0m|\tat a.b.C(D.java)|"""|[rank0]: |E   |'
+    "srun: error: x|".split("|")
 )
 
 

@@ -40,7 +40,10 @@ def test_ranks_that_srun_puts_before_every_line_are_taken_off_and_a_lone_number_
 
 
 def test_names_addresses_and_quoted_words_are_no_prose() -> None:
-    text = "cannot read '/data/timeout/a.nc' from https://x.org/oom for key 'cancelled' in out/killed.csv: I/O error"
+    text = (
+        "cannot read '/data/timeout/a.nc' from https://x.org/oom for key 'cancelled' in out/killed.csv: "
+        "I/O error"
+    )
     assert prose(text) == "cannot read '' from <url> for key '' in <path>: I/O error"
 
 
@@ -63,12 +66,18 @@ def test_a_traceback_keeps_where_it_passed_and_what_stood_there() -> None:
 
 
 def test_a_message_may_have_several_lines() -> None:
-    text = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: first\n  second\nthird'
+    text = (
+        'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: first\n  '
+        "second\nthird"
+    )
     assert [one.message for one in read_text(text).exceptions] == ["first\n  second\nthird"]
 
 
 def test_an_indented_traceback_ends_with_its_exception() -> None:
-    text = '    Traceback (most recent call last):\n      File "a.py", line 1, in f\n        x()\n    ValueError: bad'
+    text = (
+        '    Traceback (most recent call last):\n      File "a.py", line 1, in f\n        x()\n    '
+        "ValueError: bad"
+    )
     assert [(one.type, one.message) for one in read_text(text).exceptions] == [("ValueError", "bad")]
 
 
@@ -160,7 +169,10 @@ def test_no_text_is_an_empty_reading() -> None:
 
 
 def test_a_message_below_an_empty_what_belongs_to_its_exception() -> None:
-    text = "terminate called after throwing an instance of 'lib::Error'\nwhat():\n(a.cpp:8) read\nno such key\n[n1:77] *** Signal"
+    text = (
+        "terminate called after throwing an instance of 'lib::Error'\nwhat():\n(a.cpp:8) read\nno such "
+        "key\n[n1:77] *** Signal"
+    )
     assert read_text(text).exceptions == (Raised(type="lib::Error", message="(a.cpp:8) read\nno such key"),)
 
 

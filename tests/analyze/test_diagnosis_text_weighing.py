@@ -121,7 +121,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     folder.mkdir()
     (folder / "METADATA").write_text("Name: oursite\nVersion: 1.0\n")
     (folder / "entry_points.txt").write_text(
-        "[flightlog.rules]\nlicence = oursite_rules:licence\nabsent = oursite_rules:nowhere\nshapeless = oursite_rules:shapeless\n"
+        "[flightlog.rules]\nlicence = oursite_rules:licence\nabsent = oursite_rules:nowhere\nshapeless = "
+        "oursite_rules:shapeless\n"
     )
     (tmp_path / "oursite_rules.py").write_text(
         "from flightlog.analyze.diagnosis.clues import Clues, says\n"
@@ -138,7 +139,8 @@ def test_a_site_adds_its_own_class_by_an_entry_point(site: None) -> None:
     found = weigh(Case(reading=read_text("solver: no licence left, 12 of 12 in use")))
     assert (found.failure_class, found.suggestions) == ("licence", ["Wait for a licence."])
     assert found.problems == [
-        "rule 'absent' (oursite_rules:nowhere) cannot be loaded: AttributeError: module 'oursite_rules' has no attribute 'nowhere'",
+        "rule 'absent' (oursite_rules:nowhere) cannot be loaded: AttributeError: module 'oursite_rules' "
+        "has no attribute 'nowhere'",
         "rule 'shapeless' (oursite_rules:shapeless) has no `signs` and `suggestions` to call",
     ]
 
@@ -159,7 +161,7 @@ def test_facts_of_the_record_decide_where_the_text_is_silent() -> None:
     assert weigh(Case(reading=Reading(), facts=RunFacts(nonfinite=("loss",)))).failure_class == "numerical"
 
 
-# --- patterns ---------------------------------------------------------------------------------------------------------
+# --- patterns ---
 
 
 def test_a_pattern_is_split_at_its_outermost_bars() -> None:

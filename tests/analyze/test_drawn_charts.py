@@ -34,14 +34,18 @@ def sample(when: float, scope: str, **values: Any) -> Event:
 def test_running_waiting_and_workers_are_means_over_stretches_that_lose_no_time(tmp_path: Path) -> None:
     events = [
         WorkerReady(timestamp=at(2), worker="w1", host="node-1", pid=1),
-        completed("a", 5, 2, queue_s=1.0), completed("b", 9, 4, queue_s=0.5), started("c", 8),
-    ]  # fmt: skip
+        completed("a", 5, 2, queue_s=1.0),
+        completed("b", 9, 4, queue_s=0.5),
+        started("c", 8),
+    ]
     chart = drawn(make_run(tmp_path, events)).concurrency
     assert chart is not None
     each = 10 / 240
     assert {one.label: pytest.approx(sum(v or 0 for v in one.value) * each) for one in chart.series} == {
-        "running": 8.0, "waiting": 1.5, "workers up": 8.0,
-    }  # fmt: skip
+        "running": 8.0,
+        "waiting": 1.5,
+        "workers up": 8.0,
+    }
     running = chart.series[0]
     assert (len(running.at_s), running.at_s[0]) == (240, pytest.approx(each / 2))
     assert [value for moment, value in zip(running.at_s, running.value, strict=True) if 8 < moment < 8.9] == [
@@ -69,9 +73,12 @@ def test_means_over_stretches_are_those_of_the_intervals(
     assert (bounds[0], bounds[-1], len(bounds) <= most + 1) == (0, length, True)
     with private_connection({}) as connection:
         shown = means(
-            connection, "SELECT unnest($1::BIGINT[]) AS since, unnest($2::BIGINT[]) AS until", stretches,
-            [since for since, _ in intervals], [until for _, until in intervals],
-        )  # fmt: skip
+            connection,
+            "SELECT unnest($1::BIGINT[]) AS since, unnest($2::BIGINT[]) AS until",
+            stretches,
+            [since for since, _ in intervals],
+            [until for _, until in intervals],
+        )
     assert shown == [
         sum(max(0, min(until, high) - max(since, low)) for since, until in intervals) / (high - low)
         for low, high in pairwise(bounds)
@@ -81,13 +88,19 @@ def test_means_over_stretches_are_those_of_the_intervals(
 def test_samples_are_drawn_where_they_were_taken_with_what_they_cannot_exceed(tmp_path: Path) -> None:
     events = [
         completed("a", 5, 2),
-        *(sample(n, "worker", worker="w1", pid=7, cpu_cores=n / 10, rss_bytes=n * GIB, interval_s=1.0) for n in (1, 2, 3)),
+        *(
+            sample(n, "worker", worker="w1", pid=7, cpu_cores=n / 10, rss_bytes=n * GIB, interval_s=1.0)
+            for n in (1, 2, 3)
+        ),
         sample(1, "worker", pid=9, rss_bytes=5 * GIB),
-        *(sample(n, "node", cpu_percent=10.0 * n, memory_used_bytes=n, memory_total_bytes=64) for n in (1, 2, 3)),
+        *(
+            sample(n, "node", cpu_percent=10.0 * n, memory_used_bytes=n, memory_total_bytes=64)
+            for n in (1, 2, 3)
+        ),
         sample(2, "cgroup", memory_used_bytes=9, memory_total_bytes=10),
         sample(2, "gpu", gpu_index=0, gpu_percent=50.0, gpu_memory_used_bytes=3, gpu_memory_total_bytes=80),
         sample(2, "task", task_id="a", rss_bytes=1),
-    ]  # fmt: skip
+    ]
     found = drawn(make_run(tmp_path, events))
     charts = {
         name: getattr(found, name)
@@ -96,18 +109,38 @@ def test_samples_are_drawn_where_they_were_taken_with_what_they_cannot_exceed(tm
     alone = ["There is but one point of each, and no line."]
     assert {name: (chart.unit, chart.series, chart.notes) for name, chart in charts.items()} == {
         "worker_cpu": ("cores", [Series(label="w1", at_s=[1.0, 2.0, 3.0], value=[0.1, 0.2, 0.3])], []),
-        "worker_memory": ("bytes", [
-            Series(label="node-1, process 9 and its processes", at_s=[1.0], value=[5.0 * GIB]),
-            Series(label="w1", at_s=[1.0, 2.0, 3.0], value=[1.0 * GIB, 2.0 * GIB, 3.0 * GIB]),
-        ], []),
-        "host_cpu": ("percent", [Series(label="node-1", at_s=[1.0, 2.0, 3.0], value=[10.0, 20.0, 30.0], limit=100.0)], []),
-        "host_memory": ("bytes", [
-            Series(label="node-1, container", at_s=[2.0], value=[9.0], limit=10.0),
-            Series(label="node-1", at_s=[1.0, 2.0, 3.0], value=[1.0, 2.0, 3.0], limit=64.0),
-        ], []),
-        "device_memory": ("bytes", [Series(label="node-1, GPU 0", at_s=[2.0], value=[3.0], limit=80.0)], alone),
-        "device_use": ("percent", [Series(label="node-1, GPU 0", at_s=[2.0], value=[50.0], limit=100.0)], alone),
-    }  # fmt: skip
+        "worker_memory": (
+            "bytes",
+            [
+                Series(label="node-1, process 9 and its processes", at_s=[1.0], value=[5.0 * GIB]),
+                Series(label="w1", at_s=[1.0, 2.0, 3.0], value=[1.0 * GIB, 2.0 * GIB, 3.0 * GIB]),
+            ],
+            [],
+        ),
+        "host_cpu": (
+            "percent",
+            [Series(label="node-1", at_s=[1.0, 2.0, 3.0], value=[10.0, 20.0, 30.0], limit=100.0)],
+            [],
+        ),
+        "host_memory": (
+            "bytes",
+            [
+                Series(label="node-1, container", at_s=[2.0], value=[9.0], limit=10.0),
+                Series(label="node-1", at_s=[1.0, 2.0, 3.0], value=[1.0, 2.0, 3.0], limit=64.0),
+            ],
+            [],
+        ),
+        "device_memory": (
+            "bytes",
+            [Series(label="node-1, GPU 0", at_s=[2.0], value=[3.0], limit=80.0)],
+            alone,
+        ),
+        "device_use": (
+            "percent",
+            [Series(label="node-1, GPU 0", at_s=[2.0], value=[50.0], limit=100.0)],
+            alone,
+        ),
+    }
 
 
 def test_of_samples_that_share_a_point_memory_is_the_largest_and_cpu_the_mean(tmp_path: Path) -> None:
@@ -159,19 +192,39 @@ def test_a_line_is_not_drawn_across_a_time_of_which_nothing_is_known() -> None:
 def device_event(when: float, rank: int, allocated: int | None, used: int | None) -> Event:
     start = 1_779_249_120_000_000_000
     return DeviceMemory(
-        schema_version=3, session_id=f"s{rank}", timestamp_ns=start + round(when * 1e9), event_type="sample", collector="torch",
-        sampling_interval_ms=100, pid=1, host="node-1", device_id=rank, allocator_allocated_bytes=allocated,
-        allocator_reserved_bytes=allocated, allocator_active_bytes=None, allocator_inactive_bytes=None,
-        allocator_change_bytes=0, device_used_bytes=used, device_free_bytes=None, device_total_bytes=80,
-        rank=rank, local_rank=rank, world_size=2, context=None, metadata={}, job_id=None,
-    )  # fmt: skip
+        schema_version=3,
+        session_id=f"s{rank}",
+        timestamp_ns=start + round(when * 1e9),
+        event_type="sample",
+        collector="torch",
+        sampling_interval_ms=100,
+        pid=1,
+        host="node-1",
+        device_id=rank,
+        allocator_allocated_bytes=allocated,
+        allocator_reserved_bytes=allocated,
+        allocator_active_bytes=None,
+        allocator_inactive_bytes=None,
+        allocator_change_bytes=0,
+        device_used_bytes=used,
+        device_free_bytes=None,
+        device_total_bytes=80,
+        rank=rank,
+        local_rank=rank,
+        world_size=2,
+        context=None,
+        metadata={},
+        job_id=None,
+    )
 
 
 def test_device_memory_is_drawn_by_rank_where_ranks_tracked_it(tmp_path: Path) -> None:
     events = [
-        device_event(1, 0, 10, 20), device_event(2, 0, 30, 40), device_event(1, 1, None, 15),
+        device_event(1, 0, 10, 20),
+        device_event(2, 0, 30, 40),
+        device_event(1, 1, None, 15),
         sample(2, "gpu", gpu_index=0, gpu_memory_used_bytes=3),
-    ]  # fmt: skip
+    ]
     chart = drawn(make_run(tmp_path, events)).device_memory
     assert chart is not None
     assert chart.series == [
@@ -208,8 +261,10 @@ def test_durations_are_those_of_completed_tasks_by_name_longest_first(tmp_path: 
     ]
     found = drawn(make_run(tmp_path, events)).durations
     assert [(one.name, one.count, one.total_s, sum(one.counts)) for one in found] == [
-        ("long", 3, 6.0, 3), ("short", 1, 0.5, 1), ("none", 1, 0.0, 1),
-    ]  # fmt: skip
+        ("long", 3, 6.0, 3),
+        ("short", 1, 0.5, 1),
+        ("none", 1, 0.0, 1),
+    ]
     long = found[0]
     assert (long.least_s, long.p25_s, long.median_s, long.p75_s, long.p95_s, long.most_s) == (
         1,
@@ -223,9 +278,18 @@ def test_durations_are_those_of_completed_tasks_by_name_longest_first(tmp_path: 
     assert long.edges_s[-1] > 3
     assert len(long.edges_s) == len(long.counts) + 1
     assert found[2] == Spread(
-        name="none", count=1, total_s=0.0, edges_s=[0.0, found[2].edges_s[1]], counts=[1], least_s=0.0, p25_s=0.0,
-        median_s=0.0, p75_s=0.0, p95_s=0.0, most_s=0.0,
-    )  # fmt: skip
+        name="none",
+        count=1,
+        total_s=0.0,
+        edges_s=[0.0, found[2].edges_s[1]],
+        counts=[1],
+        least_s=0.0,
+        p25_s=0.0,
+        median_s=0.0,
+        p75_s=0.0,
+        p95_s=0.0,
+        most_s=0.0,
+    )
 
 
 def test_waits_are_points_where_they_are_few_and_a_grid_where_they_are_many(tmp_path: Path) -> None:

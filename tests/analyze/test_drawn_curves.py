@@ -34,10 +34,29 @@ def test_a_metric_goes_over_its_steps_and_over_time_where_it_has_none(tmp_path: 
     events += [metric("accuracy", n, n / 10) for n in (1, 3)]
     found = curves(tmp_path, events)
     assert found.curves == [
-        Curve(name="loss", by="step", at=[0.0, 10.0, 20.0, 30.0], value=[4.0, 3.0, 2.0, 1.0], least=[], most=[],
-              lost_at=[], values=4, lost=0),
-        Curve(name="accuracy", by="time", at=[1.0, 3.0], value=[0.1, 0.3], least=[], most=[], lost_at=[], values=2, lost=0),
-    ]  # fmt: skip
+        Curve(
+            name="loss",
+            by="step",
+            at=[0.0, 10.0, 20.0, 30.0],
+            value=[4.0, 3.0, 2.0, 1.0],
+            least=[],
+            most=[],
+            lost_at=[],
+            values=4,
+            lost=0,
+        ),
+        Curve(
+            name="accuracy",
+            by="time",
+            at=[1.0, 3.0],
+            value=[0.1, 0.3],
+            least=[],
+            most=[],
+            lost_at=[],
+            values=2,
+            lost=0,
+        ),
+    ]
     assert (found.names, found.notes) == (2, [])
 
 

@@ -49,22 +49,52 @@ def test_what_is_drawn_of_the_golden_demo_run() -> None:
     [run] = (GOLDEN / "run-v1").glob("*-demo-*")
     found = look_at(Run(run)).drawn
     assert found.timeline == Timeline(
-        since="2026-05-20T03:52:00.000000Z", length_s=12.5, names=["simulate"], lanes=[Lane(label="w1", worker="w1")],
+        since="2026-05-20T03:52:00.000000Z",
+        length_s=12.5,
+        names=["simulate"],
+        lanes=[Lane(label="w1", worker="w1")],
         bars=Bars(
-            lane=[0], start_s=[1.25], length_s=[2.0], name=[0], state=["completed"], task_id=["t1"], attempt=[1],
+            lane=[0],
+            start_s=[1.25],
+            length_s=[2.0],
+            name=[0],
+            state=["completed"],
+            task_id=["t1"],
+            attempt=[1],
             args=["seed=42"],
         ),
-        cells=None, marks=[], attempts=1, workers=1, failures=0, notes=[],
+        cells=None,
+        marks=[],
+        attempts=1,
+        workers=1,
+        failures=0,
+        notes=[],
         outside=Nested(
-            lane=[0], row=[0], start_s=[1.3], length_s=[1.5], name=[0], state=["completed"], names=["solve"], rows=[1]
+            lane=[0],
+            row=[0],
+            start_s=[1.3],
+            length_s=[1.5],
+            name=[0],
+            state=["completed"],
+            names=["solve"],
+            rows=[1],
         ),
-    )  # fmt: skip
+    )
     assert found.durations == [
         Spread(
-            name="simulate", count=1, total_s=2.0, edges_s=[1.77828, 2.05353], counts=[1], least_s=2.0, p25_s=2.0,
-            median_s=2.0, p75_s=2.0, p95_s=2.0, most_s=2.0,
+            name="simulate",
+            count=1,
+            total_s=2.0,
+            edges_s=[1.77828, 2.05353],
+            counts=[1],
+            least_s=2.0,
+            p25_s=2.0,
+            median_s=2.0,
+            p75_s=2.0,
+            p95_s=2.0,
+            most_s=2.0,
         )
-    ]  # fmt: skip
+    ]
     assert found.waits is None or isinstance(found.waits, Waits)
 
 
@@ -79,9 +109,13 @@ def test_runs_that_are_read_in_columns_are_drawn_alike(tmp_path: Path) -> None:
 
 def test_a_run_that_is_being_written_is_drawn_up_to_its_last_event(tmp_path: Path) -> None:
     path = make_run(
-        tmp_path, [completed("a", 2, 1), started("b", 3), started("c", 6)], status="running", end_time=None,
-        duration_s=None, heartbeat=at(8),
-    )  # fmt: skip
+        tmp_path,
+        [completed("a", 2, 1), started("b", 3), started("c", 6)],
+        status="running",
+        end_time=None,
+        duration_s=None,
+        heartbeat=at(8),
+    )
     found = drawn(path).timeline
     assert found is not None
     assert found.bars is not None

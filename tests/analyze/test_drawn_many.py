@@ -46,10 +46,12 @@ def many(tasks: int, workers: int, names: int) -> Iterator[duckdb.DuckDBPyConnec
         connection.execute(MACROS)
         connection.execute(_HELD.format(tasks=tasks, workers=workers, names=names, start=START))
         connection.execute(
-            "CREATE TEMP TABLE failures (task_id VARCHAR, attempt INTEGER, message VARCHAR, timestamp TIMESTAMP)"
+            "CREATE TEMP TABLE failures (task_id VARCHAR, attempt INTEGER, message VARCHAR, timestamp "
+            "TIMESTAMP)"
         )
         connection.execute(
-            "CREATE TEMP TABLE timed AS SELECT 'x' || task_id AS span_id, span_id AS parent_id, 'inside' AS name, 'ok' AS status,"
+            "CREATE TEMP TABLE timed AS SELECT 'x' || task_id AS span_id, span_id AS parent_id, 'inside' "
+            "AS name, 'ok' AS status,"
             ' false AS "open", began, stopped FROM held'
         )
         yield connection

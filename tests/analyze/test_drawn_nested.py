@@ -29,15 +29,25 @@ def inside(path: Path) -> Nested:
 
 def test_spans_are_drawn_level_by_level_below_the_task_they_are_inside_of(tmp_path: Path) -> None:
     events = [
-        completed("a", 5, 5, span_id="a1"), completed("b", 9, 3, worker="w2", span_id="b1"),
-        span("load", 0, 2, "s1", "a1"), span("read", 1, 1, "s2", "s1"), span("solve", 2, 3, "s3", "a1", status="error"),
-        span("solve", 7, 1, "s4", "b1"), span("apart", 1, 1, "s5", None),
-    ]  # fmt: skip
+        completed("a", 5, 5, span_id="a1"),
+        completed("b", 9, 3, worker="w2", span_id="b1"),
+        span("load", 0, 2, "s1", "a1"),
+        span("read", 1, 1, "s2", "s1"),
+        span("solve", 2, 3, "s3", "a1", status="error"),
+        span("solve", 7, 1, "s4", "b1"),
+        span("apart", 1, 1, "s5", None),
+    ]
     found = timeline(make_run(tmp_path, events))
     assert found.nested == Nested(
-        lane=[0, 0, 1, 0], row=[0, 0, 0, 1], start_s=[0.0, 2.0, 7.0, 1.0], length_s=[2.0, 3.0, 1.0, 1.0], name=[1, 0, 0, 2],
-        state=["completed", "failed", "completed", "completed"], names=["solve", "load", "read"], rows=[2, 1],
-    )  # fmt: skip
+        lane=[0, 0, 1, 0],
+        row=[0, 0, 0, 1],
+        start_s=[0.0, 2.0, 7.0, 1.0],
+        length_s=[2.0, 3.0, 1.0, 1.0],
+        name=[1, 0, 0, 2],
+        state=["completed", "failed", "completed", "completed"],
+        names=["solve", "load", "read"],
+        rows=[2, 1],
+    )
     assert (found.notes, found.notes_on_spans) == ([], [])
 
 
@@ -47,15 +57,25 @@ def not_drawn(spans: str) -> str:
 
 def test_spans_outside_of_tasks_are_drawn_apart_with_what_is_inside_of_them_but_tasks(tmp_path: Path) -> None:
     events = [
-        span("load", 0, 2, "s1", RUN_SPAN), span("read", 1, 1, "s2", "s1"), span("sweep", 2, 7, "s3", None),
-        completed("a", 5, 3, span_id="a1", parent_id="s3"), span("solve", 3, 1, "s4", "a1"),
-        span("lost", 3, 1, "s5", "gone"), span("task", 2, 3, "a1", "s3"),
-    ]  # fmt: skip
+        span("load", 0, 2, "s1", RUN_SPAN),
+        span("read", 1, 1, "s2", "s1"),
+        span("sweep", 2, 7, "s3", None),
+        completed("a", 5, 3, span_id="a1", parent_id="s3"),
+        span("solve", 3, 1, "s4", "a1"),
+        span("lost", 3, 1, "s5", "gone"),
+        span("task", 2, 3, "a1", "s3"),
+    ]
     found = timeline(make_run(tmp_path, events, span_id=RUN_SPAN))
     assert found.outside == Nested(
-        lane=[0, 0, 0], row=[0, 0, 1], start_s=[0.0, 2.0, 1.0], length_s=[2.0, 7.0, 1.0], name=[1, 0, 2],
-        state=["completed"] * 3, names=["sweep", "load", "read"], rows=[2],
-    )  # fmt: skip
+        lane=[0, 0, 0],
+        row=[0, 0, 1],
+        start_s=[0.0, 2.0, 1.0],
+        length_s=[2.0, 7.0, 1.0],
+        name=[1, 0, 2],
+        state=["completed"] * 3,
+        names=["sweep", "load", "read"],
+        rows=[2],
+    )
     assert found.nested is not None
     assert (found.nested.names, len(found.lanes)) == (["solve"], 1)
     assert (found.notes, found.notes_on_spans) == ([], [not_drawn("1 span is")])
@@ -82,9 +102,12 @@ def test_more_spans_side_by_side_than_there_are_rows_for_are_told(tmp_path: Path
 
 def test_of_spans_side_by_side_the_longest_are_drawn_however_late_they_begin(tmp_path: Path) -> None:
     events = [
-        completed("a", 1, 1), *(span(f"n{n}", 2, 0.5 + n / 100, f"s{n}", None) for n in range(OUTSIDE_ROWS)),
-        span("train", 2.2, 5, "t", None), span("epoch", 3, 2, "e", "t"), span("inside of n1", 2.1, 0.1, "i", "s1"),
-    ]  # fmt: skip
+        completed("a", 1, 1),
+        *(span(f"n{n}", 2, 0.5 + n / 100, f"s{n}", None) for n in range(OUTSIDE_ROWS)),
+        span("train", 2.2, 5, "t", None),
+        span("epoch", 3, 2, "e", "t"),
+        span("inside of n1", 2.1, 0.1, "i", "s1"),
+    ]
     found = timeline(make_run(tmp_path, events))
     assert found.outside is not None
     assert found.outside.names == ["train", "epoch", *(f"n{n}" for n in range(OUTSIDE_ROWS - 1, 1, -1))]
@@ -94,9 +117,12 @@ def test_of_spans_side_by_side_the_longest_are_drawn_however_late_they_begin(tmp
 
 def test_a_crowd_on_one_level_leaves_a_row_to_each_level_below(tmp_path: Path) -> None:
     events = [
-        completed("a", 1, 1), span("main", 0, 9, "m", None), span("fit", 6, 3, "f", "m"), span("step", 7, 1, "s", "f"),
+        completed("a", 1, 1),
+        span("main", 0, 9, "m", None),
+        span("fit", 6, 3, "f", "m"),
+        span("step", 7, 1, "s", "f"),
         *(span("thread", 2, 1 + n / 10, f"t{n}", "m") for n in range(20)),
-    ]  # fmt: skip
+    ]
     found = timeline(make_run(tmp_path, events))
     assert found.outside is not None
     drawn = [found.outside.names[name] for name in found.outside.name]
@@ -121,9 +147,12 @@ def test_a_span_that_had_to_go_leaves_its_row_to_others(tmp_path: Path) -> None:
 
 def test_spans_before_and_after_the_run_by_their_clocks_take_no_row(tmp_path: Path) -> None:
     events = [
-        completed("a", 5, 3), span("load", 0, 2, "s", None), span("inner", 999, 2, "i", "s"),
-        *(span("early", -9, 2, f"e{n}", None) for n in range(9)), *(span("late", 999, 2, f"l{n}", None) for n in range(9)),
-    ]  # fmt: skip
+        completed("a", 5, 3),
+        span("load", 0, 2, "s", None),
+        span("inner", 999, 2, "i", "s"),
+        *(span("early", -9, 2, f"e{n}", None) for n in range(9)),
+        *(span("late", 999, 2, f"l{n}", None) for n in range(9)),
+    ]
     found = timeline(make_run(tmp_path, events))
     assert found.outside is not None
     assert (found.outside.names, found.outside.rows) == (["load"], [1])

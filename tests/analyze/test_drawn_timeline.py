@@ -54,11 +54,16 @@ def test_one_by_one_every_attempt_of_known_time_is_drawn_once_where_it_ran(run: 
         for task_id, attempt, lane, start_s, length_s, name, state in rows
     ) == sorted(
         (
-            one["task_id"], one["attempt"], one["worker"], one["since"] / S, (one["until"] - one["since"]) / S,
-            one["task"], one["drawn_as"],
+            one["task_id"],
+            one["attempt"],
+            one["worker"],
+            one["since"] / S,
+            (one["until"] - one["since"]) / S,
+            one["task"],
+            one["drawn_as"],
         )
         for one in want
-    )  # fmt: skip
+    )
     by_lane: dict[int, list[tuple[float, float]]] = {}
     for lane, start_s, length_s in zip(bars.lane, bars.start_s, bars.length_s, strict=True):
         by_lane.setdefault(lane, []).append((start_s, start_s + length_s))
@@ -107,19 +112,27 @@ def test_by_stretches_no_time_and_no_attempt_is_lost(run: tuple[Any, Any], lanes
 
 def test_a_stretch_has_the_name_that_held_it_longest(tmp_path: Path) -> None:
     events = [
-        completed("a", 4, 4, task="long"), completed("b", 5, 1, task="short"), completed("c", 10, 5, task="short"),
+        completed("a", 4, 4, task="long"),
+        completed("b", 5, 1, task="short"),
+        completed("c", 10, 5, task="short"),
         completed("d", 10, 1, worker="w2", task="long"),
-    ]  # fmt: skip
+    ]
     found = timeline(make_run(tmp_path, events), one_by_one=0)
     assert found.names == ["short", "long"]
     cells = found.cells
     assert cells is not None
     assert (cells.lane, cells.start_s, cells.length_s, cells.name, cells.attempts, cells.busy) == (
-        [0, 0, 1], [0.0, 4.0, 9.0], [4.0, 6.0, 1.0], [1, 0, 1], [1, 2, 1], [1.0, 1.0, 1.0],
-    )  # fmt: skip
+        [0, 0, 1],
+        [0.0, 4.0, 9.0],
+        [4.0, 6.0, 1.0],
+        [1, 0, 1],
+        [1, 2, 1],
+        [1.0, 1.0, 1.0],
+    )
     assert found.notes == [
-        "This shows density and not single attempts: 4 attempts are drawn by stretches of time, as more of them ran side by "
-        "side than there are rows; a stretch has the colour of the name that held it longest."
+        "This shows density and not single attempts: 4 attempts are drawn by stretches of time, as more of "
+        "them ran side by side than there are rows; a stretch has the colour of the name that held it "
+        "longest."
     ]
 
 
@@ -132,12 +145,19 @@ def test_tasks_side_by_side_on_one_worker_have_rows_of_their_own(tmp_path: Path)
     ]
     found = timeline(make_run(tmp_path, events))
     assert found.lanes == [
-        Lane(label="w1 · 1", worker="w1"), Lane(label="w1 · 2", worker="w1"), Lane(label="w2", worker="w2"),
-    ]  # fmt: skip
+        Lane(label="w1 · 1", worker="w1"),
+        Lane(label="w1 · 2", worker="w1"),
+        Lane(label="w2", worker="w2"),
+    ]
     assert found.bars == Bars(
-        lane=[0, 1, 1, 2], start_s=[0.0, 1.0, 4.0, 5.0], length_s=[5.0, 2.0, 2.0, 1.0], name=[0, 0, 0, 0],
-        state=["completed"] * 4, task_id=["a", "b", "c", "d"], attempt=[1, 1, 1, 1],
-    )  # fmt: skip
+        lane=[0, 1, 1, 2],
+        start_s=[0.0, 1.0, 4.0, 5.0],
+        length_s=[5.0, 2.0, 2.0, 1.0],
+        name=[0, 0, 0, 0],
+        state=["completed"] * 4,
+        task_id=["a", "b", "c", "d"],
+        attempt=[1, 1, 1, 1],
+    )
 
 
 def test_a_retry_that_was_told_a_moment_late_takes_no_row_of_its_own(tmp_path: Path) -> None:
@@ -200,13 +220,21 @@ def test_without_a_start_of_the_run_the_first_attempt_is_the_start(tmp_path: Pat
 def test_a_run_of_spans_alone_is_drawn_by_its_outermost_spans(tmp_path: Path) -> None:
     spans: list[Event] = [
         SpanEvent(
-            timestamp=at(when), name=name, span_id=span_id, parent_id=parent, status=status, duration_s=lasts,
-            error_type="KeyError" if status == "error" else None, error_message="'x'" if status == "error" else None,
+            timestamp=at(when),
+            name=name,
+            span_id=span_id,
+            parent_id=parent,
+            status=status,
+            duration_s=lasts,
+            error_type="KeyError" if status == "error" else None,
+            error_message="'x'" if status == "error" else None,
         )
         for when, name, span_id, parent, status, lasts in (
-            (1.0, "load", "1", "0", "ok", 2.0), (3.0, "fit", "2", "0", "error", 4.0), (4.0, "step", "3", "2", "ok", 1.0),
+            (1.0, "load", "1", "0", "ok", 2.0),
+            (3.0, "fit", "2", "0", "error", 4.0),
+            (4.0, "step", "3", "2", "ok", 1.0),
         )
-    ]  # fmt: skip
+    ]
     spans.append(
         SpanOpened(
             timestamp=at(8), name="save", span_id="4", parent_id="0", elapsed_s=1.5, tags={}, trace_id=""
@@ -260,9 +288,12 @@ def test_where_one_span_holds_all_others_those_inside_are_drawn_too(tmp_path: Pa
     spans = [
         SpanEvent(timestamp=at(when), name=name, span_id=span_id, parent_id=parent, duration_s=lasts)
         for when, name, span_id, parent, lasts in (
-            (0.0, "main", "1", "0", 9.0), (1.0, "load", "2", "1", 2.0), (3.0, "fit", "3", "1", 4.0), (3.0, "step", "4", "3", 1.0),
+            (0.0, "main", "1", "0", 9.0),
+            (1.0, "load", "2", "1", 2.0),
+            (3.0, "fit", "3", "1", 4.0),
+            (3.0, "step", "4", "3", 1.0),
         )
-    ]  # fmt: skip
+    ]
     found = timeline(make_run(tmp_path, spans))
     assert found.bars is not None
     assert (found.bars.task_id, found.bars.lane) == (["1", "2", "3"], [0, 1, 1])
@@ -277,12 +308,23 @@ def test_an_empty_run_has_no_timeline(tmp_path: Path) -> None:
 def test_failures_retries_cancellations_and_lost_workers_are_marked_with_their_errors(tmp_path: Path) -> None:
     ids: dict[str, Any] = {"task": "sim"}
     events: list[Event] = [
-        ready("w1"), ready("w2"),
-        failed("a", 2, 1), Failure(timestamp=at(2), scope="task", error_type="ValueError", message="bad\nseed", task_id="a", traceback=None, fingerprint=None),
-        started("b", 3), TaskRetried(timestamp=at(4), task_id="b", reason="OSError: gone", **ids),
+        ready("w1"),
+        ready("w2"),
+        failed("a", 2, 1),
+        Failure(
+            timestamp=at(2),
+            scope="task",
+            error_type="ValueError",
+            message="bad\nseed",
+            task_id="a",
+            traceback=None,
+            fingerprint=None,
+        ),
+        started("b", 3),
+        TaskRetried(timestamp=at(4), task_id="b", reason="OSError: gone", **ids),
         TaskCancelled(timestamp=at(5), task_id="c", args={}, worker="w2", duration_s=1.0, **ids),
         WorkerLost(timestamp=at(6), worker="w2", host=None, pid=None, reason="walltime"),
-    ]  # fmt: skip
+    ]
     found = timeline(make_run(tmp_path, events))
     assert found.marks == [
         Mark(lane=0, at_s=2.0, kind="failed", task="sim", task_id="a", text="ValueError: bad seed"),
@@ -301,8 +343,9 @@ def test_a_burst_of_failures_does_not_hide_the_ones_after_it(tmp_path: Path) -> 
     assert len(found.marks) == 500
     assert [mark.task_id for mark in found.marks[-2:]] == ["late", "later"]
     assert (found.failures, found.notes[0]) == (
-        702, "500 of 702 failures, retries, cancellations and lost workers are marked.",
-    )  # fmt: skip
+        702,
+        "500 of 702 failures, retries, cancellations and lost workers are marked.",
+    )
 
 
 def test_names_beyond_a_dozen_share_a_colour_and_are_counted(tmp_path: Path) -> None:

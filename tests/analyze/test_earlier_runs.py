@@ -1,4 +1,5 @@
-"""What earlier runs of a project say of how long tasks take, and what a run that has just begun makes of it."""
+"""What earlier runs of a project say of how long tasks take, and what a run that has just begun makes of
+it."""
 
 from __future__ import annotations
 
@@ -34,9 +35,13 @@ def earlier(runs: Path, clock: str, durations: list[float], project: str = "demo
 def live(runs: Path) -> Path:
     """A run whose first task began at once, and a minute later it is still at it."""
     return make_run(
-        runs, [submitted("x", seed=7), started("x", 0.0)], status="crashed", end_time=None, duration_s=None,
+        runs,
+        [submitted("x", seed=7), started("x", 0.0)],
+        status="crashed",
+        end_time=None,
+        duration_s=None,
         heartbeat=at(60),
-    )  # fmt: skip
+    )
 
 
 def test_earlier_runs_of_the_project_are_pooled(tmp_path: Path) -> None:

@@ -20,8 +20,14 @@ def node(when: float, joules: float | None, host: str = "n1", writer: str = "w1"
 
 def gpu(when: float, joules: float, uuid: str = "GPU-1", mig: str | None = None) -> ResourceSample:
     return ResourceSample(
-        scope="gpu", host="n1", cpu_percent=None, timestamp=at(when), gpu_uuid=uuid, gpu_mig=mig, gpu_energy_j=joules
-    )  # fmt: skip
+        scope="gpu",
+        host="n1",
+        cpu_percent=None,
+        timestamp=at(when),
+        gpu_uuid=uuid,
+        gpu_mig=mig,
+        gpu_energy_j=joules,
+    )
 
 
 def energy(*samples: ResourceSample) -> EnergyUse | None:
@@ -35,9 +41,14 @@ def energy(*samples: ResourceSample) -> EnergyUse | None:
 
 def test_hosts_and_gpus_are_counted_from_their_first_to_their_last_sample() -> None:
     found = energy(
-        node(0, 100.0), node(5, 160.0), node(9, 400.0), node(1, 7.0, "n2"), node(2, 10.0, "n2"),
-        gpu(0, 1000.0), gpu(9, 1500.0),
-    )  # fmt: skip
+        node(0, 100.0),
+        node(5, 160.0),
+        node(9, 400.0),
+        node(1, 7.0, "n2"),
+        node(2, 10.0, "n2"),
+        gpu(0, 1000.0),
+        gpu(9, 1500.0),
+    )
     assert found == EnergyUse(
         total_j=803.0,
         by_host={
@@ -49,18 +60,26 @@ def test_hosts_and_gpus_are_counted_from_their_first_to_their_last_sample() -> N
 
 def test_processes_that_sampled_one_host_at_once_saw_the_same_energy() -> None:
     found = energy(
-        node(0, 100.0), node(5, 200.0), node(1, 10.0, writer="w2"), node(4, 70.0, writer="w2"),
-        node(6, 1.0, writer="w3"), node(8, 21.0, writer="w3"),
-    )  # fmt: skip
+        node(0, 100.0),
+        node(5, 200.0),
+        node(1, 10.0, writer="w2"),
+        node(4, 70.0, writer="w2"),
+        node(6, 1.0, writer="w3"),
+        node(8, 21.0, writer="w3"),
+    )
     assert found is not None
     assert found.by_host == {"n1": HostEnergy(processors_j=120.0, gpus_j=None)}
 
 
 def test_of_a_process_that_went_on_looking_the_part_after_the_others_counts() -> None:
     found = energy(
-        node(0, 50.0), node(10, 150.0), node(9, 1.0, writer="w2"), node(19, 101.0, writer="w2"),
-        node(3, 7.0, writer="w3"), node(12, 107.0, writer="w3"),
-    )  # fmt: skip
+        node(0, 50.0),
+        node(10, 150.0),
+        node(9, 1.0, writer="w2"),
+        node(19, 101.0, writer="w2"),
+        node(3, 7.0, writer="w3"),
+        node(12, 107.0, writer="w3"),
+    )
     assert found is not None
     # 100 J in 10 s, 2 of the 9 s of w3 and 7 of the 10 s of w2 after that.
     assert found.total_j == pytest.approx(100 + 100 * 2 / 9 + 70)

@@ -1,4 +1,5 @@
-"""What is said of how long a run still takes holds: in nine of ten cases or so, and never with more confidence than is due."""
+"""What is said of how long a run still takes holds: in nine of ten cases or so, and never with more
+confidence than is due."""
 
 from __future__ import annotations
 
@@ -76,8 +77,13 @@ def test_the_longer_nothing_has_ended_the_more_time_may_be_left() -> None:
 
 @pytest.mark.parametrize(
     ("left", "what", "running"),
-    [({}, {"sim": steady(1.0)}, 3), ({"sim": 3}, {}, 3), ({"sim": 3}, {"sim": steady(1.0)}, 0), ({"sim": 0}, {"sim": steady(1.0)}, 1)],
-)  # fmt: skip
+    [
+        ({}, {"sim": steady(1.0)}, 3),
+        ({"sim": 3}, {}, 3),
+        ({"sim": 3}, {"sim": steady(1.0)}, 0),
+        ({"sim": 0}, {"sim": steady(1.0)}, 1),
+    ],
+)
 def test_where_nothing_is_left_known_or_running_nothing_is_said(
     left: dict[str, int], what: dict[str, Known], running: int
 ) -> None:
@@ -217,12 +223,17 @@ def _changed(dice: Random, place: float) -> tuple[str, float]:
 @pytest.mark.parametrize(
     ("one", "share", "least"),
     [
-        (_constant, 0.05, 25), (_constant, 0.2, 25), (_constant, 0.5, 25),
-        (_lognormal, 0.05, 18), (_lognormal, 0.2, 20), (_lognormal, 0.5, 20),
-        (_names, 0.2, 20), (_names, 0.5, 20),
+        (_constant, 0.05, 25),
+        (_constant, 0.2, 25),
+        (_constant, 0.5, 25),
+        (_lognormal, 0.05, 18),
+        (_lognormal, 0.2, 20),
+        (_lognormal, 0.5, 20),
+        (_names, 0.2, 20),
+        (_names, 0.5, 20),
         (_changed, 0.75, 20),
     ],
-)  # fmt: skip
+)
 def test_the_interval_holds(
     one: Callable[[Random, float], tuple[str, float]], share: float, least: int
 ) -> None:

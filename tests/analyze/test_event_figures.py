@@ -64,18 +64,31 @@ lives = st.lists(
 )
 others = st.lists(
     st.one_of(
-        st.builds(CacheLookup, task=st.just("sim"), result=st.sampled_from(["hit", "miss", "bypass"]), key=st.just("k")),
         st.builds(
-            ResourceSample, scope=st.sampled_from(["worker", "node"]), host=st.just("n"), cpu_percent=st.none(),
-            pid=st.just(1), rss_bytes=st.none() | st.integers(0, 99), peak_rss_bytes=st.none() | st.integers(0, 99),
+            CacheLookup,
+            task=st.just("sim"),
+            result=st.sampled_from(["hit", "miss", "bypass"]),
+            key=st.just("k"),
         ),
         st.builds(
-            CostEstimate, item=st.sampled_from("ab"), amount=st.none() | st.floats(0, 9),
-            currency=st.sampled_from(["EUR", "USD"]), provider=st.none(),
+            ResourceSample,
+            scope=st.sampled_from(["worker", "node"]),
+            host=st.just("n"),
+            cpu_percent=st.none(),
+            pid=st.just(1),
+            rss_bytes=st.none() | st.integers(0, 99),
+            peak_rss_bytes=st.none() | st.integers(0, 99),
+        ),
+        st.builds(
+            CostEstimate,
+            item=st.sampled_from("ab"),
+            amount=st.none() | st.floats(0, 9),
+            currency=st.sampled_from(["EUR", "USD"]),
+            provider=st.none(),
         ),
     ),
     max_size=5,
-)  # fmt: skip
+)
 
 
 @given(lives, others)

@@ -27,13 +27,16 @@ def failure(task_id: str | None, when: float, attempt: int | None, **more: objec
 
 def test_one_cause_tells_when_where_of_what_and_at_which_attempt(tmp_path: Path) -> None:
     events: list[Event] = [
-        submitted("a", seed=1), started("a", 0.0), failure("a", 1, 1),
+        submitted("a", seed=1),
+        started("a", 0.0),
+        failure("a", 1, 1),
         TaskRetried(timestamp=at(1), task="sim", task_id="a", reason="OSError: gone"),
         TaskStarted(timestamp=at(2), task="sim", task_id="a", attempt=2, worker="w2", queue_s=None),
         failure("a", 3, 2, worker="w2"),
         failed("a", 3, 1.0, "w2", attempt=2, error_type="OSError", error_message="gone", fingerprint="f1"),
-        submitted("b", seed=2), failed("b", 4, 1.0, error_type="ValueError", error_message="bad\nseed"),
-    ]  # fmt: skip
+        submitted("b", seed=2),
+        failed("b", 4, 1.0, error_type="ValueError", error_message="bad\nseed"),
+    ]
     report = report_on(Run(make_run(tmp_path, events)))
     assert report.details is not None
     gone, bad = report.details.failures

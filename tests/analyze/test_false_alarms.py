@@ -1,4 +1,5 @@
-"""Two runs of the same thing show no change, and real changes are found: measured over many generated pairs."""
+"""Two runs of the same thing show no change, and real changes are found: measured over many generated
+pairs."""
 
 from __future__ import annotations
 
@@ -18,14 +19,19 @@ DRAWS = 500
 def changed(
     pairs, names, *, seed, factor=1.0, count=None, noise=None, drift=DRIFT, runs=(1, 1), by_arguments=False
 ):
-    """Of so many generated pairs of runs (or groups), the set of changed names of each; `factor` slows the name n0."""
+    """Of so many generated pairs of runs (or groups), the set of changed names of each; `factor` slows the
+    name n0."""
     chance = random.Random(seed)
     rows = []
     for pair in range(pairs):
         tasks = [
-            (count or chance.choice([20, 50, 100, 200, 400]), math.exp(chance.uniform(-3, 2)), noise or chance.uniform(0.05, 0.3))
+            (
+                count or chance.choice([20, 50, 100, 200, 400]),
+                math.exp(chance.uniform(-3, 2)),
+                noise or chance.uniform(0.05, 0.3),
+            )
             for _ in range(names)
-        ]  # fmt: skip
+        ]
         for side, many in enumerate(runs):
             for run in range(many):
                 off = math.exp(chance.gauss(0, drift))

@@ -71,9 +71,9 @@ def test_idle_time_behind_a_task_far_over_its_median_is_a_stragglers(tmp_path: P
         seconds=7.0,
         share=0.35,
         sentence=(
-            "7.0 worker-seconds, 35% of this run, went to workers with nothing left to do while 1 slow task still ran, "
-            "because sim(n=9) took 10.0s, 20.0 times the median of 500 ms; try starting the longest first, or "
-            "splitting them."
+            "7.0 worker-seconds, 35% of this run, went to workers with nothing left to do while 1 slow task "
+            "still ran, because sim(n=9) took 10.0s, 20.0 times the median of 500 ms; try starting the "
+            "longest first, or splitting them."
         ),
         evidence={
             "tasks": 1,
@@ -120,13 +120,16 @@ def waiting_for_program(tmp_path: Path, *more: Event) -> Finding:
 def test_idle_time_with_nothing_running_is_that_of_the_spans_the_program_was_in(tmp_path: Path) -> None:
     finding = waiting_for_program(
         tmp_path,
-        span("main", 0, 10, "s1"), span("fit", 1, 5, "s2", "s1"), span("read", 2.5, 1, "s3", "s2"),
-        span("short", 6.5, 0.5, "s4", "s1"), span("simulate", 8.5, 1, "s5"),
-    )  # fmt: skip
+        span("main", 0, 10, "s1"),
+        span("fit", 1, 5, "s2", "s1"),
+        span("read", 2.5, 1, "s3", "s2"),
+        span("short", 6.5, 0.5, "s4", "s1"),
+        span("simulate", 8.5, 1, "s5"),
+    )
     assert finding.evidence["spans_s"] == {"fit": 3.0, "main": 1.5, "read": 1.0}
     assert finding.sentence.endswith(
-        " went to the program outside of its tasks (6.0s between tasks), in fit (3.0s), main (1.5s), read (1.0s);"
-        " try making fit shorter."
+        " went to the program outside of its tasks (6.0s between tasks), in fit (3.0s), main (1.5s), read "
+        "(1.0s); try making fit shorter."
     )
 
 
@@ -184,11 +187,16 @@ def test_workers_wait_for_the_program_though_tasks_wait_for_others(tmp_path: Pat
         TaskSubmitted(timestamp=at(0), task="sim", task_id=name, args={}, component=name) for name in "xy"
     ]
     events = [
-        *tasks, started("x", 0.0, "x", queue_s=0.0), completed("x", 2, 2.0, "x"),
-        started("y", 8.0, "y", queue_s=8.0), completed("y", 10, 2.0, "y"),
-        WorkerReady(timestamp=at(0), **of_x), WorkerRemoved(timestamp=at(10), reason="done", **of_x),
-        WorkerReady(timestamp=at(0), **of_y), WorkerRemoved(timestamp=at(10), reason="done", **of_y),
-    ]  # fmt: skip
+        *tasks,
+        started("x", 0.0, "x", queue_s=0.0),
+        completed("x", 2, 2.0, "x"),
+        started("y", 8.0, "y", queue_s=8.0),
+        completed("y", 10, 2.0, "y"),
+        WorkerReady(timestamp=at(0), **of_x),
+        WorkerRemoved(timestamp=at(10), reason="done", **of_x),
+        WorkerReady(timestamp=at(0), **of_y),
+        WorkerRemoved(timestamp=at(10), reason="done", **of_y),
+    ]
     finding = one(tmp_path, "program_alone", [*events, span("fit", 2, 6, "s1")])
     assert (finding.seconds, finding.evidence["spans_s"]) == (6.0, {"fit": 6.0})
 
@@ -196,24 +204,46 @@ def test_workers_wait_for_the_program_though_tasks_wait_for_others(tmp_path: Pat
 @pytest.mark.parametrize(
     ("spans", "told"),
     [
-        ([span("main", 0, 10, "s1")], "in main (6.0s); try spans inside of main, to see what the program did there."),
+        (
+            [span("main", 0, 10, "s1")],
+            "in main (6.0s); try spans inside of main, to see what the program did there.",
+        ),
         ([span("fit", 2, 6, "s1")], "in fit (6.0s); try making fit shorter."),
-        ([span(" ", 2, 6, "s1")], "in a span without a name (6.0s); try making a span without a name shorter."),
-        ([span("fit; try harder", 2, 6, "s1")], "in fit, try harder (6.0s); try making fit, try harder shorter."),
+        (
+            [span(" ", 2, 6, "s1")],
+            "in a span without a name (6.0s); try making a span without a name shorter.",
+        ),
+        (
+            [span("fit; try harder", 2, 6, "s1")],
+            "in fit, try harder (6.0s); try making fit, try harder shorter.",
+        ),
         ([span("x" * 99, 2, 6, "s1")], f"in {'x' * 59}… (6.0s); try making {'x' * 59}… shorter."),
         (
             [span(f"case {n}", 2 + n / 2, 0.5, f"s{n}") for n in range(12)],
             "in spans of 12 names, none of them long; try fewer or shorter spans.",
         ),
-        ([span("blink", 3, 0.3, "s1")], "(6.0s between tasks); try spans in the program, to see what it did."),
+        (
+            [span("blink", 3, 0.3, "s1")],
+            "(6.0s between tasks); try spans in the program, to see what it did.",
+        ),
         (
             [span(f"thread {n}", 3, 0.5, f"s{n}") for n in range(20)],
             "(6.0s between tasks); try spans in the program, to see what it did.",
         ),
         ([span("blip", 3, 0.7, "s1")], "in blip (700 ms); try spans in the program, to see what it did."),
     ],
-    ids=["around tasks", "between tasks", "no name", "a name like advice", "a long name", "many names", "next to nothing", "side by side", "a small part"],
-)  # fmt: skip
+    ids=[
+        "around tasks",
+        "between tasks",
+        "no name",
+        "a name like advice",
+        "a long name",
+        "many names",
+        "next to nothing",
+        "side by side",
+        "a small part",
+    ],
+)
 def test_what_to_try_fits_what_the_program_did(tmp_path: Path, spans: list[Event], told: str) -> None:
     assert waiting_for_program(tmp_path, *spans).sentence.endswith(told)
 
@@ -272,9 +302,14 @@ def test_kills_and_memory_errors_are_memory_pressure(tmp_path: Path) -> None:
         ResourceSample(timestamp=at(0), scope="cgroup", host="n1", cpu_percent=None, oom_kills=0),
         ResourceSample(timestamp=at(5), scope="cgroup", host="n1", cpu_percent=None, oom_kills=2),
         ResourceSample(
-            timestamp=at(5), scope="node", host="n1", cpu_percent=None, memory_used_bytes=97, memory_total_bytes=100
+            timestamp=at(5),
+            scope="node",
+            host="n1",
+            cpu_percent=None,
+            memory_used_bytes=97,
+            memory_total_bytes=100,
         ),
-    ]  # fmt: skip
+    ]
     finding = one(tmp_path, "memory_pressure", events)
     assert (finding.seconds, finding.where) == (4.0, ["n1"])
     assert finding.evidence == {"oom_kills": 2, "tasks_out_of_memory": 1, "host_peak_share": 0.97}
@@ -310,20 +345,28 @@ def lookup(result: Any, key: str, **more: Any) -> Event:
 
 def test_misses_on_what_had_been_computed_cost_what_hits_save(tmp_path: Path) -> None:
     events = [
-        *work("t1", "w1", 0, 10), *up("w1"),
-        lookup("hit", "a", saved_s=1.0), lookup("hit", "b", saved_s=3.0),
-        lookup("miss", "c", reason="code changed"), lookup("miss", "d", reason="never seen"),
-        lookup("miss", "d", reason="never seen"), lookup("miss", "e", reason="arguments changed"),
-    ]  # fmt: skip
+        *work("t1", "w1", 0, 10),
+        *up("w1"),
+        lookup("hit", "a", saved_s=1.0),
+        lookup("hit", "b", saved_s=3.0),
+        lookup("miss", "c", reason="code changed"),
+        lookup("miss", "d", reason="never seen"),
+        lookup("miss", "d", reason="never seen"),
+        lookup("miss", "e", reason="arguments changed"),
+    ]
     finding = one(tmp_path, "cache_misses", events)
     assert (finding.seconds, finding.share) == (
         4.0,
         0.4,
     )  # one for the code, one asked for twice, at two seconds
     assert finding.evidence == {
-        "function": "solve", "needless_misses": 2, "asked_again": 1, "misses": 4, "each_s": 2.0,
+        "function": "solve",
+        "needless_misses": 2,
+        "asked_again": 1,
+        "misses": 4,
+        "each_s": 2.0,
         "reason": "code changed",
-    }  # fmt: skip
+    }
 
 
 def test_misses_on_what_is_new_are_work_and_no_finding(tmp_path: Path) -> None:
@@ -338,9 +381,16 @@ def test_time_off_the_processor_counts_where_the_host_was_full(
 ) -> None:
     events: list[Event] = [*work("t1", "w1", 0, 10, cpu_s=6.0, cpu_scope="thread"), *up("w1")]
     events += [
-        ResourceSample(timestamp=at(n), scope="node", host="n1", cpu_percent=load if n else None, interval_s=1.0, cpus=4.0)
+        ResourceSample(
+            timestamp=at(n),
+            scope="node",
+            host="n1",
+            cpu_percent=load if n else None,
+            interval_s=1.0,
+            cpus=4.0,
+        )
         for n in (0, 5)
-    ]  # fmt: skip
+    ]
     findings = {finding.kind: finding.seconds for finding in found(tmp_path, events)}
     assert findings == dict.fromkeys(kinds, 4.0)
 

@@ -40,40 +40,78 @@ def test_without_samples_there_is_nothing_to_say() -> None:
 def test_a_gpu_has_means_by_time_peaks_and_what_its_counters_grew() -> None:
     found = summary(
         sample(
-            interval_s=None, gpu_percent=0.0, gpu_memory_used_bytes=3 * GIB, gpu_memory_total_bytes=140 * GIB,
-            gpu_power_w=80.0, gpu_energy_j=1_000_000.0, gpu_temperature_c=40.0, gpu_throttle_reasons=[],
+            interval_s=None,
+            gpu_percent=0.0,
+            gpu_memory_used_bytes=3 * GIB,
+            gpu_memory_total_bytes=140 * GIB,
+            gpu_power_w=80.0,
+            gpu_energy_j=1_000_000.0,
+            gpu_temperature_c=40.0,
+            gpu_throttle_reasons=[],
             gpu_ecc_uncorrected=1,
         ),
         sample(
-            gpu_percent=60.0, gpu_memory_used_bytes=90 * GIB, gpu_memory_total_bytes=140 * GIB, gpu_power_w=650.0,
-            gpu_energy_j=1_000_400.0, gpu_process_memory_bytes=80 * GIB,
+            gpu_percent=60.0,
+            gpu_memory_used_bytes=90 * GIB,
+            gpu_memory_total_bytes=140 * GIB,
+            gpu_power_w=650.0,
+            gpu_energy_j=1_000_400.0,
+            gpu_process_memory_bytes=80 * GIB,
         ),
         sample(
-            interval_s=2.0, gpu_percent=90.0, gpu_energy_j=1_001_400.0, gpu_temperature_c=70.0,
-            gpu_throttle_reasons=["power_cap", "application_clocks"], gpu_ecc_uncorrected=1,
+            interval_s=2.0,
+            gpu_percent=90.0,
+            gpu_energy_j=1_001_400.0,
+            gpu_temperature_c=70.0,
+            gpu_throttle_reasons=["power_cap", "application_clocks"],
+            gpu_ecc_uncorrected=1,
             gpu_pcie_received_bytes_per_s=5.0,
         ),
-    )  # fmt: skip
+    )
     device = GpuDeviceUse(
-        host="node-1", index=0, uuid="GPU-0", mig=None, name="NVIDIA H200", gpu_percent=Load(mean=60.0, max=90.0),
-        memory_peak_bytes=90 * GIB, memory_total_bytes=140 * GIB, process_memory_peak_bytes=80 * GIB,
-        power_max_w=650.0, energy_j=1400.0, temperature_max_c=70.0, throttled_percent={"power_cap": 50.0},
-        ecc_uncorrected=0, pcie_received_max_bytes_per_s=5.0, pcie_sent_max_bytes_per_s=None,
-    )  # fmt: skip
+        host="node-1",
+        index=0,
+        uuid="GPU-0",
+        mig=None,
+        name="NVIDIA H200",
+        gpu_percent=Load(mean=60.0, max=90.0),
+        memory_peak_bytes=90 * GIB,
+        memory_total_bytes=140 * GIB,
+        process_memory_peak_bytes=80 * GIB,
+        power_max_w=650.0,
+        energy_j=1400.0,
+        temperature_max_c=70.0,
+        throttled_percent={"power_cap": 50.0},
+        ecc_uncorrected=0,
+        pcie_received_max_bytes_per_s=5.0,
+        pcie_sent_max_bytes_per_s=None,
+    )
     assert found == GpuUse(
-        devices=1, gpu_percent=Load(mean=60.0, max=90.0), memory_peak_bytes=90 * GIB,
-        memory_total_bytes=140 * GIB, process_memory_peak_bytes=80 * GIB, power_max_w=650.0, energy_j=1400.0,
-        temperature_max_c=70.0, each=[device],
-    )  # fmt: skip
+        devices=1,
+        gpu_percent=Load(mean=60.0, max=90.0),
+        memory_peak_bytes=90 * GIB,
+        memory_total_bytes=140 * GIB,
+        process_memory_peak_bytes=80 * GIB,
+        power_max_w=650.0,
+        energy_j=1400.0,
+        temperature_max_c=70.0,
+        each=[device],
+    )
 
 
 def test_what_no_sample_knows_is_unknown_and_not_zero() -> None:
     found = summary(sample(), sample())
     device = found.each[0]
     unknown = (
-        found.gpu_percent.mean, found.memory_peak_bytes, found.process_memory_peak_bytes, found.power_max_w,
-        found.energy_j, found.temperature_max_c, device.ecc_uncorrected, device.pcie_sent_max_bytes_per_s,
-    )  # fmt: skip
+        found.gpu_percent.mean,
+        found.memory_peak_bytes,
+        found.process_memory_peak_bytes,
+        found.power_max_w,
+        found.energy_j,
+        found.temperature_max_c,
+        device.ecc_uncorrected,
+        device.pcie_sent_max_bytes_per_s,
+    )
     assert unknown == (None,) * 8
     assert gpu_facts(found, PLAIN) == [("GPU", "NVIDIA H200")]
 
@@ -101,12 +139,20 @@ def test_shares_of_several_gpus_are_not_added_up_and_the_busiest_comes_first() -
 def test_a_report_tells_memory_with_its_scope_power_heat_and_what_held_the_gpu_back() -> None:
     found = summary(
         sample(
-            gpu_percent=97.0, gpu_memory_used_bytes=90 * GIB, gpu_memory_total_bytes=140 * GIB,
-            gpu_process_memory_bytes=80 * GIB, gpu_power_w=650.0, gpu_energy_j=0.0, gpu_temperature_c=84.0,
-            gpu_throttle_reasons=["thermal_hardware", "thermal_software", "power_cap"], gpu_ecc_uncorrected=0,
+            gpu_percent=97.0,
+            gpu_memory_used_bytes=90 * GIB,
+            gpu_memory_total_bytes=140 * GIB,
+            gpu_process_memory_bytes=80 * GIB,
+            gpu_power_w=650.0,
+            gpu_energy_j=0.0,
+            gpu_temperature_c=84.0,
+            gpu_throttle_reasons=["thermal_hardware", "thermal_software", "power_cap"],
+            gpu_ecc_uncorrected=0,
         ),
-        sample(gpu_percent=95.0, gpu_energy_j=180.0, gpu_throttle_reasons=["power_cap"], gpu_ecc_uncorrected=2),
-    )  # fmt: skip
+        sample(
+            gpu_percent=95.0, gpu_energy_j=180.0, gpu_throttle_reasons=["power_cap"], gpu_ecc_uncorrected=2
+        ),
+    )
     assert gpu_facts(found, PLAIN) == [
         ("GPU", "NVIDIA H200; busy 96% of the time, 97% max"),
         ("GPU memory", "90.0 GiB of 140.0 GiB peak on one device; by this run 80.0 GiB"),
@@ -118,12 +164,18 @@ def test_a_report_tells_memory_with_its_scope_power_heat_and_what_held_the_gpu_b
 
 SAMPLES = st.lists(
     st.builds(
-        sample, st.integers(0, 2), gpu_percent=st.none() | st.floats(0, 100), gpu_power_w=st.none() | st.floats(0, 900),
-        gpu_energy_j=st.none() | st.floats(0, 1e9), interval_s=st.none() | st.floats(0, 10),
-        gpu_throttle_reasons=st.none() | st.lists(st.sampled_from(["power_cap", "thermal_hardware"]), unique=True),
+        sample,
+        st.integers(0, 2),
+        gpu_percent=st.none() | st.floats(0, 100),
+        gpu_power_w=st.none() | st.floats(0, 900),
+        gpu_energy_j=st.none() | st.floats(0, 1e9),
+        interval_s=st.none() | st.floats(0, 10),
+        gpu_throttle_reasons=st.none()
+        | st.lists(st.sampled_from(["power_cap", "thermal_hardware"]), unique=True),
     ),
-    min_size=1, max_size=12,
-)  # fmt: skip
+    min_size=1,
+    max_size=12,
+)
 
 
 @given(samples=SAMPLES, seed=st.integers(0, 99))

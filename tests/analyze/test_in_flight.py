@@ -21,14 +21,30 @@ def test_a_hung_task_is_held_against_those_that_ended(tmp_path: Path) -> None:
     usual = Usual(count=5, p50=3.0, p95=4.8, max=5.0, of="run")
     assert in_flight(summarize(Run(path))) == [
         InFlight(
-            kind="task", name="sim", task_id="x", args={"seed": 7}, worker="w2", since=at(0), elapsed_s=60.0,
-            usual=usual, ratio=20.0, stuck=True,
+            kind="task",
+            name="sim",
+            task_id="x",
+            args={"seed": 7},
+            worker="w2",
+            since=at(0),
+            elapsed_s=60.0,
+            usual=usual,
+            ratio=20.0,
+            stuck=True,
         ),
         InFlight(
-            kind="task", name="sim", task_id="y", args=None, worker="w3", since=at(9), elapsed_s=51.0,
-            usual=usual, ratio=17.0, stuck=True,
+            kind="task",
+            name="sim",
+            task_id="y",
+            args=None,
+            worker="w3",
+            since=at(9),
+            elapsed_s=51.0,
+            usual=usual,
+            ratio=17.0,
+            stuck=True,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def test_history_tells_what_is_usual_where_the_run_does_not(tmp_path: Path) -> None:

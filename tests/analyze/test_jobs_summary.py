@@ -57,9 +57,18 @@ def test_jobs_that_did_not_complete_come_first_then_those_that_used_most_memory(
     assert (found.count, found.states, found.unaccounted) == (3, {"COMPLETED": 2, "TIMEOUT": 1}, [])
     assert found.queue_s == distribution([1.0, 3.0])
     assert found.jobs[0] == JobRow(
-        job_id="6_2", attempt=1, state="TIMEOUT", reason="its time", queue_s=None, elapsed_s=None, walltime_s=None,
-        cpu_s=None, cpus=None, max_rss_bytes=1 << 20, memory_bytes=100 << 20,
-    )  # fmt: skip
+        job_id="6_2",
+        attempt=1,
+        state="TIMEOUT",
+        reason="its time",
+        queue_s=None,
+        elapsed_s=None,
+        walltime_s=None,
+        cpu_s=None,
+        cpus=None,
+        max_rss_bytes=1 << 20,
+        memory_bytes=100 << 20,
+    )
 
 
 def test_an_array_without_accounting_is_named_once(tmp_path: Path):

@@ -1,4 +1,5 @@
-"""A large run that was compacted keeps its summary: a report that starts from it says what counting anew says."""
+"""A large run that was compacted keeps its summary: a report that starts from it says what counting anew
+says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The way that runs of very many tasks are read: what it says is what going through the events says, byte for byte."""
+"""The way that runs of very many tasks are read: what it says is what going through the events says, byte for
+byte."""
 
 from __future__ import annotations
 
@@ -25,9 +26,13 @@ from flightlog.store.tables import open_all
 EVERY = 0
 NONE = 1 << 60
 METRICS: tuple[dict[str, Any], ...] = (
-    {}, {"loss": 0.25}, {"loss": [3, 0.1, None, 2.5e-7], "steps": 12}, {"flag": True, "name": "x", "loss": None},
-    {"big": 2**70, "loss": -1e300}, {"größe, \"quoted\"": 1.5, "": 7},
-)  # fmt: skip
+    {},
+    {"loss": 0.25},
+    {"loss": [3, 0.1, None, 2.5e-7], "steps": 12},
+    {"flag": True, "name": "x", "loss": None},
+    {"big": 2**70, "loss": -1e300},
+    {'größe, "quoted"': 1.5, "": 7},
+)
 
 
 def sealed(folder: Path, events: list[Event], **facts: Any) -> Run:
@@ -82,11 +87,16 @@ span = st.tuples(
 def spans_of(drawn: list[tuple[Any, ...]]) -> list[Event]:
     return [
         SpanEvent(
-            timestamp=at(began / 10), name=name, span_id=f"x{n}", duration_s=None if lasted is None else lasted / 7,
-            parent_id=f"x{parent}" if 0 <= parent != n else f"s{n}", metrics=metrics, status=status,
+            timestamp=at(began / 10),
+            name=name,
+            span_id=f"x{n}",
+            duration_s=None if lasted is None else lasted / 7,
+            parent_id=f"x{parent}" if 0 <= parent != n else f"s{n}",
+            metrics=metrics,
+            status=status,
         )
         for n, (began, lasted, parent, name, metrics, status) in enumerate(drawn)
-    ]  # fmt: skip
+    ]
 
 
 @settings(deadline=None, max_examples=6)

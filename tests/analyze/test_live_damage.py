@@ -124,7 +124,8 @@ def test_a_file_that_became_shorter_is_told_and_what_it_held_still_counts(runnin
     state = live.update()
     assert state.progress.submitted == 8
     assert state.problems == [
-        f"{tasks_of(running).relative_to(running)} became shorter while it was read; what it held before still counts"
+        f"{tasks_of(running).relative_to(running)} became shorter while it was read; what it held before "
+        "still counts"
     ]
 
 

@@ -1,4 +1,5 @@
-"""The parts that keep the figures of a run as it happens: bounded, exact, and the same in any order of arrival."""
+"""The parts that keep the figures of a run as it happens: bounded, exact, and the same in any order of
+arrival."""
 
 from __future__ import annotations
 
@@ -43,8 +44,12 @@ def test_few_durations_are_known_exactly(values: list[float]) -> None:
     for value in values:
         found.add(value)
     assert (found.count, found.total, found.mean, found.min, found.max) == (
-        known.count, known.total, known.mean, known.min, known.max,
-    )  # fmt: skip
+        known.count,
+        known.total,
+        known.mean,
+        known.min,
+        known.max,
+    )
     assert [found.quantile(q) for q in (0.5, 0.95, 0.99)] == [known.p50, known.p95, known.p99]
 
 
@@ -170,6 +175,9 @@ def test_arguments_are_told_in_few_words(args: dict[str, object]) -> None:
 
 def test_texts_are_cut_where_they_say_least() -> None:
     assert (cut("abcdef", 4), cut_end("abcdef", 4), first_line("\n one\ntwo"), first_line(None)) == (
-        "abc…", "…def", "one", "",
-    )  # fmt: skip
+        "abc…",
+        "…def",
+        "one",
+        "",
+    )
     assert args_text({"n": 1, "name": "base", "deep": {"a": [1]}}) == 'n=1, name=base, deep={"a":[1]}'

@@ -28,9 +28,14 @@ def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[CountedMe
 
 def test_a_remote_run_is_asked_for_what_is_new_now_and_then(tmp_path: Path, there: CountedMemory) -> None:
     run = make_run(
-        tmp_path / "here", [submitted("a"), submitted("b")], status="running", end_time=None, duration_s=None,
-        host="elsewhere", heartbeat=at(19),
-    )  # fmt: skip
+        tmp_path / "here",
+        [submitted("a"), submitted("b")],
+        status="running",
+        end_time=None,
+        duration_s=None,
+        host="elsewhere",
+        heartbeat=at(19),
+    )
     sync(run)
     ticks = [0.0]
     live = FollowedRun(folder_of_runs(ADDRESS) / run.name, now=lambda: NOW, clock=lambda: ticks[0])

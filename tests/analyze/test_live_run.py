@@ -60,21 +60,48 @@ def agree(state: LiveState, report: Report) -> None:
     )
     assert state.elapsed_s == pytest.approx(report.run.duration_s, abs=2e-6)
     for theirs, ours in (
-        (tasks.submitted, progress.submitted), (tasks.completed, progress.completed), (tasks.failed, progress.failed),
-        (tasks.cancelled, progress.cancelled), (tasks.running, progress.running), (tasks.pending, progress.waiting),
-        (tasks.retried, progress.retried), (report.failures.count, state.failures_all),
-        (report.cache.lookups, state.cache_lookups or 0), (report.cache.hits, state.cache_hits or 0),
-        (report.workers.count, state.workers_all), (tasks.names, state.names_all), (report.spans.count, state.spans_all),
-    ):  # fmt: skip
+        (tasks.submitted, progress.submitted),
+        (tasks.completed, progress.completed),
+        (tasks.failed, progress.failed),
+        (tasks.cancelled, progress.cancelled),
+        (tasks.running, progress.running),
+        (tasks.pending, progress.waiting),
+        (tasks.retried, progress.retried),
+        (report.failures.count, state.failures_all),
+        (report.cache.lookups, state.cache_lookups or 0),
+        (report.cache.hits, state.cache_hits or 0),
+        (report.workers.count, state.workers_all),
+        (tasks.names, state.names_all),
+        (report.spans.count, state.spans_all),
+    ):
         assert theirs == ours
     assert {
-        one.name: (one.submitted, one.completed, one.failed, one.cancelled, one.retried, one.running, one.mean_s, one.max_s, one.p95_s)
+        one.name: (
+            one.submitted,
+            one.completed,
+            one.failed,
+            one.cancelled,
+            one.retried,
+            one.running,
+            one.mean_s,
+            one.max_s,
+            one.p95_s,
+        )
         for one in state.names
     } == {
-        name: (one.submitted, one.completed, one.failed, one.cancelled, one.retried, one.running,
-               one.duration_s.mean, one.duration_s.max, one.duration_s.p95)
+        name: (
+            one.submitted,
+            one.completed,
+            one.failed,
+            one.cancelled,
+            one.retried,
+            one.running,
+            one.duration_s.mean,
+            one.duration_s.max,
+            one.duration_s.p95,
+        )
         for name, one in tasks.by_name.items()
-    }  # fmt: skip
+    }
     assert [(one.task_id, one.duration_s) for one in state.slowest[:10]] == [
         (one.task_id, one.duration_s) for one in tasks.slowest
     ]
@@ -124,8 +151,10 @@ def test_a_hostile_run_is_what_its_report_says_and_stays_small(tmp_path: Path) -
     path = hostile_run(tmp_path, name_bytes=1_000_000)
     state, report = FollowedRun(path).update(), report_on(Run(path), details=False)
     assert (state.progress.completed, state.progress.failed, state.failures_all) == (
-        report.tasks.completed, report.tasks.failed, report.failures.count,
-    )  # fmt: skip
+        report.tasks.completed,
+        report.tasks.failed,
+        report.failures.count,
+    )
     assert len(msgspec.json.encode(state)) < 2_000_000
 
 
@@ -187,7 +216,8 @@ def test_reading_in_pieces_and_at_once_give_the_same_state(
 
 
 def _but_waiting(state: LiveState) -> LiveState:
-    """The state without the line of tasks that wait: a task stops waiting with the first of its events that is read."""
+    """The state without the line of tasks that wait: a task stops waiting with the first of its events that
+    is read."""
     chart = state.concurrency
     if chart is not None:
         chart = msgspec.structs.replace(chart, series=[one for one in chart.series if one.label != "waiting"])
@@ -230,7 +260,8 @@ from flightlog import Session
 
 runs, wait = sys.argv[1], threading.Event()
 (Path(runs) / "flightlog.yaml").write_text(
-    "version: 1\\nproject: {name: live}\\ntargets: {local: {provider: local, max_workers: 2, processes: false}}\\n"
+    "version: 1\\nproject: {name: live}\\n"
+    "targets: {local: {provider: local, max_workers: 2, processes: false}}\\n"
 )
 
 def work(n):
@@ -370,19 +401,29 @@ def test_a_task_that_hangs_is_told_from_those_that_ended_and_from_earlier_runs(t
     path = make_run(tmp_path, events, **_RUNNING)
     state = FollowedRun(path, now=now_at(9), history={"fit": distribution([1.0] * 9)}).update()
     assert [(one.task, one.args, one.elapsed_s, one.usual_s, one.stuck) for one in state.doing] == [
-        ("fit", "", 8.0, 1.0, True), ("sim", "seed=7", 8.0, 1.0, True),
-    ]  # fmt: skip
+        ("fit", "", 8.0, 1.0, True),
+        ("sim", "seed=7", 8.0, 1.0, True),
+    ]
     assert [(one.worker, one.state, one.task, one.since_s) for one in state.workers] == [
-        ("w1", "busy", "sim", 8.0), ("w2", "busy", "fit", 8.0),
-    ]  # fmt: skip
+        ("w1", "busy", "sim", 8.0),
+        ("w2", "busy", "fit", 8.0),
+    ]
 
 
 def test_an_attempt_that_is_tried_again_is_no_longer_running_and_keeps_its_arguments(tmp_path: Path) -> None:
     again = TaskRetried(timestamp=at(3), task="sim", task_id="t", reason="OSError: gone")
     told = Failure(
-        timestamp=at(3), scope="task", task="sim", task_id="t", attempt=1, error_type="OSError", message="gone",
-        traceback="Traceback …", fingerprint="f", worker="w1",
-    )  # fmt: skip
+        timestamp=at(3),
+        scope="task",
+        task="sim",
+        task_id="t",
+        attempt=1,
+        error_type="OSError",
+        message="gone",
+        traceback="Traceback …",
+        fingerprint="f",
+        worker="w1",
+    )
     events = [submitted("t", 0, seed=1), started("t", 1), again, told, started("t", 5, attempt=2)]
     state = FollowedRun(make_run(tmp_path, events, **_RUNNING), now=now_at(9)).update()
     assert (state.progress.running, state.progress.retried, state.progress.failed) == (1, 1, 0)
@@ -392,9 +433,12 @@ def test_an_attempt_that_is_tried_again_is_no_longer_running_and_keeps_its_argum
     ]
     assert state.timeline is not None
     assert state.timeline.bars is not None
-    assert list(zip(state.timeline.bars.state, state.timeline.bars.start_s, state.timeline.bars.length_s, strict=True)) == [
-        ("retried", 0.0, 2.0), ("running", 4.0, 4.0),
-    ]  # fmt: skip
+    assert list(
+        zip(state.timeline.bars.state, state.timeline.bars.start_s, state.timeline.bars.length_s, strict=True)
+    ) == [
+        ("retried", 0.0, 2.0),
+        ("running", 4.0, 4.0),
+    ]
     assert [(mark.kind, mark.at_s, mark.text) for mark in state.timeline.marks] == [
         ("retried", 2.0, "OSError: gone")
     ]
@@ -402,13 +446,16 @@ def test_an_attempt_that_is_tried_again_is_no_longer_running_and_keeps_its_argum
 
 def test_the_log_tells_what_a_person_would_want_to_know_and_not_every_task(tmp_path: Path) -> None:
     events: list[Event] = [
-        submitted("t"), started("t", 1), completed("t", 2, 1.0),
+        submitted("t"),
+        started("t", 1),
+        completed("t", 2, 1.0),
         WorkerLaunched(timestamp=at(0.1), worker="w1", host="node-1", pid=1),
         WorkerReady(timestamp=at(0.5), worker="w1", host="node-1", pid=1, launch_s=0.4),
-        failed("u", 3, 1.0), TaskRetried(timestamp=at(3.1), task="sim", task_id="u", reason="ValueError: bad seed", delay_s=2.0),
+        failed("u", 3, 1.0),
+        TaskRetried(timestamp=at(3.1), task="sim", task_id="u", reason="ValueError: bad seed", delay_s=2.0),
         UserEvent(timestamp=at(4), name="epoch", fields={"n": 3}),
         WorkerLost(timestamp=at(5), worker="w1", host="node-1", pid=1, reason="killed by signal 9"),
-    ]  # fmt: skip
+    ]
     state = FollowedRun(make_run(tmp_path, events), now=lambda: LATER).update()
     assert [(line.level, line.text) for line in state.log] == [
         ("info", "the run completed"),
@@ -431,26 +478,50 @@ def test_machines_and_devices_are_known_by_their_last_sample_and_drawn_over_time
 
     def device(when: float, allocated: int) -> Event:
         return DeviceMemory(
-            timestamp=at(when), schema_version=3, session_id="s", timestamp_ns=0, event_type="sample", collector="c",
-            sampling_interval_ms=100, pid=1, host="n1", device_id=0, allocator_allocated_bytes=allocated,
-            allocator_reserved_bytes=allocated, allocator_active_bytes=None, allocator_inactive_bytes=None,
-            allocator_change_bytes=0, device_used_bytes=900, device_free_bytes=None, device_total_bytes=1_000,
-            context=None, metadata={}, rank=2,
-        )  # fmt: skip
+            timestamp=at(when),
+            schema_version=3,
+            session_id="s",
+            timestamp_ns=0,
+            event_type="sample",
+            collector="c",
+            sampling_interval_ms=100,
+            pid=1,
+            host="n1",
+            device_id=0,
+            allocator_allocated_bytes=allocated,
+            allocator_reserved_bytes=allocated,
+            allocator_active_bytes=None,
+            allocator_inactive_bytes=None,
+            allocator_change_bytes=0,
+            device_used_bytes=900,
+            device_free_bytes=None,
+            device_total_bytes=1_000,
+            context=None,
+            metadata={},
+            rank=2,
+        )
 
     events = [
         sample(2, cpu_percent=80.0, memory_used_bytes=30, memory_total_bytes=100),
         sample(1, cpu_percent=40.0, memory_used_bytes=50, memory_total_bytes=100),
-        sample(3, scope="gpu", gpu_index=1, gpu_memory_used_bytes=7, gpu_memory_total_bytes=10, gpu_percent=5.0),
-        device(1, 500), device(1.5, 300), device(4, 100),
-    ]  # fmt: skip
+        sample(
+            3, scope="gpu", gpu_index=1, gpu_memory_used_bytes=7, gpu_memory_total_bytes=10, gpu_percent=5.0
+        ),
+        device(1, 500),
+        device(1.5, 300),
+        device(4, 100),
+    ]
     state = FollowedRun(make_run(tmp_path, events), now=lambda: LATER).update()
     assert [(one.host, one.cpu_percent, one.memory_used_bytes, one.seen_s) for one in state.hosts] == [
         ("n1", 80.0, 30, 8.0)
     ]
-    assert [(one.label, one.memory_used_bytes, one.memory_total_bytes, one.percent, one.scope) for one in state.devices] == [
-        ("GPU 1", 7, 10, 5.0, "device"), ("rank 2, device 0", 100, 1_000, None, "allocator"),
-    ]  # fmt: skip
+    assert [
+        (one.label, one.memory_used_bytes, one.memory_total_bytes, one.percent, one.scope)
+        for one in state.devices
+    ] == [
+        ("GPU 1", 7, 10, 5.0, "device"),
+        ("rank 2, device 0", 100, 1_000, None, "allocator"),
+    ]
     assert state.cpu is not None
     assert state.memory is not None
     assert state.device_memory is not None
@@ -465,11 +536,19 @@ def test_machines_and_devices_are_known_by_their_last_sample_and_drawn_over_time
 
 def test_open_spans_metrics_and_cost_are_known_while_the_run_goes_on(tmp_path: Path) -> None:
     events: list[Event] = [
-        SpanOpened(timestamp=at(1), name="train", tags={"epoch": 3}, trace_id="", span_id="s", parent_id=None, elapsed_s=1.0),
+        SpanOpened(
+            timestamp=at(1),
+            name="train",
+            tags={"epoch": 3},
+            trace_id="",
+            span_id="s",
+            parent_id=None,
+            elapsed_s=1.0,
+        ),
         Metric(timestamp=at(3), name="loss", value=0.2, step=2),
         Metric(timestamp=at(2), name="loss", value=0.5, step=1),
         CostEstimate(timestamp=at(2), item="storage", amount=1.5, currency="EUR"),
-    ]  # fmt: skip
+    ]
     state = FollowedRun(make_run(tmp_path, events, **_RUNNING), now=now_at(9)).update()
     assert [(one.name, one.tags, one.elapsed_s, one.stuck) for one in state.open_spans] == [
         ("train", "epoch=3", 8.0, None)

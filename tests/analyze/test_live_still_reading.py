@@ -1,4 +1,5 @@
-"""A large run is shown before it was read: how far the reading is, and nothing that only the whole could tell."""
+"""A large run is shown before it was read: how far the reading is, and nothing that only the whole could
+tell."""
 
 from __future__ import annotations
 

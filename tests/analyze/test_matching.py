@@ -25,7 +25,8 @@ def side(number, name, times, digests=None):
 
 
 def clipped_means(*sides):
-    """The means with outliers drawn in to two standard deviations from the median, as the quartiles of a side tell them.
+    """The means with outliers drawn in to two standard deviations from the median, as the quartiles of a side
+    tell them.
 
     Of both sides the wider bounds hold for both.
     """

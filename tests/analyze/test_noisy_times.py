@@ -1,4 +1,5 @@
-"""Dates and durations that no run has, by clocks and numbers that are wrong: counted as far as they can be, and never the end."""
+"""Dates and durations that no run has, by clocks and numbers that are wrong: counted as far as they can be,
+and never the end."""
 
 from __future__ import annotations
 
@@ -34,13 +35,17 @@ def noise(when: str, seconds: float) -> list[Event]:
     """A run of all that has moments and durations, which are these."""
     ended: dict[str, Any] = {"task": "sim", "args": {}, "duration_s": seconds, "queue_s": seconds}
     return [
-        span(when, "1", "0", seconds), span(when, "2", "1", seconds), span(at(1), "3", "1", seconds),
-        submitted("b"), TaskCompleted(timestamp=when, task_id="a", worker="w1", **ended),
+        span(when, "1", "0", seconds),
+        span(when, "2", "1", seconds),
+        span(at(1), "3", "1", seconds),
+        submitted("b"),
+        TaskCompleted(timestamp=when, task_id="a", worker="w1", **ended),
         TaskStarted(timestamp=at(1), task="sim", task_id="b", worker="w1", queue_s=seconds),
-        TaskCompleted(timestamp=at(4), task_id="c", worker="w2", **ended), submitted("d"),
+        TaskCompleted(timestamp=at(4), task_id="c", worker="w2", **ended),
+        submitted("d"),
         WorkerReady(timestamp=when, worker="w1", host=None, pid=None, launch_s=seconds),
         WorkerLost(timestamp=when, worker="w3", host=None, pid=None, reason="walltime"),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
@@ -70,15 +75,25 @@ def test_the_own_time_of_spans_with_noise_is_their_duration_less_what_is_known_t
     tmp_path: Path,
 ) -> None:
     events = [
-        span(LATEST, "1", "0", 1e300), span(LATEST, "2", "1", 30.0), span(NEVER, "3", "0", 5.0), span(NEVER, "4", "3", 2.0),
-        span(at(1), "5", "0", 4.0), span(at(2), "6", "5", 1.0), span(NEVER, "7", "5", 2.0),
-    ]  # fmt: skip
+        span(LATEST, "1", "0", 1e300),
+        span(LATEST, "2", "1", 30.0),
+        span(NEVER, "3", "0", 5.0),
+        span(NEVER, "4", "3", 2.0),
+        span(at(1), "5", "0", 4.0),
+        span(at(2), "6", "5", 1.0),
+        span(NEVER, "7", "5", 2.0),
+    ]
     with open_tables([Run(make_run(tmp_path, events))], only={"spans"}) as connection:
         rows = connection.execute("SELECT span_id, duration_s, self_s FROM spans ORDER BY span_id").fetchall()
     assert rows == [
-        ("1", 1e300, 1e300), ("2", 30.0, 30.0), ("3", 5.0, 5.0), ("4", 2.0, 2.0),
-        ("5", 4.0, 3.0), ("6", 1.0, 1.0), ("7", 2.0, 2.0),
-    ]  # fmt: skip
+        ("1", 1e300, 1e300),
+        ("2", 30.0, 30.0),
+        ("3", 5.0, 5.0),
+        ("4", 2.0, 2.0),
+        ("5", 4.0, 3.0),
+        ("6", 1.0, 1.0),
+        ("7", 2.0, 2.0),
+    ]
 
 
 def test_a_loop_counts_the_iterations_whose_clock_was_wrong(tmp_path: Path) -> None:

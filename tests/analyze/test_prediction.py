@@ -69,22 +69,43 @@ def attempt(**changes: object) -> PastAttempt:
         ({"duration_s": 2.0, "peak_rss_bytes": 8}, (2.0, False), (8.0, False)),
         ({"duration_s": 2.0}, (2.0, False), "completed, and nobody measured memory"),
         ({"peak_rss_bytes": 8}, "completed, and nobody measured how long it took", (8.0, False)),
-        ({"duration_s": 0.0, "peak_rss_bytes": 8}, "completed, with a duration that is 0 or cannot be", (8.0, False)),
-        ({"duration_s": -5.0, "peak_rss_bytes": 8}, "completed, with a duration that is 0 or cannot be", (8.0, False)),
-        ({"duration_s": 2.0, "peak_rss_bytes": 2**63}, (2.0, False), "completed, with a peak that is 0 or cannot be"),
-        ({"state": "failed", "timed_out": True, "timeout_s": 1e300}, "ended at an unknown time limit", "ended at its time limit"),
+        (
+            {"duration_s": 0.0, "peak_rss_bytes": 8},
+            "completed, with a duration that is 0 or cannot be",
+            (8.0, False),
+        ),
+        (
+            {"duration_s": -5.0, "peak_rss_bytes": 8},
+            "completed, with a duration that is 0 or cannot be",
+            (8.0, False),
+        ),
+        (
+            {"duration_s": 2.0, "peak_rss_bytes": 2**63},
+            (2.0, False),
+            "completed, with a peak that is 0 or cannot be",
+        ),
+        (
+            {"state": "failed", "timed_out": True, "timeout_s": 1e300},
+            "ended at an unknown time limit",
+            "ended at its time limit",
+        ),
         ({"state": "failed", "duration_s": 2.0, "peak_rss_bytes": 8}, "failed", "failed"),
         ({"state": "cancelled", "duration_s": 2.0}, "cancelled", "cancelled"),
         ({"state": "running"}, "never ended", "never ended"),
         (
             {"state": "failed", "memory_killed": True, "requested_memory_bytes": 64, "duration_s": 2.0},
-            "killed for memory", (64.0, True),
+            "killed for memory",
+            (64.0, True),
         ),
-        ({"state": "failed", "memory_killed": True}, "killed for memory", "killed at an unknown memory limit"),
+        (
+            {"state": "failed", "memory_killed": True},
+            "killed for memory",
+            "killed at an unknown memory limit",
+        ),
         ({"state": "failed", "timed_out": True, "timeout_s": 30.0}, (30.0, True), "ended at its time limit"),
         ({"state": "failed", "timed_out": True}, "ended at an unknown time limit", "ended at its time limit"),
     ],
-)  # fmt: skip
+)
 def test_only_complete_attempts_are_learnt_as_such_and_limits_as_more(history, changes, duration, memory):
     past = msgspec.structs.replace(read_past(history, project="demo"), runs=[], attempts=[attempt(**changes)])
     for examples, expected in ((duration_examples(past), duration), (memory_examples(past), memory)):
@@ -154,8 +175,8 @@ def test_one_of_many_is_asked_for_by_any_of_their_names(history):
 def test_an_argument_beyond_those_seen_and_one_that_is_missing_are_said(history):
     beyond = flightlog.predict("sim", {"n": 5000}, runs_dir=history)
     assert beyond.notes == [
-        "n=5000 is outside what was seen (100 to 1000): what is said is that of the nearest seen, and the interval may "
-        "not hold"
+        "n=5000 is outside what was seen (100 to 1000): what is said is that of the nearest seen, and the "
+        "interval may not hold"
     ]
     assert flightlog.predict("sim", {}, runs_dir=history).notes == ["not given, though it matters: n"]
 
@@ -249,15 +270,23 @@ def test_what_matters_to_one_task_is_no_argument_of_another_nor_is_it_predicted_
     assert tiny is not None
     assert tiny.reason == "quantiles by name: none of its arguments was found to matter"
     whole = Model(
-        format=FORMAT, flightlog="0", sklearn=None, project="demo", trained_at="", runs=["run-1"], attempts=330,
-        duration_s=model, peak_memory_bytes=train_quantity(Examples("peak_memory_bytes", [], {})),
-    )  # fmt: skip
+        format=FORMAT,
+        flightlog="0",
+        sklearn=None,
+        project="demo",
+        trained_at="",
+        runs=["run-1"],
+        attempts=330,
+        duration_s=model,
+        peak_memory_bytes=train_quantity(Examples("peak_memory_bytes", [], {})),
+    )
     opened = predict.Opened(whole, False, None, [])
     unmeasured = "peak memory: nobody measured it for {}"
     assert predict.predict_with(opened, "tiny").notes == [unmeasured.format("tiny")]
     assert predict.predict_with(opened, "sim", {"n": 500, "method": "heun"}).notes == [
-        "method=heun was never seen, only euler, rk4", unmeasured.format("sim"),
-    ]  # fmt: skip
+        "method=heun was never seen, only euler, rk4",
+        unmeasured.format("sim"),
+    ]
 
 
 def test_attempts_killed_at_their_limit_raise_what_is_expected_there():

@@ -44,16 +44,31 @@ def example(name: str = "sim", log: float = 0.0, *, host: str | None = None, **a
 def test_arguments_become_numbers_sizes_and_words():
     assert flatten(
         {
-            "n": 100, "fast": True, "method": "rk4", "text_number": "12.5", "nothing": None, "grid": [3, 4],
-            "data": "<ndarray float64 (1000, 50)>", "blob": "<bytes, 2048 bytes: 00ff…>", "nested": {"a": {"b": 2}},
+            "n": 100,
+            "fast": True,
+            "method": "rk4",
+            "text_number": "12.5",
+            "nothing": None,
+            "grid": [3, 4],
+            "data": "<ndarray float64 (1000, 50)>",
+            "blob": "<bytes, 2048 bytes: 00ff…>",
+            "nested": {"a": {"b": 2}},
             "cut": [*range(9), "… [+91 items]"],
         }
     ) == {
-        "args.n": 100.0, "args.fast": 1.0, "args.method": "rk4", "args.text_number": 12.5,
-        "args.grid.length": 2.0, "args.grid.0": 3.0, "args.grid.1": 4.0, "args.data.size": 50_000.0,
-        "args.blob.length": 2048.0, "args.nested.a.b": 2.0, "args.cut.length": 100.0,
+        "args.n": 100.0,
+        "args.fast": 1.0,
+        "args.method": "rk4",
+        "args.text_number": 12.5,
+        "args.grid.length": 2.0,
+        "args.grid.0": 3.0,
+        "args.grid.1": 4.0,
+        "args.data.size": 50_000.0,
+        "args.blob.length": 2048.0,
+        "args.nested.a.b": 2.0,
+        "args.cut.length": 100.0,
         **{f"args.cut.{n}": float(n) for n in range(8)},
-    }  # fmt: skip
+    }
 
 
 @settings(max_examples=20)
@@ -146,10 +161,8 @@ def test_a_corrected_interval_holds_nine_of_ten_of_what_it_was_corrected_by(pair
     all_seen = [seen(actual, run=last) for actual, _ in pairs]
     made = correction(all_seen)
     inside = [
-        low <= each.actual <= high
-        for each in all_seen
-        for low, _, high in [made.apply(each.predicted)]
-    ]  # fmt: skip
+        low <= each.actual <= high for each in all_seen for low, _, high in [made.apply(each.predicted)]
+    ]
     assert sum(inside) >= 0.9 * len(inside)
 
 

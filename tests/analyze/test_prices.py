@@ -41,8 +41,10 @@ def test_every_shipped_price_is_positive_and_from_a_source_at_one_commit() -> No
 def test_shipped_prices_have_the_day_that_their_source_states_and_no_other() -> None:
     table = read_prices()
     assert {provider: source.date for provider, source in table.sources.items()} == {
-        "aws": "2026-02-09", "gcp": "2025-03-06", "azure": "2023-12-18",
-    }  # fmt: skip
+        "aws": "2026-02-09",
+        "gcp": "2025-03-06",
+        "azure": "2023-12-18",
+    }
     assert [name for name, instance in table.instances.items() if instance.date is not None] == []
 
 
@@ -58,9 +60,14 @@ def test_larger_sizes_of_a_family_cost_in_proportion() -> None:
 
 def test_a_type_is_found_in_any_case_and_says_the_day_of_its_price() -> None:
     assert find_price(read_prices(), " AWS/M6i.xlarge ") == Price(
-        instance="aws/m6i.xlarge", per_hour=0.192, currency="USD", table=read_prices().name,
-        source="aws/karpenter-provider-aws", date="2026-02-09", region="us-east-1",
-    )  # fmt: skip
+        instance="aws/m6i.xlarge",
+        per_hour=0.192,
+        currency="USD",
+        table=read_prices().name,
+        source="aws/karpenter-provider-aws",
+        date="2026-02-09",
+        region="us-east-1",
+    )
 
 
 def table_of(folder: Path, **change) -> Path:
@@ -99,9 +106,13 @@ def test_a_report_says_of_which_day_the_price_is_or_that_it_is_undated(
     tmp_path: Path, day: str | None, words: str
 ) -> None:
     rates = CostRates(
-        timestamp=at(0), currency="EUR", source="our cloud", instance="own/small", prices_of=day,
+        timestamp=at(0),
+        currency="EUR",
+        source="our cloud",
+        instance="own/small",
+        prices_of=day,
         per_worker_hour=360.0,
-    )  # fmt: skip
+    )
     who = {"worker": "w1", "host": "n1", "pid": 1}
     crew = [WorkerLaunched(timestamp=at(0), **who), WorkerRemoved(timestamp=at(10), reason=None, **who)]
     text = report_text(report_on(Run(make_run(tmp_path, [rates, *crew], provider="slurm"))))
@@ -146,10 +157,15 @@ def test_a_table_that_is_none_says_what_is_wrong_with_it(tmp_path: Path, change:
         read_prices(file)
 
 
-@given(st.binary(max_size=40) | st.recursive(
-    st.none() | st.booleans() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*MINE, "own/small", "own"]), inner),
-).map(msgspec.json.encode))  # fmt: skip
+@given(
+    st.binary(max_size=40)
+    | st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*MINE, "own/small", "own"]), inner)
+        ),
+    ).map(msgspec.json.encode)
+)
 def test_whatever_a_file_holds_it_is_a_table_or_one_message(tmp_path_factory, content: bytes) -> None:
     file = tmp_path_factory.mktemp("prices") / "prices.json"
     file.write_bytes(content)

@@ -21,9 +21,14 @@ def span(
 
 def opened(name: str, start: float, elapsed: float = 1.0, key: str = "") -> SpanOpened:
     return SpanOpened(
-        timestamp=at(start), name=name, tags={"n": 1}, trace_id="", span_id=key or name, parent_id=None,
+        timestamp=at(start),
+        name=name,
+        tags={"n": 1},
+        trace_id="",
+        span_id=key or name,
+        parent_id=None,
         elapsed_s=elapsed,
-    )  # fmt: skip
+    )
 
 
 def tally(*events: Event) -> SpanSummary:
@@ -66,10 +71,19 @@ def test_a_name_has_count_errors_distribution_and_metrics() -> None:
     )
     assert summary.by_name == {
         "step": SpanName(
-            count=2, errors=1, total_s=4.0, wall_s=4.0, self_s=4.0, mean=2.0, min=1.0, p50=2.0, p95=2.9, max=3.0,
+            count=2,
+            errors=1,
+            total_s=4.0,
+            wall_s=4.0,
+            self_s=4.0,
+            mean=2.0,
+            min=1.0,
+            p50=2.0,
+            p95=2.9,
+            max=3.0,
             metrics={"loss": MetricStats(count=2, sum=0.6, mean=0.3, min=0.1, max=0.5, last=0.1)},
         )
-    }  # fmt: skip
+    }
 
 
 def test_an_open_span_without_an_end_is_in_flight_since_its_start() -> None:

@@ -19,25 +19,43 @@ from flightlog.store.integrity import write_checksums
 from flightlog.store.run import open_run
 
 OBJECTS = [
-    "run", "tasks", "workers", "resources", "cache", "spans", "failures", "artifacts", "cost", "completeness",
+    "run",
+    "tasks",
+    "workers",
+    "resources",
+    "cache",
+    "spans",
+    "failures",
+    "artifacts",
+    "cost",
+    "completeness",
     "overhead",
-]  # fmt: skip
+]
 
 
 def some_events() -> list[Event]:
     return [
-        submitted("a", seed=1), started("a", 1), completed("a", 3.3, 2.1, metrics={"loss": 0.1}),
-        submitted("b", seed=2), started("b", 1, "w2"), failed("b", 2.7, 1.7, "w2"), submitted("c"), started("c", 4),
+        submitted("a", seed=1),
+        started("a", 1),
+        completed("a", 3.3, 2.1, metrics={"loss": 0.1}),
+        submitted("b", seed=2),
+        started("b", 1, "w2"),
+        failed("b", 2.7, 1.7, "w2"),
+        submitted("c"),
+        started("c", 4),
         WorkerReady(timestamp=at(0.5), worker="w1", host="n1", pid=1),
         SpanEvent(timestamp=at(1), name="outer", span_id="o", duration_s=2.3),
         SpanEvent(timestamp=at(1.1), name="inner", span_id="i", parent_id="o", duration_s=0.7),
-        SpanOpened(timestamp=at(4), name="hang", tags={}, trace_id="", span_id="h", parent_id="o", elapsed_s=1.0),
+        SpanOpened(
+            timestamp=at(4), name="hang", tags={}, trace_id="", span_id="h", parent_id="o", elapsed_s=1.0
+        ),
         CacheLookup(timestamp=at(1), task="sim", result="hit", key="k", saved_s=0.3),
         CacheLookup(timestamp=at(1), task="sim", result="hit", key="k", saved_s=0.1),
         ResourceSample(timestamp=at(1), scope="node", host="n1", cpu_percent=33.3, interval_s=0.1),
         ResourceSample(timestamp=at(2), scope="node", host="n1", cpu_percent=11.1, interval_s=0.7),
-        Metric(timestamp=at(1), name="loss", value=0.5), Metric(timestamp=at(2), name="loss", value=0.2),
-    ]  # fmt: skip
+        Metric(timestamp=at(1), name="loss", value=0.5),
+        Metric(timestamp=at(2), name="loss", value=0.2),
+    ]
 
 
 def summary_of(path: Path) -> Summary:
@@ -122,8 +140,10 @@ def test_a_run_that_is_whole_verifies(tmp_path: Path) -> None:
     result = verify(open_run(closed_run(tmp_path)))
     assert result.ok
     assert [(check.name, check.ok) for check in result.checks] == [
-        ("files", True), ("summary.json", True), ("lines", True),
-    ]  # fmt: skip
+        ("files", True),
+        ("summary.json", True),
+        ("lines", True),
+    ]
 
 
 def test_a_lost_line_fails_all_three_checks_and_is_named(tmp_path: Path) -> None:

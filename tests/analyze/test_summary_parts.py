@@ -34,13 +34,22 @@ def lookup(result: str, **more) -> CacheLookup:
 
 def test_a_cache_that_is_off_is_neither_a_lookup_nor_a_miss() -> None:
     summary = collected(
-        CacheTally(), lookup("hit", saved_s=4.0, duration_s=0.5), lookup("hit"),
-        lookup("miss", reason="not seen before"), lookup("bypass", reason="disabled"),
-    )  # fmt: skip
+        CacheTally(),
+        lookup("hit", saved_s=4.0, duration_s=0.5),
+        lookup("hit"),
+        lookup("miss", reason="not seen before"),
+        lookup("bypass", reason="disabled"),
+    )
     assert summary == CacheSummary(
-        lookups=3, hits=2, misses=1, bypassed=1, hit_rate=2 / 3, saved_s=3.5,
-        miss_reasons={"not seen before": 1}, by_name={"sim": CacheName(hits=2, misses=1, bypassed=1)},
-    )  # fmt: skip
+        lookups=3,
+        hits=2,
+        misses=1,
+        bypassed=1,
+        hit_rate=2 / 3,
+        saved_s=3.5,
+        miss_reasons={"not seen before": 1},
+        by_name={"sim": CacheName(hits=2, misses=1, bypassed=1)},
+    )
 
 
 def test_without_lookups_there_is_no_hit_rate() -> None:
@@ -86,13 +95,22 @@ def test_an_artifact_recorded_again_counts_once_as_it_was_then() -> None:
     )
     listed = [("c", None, 1), ("b", 20, 3), ("a", 5, 4)]
     assert summary == ArtifactSummary(
-        count=3, size_bytes=25, unknown_sizes=1,
+        count=3,
+        size_bytes=25,
+        unknown_sizes=1,
         listed=[
-            Artifact(name=name, uri=f"/out/{name}", kind="result", size_bytes=size, sha256=None,
-                     timestamp=at(when), error=None)
+            Artifact(
+                name=name,
+                uri=f"/out/{name}",
+                kind="result",
+                size_bytes=size,
+                sha256=None,
+                timestamp=at(when),
+                error=None,
+            )
             for name, size, when in listed
         ],
-    )  # fmt: skip
+    )
 
 
 def failure(task_id: str, when: float, **more) -> Failure:
@@ -105,14 +123,23 @@ def failure(task_id: str, when: float, **more) -> Failure:
 def test_failures_of_one_cause_are_one_group_with_the_earliest_as_its_example() -> None:
     summary = collected(
         FailureTally(),
-        failure("b", 5), failure("a", 3), failed("a", 3, 1.0, fingerprint="f1", args={"seed": 3}),
+        failure("b", 5),
+        failure("a", 3),
+        failed("a", 3, 1.0, fingerprint="f1", args={"seed": 3}),
         failed("b", 5, 1.0, fingerprint="f1"),
         failure("z", 1, fingerprint="f2", scope="worker", error_type=None, message=None),
-    )  # fmt: skip
+    )
     example = FailureExample(
-        timestamp=at(3), task="sim", task_id="a", args={"seed": 3}, worker="w1", exit_code=None, signal=None,
-        traceback="trace a", output_tail=None,
-    )  # fmt: skip
+        timestamp=at(3),
+        task="sim",
+        task_id="a",
+        args={"seed": 3},
+        worker="w1",
+        exit_code=None,
+        signal=None,
+        traceback="trace a",
+        output_tail=None,
+    )
     assert (summary.count, summary.groups) == (3, 2)
     assert summary.by_cause[0] == FailureGroup(
         fingerprint="f1",
@@ -169,13 +196,22 @@ def sample(when: float, scope: str, **more) -> ResourceSample:
 def test_percentages_of_several_hosts_are_not_added_up() -> None:
     summary = collected(
         ResourceTally(),
-        sample(1, "node", cpu_percent=90.0, interval_s=1.0, cpus=8.0, memory_used_bytes=6, memory_total_bytes=8),
-        sample(1, "node", host="n2", cpu_percent=30.0, interval_s=3.0, memory_used_bytes=4, memory_total_bytes=99),
-    )  # fmt: skip
+        sample(
+            1, "node", cpu_percent=90.0, interval_s=1.0, cpus=8.0, memory_used_bytes=6, memory_total_bytes=8
+        ),
+        sample(
+            1, "node", host="n2", cpu_percent=30.0, interval_s=3.0, memory_used_bytes=4, memory_total_bytes=99
+        ),
+    )
     assert summary.node == NodeUse(
-        hosts=["n1", "n2"], cpus=8.0, cpu_percent=Load(mean=45.0, max=90.0), load_1m_max=None,
-        memory_peak_bytes=6, memory_total_bytes=8, swap_peak_bytes=None,
-    )  # fmt: skip
+        hosts=["n1", "n2"],
+        cpus=8.0,
+        cpu_percent=Load(mean=45.0, max=90.0),
+        load_1m_max=None,
+        memory_peak_bytes=6,
+        memory_total_bytes=8,
+        swap_peak_bytes=None,
+    )
     assert (summary.samples, summary.process, summary.cgroup, summary.gpu) == (2, None, None, None)
 
 
@@ -185,11 +221,17 @@ def test_a_process_tree_used_what_its_counters_grew_by() -> None:
         sample(9, "worker", pid=1, cpu_cores=1.5, interval_s=9.0, cpu_s=15.0, rss_bytes=5, write_bytes=70),
         sample(0, "worker", pid=1, cpu_s=1.5, rss_bytes=9, peak_rss_bytes=11, write_bytes=20),
         sample(0, "worker", pid=2, cpu_s=4.0, threads=3, processes=2),
-    )  # fmt: skip
+    )
     assert summary.process == ProcessUse(
-        trees=2, cpu_cores=Load(mean=1.5, max=1.5), cpu_s=13.5, peak_rss_bytes=11, read_bytes=None,
-        write_bytes=50, threads_max=3, processes_max=2,
-    )  # fmt: skip
+        trees=2,
+        cpu_cores=Load(mean=1.5, max=1.5),
+        cpu_s=13.5,
+        peak_rss_bytes=11,
+        read_bytes=None,
+        write_bytes=50,
+        threads_max=3,
+        processes_max=2,
+    )
 
 
 def test_a_counter_seen_once_tells_nothing_of_the_run() -> None:
@@ -197,9 +239,14 @@ def test_a_counter_seen_once_tells_nothing_of_the_run() -> None:
         ResourceTally(), sample(0, "cgroup", oom_kills=4, throttled_s=9.0, memory_peak_bytes=7)
     )
     assert summary.cgroup == CgroupUse(
-        memory_peak_bytes=7, memory_limit_bytes=None, cpu_quota=None, throttled_s=None,
-        throttled_percent_max=None, oom_events=None, oom_kills=None,
-    )  # fmt: skip
+        memory_peak_bytes=7,
+        memory_limit_bytes=None,
+        cpu_quota=None,
+        throttled_s=None,
+        throttled_percent_max=None,
+        oom_events=None,
+        oom_kills=None,
+    )
 
 
 def test_oom_kills_before_the_run_are_not_the_runs() -> None:
@@ -210,10 +257,17 @@ def test_oom_kills_before_the_run_are_not_the_runs() -> None:
 
 def test_overhead_is_the_background_cpu_of_all_writers_over_wall_time() -> None:
     writers = [
-        WriterInfo(writer=str(n), pid=n, host="n1", lines={"tasks": 5, "spans": 5}, bytes=100, drain_s=0.1,
-                   background_cpu_s=0.05)
+        WriterInfo(
+            writer=str(n),
+            pid=n,
+            host="n1",
+            lines={"tasks": 5, "spans": 5},
+            bytes=100,
+            drain_s=0.1,
+            background_cpu_s=0.05,
+        )
         for n in range(2)
-    ]  # fmt: skip
+    ]
     summary = overhead(writers, 10.0)
     assert (summary.lines, summary.bytes, summary.drain_s) == (20, 200, 0.2)
     assert summary.percent == pytest.approx(1.0)

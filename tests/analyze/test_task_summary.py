@@ -33,9 +33,21 @@ def counts(summary: TaskSummary) -> dict[str, int]:
 def test_a_run_without_tasks_counts_nothing_and_knows_no_duration() -> None:
     nothing = Distribution()
     assert tally() == TaskSummary(
-        submitted=0, completed=0, failed=0, cancelled=0, retried=0, running=0, pending=0, duration_s=nothing,
-        queue_s=nothing, failed_s=0.0, names=0, by_name={}, slowest=[], in_flight=[],
-    )  # fmt: skip
+        submitted=0,
+        completed=0,
+        failed=0,
+        cancelled=0,
+        retried=0,
+        running=0,
+        pending=0,
+        duration_s=nothing,
+        queue_s=nothing,
+        failed_s=0.0,
+        names=0,
+        by_name={},
+        slowest=[],
+        in_flight=[],
+    )
 
 
 def test_durations_come_from_the_worker_and_not_from_the_timestamps() -> None:
@@ -58,10 +70,13 @@ def test_failed_and_cancelled_time_is_kept_apart_from_durations() -> None:
 
 def test_a_task_that_succeeds_at_the_second_attempt_did_not_fail() -> None:
     summary = tally(
-        submitted("a"), started("a", 1), failed("a", 2, 1.0),
+        submitted("a"),
+        started("a", 1),
+        failed("a", 2, 1.0),
         TaskRetried(timestamp=at(2), task="sim", task_id="a", attempt=1, reason="flaky"),
-        started("a", 3, attempt=2), completed("a", 4, 1.0, attempt=2),
-    )  # fmt: skip
+        started("a", 3, attempt=2),
+        completed("a", 4, 1.0, attempt=2),
+    )
     assert counts(summary) == {"submitted": 1, "completed": 1, "retried": 1}
 
 
@@ -86,17 +101,21 @@ def test_a_started_task_without_an_end_is_in_flight_with_its_arguments(tmp_path:
 
 def test_a_submitted_task_that_never_started_is_pending() -> None:
     assert counts(tally(submitted("a"), submitted("b"), completed("b", 2, 1.0))) == {
-        "submitted": 2, "completed": 1, "pending": 1,
-    }  # fmt: skip
+        "submitted": 2,
+        "completed": 1,
+        "pending": 1,
+    }
 
 
 def test_queueing_is_counted_once_an_attempt_whoever_tells_it() -> None:
     summary = tally(
-        started("a", 1, queue_s=1.0), completed("a", 2, 1.0, queue_s=1.0),
-        started("b", 1, queue_s=2.0), completed("b", 2, 1.0),
+        started("a", 1, queue_s=1.0),
+        completed("a", 2, 1.0, queue_s=1.0),
+        started("b", 1, queue_s=2.0),
+        completed("b", 2, 1.0),
         completed("c", 2, 1.0, queue_s=3.0),
         started("d", 1, queue_s=4.0),
-    )  # fmt: skip
+    )
     assert summary.queue_s == distribution([1.0, 2.0, 3.0, 4.0])
 
 
@@ -110,15 +129,22 @@ def test_the_slowest_are_ten_and_in_order() -> None:
 
 def test_each_name_has_its_own_figures_use_and_metrics() -> None:
     summary = tally(
-        completed("a", 2, 1.0, cpu_s=0.5, cpu_scope="thread", peak_rss_bytes=10, rss_scope="process", read_bytes=3),
-        completed("b", 3, 3.0, cpu_s=1.5, cpu_scope="thread", peak_rss_bytes=30, metrics={"loss": [0.5, 0.25]}),
+        completed(
+            "a", 2, 1.0, cpu_s=0.5, cpu_scope="thread", peak_rss_bytes=10, rss_scope="process", read_bytes=3
+        ),
+        completed(
+            "b", 3, 3.0, cpu_s=1.5, cpu_scope="thread", peak_rss_bytes=30, metrics={"loss": [0.5, 0.25]}
+        ),
         completed("c", 3, 7.0, task="other"),
-    )  # fmt: skip
+    )
     sim, other = summary.by_name["sim"], summary.by_name["other"]
     assert (sim.completed, sim.duration_s) == (2, distribution([1.0, 3.0]))
     assert (sim.cpu_s, sim.cpu_scopes, sim.peak_rss_bytes, sim.rss_scopes) == (
-        2.0, ["thread"], 30, ["process", "unknown"],
-    )  # fmt: skip
+        2.0,
+        ["thread"],
+        30,
+        ["process", "unknown"],
+    )
     assert (sim.read_bytes, sim.write_bytes) == (3, None)
     assert sim.metrics == {"loss": MetricStats(count=2, sum=0.75, mean=0.375, min=0.25, max=0.5, last=0.25)}
     assert (other.cpu_s, other.peak_rss_bytes, other.metrics) == (None, None, {})

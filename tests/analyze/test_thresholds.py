@@ -39,10 +39,20 @@ def duration(name, ratio, *, verdict="slower", p95=None, out=True, low=1.01, kin
     spread = Spread(count=50, total_s=50.0, mean_s=1.0, p50_s=1.0, p95_s=2.0, max_s=3.0)
     interval = Interval(ratio=ratio, low=low, high=ratio * 1.1, p=0.001)
     return DurationChange(
-        kind=kind, name=name, cached=False, verdict=verdict, by=None, before=spread, after=spread, pairs=None, shared_arguments=None,
-        typical=interval, mean=interval, p95=None if p95 is None else Interval(ratio=p95, low=1.0, high=2.0, p=0.01),
+        kind=kind,
+        name=name,
+        cached=False,
+        verdict=verdict,
+        by=None,
+        before=spread,
+        after=spread,
+        pairs=None,
+        shared_arguments=None,
+        typical=interval,
+        mean=interval,
+        p95=None if p95 is None else Interval(ratio=p95, low=1.0, high=2.0, p=0.01),
         p95_stands_out=out,
-    )  # fmt: skip
+    )
 
 
 def comparison(**fields):
@@ -58,13 +68,27 @@ def comparison(**fields):
         write_bytes=UNKNOWN,
     )
     standard = {
-        "before": side(), "after": side(), "wall_s": change(100.0, 112.0), "worker_s": UNKNOWN, "explained": None,
+        "before": side(),
+        "after": side(),
+        "wall_s": change(100.0, 112.0),
+        "worker_s": UNKNOWN,
+        "explained": None,
         "tasks": dict.fromkeys(("submitted", "completed", "failed", "cancelled", "retried"), nothing),
-        "durations": [duration("fit", 1.2, p95=1.15), duration("plot", 1.3, verdict="no change", low=0.9, p95=1.3, out=False)],
-        "appeared": [], "vanished": [], "arguments": [], "resources": [whole, fit], "failures": [],
+        "durations": [
+            duration("fit", 1.2, p95=1.15),
+            duration("plot", 1.3, verdict="no change", low=0.9, p95=1.3, out=False),
+        ],
+        "appeared": [],
+        "vanished": [],
+        "arguments": [],
+        "resources": [whole, fit],
+        "failures": [],
         "cache": CacheChange(lookups=nothing, hits=nothing, hit_rate=change(0.9, 0.8), saved_s=UNKNOWN),
-        "cost": UNKNOWN, "currency": None, "environment": [], "notes": [],
-    }  # fmt: skip
+        "cost": UNKNOWN,
+        "currency": None,
+        "environment": [],
+        "notes": [],
+    }
     return Comparison(**{**standard, **fields})
 
 
@@ -127,9 +151,12 @@ def test_what_is_not_understood_says_what_would_be(text, words):
 
 
 @given(
-    metric=st.sampled_from(sorted(METRICS)), sign=st.sampled_from("<>"), minus=st.sampled_from(["", "-", "+"]),
-    percent=st.integers(0, 999), blanks=st.sampled_from(["", " ", "  "]),
-)  # fmt: skip
+    metric=st.sampled_from(sorted(METRICS)),
+    sign=st.sampled_from("<>"),
+    minus=st.sampled_from(["", "-", "+"]),
+    percent=st.integers(0, 999),
+    blanks=st.sampled_from(["", " ", "  "]),
+)
 def test_every_metric_takes_shares(metric, sign, minus, percent, blanks):
     found = parse_threshold(f"{blanks}{metric}{blanks}{sign}{blanks}{minus}{percent}%{blanks}")
     assert (found.metric, found.above) == (metric, sign == ">")
@@ -211,5 +238,7 @@ def test_spans_are_meant_only_by_name():
 def test_outcomes_come_in_the_order_of_the_conditions():
     found = check(comparison(), parse_thresholds(["wall>5%", "failures>0", "cost>1"]))
     assert [(one.condition, one.state) for one in found] == [
-        ("wall>5%", "failed"), ("failures>0", "passed"), ("cost>1", "unknown"),
-    ]  # fmt: skip
+        ("wall>5%", "failed"),
+        ("failures>0", "passed"),
+        ("cost>1", "unknown"),
+    ]

@@ -78,9 +78,13 @@ def test_the_last_runs_are_the_newest_that_have_the_figure():
 
 def test_failures_count_every_run_that_ended():
     runs = [
-        past(0, failed=2), past(1, status="failed"), past(2, status="crashed", failed=3), past(3, status="running"),
-        past(4, status="interrupted"), past(5, failed=None),
-    ]  # fmt: skip
+        past(0, failed=2),
+        past(1, status="failed"),
+        past(2, status="crashed", failed=3),
+        past(3, status="running"),
+        past(4, status="interrupted"),
+        past(5, failed=None),
+    ]
     found = trend(runs, "failures")
     assert [point.value for point in found.points] == [2.0, 1.0, 3.0, 0.0]
     assert found.left_out == {"running": 1, "unknown": 1}
@@ -122,13 +126,17 @@ def test_a_value_that_cannot_be_is_left_out(odd):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("walls", "metric 'walls' is none of wall, duration:TASK, p95:TASK, memory:TASK, memory, hits, cost or failures"),
+        (
+            "walls",
+            "metric 'walls' is none of wall, duration:TASK, p95:TASK, memory:TASK, memory, hits, cost or "
+            "failures",
+        ),
         ("wall:sim", "metric 'wall:sim' is none of"),
         ("p95", "metric 'p95' names no task: write p95:TASK"),
         ("duration:", "metric 'duration:' names no task: write duration:TASK"),
         ("", "metric '' is none of"),
     ],
-)  # fmt: skip
+)
 def test_a_metric_that_there_is_not_is_named_with_those_there_are(text, message):
     with pytest.raises(UsageError) as raised:
         parse_metric(text)
@@ -176,8 +184,9 @@ def test_a_step_has_the_run_the_commit_the_size_and_what_is_new():
     assert change.chance < 1e-4
     assert change.differences == [Difference(what="commit", before="a" * 40, after="b" * 40)]
     assert [(level.first, level.runs, level.typical) for level in found.levels] == [
-        (0, 25, before), (25, 15, after),
-    ]  # fmt: skip
+        (0, 25, before),
+        (25, 15, after),
+    ]
     assert [point.level for point in found.points] == [0] * 25 + [1] * 15
 
 

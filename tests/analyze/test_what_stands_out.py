@@ -1,4 +1,5 @@
-"""Findings, calibration loops, what is in flight, failures and the slowest tasks, held against the slow path."""
+"""Findings, calibration loops, what is in flight, failures and the slowest tasks, held against the slow
+path."""
 
 from __future__ import annotations
 
@@ -36,11 +37,19 @@ def check(path: Path) -> Report:
     check_findings(report, path)
     check_loops(report.calibration, slow.loops(path))
     found = [
-        (one.kind, one.name, one.args, one.worker, one.since, one.elapsed_s,
-         one.usual and (one.usual.count, one.usual.p50, one.usual.p95, one.usual.max, one.usual.of),
-         one.ratio, one.stuck)
+        (
+            one.kind,
+            one.name,
+            one.args,
+            one.worker,
+            one.since,
+            one.elapsed_s,
+            one.usual and (one.usual.count, one.usual.p50, one.usual.p95, one.usual.max, one.usual.of),
+            one.ratio,
+            one.stuck,
+        )
         for one in report.in_flight
-    ]  # fmt: skip
+    ]
     expected = slow.in_flight(path)
     assert [one[:6] for one in found] == [tuple(map(close, one[:6])) for one in expected]
     assert [one[8] for one in found] == [one[8] for one in expected]
@@ -55,13 +64,22 @@ def check(path: Path) -> Report:
     }
     assert rows == slow.slowest(path)
     causes = {
-        (cause.fingerprint,) if cause.fingerprint else (cause.error_type or "", (cause.message or "").split("\n")[0]): {
-            "count": cause.count, "first": cause.first, "last": cause.last, "tasks": cause.tasks,
-            "workers": cause.workers, "attempts": cause.attempts,
-            "cases": [(one.timestamp, one.task, one.task_id, one.args, one.worker, one.attempt) for one in cause.cases],
+        (cause.fingerprint,)
+        if cause.fingerprint
+        else (cause.error_type or "", (cause.message or "").split("\n")[0]): {
+            "count": cause.count,
+            "first": cause.first,
+            "last": cause.last,
+            "tasks": cause.tasks,
+            "workers": cause.workers,
+            "attempts": cause.attempts,
+            "cases": [
+                (one.timestamp, one.task, one.task_id, one.args, one.worker, one.attempt)
+                for one in cause.cases
+            ],
         }
         for cause in details.failures
-    }  # fmt: skip
+    }
     assert causes == slow.failures(path)
     assert sum(cause["count"] for cause in causes.values()) == report.failures.count
     return report
@@ -92,10 +110,21 @@ def check_loops(found: list[CalibrationLoop], expected: list[dict[str, Any]]) ->
         for name, value in other.items():
             if name == "listed":
                 turns = [
-                    (turn.iteration, turn.started_at, turn.open, turn.duration_s, turn.ask_s, turn.submit_s,
-                     turn.gather_s, turn.tell_s, turn.trials, turn.min_loss, turn.best_loss)
+                    (
+                        turn.iteration,
+                        turn.started_at,
+                        turn.open,
+                        turn.duration_s,
+                        turn.ask_s,
+                        turn.submit_s,
+                        turn.gather_s,
+                        turn.tell_s,
+                        turn.trials,
+                        turn.min_loss,
+                        turn.best_loss,
+                    )
                     for turn in loop.listed
-                ]  # fmt: skip
+                ]
                 assert turns == [tuple(map(close, turn)) for turn in value]
             elif name != "start":
                 assert getattr(loop, name) == close(value), name

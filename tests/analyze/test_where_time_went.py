@@ -73,13 +73,18 @@ def check_shares(report: Report, path: Path) -> None:
         split = report.time.by_worker[name]
         found = {part: nanoseconds(getattr(split, f"{part}_s")) for part in PARTS}
         assert found == {
-            "run": parts["run"], "unfinished": parts["unfinished"],
-            "failed": parts["failed"] + parts["retried"], "transfer": 0,
-            "scheduler": parts["scheduler"], "startup": parts["startup"], "idle": parts["behind"] + parts["alone"],
-        }  # fmt: skip
+            "run": parts["run"],
+            "unfinished": parts["unfinished"],
+            "failed": parts["failed"] + parts["retried"],
+            "transfer": 0,
+            "scheduler": parts["scheduler"],
+            "startup": parts["startup"],
+            "idle": parts["behind"] + parts["alone"],
+        }
         assert (nanoseconds(split.idle_behind_s), nanoseconds(split.idle_alone_s)) == (
-            parts["behind"], parts["alone"],
-        )  # fmt: skip
+            parts["behind"],
+            parts["alone"],
+        )
         assert nanoseconds(split.retried_s) == parts["retried"]
         assert sum(found.values()) == nanoseconds(split.total_s)
     whole = report.time.whole
@@ -208,9 +213,13 @@ def events_of(tasks: list[dict[str, Any]], crew: list[dict[str, Any]]) -> Iterat
         if task["ends"] == "running":
             continue
         ended = {
-            "timestamp": clock(moment + task["lasts"]), "args": {"n": n}, "worker": task["worker"], "attempt": attempt,
-            "duration_s": task["lasts"] / 10 if task["measured"] else None, **ids,
-        }  # fmt: skip
+            "timestamp": clock(moment + task["lasts"]),
+            "args": {"n": n},
+            "worker": task["worker"],
+            "attempt": attempt,
+            "duration_s": task["lasts"] / 10 if task["measured"] else None,
+            **ids,
+        }
         if task["ends"] == "completed":
             yield TaskCompleted(**ended)
         elif task["ends"] == "cancelled":
@@ -245,9 +254,18 @@ def test_runs_of_any_shape_give_the_slow_paths_numbers(tasks: list, crew: list, 
 
 def test_an_instant_attempt_waited_for_the_task_before_it_on_its_worker(tmp_path: Path) -> None:
     short = {
-        "name": "load", "worker": "w1", "component": None, "submitted": 0, "queued": False, "waits": 0, "lasts": 0,
-        "ends": "completed", "retried": False, "measured": False, "needs": 0,
-    }  # fmt: skip
+        "name": "load",
+        "worker": "w1",
+        "component": None,
+        "submitted": 0,
+        "queued": False,
+        "waits": 0,
+        "lasts": 0,
+        "ends": "completed",
+        "retried": False,
+        "measured": False,
+        "needs": 0,
+    }
     tasks = [short, {**short, "lasts": 2}, {**short, "waits": 1, "retried": True, "measured": True}]
     chain = check(make_run(tmp_path, events_of(tasks, []))).critical_path
     assert chain is not None
@@ -291,11 +309,14 @@ def test_spans_of_any_shape_give_the_slow_paths_tree(spans: list) -> None:
     clock = Clock()
     events = [
         SpanEvent(
-            timestamp=clock(began), name=name, span_id=f"s{n}", duration_s=lasted / 10,
+            timestamp=clock(began),
+            name=name,
+            span_id=f"s{n}",
+            duration_s=lasted / 10,
             parent_id=f"s{parent}" if 0 <= parent < n else None,
         )
         for n, (began, lasted, parent, name) in enumerate(spans)
-    ]  # fmt: skip
+    ]
     try:
         path = make_run(folder, events)
         report = check(path)

@@ -42,9 +42,16 @@ def test_the_tutorials_example_of_75_percent_efficiency() -> None:
 
 def test_without_workers_nothing_is_known_of_their_use() -> None:
     assert workers(submitted("a")) == WorkerSummary(
-        count=0, peak=0, peak_busy=0, lost=0, uptime_s=0.0, busy_s=0.0, utilization=None, efficiency=None,
+        count=0,
+        peak=0,
+        peak_busy=0,
+        lost=0,
+        uptime_s=0.0,
+        busy_s=0.0,
+        utilization=None,
+        efficiency=None,
         by_worker={},
-    )  # fmt: skip
+    )
 
 
 def test_failed_attempts_occupy_a_worker_and_are_no_useful_work() -> None:
@@ -88,9 +95,13 @@ def test_a_removed_worker_whose_beginning_is_unknown_tells_its_own_uptime() -> N
 
 def test_the_peak_is_of_workers_up_at_once_and_the_busy_peak_of_those_at_work() -> None:
     summary = workers(
-        ready("w1", 0), removed("w1", 10), ready("w2", 10), ready("w3", 12),
-        completed("a", 5, 5.0, "w1"), completed("b", 20, 5.0, "w2"),
-    )  # fmt: skip
+        ready("w1", 0),
+        removed("w1", 10),
+        ready("w2", 10),
+        ready("w3", 12),
+        completed("a", 5, 5.0, "w1"),
+        completed("b", 20, 5.0, "w2"),
+    )
     assert (summary.count, summary.peak, summary.peak_busy) == (3, 2, 1)
 
 

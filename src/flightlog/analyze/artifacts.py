@@ -59,9 +59,14 @@ class ArtifactTally:
             unknown_sizes=len(latest) - len(sizes),
             listed=[
                 Artifact(
-                    name=event.name, uri=event.uri, kind=event.kind, size_bytes=event.size_bytes,
-                    sha256=event.sha256, timestamp=event.timestamp, error=event.error,
+                    name=event.name,
+                    uri=event.uri,
+                    kind=event.kind,
+                    size_bytes=event.size_bytes,
+                    sha256=event.sha256,
+                    timestamp=event.timestamp,
+                    error=event.error,
                 )
                 for event in latest[-LISTED:]
             ],
-        )  # fmt: skip
+        )

@@ -21,8 +21,8 @@ class End(NamedTuple):
 class Attempts:
     """Pairs starts with ends, and submissions with signs of life.
 
-    Holds what is unpaired at the moment: little while events stand in order, everything where one kind of event
-    is missing altogether. After `close`, `occupied` has the time each worker was held by attempts.
+    Holds what is unpaired at the moment: little while events stand in order, everything where one kind of
+    event is missing altogether. After `close`, `occupied` has the time each worker was held by attempts.
     """
 
     def __init__(self) -> None:

@@ -1,10 +1,11 @@
 """How much a task's duration changed between two sets of runs, and how sure that is.
 
-Three ratios, after over before: `typical` (the mean of logarithms, with far outliers drawn in, so that a few stuck
-tasks do not decide), `mean` (which they may) and `p95`. The intervals come from a bootstrap that draws blocks of tasks
-next to each other in time rather than single tasks: a busy minute slows all tasks in it, and counts as one accident.
-Where neighbouring blocks resemble each other, as in busy spells longer than a block, the intervals are wider by as much.
-What differs from run to run is added: as measured where a side has several runs, and never less than `RUN_TO_RUN`.
+Three ratios, after over before: `typical` (the mean of logarithms, with far outliers drawn in, so that a few
+stuck tasks do not decide), `mean` (which they may) and `p95`. The intervals come from a bootstrap that draws
+blocks of tasks next to each other in time rather than single tasks: a busy minute slows all tasks in it, and
+counts as one accident. Where neighbouring blocks resemble each other, as in busy spells longer than a block,
+the intervals are wider by as much. What differs from run to run is added: as measured where a side has
+several runs, and never less than `RUN_TO_RUN`.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ CONFIDENCE = 0.95
 ENOUGH_RUNS = 4
 """So many runs beyond one a side tell by themselves how much runs differ."""
 RUN_TO_RUN = 0.01
-"""How far a whole run is off its twin at least, as a standard deviation of the logarithm: heat, neighbours, layout."""
+"""How far a whole run is off its twin at least, as a standard deviation of the logarithm: heat, neighbours,
+layout."""
 
 LIKENESS = 1.0
 """Neighbouring blocks resemble each other where their correlation is beyond so many standard errors."""
@@ -40,7 +42,9 @@ _CERTAIN = 1e6
 
 
 class Interval(Struct, frozen=True, kw_only=True):
-    """A ratio, after over before, with its confidence interval; both bounds are null where there are too few values."""
+    """A ratio, after over before, with its confidence interval; both bounds are null where there are too few
+    values.
+    """
 
     ratio: float
     low: float | None = None
@@ -63,8 +67,8 @@ class Block(NamedTuple):
 class Sample(Struct, frozen=True, kw_only=True):
     """The durations of one name on both sides, in blocks.
 
-    `paired` blocks go together by position: they hold the same arguments. Their `log_sum` is 0 before, and after it is
-    that of the ratios.
+    `paired` blocks go together by position: they hold the same arguments. Their `log_sum` is 0 before, and
+    after it is that of the ratios.
     """
 
     paired: bool
@@ -110,7 +114,8 @@ def estimate(sample: Sample, *, draws: int = DRAWS) -> Estimates:
 
 
 def ratio_of_runs(before: Sequence[float], after: Sequence[float]) -> Interval | None:
-    """The ratio of a figure that each run has once, such as its wall time; None where it is unknown or not positive.
+    """The ratio of a figure that each run has once, such as its wall time; None where it is unknown or not
+    positive.
 
     The bounds are there where the sides have four runs together, so that their spread is known.
     """
@@ -138,8 +143,8 @@ class _Spread(NamedTuple):
 def _with_runs(sample: Sample, tasks: Sequence[_Spread]) -> list[_Spread]:
     """The spreads of the three ratios with what differs from run to run.
 
-    Where runs of one side differ by more than their tasks and `RUN_TO_RUN` explain, or there are enough of them, the
-    spread is that between runs, known as well as so few runs can tell it.
+    Where runs of one side differ by more than their tasks and `RUN_TO_RUN` explain, or there are enough of
+    them, the spread is that between runs, known as well as so few runs can tell it.
     """
     sizes = math.fsum(1 / count for count in sample.runs)
     assumed = _Spread(RUN_TO_RUN**2 * sizes, _CERTAIN)
@@ -183,10 +188,12 @@ def _spread(drawn: Sequence[float], blocks: int, times: float) -> _Spread:
 
 
 def _waves(sample: Sample) -> list[float]:
-    """By how much blocks that resemble the ones before make the three ratios spread wider; 1 where they do not.
+    """By how much blocks that resemble the ones before make the three ratios spread wider; 1 where they do
+    not.
 
-    A busy spell longer than a block slows several of them. Correlations are added up over ever longer distances, two at
-    a time, while they stay positive (Geyer's initial sequence), and only if those of neighbours are more than chance.
+    A busy spell longer than a block slows several of them. Correlations are added up over ever longer
+    distances, two at a time, while they stay positive (Geyer's initial sequence), and only if those of
+    neighbours are more than chance.
     """
     found = []
     for residuals in zip(*(_residuals(blocks) for blocks in _series(sample)), strict=True):
@@ -217,10 +224,12 @@ def _series(sample: Sample) -> list[Sequence[Block]]:
     """What happened in order of time: each side, or the pairs of both."""
     if not sample.paired:
         return [sample.before, sample.after]
-    return [[
-        Block(b.tasks, b.log_sum, b.seconds - a.seconds, b.below - a.below)
-        for a, b in zip(sample.before, sample.after, strict=True)
-    ]]  # fmt: skip
+    return [
+        [
+            Block(b.tasks, b.log_sum, b.seconds - a.seconds, b.below - a.below)
+            for a, b in zip(sample.before, sample.after, strict=True)
+        ]
+    ]
 
 
 def _residuals(blocks: Sequence[Block]) -> list[list[float]]:
@@ -290,7 +299,9 @@ def student_quantile(probability: float, df: float) -> float:
 
 
 def stand_out(p_values: Iterable[float], rate: float) -> list[bool]:
-    """Which of many p-values stand out, so that among those at most `rate` are false (Benjamini and Hochberg)."""
+    """Which of many p-values stand out, so that among those at most `rate` are false (Benjamini and
+    Hochberg).
+    """
     values = list(p_values)
     limit, count = 0.0, len(values)
     for rank, value in enumerate(sorted(values), start=1):
@@ -300,7 +311,9 @@ def stand_out(p_values: Iterable[float], rate: float) -> list[bool]:
 
 
 def log_slope(quantiles: Sequence[float], probabilities: Sequence[float]) -> float:
-    """How steeply the logarithm of a quantile rises from the first to the last of these, a unit of probability."""
+    """How steeply the logarithm of a quantile rises from the first to the last of these, a unit of
+    probability.
+    """
     return (_log(quantiles[-1]) - _log(quantiles[0])) / (probabilities[-1] - probabilities[0])
 
 

@@ -19,7 +19,9 @@ class CacheName(Struct, frozen=True, kw_only=True):
 
 
 class CacheSummary(Struct, frozen=True, kw_only=True):
-    """All lookups. A cache that was switched off could not hit: that is `bypassed`, neither lookup nor miss."""
+    """All lookups. A cache that was switched off could not hit: that is `bypassed`, neither lookup nor
+    miss.
+    """
 
     lookups: int
     hits: int
@@ -61,7 +63,10 @@ class CacheTally:
         )
         lookups = hits + misses
         return CacheSummary(
-            lookups=lookups, hits=hits, misses=misses, bypassed=bypassed,
+            lookups=lookups,
+            hits=hits,
+            misses=misses,
+            bypassed=bypassed,
             hit_rate=hits / lookups if lookups else None,
             saved_s=exact_sum([*self._saved, *self._spent]) if self._saved else None,
             miss_reasons=dict(sorted(self._reasons.items())),
@@ -69,4 +74,4 @@ class CacheTally:
                 name: CacheName(hits=results["hit"], misses=results["miss"], bypassed=results["bypass"])
                 for name, results in sorted(self._names.items())
             },
-        )  # fmt: skip
+        )

@@ -1,8 +1,9 @@
-"""Calibration loops, read from the names of their spans: iterations, their phases, trials and the best loss so far.
+"""Calibration loops, read from the names of their spans: iterations, their phases, trials and the best loss
+so far.
 
 The spans are `calibration.job` around `calibration.iteration`, and in each iteration `algorithm.ask`,
-`simulation.submit_batch`, `simulation.gather` and `algorithm.tell`. Of their metrics `n_params`, `n_trials` and
-`min_loss` are read, and `total_trials` of the iteration.
+`simulation.submit_batch`, `simulation.gather` and `algorithm.tell`. Of their metrics `n_params`, `n_trials`
+and `min_loss` are read, and `total_trials` of the iteration.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class CalibrationLoop(Struct, frozen=True, kw_only=True):
     iterations: int
     open: bool
     duration_s: float
-    """Of the job's span; without one, from the first iteration's start to the last one's end, as far as those are known."""
+    """Of the job's span; without one, from the first iteration's start to the last one's end, as far as those
+    are known."""
     iterations_s: float
     ask_s: float
     submit_s: float
@@ -74,7 +76,9 @@ class CalibrationLoop(Struct, frozen=True, kw_only=True):
 
 
 def calibration_loops(connection: duckdb.DuckDBPyConnection) -> list[CalibrationLoop]:
-    """The loops of one run in order of their start, from its `timed` table and `spans`; none where no span is so named."""
+    """The loops of one run in order of their start, from its `timed` table and `spans`; none where no span is
+    so named.
+    """
     there = connection.execute("SELECT 1 FROM timed WHERE name = $1 LIMIT 1", [ITERATION]).fetchone()
     if there is None:
         return []
@@ -142,23 +146,41 @@ def _loop(turns: list[_Turn], job: tuple[str | None, float, bool] | None) -> Cal
         name = str(place if turn.tag is None else turn.tag)
         if turn.loss is not None and (best is None or turn.loss < best):
             best, best_in = turn.loss, name
-        listed.append(Iteration(
-            iteration=name, started_at=turn.started_at, open=turn.open, duration_s=turn.duration_s,
-            ask_s=turn.phase("ask"), submit_s=turn.phase("submit"), gather_s=turn.phase("gather"),
-            tell_s=turn.phase("tell"), trials=turn.trials, min_loss=turn.loss, best_loss=best,
-        ))  # fmt: skip
+        listed.append(
+            Iteration(
+                iteration=name,
+                started_at=turn.started_at,
+                open=turn.open,
+                duration_s=turn.duration_s,
+                ask_s=turn.phase("ask"),
+                submit_s=turn.phase("submit"),
+                gather_s=turn.phase("gather"),
+                tell_s=turn.phase("tell"),
+                trials=turn.trials,
+                min_loss=turn.loss,
+                best_loss=best,
+            )
+        )
     spent = {name: exact_sum(turn.phase(name) or 0.0 for turn in turns) for name in PHASES.values()}
     known = [turn.trials for turn in turns if turn.trials is not None]
     trials = sum(known) if known else None
     return CalibrationLoop(
-        job=job[0] if job is not None else None, iterations=len(turns),
+        job=job[0] if job is not None else None,
+        iterations=len(turns),
         open=job[2] if job is not None else any(turn.open for turn in turns),
-        duration_s=duration_s, iterations_s=whole, ask_s=spent["ask"], submit_s=spent["submit"],
-        gather_s=spent["gather"], tell_s=spent["tell"],
+        duration_s=duration_s,
+        iterations_s=whole,
+        ask_s=spent["ask"],
+        submit_s=spent["submit"],
+        gather_s=spent["gather"],
+        tell_s=spent["tell"],
         other_s=exact_sum([whole, *(-value for value in spent.values())]),
-        trials=trials, trials_per_minute=trials * 60 / duration_s if trials is not None and duration_s > 0 else None,
-        best_loss=best, best_iteration=best_in, listed=listed[-LISTED:],
-    )  # fmt: skip
+        trials=trials,
+        trials_per_minute=trials * 60 / duration_s if trials is not None and duration_s > 0 else None,
+        best_loss=best,
+        best_iteration=best_in,
+        listed=listed[-LISTED:],
+    )
 
 
 def _json(text: str | None) -> Mapping[str, Any]:

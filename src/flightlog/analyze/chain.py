@@ -29,21 +29,25 @@ class Step(NamedTuple):
 
 
 OnChain = tuple[int, str, int, int, int | None, str | None, int, int | None]
-"""Number and name of an attempt on the chain, when it began and stopped, what it waited for until when, the launch of its
-worker where that was it, and when what the program had waited for stopped."""
+"""Number and name of an attempt on the chain, when it began and stopped, what it waited for until when, the
+launch of its worker where that was it, and when what the program had waited for stopped."""
 Startups = Mapping[str, Sequence[tuple[int, int]]]
 """When workers were launched, and when they were ready."""
 
 
 class Graph(ABC):
-    """The attempts of one run by number, and the chain through them, followed back from the one that ended last."""
+    """The attempts of one run by number, and the chain through them, followed back from the one that ended
+    last.
+    """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, start: int, until: int) -> None:
         self._connection = connection
         self._start, self._until = start, until
 
     def steps(self) -> list[Step]:
-        """The chain from the run's start to its end, in order and without a gap; instant steps are left out."""
+        """The chain from the run's start to its end, in order and without a gap; instant steps are left
+        out.
+        """
         found: list[Step] = []
         cursor = self._until
 
@@ -86,10 +90,10 @@ class Graph(ABC):
 class Chain(Graph):
     """The attempts of one run by number, in order of their start, with what each of them waited for.
 
-    The table `bound` has a row for each attempt. It began after the last of these was over: `need`, the one that
-    ended last of the tasks it depends on and of its own earlier attempts; `before`, the last attempt on its worker,
-    if it was queued by then; `ready`, its worker's start-up, likewise; and `submitted`, by the program, which is
-    taken to have waited for `base`, the last attempt that had ended then.
+    The table `bound` has a row for each attempt. It began after the last of these was over: `need`, the one
+    that ended last of the tasks it depends on and of its own earlier attempts; `before`, the last attempt on
+    its worker, if it was queued by then; `ready`, its worker's start-up, likewise; and `submitted`, by the
+    program, which is taken to have waited for `base`, the last attempt that had ended then.
     """
 
     def __init__(
@@ -101,10 +105,13 @@ class Chain(Graph):
         connection.execute(_BOUND, {"start": start})
 
     def links(self) -> Iterator[OnChain]:
-        """The attempts on the chain, the last first. Fetches one number of every attempt, some 40 bytes each."""
+        """The attempts on the chain, the last first. Fetches one number of every attempt, some 40 bytes
+        each.
+        """
         [(last, previous)] = self._connection.execute(
             """
-            SELECT (SELECT n FROM bound ORDER BY stopped DESC, n LIMIT 1), list(previous ORDER BY n) FROM bound
+            SELECT (SELECT n FROM bound ORDER BY stopped DESC, n LIMIT 1), list(previous ORDER BY n)
+                FROM bound
             """
         ).fetchall()
         numbers = []
@@ -115,7 +122,8 @@ class Chain(Graph):
         del previous
         rows = self._connection.execute(
             """
-            SELECT bound.n, names.task, bound.began, bound.stopped, bound.moment, bound.how, bound.launched, bound.base_stopped
+            SELECT bound.n, names.task, bound.began, bound.stopped, bound.moment, bound.how, bound.launched,
+                bound.base_stopped
             FROM bound JOIN names ON names.id = bound.name
             WHERE bound.n IN (SELECT unnest($1::BIGINT[])) ORDER BY bound.n DESC
             """,
@@ -125,11 +133,15 @@ class Chain(Graph):
             yield from batch
 
     def replayed(self) -> Replay:
-        """The same attempts, to be asked what shortening would give; fetches ten numbers of each, and holds them."""
+        """The same attempts, to be asked what shortening would give; fetches ten numbers of each, and holds
+        them.
+        """
         columns = self._connection.execute(
             """
-            SELECT list(began ORDER BY n), list(stopped ORDER BY n), list(moment ORDER BY n), list(name ORDER BY n),
-                list(before ORDER BY n), list(ready ORDER BY n), list(submitted ORDER BY n), list(base ORDER BY n),
+            SELECT list(began ORDER BY n), list(stopped ORDER BY n), list(moment ORDER BY n),
+                list(name ORDER BY n),
+                list(before ORDER BY n), list(ready ORDER BY n), list(submitted ORDER BY n),
+                    list(base ORDER BY n),
                 list(base_stopped ORDER BY n)
             FROM bound
             """
@@ -158,15 +170,24 @@ class Chain(Graph):
 class Replay:
     """A run once more, with some of its tasks instant.
 
-    Every attempt begins as long after what bound it last as it did, on the worker it ran on; the program takes as
-    long from a task's end to what it submitted next, and from the last task to its own end.
+    Every attempt begins as long after what bound it last as it did, on the worker it ran on; the program
+    takes as long from a task's end to what it submitted next, and from the last task to its own end.
     """
 
     def __init__(
         self, columns: Sequence[list[int | None]], needs: Mapping[int, list[int]], names: Sequence[str]
     ) -> None:
-        (self._began, self._stopped, self._moment, self._name, self._before, self._ready, self._submitted,
-         self._base, self._base_stopped) = columns  # fmt: skip
+        (
+            self._began,
+            self._stopped,
+            self._moment,
+            self._name,
+            self._before,
+            self._ready,
+            self._submitted,
+            self._base,
+            self._base_stopped,
+        ) = columns
         self._needs, self._names = needs, names
 
     def saved(self, *, name: str | None = None, node: int | None = None) -> int:
@@ -218,14 +239,17 @@ _NODES = """
 CREATE OR REPLACE TEMP TABLE names AS
     SELECT task, row_number() OVER (ORDER BY task) - 1 AS id FROM (SELECT DISTINCT task FROM held);
 CREATE OR REPLACE TEMP TABLE nodes AS
-    SELECT row_number() OVER (ORDER BY began, stopped, task_id, attempt) - 1 AS n, task_id, attempt, began, stopped,
-        waits, CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted, worker AS worker_name, names.id AS name
+    SELECT row_number() OVER (ORDER BY began, stopped, task_id, attempt) - 1 AS n, task_id, attempt, began,
+        stopped,
+        waits, CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted, worker AS worker_name,
+            names.id AS name
     FROM held JOIN names USING (task)
     WHERE began IS NOT NULL;
 CREATE OR REPLACE TEMP TABLE needs AS
     WITH wanted AS (
         SELECT nodes.n, nodes.began, unnest(held.depends_on) AS task_id
-        FROM nodes JOIN (SELECT task_id, depends_on FROM held WHERE attempt = 1 AND len(depends_on) > 0) AS held
+        FROM nodes JOIN (SELECT task_id, depends_on FROM held WHERE attempt = 1
+            AND len(depends_on) > 0) AS held
             USING (task_id)
         WHERE nodes.attempt = 1
     ), ends AS (
@@ -247,15 +271,18 @@ WITH instants AS (
     SELECT n, worker_name, began::HUGEINT * 4294967296 + n AS place FROM nodes WHERE began = stopped
 ), waited AS (
     SELECT nodes.n, nodes.name, nodes.began, nodes.stopped, need.other AS need, need.stopped AS need_stopped,
-        CASE WHEN earlier.n < nodes.n AND coalesce(nodes.waits <= earlier.stopped, true) THEN earlier.n END AS before,
+        CASE WHEN earlier.n < nodes.n AND coalesce(nodes.waits <= earlier.stopped, true) THEN earlier.n
+            END AS before,
         CASE WHEN before IS NOT NULL THEN earlier.stopped END AS before_stopped,
-        CASE WHEN coalesce(nodes.waits <= startups.ready, true) THEN startups.ready END AS ready, startups.launched,
+        CASE WHEN coalesce(nodes.waits <= startups.ready, true) THEN startups.ready END AS ready,
+            startups.launched,
         CASE WHEN nodes.submitted BETWEEN $start AND nodes.began THEN nodes.submitted END AS submitted,
         CASE WHEN ended.n < nodes.n THEN ended.n END AS base,
         CASE WHEN ended.n < nodes.n THEN ended.stopped END AS base_stopped
     FROM nodes
         LEFT JOIN (
-            SELECT n, arg_max(other, (stopped, -other)) AS other, max(stopped) AS stopped FROM needs GROUP BY n
+            SELECT n, arg_max(other, (stopped, -other)) AS other, max(stopped) AS stopped FROM needs
+                GROUP BY n
         ) AS need USING (n)
         LEFT JOIN (
             SELECT nodes.n AS later, earlier.n, earlier.stopped
@@ -272,7 +299,8 @@ WITH instants AS (
         LEFT JOIN (
             SELECT nodes.n, startups.ready, startups.launched
             FROM (SELECT * FROM nodes WHERE worker_name IN (SELECT worker_name FROM startups)) AS nodes
-                ASOF JOIN startups ON nodes.worker_name = startups.worker_name AND nodes.began >= startups.ready
+                ASOF JOIN startups ON nodes.worker_name = startups.worker_name
+                    AND nodes.began >= startups.ready
         ) AS startups ON startups.n = nodes.n
         LEFT JOIN (
             SELECT late.n AS late, ended.n, ended.stopped

@@ -1,16 +1,19 @@
-"""Where a series of values changes its level: steps, told from noise, from single outliers and from slow drifts.
+"""Where a series of values changes its level: steps, told from noise, from single outliers and from slow
+drifts.
 
-Values are replaced by normal scores of their ranks, so that nothing depends on how noise is distributed and no outlier
-weighs more than its rank. The statistic of a stretch is the largest difference between the scores before and after a
-split; how likely noise reaches it is known for every length. A stretch with a step is split there, and both sides are
-looked at again. A stretch without is searched for bumps in shorter windows, each overlapping the next. Neighbouring
-values that resemble each other make long waves which are no steps: where they do, the statistic counts for less.
+Values are replaced by normal scores of their ranks, so that nothing depends on how noise is distributed and
+no outlier weighs more than its rank. The statistic of a stretch is the largest difference between the scores
+before and after a split; how likely noise reaches it is known for every length. A stretch with a step is
+split there, and both sides are looked at again. A stretch without is searched for bumps in shorter windows,
+each overlapping the next. Neighbouring values that resemble each other make long waves which are no steps:
+where they do, the statistic counts for less.
 
-Ranks do not see how large a step is. Where all values before lie so far from all after that the gap dwarfs what either
-side does by itself, that is a step as it stands, also in few values; what lies on its sides is looked at as above.
+Ranks do not see how large a step is. Where all values before lie so far from all after that the gap dwarfs
+what either side does by itself, that is a step as it stands, also in few values; what lies on its sides is
+looked at as above.
 
-A slow drift is no step, though a split of it looks good. Steps are taken back where a straight line through a stretch
-says as much as levels do; the rest must stand out between their neighbours, by the same statistic.
+A slow drift is no step, though a split of it looks good. Steps are taken back where a straight line through a
+stretch says as much as levels do; the rest must stand out between their neighbours, by the same statistic.
 
 The same values give the same result. Takes O(n log² n) steps for n values.
 """
@@ -32,7 +35,8 @@ LEVEL = 0.03
 LEAST_SIDE = 3
 """Values on either side of a step, at least: fewer are outliers."""
 LEAST = 10
-"""Values that it takes to tell a step from noise by their order alone: no order of fewer is unlikely enough."""
+"""Values that it takes to tell a step from noise by their order alone: no order of fewer is unlikely
+enough."""
 _WHOLE = 0.75
 """The share of the level that goes to a whole stretch; the windows in it get the rest."""
 _SHORTEST = 16
@@ -91,7 +95,9 @@ def change_points(values: Sequence[float], level: float = LEVEL) -> ChangePoints
 
 
 def _by_order(values: Sequence[float], level: float) -> ChangePoints:
-    """The steps that the order of the values shows; equal ones are put in an order that has no step anywhere."""
+    """The steps that the order of the values shows; equal ones are put in an order that has no step
+    anywhere.
+    """
     if len(values) < LEAST:
         return ChangePoints(steps=[], drift=None)
     series = _Series(values, [i * _GOLDEN % 1.0 for i in range(len(values))])
@@ -163,7 +169,8 @@ def _worth(scores: Sequence[float]) -> float:
 
 
 def _around_levels(scores: Sequence[float]) -> float:
-    """How much each of few values resembles the one before, around the levels on both sides of their best split.
+    """How much each of few values resembles the one before, around the levels on both sides of their best
+    split.
 
     Differences alone tell too little of so few. What levels take along of the likeness is given back.
     """
@@ -186,7 +193,9 @@ def _scores(n: int) -> list[float]:
 
 @lru_cache(maxsize=64)
 def _weights(n: int) -> list[float]:
-    """By which the square of the sum of the first k scores is multiplied for the share of variance a split explains."""
+    """By which the square of the sum of the first k scores is multiplied for the share of variance a split
+    explains.
+    """
     variance = math.fsum(score * score for score in _scores(n)) / n
     return [1.0 / (variance * k * (n - k)) for k in range(LEAST_SIDE, n - LEAST_SIDE + 1)]
 
@@ -284,7 +293,9 @@ def _without_drifts(fit: _Fit, splits: Sequence[int]) -> list[int]:
 
 
 class _Fit:
-    """How well a level or a line fits a stretch, outliers pulled in; costs in units of the noise's variance."""
+    """How well a level or a line fits a stretch, outliers pulled in; costs in units of the noise's
+    variance.
+    """
 
     def __init__(self, values: Sequence[float], splits: Sequence[int]) -> None:
         self.size = len(values)
@@ -308,7 +319,9 @@ class _Fit:
         return min(level, line + self._price)
 
     def steps_price(self, count: int) -> float:
-        """Of so many steps in a row: one alone is as dear as a slope, but the more there are, the more likely a drift."""
+        """Of so many steps in a row: one alone is as dear as a slope, but the more there are, the more likely
+        a drift.
+        """
         return self._price * (3 * count - 2)
 
     def slope(self, low: int, high: int) -> float:

@@ -1,7 +1,7 @@
 """What a comparison says: two sides, and every difference between them. Null is unknown, never nothing.
 
-Figures of a side that is a group of runs are means over its runs, peaks are the highest, and counts of tasks are of all
-its runs. Every ratio is after over before, every difference after less before.
+Figures of a side that is a group of runs are means over its runs, peaks are the highest, and counts of tasks
+are of all its runs. Every ratio is after over before, every difference after less before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from flightlog.analyze.bootstrap import Interval
 from flightlog.displayed import Displayed
 
 FEW_SHARED = 0.5
-"""Where both sides have fewer than half of all sets of arguments, tasks are compared with others than themselves."""
+"""Where both sides have fewer than half of all sets of arguments, tasks are compared with others than
+themselves."""
 Verdict = Literal["slower", "faster", "no change", "too few to tell"]
 
 
@@ -73,7 +74,8 @@ class DurationChange(Struct, frozen=True, kw_only=True):
     pairs: int | None
     """Tasks matched by arguments: the ratios are of these alone. Null: all tasks of the name, as they are."""
     shared_arguments: float | None
-    """The share of the task's sets of arguments that both sides have, 0 to 1; null where nobody recorded them."""
+    """The share of the task's sets of arguments that both sides have, 0 to 1; null where nobody recorded
+    them."""
     typical: Interval | None
     """The ratio of a typical task; far outliers count little."""
     mean: Interval | None
@@ -84,7 +86,9 @@ class DurationChange(Struct, frozen=True, kw_only=True):
 
     @property
     def other_arguments(self) -> bool:
-        """Whether it was called with other arguments, mostly: then a ratio may tell of other work, not of speed."""
+        """Whether it was called with other arguments, mostly: then a ratio may tell of other work, not of
+        speed.
+        """
         return self.pairs is None and self.shared_arguments is not None and self.shared_arguments < FEW_SHARED
 
 

@@ -108,14 +108,17 @@ def time_of(rates: CostRates, used: Used) -> Worked:
     amounts_of = apportion(total, exact)
     items = {
         item: CostItem(
-            amount=money(amounts_of[item]) if item in exact else None, currency=rates.currency,
-            provider=rates.provider, rate=getattr(rates, field),
-            quantity=number(quantities[item]) if item in exact else None, quantity_unit=unit,
+            amount=money(amounts_of[item]) if item in exact else None,
+            currency=rates.currency,
+            provider=rates.provider,
+            rate=getattr(rates, field),
+            quantity=number(quantities[item]) if item in exact else None,
+            quantity_unit=unit,
             reason=unknown.get(item),
         )
         for item, (field, unit) in BY_THE_HOUR.items()
         if item in exact or item in unknown
-    }  # fmt: skip
+    }
     lived = sum(lifetimes.values())
     return Worked(basis=basis, items=items, total=None if unknown or not exact else total, lived=lived)
 
@@ -127,11 +130,9 @@ def worker_sizes(rates: CostRates, used: Used) -> dict[str, Sizes]:
     components = component_sizes(rates)
     machine = used.machine if len(used.lifetimes) == 1 else Sizes()  # several share it, nobody knows how
     return {
-        name: sizes_of(
-            rates, components, used.components.get(name), used.given.get(name, Sizes()), machine
-        )
+        name: sizes_of(rates, components, used.components.get(name), used.given.get(name, Sizes()), machine)
         for name in used.lifetimes
-    }  # fmt: skip
+    }
 
 
 def worker_prices(rates: CostRates, used: Used) -> dict[str, Fraction] | None:
@@ -164,7 +165,12 @@ def beside(rates: CostRates, used: Used) -> dict[str, CostItem]:
             reason = f"at most {spent:.6g} {rates.currency}, for all that the hosts sent, to each other too"
             spent = None
         found[item] = CostItem(
-            amount=spent, currency=rates.currency, provider=rates.provider, rate=getattr(rates, field),
-            quantity=None if amount is None else number(amount), quantity_unit=unit, reason=reason,
-        )  # fmt: skip
+            amount=spent,
+            currency=rates.currency,
+            provider=rates.provider,
+            rate=getattr(rates, field),
+            quantity=None if amount is None else number(amount),
+            quantity_unit=unit,
+            reason=reason,
+        )
     return found

@@ -1,4 +1,5 @@
-"""Steps that stand out by their size: a gap between all values before and all after that dwarfs what either side does.
+"""Steps that stand out by their size: a gap between all values before and all after that dwarfs what either
+side does.
 
 Four values on each side are enough to see one, for which their order alone would say little.
 """
@@ -12,14 +13,16 @@ from itertools import accumulate
 CLEAR_SIDE = 4
 """Values on either side of a step that stands out by its size, at least."""
 _GAP, _GAP_VALUES = 0.7, 15.0
-"""Such a step is a gap of so many times what values range over on either side, or of so many by the number of values where
-these are few; by simulation of noise, waves and drifts, of which at most one in a hundred shows one."""
+"""Such a step is a gap of so many times what values range over on either side, or of so many by the number of
+values where these are few; by simulation of noise, waves and drifts, of which at most one in a hundred shows
+one."""
 _EQUAL = 1e-9
 """Values that differ by less than this share of the largest are the same, reckoned in another order."""
 
 
 def clear_steps(values: Sequence[float]) -> dict[int, float]:
-    """The numbers of the values from which on the level is another one, in order, and how likely noise shows as much.
+    """The numbers of the values from which on the level is another one, in order, and how likely noise shows
+    as much.
 
     Each stands out up to the next of them. Takes O(n) steps for each.
     """
@@ -35,7 +38,8 @@ def clear_steps(values: Sequence[float]) -> dict[int, float]:
 
 
 def _chance_of_order(n: int, at: int) -> float:
-    """How likely n values in random order have the smallest or the largest ones first, up to a split as unlikely as this.
+    """How likely n values in random order have the smallest or the largest ones first, up to a split as
+    unlikely as this.
 
     No more than that: that there is a gap as well is less likely still, by how much depends on the noise.
     """

@@ -42,8 +42,8 @@ if TYPE_CHECKING:
     from flightlog.store.run import Run
 
 FALSE_ALARMS = 0.04
-"""Among the changes that are called one, at most so many are noise; where nothing changed, so many comparisons at most
-call anything a change."""
+"""Among the changes that are called one, at most so many are noise; where nothing changed, so many
+comparisons at most call anything a change."""
 LEAST_CHANGE = 0.03
 """A smaller change is called none, however sure it is."""
 WIDEST = 1.3
@@ -65,15 +65,17 @@ def compare(
 ) -> Comparison:
     """What changed from `before` to `after`: runs or groups of runs, as `flightlog compare` takes them.
 
-    Each is a run, its id, `latest`, a path, `project:last5`, several of them with commas, or a list. Without any, the
-    last two runs of the latest run's project. The same runs give the same result.
+    Each is a run, its id, `latest`, a path, `project:last5`, several of them with commas, or a list. Without
+    any, the last two runs of the latest run's project. The same runs give the same result.
     """
     return compare_groups(*find_groups(before, after, runs_dir=runs_dir))
 
 
 @read_again
 def compare_groups(before: RunGroup, after: RunGroup) -> Comparison:
-    """What changed between two groups of runs, none of which is in both; of one that is running, as of one moment."""
+    """What changed between two groups of runs, none of which is in both; of one that is running, as of one
+    moment.
+    """
     told: list[str] = []
     with ExitStack() as copies:
         old, new = (
@@ -131,7 +133,9 @@ def _compared(before: RunGroup, after: RunGroup, told: Sequence[str]) -> Compari
 
 
 def comparison_bytes(comparison: Comparison, outcomes: Sequence[Outcome] | None = None) -> bytes:
-    """The comparison as JSON, with what became of `conditions` if there were any: UTF-8, indented; NaN as null."""
+    """The comparison as JSON, with what became of `conditions` if there were any: UTF-8, indented; NaN as
+    null.
+    """
     document = {field: getattr(comparison, field) for field in comparison.__struct_fields__}
     if outcomes is not None:
         document["conditions"] = list(outcomes)
@@ -141,9 +145,12 @@ def comparison_bytes(comparison: Comparison, outcomes: Sequence[Outcome] | None 
 def comparison_schema() -> dict[str, Any]:
     """The JSON Schema of the comparison's JSON."""
     written = msgspec.defstruct(
-        "Comparison", [("conditions", list[Outcome], [])], bases=(Comparison,), kw_only=True,
+        "Comparison",
+        [("conditions", list[Outcome], [])],
+        bases=(Comparison,),
+        kw_only=True,
         namespace={"__doc__": Comparison.__doc__},
-    )  # fmt: skip
+    )
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "Flightlog comparison",
@@ -156,12 +163,15 @@ def _side(group: RunGroup) -> Side:
         asked=path_text(group.asked),
         runs=[
             ComparedRun(
-                run_id=run.run_id, project=run.info.project, status=run.status, start_time=run.info.start_time,
+                run_id=run.run_id,
+                project=run.info.project,
+                status=run.status,
+                start_time=run.info.start_time,
                 duration_s=run.ending().duration_s,
             )
             for run in group.runs
         ],
-    )  # fmt: skip
+    )
 
 
 def _change(
@@ -179,18 +189,19 @@ def _counter(kind: str) -> Callable[[RunFigures], float]:
 
 
 def _both(before: float | None, after: float | None, *, interval: Interval | None = None) -> Change:
-    known = before is not None and after is not None
-    return Change(
-        before=before, after=after, difference=after - before if known else None,  # type: ignore[operator]
-        ratio=after / before if known and before else None, interval=interval,  # type: ignore[operator]
-    )  # fmt: skip
+    if before is None or after is None:
+        return Change(before=before, after=after, difference=None, ratio=None, interval=interval)
+    ratio = after / before if before else None
+    return Change(before=before, after=after, difference=after - before, ratio=ratio, interval=interval)
 
 
 # --- durations -------------------------------------------------------------------------------------------
 
 
 def judge(matched: dict[Key, Matched], *, draws: int = DRAWS) -> list[DurationChange]:
-    """The verdict on every name that both sides have: changes that stand out first, then by the time they take."""
+    """The verdict on every name that both sides have: changes that stand out first, then by the time they
+    take.
+    """
     both = [key for key, found in matched.items() if found.sample is not None]
     both.sort(key=lambda key: (-_time(matched[key]), key))
     estimates: dict[Key, Estimates] = {}
@@ -220,10 +231,20 @@ def _has_twin(key: Key, matched: dict[Key, Matched]) -> bool:
 
 def _alone(key: Key, found: Matched) -> DurationChange:
     return DurationChange(
-        kind="span" if key.kind == "span" else "task", name=key.name, cached=key.cached, verdict="too few to tell",
-        by=None, before=found.before, after=found.after, pairs=None, shared_arguments=None, typical=None, mean=None,
-        p95=None, p95_stands_out=False,
-    )  # fmt: skip
+        kind="span" if key.kind == "span" else "task",
+        name=key.name,
+        cached=key.cached,
+        verdict="too few to tell",
+        by=None,
+        before=found.before,
+        after=found.after,
+        pairs=None,
+        shared_arguments=None,
+        typical=None,
+        mean=None,
+        p95=None,
+        p95_stands_out=False,
+    )
 
 
 def _worth_telling(
@@ -265,12 +286,20 @@ def _duration(key: Key, found: Matched, estimates: Estimates, called: bool, far:
     else:
         verdict = "no change"
     return DurationChange(
-        kind="span" if key.kind == "span" else "task", name=key.name, cached=key.cached, verdict=verdict,
+        kind="span" if key.kind == "span" else "task",
+        name=key.name,
+        cached=key.cached,
+        verdict=verdict,
         by=("typical" if by_typical else "mean") if verdict in {"slower", "faster"} else None,
-        before=found.before, after=found.after, pairs=found.pairs,
-        shared_arguments=found.shared, typical=typical, mean=mean, p95=p95,
+        before=found.before,
+        after=found.after,
+        pairs=found.pairs,
+        shared_arguments=found.shared,
+        typical=typical,
+        mean=mean,
+        p95=p95,
         p95_stands_out=far and p95 is not None and abs(math.log(p95.ratio)) >= math.log1p(LEAST_CHANGE),
-    )  # fmt: skip
+    )
 
 
 # --- what appeared and vanished --------------------------------------------------------------------------
@@ -281,9 +310,11 @@ def _names(connection: duckdb.DuckDBPyConnection) -> list[tuple[NameCount, int]]
     rows = connection.execute(
         """
         SELECT kind, name, sum(number)::BIGINT AS number, min(side) FROM (
-            SELECT 'task' AS kind, task AS name, run_id, count(*) AS number FROM compared WHERE attempt = 1 GROUP BY task, run_id
+            SELECT 'task' AS kind, task AS name, run_id, count(*) AS number FROM compared WHERE attempt = 1
+                GROUP BY task, run_id
             UNION ALL SELECT 'span', name, run_id, count(*) FROM compared_spans GROUP BY name, run_id
-        ) JOIN sides USING (run_id) GROUP BY kind, name HAVING min(side) = max(side) ORDER BY kind DESC, number DESC, name
+        ) JOIN sides USING (run_id) GROUP BY kind, name HAVING min(side) = max(side)
+            ORDER BY kind DESC, number DESC, name
         """
     ).fetchall()
     return [(NameCount(kind=kind, name=name, count=count), side) for kind, name, count, side in rows]
@@ -295,10 +326,12 @@ def _names(connection: duckdb.DuckDBPyConnection) -> list[tuple[NameCount, int]]
 def _run_resources(old: Sequence[RunFigures], new: Sequence[RunFigures]) -> ResourceChange:
     peaks = [[run.peak_rss_bytes for run in side if run.peak_rss_bytes is not None] for side in (old, new)]
     return ResourceChange(
-        name=None, peak_rss_bytes=_both(*(float(max(known)) if known else None for known in peaks)),
-        cpu_s=_change(old, new, lambda run: run.cpu_s), read_bytes=_change(old, new, lambda run: run.read_bytes),
+        name=None,
+        peak_rss_bytes=_both(*(float(max(known)) if known else None for known in peaks)),
+        cpu_s=_change(old, new, lambda run: run.cpu_s),
+        read_bytes=_change(old, new, lambda run: run.read_bytes),
         write_bytes=_change(old, new, lambda run: run.write_bytes),
-    )  # fmt: skip
+    )
 
 
 def _task_resources(connection: duckdb.DuckDBPyConnection) -> list[ResourceChange]:
@@ -309,7 +342,8 @@ def _task_resources(connection: duckdb.DuckDBPyConnection) -> list[ResourceChang
             sum(CASE WHEN cpu_s IS NOT NULL THEN CAST(round_even(least(cpu_s, 9e9) * 1e9, 0) AS BIGINT) END)
                 / count(cpu_s) / 1e9,
             sum(read_bytes) / runs, sum(write_bytes) / runs, count(*)
-        FROM compared JOIN sides USING (run_id) JOIN (SELECT side, count(*) AS runs FROM sides GROUP BY side) USING (side)
+        FROM compared JOIN sides USING (run_id) JOIN (SELECT side, count(*) AS runs FROM sides GROUP BY side)
+            USING (side)
         GROUP BY task, side, runs
         """
     ).fetchall()

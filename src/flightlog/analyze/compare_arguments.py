@@ -31,7 +31,8 @@ WHERE first = last AND args_digest IS NOT NULL AND list_contains($names::VARCHAR
 
 
 def compare_arguments(connection: duckdb.DuckDBPyConnection) -> list[ArgumentSets]:
-    """Sets of arguments that only one side has, of names that both have; the names with the most such sets first.
+    """Sets of arguments that only one side has, of names that both have; the names with the most such sets
+    first.
 
     Reads the tables `compared`, `sides` and `task_events`. Arguments that nobody recorded are in no set.
     """
@@ -53,7 +54,14 @@ def compare_arguments(connection: duckdb.DuckDBPyConnection) -> list[ArgumentSet
     found = []
     for name, both, appeared, vanished in differ:
         new, gone = ([args[ref] for ref in refs.get((name, side), ()) if ref in args] for side in (1, 0))
-        found.append(ArgumentSets(
-            name=name, both=both, appeared=appeared, vanished=vanished, appeared_examples=new, vanished_examples=gone,
-        ))  # fmt: skip
+        found.append(
+            ArgumentSets(
+                name=name,
+                both=both,
+                appeared=appeared,
+                vanished=vanished,
+                appeared_examples=new,
+                vanished_examples=gone,
+            )
+        )
     return found

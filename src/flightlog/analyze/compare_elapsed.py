@@ -34,8 +34,8 @@ def elapsed_notes(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) ->
         return []
     rows = connection.execute(_ELAPSED).fetchall()
     notes = [
-        f"{task} took {format_duration(before)} → {format_duration(after)} on average with waiting; how long it "
-        "executed is not recorded"
+        f"{task} took {format_duration(before)} → {format_duration(after)} on average with waiting; how "
+        "long it executed is not recorded"
         for task, before, after in rows[:NAMED]
     ]
     if len(rows) > NAMED:

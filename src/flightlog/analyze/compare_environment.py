@@ -16,10 +16,16 @@ if TYPE_CHECKING:
 LOCK = "manifest.lock"
 _NONE = "none"
 _MACHINE = {
-    "cpu_model": "CPU", "cpus_logical": "CPUs", "cpus_usable": "usable CPUs", "cgroup_cpus": "CPU quota",
-    "memory_bytes": "memory", "cgroup_memory_bytes": "memory limit", "platform": "system", "kernel": "kernel",
+    "cpu_model": "CPU",
+    "cpus_logical": "CPUs",
+    "cpus_usable": "usable CPUs",
+    "cgroup_cpus": "CPU quota",
+    "memory_bytes": "memory",
+    "cgroup_memory_bytes": "memory limit",
+    "platform": "system",
+    "kernel": "kernel",
     "machine": "architecture",
-}  # fmt: skip
+}
 _SHOWN = 4
 """How many values of one side are named; a group of runs may have one each."""
 
@@ -28,7 +34,8 @@ Facts = dict[tuple[str, str], str]
 
 
 def compare_environments(before: Sequence[Run], after: Sequence[Run]) -> list[EnvironmentChange]:
-    """What differs, in the order code, packages, Python, machine, settings; what one side does not know is left out.
+    """What differs, in the order code, packages, Python, machine, settings; what one side does not know is
+    left out.
 
     In a group, a difference is a set of values that the other side does not have.
     """
@@ -50,8 +57,22 @@ def compare_environments(before: Sequence[Run], after: Sequence[Run]) -> list[En
     )
 
 
-_ORDER = ("git", "function", "manifest", "image", "package", "python", "flightlog", "host", "machine", "target",
-          "provider", "command", "variable", "tag")  # fmt: skip
+_ORDER = (
+    "git",
+    "function",
+    "manifest",
+    "image",
+    "package",
+    "python",
+    "flightlog",
+    "host",
+    "machine",
+    "target",
+    "provider",
+    "command",
+    "variable",
+    "tag",
+)
 _LISTS = {"package", "variable", "tag", "function", "image"}
 """Kinds that are lists: where a run has the list, what is not on it was not there."""
 

@@ -38,7 +38,9 @@ class Work(Struct, frozen=True):
 
 
 class RunFigures(Struct, frozen=True, kw_only=True):
-    """One run in numbers. Counts are 0 where there is nothing, everything else is null where nobody measured."""
+    """One run in numbers. Counts are 0 where there is nothing, everything else is null where nobody
+    measured.
+    """
 
     wall_s: float | None
     time: Shares | None
@@ -59,8 +61,10 @@ class RunFigures(Struct, frozen=True, kw_only=True):
 
 _COMPARED = """
 CREATE TABLE compared AS
-SELECT run_id, task, task_id, attempt, component, state, retried, worker, submitted_at, queued_at, started_at, ended_at,
-    queue_s, duration_s, cpu_s, peak_rss_bytes, read_bytes, write_bytes, args_digest, depends_on, {span_id} AS span_id
+SELECT run_id, task, task_id, attempt, component, state, retried, worker, submitted_at, queued_at, started_at,
+    ended_at,
+    queue_s, duration_s, cpu_s, peak_rss_bytes, read_bytes, write_bytes, args_digest, depends_on,
+        {span_id} AS span_id
 FROM attempts
 """
 _DIGESTED = """
@@ -70,7 +74,8 @@ SELECT compared.* REPLACE (coalesce(args_digest, digest) AS args_digest) FROM co
     WHERE event = 'task_submitted' AND args IS NOT NULL GROUP BY run_id, task_id
 ) USING (run_id, task_id)
 """
-"""Tasks that a program records by itself have arguments and no digest of them; arguments take long to read."""
+"""Tasks that a program records by itself have arguments and no digest of them; arguments take long to
+read."""
 _FAILED = """
 CREATE TABLE failed_tasks AS
 SELECT run_id, task, task_id, timestamp, error_type, error_message, fingerprint
@@ -110,7 +115,8 @@ FROM spans WHERE self_s IS NOT NULL GROUP BY ALL
 
 
 def prepare(connection: duckdb.DuckDBPyConnection, sides: Sequence[Sequence[Run]]) -> None:
-    """Make the tables `sides`, `compared`, `compared_spans`, `failed_tasks` and `lookups`; attempts and spans are read once.
+    """Make the tables `sides`, `compared`, `compared_spans`, `failed_tasks` and `lookups`; attempts and spans
+    are read once.
 
     They are there for every cursor of the connection, so that the runs' times can be taken side by side.
     """
@@ -122,7 +128,8 @@ def prepare(connection: duckdb.DuckDBPyConnection, sides: Sequence[Sequence[Run]
         columns,
     )
     connection.execute(
-        "CREATE TABLE compared_spans AS SELECT run_id, name, span_id, parent_id, status, timestamp AS started_at, "
+        "CREATE TABLE compared_spans AS SELECT run_id, name, span_id, parent_id, status, timestamp AS "
+        "started_at, "
         "duration_s FROM span_events WHERE event = 'span'"
     )
     connection.execute(
@@ -133,7 +140,8 @@ def prepare(connection: duckdb.DuckDBPyConnection, sides: Sequence[Sequence[Run]
     known = _is_so(
         connection,
         "SELECT (SELECT count(*) > 0 FROM transfers) OR "
-        "coalesce((SELECT bool_or(hits > 0) FROM lookups), false) AND (SELECT count(*) > 0 FROM compared_spans)",
+        "coalesce((SELECT bool_or(hits > 0) FROM lookups), false) AND (SELECT count(*) > 0 FROM "
+        "compared_spans)",
     )
     connection.execute(_COMPARED.format(span_id="span_id" if known else "NULL::VARCHAR"))
     if _is_so(connection, "SELECT count(*) > 0 FROM compared WHERE args_digest IS NULL"):
@@ -190,7 +198,9 @@ def read_figures(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> 
 
 
 def _time(whole: duckdb.DuckDBPyConnection, run: Run, wall_s: float | None) -> Shares | None:
-    """Where the time of one run went, on a cursor of its own, in which its attempts stand for those of all runs."""
+    """Where the time of one run went, on a cursor of its own, in which its attempts stand for those of all
+    runs.
+    """
     connection = whole.cursor()
     start = moment(run.info.start_time)
     until = None if start is None or wall_s is None else start + round(wall_s * SECOND)
@@ -208,7 +218,8 @@ def _time(whole: duckdb.DuckDBPyConnection, run: Run, wall_s: float | None) -> S
     source = "transfers" if known else "compared_spans"
     connection.execute(f"""
         CREATE OR REPLACE TEMP VIEW attempts AS
-        SELECT *, NULL::VARCHAR AS parent_id, NULL::VARCHAR AS cpu_scope, NULL::BIGINT AS result_bytes, NULL::JSON AS args,
+        SELECT *, NULL::VARCHAR AS parent_id, NULL::VARCHAR AS cpu_scope, NULL::BIGINT AS result_bytes,
+            NULL::JSON AS args,
             NULL::VARCHAR AS error_type
         FROM compared WHERE run_id = {one};
         CREATE OR REPLACE TEMP VIEW spans AS

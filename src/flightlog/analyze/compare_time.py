@@ -25,10 +25,10 @@ _PARTS = {
 def explain(before: Sequence[RunFigures], after: Sequence[RunFigures]) -> WallExplained | None:
     """Why `after` took longer or shorter; None where a wall time is unknown or nothing tells.
 
-    Wall time is worker time over the workers there were. What differs in each part of worker time counts by the mean
-    of both sides' workers; the workers that differ count by the mean of both sides' worker time. Work is split into
-    how many tasks there were, how long one takes with what caches spared it, and what caches spared. A task's time
-    counts with the share of it that held a worker.
+    Wall time is worker time over the workers there were. What differs in each part of worker time counts by
+    the mean of both sides' workers; the workers that differ count by the mean of both sides' worker time.
+    Work is split into how many tasks there were, how long one takes with what caches spared it, and what
+    caches spared. A task's time counts with the share of it that held a worker.
     """
     sides = [_Side(runs) for runs in (before, after) if all(run.wall_s is not None for run in runs)]
     if len(sides) != 2 or any(side.basis is None or side.total_s <= 0 for side in sides):
@@ -74,9 +74,11 @@ class _Side:
         self.kind = runs[0].work_kind
         names = sorted({name for run in runs for name in run.work})
         self.work = {
-            name: Work(*(_mean([getattr(run.work.get(name, _NOTHING), field) for run in runs]) for field in _FIELDS))
+            name: Work(
+                *(_mean([getattr(run.work.get(name, _NOTHING), field) for run in runs]) for field in _FIELDS)
+            )
             for name in names
-        }  # fmt: skip
+        }
         self.work_s = math.fsum(work.seconds for work in self.work.values())
 
     def part(self, name: str) -> float:
@@ -101,18 +103,30 @@ def _work(old: _Side, new: _Side, scale: float, basis: str) -> list[Share]:
     each = density * scale
     noun = old.kind
     shares = [
-        _named(f"number of {noun}s", counts, each, {
-            name: f"{_number(_count(old, name))} → {_number(_count(new, name))}" for name in counts
-        }),
-        _named(f"duration of {noun}s", lengths, each, {
-            name: f"{format_duration(_each(old, name))} → {format_duration(_each(new, name))} each{_uncached(old, new, name)}"
-            for name in counts
-        }),
+        _named(
+            f"number of {noun}s",
+            counts,
+            each,
+            {name: f"{_number(_count(old, name))} → {_number(_count(new, name))}" for name in counts},
+        ),
+        _named(
+            f"duration of {noun}s",
+            lengths,
+            each,
+            {
+                name: (
+                    f"{format_duration(_each(old, name))} → {format_duration(_each(new, name))} "
+                    f"each{_uncached(old, new, name)}"
+                )
+                for name in counts
+            },
+        ),
         Share(
-            what="cache", seconds=(saved[0] - saved[1]) * each,
+            what="cache",
+            seconds=(saved[0] - saved[1]) * each,
             detail=f"caches spared {format_duration(saved[0])} → {format_duration(saved[1])} of work",
         ),
-    ]  # fmt: skip
+    ]
     if basis == "wall" and len(densities) == 2:
         moved = (old.work_s + new.work_s) / 2 * (densities[1] - densities[0]) * scale
         ran = [f"{_number(1 / value) if value else 'none'}" for value in densities]

@@ -1,8 +1,9 @@
 """Bring a run that has ended into its final form: segments folded, figures summed up, checksums written.
 
-The end of a run does not wait for this, because it takes long beside busy threads and for large runs. `run.json` says
-`to_complete` until it is done: by a process that the end of the run starts, or else by the first reader. Cut off at any
-point, it may be done again. Until then readers take the lines from where they stand, and get the same figures.
+The end of a run does not wait for this, because it takes long beside busy threads and for large runs.
+`run.json` says `to_complete` until it is done: by a process that the end of the run starts, or else by the
+first reader. Cut off at any point, it may be done again. Until then readers take the lines from where they
+stand, and get the same figures.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ def open_run(
     observer: Observer | None = None,
     note: Note = warn,
 ) -> Run:
-    """Open a run: `latest` or `last`, a run id, a unique prefix of one or of its eight hex digits, a path or an address.
+    """Open a run: `latest` or `last`, a run id, a unique prefix of one or of its eight hex digits, a path or
+    an address.
 
-    `latest` is the run that started last. Ids are looked up in `runs_dir`, by default the configured one; an address
-    such as `s3://bucket/runs` is read through a local cache, and `note` is told in a sentence where that is not up to
-    date; by default a warning. A run of this user's that has ended and is not complete yet is completed first. Raises
-    `RunNotFound`, `AmbiguousRun`, `DamagedRun` where nothing of the run can be read, and `RemoteError` where a remote
-    cannot be reached and nothing of it is here.
+    `latest` is the run that started last. Ids are looked up in `runs_dir`, by default the configured one; an
+    address such as `s3://bucket/runs` is read through a local cache, and `note` is told in a sentence where
+    that is not up to date; by default a warning. A run of this user's that has ended and is not complete yet
+    is completed first. Raises `RunNotFound`, `AmbiguousRun`, `DamagedRun` where nothing of the run can be
+    read, and `RemoteError` where a remote cannot be reached and nothing of it is here.
     """
     path = find_run(ref, runs_dir=runs_dir, observer=observer, note=note)
     complete_ended(path)
@@ -49,10 +51,12 @@ def open_run(
 
 
 def complete_ended(path: Path, settings: Settings | None = None, *, wait_s: float = WAIT_S) -> bool:
-    """Complete a run that has ended, where that is still to be done and this user may; whether it was done. Raises no error.
+    """Complete a run that has ended, where that is still to be done and this user may; whether it was done.
+    Raises no error.
 
-    Only for the user that the run belongs to: the files of others are theirs to change. Where another process is
-    completing the run, it waits for that, for `wait_s` at most. Parquet copies are written where the run, or `settings`, asks for them.
+    Only for the user that the run belongs to: the files of others are theirs to change. Where another process
+    is completing the run, it waits for that, for `wait_s` at most. Parquet copies are written where the run,
+    or `settings`, asks for them.
     """
     try:
         if not _is_ours(path) or not is_to_complete(path):
@@ -74,10 +78,11 @@ def complete(
     closed_here: bool = True,
     step: Step = lambda _done: None,
 ) -> None:
-    """Complete a run, whatever `run.json` says of it; nothing where another process is doing so for long. Raises OSError.
+    """Complete a run, whatever `run.json` says of it; nothing where another process is doing so for long.
+    Raises OSError.
 
-    `held` says that the caller is the `sole_sealer` already, `closed_here` that this process writes no more into the
-    run. `step` is told what was just done, for tests.
+    `held` says that the caller is the `sole_sealer` already, `closed_here` that this process writes no more
+    into the run. `step` is told what was just done, for tests.
     """
     if held:
         _complete(path, settings, closed_here, step)

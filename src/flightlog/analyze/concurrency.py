@@ -39,10 +39,11 @@ def concurrency(
     *,
     most: tuple[int, int] | None = None,
 ) -> Concurrency | None:
-    """Concurrency between the run's start and its end, from its `held` table; None where nothing ran or no time passed.
+    """Concurrency between the run's start and its end, from its `held` table; None where nothing ran or no
+    time passed.
 
-    What ran outside of these bounds, by clocks that disagree, is left out of the means. `most` is how many ran at once at
-    most, and when first, where that is known.
+    What ran outside of these bounds, by clocks that disagree, is left out of the means. `most` is how many
+    ran at once at most, and when first, where that is known.
     """
     start, until = window
     if start is None or until is None or until <= start:
@@ -82,7 +83,8 @@ def _work_until(connection: duckdb.DuckDBPyConnection, bounds: list[int]) -> lis
             int(bucket): (int(number), int(sum_))
             for bucket, number, sum_ in connection.execute(
                 f"""
-                SELECT (greatest(0, {column} - $start)::HUGEINT * $buckets // ($until - $start)) + 1 AS bucket,
+                SELECT (greatest(0, {column} - $start)::HUGEINT * $buckets // ($until - $start)) + 1 AS
+                    bucket,
                     count(*), sum(greatest(0, {column} - $start))
                 FROM held WHERE began IS NOT NULL AND {column} < $until GROUP BY bucket
                 """,  # noqa: S608 - the column is one of two

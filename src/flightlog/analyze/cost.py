@@ -36,7 +36,8 @@ class CostSummary(Struct, frozen=True, kw_only=True):
     reason: str | None = None
     """Why there is no total."""
     basis: Literal["workers", "machine"] | None = None
-    """What was paid by the hour: the workers, or the machine of a run that has none; null where nothing was."""
+    """What was paid by the hour: the workers, or the machine of a run that has none; null where nothing
+    was."""
     workers_total: float | None = None
     """The part of the total that is paid by the hour: the report splits it."""
     workers_s: float | None = None
@@ -46,11 +47,14 @@ class CostSummary(Struct, frozen=True, kw_only=True):
     source: str | None = None
     instance: str | None = None
     prices_of: str | None = None
-    """Whose rates they are, the instance type, and the day of its price; null where the manifest named a price."""
+    """Whose rates they are, the instance type, and the day of its price; null where the manifest named a
+    price."""
 
 
 class CostTally:
-    """Takes the events of the stream `cost`; of each item the latest estimate counts, and of rates the latest."""
+    """Takes the events of the stream `cost`; of each item the latest estimate counts, and of rates the
+    latest.
+    """
 
     def __init__(self, rates: CostRates | None = None) -> None:
         """With `rates`, these count in place of the run's own."""
@@ -80,16 +84,22 @@ class CostTally:
         return CostRates(**{**fields, "components": own.components})
 
     def summary(self, used: Used = NOTHING) -> CostSummary:
-        """The result. Where rates and workers are known, they count, and not what was estimated of them on the way."""
+        """The result. Where rates and workers are known, they count, and not what was estimated of them on
+        the way.
+        """
         rates = self.rates
         items = {
             item: CostItem(
-                amount=event.amount, currency=event.currency, provider=event.provider, rate=event.rate,
-                quantity=event.quantity, quantity_unit=event.quantity_unit,
+                amount=event.amount,
+                currency=event.currency,
+                provider=event.provider,
+                rate=event.rate,
+                quantity=event.quantity,
+                quantity_unit=event.quantity_unit,
                 reason=None if event.amount is not None else "no rate was known",
             )
             for item, (_, event) in self._latest.items()
-        }  # fmt: skip
+        }
         worked = None
         if rates is not None and (self._instead is not None or used.lifetimes):
             worked = time_of(rates, used)

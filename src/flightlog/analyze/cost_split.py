@@ -36,7 +36,8 @@ class CostSplit(Struct, frozen=True, kw_only=True):
 def split_cost(lives: Mapping[str, Life], prices: Mapping[str, Fraction], currency: str) -> CostSplit | None:
     """The split over the workers that have a price an hour; None where none has.
 
-    Where several attempts held a worker at once, useful counts before unfinished, that before retried, and failed last.
+    Where several attempts held a worker at once, useful counts before unfinished, that before retried, and
+    failed last.
     """
     exact = dict.fromkeys(("useful", "retried", "failed", "unfinished", "idle", "starting"), Fraction(0))
     priced = [(life, prices[name] / HOUR_NS) for name, life in lives.items() if name in prices]

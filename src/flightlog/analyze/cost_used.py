@@ -83,7 +83,9 @@ def _given(run: Run, workers: WorkerTally) -> dict[str, Sizes]:
 
 
 def workers_on_one_machine(run: Run) -> int:
-    """How many workers shared the machine, at most: on the provider `local` all that were up at once, elsewhere 1."""
+    """How many workers shared the machine, at most: on the provider `local` all that were up at once,
+    elsewhere 1.
+    """
     if run.info.provider != LOCAL:
         return 1
     workers = WorkerTally()
@@ -118,10 +120,15 @@ def run_cost(run: Run) -> CostSummary:
     until, sampled = moment(end), resources.summary()
     return tally.summary(
         Used(
-            lifetimes=workers.lifetimes({}, until), components=workers.components(), given=_given(run, workers),
-            ended=ended, provider=run.info.provider, told=_told(run), machine=machine_of(sampled),
+            lifetimes=workers.lifetimes({}, until),
+            components=workers.components(),
+            given=_given(run, workers),
+            ended=ended,
+            provider=run.info.provider,
+            told=_told(run),
+            machine=machine_of(sampled),
             energy_j=sampled.energy.total_j if sampled.energy is not None else None,
             artifact_bytes=_stored(artifacts.summary()),
             sent_bytes=sampled.node.sent_bytes if sampled.node is not None else None,
         )
-    )  # fmt: skip
+    )

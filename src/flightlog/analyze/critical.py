@@ -1,4 +1,6 @@
-"""The chain that set the wall time: which task, wait or stretch of the program everything after it had to wait for."""
+"""The chain that set the wall time: which task, wait or stretch of the program everything after it had to
+wait for.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,8 @@ class Link(Struct, frozen=True, kw_only=True):
     args: Json | None
     worker: str | None
     saves_s: float | None
-    """By how much the run would be shorter at most, were this link alone instant; null where it was not computed."""
+    """By how much the run would be shorter at most, were this link alone instant; null where it was not
+    computed."""
 
 
 class Part(Struct, frozen=True, kw_only=True):
@@ -49,20 +52,21 @@ class Part(Struct, frozen=True, kw_only=True):
     share: float
     """Of the run's wall time."""
     saves_s: float | None
-    """By how much the run would be shorter at most, were every task of this name instant, on the chain or not."""
+    """By how much the run would be shorter at most, were every task of this name instant, on the chain or
+    not."""
 
 
 class CriticalPath(Struct, frozen=True, kw_only=True):
     """From the run's start to its end without a gap: the links add up to `wall_s`, to the nanosecond.
 
-    The chain is followed backwards from the task that ended last. Each attempt began when the last of these was
-    over: the tasks it depends on, its own attempt before, the task before it on its worker (if it was queued by
-    then), its worker's start-up, or the program's own way to submitting it. `task` links are execution, `wait` is
-    from that moment to the start (retry delays included), `startup` is a worker's, and `program` is what the
-    program did, or waited for, outside of tasks: before the first, after the last, and in between; and what came
-    before a task, not the first, of which nobody recorded what it waited for. What was
-    submitted later is taken to have waited for the task that had ended last, as a loop does that gathers results;
-    where it did not, less can be saved than `saves_s` says, never more.
+    The chain is followed backwards from the task that ended last. Each attempt began when the last of these
+    was over: the tasks it depends on, its own attempt before, the task before it on its worker (if it was
+    queued by then), its worker's start-up, or the program's own way to submitting it. `task` links are
+    execution, `wait` is from that moment to the start (retry delays included), `startup` is a worker's, and
+    `program` is what the program did, or waited for, outside of tasks: before the first, after the last, and
+    in between; and what came before a task, not the first, of which nobody recorded what it waited for. What
+    was submitted later is taken to have waited for the task that had ended last, as a loop does that gathers
+    results; where it did not, less can be saved than `saves_s` says, never more.
 
     `saves_s` replays the run with the same waits on the same workers. Shortening a link by s seconds saves
     min(s, saves_s) at most: beyond that another chain sets the wall time.
@@ -85,8 +89,8 @@ def critical_path(
 ) -> CriticalPath | None:
     """The chain through one run's tasks, from its `held` table; None where no attempt ran or no time passed.
 
-    `in_turn` says that there is a table `turns`, too. Fetches a few numbers of the attempts on the chain; of all where
-    there are at most `replayed`.
+    `in_turn` says that there is a table `turns`, too. Fetches a few numbers of the attempts on the chain; of
+    all where there are at most `replayed`.
     """
     start, until = window
     if start is None or until is None or until <= start:
@@ -120,18 +124,28 @@ def critical_path(
         links=len(steps),
         parts=[
             Part(
-                kind=kind, name=name, links=number, seconds=seconds(lasted), share=lasted / (until - start),
+                kind=kind,
+                name=name,
+                links=number,
+                seconds=seconds(lasted),
+                share=lasted / (until - start),
                 saves_s=seconds(saves[kind, name]) if (kind, name) in saves else None,
             )
             for (kind, name), (number, lasted) in ordered
         ],
         longest=[_link(step, alone.get(step.since), about) for step in longest],
-    )  # fmt: skip
+    )
 
 
 def _link(step: Step, saved: int | None, about: Mapping[int, tuple[str, str | None, Json | None]]) -> Link:
     task_id, worker, args = about.get(step.node, (None, None, None)) if step.node is not None else (None,) * 3
     return Link(
-        kind=step.kind, name=step.name, since=timestamp_of(step.since), seconds=seconds(step.until - step.since),
-        task_id=task_id, args=args, worker=worker, saves_s=None if saved is None else seconds(saved),
-    )  # fmt: skip
+        kind=step.kind,
+        name=step.name,
+        since=timestamp_of(step.since),
+        seconds=seconds(step.until - step.since),
+        task_id=task_id,
+        args=args,
+        worker=worker,
+        saves_s=None if saved is None else seconds(saved),
+    )

@@ -18,7 +18,9 @@ OUTSIDE = "outside of spans"
 
 
 class _Stretch(NamedTuple):
-    """Part of the chain: the own time of one span, or of none; `slack` is how much of it can be saved at most."""
+    """Part of the chain: the own time of one span, or of none; `slack` is how much of it can be saved at
+    most.
+    """
 
     span: int | None
     since: int
@@ -31,10 +33,11 @@ def critical_spans(
 ) -> CriticalPath | None:
     """The chain through one run's spans, from its `timed` table; None where there are none or no time passed.
 
-    Followed backwards: of the spans directly inside another the one that ended last, then the one that had ended
-    last when that began, and so on; what is left between them is the outer span's own. Spans still running when
-    another began were not waited for. A link's `saves_s` is at most its own time, and at most the time by which
-    a span beside it, or beside one around it, ended earlier than the chain. Sums by name have none.
+    Followed backwards: of the spans directly inside another the one that ended last, then the one that had
+    ended last when that began, and so on; what is left between them is the outer span's own. Spans still
+    running when another began were not waited for. A link's `saves_s` is at most its own time, and at most
+    the time by which a span beside it, or beside one around it, ended earlier than the chain. Sums by name
+    have none.
     """
     start, until = window
     if start is None or until is None or until <= start:
@@ -46,7 +49,8 @@ def critical_spans(
             ORDER BY lasted DESC, began LIMIT $limit
         )
         SELECT list(child.began ORDER BY child.id), list(child.stopped ORDER BY child.id),
-            list(child.name ORDER BY child.id), list(child.id ORDER BY child.id), list(parent.id ORDER BY child.id)
+            list(child.name ORDER BY child.id), list(child.id ORDER BY child.id),
+                list(parent.id ORDER BY child.id)
         FROM longest AS child LEFT JOIN longest AS parent ON parent.span_id = child.parent_id
         """,
         {"start": start, "until": until, "limit": SPANS},
@@ -74,20 +78,29 @@ def critical_spans(
         links=len(stretches),
         parts=[
             Part(
-                kind="program" if name == OUTSIDE else "span", name=name, links=number, seconds=seconds(lasted),
-                share=lasted / wall, saves_s=None,
+                kind="program" if name == OUTSIDE else "span",
+                name=name,
+                links=number,
+                seconds=seconds(lasted),
+                share=lasted / wall,
+                saves_s=None,
             )
             for name, (number, lasted) in ordered
         ],
         longest=[
             Link(
-                kind="program" if one.span is None else "span", name=name, since=timestamp_of(one.since),
-                seconds=seconds(one.until - one.since), task_id=None, args=None, worker=None,
+                kind="program" if one.span is None else "span",
+                name=name,
+                since=timestamp_of(one.since),
+                seconds=seconds(one.until - one.since),
+                task_id=None,
+                args=None,
+                worker=None,
                 saves_s=seconds(min(one.slack, one.until - one.since)),
             )
             for name, one in longest
         ],
-    )  # fmt: skip
+    )
 
 
 def _follow(
@@ -130,8 +143,8 @@ def _room(
 ) -> list[int | None]:
     """By how much each chosen span can shrink until one beside it sets the time; None where none does.
 
-    A span beside the chain ended while one of the chain ran: the rest of that one is its slack, and limits all
-    of the chain that it ran beside. The tightest are taken first, so that each place is settled once.
+    A span beside the chain ended while one of the chain ran: the rest of that one is its slack, and limits
+    all of the chain that it ran beside. The tightest are taken first, so that each place is settled once.
     """
     room: list[int | None] = [None] * len(chosen)
     on_chain = {child for _, _, child in chosen}

@@ -158,7 +158,10 @@ def _stragglers(report: DeviceReport) -> list[str]:
         lines.append(
             {
                 "late": f"Rank {one.rank} began `{one.phase}`{more} {much(one.value)} after the others.",
-                "long": f"Rank {one.rank} spent {much(one.value)} in `{one.phase}`{more}, the others {much(one.median)}.",
+                "long": (
+                    f"Rank {one.rank} spent {much(one.value)} in `{one.phase}`{more}, the others "
+                    f"{much(one.median)}."
+                ),
                 "memory": f"Rank {one.rank} held {much(one.value)} at most, the others {much(one.median)}.",
             }[one.kind]
         )

@@ -86,7 +86,9 @@ def _bundle(folder: str, said: Mapping[str, Any]) -> Bundle:
 
 
 def _request(said: Mapping[str, Any], message: str | None) -> Request:
-    """The allocator's exact figures where it told them, then the message's, and the bundle's own for what is left."""
+    """The allocator's exact figures where it told them, then the message's, and the bundle's own for what is
+    left.
+    """
     parsed, allocator, device = parse_request(message), _part(said, "allocator"), _part(said, "device")
     allocated = whole_in(allocator, "allocated_bytes", "allocator_allocated_bytes")
     reserved = whole_in(allocator, "reserved_bytes", "allocator_reserved_bytes")

@@ -12,8 +12,13 @@ from flightlog.events.devices.event import TelemetryEventV3
 AnyDeviceEvent = DeviceMemory | TelemetryEventV3
 
 COUNTERS = (
-    "allocator_allocated", "allocator_reserved", "allocator_inactive", "device_used", "device_free", "device_total",
-)  # fmt: skip
+    "allocator_allocated",
+    "allocator_reserved",
+    "allocator_inactive",
+    "device_used",
+    "device_free",
+    "device_total",
+)
 """The counters that are looked at, in the order of `Known`."""
 
 _NUMBERED = re.compile(r"(?<=[ =#:])\d+$|(?<=\[)\d+(?=\]$)")

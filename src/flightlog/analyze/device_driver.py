@@ -36,7 +36,9 @@ class _Gpu:
 
 
 def gpu_samples(events: Iterable[object]) -> list[GpuSamples]:
-    """Every GPU, or instance of one, that was sampled, by host and index; what the driver did not say is None."""
+    """Every GPU, or instance of one, that was sampled, by host and index; what the driver did not say is
+    None.
+    """
     gpus: dict[tuple[str | None, int | None, str | None, str | None], _Gpu] = {}
     for event in events:
         if isinstance(event, ResourceSample) and event.scope == "gpu":

@@ -17,7 +17,9 @@ GROWN_BYTES = 16 << 20
 
 
 def fragmentation(track: Track) -> Fragmentation | None:
-    """The share of reserved memory that is not allocated; None where either is unknown or nothing was reserved."""
+    """The share of reserved memory that is not allocated; None where either is unknown or nothing was
+    reserved.
+    """
     peak, unused = track.at_peak, track.unused
     if unused is None or peak is None or not peak.reserved or peak.allocated is None:
         return None
@@ -66,13 +68,17 @@ def _basis(track: Track) -> GapBasis | None:
 
 
 def _gaps(tracks: Sequence[Track]) -> list[list[int]]:
-    """Of each track, device use less what all of the tracks had reserved at that moment, where both are known."""
+    """Of each track, device use less what all of the tracks had reserved at that moment, where both are
+    known.
+    """
     reserved: list[int | None] = [0] * len(tracks)
     """By track: nothing before its first event and after its `stop`, unknown while it does not say."""
     gaps: list[list[int]] = [[] for _ in tracks]
     bases = [_basis(track) for track in tracks]
-    rows = merge(*([(point.time_ns, n, point) for point in track.points.rows] for n, track in enumerate(tracks)),
-                 key=itemgetter(0, 1))  # fmt: skip
+    rows = merge(
+        *([(point.time_ns, n, point) for point in track.points.rows] for n, track in enumerate(tracks)),
+        key=itemgetter(0, 1),
+    )
     for time, number, point in rows:
         for n, track in enumerate(tracks):
             if track.stopped and track.end_ns < time:

@@ -13,8 +13,8 @@ from flightlog.analyze.device_trend import steady_growth
 def leaks(track: Track, headroom_bytes: int | None) -> list[Leak]:
     """Phases whose memory grew from repetition to repetition, the fastest growth first.
 
-    Both the level at the end of each repetition and the lowest level within it must grow steadily: what is freed
-    later in the phase is no leak. Memory outside of any phase is not judged.
+    Both the level at the end of each repetition and the lowest level within it must grow steadily: what is
+    freed later in the phase is no leak. Memory outside of any phase is not judged.
     """
     found = [
         leak
@@ -59,7 +59,9 @@ def _pace(rows: Sequence[Repetition], stride: int) -> float | None:
 
 
 def headroom(track: Track) -> int | None:
-    """What is left at the end: to the limit of the framework's own pool where it has one, else on the device."""
+    """What is left at the end: to the limit of the framework's own pool where it has one, else on the
+    device.
+    """
     if track.limit is not None and track.last.allocated is not None:
         return track.limit - track.last.allocated
     if track.capacity is None:

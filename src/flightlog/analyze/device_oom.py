@@ -25,7 +25,8 @@ from flightlog.units import format_bytes, format_percent
 WINDOW_S = 300.0
 """How far before an error a rise is looked for."""
 NEAR_LOW, ROSE = 0.1, 0.05
-"""A rise begins where the level was last within a tenth of its lowest; it counts from 5 % of the device on."""
+"""A rise begins where the level was last within a tenth of its lowest; it counts from 5 % of the device
+on."""
 SAME_S = 5.0
 """A bundle and an error event of the same session within that time are one."""
 LARGE, OTHERS = 0.25, 0.05

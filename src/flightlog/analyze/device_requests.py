@@ -37,8 +37,8 @@ _OTHERS = _size(r"\bProcess \d+ has ", " memory in use")
 def parse_request(message: str | None) -> Request:
     """The figures of a message, in bytes; None each where it does not say.
 
-    Reads PyTorch's messages of old and new (`GiB`, and `GB` of Metal, count in 1024s), and the size that JAX and
-    TensorFlow name. Figures have two decimals there, and so are good to a hundredth of their unit.
+    Reads PyTorch's messages of old and new (`GiB`, and `GB` of Metal, count in 1024s), and the size that JAX
+    and TensorFlow name. Figures have two decimals there, and so are good to a hundredth of their unit.
     """
     if not message:
         return Request()

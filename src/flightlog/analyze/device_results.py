@@ -1,6 +1,7 @@
 """What is told of device memory: by session, device and phase, of leaks, of ranks, and of running out of it.
 
-Times are Unix nanoseconds of the host's own clock (`_ns`) or seconds (`_s`); sizes are bytes. What is unknown is None.
+Times are Unix nanoseconds of the host's own clock (`_ns`) or seconds (`_s`); sizes are bytes. What is unknown
+is None.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ class Peak(Struct, frozen=True, kw_only=True):
 
 
 class PhaseUse(Struct, frozen=True, kw_only=True):
-    """One phase of a session; over all phases, durations add up to the session's, and growths to its growth."""
+    """One phase of a session; over all phases, durations add up to the session's, and growths to its
+    growth.
+    """
 
     phase: str | None
     """What the code said it was doing, numbers at the end left open (`step #`); None outside of any phase."""
@@ -68,7 +71,8 @@ class HiddenGap(Struct, frozen=True, kw_only=True):
     """
 
     basis: GapBasis
-    """`driver`: the recording says so. `assumed`: it does not say, and the counters differ as a driver's do."""
+    """`driver`: the recording says so. `assumed`: it does not say, and the counters differ as a driver's
+    do."""
     events: int
     median_bytes: float
     max_bytes: int
@@ -148,7 +152,9 @@ class SessionUse(Struct, frozen=True, kw_only=True):
 
 
 class GpuSamples(Struct, frozen=True, kw_only=True):
-    """What the driver said of one GPU, or one instance of a partitioned one, over the samples of the run's resources."""
+    """What the driver said of one GPU, or one instance of a partitioned one, over the samples of the run's
+    resources.
+    """
 
     host: str | None
     gpu_index: int | None

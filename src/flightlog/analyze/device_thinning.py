@@ -8,7 +8,9 @@ Row = TypeVar("Row")
 
 
 class Thinned(Generic[Row]):
-    """The rows of a series with the numbers 0, `stride`, 2 `stride`, …: all of them up to `most`, then ever fewer."""
+    """The rows of a series with the numbers 0, `stride`, 2 `stride`, …: all of them up to `most`, then ever
+    fewer.
+    """
 
     def __init__(self, most: int) -> None:
         self.rows: list[Row] = []

@@ -1,4 +1,6 @@
-"""One session's events on one device, taken one by one in the order of time; what stays of them is bounded."""
+"""One session's events on one device, taken one by one in the order of time; what stays of them is
+bounded.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from flightlog.analyze.device_results import Counter, Peak
 from flightlog.analyze.device_thinning import Heights, Thinned
 
 POINTS = 2048
-"""Events of a session that stay for medians and for what happened before an error; of more, evenly thinned ones."""
+"""Events of a session that stay for medians and for what happened before an error; of more, evenly thinned
+ones."""
 STEPS = 256
 """Groups of the curve."""
 RECENT = 512
@@ -83,7 +86,9 @@ class Phase:
         self._start, self._low, self._end = first_ns, None, None  # type: tuple[int, int | None, int | None]
 
     def enter(self, time_ns: int, span: str | None) -> None:
-        """The phase is entered from another; back in the same span it goes on, in any other it begins again."""
+        """The phase is entered from another; back in the same span it goes on, in any other it begins
+        again.
+        """
         if self.repetitions and span is not None and span == self._span:
             return
         self.leave()
@@ -208,7 +213,9 @@ class Track:
         self._phase, self._name = found, name
 
     def _since_last(self, mark: str, metadata: Mapping[str, Any]) -> int | None:
-        """A framework's own high-water mark where it rose since the event before; one from before says nothing."""
+        """A framework's own high-water mark where it rose since the event before; one from before says
+        nothing.
+        """
         now = whole_in(metadata, mark) if mark in metadata else None
         if now is None:
             return None

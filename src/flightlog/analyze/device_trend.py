@@ -1,4 +1,6 @@
-"""Whether levels grow steadily: a robust slope, a rank test, and what tells a leak from warm-up, steps and saw teeth."""
+"""Whether levels grow steadily: a robust slope, a rank test, and what tells a leak from warm-up, steps and
+saw teeth.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ FLOOR_BYTES = 1 << 20
 
 
 class Growth(Struct, frozen=True, kw_only=True):
-    """A steady growth; `slope` is bytes a level as they were given, `chance` the one-sided Mann-Kendall probability."""
+    """A steady growth; `slope` is bytes a level as they were given, `chance` the one-sided Mann-Kendall
+    probability.
+    """
 
     slope: float
     total: float
@@ -37,9 +41,9 @@ class Growth(Struct, frozen=True, kw_only=True):
 def steady_growth(levels: Sequence[float], *, floor_bytes: float = FLOOR_BYTES) -> Growth | None:
     """The growth of levels in their order, if it is steady; None for all others.
 
-    It is if, without the warm-up, ranks rise (Mann-Kendall), each third rises at a good part of the whole slope
-    (Theil-Sen), no single fall takes much of it back, the last levels lie above the first, and the growth is
-    more than the scatter around the line and than `floor_bytes`.
+    It is if, without the warm-up, ranks rise (Mann-Kendall), each third rises at a good part of the whole
+    slope (Theil-Sen), no single fall takes much of it back, the last levels lie above the first, and the
+    growth is more than the scatter around the line and than `floor_bytes`.
     """
     if len(levels) < LEAST:
         return None
@@ -73,7 +77,8 @@ def theil_sen(values: Sequence[float]) -> float:
 
 
 def rising_chance(values: Sequence[float]) -> float:
-    """How often values in a random order rise as these do or more: Mann-Kendall, one-sided, corrected for ties.
+    """How often values in a random order rise as these do or more: Mann-Kendall, one-sided, corrected for
+    ties.
 
     The normal approximation, which is close from six values on.
     """

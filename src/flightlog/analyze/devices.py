@@ -99,14 +99,16 @@ def only(report: DeviceReport, *, ranks: Collection[int] = (), phase: str | None
         report,
         sessions=sessions,
         stragglers=[
-            one for one in report.stragglers
+            one
+            for one in report.stragglers
             if (not ranks or one.rank in ranks) and phase in {None, one.phase}
         ],
         out_of_memory=[
-            one for one in report.out_of_memory
+            one
+            for one in report.out_of_memory
             if (not ranks or one.rank in ranks) and phase in {None, one.phase}
         ],
-    )  # fmt: skip
+    )
     return msgspec.structs.replace(kept, advice=advice(kept))
 
 

@@ -10,7 +10,9 @@ from msgspec import Struct
 
 
 class Distribution(Struct, frozen=True, kw_only=True):
-    """Count, total, mean, extremes and quantiles; all but count and total are null where there is no value."""
+    """Count, total, mean, extremes and quantiles; all but count and total are null where there is no
+    value.
+    """
 
     count: int = 0
     total: float = 0.0
@@ -37,15 +39,26 @@ def distribution(values: Iterable[float]) -> Distribution:
 def distribution_of(
     count: int, total: float, low: float, high: float, quantiles: Sequence[float]
 ) -> Distribution:
-    """The distribution of so many values, of which there is one at least; `quantiles` are those of `QUANTILES`."""
+    """The distribution of so many values, of which there is one at least; `quantiles` are those of
+    `QUANTILES`.
+    """
     p50, p95, p99 = quantiles
     return Distribution(
-        count=count, total=total, mean=mean_of(count, total, low, high), min=low, p50=p50, p95=p95, p99=p99, max=high
-    )  # fmt: skip
+        count=count,
+        total=total,
+        mean=mean_of(count, total, low, high),
+        min=low,
+        p50=p50,
+        p95=p95,
+        p99=p99,
+        max=high,
+    )
 
 
 def mean_of(count: int, total: float, low: float, high: float) -> float:
-    """The mean, which never leaves the values: a rounded sum over a count may fall a hair outside of equal ones."""
+    """The mean, which never leaves the values: a rounded sum over a count may fall a hair outside of equal
+    ones.
+    """
     return min(max(total / count, low), high)
 
 
@@ -56,7 +69,9 @@ def quantile(ordered: Sequence[float], q: float) -> float:
 
 
 class Place(NamedTuple):
-    """Where a quantile lies among ascending values: `share` of the way from the one at `below` to the next."""
+    """Where a quantile lies among ascending values: `share` of the way from the one at `below` to the
+    next.
+    """
 
     below: int
     share: float

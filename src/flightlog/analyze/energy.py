@@ -1,4 +1,6 @@
-"""The energy that hosts used while the run was recorded, by counters of processors and GPUs; null where there are none."""
+"""The energy that hosts used while the run was recorded, by counters of processors and GPUs; null where there
+are none.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ class EnergyUse(Struct, frozen=True, kw_only=True):
 
 
 class EnergyTally:
-    """Takes samples of nodes, in any order. Several processes may have sampled one host, each by a counter of its own."""
+    """Takes samples of nodes, in any order. Several processes may have sampled one host, each by a counter of
+    its own.
+    """
 
     def __init__(self) -> None:
         self._series: dict[tuple[str, str], _Series] = {}
@@ -73,8 +77,8 @@ class EnergyTally:
 def counted(moments: Sequence[int], joules: Sequence[float]) -> float | None:
     """What a counter has counted between its first and its last reading; None where it was read once at most.
 
-    A counter that falls to less than half was set back to 0, as by a driver that is loaded anew, and goes on from
-    there. A smaller fall is two processes that read it at one moment.
+    A counter that falls to less than half was set back to 0, as by a driver that is loaded anew, and goes on
+    from there. A smaller fall is two processes that read it at one moment.
     """
     if len(joules) < 2:
         return None
@@ -90,7 +94,9 @@ def counted(moments: Sequence[int], joules: Sequence[float]) -> float | None:
 
 
 class _Series:
-    """One counter as one process saw it; it only grows, so the least and the greatest are the first and the last."""
+    """One counter as one process saw it; it only grows, so the least and the greatest are the first and the
+    last.
+    """
 
     def __init__(self) -> None:
         self.count = 0

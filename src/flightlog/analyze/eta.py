@@ -1,4 +1,6 @@
-"""How long what is left still takes, from what tasks of the same names took: arithmetic alone, no clock and no files."""
+"""How long what is left still takes, from what tasks of the same names took: arithmetic alone, no clock and
+no files.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +30,9 @@ DRAWS = 60
 """The rest of the run is played through so often; the interval leaves out one of them at either end."""
 OUT = 1
 NAMES, QUEUED, FLYING, SEEN = 20, 240, 400, 500
-"""So many names are guessed at anew each time, the largest; so many tasks that wait are placed one by one, the last; so
-many that run stand for all of them; and so many that were seen are heard, the last of each name. They bound the work.
+"""So many names are guessed at anew each time, the largest; so many tasks that wait are placed one by one,
+the last; so many that run stand for all of them; and so many that were seen are heard, the last of each name.
+They bound the work.
 """
 Z90 = 1.6449
 _QUANTILES = 20
@@ -59,7 +62,8 @@ class Known(Struct, frozen=True, kw_only=True):
 def from_durations(
     seen: Iterable[tuple[float, float]], *, whole: bool = True, spread: Iterable[float] = ()
 ) -> Known | None:
-    """What tasks of this run say: when each ended, so many seconds ago, and how long it took. None where they are too few.
+    """What tasks of this run say: when each ended, so many seconds ago, and how long it took. None where they
+    are too few.
 
     `whole` says whether these are all that ended; else they are the last to end.
     """
@@ -115,9 +119,9 @@ def remaining(
 ) -> Eta | None:
     """The time until all of these have ended, where so many run at once, on average of late.
 
-    `left` counts the tasks of each name that have not ended, those that run included; `since` holds for how long each of
-    these has run. Names that are not `known` are left out. None where nothing runs, or nothing is known of what is left.
-    The same arguments give the same answer; more tasks never end sooner.
+    `left` counts the tasks of each name that have not ended, those that run included; `since` holds for how
+    long each of these has run. Names that are not `known` are left out. None where nothing runs, or nothing
+    is known of what is left. The same arguments give the same answer; more tasks never end sooner.
     """
     names = sorted((name for name, count in left.items() if count > 0 and name in known), key=_by(known))
     if running <= 0 or not names:
@@ -162,7 +166,8 @@ def _left(count: int, known: Known, since: list[float], part: float, heard: int)
 
 
 def _all_since(ago: float, things: list[Seen]) -> list[Seen]:
-    """All that began since the first end that is known: long ones and short ones alike, as all of them are known.
+    """All that began since the first end that is known: long ones and short ones alike, as all of them are
+    known.
 
     Among those that began before, the short ones are forgotten. Where hardly any began since, all are taken.
     """
@@ -197,7 +202,9 @@ def _played(told: list[_Left], beside: float, running: float, draw: int) -> floa
 
 
 def _poured(free: list[float], work: float) -> list[float]:
-    """When each is free after work that can be cut at will went to whoever was free first; in order of size."""
+    """When each is free after work that can be cut at will went to whoever was free first; in order of
+    size.
+    """
     reached, taken = 0.0, 0.0
     for count, until in enumerate(free, 1):
         taken += until

@@ -49,16 +49,39 @@ def figures_of_events(path: Path) -> Figures | None:
         completed=sum(name.completed for name in names.values()),
         failed=sum(name.failed for name in names.values()),
         retried=sum(name.retried for name in names.values()),
-        cache_lookups=lookups, cache_hits=hits, peak_memory_bytes=memory,
-        cost=spent.total, currency=spent.currency, names=len(names), tasks=names,
-    )  # fmt: skip
+        cache_lookups=lookups,
+        cache_hits=hits,
+        peak_memory_bytes=memory,
+        cost=spent.total,
+        currency=spent.currency,
+        names=len(names),
+        tasks=names,
+    )
 
 
 def _task(
-    submitted: int, completed: int, failed: int, retried: int, mean_s: float | None, p50_s: float | None,
-    p95_s: float | None, max_s: float | None, total_s: float | None, cpu_s: float | None, peak: int | None,
-) -> TaskFigures:  # fmt: skip
+    submitted: int,
+    completed: int,
+    failed: int,
+    retried: int,
+    mean_s: float | None,
+    p50_s: float | None,
+    p95_s: float | None,
+    max_s: float | None,
+    total_s: float | None,
+    cpu_s: float | None,
+    peak: int | None,
+) -> TaskFigures:
     return TaskFigures(
-        submitted=submitted, completed=completed, failed=failed, retried=retried, mean_s=mean_s, p50_s=p50_s,
-        p95_s=p95_s, max_s=max_s, total_s=total_s, cpu_s=cpu_s, peak_rss_bytes=peak,
-    )  # fmt: skip
+        submitted=submitted,
+        completed=completed,
+        failed=failed,
+        retried=retried,
+        mean_s=mean_s,
+        p50_s=p50_s,
+        p95_s=p95_s,
+        max_s=max_s,
+        total_s=total_s,
+        cpu_s=cpu_s,
+        peak_rss_bytes=peak,
+    )

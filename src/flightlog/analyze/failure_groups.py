@@ -52,8 +52,8 @@ class FailureCause(Struct, frozen=True, kw_only=True):
 def failure_groups(connection: duckdb.DuckDBPyConnection, summary: FailureSummary) -> list[FailureCause]:
     """The causes that the summary lists, in its order, from the run's `failures`, `task_events` and `held`.
 
-    A failed attempt stands in `failures` and in `tasks`; here it counts once, and the count is the summary's. An
-    error that ended a task and then the run, too, is that task's.
+    A failed attempt stands in `failures` and in `tasks`; here it counts once, and the count is the summary's.
+    An error that ended a task and then the run, too, is that task's.
     """
     if not summary.count:
         return []
@@ -67,11 +67,21 @@ def failure_groups(connection: duckdb.DuckDBPyConnection, summary: FailureSummar
     for group in summary.by_cause:
         key = group.fingerprint or f"{group.error_type or ''}\n{(group.message or '').partition(chr(10))[0]}"
         first, last = spans.get(key, (None, None))
-        found.append(FailureCause(
-            fingerprint=group.fingerprint, error_type=group.error_type, message=group.message, count=group.count,
-            first=first, last=last, tasks=counts["task"].get(key, {}), workers=counts["worker"].get(key, {}),
-            attempts=counts["attempt"].get(key, {}), cases=cases.get(key, []), traceback=group.example.traceback,
-        ))  # fmt: skip
+        found.append(
+            FailureCause(
+                fingerprint=group.fingerprint,
+                error_type=group.error_type,
+                message=group.message,
+                count=group.count,
+                first=first,
+                last=last,
+                tasks=counts["task"].get(key, {}),
+                workers=counts["worker"].get(key, {}),
+                attempts=counts["attempt"].get(key, {}),
+                cases=cases.get(key, []),
+                traceback=group.example.traceback,
+            )
+        )
     return found
 
 
@@ -102,9 +112,13 @@ def _case(
 ) -> FailureCase:
     known = msgspec.json.decode(args) if args else None
     return FailureCase(
-        timestamp=moment, task=task, task_id=task_id, attempt=attempt, worker=worker,
+        timestamp=moment,
+        task=task,
+        task_id=task_id,
+        attempt=attempt,
+        worker=worker,
         args=known if isinstance(known, dict) else None,
-    )  # fmt: skip
+    )
 
 
 _CASES = """
@@ -117,10 +131,12 @@ WITH accounts AS (
     FROM task_events WHERE event = 'task_failed'
 ), told AS (
     SELECT CASE WHEN fingerprint <> '' THEN fingerprint
-        ELSE coalesce(error_type, '') || chr(10) || split_part(coalesce(message, ''), chr(10), 1) END AS cause, *
+        ELSE coalesce(error_type, '') || chr(10) || split_part(coalesce(message, ''), chr(10), 1)
+            END AS cause, *
     FROM accounts
 )
-SELECT cause, min(moment) AS moment, max(task) AS task, task_id, coalesce(attempt, 1) AS attempt, max(worker) AS worker
+SELECT cause, min(moment) AS moment, max(task) AS task, task_id, coalesce(attempt, 1) AS attempt,
+    max(worker) AS worker
 FROM told WHERE task_id IS NOT NULL GROUP BY cause, task_id, coalesce(attempt, 1)
 UNION ALL
 SELECT cause, moment, task, NULL, attempt, worker FROM told WHERE task_id IS NULL
@@ -134,9 +150,11 @@ FROM cases GROUP BY cause
 
 _EXAMPLES = """
 WITH few AS (
-    SELECT * FROM cases QUALIFY row_number() OVER (PARTITION BY cause ORDER BY moment, task_id, attempt) <= $few
+    SELECT * FROM cases QUALIFY row_number() OVER (PARTITION BY cause
+        ORDER BY moment, task_id, attempt) <= $few
 ), arguments AS (
-    SELECT task_id, arg_min(args, attempt) AS args FROM held WHERE task_id IN (SELECT task_id FROM few) GROUP BY task_id
+    SELECT task_id, arg_min(args, attempt) AS args FROM held WHERE task_id IN (SELECT task_id FROM few)
+        GROUP BY task_id
 )
 SELECT cause, strftime(moment, '%Y-%m-%dT%H:%M:%S.%fZ'), task, few.task_id, attempt, worker, args
 FROM few LEFT JOIN arguments USING (task_id) ORDER BY cause, moment, few.task_id, attempt

@@ -43,9 +43,9 @@ class FailureGroup(Struct, frozen=True, kw_only=True):
 class FailureSummary(Struct, frozen=True, kw_only=True):
     """All failures, the most frequent cause first.
 
-    A failed task stands in `failures` and, without its traceback, in `tasks`. Each counts once, wherever it was
-    found: a group has as many task failures as the longer of its two accounts. An error that ended a task and then
-    the run, too, is one failure.
+    A failed task stands in `failures` and, without its traceback, in `tasks`. Each counts once, wherever it
+    was found: a group has as many task failures as the longer of its two accounts. An error that ended a task
+    and then the run, too, is one failure.
     """
 
     count: int
@@ -83,8 +83,15 @@ class FailureTally:
     def summary(self) -> FailureSummary:
         """The result."""
         groups = [group.summary(key) for key, group in self._groups.items()]
-        groups.sort(key=lambda group: (-group.count, group.example.timestamp, group.fingerprint or "",
-                                       group.error_type or "", group.message or ""))  # fmt: skip
+        groups.sort(
+            key=lambda group: (
+                -group.count,
+                group.example.timestamp,
+                group.fingerprint or "",
+                group.error_type or "",
+                group.message or "",
+            )
+        )
         return FailureSummary(
             count=sum(group.count for group in groups), groups=len(groups), by_cause=groups[:LISTED]
         )
@@ -106,24 +113,42 @@ class _Group:
         if failure is None:
             assert task is not None
             return FailureGroup(
-                fingerprint=fingerprint, scopes=scopes, error_type=task.error_type,
-                message=task.error_message, count=count,
+                fingerprint=fingerprint,
+                scopes=scopes,
+                error_type=task.error_type,
+                message=task.error_message,
+                count=count,
                 example=FailureExample(
-                    timestamp=task.timestamp, task=task.task, task_id=task.task_id, args=task.args,
-                    worker=task.worker, exit_code=task.exit_code, signal=None, traceback=None, output_tail=None,
+                    timestamp=task.timestamp,
+                    task=task.task,
+                    task_id=task.task_id,
+                    args=task.args,
+                    worker=task.worker,
+                    exit_code=task.exit_code,
+                    signal=None,
+                    traceback=None,
+                    output_tail=None,
                 ),
-            )  # fmt: skip
+            )
         same = task if task is not None and task.task_id == failure.task_id else None
         return FailureGroup(
-            fingerprint=fingerprint, scopes=scopes, error_type=failure.error_type, message=failure.message,
+            fingerprint=fingerprint,
+            scopes=scopes,
+            error_type=failure.error_type,
+            message=failure.message,
             count=count,
             example=FailureExample(
-                timestamp=failure.timestamp, task=failure.task, task_id=failure.task_id,
-                args=same.args if same else None, worker=failure.worker or (same.worker if same else None),
-                exit_code=failure.exit_code, signal=failure.signal, traceback=_end(failure.traceback),
+                timestamp=failure.timestamp,
+                task=failure.task,
+                task_id=failure.task_id,
+                args=same.args if same else None,
+                worker=failure.worker or (same.worker if same else None),
+                exit_code=failure.exit_code,
+                signal=failure.signal,
+                traceback=_end(failure.traceback),
                 output_tail=_end(failure.output_tail),
             ),
-        )  # fmt: skip
+        )
 
 
 def cause_of(fingerprint: str | None, error_type: str | None, message: str | None) -> tuple[str, ...]:

@@ -62,8 +62,10 @@ def _machines(
     connection.execute(MACROS)
     rows = connection.execute(
         """
-        SELECT coalesce(left(host, 200), 'unknown') AS machine, (at_ns(timestamp) - $start) // $width AS stretch,
-            avg(CASE WHEN isfinite(cpu_percent) THEN cpu_percent END), max(memory_used_bytes), max(memory_total_bytes)
+        SELECT coalesce(left(host, 200), 'unknown') AS machine,
+            (at_ns(timestamp) - $start) // $width AS stretch,
+            avg(CASE WHEN isfinite(cpu_percent) THEN cpu_percent END), max(memory_used_bytes),
+                max(memory_total_bytes)
         FROM resources
         WHERE event = 'resource_sample' AND scope = 'node' AND at_ns(timestamp) BETWEEN $start AND $until
         GROUP BY ALL ORDER BY ALL
@@ -92,7 +94,7 @@ def _machines(
             return None
         return Chart(
             since=timestamp_of(start), length_s=(until - start) / SECOND, unit=unit, series=series, notes=[]
-        )  # fmt: skip
+        )
 
     return chart("percent", 1), chart("bytes", 2)
 
@@ -113,7 +115,8 @@ def _durations(ground: Ground) -> Durations | None:
     for name, number, count in ground.connection.execute(
         f"""
         SELECT task, {bin_of("duration_s", found)} AS bin, count(*) FROM held
-        WHERE state = 'completed' AND isfinite(duration_s) AND task IN (SELECT unnest($names::VARCHAR[])) GROUP BY ALL
+        WHERE state = 'completed' AND isfinite(duration_s) AND task IN (SELECT unnest($names::VARCHAR[]))
+            GROUP BY ALL
         """,  # noqa: S608 - numbers of ours
         {"names": names},
     ).fetchall():

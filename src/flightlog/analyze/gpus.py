@@ -13,8 +13,14 @@ from flightlog.analyze.moments import moment
 from flightlog.events import ResourceSample
 
 HELD_BACK = (
-    "power_cap", "power_brake", "thermal_hardware", "thermal_software", "hardware_slowdown", "board_limit", "reliability",
-)  # fmt: skip
+    "power_cap",
+    "power_brake",
+    "thermal_hardware",
+    "thermal_software",
+    "hardware_slowdown",
+    "board_limit",
+    "reliability",
+)
 """Reasons that take speed away unasked; the others are clocks that somebody has set."""
 
 
@@ -46,7 +52,9 @@ class GpuDeviceUse(Struct, frozen=True, kw_only=True):
 
 
 class GpuUse(Struct, frozen=True, kw_only=True):
-    """The GPUs. Shares of several devices are never added up: the load is over all samples, peaks are of one device."""
+    """The GPUs. Shares of several devices are never added up: the load is over all samples, peaks are of one
+    device.
+    """
 
     devices: int
     gpu_percent: Load
@@ -101,9 +109,14 @@ class GpuTally:
 
 
 _PEAKS = (
-    "gpu_memory_used_bytes", "gpu_memory_total_bytes", "gpu_process_memory_bytes", "gpu_power_w",
-    "gpu_temperature_c", "gpu_pcie_received_bytes_per_s", "gpu_pcie_sent_bytes_per_s",
-)  # fmt: skip
+    "gpu_memory_used_bytes",
+    "gpu_memory_total_bytes",
+    "gpu_process_memory_bytes",
+    "gpu_power_w",
+    "gpu_temperature_c",
+    "gpu_pcie_received_bytes_per_s",
+    "gpu_pcie_sent_bytes_per_s",
+)
 _COUNTERS = ("gpu_ecc_uncorrected",)
 
 

@@ -40,8 +40,8 @@ class Ground(NamedTuple):
 def ground_of(run: Run, *, views: Collection[str] = (), large_bytes: int = LARGE_BYTES) -> Iterator[Ground]:
     """Read a run in any state; beside `attempts` and `spans` these `views` are in the connection.
 
-    Streams of `large_bytes` or more are read another way, with the same result. The connection is closed when the
-    context ends.
+    Streams of `large_bytes` or more are read another way, with the same result. The connection is closed when
+    the context ends.
     """
     with open_all([run], only={"attempts", "spans", *views}) as tables:
         kept = kept_summary(run)

@@ -1,4 +1,6 @@
-"""One run's attempts and spans as moments in nanoseconds, ready to be counted: the tables `held` and `timed`."""
+"""One run's attempts and spans as moments in nanoseconds, ready to be counted: the tables `held` and
+`timed`.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ MACROS = f"""
 CREATE OR REPLACE TEMP MACRO at_ns(stamp) AS
     CASE WHEN year(stamp) BETWEEN {FIRST_YEAR} AND {LAST_YEAR} THEN epoch_us(stamp) * 1000 END;
 CREATE OR REPLACE TEMP MACRO in_ns(s) AS
-    CASE WHEN s IS NULL THEN NULL WHEN s <= 0 THEN 0 WHEN s < {LONGEST_S} THEN CAST(round_even(s * 1e9, 0) AS BIGINT)
+    CASE WHEN s IS NULL THEN NULL WHEN s <= 0 THEN 0 WHEN s < {LONGEST_S} THEN CAST(round_even(s * 1e9, 0) AS
+        BIGINT)
          ELSE {LONGEST} END;
 """
 """Moments and durations, as `analyze.moments` reads them."""
@@ -35,7 +38,8 @@ WITH moments AS (
 SELECT * EXCLUDE (started, ended, queued_for),
     CASE WHEN ended IS NOT NULL AND duration_s IS NOT NULL THEN ended - in_ns(duration_s)
          WHEN ended IS NOT NULL OR state = 'running' THEN started END AS began,
-    CASE WHEN ended IS NOT NULL AND (duration_s IS NOT NULL OR started IS NOT NULL) THEN greatest(began, ended)
+    CASE WHEN ended IS NOT NULL AND (duration_s IS NOT NULL
+        OR started IS NOT NULL) THEN greatest(began, ended)
          WHEN state = 'running' AND started IS NOT NULL THEN greatest(started, $until) END AS stopped,
     coalesce(queued, CASE WHEN queued_for IS NOT NULL THEN began - queued_for END,
              CASE WHEN attempt = 1 THEN submitted END) AS waits,
@@ -82,12 +86,13 @@ def hold(connection: duckdb.DuckDBPyConnection, until: int | None, *, but: Colle
     """Make `held` of `attempts` and `timed` of `spans`; `until` is when the run ended or was last heard of.
 
     An attempt holds its worker from `began` to `stopped`: the duration it measured, before its end; where it
-    measured none, from its start to its end, its retry or `until`. `waits` is since when it could have run: when
-    its engine queued it; else before its start by its queueing time; else from its submission, or from the end of
-    the last task it depends on. All three are nanoseconds since 1970, and null where they are unknown.
+    measured none, from its start to its end, its retry or `until`. `waits` is since when it could have run:
+    when its engine queued it; else before its start by its queueing time; else from its submission, or from
+    the end of the last task it depends on. All three are nanoseconds since 1970, and null where they are
+    unknown.
 
-    Reads every attempt and span once, and keeps a few hundred bytes of each in the connection. Of the streams in `but`
-    the table is there already.
+    Reads every attempt and span once, and keeps a few hundred bytes of each in the connection. Of the streams
+    in `but` the table is there already.
     """
     if "tasks" not in but:
         hold_attempts(connection, until, "FROM attempts")
@@ -97,7 +102,8 @@ def hold(connection: duckdb.DuckDBPyConnection, until: int | None, *, but: Colle
 
 
 def hold_open(connection: duckdb.DuckDBPyConnection, until: int) -> None:
-    """Let spans of `timed` that are open last until the run was last heard of, but for those in attempts that are over.
+    """Let spans of `timed` that are open last until the run was last heard of, but for those in attempts that
+    are over.
 
     Their lines say how long they had been open when the recorder looked, which it does once.
     """
@@ -109,8 +115,8 @@ def hold_attempts(
 ) -> None:
     """Make `held` of a statement that gives the attempts, with the columns of `attempts` that `held` has.
 
-    With `file` it is kept there, as Parquet, and not in memory: for attempts none of which depends on another or was
-    superseded before it began.
+    With `file` it is kept there, as Parquet, and not in memory: for attempts none of which depends on another
+    or was superseded before it began.
     """
     connection.execute(MACROS)
     made = _HELD.format(attempts=attempts)

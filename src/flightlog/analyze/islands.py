@@ -9,10 +9,11 @@ if TYPE_CHECKING:
 
 
 def merge(connection: duckdb.DuckDBPyConnection, name: str, key: str, intervals: str) -> None:
-    """Make the table `name` of `key`, `since`, `until` and `before`: the union of each key's intervals, in nanoseconds.
+    """Make the table `name` of `key`, `since`, `until` and `before`: the union of each key's intervals, in
+    nanoseconds.
 
-    `before` is the time covered before each piece. `intervals` is a select statement of the first three columns, none
-    of them null and `until` never before `since`.
+    `before` is the time covered before each piece. `intervals` is a select statement of the first three
+    columns, none of them null and `until` never before `since`.
     """
     connection.execute(
         f"""
@@ -26,7 +27,8 @@ def merge(connection: duckdb.DuckDBPyConnection, name: str, key: str, intervals:
             FROM ordered WHERE reached IS NULL OR since > reached
         ), merged AS (
             SELECT begun.{key}, begun.since, coalesce(begun.until, last.until) AS until
-            FROM begun JOIN (SELECT {key}, max(until) AS until FROM ordered GROUP BY {key}) AS last USING ({key})
+            FROM begun JOIN (SELECT {key}, max(until) AS until FROM ordered GROUP BY {key}) AS last
+                USING ({key})
         )
         SELECT *, coalesce(sum(until - since) OVER (
             PARTITION BY {key} ORDER BY since ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
@@ -36,17 +38,20 @@ def merge(connection: duckdb.DuckDBPyConnection, name: str, key: str, intervals:
 
 
 def uncovered(outer: str, inner: str, key: str) -> str:
-    """A select statement of `name`, `since` and `until`: what is left of the outer intervals without the inner ones of their key.
+    """A select statement of `name`, `since` and `until`: what is left of the outer intervals without the
+    inner ones of their key.
 
-    `outer` is a select statement of `key`, which no two of them share, `name`, `since` and `until`; `inner` one of `key`,
-    `since` and `until`. None of these is null, and `until` never before `since`.
+    `outer` is a select statement of `key`, which no two of them share, `name`, `since` and `until`; `inner`
+    one of `key`, `since` and `until`. None of these is null, and `until` never before `since`.
     """
     return f"""
-        WITH outers AS ({outer}), steps AS ( -- the end of an outer interval is where the last of what is left ends
+        WITH outers AS ({outer}), steps AS ( -- the last gap ends where the outer interval ends
             {inner} UNION ALL SELECT {key}, until, until FROM outers
         ), gaps AS (
-            SELECT outers.name, least(steps.since, outers.until) AS until, greatest(outers.since, max(steps.until) OVER (
-                PARTITION BY {key} ORDER BY steps.since, steps.until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            SELECT outers.name, least(steps.since, outers.until) AS until,
+                greatest(outers.since, max(steps.until) OVER (
+                PARTITION BY {key} ORDER BY steps.since, steps.until ROWS BETWEEN UNBOUNDED PRECEDING
+                    AND 1 PRECEDING
             )) AS since
             FROM steps JOIN outers USING ({key})
         )
@@ -57,8 +62,8 @@ def uncovered(outer: str, inner: str, key: str) -> str:
 def most_at_once(connection: duckdb.DuckDBPyConnection, intervals: str) -> tuple[int, int] | None:
     """How many of these intervals run at once at most, and when first; None where there are none.
 
-    `intervals` is a select statement of `since` and `until`. An empty interval counts for its moment; touching ones
-    do not overlap.
+    `intervals` is a select statement of `since` and `until`. An empty interval counts for its moment;
+    touching ones do not overlap.
     """
     row = connection.execute(
         f"""
@@ -66,7 +71,8 @@ def most_at_once(connection: duckdb.DuckDBPyConnection, intervals: str) -> tuple
             SELECT since AS moment, 1 AS step FROM intervals
             UNION ALL SELECT greatest(until, since + 1), -1 FROM intervals
         ), counted AS (
-            SELECT moment, sum(step) OVER (ORDER BY moment, step ROWS UNBOUNDED PRECEDING) AS running FROM steps
+            SELECT moment, sum(step) OVER (ORDER BY moment, step ROWS UNBOUNDED PRECEDING) AS running
+                FROM steps
         )
         SELECT max(running), min(moment) FILTER (running = (SELECT max(running) FROM counted)) FROM counted
         """  # noqa: S608 - a statement of ours

@@ -1,4 +1,6 @@
-"""The batch jobs a run was executed in: how they ended, how long they waited, what they used of what they were given."""
+"""The batch jobs a run was executed in: how they ended, how long they waited, what they used of what they
+were given.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ class JobRow(Struct, frozen=True, kw_only=True):
 
 
 class JobSummary(Struct, frozen=True, kw_only=True):
-    """All jobs of a run. One without accounting is `unaccounted`: how it ended, the batch system has not been asked."""
+    """All jobs of a run. One without accounting is `unaccounted`: how it ended, the batch system has not been
+    asked.
+    """
 
     scheduler: str
     count: int

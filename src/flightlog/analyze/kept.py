@@ -1,4 +1,6 @@
-"""The summary of a large run that was compacted, kept beside its snapshots: used as long as no file of the run has changed."""
+"""The summary of a large run that was compacted, kept beside its snapshots: used as long as no file of the
+run has changed.
+"""
 
 from __future__ import annotations
 
@@ -73,10 +75,11 @@ def keep_summary(run: Run, *, from_bytes: int = LARGE_BYTES) -> bool:
 
 
 def kept_summary(run: Run) -> Summary | None:
-    """The summary that was kept, if it is what counting would give: no file has changed, and this version made it.
+    """The summary that was kept, if it is what counting would give: no file has changed, and this version
+    made it.
 
-    A file of the same size and time is taken as unchanged; of the same size alone, as in a copy, its checksum decides.
-    None where the snapshots that go with it are not current and intact.
+    A file of the same size and time is taken as unchanged; of the same size alone, as in a copy, its checksum
+    decides. None where the snapshots that go with it are not current and intact.
     """
     kept, damage = _read(run)
     if damage is not None:
@@ -96,12 +99,16 @@ def kept_summary(run: Run) -> Summary | None:
 
 
 def kept_damage(run: Run) -> str | None:
-    """What is wrong with the summary that was kept, as the end of a sentence; None where nothing is, or there is none."""
+    """What is wrong with the summary that was kept, as the end of a sentence; None where nothing is, or there
+    is none.
+    """
     return _read(run)[1]
 
 
 def _read(run: Run) -> tuple[Kept | None, str | None]:
-    """The summary that was kept, and what is wrong with its file. One that another version kept is passed over."""
+    """The summary that was kept, and what is wrong with its file. One that another version kept is passed
+    over.
+    """
     file = run.path / layout.PARQUET / KEPT
     read = read_document(file, Sealed)
     if read.value is None:

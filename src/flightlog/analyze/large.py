@@ -1,7 +1,8 @@
 """A run of very many tasks and spans: its lines are read once, into columns, and counted there.
 
-What comes out is what going through the events one by one gives, to the last digit. That holds for streams that are as
-they were when the run closed, and in which nothing is told twice. Others are gone through event by event.
+What comes out is what going through the events one by one gives, to the last digit. That holds for streams
+that are as they were when the run closed, and in which nothing is told twice. Others are gone through event
+by event.
 """
 
 from __future__ import annotations
@@ -36,13 +37,49 @@ MEMORY = "340MB"
 
 _COLUMNS: Mapping[str, Sequence[str]] = {
     "tasks": (
-        "timestamp", "writer", "seq", "task", "task_id", "component", "worker", "queue_s", "duration_s", "cpu_s",
-        "cpu_scope", "peak_rss_bytes", "rss_scope", "read_bytes", "write_bytes", "result_bytes", "gpu_peak_bytes",
-        "gpu_memory_scope", "gpu_s", "gpu_scope", "args", "metrics", "error_type", "error_message", "exit_code",
-        "fingerprint", "reason", "span_id", "depends_on",
+        "timestamp",
+        "writer",
+        "seq",
+        "task",
+        "task_id",
+        "component",
+        "worker",
+        "queue_s",
+        "duration_s",
+        "cpu_s",
+        "cpu_scope",
+        "peak_rss_bytes",
+        "rss_scope",
+        "read_bytes",
+        "write_bytes",
+        "result_bytes",
+        "gpu_peak_bytes",
+        "gpu_memory_scope",
+        "gpu_s",
+        "gpu_scope",
+        "args",
+        "metrics",
+        "error_type",
+        "error_message",
+        "exit_code",
+        "fingerprint",
+        "reason",
+        "span_id",
+        "depends_on",
     ),
-    "spans": ("event", "timestamp", "writer", "seq", "name", "span_id", "parent_id", "duration_s", "status", "metrics"),
-}  # fmt: skip
+    "spans": (
+        "event",
+        "timestamp",
+        "writer",
+        "seq",
+        "name",
+        "span_id",
+        "parent_id",
+        "duration_s",
+        "status",
+        "metrics",
+    ),
+}
 """What is needed of each stream."""
 _MORE = {"tasks": f"CAST({KIND} AS UTINYINT) AS kind, coalesce(attempt, 1) AS attempt,", "spans": ""}
 """And what is made of others: attempts leave out that they are the first."""
@@ -71,7 +108,8 @@ class LargeStreams:
         self.scans: dict[str, Scan] = {}
         """How complete each is."""
         self.in_turn = False
-        """Whether attempts took turns on each worker, and there is a table `turns`; known once `tasks` was asked."""
+        """Whether attempts took turns on each worker, and there is a table `turns`; known once `tasks` was
+        asked."""
         sources = Sources(run, tables.scratch)
         sizes = {stream: sum(part.path.stat().st_size for part in sources.parts(stream)) for stream in only}
         large = [stream for stream, size in sizes.items() if size >= max(1, from_bytes)]
@@ -110,13 +148,16 @@ class LargeStreams:
             self.scans[stream] = scan
 
     def _scan(self, stream: str) -> Scan | None:
-        """What a pass over the events would have counted; None where some are of no known kind, or not numbered."""
+        """What a pass over the events would have counted; None where some are of no known kind, or not
+        numbered.
+        """
         scan = Scan(self._run.path, stream)
         known = "kind IS NOT NULL" if stream == "tasks" else "event IN ('span', 'span_open')"
         rows = self._connection.execute(
             f"""
             SELECT writer, count(*), min(seq), max(seq), bool_and({known}),
-                strftime(min("timestamp"), '{_STAMP}'), strftime(max("timestamp"), '{_STAMP}'), count("timestamp")
+                strftime(min("timestamp"), '{_STAMP}'), strftime(max("timestamp"), '{_STAMP}'),
+                    count("timestamp")
             FROM {stream}_read GROUP BY writer
             """  # noqa: S608 - constants
         ).fetchall()
@@ -132,7 +173,8 @@ class LargeStreams:
         """The failed attempts, in no particular order, with what tells their causes apart."""
         found = self._connection.execute(
             f"""
-            SELECT strftime("timestamp", '{_STAMP}') AS timestamp, writer, seq, task, task_id, attempt, args, worker,
+            SELECT strftime("timestamp", '{_STAMP}') AS timestamp, writer, seq, task, task_id, attempt, args,
+                worker,
                 duration_s, error_type, error_message, exit_code, fingerprint
             FROM tasks_read WHERE kind = 6
             """  # noqa: S608 - a constant

@@ -1,4 +1,6 @@
-"""Distributions and sums of very many values, counted where they are: the same, to the last digit, as of a list of them."""
+"""Distributions and sums of very many values, counted where they are: the same, to the last digit, as of a
+list of them.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,14 @@ from flightlog.analyze.distribution import QUANTILES, Distribution, distribution
 
 _SCALE = 83
 _MODEST = f"({{0}} = 0 OR abs({{0}}) BETWEEN {2.0**-30!r} AND {2.0**20!r})"
-"""Numbers that are whole when multiplied by 2 to the 83rd: so many of them as memory holds add up in 127 bits."""
+"""Numbers that are whole when multiplied by 2 to the 83rd: so many of them as memory holds add up in 127
+bits."""
 
 
 def exact_total(column: str, where: str) -> str:
-    """A select list: how many values a column has, their exact sum in units of 2 to the -83rd, all where that has none."""
+    """A select list: how many values a column has, their exact sum in units of 2 to the -83rd, all where that
+    has none.
+    """
     modest = f"coalesce(bool_and({_MODEST.format(column)}) FILTER ({where}), true)"
     scaled = f"CAST(CASE WHEN {_MODEST.format(column)} THEN {column} ELSE 0 END * {2.0**_SCALE!r} AS HUGEINT)"
     return (

@@ -34,7 +34,8 @@ SELECT owner, name, "timestamp", writer, seq, place,
         THEN TRY_CAST(CAST(value AS VARCHAR) AS DOUBLE) END AS number,
     NULL AS several
 FROM (
-    SELECT owner, name, "timestamp", writer, seq, unnest(several) AS value, generate_subscripts(several, 1) - 1 AS place
+    SELECT owner, name, "timestamp", writer, seq, unnest(several) AS value,
+        generate_subscripts(several, 1) - 1 AS place
     FROM metric_values WHERE several IS NOT NULL
 )
 """

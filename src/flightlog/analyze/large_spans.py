@@ -1,4 +1,6 @@
-"""Where the time of very many spans went, from their columns: the same as `SpanTally` says of them one by one."""
+"""Where the time of very many spans went, from their columns: the same as `SpanTally` says of them one by
+one.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +24,11 @@ WITH times AS (
         at_ns("timestamp") AS began, at_ns("timestamp") + in_ns(duration_s) AS stopped
     FROM spans_read
 ), inside AS (
-    SELECT child.parent_id, greatest(child.began, parent.began) AS since, least(child.stopped, parent.stopped) AS until
+    SELECT child.parent_id, greatest(child.began, parent.began) AS since,
+        least(child.stopped, parent.stopped) AS until
     FROM times AS child JOIN times AS parent ON parent.span_id = child.parent_id
-    WHERE child.parent_id <> $root AND child.stopped IS NOT NULL AND parent.stopped IS NOT NULL AND since < until
+    WHERE child.parent_id <> $root AND child.stopped IS NOT NULL AND parent.stopped IS NOT NULL
+        AND since < until
 ), covered AS (
     SELECT parent_id, sum(greatest(0, until - greatest(since, coalesce(reached, since)))) AS covered
     FROM (
@@ -53,7 +57,9 @@ def are_regular(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def read_spans(connection: duckdb.DuckDBPyConnection, root: str) -> None:
-    """Make the table `timed` of `spans_read`; `root` is the id of the run itself, inside which all spans are."""
+    """Make the table `timed` of `spans_read`; `root` is the id of the run itself, inside which all spans
+    are.
+    """
     connection.execute(MACROS)
     connection.execute(_TIMED, {"root": root})
 
@@ -73,7 +79,8 @@ def span_summary(connection: duckdb.DuckDBPyConnection) -> SpanSummary:
     names: dict[str, _CountedName] = {}
     answer = connection.execute(
         """
-        SELECT name, count(*), count(*) FILTER (status = 'error'), coalesce(sum(own), 0) FROM timed GROUP BY name
+        SELECT name, count(*), count(*) FILTER (status = 'error'), coalesce(sum(own), 0) FROM timed
+            GROUP BY name
         """
     )
     for name, count, errors, own in answer.fetchall():
@@ -95,9 +102,12 @@ def span_summary(connection: duckdb.DuckDBPyConnection) -> SpanSummary:
     for name, metrics in measured.items():
         names[name].metrics = metrics
     merge(
-        connection, "open_by_name", "name",
-        "SELECT name, began AS since, stopped AS until FROM timed WHERE began IS NOT NULL AND stopped IS NOT NULL",
-    )  # fmt: skip
+        connection,
+        "open_by_name",
+        "name",
+        "SELECT name, began AS since, stopped AS until FROM timed WHERE began IS NOT NULL AND stopped IS "
+        "NOT NULL",
+    )
     walls = connection.execute("SELECT name, sum(until - since) FROM open_by_name GROUP BY name").fetchall()
     wall = {name: int(length) for name, length in walls}
     merge(connection, "open_at_all", "all_of_them", "SELECT 0 AS all_of_them, since, until FROM open_by_name")

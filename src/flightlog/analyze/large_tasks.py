@@ -1,4 +1,6 @@
-"""What became of very many tasks, from the columns of their events: the same as `TaskTally` says of them one by one."""
+"""What became of very many tasks, from the columns of their events: the same as `TaskTally` says of them one
+by one.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,8 @@ SELECT *, lines = bit_count(kinds) AND ends = 1 AND agrees AND says_all AS regul
     GROUP BY task_id, attempt
 )
 """
-"""One row an attempt; `kinds` has a bit for each kind of its lines. Of a `regular` one the end says all there is to say
-but when it was submitted, queued and started: of others every line is asked."""
+"""One row an attempt; `kinds` has a bit for each kind of its lines. Of a `regular` one the end says all there
+is to say but when it was submitted, queued and started: of others every line is asked."""
 
 _REGULAR = """
 SELECT
@@ -72,14 +74,16 @@ _NEEDS = """LEFT JOIN (
 _AND_OTHERS = """
 UNION ALL BY NAME
 SELECT
-    task, task_id, attempt, component, worker, span_id, args, depends_on, state, retried, submitted_at, queued_at,
+    task, task_id, attempt, component, worker, span_id, args, depends_on, state, retried, submitted_at,
+        queued_at,
     started_at, ended_at, queue_s, duration_s, cpu_s, cpu_scope, result_bytes, error_type
 FROM ({others})
 """
 
 _OTHERS = """(
     SELECT * EXCLUDE (kind), NULL AS args_digest, NULL AS tags, NULL AS parent_id, NULL AS scheduler_s,
-        NULL AS transfer_s, NULL AS spill_s, NULL AS requests, ['task_submitted', 'task_queued', 'task_started',
+        NULL AS transfer_s, NULL AS spill_s, NULL AS requests, ['task_submitted', 'task_queued',
+            'task_started',
         'task_retried', 'task_completed', 'task_failed', 'task_cancelled'][kind] AS event
     FROM tasks_read SEMI JOIN (SELECT task_id, attempt FROM paired WHERE NOT regular) USING (task_id, attempt)
 )"""
@@ -89,7 +93,8 @@ _DONE, _NOT_DONE = "kind = 5 AND duration_s IS NOT NULL", "kind > 5 AND duration
 _BY_NAME = f"""
 SELECT * EXCLUDE (durations), {picked("durations")} FROM (
     SELECT task,
-        count(*) FILTER (kind = 1), count(*) FILTER (kind = 5), count(*) FILTER (kind = 7), count(*) FILTER (kind = 4),
+        count(*) FILTER (kind = 1), count(*) FILTER (kind = 5), count(*) FILTER (kind = 7), count(*)
+            FILTER (kind = 4),
         list(DISTINCT coalesce(nullif(cpu_scope, ''), 'unknown')) FILTER (cpu_s IS NOT NULL),
         max(peak_rss_bytes),
         list(DISTINCT coalesce(nullif(rss_scope, ''), 'unknown')) FILTER (peak_rss_bytes IS NOT NULL),
@@ -118,7 +123,8 @@ _FLYING = """
 CREATE OR REPLACE TEMP TABLE flying AS
 SELECT task, task_id, attempt, worker, queue_s, strftime("timestamp", '%Y-%m-%dT%H:%M:%S.%fZ') AS since
 FROM tasks_read
-    SEMI JOIN (SELECT task_id, attempt FROM paired WHERE kinds & 8 > 0 AND kinds & 240 = 0) USING (task_id, attempt)
+    SEMI JOIN (SELECT task_id, attempt FROM paired WHERE kinds & 8 > 0 AND kinds & 240 = 0)
+        USING (task_id, attempt)
 WHERE kind = 3
 """
 
@@ -133,7 +139,8 @@ def pair_up(connection: duckdb.DuckDBPyConnection) -> bool:
     """Bring the lines of each attempt together, from `tasks_read`; whether no line of one is there twice."""
     connection.execute(_PAIRED)
     [(twice,)] = connection.execute(
-        "SELECT count(*) FROM paired WHERE lines <> bit_count(kinds) OR ends > 1 OR (kinds & 2 > 0 AND attempt <> 1)"
+        "SELECT count(*) FROM paired WHERE lines <> bit_count(kinds) OR ends > 1 OR (kinds & 2 > 0 AND "
+        "attempt <> 1)"
     ).fetchall()
     return not twice
 
@@ -143,7 +150,8 @@ def hold_tasks(connection: duckdb.DuckDBPyConnection, run_id: str, until: int | 
     [(dependent, superseded, others)] = connection.execute(
         """
         SELECT (SELECT count(*) FROM tasks_read WHERE len(depends_on) > 0) > 0,
-            coalesce(bool_or(kinds & 248 = 0) AND max(attempt) > 1, false), coalesce(bool_or(NOT regular), false)
+            coalesce(bool_or(kinds & 248 = 0) AND max(attempt) > 1, false),
+                coalesce(bool_or(NOT regular), false)
         FROM paired
         """
     ).fetchall()
@@ -160,7 +168,9 @@ def hold_tasks(connection: duckdb.DuckDBPyConnection, run_id: str, until: int | 
 
 
 def hold_views(connection: duckdb.DuckDBPyConnection, until: int | None, scratch: Path) -> bool:
-    """Make the table `held` of the view `attempts`, in the folder `scratch`; not where some wait for others."""
+    """Make the table `held` of the view `attempts`, in the folder `scratch`; not where some wait for
+    others.
+    """
     [(entangled,)] = connection.execute(
         """
         SELECT coalesce(bool_or(len(depends_on) > 0), false)
@@ -194,9 +204,14 @@ def task_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> Ta
     ).fetchall()
     [(pending,)] = connection.execute(_PENDING).fetchall()
     return summary_of(
-        names, pending=pending, queue_s=spread_of(picks, *total), duration_s=spread_of(durations, *ends[:3]),
-        failed_s=total_of(*ends[4:]), slowest=_slowest(connection), in_flight=_flying(connection, until),
-    )  # fmt: skip
+        names,
+        pending=pending,
+        queue_s=spread_of(picks, *total),
+        duration_s=spread_of(durations, *ends[:3]),
+        failed_s=total_of(*ends[4:]),
+        slowest=_slowest(connection),
+        in_flight=_flying(connection, until),
+    )
 
 
 class CountedName(TaskNameTally):
@@ -240,8 +255,10 @@ def _by_name(connection: duckdb.DuckDBPyConnection) -> dict[str, TaskNameTally]:
         done, lost, cpu, gpu = row[13:16], row[16:19], row[19:22], row[22:25]
         name.durations_spread = spread_of(row[25], *done)
         name.sums = (
-            total_of(*lost[1:]), total_of(*cpu[1:]) if cpu[0] else None, total_of(*gpu[1:]) if gpu[0] else None
-        )  # fmt: skip
+            total_of(*lost[1:]),
+            total_of(*cpu[1:]) if cpu[0] else None,
+            total_of(*gpu[1:]) if gpu[0] else None,
+        )
     measured = metrics_by_owner(
         connection, 'SELECT task AS owner, metrics, "timestamp", writer, seq FROM tasks_read WHERE kind >= 5'
     )
@@ -253,7 +270,8 @@ def _by_name(connection: duckdb.DuckDBPyConnection) -> dict[str, TaskNameTally]:
 def _slowest(connection: duckdb.DuckDBPyConnection) -> list[TaskRow]:
     rows = connection.execute(
         """
-        SELECT task, task_id, args, duration_s, worker FROM tasks_read WHERE kind = 5 AND duration_s IS NOT NULL
+        SELECT task, task_id, args, duration_s, worker FROM tasks_read WHERE kind = 5
+            AND duration_s IS NOT NULL
         ORDER BY duration_s DESC, task, task_id, attempt LIMIT $few
         """,
         {"few": SLOWEST},
@@ -276,7 +294,8 @@ def _flying(connection: duckdb.DuckDBPyConnection, until: int | None) -> list[An
     args: dict[str, Json] = {}
     if starts:
         rows = connection.execute(
-            "SELECT task_id, args FROM tasks_read WHERE kind = 1 AND task_id IN (SELECT unnest($ids::VARCHAR[]))",
+            "SELECT task_id, args FROM tasks_read WHERE kind = 1 AND task_id IN (SELECT "
+            "unnest($ids::VARCHAR[]))",
             {"ids": [start.task_id for start in starts]},
         ).fetchall()
         args = {task_id: _decoded(text) for task_id, text in rows}
@@ -289,7 +308,8 @@ class HeldWork:
     def __init__(self, connection: duckdb.DuckDBPyConnection, in_turn: bool) -> None:
         self._connection, self._in_turn = connection, in_turn
         self.most: tuple[int, int] | None = None
-        """How many attempts were at once at most, and when first, where `busy` has found that of all of them."""
+        """How many attempts were at once at most, and when first, where `busy` has found that of all of
+        them."""
         rows = connection.execute(
             "SELECT worker, count(*) FROM tasks_read WHERE kind >= 5 AND worker IS NOT NULL GROUP BY worker"
         ).fetchall()
@@ -312,7 +332,9 @@ class HeldWork:
         return {**dict.fromkeys(self.attempts), **known}
 
     def busy(self, ups: Mapping[str, list[tuple[int, int]]]) -> tuple[dict[str, int], int]:
-        """For how many nanoseconds each worker was held while it was up, and how many were at once at most."""
+        """For how many nanoseconds each worker was held while it was up, and how many were at once at
+        most.
+        """
         connection = self._connection
         lives = [(name, since, until) for name, spans in ups.items() for since, until in spans]
         columns: list[list[Any]] = [list(column) for column in zip(*lives, strict=True)] or [[], [], []]

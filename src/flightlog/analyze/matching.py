@@ -1,8 +1,9 @@
-"""Tasks and spans of two sides, matched by name and, where both know them, by arguments; put into blocks by DuckDB.
+"""Tasks and spans of two sides, matched by name and, where both know them, by arguments; put into blocks by
+DuckDB.
 
-Reads the tables `compared` (attempts), `sides` (run_id, side 0 or 1, run), `lookups` (cache lookups by task) and
-`compared_spans`. Durations and logarithms are summed as whole numbers of billionths, so that the same runs give the
-same result to the last bit, in however many threads.
+Reads the tables `compared` (attempts), `sides` (run_id, side 0 or 1, run), `lookups` (cache lookups by task)
+and `compared_spans`. Durations and logarithms are summed as whole numbers of billionths, so that the same
+runs give the same result to the last bit, in however many threads.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
     import duckdb
 
 BLOCKS = 40
-"""Blocks of tasks next to each other in time: enough to tell their spread, and the same work for any number of tasks."""
+"""Blocks of tasks next to each other in time: enough to tell their spread, and the same work for any number
+of tasks."""
 REACH = 2.0
 """How many standard deviations from the median an outlier may count, by the quartiles of the logarithms."""
 _AROUND_P95 = (0.92, 0.95, 0.98)
@@ -60,12 +62,15 @@ SELECT side, run, key, CASE WHEN digest IS NOT NULL THEN hash(key, digest) END A
     CAST(round_even(least(seconds, 9e9) * 1e9, 0) AS BIGINT) AS ns,
     CAST(round_even(ln(greatest(seconds, 1e-9)) * 1e9, 0) AS BIGINT) AS log9
 FROM (
-    SELECT sides.side, sides.run, 'task' AS kind, task AS name, coalesce(hits > 0 AND misses = 0, false) AS cached,
-        args_digest AS digest, coalesce(started_at, ended_at) AS began, hash(task_id, attempt) AS id, duration_s AS seconds
+    SELECT sides.side, sides.run, 'task' AS kind, task AS name,
+        coalesce(hits > 0 AND misses = 0, false) AS cached,
+        args_digest AS digest, coalesce(started_at, ended_at) AS began, hash(task_id, attempt) AS id,
+            duration_s AS seconds
     FROM compared JOIN sides USING (run_id) LEFT JOIN lookups USING (run_id, task_id)
     WHERE state = 'completed'
     UNION ALL
-    SELECT sides.side, sides.run, 'span', name, spared.span_id IS NOT NULL, NULL, started_at, hash(spans.span_id), duration_s
+    SELECT sides.side, sides.run, 'span', name, spared.span_id IS NOT NULL, NULL, started_at,
+        hash(spans.span_id), duration_s
     FROM compared_spans AS spans JOIN sides USING (run_id) LEFT JOIN (
         SELECT run_id, span_id FROM compared JOIN lookups USING (run_id, task_id)
         WHERE span_id IS NOT NULL AND hits > 0 AND misses = 0
@@ -83,9 +88,11 @@ SELECT * FROM numbered UNION ALL SELECT *, NULL FROM found WHERE args IS NULL
 """
 _NUMBERED = """
 CREATE OR REPLACE TEMP TABLE numbered AS
-SELECT *, row_number() OVER (PARTITION BY side, run, args ORDER BY began, id) AS nth FROM found WHERE args IS NOT NULL
+SELECT *, row_number() OVER (PARTITION BY side, run, args ORDER BY began, id) AS nth FROM found
+    WHERE args IS NOT NULL
 """
-"""`nth` numbers the tasks of a run with the same arguments; where no run has any twice, that takes no sorting."""
+"""`nth` numbers the tasks of a run with the same arguments; where no run has any twice, that takes no
+sorting."""
 
 _SPREAD = """
 SELECT kind, name, cached, side, count, total, q[1], q[2], most FROM (
@@ -97,10 +104,12 @@ SELECT kind, name, cached, side, count, total, q[1], q[2], most FROM (
 
 _SHARED = """
 SELECT key, count(*) FILTER (first < last) / count(*) FROM (
-    SELECT any_value(key) AS key, min(side) AS first, max(side) AS last FROM found WHERE args IS NOT NULL GROUP BY args
+    SELECT any_value(key) AS key, min(side) AS first, max(side) AS last FROM found WHERE args IS NOT NULL
+        GROUP BY args
 ) GROUP BY key HAVING min(first) < max(last)
 """
-"""Of the tasks that are compared: where the cache answered one half, the other half may have had other arguments."""
+"""Of the tasks that are compared: where the cache answered one half, the other half may have had other
+arguments."""
 
 _KEYED = """
 CREATE OR REPLACE TEMP TABLE keyed AS
@@ -127,7 +136,8 @@ WITH sizes AS (
 SELECT key, coalesce(several AND 2 * pairs >= fewer, false) AS paired, pairs
 FROM sizes LEFT JOIN met USING (key) WHERE sides = 2
 """
-"""Pairs serve where half of the tasks have a partner; with one set of arguments there is no spread to take out."""
+"""Pairs serve where half of the tasks have a partner; with one set of arguments there is no spread to take
+out."""
 
 _UNITS = """
 CREATE OR REPLACE TEMP TABLE units AS
@@ -150,8 +160,9 @@ FROM (
     FROM units GROUP BY key, part
 ) WINDOW of_both AS (PARTITION BY key)
 """  # noqa: S608 - constants
-"""Outliers of both sides are drawn in to the same bounds, the wider of each: where the bounds are off by chance, they
-are so for both, and the ratio is none the worse. Bounds of each side alone would make skewed noise look like a change.
+"""Outliers of both sides are drawn in to the same bounds, the wider of each: where the bounds are off by
+chance, they are so for both, and the ratio is none the worse. Bounds of each side alone would make skewed
+noise look like a change.
 """
 
 _CLIPPED = "CAST(round_even(least(greatest({value}, low), high), 0) AS BIGINT)"
@@ -161,7 +172,8 @@ SELECT key, part, block, count(*), sum({_CLIPPED.format(value="log9")}) / 1e9,
     coalesce(sum(ns0), 0) / 1e9, coalesce(sum(ns1), 0) / 1e9,
     count(*) FILTER (ns0 <= q0[2]), count(*) FILTER (ns1 <= q1[2])
 FROM (
-    SELECT key, part, log9, ns0, ns1, ntile({BLOCKS}) OVER (PARTITION BY key, part ORDER BY run, began, id) AS block
+    SELECT key, part, log9, ns0, ns1, ntile({BLOCKS}) OVER (PARTITION BY key, part
+        ORDER BY run, began, id) AS block
     FROM units
 ) JOIN fences USING (key, part) GROUP BY key, part, block ORDER BY key, part, block
 """  # noqa: S608 - constants
@@ -247,8 +259,14 @@ def _sample(
         fewest = min(tails[0][2], tails[1][2])
     known = fewest >= LEAST_FOR_P95 and all(values[0] > 0 for values in quantiles)
     return Sample(
-        paired=paired, before=before, after=after, run_offsets=offsets, runs=runs,
+        paired=paired,
+        before=before,
+        after=after,
+        run_offsets=offsets,
+        runs=runs,
         p95_before=quantiles[0][1] / 1e9 if known else None,
         p95_after=quantiles[1][1] / 1e9 if known else None,
-        p95_slopes=(log_slope(quantiles[0], _AROUND_P95), log_slope(quantiles[1], _AROUND_P95)) if known else None,
-    )  # fmt: skip
+        p95_slopes=(log_slope(quantiles[0], _AROUND_P95), log_slope(quantiles[1], _AROUND_P95))
+        if known
+        else None,
+    )

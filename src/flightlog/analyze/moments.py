@@ -13,7 +13,8 @@ LONGEST_S = 5e8
 LONGEST = 1 << 59
 """Durations of `LONGEST_S` seconds, 15 years, or more are noise, and count as so many nanoseconds, 18 years.
 
-So the end of what begins in the last year, and the time to there from two durations before the first, are in 64 bits.
+So the end of what begins in the last year, and the time to there from two durations before the first, are in
+64 bits.
 """
 
 

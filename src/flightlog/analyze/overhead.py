@@ -11,7 +11,9 @@ from flightlog.store.layout import WriterInfo
 
 
 class OverheadSummary(Struct, frozen=True, kw_only=True):
-    """The recorder's own work, all recording processes together, as their notes tell; null where one of them has no figure."""
+    """The recorder's own work, all recording processes together, as their notes tell; null where one of them
+    has no figure.
+    """
 
     writers: int
     lines: int | None
@@ -21,8 +23,8 @@ class OverheadSummary(Struct, frozen=True, kw_only=True):
     background_cpu_s: float | None
     """CPU time of the recorder's own threads: draining, sampling, heartbeats, subscribers."""
     foreground_s: float | None
-    """Estimate of what recording took in the program's own threads: each writer's lines, times what recording a span
-    was measured to cost it."""
+    """Estimate of what recording took in the program's own threads: each writer's lines, times what recording
+    a span was measured to cost it."""
     percent: float | None
     """Both over the run's wall time; 100 would be one core."""
 
@@ -60,7 +62,9 @@ def overhead(writers: Sequence[WriterInfo], duration_s: float | None) -> Overhea
 
 
 def _has_noted(info: WriterInfo) -> bool:
-    """Whether a writer told what it cost: one that was killed before its first heartbeat knows of no bytes yet."""
+    """Whether a writer told what it cost: one that was killed before its first heartbeat knows of no bytes
+    yet.
+    """
     if info.bytes is None or info.drain_s is None or info.background_cpu_s is None:
         return False
     return info.closed or info.bytes > 0

@@ -1,7 +1,8 @@
-"""The past of a project: every attempt of its tasks in its newest runs, with what it used and what it had asked for.
+"""The past of a project: every attempt of its tasks in its newest runs, with what it used and what it had
+asked for.
 
-What advice, prediction and diagnosis learn from. Runs that are damaged give what can be read of them; those of which
-nothing can are named in `problems`.
+What advice, prediction and diagnosis learn from. Runs that are damaged give what can be read of them; those
+of which nothing can are named in `problems`.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class PastAttempt(Struct, frozen=True, kw_only=True):
     exit_code: int | None
     signal: str | None
     memory_killed: bool | None
-    """Ended for the host's memory, as kernel, cgroup, engine, batch system or MemoryError say; None: killed, why is unknown."""
+    """Ended for the host's memory, as kernel, cgroup, engine, batch system or MemoryError say; None: killed,
+    why is unknown."""
     gpu_memory_killed: bool
     """Ended because a device had no memory left."""
     timed_out: bool
@@ -99,7 +101,8 @@ class Past(Struct, frozen=True, kw_only=True):
     older_runs: int = 0
     """Runs of the project that are there and were not looked at."""
     node_cpu_percent: dict[str, float] = {}
-    """How busy the CPUs of the hosts were on average, 0 to 100, by run; runs without samples of a node are left out."""
+    """How busy the CPUs of the hosts were on average, 0 to 100, by run; runs without samples of a node are
+    left out."""
 
 
 def base_name(task: str) -> str:
@@ -119,11 +122,12 @@ def read_past(
     before: str | None = None,
     observer: Observer | None = None,
 ) -> Past:
-    """The past of a project, or of the latest run's where it is None; running runs with what they have so far.
+    """The past of a project, or of the latest run's where it is None; running runs with what they have so
+    far.
 
-    `target` keeps runs on that target, `task` attempts of that name (`sim` means `sim[3]`, too), `before` runs that
-    started before that run, or that time. At most `runs` runs and `attempts` attempts, the newest. An empty past
-    where there is nothing; never raises for what stands in the folder.
+    `target` keeps runs on that target, `task` attempts of that name (`sim` means `sim[3]`, too), `before`
+    runs that started before that run, or that time. At most `runs` runs and `attempts` attempts, the newest.
+    An empty past where there is nothing; never raises for what stands in the folder.
     """
     entries = list_runs(runs_dir, observer=observer)
     if project is None and entries:
@@ -155,9 +159,13 @@ def read_past(
     if len(problems) > NAMED:
         problems = [*problems[:NAMED], f"and {len(problems) - NAMED} more like these"]
     return Past(
-        project=project, runs=readable, attempts=found, problems=problems, older_runs=len(chosen) - looked_at,
+        project=project,
+        runs=readable,
+        attempts=found,
+        problems=problems,
+        older_runs=len(chosen) - looked_at,
         node_cpu_percent=busy,
-    )  # fmt: skip
+    )
 
 
 def _moment(before: str | None, entries: Sequence[RunEntry]) -> float | None:
@@ -182,7 +190,9 @@ def _each_id_once(runs: list[Run], problems: list[str]) -> list[Run]:
 def _read(
     runs: list[Run], task: str | None, limit: int, problems: list[str], busy: dict[str, float]
 ) -> tuple[list[Run], list[PastAttempt]]:
-    """The attempts of all runs at once; run by run where one of them cannot be read, so that it spoils no other."""
+    """The attempts of all runs at once; run by run where one of them cannot be read, so that it spoils no
+    other.
+    """
     if not runs:
         return [], []
     import duckdb
@@ -240,14 +250,22 @@ def _attempt(
     asked = requests.of(run_id, row["task_id"], (task, name), row["component"], worker)
     timeout_s = (timeout_of(message) if failed else None) or requests.timeout_s(run_id, name)
     return PastAttempt(
-        name=name, target=run.info.target, provider=run.info.provider,
-        host=host, signal=signal,
+        name=name,
+        target=run.info.target,
+        provider=run.info.provider,
+        host=host,
+        signal=signal,
         memory_killed=memory_killed(error_type, message, signal, reason) if failed else False,
         gpu_memory_killed=failed and gpu_memory_killed(error_type, message),
         timed_out=failed and timed_out(error_type, message, reason),
-        requested_cpus=asked.cpus, requested_memory_bytes=asked.memory_bytes, requested_gpus=asked.gpus,
-        requested_walltime_s=asked.walltime_s, node_memory_bytes=rooms.get((run_id, host)), timeout_s=timeout_s, **row,
-    )  # fmt: skip
+        requested_cpus=asked.cpus,
+        requested_memory_bytes=asked.memory_bytes,
+        requested_gpus=asked.gpus,
+        requested_walltime_s=asked.walltime_s,
+        node_memory_bytes=rooms.get((run_id, host)),
+        timeout_s=timeout_s,
+        **row,
+    )
 
 
 def _args(text: str | None) -> dict[str, Any]:
@@ -269,7 +287,8 @@ def _lost(connection: duckdb.DuckDBPyConnection) -> dict[tuple[str, str], str]:
 def _signals(connection: duckdb.DuckDBPyConnection) -> dict[tuple[str, str, int], str]:
     """The signals that ended attempts, by run, task and attempt."""
     rows = connection.execute(
-        "SELECT run_id, task_id, attempt, signal FROM failures WHERE signal IS NOT NULL AND task_id IS NOT NULL"
+        "SELECT run_id, task_id, attempt, signal FROM failures WHERE signal IS NOT NULL AND task_id IS NOT "
+        "NULL"
     ).fetchall()
     return {(run_id, task_id, attempt or 1): signal for run_id, task_id, attempt, signal in rows}
 
@@ -280,7 +299,10 @@ def _rooms(connection: duckdb.DuckDBPyConnection) -> dict[tuple[str, str | None]
     return {(run_id, host): room for run_id, host, room in rows}
 
 
-_BUSY = "SELECT run_id, avg(cpu_percent) FROM resources WHERE scope = 'node' AND cpu_percent IS NOT NULL GROUP BY run_id"
+_BUSY = (
+    "SELECT run_id, avg(cpu_percent) FROM resources WHERE scope = 'node' AND cpu_percent IS NOT NULL GROUP "
+    "BY run_id"
+)
 _ROOMS = """
 SELECT run_id, host, min(memory_total_bytes) FROM resources
 WHERE scope IN ('node', 'cgroup') AND memory_total_bytes > 0 GROUP BY run_id, host

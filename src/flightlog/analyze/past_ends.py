@@ -16,7 +16,8 @@ _SAYS_DEVICE = re.compile(
     r"(?:CUDA|HIP)(?: error:)? out of memory|MPS backend out of memory|RESOURCE_EXHAUSTED"
 )
 _SAYS_TIME = re.compile(
-    r"(?:ran over its timeout of|did not end within) ([0-9.]+(?:e[+-]?\d+)?) s|did not end in time|ended at its time limit"
+    r"(?:ran over its timeout of|did not end within) ([0-9.]+(?:e[+-]?\d+)?) s|did not end in time"
+    r"|ended at its time limit"
 )
 _WORDLESS = frozenset({"WorkerLost", "SIGKILL", "KilledWorker", "RayActorError", "NODE_FAIL"})
 
@@ -24,7 +25,8 @@ _WORDLESS = frozenset({"WorkerLost", "SIGKILL", "KilledWorker", "RayActorError",
 def memory_killed(
     error_type: str | None, message: str | None, signal: str | None, lost_reason: str | None
 ) -> bool | None:
-    """Whether the host's memory ended a failed attempt: by MemoryError, kernel, cgroup, engine or batch system.
+    """Whether the host's memory ended a failed attempt: by MemoryError, kernel, cgroup, engine or batch
+    system.
 
     None where something killed it and nobody says why. Memory of a device is another matter: False.
     """

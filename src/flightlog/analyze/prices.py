@@ -49,7 +49,9 @@ class PriceTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Price(Struct, frozen=True, kw_only=True):
-    """What an hour of one instance type costs, who says so, and on which day it did; a null date is not known."""
+    """What an hour of one instance type costs, who says so, and on which day it did; a null date is not
+    known.
+    """
 
     instance: str
     per_hour: float
@@ -62,7 +64,9 @@ class Price(Struct, frozen=True, kw_only=True):
 
 
 def read_prices(file: Path | None = None) -> PriceTable:
-    """The table in a JSON file, or the one that ships; a file that is none is a `UsageError` that says why."""
+    """The table in a JSON file, or the one that ships; a file that is none is a `UsageError` that says
+    why.
+    """
     path = SHIPPED if file is None else file
     try:
         table = msgspec.json.decode(path.read_bytes(), type=PriceTable)
@@ -93,7 +97,9 @@ def _wrong(table: PriceTable) -> list[str]:
 
 
 def find_price(table: PriceTable, instance: str) -> Price:
-    """The price of an instance type, in whatever case it is written; one that is not there is a `UsageError`."""
+    """The price of an instance type, in whatever case it is written; one that is not there is a
+    `UsageError`.
+    """
     names = {name.lower(): name for name in table.instances}
     name = names.get(instance.strip().lower())
     if name is None:
@@ -106,13 +112,20 @@ def find_price(table: PriceTable, instance: str) -> Price:
         raise UsageError(f"there is no instance type {instance!r} in {table.name}; {hint}")
     found, source = table.instances[name], table.sources[name.partition("/")[0]]
     return Price(
-        instance=name, per_hour=found.per_hour, currency=table.currency, table=table.name,
-        source=source.name, date=found.date or source.date, region=source.region,
-    )  # fmt: skip
+        instance=name,
+        per_hour=found.per_hour,
+        currency=table.currency,
+        table=table.name,
+        source=source.name,
+        date=found.date or source.date,
+        region=source.region,
+    )
 
 
 def is_old(prices_of: str | None, when: str | None) -> bool:
-    """Whether a price of one day was old on another, the start of a run, say; False where a day is not known."""
+    """Whether a price of one day was old on another, the start of a run, say; False where a day is not
+    known.
+    """
     then, now = _day(prices_of), _day((when or "")[:10])
     return then is not None and now is not None and (now - then).days > OLD_DAYS
 

@@ -1,4 +1,6 @@
-"""What a worker costs an hour, by its rates and by what it has. Exact: rates and sizes are fractions until the end."""
+"""What a worker costs an hour, by its rates and by what it has. Exact: rates and sizes are fractions until
+the end.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ def quantity(item: str, sizes: Sizes) -> Fraction | None:
 
 
 def hourly(rates: CostRates, sizes: Sizes) -> Fraction | None:
-    """What an hour of one worker costs, by all rates; None where a rate is for something that is not known of it."""
+    """What an hour of one worker costs, by all rates; None where a rate is for something that is not known of
+    it.
+    """
     total = Fraction(0)
     for item, (field, _) in BY_THE_HOUR.items():
         rate, amount = rate_of(rates, field), quantity(item, sizes)
@@ -80,22 +84,26 @@ def hourly(rates: CostRates, sizes: Sizes) -> Fraction | None:
 
 
 def component_sizes(rates: CostRates) -> dict[str, Sizes]:
-    """What workers of each component have, as the rates' own record has it; fields of another type are not known."""
+    """What workers of each component have, as the rates' own record has it; fields of another type are not
+    known.
+    """
     found: dict[str, Sizes] = {}
     for name, said in rates.components.items():
         if isinstance(said, dict):
             memory = _number(said.get("memory_bytes"))
             found[name] = Sizes(
-                cpus=_number(said.get("cpus")), gpus=_number(said.get("gpus")),
+                cpus=_number(said.get("cpus")),
+                gpus=_number(said.get("gpus")),
                 memory_bytes=None if memory is None else int(memory),
-            )  # fmt: skip
+            )
     return found
 
 
 def sizes_of(
     rates: CostRates, components: Mapping[str, Sizes], component: str | None, given: Sizes, machine: Sizes
 ) -> Sizes:
-    """What to charge a worker for: what its component asks for, else what it was given, else what the machine has.
+    """What to charge a worker for: what its component asks for, else what it was given, else what the machine
+    has.
 
     A worker that serves no one component is charged as one of the dearest.
     """

@@ -91,7 +91,8 @@ def report_on(
     """The report of a run in any state. The same files give the same report.
 
     `history` has durations of earlier runs by task or span name, to tell what is stuck by. `rates` are what
-    the run is charged by in place of its own. Streams of `large_bytes` or more are read another way, with the same result.
+    the run is charged by in place of its own. Streams of `large_bytes` or more are read another way, with the
+    same result.
     """
     found, _ = report_and(
         run, _nothing, details=details, history=history, rates=rates, large_bytes=large_bytes
@@ -110,7 +111,9 @@ def report_and(
     rates: CostRates | None = None,
     large_bytes: int = LARGE_BYTES,
 ) -> tuple[Report, Also]:
-    """The report, and what `also` makes of the same reading; it finds these `views`, too, in the connection."""
+    """The report, and what `also` makes of the same reading; it finds these `views`, too, in the
+    connection.
+    """
     with ground_of(run, views={*_VIEWS, *views}, large_bytes=large_bytes) as ground:
         return _report(ground, details, history, rates), also(ground)
 
@@ -162,7 +165,9 @@ def _cost(
     connection: duckdb.DuckDBPyConnection,
     instead: CostRates | None,
 ) -> tuple[Summary, CostSplit | None]:
-    """The summary with the cost at other rates, where such are given, and what the time of workers was paid for."""
+    """The summary with the cost at other rates, where such are given, and what the time of workers was paid
+    for.
+    """
     tally = CostTally(instead)
     for event in run.events("cost"):
         if isinstance(event, Event):
@@ -171,9 +176,14 @@ def _cost(
     if rates is None:
         return summary, None
     used = used_by(
-        run, summary.run, workers, worked(connection),
-        resources=summary.resources, cache=summary.cache, artifacts=summary.artifacts,
-    )  # fmt: skip
+        run,
+        summary.run,
+        workers,
+        worked(connection),
+        resources=summary.resources,
+        cache=summary.cache,
+        artifacts=summary.artifacts,
+    )
     if instead is not None:
         summary = msgspec.structs.replace(summary, cost=tally.summary(used))
     if measured is None or summary.cost.basis != "workers" or summary.cost.workers_total is None:
@@ -209,8 +219,10 @@ def _details(connection: duckdb.DuckDBPyConnection, summary: Summary) -> Details
         """
         WITH slowest AS ( -- arguments are looked up for these alone
             SELECT task, task_id, attempt, duration_s, worker FROM held
-            WHERE state = 'completed' AND duration_s IS NOT NULL AND task IN (SELECT unnest($names::VARCHAR[]))
-            QUALIFY row_number() OVER (PARTITION BY task ORDER BY duration_s DESC, task_id, attempt) <= $slowest
+            WHERE state = 'completed' AND duration_s IS NOT NULL
+                AND task IN (SELECT unnest($names::VARCHAR[]))
+            QUALIFY row_number() OVER (PARTITION BY task
+                ORDER BY duration_s DESC, task_id, attempt) <= $slowest
         )
         SELECT slowest.task, task_id, held.args, slowest.duration_s, slowest.worker
         FROM slowest JOIN held USING (task_id, attempt)
@@ -221,10 +233,13 @@ def _details(connection: duckdb.DuckDBPyConnection, summary: Summary) -> Details
     for task, task_id, args, duration_s, worker in rows:
         slowest.setdefault(task, []).append(
             TaskRow(
-                task=task, task_id=task_id, args=msgspec.json.decode(args) if args else {},
-                duration_s=duration_s, worker=worker,
+                task=task,
+                task_id=task_id,
+                args=msgspec.json.decode(args) if args else {},
+                duration_s=duration_s,
+                worker=worker,
             )
-        )  # fmt: skip
+        )
     return Details(
         slowest=slowest,
         span_tree=span_tree(connection),

@@ -15,7 +15,9 @@ from flightlog.events import Event, ResourceSample
 
 
 class NodeUse(Struct, frozen=True, kw_only=True):
-    """The hosts. Figures of several hosts are never added up: means are over all samples, peaks of one host."""
+    """The hosts. Figures of several hosts are never added up: means are over all samples, peaks of one
+    host.
+    """
 
     hosts: list[str]
     cpus: float | None
@@ -114,9 +116,18 @@ class ResourceTally:
 
 
 _GAUGES = (
-    "load_1m", "swap_used_bytes", "rss_bytes", "peak_rss_bytes", "threads", "processes", "cpus",
-    "memory_peak_bytes", "memory_total_bytes", "memory_used_bytes", "throttled_percent",
-)  # fmt: skip
+    "load_1m",
+    "swap_used_bytes",
+    "rss_bytes",
+    "peak_rss_bytes",
+    "threads",
+    "processes",
+    "cpus",
+    "memory_peak_bytes",
+    "memory_total_bytes",
+    "memory_used_bytes",
+    "throttled_percent",
+)
 _COUNTERS = ("cpu_s", "read_bytes", "write_bytes", "throttled_s", "oom_events", "oom_kills")
 
 

@@ -1,4 +1,6 @@
-"""Runs and groups of runs by how people name them: `latest`, an id, a path, `project:last5`, or several with commas."""
+"""Runs and groups of runs by how people name them: `latest`, an id, a path, `project:last5`, or several with
+commas.
+"""
 
 from __future__ import annotations
 
@@ -57,10 +59,10 @@ def find_groups(
 ) -> tuple[RunGroup, RunGroup]:
     """The two sides of a comparison.
 
-    Without both, the last two runs of the latest run's project; without `after`, the latest run of the project of
-    `before`. `project:last5` before means the five before those of the other side, so that no run is compared with
-    itself; runs that are still running are left out of such a group. Raises `UsageError` for a run that stands on both
-    sides of a group, or is there in two copies, and whatever `open_run` raises.
+    Without both, the last two runs of the latest run's project; without `after`, the latest run of the
+    project of `before`. `project:last5` before means the five before those of the other side, so that no run
+    is compared with itself; runs that are still running are left out of such a group. Raises `UsageError` for
+    a run that stands on both sides of a group, or is there in two copies, and whatever `open_run` raises.
     """
     folder = _Folder(folder_of_runs(runs_dir), observer)
     if before is None and after is not None:
@@ -97,7 +99,8 @@ def _last_two(folder: _Folder) -> tuple[Run, Run]:
     same = [entry for entry in entries if entry.project == project]
     if len(same) < 2:
         raise RunNotFound(
-            f"{entries[0].run_id} is the only run of {project!r} in {place(folder.path)}; name two runs to compare"
+            f"{entries[0].run_id} is the only run of {project!r} in {place(folder.path)}; name two runs to "
+            "compare"
         )
     return folder.open(same[0].path), folder.open(same[1].path)
 
@@ -169,7 +172,8 @@ def _check(before: RunGroup, after: RunGroup) -> None:
         known = paths.setdefault(run.run_id, run.path.resolve())
         if known != run.path.resolve():
             raise UsageError(
-                f"{known} and {run.path} are copies of one run, {run.run_id}: a run is not compared with itself"
+                f"{known} and {run.path} are copies of one run, {run.run_id}: a run is not compared with "
+                "itself"
             )
     both = {run.run_id for run in before.runs} & {run.run_id for run in after.runs}
     if both:

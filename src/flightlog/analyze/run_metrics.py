@@ -17,9 +17,14 @@ Kind = Literal["wall", "duration", "p95", "memory", "hits", "cost", "failures"]
 Unit = Literal["seconds", "bytes", "share", "count", "money"]
 
 _UNITS: dict[Kind, Unit] = {
-    "wall": "seconds", "duration": "seconds", "p95": "seconds", "memory": "bytes", "hits": "share",
-    "cost": "money", "failures": "count",
-}  # fmt: skip
+    "wall": "seconds",
+    "duration": "seconds",
+    "p95": "seconds",
+    "memory": "bytes",
+    "hits": "share",
+    "cost": "money",
+    "failures": "count",
+}
 _OF_RUNS: dict[str, Kind] = {
     "wall": "wall",
     "memory": "memory",
@@ -66,8 +71,8 @@ class Metric(Struct, frozen=True, kw_only=True):
     def value(self, run: PastRun, currency: str | None = None) -> Found:
         """The figure of a run; None and the reason where the run has none that could be compared.
 
-        A run that did not complete is as short, small or cheap as it happened to be, so only `failures` counts it: its
-        failed tasks, or 1 where the run itself failed and no task did.
+        A run that did not complete is as short, small or cheap as it happened to be, so only `failures`
+        counts it: its failed tasks, or 1 where the run itself failed and no task did.
         """
         number, reason = self._value(run, currency)
         if number is None:

@@ -7,7 +7,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 
 
 def makespan(durations: Sequence[float], workers: int, needs: Sequence[Sequence[int]] = ()) -> float:
-    """Seconds from the first start to the last end of tasks that are all there from the start, on workers that are, too.
+    """Seconds from the first start to the last end of tasks that are all there from the start, on workers
+    that are, too.
 
     `durations` are in the order of submission; the rest is as in `replay`. Fewer than 1 worker count as 1.
     """
@@ -21,12 +22,13 @@ def replay(
     ready: Sequence[float],
     needs: Sequence[Sequence[int]] = (),
 ) -> float:
-    """Seconds from 0 to the last end of tasks that come one after another to workers that come one after another.
+    """Seconds from 0 to the last end of tasks that come one after another to workers that come one after
+    another.
 
-    Task n can run from `releases[n]` on (in rising order), and from the end of the tasks in `needs[n]`, where that is
-    given. What can run first goes first, to the worker that is free first; worker w takes tasks from `ready[w]` on, and
-    there has to be one. What waits in a circle, as a damaged line may say, is never begun and counts for nothing. No
-    tasks take no time. Takes n log(n + k) steps for n tasks on k workers.
+    Task n can run from `releases[n]` on (in rising order), and from the end of the tasks in `needs[n]`, where
+    that is given. What can run first goes first, to the worker that is free first; worker w takes tasks from
+    `ready[w]` on, and there has to be one. What waits in a circle, as a damaged line may say, is never begun
+    and counts for nothing. No tasks take no time. Takes n log(n + k) steps for n tasks on k workers.
     """
     if not ready:
         raise ValueError("a schedule needs at least 1 worker, not 0")

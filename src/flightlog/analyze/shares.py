@@ -1,4 +1,6 @@
-"""Where worker time went, split so that every moment of every worker counts once: run, failed, scheduler, idle, …"""
+"""Where worker time went, split so that every moment of every worker counts once: run, failed, scheduler,
+idle, …
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,10 @@ LISTED = 1000
 class TimeSplit(Struct, frozen=True, kw_only=True):
     """The time of one worker or of all; the parts add up to `total_s`, to the nanosecond.
 
-    `uptime_s` and `busy_s` are those of the summary's `workers`: utilization is busy_s / uptime_s. Where tasks run
-    side by side on one worker, a moment is `run` if any of them completed, `unfinished` if none did and one has
-    not ended, and `failed` otherwise. For a worker with one task at a time run_s / uptime_s is its efficiency.
+    `uptime_s` and `busy_s` are those of the summary's `workers`: utilization is busy_s / uptime_s. Where
+    tasks run side by side on one worker, a moment is `run` if any of them completed, `unfinished` if none did
+    and one has not ended, and `failed` otherwise. For a worker with one task at a time run_s / uptime_s is
+    its efficiency.
     """
 
     total_s: float
@@ -50,7 +53,8 @@ class TimeSplit(Struct, frozen=True, kw_only=True):
     retried_s: float
     """Of `failed_s`, by attempts that were tried again."""
     transfer_s: float | None
-    """In spans named transfer, serialize or deserialize directly inside a task; null where none was recorded."""
+    """In spans named transfer, serialize or deserialize directly inside a task; null where none was
+    recorded."""
     scheduler_s: float
     """Free, while a task that this worker could have run was queued."""
     startup_s: float
@@ -90,10 +94,11 @@ class Measured(NamedTuple):
 def shares(
     connection: duckdb.DuckDBPyConnection, workers: WorkerTally, window: tuple[int | None, int | None]
 ) -> Shares | None:
-    """The split of one run's time, from its `held` and `timed` tables; None where nothing was recorded to split.
+    """The split of one run's time, from its `held` and `timed` tables; None where nothing was recorded to
+    split.
 
-    `window` is the run's start, and its end or last sign of life, in nanoseconds. Without workers the clock time
-    between them is split: attempts and spans are work, the rest is scheduler or idle.
+    `window` is the run's start, and its end or last sign of life, in nanoseconds. Without workers the clock
+    time between them is split: attempts and spans are work, the rest is scheduler or idle.
     """
     measured = measure(connection, workers, window)
     return None if measured is None else shares_of(measured)
@@ -126,7 +131,8 @@ def worked(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int] |
     return {
         name: (began, stopped) if began is not None else None
         for name, began, stopped in connection.execute(
-            "SELECT worker, min(began), max(stopped) FROM held WHERE worker IS NOT NULL AND state <> 'pending' GROUP BY ALL"
+            "SELECT worker, min(began), max(stopped) FROM held WHERE worker IS NOT NULL AND state <> "
+            "'pending' GROUP BY ALL"
         ).fetchall()
     }
 
@@ -182,17 +188,26 @@ def _split(lives: list[Life], transfer_known: bool) -> TimeSplit:
         return seconds(sum(getattr(life, part) for life in lives))
 
     return TimeSplit(
-        total_s=of("total"), run_s=of("run"), unfinished_s=of("unfinished"), failed_s=of("failed"),
+        total_s=of("total"),
+        run_s=of("run"),
+        unfinished_s=of("unfinished"),
+        failed_s=of("failed"),
         retried_s=of("retried"),
-        transfer_s=of("transfer") if transfer_known else None, scheduler_s=of("scheduler"),
-        startup_s=of("startup"), idle_s=of("idle"), idle_behind_s=of("behind"),
+        transfer_s=of("transfer") if transfer_known else None,
+        scheduler_s=of("scheduler"),
+        startup_s=of("startup"),
+        idle_s=of("idle"),
+        idle_behind_s=of("behind"),
         idle_alone_s=seconds(sum(life.idle - life.behind for life in lives)),
-        uptime_s=of("up"), busy_s=of("busy"), attempts=sum(life.attempts for life in lives),
-    )  # fmt: skip
+        uptime_s=of("up"),
+        busy_s=of("busy"),
+        attempts=sum(life.attempts for life in lives),
+    )
 
 
 def _anything(connection: duckdb.DuckDBPyConnection) -> bool:
     row = connection.execute(
-        "SELECT (SELECT count(*) FROM held WHERE began IS NOT NULL) + (SELECT count(*) FROM timed WHERE began IS NOT NULL)"
+        "SELECT (SELECT count(*) FROM held WHERE began IS NOT NULL) + (SELECT count(*) FROM timed WHERE "
+        "began IS NOT NULL)"
     ).fetchone()
     return bool(row and row[0])

@@ -117,7 +117,9 @@ class SpanTally:
         return bool(self._open or self._inside)
 
     def settle(self, events: Iterable[Event]) -> None:
-        """Look at the events again for spans that ended before they were known to be open, or to be parents."""
+        """Look at the events again for spans that ended before they were known to be open, or to be
+        parents.
+        """
         late = {span_id: _Parent() for span_id in self._inside}
         for event in events:
             if not isinstance(event, SpanEvent):
@@ -174,11 +176,18 @@ class SpanNameTally:
         """The result; `wall` is for how many nanoseconds one or more were open."""
         spread = self.spread()
         return SpanName(
-            count=self.count, errors=self.errors, total_s=spread.total,
-            wall_s=seconds(wall), self_s=seconds(self.own),
-            mean=spread.mean, min=spread.min, p50=spread.p50, p95=spread.p95, max=spread.max,
+            count=self.count,
+            errors=self.errors,
+            total_s=spread.total,
+            wall_s=seconds(wall),
+            self_s=seconds(self.own),
+            mean=spread.mean,
+            min=spread.min,
+            p50=spread.p50,
+            p95=spread.p95,
+            max=spread.max,
             metrics=self.metrics.stats(),
-        )  # fmt: skip
+        )
 
     def spread(self) -> Distribution:
         """Of all durations."""
@@ -211,6 +220,10 @@ def _in_flight(opened: SpanOpened, until: int | None) -> SpanInFlight:
     start = moment(opened.timestamp)
     elapsed = opened.elapsed_s if start is None or until is None else seconds(max(0, until - start))
     return SpanInFlight(
-        name=opened.name, span_id=opened.span_id, parent_id=opened.parent_id, tags=opened.tags,
-        since=opened.timestamp, elapsed_s=elapsed,
-    )  # fmt: skip
+        name=opened.name,
+        span_id=opened.span_id,
+        parent_id=opened.parent_id,
+        tags=opened.tags,
+        since=opened.timestamp,
+        elapsed_s=elapsed,
+    )

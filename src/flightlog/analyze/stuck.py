@@ -46,24 +46,35 @@ class InFlight(Struct, frozen=True, kw_only=True):
     ratio: float | None
     """elapsed_s over the usual median."""
     stuck: bool | None
-    """Whether it took longer than all that ended, and than three times their p95; null where nothing is usual."""
+    """Whether it took longer than all that ended, and than three times their p95; null where nothing is
+    usual."""
 
 
 def in_flight(summary: Summary, history: Mapping[str, Distribution] | None = None) -> list[InFlight]:
-    """What is in flight, the stuck first, then the longest; the summary lists the oldest hundred of each kind.
+    """What is in flight, the stuck first, then the longest; the summary lists the oldest hundred of each
+    kind.
 
-    `history` has the durations of completed tasks of earlier runs by name; it is asked for a task of which this run
-    knows fewer than five, and for nothing else.
+    `history` has the durations of completed tasks of earlier runs by name; it is asked for a task of which
+    this run knows fewer than five, and for nothing else.
     """
     earlier = {} if history is None else history
     found = [
         _compared(
-            "task", task.task, task.task_id, task.args, task.worker, task.since, task.elapsed_s,
-            _usual(summary.tasks.by_name[task.task].duration_s if task.task in summary.tasks.by_name else None, "run")
+            "task",
+            task.task,
+            task.task_id,
+            task.args,
+            task.worker,
+            task.since,
+            task.elapsed_s,
+            _usual(
+                summary.tasks.by_name[task.task].duration_s if task.task in summary.tasks.by_name else None,
+                "run",
+            )
             or _usual(earlier.get(task.task), "history"),
         )
         for task in summary.tasks.in_flight
-    ]  # fmt: skip
+    ]
     for span in summary.spans.in_flight:
         name = summary.spans.by_name.get(span.name)
         ended = name and Distribution(count=name.count, p50=name.p50, p95=name.p95, max=name.max)
@@ -94,6 +105,14 @@ def _compared(
         ratio = elapsed_s / usual.p50 if usual.p50 > 0 else None
         stuck = elapsed_s > max(FAR * usual.p95, usual.max)
     return InFlight(
-        kind=kind, name=name, task_id=task_id, args=args, worker=worker, since=since, elapsed_s=elapsed_s,
-        usual=usual if known else None, ratio=ratio, stuck=stuck,
-    )  # fmt: skip
+        kind=kind,
+        name=name,
+        task_id=task_id,
+        args=args,
+        worker=worker,
+        since=since,
+        elapsed_s=elapsed_s,
+        usual=usual if known else None,
+        ratio=ratio,
+        stuck=stuck,
+    )

@@ -79,8 +79,8 @@ class Summary(Displayed, Struct, frozen=True, kw_only=True):
 def summarize(run: Run, large: LargeStreams | None = None) -> Summary:
     """The summary of a run in any state. The same files give the same summary, in whatever order lines stand.
 
-    Goes through each stream once, through `tasks` and `spans` a second time where something was in flight, and
-    keeps a few numbers of every event in memory. What `large` has read is not gone through.
+    Goes through each stream once, through `tasks` and `spans` a second time where something was in flight,
+    and keeps a few numbers of every event in memory. What `large` has read is not gone through.
     """
     reading = run.read()
     read = large.scans if large is not None else {}
@@ -98,9 +98,14 @@ def summarize(run: Run, large: LargeStreams | None = None) -> Summary:
             if isinstance(event, TaskFailed):
                 failures.add(event)
     for stream, tally in (
-        ("spans", spans), ("workers", workers), ("resources", resources), ("cache", cache),
-        ("failures", failures), ("artifacts", artifacts), ("cost", cost),
-    ):  # fmt: skip
+        ("spans", spans),
+        ("workers", workers),
+        ("resources", resources),
+        ("cache", cache),
+        ("failures", failures),
+        ("artifacts", artifacts),
+        ("cost", cost),
+    ):
         for event in _events(reading, stream) if stream not in read else ():
             tally.add(event)
     for event in _events(reading, "metrics"):
@@ -143,7 +148,9 @@ def _spans(run: Run, spans: SpanTally, until: int | None) -> SpanSummary:
 
 
 def summary_bytes(summary: Summary) -> bytes:
-    """The summary as it stands in `summary.json`: UTF-8, indented, names in order; NaN and infinities as null."""
+    """The summary as it stands in `summary.json`: UTF-8, indented, names in order; NaN and infinities as
+    null.
+    """
     return msgspec.json.format(msgspec.json.encode(summary, order="deterministic"), indent=2) + b"\n"
 
 
@@ -170,10 +177,27 @@ def _facts(run: Run, reading: Reading, metrics: dict[str, MetricStats]) -> RunFa
         _, last = reading.span()
         last_seen = latest(last, info.heartbeat, *(writer.heartbeat for writer in run.writers()))
     return RunFacts(
-        run_id=run.run_id, project=info.project, target=info.target, provider=info.provider,
-        status=run.status, start_time=info.start_time or None, end_time=info.end_time, last_seen=last_seen,
-        duration_s=ending.duration_s, host=info.host, command=info.command, cwd=info.cwd,
-        python=info.python, git_commit=info.git_commit, git_dirty=info.git_dirty, tags=info.tags,
-        manifest_hash=info.manifest_hash, error=info.error, exit_code=info.exit_code, signal=info.signal,
-        schema_version=info.schema_version, flightlog_version=info.flightlog_version, metrics=metrics,
-    )  # fmt: skip
+        run_id=run.run_id,
+        project=info.project,
+        target=info.target,
+        provider=info.provider,
+        status=run.status,
+        start_time=info.start_time or None,
+        end_time=info.end_time,
+        last_seen=last_seen,
+        duration_s=ending.duration_s,
+        host=info.host,
+        command=info.command,
+        cwd=info.cwd,
+        python=info.python,
+        git_commit=info.git_commit,
+        git_dirty=info.git_dirty,
+        tags=info.tags,
+        manifest_hash=info.manifest_hash,
+        error=info.error,
+        exit_code=info.exit_code,
+        signal=info.signal,
+        schema_version=info.schema_version,
+        flightlog_version=info.flightlog_version,
+        metrics=metrics,
+    )

@@ -1,4 +1,6 @@
-"""How long things of one kind last, from those that ended and those that go on, which last longer than they have so far."""
+"""How long things of one kind last, from those that ended and those that go on, which last longer than they
+have so far.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 MARGIN = 0.02
-"""By so much of its length the longest that was seen is thought to be passed at least, where one is longer still."""
+"""By so much of its length the longest that was seen is thought to be passed at least, where one is longer
+still."""
 FEWEST = 0.05
 """What lasts beyond all that was seen goes on for its measure over a share of 1, this one at the smallest."""
 _INVERSE = -math.log(FEWEST) / (1 - FEWEST)
@@ -23,7 +26,9 @@ CHANGED = 3.5
 
 
 class Seen(NamedTuple):
-    """One that was seen: how long ago it began, for how long it lasted, or has so far, and whether it ended; in seconds."""
+    """One that was seen: how long ago it began, for how long it lasted, or has so far, and whether it ended;
+    in seconds.
+    """
 
     ago: float
     lasted: float
@@ -51,11 +56,12 @@ class Ordered:
 
 
 class Guess:
-    """A distribution that the observations may come from: one of many, drawn by `dice`, and `off` by so many deviations.
+    """A distribution that the observations may come from: one of many, drawn by `dice`, and `off` by so many
+    deviations.
 
-    Each observation counts for more or less by chance, those that go on as lasting at least so long (Kaplan and Meier);
-    beside them stands one that lasted longer than all. What is beyond the longest is drawn from a wide tail, the wider the
-    longer something has gone on already.
+    Each observation counts for more or less by chance, those that go on as lasting at least so long (Kaplan
+    and Meier); beside them stands one that lasted longer than all. What is beyond the longest is drawn from a
+    wide tail, the wider the longer something has gone on already.
     """
 
     __slots__ = ("_below", "_beyond", "_late", "_longest", "_times", "deviation", "mean")
@@ -108,7 +114,9 @@ class Guess:
         return max(self._longest, age) + beyond * self._beyond + late * (1 / share - 1)
 
     def together(self, count: int, deviations: float) -> float:
-        """How long so many last together, so many deviations from what they do on average; never less for more of them."""
+        """How long so many last together, so many deviations from what they do on average; never less for
+        more of them.
+        """
         return max(0.0, count * self.mean + deviations * self.deviation * math.sqrt(count))
 
 
@@ -124,8 +132,9 @@ def _unsure(ended: Sequence[float]) -> float:
 def of_late(observed: Observed) -> Observed:
     """Those that began last alone, where they clearly last longer or shorter than those before; else all.
 
-    The ends of both are held against each other at each moment of their lives (the log-rank test), so that those that
-    go on say what they can: ten that have not ended by the time all others had are of another kind.
+    The ends of both are held against each other at each moment of their lives (the log-rank test), so that
+    those that go on say what they can: ten that have not ended by the time all others had are of another
+    kind.
     """
     every = [(each.lasted, int(each.ended)) for each in observed.things]
     most, kept = CHANGED, observed

@@ -21,7 +21,9 @@ def lay_out(
     components: Mapping[str, str | None],
     until: int | None,
 ) -> None:
-    """`ups`: when each worker was up; `waiting` and `astir`: when tasks waited for it, or something stirred at all."""
+    """`ups`: when each worker was up; `waiting` and `astir`: when tasks waited for it, or something stirred
+    at all.
+    """
     rows = [
         (name, components.get(name) or "", since, to, _said_ready(since, to, launches.get(name, [])))
         for name, lives in ups.items()
@@ -32,7 +34,8 @@ def lay_out(
     connection.execute(
         """
         CREATE OR REPLACE TEMP TABLE ups AS
-        SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS component, unnest($3::BIGINT[]) AS since,
+        SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS component,
+            unnest($3::BIGINT[]) AS since,
             unnest($4::BIGINT[]) AS until, unnest($5::BOOLEAN[]) AS ready, unnest($6::INTEGER[]) AS lane
         """,
         columns,
@@ -43,7 +46,8 @@ def lay_out(
         SELECT serves.component, held.waits AS since, coalesce(held.began, $1::BIGINT) AS until
         FROM held JOIN (SELECT DISTINCT component FROM ups) AS serves
             ON serves.component = '' OR coalesce(held.component, '') IN ('', serves.component)
-        WHERE held.waits < coalesce(held.began, $1::BIGINT) AND (held.began IS NOT NULL OR held.state = 'pending')
+        WHERE held.waits < coalesce(held.began, $1::BIGINT)
+            AND (held.began IS NOT NULL OR held.state = 'pending')
         """,
         [until],
     )
@@ -61,7 +65,8 @@ def _said_ready(since: int, until: int, launches: list[tuple[int, int | None]]) 
 
 _PIECES = """
 CREATE OR REPLACE TEMP TABLE pieces AS
-SELECT ups.lane, greatest(found.began, ups.since) AS began, least(found.stopped, ups.until) AS stopped, found.layer
+SELECT ups.lane, greatest(found.began, ups.since) AS began, least(found.stopped, ups.until) AS stopped,
+    found.layer
 FROM ({found}) AS found JOIN ups ON ups.worker = found.worker
     AND found.began < ups.until AND found.stopped > ups.since
 WHERE found.began < found.stopped
@@ -70,7 +75,8 @@ SELECT lane, until, until, 5 FROM ups -- the end of each life, so that the last 
 """
 _ATTEMPTS = """
 SELECT coalesce(worker, '') AS worker, began, stopped,
-    CASE WHEN state = 'completed' THEN 1 WHEN state = 'running' THEN 2 WHEN retried THEN 3 ELSE 4 END AS layer FROM held
+    CASE WHEN state = 'completed' THEN 1 WHEN state = 'running' THEN 2 WHEN retried THEN 3 ELSE 4 END AS layer
+        FROM held
 """
 _TRANSFERS = f"""
 SELECT held.worker, timed.began, timed.stopped, 0 AS layer
@@ -117,9 +123,13 @@ def _lengths(way: str) -> str:
     """The time that a piece adds to what its layer and those before it cover, for each layer it is in."""
     found = []
     for layer, within in (
-        ("0", "layer <= 0"), ("1", "layer <= 1"), ("2", "layer <= 2"), ("3", "layer <= 3"), ("4", "true"),
+        ("0", "layer <= 0"),
+        ("1", "layer <= 1"),
+        ("2", "layer <= 2"),
+        ("3", "layer <= 3"),
+        ("4", "true"),
         ("busy", "layer BETWEEN 1 AND 4"),
-    ):  # fmt: skip
+    ):
         reached = f"reached_{layer}" if way == _SIDE_BY_SIDE and layer != "4" else "reached"
         beyond = f"greatest(0, stopped - greatest(began, coalesce({reached}, began)))"
         added = "stopped - began" if way == _IN_TURN else beyond
@@ -147,7 +157,8 @@ WITH steps AS (
         lag(moment) OVER earlier AS before
     FROM steps GROUP BY component, moment WINDOW earlier AS (PARTITION BY component ORDER BY moment)
 ), rises AS (
-    SELECT *, (moment - before) * lag(queued) OVER earlier AS queued_for, (moment - before) * lag(astir) OVER earlier AS astir_for
+    SELECT *, (moment - before) * lag(queued) OVER earlier AS queued_for, (moment - before) * lag(astir)
+        OVER earlier AS astir_for
     FROM slopes WINDOW earlier AS (PARTITION BY component ORDER BY moment)
 )
 SELECT component, moment, CAST(queued AS BIGINT) AS queued, CAST(astir AS BIGINT) AS astir,
@@ -156,7 +167,8 @@ SELECT component, moment, CAST(queued AS BIGINT) AS queued, CAST(astir AS BIGINT
     coalesce(lead(moment) OVER earlier, 9223372036854775807) AS next
 FROM rises WINDOW earlier AS (PARTITION BY component ORDER BY moment)
 """
-"""Where `waiting` or `astir` begin or end: whether they go on from there, and how long they have been until then."""
+"""Where `waiting` or `astir` begin or end: whether they go on from there, and how long they have been until
+then."""
 FEW_MARKS = 16
 """So many are tried one by one; more are looked up in order."""
 
@@ -168,7 +180,8 @@ WITH free AS MATERIALIZED (
         marks.astir_until + marks.astir * (gaps.until - marks.moment) AS astir_by
     FROM (SELECT lane, component, since, until FROM gaps WHERE ready AND since < until) AS gaps {join}
 )
-SELECT lane, since, until, coalesce(queued, 0) * (until - since) AS queued, coalesce(astir, 0) * (until - since) AS astir
+SELECT lane, since, until, coalesce(queued, 0) * (until - since) AS queued,
+    coalesce(astir, 0) * (until - since) AS astir
 FROM free WHERE coalesce(moment <= since, true) -- nothing began or ended in it
 UNION ALL
 SELECT free.lane, free.since, free.until,
@@ -191,20 +204,21 @@ WITH busy AS (
 ), free AS (
     SELECT lane, sum(queued) AS queued, sum(astir) AS astir FROM measured GROUP BY lane
 )
-SELECT ups.worker, sum(n_0), sum(n_1), sum(n_2), sum(n_3), sum(n_4), sum(n_busy), sum(unready), coalesce(sum(queued), 0),
+SELECT ups.worker, sum(n_0), sum(n_1), sum(n_2), sum(n_3), sum(n_4), sum(n_busy), sum(unready),
+    coalesce(sum(queued), 0),
     coalesce(sum(astir), 0), sum(attempts)
 FROM ups JOIN busy USING (lane) LEFT JOIN free USING (lane) GROUP BY ups.worker
 """
 
 
 def sweep(connection: duckdb.DuckDBPyConnection, *, wall: bool) -> dict[str, tuple[int, ...]]:
-    """Nanoseconds of each worker: transfer, up to run, to unfinished, to retried, to failed; busy; unready; queued; astir;
-    attempts.
+    """Nanoseconds of each worker: transfer, up to run, to unfinished, to retried, to failed; busy; unready;
+    queued; astir; attempts.
 
     One sort by worker finds the time covered by each layer and those before it, and the gaps between pieces;
-    looking up both ends of a gap in `marks` gives how much of it `waiting` and `astir` cover. Workers that take
-    one task at a time need no more than the piece before each, and those on which all tasks ended alike no more
-    than what was reached before it: both are much cheaper, and tried first.
+    looking up both ends of a gap in `marks` gives how much of it `waiting` and `astir` cover. Workers that
+    take one task at a time need no more than the piece before each, and those on which all tasks ended alike
+    no more than what was reached before it: both are much cheaper, and tried first.
     """
     found = " UNION ALL ".join([_ATTEMPTS, _SPANS if wall else _TRANSFERS])
     connection.execute(_PIECES.format(found=found))

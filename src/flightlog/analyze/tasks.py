@@ -83,7 +83,8 @@ class TaskName(Struct, frozen=True, kw_only=True):
     gpu_s: float | None = None
     """GPU time of all ended attempts that know it."""
     gpu_scopes: list[str] = []
-    """Whose GPU time: with `device` others' is counted in, and that of attempts at one time more than once."""
+    """Whose GPU time: with `device` others' is counted in, and that of attempts at one time more than
+    once."""
 
 
 class TaskSummary(Struct, frozen=True, kw_only=True):
@@ -184,12 +185,14 @@ class TaskTally:
             self._name(task).failed += 1
         tallies = self._names.values()
         return summary_of(
-            self._names, pending=self.attempts.pending(), queue_s=distribution(self._queued),
+            self._names,
+            pending=self.attempts.pending(),
+            queue_s=distribution(self._queued),
             duration_s=distribution(chain.from_iterable(name.durations for name in tallies)),
             failed_s=exact_sum(chain.from_iterable(name.lost for name in tallies)),
             slowest=[_row(event) for event in self._slowest.items()],
             in_flight=[in_flight_row(start, until, args.get(start.task_id)) for start in self.in_flight()],
-        )  # fmt: skip
+        )
 
     def work(self) -> TalliedWork:
         """What the workers had to do, after `summary`."""
@@ -253,7 +256,9 @@ class TalliedWork:
         }
 
     def busy(self, ups: Mapping[str, list[tuple[int, int]]]) -> tuple[dict[str, int], int]:
-        """For how many nanoseconds each worker was held while it was up, and how many were at once at most."""
+        """For how many nanoseconds each worker was held while it was up, and how many were at once at
+        most.
+        """
         busies = {
             name: overlap(self._occupied[name].union(), up) if name in self._occupied else []
             for name, up in ups.items()
@@ -324,23 +329,37 @@ class TaskNameTally:
     def summary(self) -> TaskName:
         """The result."""
         return TaskName(
-            submitted=self.submitted, completed=self.completed, failed=self.failed,
-            cancelled=self.cancelled, retried=self.retried, running=self.running,
-            duration_s=self.spread(), failed_s=self.lost_s(),
-            cpu_s=self.cpu_s(), cpu_scopes=sorted(self.cpu_scopes),
-            peak_rss_bytes=self.peak, rss_scopes=sorted(self.rss_scopes),
-            read_bytes=self.read, write_bytes=self.write, metrics=self.metrics.stats(),
-            gpu_peak_bytes=self.gpu_peak, gpu_memory_scopes=sorted(self.gpu_memory_scopes),
-            gpu_s=self.gpu_s(), gpu_scopes=sorted(self.gpu_scopes),
-        )  # fmt: skip
+            submitted=self.submitted,
+            completed=self.completed,
+            failed=self.failed,
+            cancelled=self.cancelled,
+            retried=self.retried,
+            running=self.running,
+            duration_s=self.spread(),
+            failed_s=self.lost_s(),
+            cpu_s=self.cpu_s(),
+            cpu_scopes=sorted(self.cpu_scopes),
+            peak_rss_bytes=self.peak,
+            rss_scopes=sorted(self.rss_scopes),
+            read_bytes=self.read,
+            write_bytes=self.write,
+            metrics=self.metrics.stats(),
+            gpu_peak_bytes=self.gpu_peak,
+            gpu_memory_scopes=sorted(self.gpu_memory_scopes),
+            gpu_s=self.gpu_s(),
+            gpu_scopes=sorted(self.gpu_scopes),
+        )
 
 
 def _row(event: TaskCompleted) -> TaskRow:
     assert event.duration_s is not None
     return TaskRow(
-        task=event.task, task_id=event.task_id, args=event.args, duration_s=event.duration_s,
+        task=event.task,
+        task_id=event.task_id,
+        args=event.args,
+        duration_s=event.duration_s,
         worker=event.worker,
-    )  # fmt: skip
+    )
 
 
 def in_flight_row(start: TaskStarted, until: int | None, args: Json | None) -> TaskInFlight:
@@ -348,9 +367,14 @@ def in_flight_row(start: TaskStarted, until: int | None, args: Json | None) -> T
     began = moment(start.timestamp)
     elapsed = None if began is None or until is None else seconds(max(0, until - began))
     return TaskInFlight(
-        task=start.task, task_id=start.task_id, attempt=start.attempt, args=args, worker=start.worker,
-        since=start.timestamp, elapsed_s=elapsed,
-    )  # fmt: skip
+        task=start.task,
+        task_id=start.task_id,
+        attempt=start.attempt,
+        args=args,
+        worker=start.worker,
+        since=start.timestamp,
+        elapsed_s=elapsed,
+    )
 
 
 def args_of(events: Iterable[Event], wanted: set[str]) -> dict[str, Json]:

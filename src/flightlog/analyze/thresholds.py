@@ -1,8 +1,10 @@
-"""Conditions that fail a comparison, for continuous integration: `p95>10%`, `failures>0`, `duration:simulate>10%`.
+"""Conditions that fail a comparison, for continuous integration: `p95>10%`, `failures>0`,
+`duration:simulate>10%`.
 
-A condition is a metric, for durations and resources perhaps `:` and the name of a task, `>` or `<`, and how much it may
-change: with `%` as a share of before, else as a difference in seconds (`30s`, `1m 30s`), bytes (`500MB`) or a number.
-`<` asks for less: `hits<-5%`. Where noise is known, a change has to stand out from it, too.
+A condition is a metric, for durations and resources perhaps `:` and the name of a task, `>` or `<`, and how
+much it may change: with `%` as a share of before, else as a difference in seconds (`30s`, `1m 30s`), bytes
+(`500MB`) or a number. `<` asks for less: `hits<-5%`. Where noise is known, a change has to stand out from it,
+too.
 """
 
 from __future__ import annotations
@@ -71,7 +73,9 @@ class Outcome(Struct, frozen=True, kw_only=True):
 
 
 def parse_threshold(text: str) -> Threshold:
-    """The condition that a text means; a `UsageError` that says what was meant, perhaps, where it means none."""
+    """The condition that a text means; a `UsageError` that says what was meant, perhaps, where it means
+    none.
+    """
     found = _CONDITION.fullmatch(text)
     if found is None:
         raise UsageError(
@@ -89,9 +93,13 @@ def parse_threshold(text: str) -> Threshold:
         raise UsageError(f"condition {text[:80]!r}: {name!r} is of the whole run and takes no task")
     limit, relative = _limit(amount, metric, text)
     return Threshold(
-        text=text.strip(), metric=name.lower(), task=task, above=sign == ">",
-        limit=-limit if minus == "-" else limit, relative=relative,
-    )  # fmt: skip
+        text=text.strip(),
+        metric=name.lower(),
+        task=task,
+        above=sign == ">",
+        limit=-limit if minus == "-" else limit,
+        relative=relative,
+    )
 
 
 def parse_thresholds(texts: Sequence[str]) -> list[Threshold]:
@@ -129,9 +137,9 @@ class _Seen(NamedTuple):
 def check(comparison: Comparison, thresholds: Sequence[Threshold], *, strict: bool = False) -> list[Outcome]:
     """What becomes of each condition, in order. `strict` lets no noise excuse a change.
 
-    Without `strict`, a condition on durations fails if the change stands out from noise and is beyond the limit; one on
-    figures that each run has once does so where the sides have runs enough to know their noise. A figure that is
-    unknown neither passes nor fails. A task that no side has is a `UsageError`.
+    Without `strict`, a condition on durations fails if the change stands out from noise and is beyond the
+    limit; one on figures that each run has once does so where the sides have runs enough to know their noise.
+    A figure that is unknown neither passes nor fails. A task that no side has is a `UsageError`.
     """
     return [_outcome(comparison, threshold, strict) for threshold in thresholds]
 
@@ -170,8 +178,11 @@ def _amount(change: Change, threshold: Threshold) -> float | None:
 def _sentence(one: _Seen, threshold: Threshold) -> str:
     change, unit = one.change, METRICS[threshold.metric].unit
     show: Callable[[float | None], str] = {
-        "s": format_duration, "bytes": format_bytes, "number": format_count, "points": format_percent
-    }[unit]  # fmt: skip
+        "s": format_duration,
+        "bytes": format_bytes,
+        "number": format_count,
+        "points": format_percent,
+    }[unit]
     moved = "rose" if (change.difference or 0) > 0 else "fell"
     by = "" if change.ratio is None or unit == "points" else f" by {format_percent(abs(change.ratio - 1))}"
     return f"{one.label} {moved}{by}, {show(change.before)} → {show(change.after)}"
@@ -266,9 +277,11 @@ def _failures(comparison: Comparison, _: Threshold) -> Iterator[_Seen]:
         for value, side in ((failed.before, comparison.before), (failed.after, comparison.after))
     ]
     found = Change(
-        before=counts[0], after=counts[1], difference=counts[1] - counts[0],
+        before=counts[0],
+        after=counts[1],
+        difference=counts[1] - counts[0],
         ratio=counts[1] / counts[0] if counts[0] else None,
-    )  # fmt: skip
+    )
     yield _Seen("failures", found, False)
 
 

@@ -1,4 +1,6 @@
-"""Spans by the path of their names: what ran inside what, how long on the clock, and how much of it by itself."""
+"""Spans by the path of their names: what ran inside what, how long on the clock, and how much of it by
+itself.
+"""
 
 from __future__ import annotations
 
@@ -66,11 +68,18 @@ def span_tree(connection: duckdb.DuckDBPyConnection) -> SpanTree:
         batch = found.fetchmany(NODES)
     nodes = [
         SpanNode(
-            task=task, path=list(path), count=count, open=opened, errors=errors, total_s=seconds(int(total)),
-            wall_s=seconds(int(wall)), self_s=seconds(int(own)), busy_s=seconds(busy[task, tuple(path)]),
+            task=task,
+            path=list(path),
+            count=count,
+            open=opened,
+            errors=errors,
+            total_s=seconds(int(total)),
+            wall_s=seconds(int(wall)),
+            self_s=seconds(int(own)),
+            busy_s=seconds(busy[task, tuple(path)]),
         )
         for task, path, count, opened, errors, total, wall, own in rows
-    ]  # fmt: skip
+    ]
     [(unplaced,)] = connection.execute(
         "SELECT (SELECT count(*) FROM timed) - (SELECT count(*) FROM placed)"
     ).fetchall()
@@ -96,7 +105,8 @@ SELECT span, task, path FROM down
 
 _NODES = """
 WITH timed_by_path AS (
-    SELECT placed.task, placed.path, timed."open", timed.status, timed.lasted, timed.own, timed.began, timed.stopped,
+    SELECT placed.task, placed.path, timed."open", timed.status, timed.lasted, timed.own, timed.began,
+        timed.stopped,
         max(timed.stopped) OVER (
             PARTITION BY placed.task, placed.path ORDER BY timed.began, timed.stopped
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING

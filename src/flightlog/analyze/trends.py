@@ -97,7 +97,8 @@ class Trend(Displayed, Struct, frozen=True, kw_only=True):
     levels: list[Level]
     changes: list[Change]
     drift: float | None
-    """By how much the figure moved over all points without a step, as `Change.change`; null where it did not."""
+    """By how much the figure moved over all points without a step, as `Change.change`; null where it did
+    not."""
     enough: bool
     """Whether there are runs enough to tell a step from noise."""
     left_out: dict[str, int]
@@ -114,13 +115,13 @@ def trends(
     observer: Observer | None = None,
     progress: Progress | None = None,
 ) -> Trend:
-    """How a figure of a project's runs moved: `wall`, `duration:TASK`, `p95:TASK`, `memory`, `memory:TASK`, `hits`,
-    `cost` or `failures`.
+    """How a figure of a project's runs moved: `wall`, `duration:TASK`, `p95:TASK`, `memory`, `memory:TASK`,
+    `hits`, `cost` or `failures`.
 
-    The project is that of the latest run unless one is named. `last` counts the newest runs that have the figure; `since`
-    is an ISO 8601 date or time, UTC where it names no zone, and the first that counts. Runs are looked up in `runs_dir`,
-    by default the configured one. `progress` is told how many of them were looked at, and of how many. Raises `RunNotFound`
-    where there is no run, and `UsageError`.
+    The project is that of the latest run unless one is named. `last` counts the newest runs that have the
+    figure; `since` is an ISO 8601 date or time, UTC where it names no zone, and the first that counts. Runs
+    are looked up in `runs_dir`, by default the configured one. `progress` is told how many of them were
+    looked at, and of how many. Raises `RunNotFound` where there is no run, and `UsageError`.
     """
     folder, wanted, begin = folder_of_runs(runs_dir), parse_metric(metric), _moment(since)
 
@@ -211,26 +212,41 @@ def trend_of(project: str, metric: Metric, past: Sequence[PastRun], *, last: int
     if drift is not None and metric.relative:
         drift = math.exp(drift) - 1.0 if relative else None
     return Trend(
-        project=project, metric=metric.text, unit=metric.unit, currency=currency,
+        project=project,
+        metric=metric.text,
+        unit=metric.unit,
+        currency=currency,
         points=[_point(run, value, n) for (run, value), n in zip(taken, number, strict=True)],
-        levels=levels, changes=changes, drift=drift, enough=len(values) >= LEAST or bool(changes), left_out=dict(left_out),
-    )  # fmt: skip
+        levels=levels,
+        changes=changes,
+        drift=drift,
+        enough=len(values) >= LEAST or bool(changes),
+        left_out=dict(left_out),
+    )
 
 
 def _point(run: PastRun, value: float, level: int) -> Point:
     entry, info = run.entry, run.info
     return Point(
-        run_id=entry.run_id, start_time=entry.start_time, status=entry.status, value=value,
-        git_commit=info.git_commit if info else None, git_dirty=info.git_dirty if info else None, level=level,
-    )  # fmt: skip
+        run_id=entry.run_id,
+        start_time=entry.start_time,
+        status=entry.status,
+        value=value,
+        git_commit=info.git_commit if info else None,
+        git_dirty=info.git_dirty if info else None,
+        level=level,
+    )
 
 
 def _level(metric: Metric, values: Sequence[float], first: int, end: int) -> Level:
     ordered = sorted(values[first:end])
     return Level(
-        first=first, runs=end - first, typical=quantile(ordered, 0.5) if metric.relative else fmean(ordered),
-        p05=quantile(ordered, 0.05), p95=quantile(ordered, 0.95),
-    )  # fmt: skip
+        first=first,
+        runs=end - first,
+        typical=quantile(ordered, 0.5) if metric.relative else fmean(ordered),
+        p05=quantile(ordered, 0.05),
+        p95=quantile(ordered, 0.95),
+    )
 
 
 def _change(
@@ -262,11 +278,21 @@ def _change(
         low = high = None
     info = run.info
     return Change(
-        at=step.at, earliest=step.earliest, latest=step.latest, run_id=run.entry.run_id,
-        start_time=run.entry.start_time, git_commit=info.git_commit if info else None,
-        git_dirty=info.git_dirty if info else None, before=before.typical, after=after.typical, change=change,
-        low=low, high=high, chance=step.chance, differences=_differences(previous, run),
-    )  # fmt: skip
+        at=step.at,
+        earliest=step.earliest,
+        latest=step.latest,
+        run_id=run.entry.run_id,
+        start_time=run.entry.start_time,
+        git_commit=info.git_commit if info else None,
+        git_dirty=info.git_dirty if info else None,
+        before=before.typical,
+        after=after.typical,
+        change=change,
+        low=low,
+        high=high,
+        chance=step.chance,
+        differences=_differences(previous, run),
+    )
 
 
 def mean_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
@@ -277,7 +303,8 @@ def mean_interval(before: Sequence[float], after: Sequence[float]) -> tuple[floa
 
 
 def shift_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
-    """Between which bounds values shifted, at 95 % confidence: of all differences, those that ranks allow for.
+    """Between which bounds values shifted, at 95 % confidence: of all differences, those that ranks allow
+    for.
 
     After Hodges and Lehmann: no outlier matters, whatever its size.
     """
@@ -293,7 +320,10 @@ def _differences(before: PastRun, after: PastRun) -> list[Difference]:
     if a is None or b is None:
         return []
     pairs: list[tuple[Literal["commit", "manifest", "host", "python", "target"], str | None, str | None]] = [
-        ("commit", a.git_commit, b.git_commit), ("manifest", a.manifest_hash, b.manifest_hash),
-        ("host", a.host or None, b.host or None), ("python", a.python, b.python), ("target", a.target, b.target),
-    ]  # fmt: skip
+        ("commit", a.git_commit, b.git_commit),
+        ("manifest", a.manifest_hash, b.manifest_hash),
+        ("host", a.host or None, b.host or None),
+        ("python", a.python, b.python),
+        ("target", a.target, b.target),
+    ]
     return [Difference(what=what, before=old, after=new) for what, old, new in pairs if old != new]

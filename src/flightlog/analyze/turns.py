@@ -1,4 +1,5 @@
-"""Attempts that held each worker one after the other, as very many do: the table `turns`, in their order on each worker.
+"""Attempts that held each worker one after the other, as very many do: the table `turns`, in their order on
+each worker.
 
 One sort serves all that asks what came before: how long workers were busy, and which chain set the wall time.
 """
@@ -18,19 +19,23 @@ if TYPE_CHECKING:
 _TURNS = """
 CREATE OR REPLACE TEMP TABLE turns AS
 WITH places AS (
-    SELECT worker, row_number() OVER (ORDER BY worker) * 4294967296 AS place FROM (SELECT DISTINCT worker FROM held)
+    SELECT worker, row_number() OVER (ORDER BY worker) * 4294967296 AS place
+        FROM (SELECT DISTINCT worker FROM held)
 )
 SELECT place + row_number() OVER in_order AS n, worker, began, stopped, waits,
-    CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted, attempt > 1 AS again, lag(stopped) OVER in_order AS reached
+    CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted, attempt > 1 AS again, lag(stopped)
+        OVER in_order AS reached
 FROM held JOIN places USING (worker) WHERE began IS NOT NULL
 WINDOW in_order AS (PARTITION BY worker ORDER BY began, stopped)
 """
 
 
 def take_turns(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Make `turns` of `held`; whether that is what they did: each on a known worker, for a time, none beside another.
+    """Make `turns` of `held`; whether that is what they did: each on a known worker, for a time, none beside
+    another.
 
-    `n` numbers them, so that the attempt before one on its worker has the number before; `reached` is when that ended.
+    `n` numbers them, so that the attempt before one on its worker has the number before; `reached` is when
+    that ended.
     """
     connection.execute(_TURNS)
     [(in_turn,)] = connection.execute(
@@ -137,7 +142,8 @@ WITH ready AS ( -- a start-up binds the first attempt after it
         JOIN turns AS other ON other.worker = again.other_worker AND other.began = again.other_began
     WHERE turns.again
 ), bound AS (
-    SELECT turns.n, CASE WHEN coalesce(turns.waits <= turns.reached, true) THEN turns.reached END AS before_stopped,
+    SELECT turns.n, CASE WHEN coalesce(turns.waits <= turns.reached, true) THEN turns.reached
+        END AS before_stopped,
         CASE WHEN turns.submitted BETWEEN $start AND turns.began THEN turns.submitted END AS submitted,
         need.need, need.need_stopped, ready.ready, ready.launched
     FROM turns LEFT JOIN need USING (n) LEFT JOIN ready USING (n)

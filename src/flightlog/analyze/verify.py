@@ -59,11 +59,13 @@ def verify(run: Run) -> Verification:
 
 
 def repair(run: Run, complete: Callable[[Path], object]) -> tuple[str, ...]:
-    """Make again what is damaged and can be made from the lines; gives a sentence for each thing that was done.
+    """Make again what is damaged and can be made from the lines; gives a sentence for each thing that was
+    done.
 
-    That is `summary.json`, the Parquet files and the summary that goes with them. A run that ended without being closed is
-    closed by `complete`. The lines are never changed; what is wrong with them, `verify` says afterwards. A run that is
-    running is a `UsageError`. Raises `OSError` or `duckdb.Error` where files cannot be read or written.
+    That is `summary.json`, the Parquet files and the summary that goes with them. A run that ended without
+    being closed is closed by `complete`. The lines are never changed; what is wrong with them, `verify` says
+    afterwards. A run that is running is a `UsageError`. Raises `OSError` or `duckdb.Error` where files cannot
+    be read or written.
     """
     if run.status == "running":
         raise UsageError(f"{run.run_id} is running: it can be repaired when it has ended")
@@ -98,9 +100,11 @@ def _files(run: Run) -> Check:
     if not findings:
         return Check(name="files", ok=True, detail="as they were when the run closed")
     return Check(
-        name="files", ok=False, detail="not as they were when the run closed",
+        name="files",
+        ok=False,
+        detail="not as they were when the run closed",
         findings=tuple(f"{found.file} {found.kind}: {found.detail}" for found in findings),
-    )  # fmt: skip
+    )
 
 
 def _snapshots(run: Run) -> Iterator[Check]:
@@ -143,8 +147,11 @@ def _summary(run: Run, summary: Summary) -> Check:
         f"; it was written by Flightlog {by}, this is {__version__}" if by not in {None, __version__} else ""
     )
     return Check(
-        name=name, ok=False, detail=f"computed again, not the same{version}", findings=_differences(stored, computed)
-    )  # fmt: skip
+        name=name,
+        ok=False,
+        detail=f"computed again, not the same{version}",
+        findings=_differences(stored, computed),
+    )
 
 
 def _differences(stored: bytes, computed: bytes) -> tuple[str, ...]:

@@ -33,11 +33,11 @@ class Worker(Struct, frozen=True, kw_only=True):
 class WorkerSummary(Struct, frozen=True, kw_only=True):
     """All workers.
 
-    A worker is up from `worker_ready` (or `worker_launched`) to `worker_lost` or `worker_removed`, else to the
-    end of the run. One that only task events name is up from its first start to its last end. `utilization` is
-    the time workers were held by attempts, failed ones included, over their time up: 1 at most. `efficiency` is
-    the execution time of completed tasks over the workers' time up; workers that execute several tasks at once
-    may pass 1. Both are null where no worker is known.
+    A worker is up from `worker_ready` (or `worker_launched`) to `worker_lost` or `worker_removed`, else to
+    the end of the run. One that only task events name is up from its first start to its last end.
+    `utilization` is the time workers were held by attempts, failed ones included, over their time up: 1 at
+    most. `efficiency` is the execution time of completed tasks over the workers' time up; workers that
+    execute several tasks at once may pass 1. Both are null where no worker is known.
     """
 
     count: int
@@ -71,7 +71,9 @@ class Work(Protocol):
         ...
 
     def busy(self, ups: Mapping[str, list[tuple[int, int]]]) -> tuple[Mapping[str, int], int]:
-        """For how many nanoseconds each worker was held while it was up, and how many were at once at most."""
+        """For how many nanoseconds each worker was held while it was up, and how many were at once at
+        most.
+        """
         ...
 
 
@@ -102,18 +104,23 @@ class WorkerTally:
             efficiency=work.completed_s / seconds(up) if up else None,
             by_worker={
                 name: Worker(
-                    host=self._host(name), tasks=work.attempts.get(name, 0), busy_s=seconds(busies[name]),
-                    uptime_s=seconds(length(ups[name])), utilization=_share(busies[name], length(ups[name])),
+                    host=self._host(name),
+                    tasks=work.attempts.get(name, 0),
+                    busy_s=seconds(busies[name]),
+                    uptime_s=seconds(length(ups[name])),
+                    utilization=_share(busies[name], length(ups[name])),
                     lost=self._lost(name),
                 )
                 for name in list(ups)[:LISTED]
             },
-        )  # fmt: skip
+        )
 
     def uptimes(
         self, worked: Mapping[str, tuple[int, int] | None], until: int | None
     ) -> dict[str, list[tuple[int, int]]]:
-        """When each worker was up, in order of their names; `worked` has the first start and last end of its tasks."""
+        """When each worker was up, in order of their names; `worked` has the first start and last end of its
+        tasks.
+        """
         ups: dict[str, list[tuple[int, int]]] = {}
         for name in sorted({*self._lives, *worked}):
             life, bounds = self._life(name), worked.get(name)
@@ -132,7 +139,9 @@ class WorkerTally:
         }
 
     def lifetimes(self, worked: Mapping[str, tuple[int, int] | None], until: int | None) -> dict[str, int]:
-        """For how many nanoseconds each worker lived, from launch to its end or `until`; of those with events alone."""
+        """For how many nanoseconds each worker lived, from launch to its end or `until`; of those with events
+        alone.
+        """
         launches = self.launches()
         return {
             name: length(union([*ups, *((since, to) for since, to in launches[name] if to is not None)]))
@@ -171,11 +180,15 @@ class WorkerTally:
         return min(hosts) if hosts else None
 
     def _lost(self, name: str) -> str | None:
-        reasons = [
-            (at, event.reason or event.signal or "unknown")
-            for at, _, event in self._lives[name]
-            if isinstance(event, WorkerLost)
-        ] if name in self._lives else []  # fmt: skip
+        reasons = (
+            [
+                (at, event.reason or event.signal or "unknown")
+                for at, _, event in self._lives[name]
+                if isinstance(event, WorkerLost)
+            ]
+            if name in self._lives
+            else []
+        )
         return max(reasons)[1] if reasons else None
 
 

@@ -40,13 +40,15 @@ class Advised(Struct, frozen=True, kw_only=True):
     older_runs: int
     """Runs that are there and were not looked at."""
     recommendations: list[Recommendation]
-    """By task, those that take most time first; also those that need no change, or have too little history."""
+    """By task, those that take most time first; also those that need no change, or have too little
+    history."""
     advice: list[Advice]
     """Everything there is to change, what matters most first."""
     changes: dict[str, str]
     """All values to set, by path in the manifest; where two pieces of advice differ, the first one's."""
     conditions: dict[str, str] = {}
-    """Of these, by path: what has to hold before it is set. No record tells, so that it is left to the user."""
+    """Of these, by path: what has to hold before it is set. No record tells, so that it is left to the
+    user."""
     problems: list[str]
     """What of the history could not be read."""
     silent: dict[str, str] = {}
@@ -64,9 +66,11 @@ def advise(
     confidence: float = 0.95,
     observer: Observer | None = None,
 ) -> Advised:
-    """Advice from the runs in a folder: of a project, and of all its tasks or one, of which `sim[3]` means `sim`.
+    """Advice from the runs in a folder: of a project, and of all its tasks or one, of which `sim[3]` means
+    `sim`.
 
-    Without a project that of the latest run, or of the latest run that has such a task. Raises `RunNotFound` where there is nothing to learn from, and `UsageError` for a confidence that makes no sense.
+    Without a project that of the latest run, or of the latest run that has such a task. Raises `RunNotFound`
+    where there is nothing to learn from, and `UsageError` for a confidence that makes no sense.
     """
     check_confidence(confidence)
     name = None if task is None else base_name(task)
@@ -86,8 +90,8 @@ def check_confidence(confidence: float) -> None:
     """A `UsageError` unless it is a share between a half and nearly all."""
     if not LOWEST <= confidence <= HIGHEST:
         raise UsageError(
-            f"a confidence of {confidence:g} makes no sense: give the share of attempts that shall have enough, "
-            f"from {LOWEST} to {HIGHEST}, such as 0.95"
+            f"a confidence of {confidence:g} makes no sense: give the share of attempts that shall have "
+            f"enough, from {LOWEST} to {HIGHEST}, such as 0.95"
         )
 
 
@@ -99,7 +103,9 @@ def advise_on(
     task: str | None = None,
     shape: bool = True,
 ) -> Advised:
-    """The advice that a past gives; without `shape` on requests alone. `target` and `task` (without an index) are those it was read for."""
+    """The advice that a past gives; without `shape` on requests alone. `target` and `task` (without an index)
+    are those it was read for.
+    """
     by_name: dict[str, list[PastAttempt]] = {}
     for attempt in past.attempts:
         by_name.setdefault(attempt.name, []).append(attempt)
@@ -119,24 +125,38 @@ def advise_on(
                 conditions[path] = one.only_if
             changes.setdefault(path, value)
     return Advised(
-        project=past.project or "", target=target, confidence=confidence, runs=len(past.runs),
-        attempts=len(past.attempts), older_runs=past.older_runs, recommendations=found, advice=ranked,
-        changes=changes, conditions=conditions, problems=list(dict.fromkeys([*past.problems, *(others.problems if others else ())])),
+        project=past.project or "",
+        target=target,
+        confidence=confidence,
+        runs=len(past.runs),
+        attempts=len(past.attempts),
+        older_runs=past.older_runs,
+        recommendations=found,
+        advice=ranked,
+        changes=changes,
+        conditions=conditions,
+        problems=list(dict.fromkeys([*past.problems, *(others.problems if others else ())])),
         silent=others.silent if others else {},
-    )  # fmt: skip
+    )
 
 
 def _of_resources(found: Sequence[Recommendation]) -> list[Advice]:
-    """A piece of advice for each task whose request is to be changed; what to set stands with the task that decides."""
+    """A piece of advice for each task whose request is to be changed; what to set stands with the task that
+    decides.
+    """
     settings = component_settings(found)
     return [
         Advice(
-            kind="resources", about=one.task, sentence=sentence(one), evidence=evidence(one), gain=gain(one),
+            kind="resources",
+            about=one.task,
+            sentence=sentence(one),
+            evidence=evidence(one),
+            gain=gain(one),
             changes={path: wanted.text for path, wanted in settings.items() if wanted.task == one.task},
         )
         for one in found
         if one.is_to_change
-    ]  # fmt: skip
+    ]
 
 
 def _rank(advice: Advice) -> tuple[int, float]:
@@ -160,7 +180,9 @@ def _prices(runs: Sequence[Run]) -> Prices | None:
 def _of_another_project(
     runs_dir: Path, past: Past, target: str | None, task: str, observer: Observer | None
 ) -> Past | None:
-    """The past of the project whose newest runs have such a task, that of the newest run first; None where none has."""
+    """The past of the project whose newest runs have such a task, that of the newest run first; None where
+    none has.
+    """
     names = dict.fromkeys(entry.project for entry in list_runs(runs_dir, observer=observer))
     for name in [name for name in names if name != past.project][:PROJECTS]:
         some = read_past(
@@ -173,7 +195,10 @@ def _of_another_project(
 
 def _no_runs(runs_dir: Path, past: Past, target: str | None) -> str:
     if past.project is None:
-        return f"there are no runs in {place(runs_dir)} to learn from; record one, or name another folder of runs"
+        return (
+            f"there are no runs in {place(runs_dir)} to learn from; record one, or name another folder of "
+            "runs"
+        )
     if past.problems:
         return f"no run of {past.project!r} in {place(runs_dir)} can be read: {past.problems[0]}"
     if target is not None:
@@ -186,7 +211,10 @@ def _no_runs(runs_dir: Path, past: Past, target: str | None) -> str:
 def _no_attempts(past: Past, runs_dir: Path, task: str | None, observer: Observer | None) -> str:
     many = f"{len(past.runs)} run{'s' * (len(past.runs) != 1)} of {past.project!r} in {place(runs_dir)}"
     if task is None:
-        return f"{many} {'have' if len(past.runs) != 1 else 'has'} no task that began: there is nothing to learn from"
+        return (
+            f"{many} {'have' if len(past.runs) != 1 else 'has'} no task that began: there is nothing to "
+            "learn from"
+        )
     there = read_past(runs_dir, project=past.project, runs=5, attempts=10_000, observer=observer)
     names = sorted({one.name for one in there.attempts})
     hint = f"; there are {', '.join(names[:10])}{', …' * (len(names) > 10)}" if names else ""

@@ -25,4 +25,5 @@ class Advice(Struct, frozen=True, kw_only=True):
     changes: dict[str, str] = {}
     """Values to set, by path in the manifest: `components.sim.memory` to `8GB`."""
     only_if: str | None = None
-    """What has to hold for it, where no record can tell and a wrong guess would change results; null where nothing has to."""
+    """What has to hold for it, where no record can tell and a wrong guess would change results; null where
+    nothing has to."""

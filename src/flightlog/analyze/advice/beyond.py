@@ -1,7 +1,9 @@
-"""What killed tasks would have needed, where needs depend on arguments: fitted together with those that survived.
+"""What killed tasks would have needed, where needs depend on arguments: fitted together with those that
+survived.
 
-A fit to survivors alone is too low: of large tasks, only those that happened to need little are among them. So killed ones
-are put in as what lies beyond their limit by the fit and its scatter, and the fit is made again.
+A fit to survivors alone is too low: of large tasks, only those that happened to need little are among them.
+So killed ones are put in as what lies beyond their limit by the fit and its scatter, and the fit is made
+again.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ _NORMAL = NormalDist()
 
 
 def fit_with_killed(known: Sequence[Use], killed: Sequence[Use], first: Growth) -> tuple[Growth, list[float]]:
-    """The dependence that killed tasks agree with, and what each of them is taken to have needed, in their order.
+    """The dependence that killed tasks agree with, and what each of them is taken to have needed, in their
+    order.
 
-    `known` are exact. What killed ones needed is spread over all that lies beyond their limits, evenly by chance and the
-    same for the same tasks. Ones whose arguments say nothing get their limit.
+    `known` are exact. What killed ones needed is spread over all that lies beyond their limits, evenly by
+    chance and the same for the same tasks. Ones whose arguments say nothing get their limit.
     """
     growth = first
     for _ in range(_ROUNDS):

@@ -1,11 +1,12 @@
-"""How much is enough for nearly all: an upper bound on a share of values, from few or many, some known only in part.
+"""How much is enough for nearly all: an upper bound on a share of values, from few or many, some known only
+in part.
 
-The bound is a one-sided tolerance bound: the share of later values that it covers is at least the wanted one in
-`ASSURANCE` of all histories of this length. With enough values it is one of them (Wilks: no assumption on how they are
-distributed); with fewer it is that of a lognormal distribution, which widens the fewer there are; below `LEAST` there is
-none. Values that are only known to be larger than something (an attempt that was killed) keep their place as such
-(Kaplan and Meier); where too many of the largest are like that, the lognormal distribution that fits them all tells what
-lies beyond.
+The bound is a one-sided tolerance bound: the share of later values that it covers is at least the wanted one
+in `ASSURANCE` of all histories of this length. With enough values it is one of them (Wilks: no assumption on
+how they are distributed); with fewer it is that of a lognormal distribution, which widens the fewer there
+are; below `LEAST` there is none. Values that are only known to be larger than something (an attempt that was
+killed) keep their place as such (Kaplan and Meier); where too many of the largest are like that, the
+lognormal distribution that fits them all tells what lies beyond.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def order_rank(count: int, share: float, assurance: float = ASSURANCE) -> int | 
     """Which of so many ascending values, from 1, is the bound; None where there are too few."""
     if (1.0 - share**count) < assurance:
         return None
-    # The rank r is enough when at least r-1 values lie below the true quantile with the assurance: P(Bin <= r-1).
+    # The rank r is enough when at least r-1 values lie below the true quantile with the assurance: P(Bin <=
+    # r-1).
     total, term = 0.0, count * math.log1p(-share)  # P(Bin(count, share) = 0), as a logarithm
     odds = math.log(share) - math.log1p(-share)
     for rank in range(1, count + 1):
@@ -155,8 +157,8 @@ def beyond(limit: float, mean: float, spread: float) -> tuple[float, float]:
 def effective_count(groups: Sequence[Sequence[float]]) -> float:
     """What values in groups are worth as independent ones: fewer where those of a group resemble each other.
 
-    By the share of the variance that lies between groups, where that is more than chance; the number of values
-    where it is not. Give logarithms where ratios count.
+    By the share of the variance that lies between groups, where that is more than chance; the number of
+    values where it is not. Give logarithms where ratios count.
     """
     groups = [group for group in groups if group]
     count, many = sum(map(len, groups)), len(groups)

@@ -32,7 +32,9 @@ _NEW = ("never seen", "arguments changed")
 
 
 def advise_caching(shapes: Sequence[RunShape], repeats: Sequence[Repeats]) -> Look:
-    """Functions worth caching, by what was called again; and caches without a hit, by the reasons they gave."""
+    """Functions worth caching, by what was called again; and caches without a hit, by the reasons they
+    gave.
+    """
     asked = {name for shape in shapes for name in (*shape.cached_tasks, *shape.cache)}
     advice: list[Advice] = []
     why: list[str] = []
@@ -80,19 +82,23 @@ def _worth(one: Repeats, shapes: Sequence[RunShape]) -> Advice:
         kind="cache",
         about=one.name,
         sentence=(
-            f"Cache {one.name} ({how}): {again:,} of {one.calls:,} calls in {one.runs} run{'s' * (one.runs != 1)} repeated an"
-            f" earlier one{alike}; it would have saved {format_duration(one.repeated_s)} of {format_duration(one.total_s)}."
-            f" Only if {ALONE}."
+            f"Cache {one.name} ({how}): {again:,} of {one.calls:,} calls in {one.runs} "
+            f"run{'s' * (one.runs != 1)} repeated an earlier one{alike}; it would have saved "
+            f"{format_duration(one.repeated_s)} of {format_duration(one.total_s)}. Only if {ALONE}."
         ),
         evidence={
-            "runs": one.runs, "calls": one.calls, "repeated_calls": again, "total_s": one.total_s,
-            "repeated_s": one.repeated_s, "results_compared": one.results_known,
+            "runs": one.runs,
+            "calls": one.calls,
+            "repeated_calls": again,
+            "total_s": one.total_s,
+            "repeated_s": one.repeated_s,
+            "results_compared": one.results_known,
         },
         gain=f"{worker_time(a_run)} a run, {format_percent(one.repeated_s / one.total_s)} of its time",
         gain_s=a_run,
         changes={f"tasks.{one.name}.cache": "true"} if key else {},
         only_if=ALONE,
-    )  # fmt: skip
+    )
 
 
 def _never_hits(name: str, shapes: Sequence[RunShape]) -> Advice | None:
@@ -108,15 +114,24 @@ def _never_hits(name: str, shapes: Sequence[RunShape]) -> Advice | None:
     spent = sum(use.lookup_s for use in uses) / len(uses)
     kept = sum(use.kept_bytes for use in uses)
     evidence: dict[str, Any] = {
-        "runs": len(used), "lookups": lookups, "hits": 0, "misses": sum(use.misses for use in uses),
-        "bypassed": sum(use.bypassed for use in uses), "reasons": reasons, "lookup_s": spent, "kept_bytes": kept,
-    }  # fmt: skip
+        "runs": len(used),
+        "lookups": lookups,
+        "hits": 0,
+        "misses": sum(use.misses for use in uses),
+        "bypassed": sum(use.bypassed for use in uses),
+        "reasons": reasons,
+        "lookup_s": spent,
+        "kept_bytes": kept,
+    }
     told = ", ".join(f"{reason} ({number:,})" for reason, number in list(reasons.items())[:3])
     what, changes, gain = _mend(name, main, [shape for shape, _ in used], reasons, spent, kept)
     return Advice(
         kind="cache",
         about=name,
-        sentence=f"The cache of {name} never had what it was asked for: {lookups:,} lookups in {len(used)} runs, no hit: {told}. {what}",
+        sentence=(
+            f"The cache of {name} never had what it was asked for: {lookups:,} lookups in {len(used)} "
+            f"runs, no hit: {told}. {what}"
+        ),
         evidence=evidence,
         gain=gain,
         gain_s=None,
@@ -139,7 +154,10 @@ def _mend(
         f", and {format_bytes(kept_bytes)} written in vain" if kept_bytes else ""
     )
     if all(one in _NEW for one in reasons):
-        text = "Every call is a new one: do without the cache, or name arguments that do not change the result in `ignore`."
+        text = (
+            "Every call is a new one: do without the cache, or name arguments that do not change the "
+            "result in `ignore`."
+        )
         return text, {f"tasks.{name}.cache": "false"} if planned.cache else {}, cost
     if reason == "expired":
         apart = _apart(shapes)
@@ -148,7 +166,10 @@ def _mend(
             return "Results are too old when they are asked for: raise its `ttl`.", {}, None
         longer = manifest_duration(round_duration(3 * apart))
         told = f" of {format_duration(lives)}" if lives else ""
-        text = f"Runs are {format_duration(apart)} apart, and its `ttl`{told} is over by then: set {longer}, only if {LASTS}."
+        text = (
+            f"Runs are {format_duration(apart)} apart, and its `ttl`{told} is over by then: set {longer}, "
+            f"only if {LASTS}."
+        )
         return text, {f"tasks.{name}.cache.ttl": longer} if lives else {}, None
     if reason == "code changed":
         return (

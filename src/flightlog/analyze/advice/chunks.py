@@ -38,9 +38,10 @@ def advise_chunks(shapes: Sequence[RunShape]) -> Look:
     if not advice:
         few = all(len(found) < LEAST_RUNS for found in names.values())
         return Look(
-            silent=f"1 run has tasks enough to tell; {LEAST_RUNS} are needed" if few
+            silent=f"1 run has tasks enough to tell; {LEAST_RUNS} are needed"
+            if few
             else "handing tasks over takes little time"
-        )  # fmt: skip
+        )
     return Look(advice=advice)
 
 
@@ -68,14 +69,18 @@ def _chunk(name: str, found: Sequence[tuple[RunShape, TaskShape]]) -> Advice | N
         kind="chunks",
         about=name,
         sentence=(
-            f"Give each task of {name} {size:,} pieces of work at once: {median(counts):,.0f} tasks a run take"
-            f" {format_duration(median(lengths))} each, and handing one over takes {format_duration(median(each))} more,"
-            f" {format_percent(share)} of both ({len(found)} runs)."
+            f"Give each task of {name} {size:,} pieces of work at once: {median(counts):,.0f} tasks a run "
+            f"take {format_duration(median(lengths))} each, and handing one over takes "
+            f"{format_duration(median(each))} more, {format_percent(share)} of both ({len(found)} runs)."
         ),
         evidence={
-            "runs": len(found), "tasks": median(counts), "task_s": median(lengths), "handover_s": median(each),
-            "handovers": sum(task.handovers for _, task in found), "chunk": size,
+            "runs": len(found),
+            "tasks": median(counts),
+            "task_s": median(lengths),
+            "handover_s": median(each),
+            "handovers": sum(task.handovers for _, task in found),
+            "chunk": size,
         },
         gain=f"about {worker_time(median(lost))} a run",
         gain_s=median(lost),
-    )  # fmt: skip
+    )

@@ -1,4 +1,6 @@
-"""What components should have: a component serves all its tasks, so it needs what the most demanding one does."""
+"""What components should have: a component serves all its tasks, so it needs what the most demanding one
+does.
+"""
 
 from __future__ import annotations
 
@@ -78,6 +80,9 @@ def _wanted(
         return None
     amount, now, decides = max(known, key=lambda each: each[0])
     return Wanted(
-        amount=amount, text=memory_text(int(amount)) if memory else f"{amount:g}", task=decides.task, now=now,
+        amount=amount,
+        text=memory_text(int(amount)) if memory else f"{amount:g}",
+        task=decides.task,
+        now=now,
         whole=len(known) == len(tasks),
-    )  # fmt: skip
+    )

@@ -32,11 +32,14 @@ def advice_document(advised: Advised) -> AdviceDocument:
     """The advice with its words."""
     worded = [
         WordedRecommendation(
-            **msgspec.structs.asdict(one), change=one.is_to_change, reason=reason(one), potential_savings=gain(one),
+            **msgspec.structs.asdict(one),
+            change=one.is_to_change,
+            reason=reason(one),
+            potential_savings=gain(one),
             notes=notes(one),
         )
         for one in advised.recommendations
-    ]  # fmt: skip
+    ]
     return AdviceDocument(**{**msgspec.structs.asdict(advised), "recommendations": worded})
 
 

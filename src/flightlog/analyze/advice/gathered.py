@@ -1,4 +1,5 @@
-"""What advice on the shape of the work looks at: of each run a few numbers by task, worker, cache and failure.
+"""What advice on the shape of the work looks at: of each run a few numbers by task, worker, cache and
+failure.
 
 A run is read once for all of it, in SQL; what stays of it in memory is bounded whatever its size.
 """
@@ -51,7 +52,8 @@ class TaskShape(Struct, frozen=True, kw_only=True):
     median_s: float | None
     longest_s: float | None
     handover_s: float | None
-    """Median time between the end of a worker's task and the start of its next one, where that was waiting."""
+    """Median time between the end of a worker's task and the start of its next one, where that was
+    waiting."""
     handovers: int
     """How many times that was seen."""
     cpu_s: float | None
@@ -203,7 +205,9 @@ def gather(run: Run, *, large_bytes: int = LARGE_BYTES) -> RunShape:
 
 
 def is_uneventful(run: Run) -> bool:
-    """Whether a run completed without a failure, a cache or a batch job, by its counts and the streams it has."""
+    """Whether a run completed without a failure, a cache or a batch job, by its counts and the streams it
+    has.
+    """
     calm = run.status == "completed" and not run.info.tasks_failed
     return calm and not _EVENTFUL.intersection(run.streams())
 
@@ -211,11 +215,26 @@ def is_uneventful(run: Run) -> bool:
 def uneventful(run: Run) -> RunShape:
     """Such a run without looking at its tasks and workers: nothing is known of them."""
     return RunShape(
-        run_id=run.run_id, target=run.info.target, provider=run.info.provider, status=run.status,
-        started=unix_time(run.info.start_time), wall_s=run.ending().duration_s, planned=read_plan(run.path), workers=0,
-        time=None, queue_s=None, waves=None, machine=None, side_by_side=None, tasks={}, cache={},
-        cached_tasks=frozenset(), retried=[], timed_out=[], jobs=[],
-    )  # fmt: skip
+        run_id=run.run_id,
+        target=run.info.target,
+        provider=run.info.provider,
+        status=run.status,
+        started=unix_time(run.info.start_time),
+        wall_s=run.ending().duration_s,
+        planned=read_plan(run.path),
+        workers=0,
+        time=None,
+        queue_s=None,
+        waves=None,
+        machine=None,
+        side_by_side=None,
+        tasks={},
+        cache={},
+        cached_tasks=frozenset(),
+        retried=[],
+        timed_out=[],
+        jobs=[],
+    )
 
 
 def _at_once(connection: duckdb.DuckDBPyConnection) -> int:
@@ -240,7 +259,8 @@ def _overall_handover(tasks: dict[str, TaskShape]) -> float:
 _NO_SPANS = """
 CREATE OR REPLACE TEMP TABLE timed AS
 SELECT NULL::VARCHAR AS name, NULL::VARCHAR AS span_id, NULL::VARCHAR AS parent_id, NULL::VARCHAR AS status,
-    NULL::BOOLEAN AS "open", NULL::BIGINT AS lasted, NULL::BIGINT AS own, NULL::BIGINT AS began, NULL::BIGINT AS stopped
+    NULL::BOOLEAN AS "open", NULL::BIGINT AS lasted, NULL::BIGINT AS own, NULL::BIGINT AS began,
+        NULL::BIGINT AS stopped
 WHERE false
 """
 """Transfers inside of tasks, which spans tell, are part of the tasks here."""
@@ -248,33 +268,38 @@ WHERE false
 _TASK_EVENTS = f"(SELECT *, {KIND} AS kind FROM task_events)"  # noqa: S608 - a constant
 _ENDS = r"""
 CREATE OR REPLACE TEMP VIEW ends AS
-SELECT kind, regexp_replace(task, '(.)\[[^\[\]]*\]$', '\1') AS name, error_type, coalesce(error_message, reason) AS said,
+SELECT kind, regexp_replace(task, '(.)\[[^\[\]]*\]$', '\1') AS name, error_type,
+    coalesce(error_message, reason) AS said,
     gpu_s, gpu_memory_scope
 FROM {source} WHERE kind >= 4
 """
 """Ends and retries of attempts, as they were written."""
 
 _NAMED = r"""
-CREATE OR REPLACE TEMP VIEW named AS SELECT *, regexp_replace(task, '(.)\[[^\[\]]*\]$', '\1') AS name FROM held
+CREATE OR REPLACE TEMP VIEW named AS SELECT *, regexp_replace(task, '(.)\[[^\[\]]*\]$', '\1') AS name
+    FROM held
 """
 
-# Times are added as whole nanoseconds: sums of fractions would depend on the order that rows happen to come in.
+# Times are added as whole nanoseconds: sums of fractions would depend on the order that rows happen to come
+# in.
 _TASKS = """
 WITH lined AS (
     SELECT name, state, CASE WHEN duration_s BETWEEN 0 AND 2e9 THEN duration_s END AS duration_s,
         CASE WHEN duration_s BETWEEN 0 AND 2e9 THEN round(duration_s * 1e9)::BIGINT END AS lasted,
-        CASE WHEN cpu_s BETWEEN 0 AND 2e9 THEN round(cpu_s * 1e9)::BIGINT END AS cpu, result_bytes, began, stopped, waits, max(stopped) OVER (
+        CASE WHEN cpu_s BETWEEN 0 AND 2e9 THEN round(cpu_s * 1e9)::BIGINT END AS cpu, result_bytes, began,
+            stopped, waits, max(stopped) OVER (
         PARTITION BY worker ORDER BY began, stopped ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS free FROM named WHERE began IS NOT NULL AND stopped IS NOT NULL AND name IS NOT NULL
 )
-SELECT name, count(*), count(*) FILTER (state = 'completed'),
-    coalesce(sum(lasted) FILTER (state = 'completed'), 0) / 1e9,
-    median(duration_s) FILTER (state = 'completed'), max(duration_s) FILTER (state = 'completed'),
-    median(began - free) FILTER (waits <= free AND began >= free),
-    count(*) FILTER (waits <= free AND began >= free),
-    sum(cpu) FILTER (state = 'completed' AND lasted IS NOT NULL) / 1e9,
-    coalesce(sum(lasted) FILTER (state = 'completed' AND cpu IS NOT NULL), 0) / 1e9,
-    avg(result_bytes) FILTER (state = 'completed')
+SELECT name, count(*) AS attempts, count(*) FILTER (state = 'completed') AS completed,
+    coalesce(sum(lasted) FILTER (state = 'completed'), 0) / 1e9 AS total_s,
+    median(duration_s) FILTER (state = 'completed') AS median_s,
+    max(duration_s) FILTER (state = 'completed') AS longest_s,
+    median(began - free) FILTER (waits <= free AND began >= free) AS handover_s,
+    count(*) FILTER (waits <= free AND began >= free) AS handovers,
+    sum(cpu) FILTER (state = 'completed' AND lasted IS NOT NULL) / 1e9 AS cpu_s,
+    coalesce(sum(lasted) FILTER (state = 'completed' AND cpu IS NOT NULL), 0) / 1e9 AS cpu_of_s,
+    avg(result_bytes) FILTER (state = 'completed') AS result_bytes
 FROM lined GROUP BY name ORDER BY name
 """
 _ON_GPU = """
@@ -284,19 +309,23 @@ SELECT DISTINCT name FROM ends WHERE kind = 5 AND (gpu_s > 0 OR gpu_memory_scope
 
 def _tasks(connection: duckdb.DuckDBPyConnection) -> dict[str, TaskShape]:
     on_gpu = {name for (name,) in connection.execute(_ON_GPU).fetchall()}
-    return {
-        name: TaskShape(
-            attempts=attempts, completed=completed, total_s=total_s, median_s=median_s, longest_s=longest_s,
-            handover_s=None if handover is None else seconds(round(handover)), handovers=handovers,
-            cpu_s=cpu_s, cpu_of_s=cpu_of_s, result_bytes=result_bytes, on_gpu=name in on_gpu,
+    rows = connection.execute(_TASKS)
+    columns = [column[0] for column in rows.description or ()]
+    found = {}
+    for row in rows.fetchall():
+        values = dict(zip(columns, row, strict=True))
+        name, handover = values.pop("name"), values.pop("handover_s")
+        found[name] = TaskShape(
+            **values,
+            handover_s=None if handover is None else seconds(round(handover)),
+            on_gpu=name in on_gpu,
         )
-        for name, attempts, completed, total_s, median_s, longest_s, handover, handovers, cpu_s, cpu_of_s, result_bytes
-        in connection.execute(_TASKS).fetchall()
-    }  # fmt: skip
+    return found
 
 
 _MACHINE = """
-SELECT count(DISTINCT host) FILTER (scope = 'node'), max(cpus) FILTER (scope = 'node'), min(cpus) FILTER (scope = 'cgroup'),
+SELECT count(DISTINCT host) FILTER (scope = 'node'), max(cpus) FILTER (scope = 'node'), min(cpus)
+    FILTER (scope = 'cgroup'),
     sum(cpu_percent * coalesce(interval_s, 1)) FILTER (scope = 'node')
         / nullif(sum(coalesce(interval_s, 1)) FILTER (scope = 'node' AND cpu_percent IS NOT NULL), 0),
     max(memory_used_bytes) FILTER (scope = 'node'), max(memory_total_bytes) FILTER (scope = 'node')
@@ -310,24 +339,30 @@ def _machine(connection: duckdb.DuckDBPyConnection) -> Machine | None:
         return None
     known = [number for number in (cpus, quota) if number]
     return Machine(
-        hosts=hosts, cpus=min(known) if known else None, cpu_percent=percent, memory_peak_bytes=peak,
+        hosts=hosts,
+        cpus=min(known) if known else None,
+        cpu_percent=percent,
+        memory_peak_bytes=peak,
         memory_total_bytes=total,
-    )  # fmt: skip
+    )
 
 
 _SIDE_BY_SIDE = """
 WITH placed AS (
     SELECT coalesce(processes.process, held.worker) AS process, began, stopped,
         CASE WHEN cpu_s BETWEEN 0 AND 2e9 THEN round(cpu_s * 1e9)::BIGINT END AS cpu
-    FROM held LEFT JOIN (SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS process) AS processes USING (worker)
+    FROM held LEFT JOIN (SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS process) AS
+        processes USING (worker)
     WHERE held.worker IS NOT NULL AND began < stopped
 ), swept AS (
     SELECT *, max(stopped) OVER (
         PARTITION BY process ORDER BY began, stopped ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
     ) AS reached FROM placed
 )
-SELECT count(DISTINCT process), coalesce(sum(greatest(0, stopped - greatest(began, coalesce(reached, began)))), 0),
-    coalesce(sum(stopped - began), 0), sum(cpu) / 1e9, coalesce(sum(stopped - began) FILTER (cpu IS NOT NULL), 0)
+SELECT count(DISTINCT process), coalesce(sum(greatest(0, stopped - greatest(began, coalesce(reached,
+    began)))), 0),
+    coalesce(sum(stopped - began), 0), sum(cpu) / 1e9, coalesce(sum(stopped - began)
+        FILTER (cpu IS NOT NULL), 0)
 FROM swept
 """
 
@@ -338,20 +373,25 @@ def _side_by_side(connection: duckdb.DuckDBPyConnection, processes: dict[str, st
     if not number:
         return None
     return SideBySide(
-        processes=number, covered_s=seconds(int(covered)), held_s=seconds(int(held)),
+        processes=number,
+        covered_s=seconds(int(covered)),
+        held_s=seconds(int(held)),
         cpu_s=cpu_s if int(known) >= 0.95 * int(held) else None,
-    )  # fmt: skip
+    )
 
 
 _CACHE = """
-SELECT task, count(*) FILTER (result = 'hit'), count(*) FILTER (result = 'miss'), count(*) FILTER (result = 'bypass'),
+SELECT task, count(*) FILTER (result = 'hit'), count(*) FILTER (result = 'miss'), count(*)
+    FILTER (result = 'bypass'),
     coalesce(sum(round(duration_s * 1e9)::BIGINT) FILTER (duration_s BETWEEN 0 AND 2e9), 0) / 1e9,
     coalesce(sum(size_bytes) FILTER (result = 'miss'), 0)
 FROM cache WHERE task IS NOT NULL GROUP BY task ORDER BY task
 """
 _REASONS = """
-SELECT task, reason, count(*) AS number FROM cache WHERE result <> 'hit' AND reason IS NOT NULL GROUP BY task, reason
-QUALIFY row_number() OVER (PARTITION BY task ORDER BY number DESC, reason) <= $few ORDER BY task, number DESC, reason
+SELECT task, reason, count(*) AS number FROM cache WHERE result <> 'hit' AND reason IS NOT NULL GROUP BY task,
+    reason
+QUALIFY row_number() OVER (PARTITION BY task ORDER BY number DESC, reason) <= $few ORDER BY task, number DESC,
+    reason
 """
 _CACHED = "SELECT DISTINCT named.name FROM cache JOIN named USING (task_id) WHERE named.name IS NOT NULL"
 
@@ -362,11 +402,15 @@ def _cache(connection: duckdb.DuckDBPyConnection) -> dict[str, CacheUse]:
         reasons.setdefault(task, {})[reason] = number
     return {
         task: CacheUse(
-            hits=hits, misses=misses, bypassed=bypassed, lookup_s=lookup_s, kept_bytes=int(kept),
+            hits=hits,
+            misses=misses,
+            bypassed=bypassed,
+            lookup_s=lookup_s,
+            kept_bytes=int(kept),
             reasons=reasons.get(task, {}),
         )
         for task, hits, misses, bypassed, lookup_s, kept in connection.execute(_CACHE).fetchall()
-    }  # fmt: skip
+    }
 
 
 def _jobs(run: Run) -> list[Job]:

@@ -1,8 +1,10 @@
-"""What a need depends on: a numeric argument that it grows with, or a category that decides; found, fitted and tried.
+"""What a need depends on: a numeric argument that it grows with, or a category that decides; found, fitted
+and tried.
 
-A dependence is only believed where it explains values that it was not fitted to: it is fitted to every other value and
-has to come clearly closer to the rest than their median does, and ranks must move along with it. So an argument that varies along by chance, as a seed, is
-not taken for a cause. Pure Python, a few thousand values at most.
+A dependence is only believed where it explains values that it was not fitted to: it is fitted to every other
+value and has to come clearly closer to the rest than their median does, and ranks must move along with it. So
+an argument that varies along by chance, as a seed, is not taken for a cause. Pure Python, a few thousand
+values at most.
 """
 
 from __future__ import annotations
@@ -54,7 +56,8 @@ class Growth(Struct, frozen=True, kw_only=True):
     high: float = 0.0
     """The smallest and the largest argument seen."""
     held_out: float
-    """How much closer it comes to values it was not fitted to than their median: 0 is nothing, 1 is all the way."""
+    """How much closer it comes to values it was not fitted to than their median: 0 is nothing, 1 is all the
+    way."""
 
     def at(self, args: Mapping[str, Any]) -> float | None:
         """The median need with these arguments; None where they do not say, or name an unknown category."""
@@ -74,7 +77,9 @@ class Growth(Struct, frozen=True, kw_only=True):
 
 
 def argument_of(args: Mapping[str, Any], name: str) -> float | None:
-    """A numeric argument, or the product of two whose names have ` * ` between them; None where it is no number."""
+    """A numeric argument, or the product of two whose names have ` * ` between them; None where it is no
+    number.
+    """
     product = 1.0
     for part in (name,) if name in args else name.split(" * "):
         value = args.get(part)
@@ -90,7 +95,8 @@ def argument_of(args: Mapping[str, Any], name: str) -> float | None:
 def find_growth(values: Sequence[float], args: Sequence[Mapping[str, Any]]) -> Growth | None:
     """What these positive values depend on; None where no argument explains them better than chance would.
 
-    Of several arguments the one that explains held-out values best; a product of two has to be clearly better.
+    Of several arguments the one that explains held-out values best; a product of two has to be clearly
+    better.
     """
     step = max(1, math.ceil(len(values) / LOOKED_AT))
     values, args = values[::step], args[::step]
@@ -124,7 +130,9 @@ def _ranks(values: Sequence[float]) -> list[float]:
 
 
 def _along(order: Sequence[float], xs: Sequence[float | None]) -> float:
-    """Spearman's rank correlation of values, given by their ranks, with an argument; those without it are passed over."""
+    """Spearman's rank correlation of values, given by their ranks, with an argument; those without it are
+    passed over.
+    """
     pairs = [(rank, x) for rank, x in zip(order, xs, strict=True) if x is not None]
     if len(pairs) < LEAST:
         return 0.0

@@ -77,7 +77,9 @@ class Need(Struct, frozen=True, kw_only=True):
 
 
 def find_need(resource: Resource, found: Sequence[Use], share: float, runs: Sequence[str]) -> Need:
-    """What these tasks say together; `runs` are the ids of the runs, the oldest first. The order of tasks does not matter."""
+    """What these tasks say together; `runs` are the ids of the runs, the oldest first. The order of tasks
+    does not matter.
+    """
     growth = None if resource == "cpus" else _growth(found)
     growth, killed = _with_killed(found, growth)
     settled = [killed.get(n) or _settled(one, growth) for n, one in enumerate(found)]
@@ -97,21 +99,32 @@ def find_need(resource: Resource, found: Sequence[Use], share: float, runs: Sequ
     killed_at = max(limits, default=None)
     exact = [seen.value for seen in values if seen.exact]
     return Need(
-        resource=resource, share=share,
+        resource=resource,
+        share=share,
         bound=None if bound is None else max(min(_whole(resource, bound, exact), most), killed_at or 0.0),
         method=None if bound is None else bound.method,
         problem=_problem(len(exact), len(values), share) if bound is None else None,
-        tasks=len(values), runs=len({use.run_id for use, _ in counted}), worth=worth,
-        at_least=sum(not seen.exact for seen in values), killed=len(limits), killed_at=killed_at,
-        typical=quantile_seen(used, 0.5), usual_most=quantile_seen(used, share),
+        tasks=len(values),
+        runs=len({use.run_id for use, _ in counted}),
+        worth=worth,
+        at_least=sum(not seen.exact for seen in values),
+        killed=len(limits),
+        killed_at=killed_at,
+        typical=quantile_seen(used, 0.5),
+        usual_most=quantile_seen(used, share),
         largest=max((seen.value for seen in used if seen.exact), default=None),
-        growth=growth, table=_table(growth, counted, share, most) if growth is not None and bound is not None else [],
-        since=runs[recent.since] if recent.since else None, change=recent.change, drift=recent.drift,
-    )  # fmt: skip
+        growth=growth,
+        table=_table(growth, counted, share, most) if growth is not None and bound is not None else [],
+        since=runs[recent.since] if recent.since else None,
+        change=recent.change,
+        drift=recent.drift,
+    )
 
 
 def _whole(resource: Resource, bound: Bound, exact: Sequence[float]) -> float:
-    """The bound; of CPUs no more than the whole ones in use: few attempts on one core are no sign of a second one."""
+    """The bound; of CPUs no more than the whole ones in use: few attempts on one core are no sign of a second
+    one.
+    """
     if resource != "cpus" or bound.method != "lognormal":
         return bound.value
     return min(bound.value, max(1.0, round_cpus(max(exact))))
@@ -122,12 +135,15 @@ def _problem(exact: int, there: int, share: float) -> str:
         return "nothing was measured"
     if not exact:
         return (
-            f"none of {there} attempt{'s' * (there != 1)} was measured to the end: {LEAST} are needed to say anything,"
-            f" {enough_for(share)} for a bound without assumptions"
+            f"none of {there} attempt{'s' * (there != 1)} was measured to the end: {LEAST} are needed to "
+            f"say anything, {enough_for(share)} for a bound without assumptions"
         )
     more = f"{LEAST - exact} more {'is' if LEAST - exact == 1 else 'are'} needed to say anything"
     part = "" if exact == there else f", of {there} that say at least something,"
-    known = f"only {exact} attempt{'s' * (exact != 1)}{part} {'was' if exact == 1 else 'were'} measured to the end"
+    known = (
+        f"only {exact} attempt{'s' * (exact != 1)}{part} {'was' if exact == 1 else 'were'} measured to the "
+        "end"
+    )
     return f"{known}: {more}, {max(0, enough_for(share) - exact)} more for a bound without assumptions"
 
 
@@ -152,7 +168,9 @@ def _is_close(use: Use) -> bool:
 
 
 def _settled(use: Use, growth: Growth | None) -> Seen:
-    """What a task is taken to have needed: what was measured; else what its arguments say, within what is known."""
+    """What a task is taken to have needed: what was measured; else what its arguments say, within what is
+    known.
+    """
     if use.exact:
         return Seen(use.value)
     if _is_close(use):

@@ -1,8 +1,9 @@
-"""What of a history still holds: runs since the last lasting change of the level, and older ones brought up to a slow drift.
+"""What of a history still holds: runs since the last lasting change of the level, and older ones brought up
+to a slow drift.
 
-Steps are found as in trends. What is no step may be a drift: the levels of the runs go one way by far more pairs than chance
-would have it (Mann and Kendall), by a slope that is the median of all pairs' (Theil and Sen), and a straight line tells more
-of them than any two levels do. A history of few runs has neither.
+Steps are found as in trends. What is no step may be a drift: the levels of the runs go one way by far more
+pairs than chance would have it (Mann and Kendall), by a slope that is the median of all pairs' (Theil and
+Sen), and a straight line tells more of them than any two levels do. A history of few runs has neither.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ from msgspec import Struct
 from flightlog.analyze.change_points import change_points
 
 AHEAD = 5
-"""Of a need that grows from run to run, how many runs ahead the advice is for; never more than half as many as were seen."""
+"""Of a need that grows from run to run, how many runs ahead the advice is for; never more than half as many
+as were seen."""
 LEAST_RUNS = 6
 """Runs that it takes to see a drift."""
 _LEAST_CHANGE = 0.05
 """Changes of the level by less are not worth leaving out, or changing, history for."""
 _SURE = 2.6
-"""Standard deviations of chance that the order of the runs has to lie beyond: six that all go one way are enough."""
+"""Standard deviations of chance that the order of the runs has to lie beyond: six that all go one way are
+enough."""
 
 
 class Recent(Struct, frozen=True, kw_only=True):
@@ -48,7 +51,8 @@ class Recent(Struct, frozen=True, kw_only=True):
 def what_is_recent(runs: Sequence[Sequence[float]], *, least: int) -> Recent:
     """Look at the positive values of each run, the oldest first; `least` values must remain.
 
-    Give values over what their arguments explain, where something is: then runs with larger problems are no change.
+    Give values over what their arguments explain, where something is: then runs with larger problems are no
+    change.
     """
     there = [number for number, values in enumerate(runs) if values]
     levels = [math.log(median(runs[number])) for number in there]
@@ -83,7 +87,9 @@ def _since(
 
 
 def _drift(there: Sequence[int], levels: Sequence[float]) -> float | None:
-    """By how much the logarithm moves from run to run; None where that may be chance, or is hardly anything."""
+    """By how much the logarithm moves from run to run; None where that may be chance, or is hardly
+    anything.
+    """
     count = len(levels)
     if count < LEAST_RUNS:
         return None

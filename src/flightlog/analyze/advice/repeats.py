@@ -1,7 +1,7 @@
 """The same call made several times, in one run or in many: by the digest of its arguments and its code.
 
-Calls whose arguments were recorded in part only (arrays by their shape, long texts cut, secrets hidden) are passed
-over: two of them may look alike and differ. So are calls without arguments, and commands.
+Calls whose arguments were recorded in part only (arrays by their shape, long texts cut, secrets hidden) are
+passed over: two of them may look alike and differ. So are calls without arguments, and commands.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ MEMORY = "512MB"
 
 
 class Repeats(Struct, frozen=True, kw_only=True):
-    """Completed calls of one function over several runs. Calls are the same if name, arguments and code are."""
+    """Completed calls of one function over several runs. Calls are the same if name, arguments and code
+    are.
+    """
 
     name: str
     runs: int
@@ -43,7 +45,9 @@ class Repeats(Struct, frozen=True, kw_only=True):
 
 
 class Mended(Struct, frozen=True, kw_only=True):
-    """Calls of one task that failed of one kind of error, and those of them that completed at another time."""
+    """Calls of one task that failed of one kind of error, and those of them that completed at another
+    time.
+    """
 
     name: str
     error_type: str
@@ -61,10 +65,12 @@ class _Lock(Struct, frozen=True):
 
 _CALLS = r"""
 CREATE OR REPLACE TEMP VIEW calls AS
-SELECT run_id, name, hash(coalesce(own.code, whole.code), name, args_digest) AS call, event, duration_s, result_bytes,
+SELECT run_id, name, hash(coalesce(own.code, whole.code), name, args_digest) AS call, event, duration_s,
+    result_bytes,
     write_bytes, error_type
 FROM (
-    SELECT run_id, event, regexp_replace(task, '(.)\[[^\[\]]*\]$', '\1') AS name, args_digest, duration_s, result_bytes,
+    SELECT run_id, event, regexp_replace(task, '(.)\[[^\[\]]*\]$', '\1') AS name, args_digest, duration_s,
+        result_bytes,
         write_bytes, error_type
     FROM task_events
     WHERE event IN ('task_completed', 'task_failed') AND args_digest IS NOT NULL AND task IS NOT NULL
@@ -73,13 +79,15 @@ FROM (
 """
 _REPEATS = """
 WITH same AS (
-    SELECT name, call, count(*) AS times, sum(duration_s) AS total, max(result_bytes) - min(result_bytes) AS apart,
+    SELECT name, call, count(*) AS times, sum(duration_s) AS total,
+        max(result_bytes) - min(result_bytes) AS apart,
         count(result_bytes) AS known, sum(coalesce(write_bytes, 0)) AS written
     FROM calls WHERE event = 'task_completed' AND duration_s BETWEEN 0 AND 2e9 GROUP BY name, call
 ), seen AS (
     SELECT name, count(DISTINCT run_id) AS runs FROM calls WHERE event = 'task_completed' GROUP BY name
 )
-SELECT name, any_value(seen.runs), sum(times), count(*), sum(total), coalesce(sum(total - total / times), 0) AS again,
+SELECT name, any_value(seen.runs), sum(times), count(*), sum(total),
+    coalesce(sum(total - total / times), 0) AS again,
     count(*) FILTER (times > 1 AND apart > 0), sum(known) = sum(times), sum(written) / sum(times)
 FROM same JOIN seen USING (name) GROUP BY name HAVING max(times) > 1 ORDER BY again DESC, name
 """
@@ -98,8 +106,8 @@ GROUP BY name, error_type ORDER BY name, error_type
 def find_repeats(runs: Sequence[Run], transient: Collection[str] = ()) -> tuple[list[Repeats], list[Mended]]:
     """Functions of which calls were made again, and failed calls that completed at another time.
 
-    The latter for the kinds of errors in `transient` alone. Takes some 50 bytes of memory for each different call.
-    Raises `OSError` or `duckdb.Error` where files cannot be read.
+    The latter for the kinds of errors in `transient` alone. Takes some 50 bytes of memory for each different
+    call. Raises `OSError` or `duckdb.Error` where files cannot be read.
     """
     if not runs:
         return [], []
@@ -109,12 +117,20 @@ def find_repeats(runs: Sequence[Run], transient: Collection[str] = ()) -> tuple[
         connection.execute(_CALLS)
         repeats = [
             Repeats(
-                name=name, runs=in_runs, calls=int(calls), different=different, total_s=total, repeated_s=again,
-                unlike=unlike, results_known=known, write_bytes=float(written),
+                name=name,
+                runs=in_runs,
+                calls=int(calls),
+                different=different,
+                total_s=total,
+                repeated_s=again,
+                unlike=unlike,
+                results_known=known,
+                write_bytes=float(written),
             )
-            for name, in_runs, calls, different, total, again, unlike, known, written
-            in connection.execute(_REPEATS).fetchall()
-        ]  # fmt: skip
+            for name, in_runs, calls, different, total, again, unlike, known, written in connection.execute(
+                _REPEATS
+            ).fetchall()
+        ]
         rows = connection.execute(_MENDED, {"kinds": list(transient)}).fetchall() if transient else []
     return repeats, [
         Mended(name=name, error_type=kind, calls=calls, completed=done) for name, kind, calls, done in rows

@@ -23,7 +23,9 @@ _BUSY = 85.0
 
 
 class Saving(Struct, frozen=True, kw_only=True):
-    """What the recommendation gives over the request there is; negative where it takes more, None where not known."""
+    """What the recommendation gives over the request there is; negative where it takes more, None where not
+    known.
+    """
 
     cpus: float | None
     """The share of the CPUs asked for."""
@@ -103,7 +105,8 @@ def recommend(
     prices: Prices | None = None,
     busy: Mapping[str, float] | None = None,
 ) -> Recommendation:
-    """What to ask for so that this share of later attempts has enough; attempts are of one task, the newest first.
+    """What to ask for so that this share of later attempts has enough; attempts are of one task, the newest
+    first.
 
     `runs` are the ids of the runs, the oldest first; `busy` is how busy the hosts were in each, in percent.
     """
@@ -120,8 +123,8 @@ def recommend(
     problems |= {what: "nothing was measured" for what in ("cpus", "memory") if what not in needs}
     if THREAD in scopes and "cpus" not in problems:
         problems["cpus"] = (
-            "tasks shared their process, so that only the CPU time of the thread that ran each is known: what other threads "
-            "used for it is not in there"
+            "tasks shared their process, so that only the CPU time of the thread that ran each is known: "
+            "what other threads used for it is not in there"
         )
     full = (
         [busy[run_id] for run_id in {one.run_id for one in attempts} if run_id in (busy or {})]
@@ -130,8 +133,8 @@ def recommend(
     )
     if full and median(full) >= _BUSY and "cpus" not in problems:
         problems["cpus"] = (
-            f"the hosts' CPUs were busy ({median(full):.0f} % on average), so that tasks used what they got and not what "
-            "they could have used"
+            f"the hosts' CPUs were busy ({median(full):.0f} % on average), so that tasks used what they got "
+            "and not what they could have used"
         )
     cpus, memory = needs.get("cpus"), needs.get("memory")
     recommended = Requested(
@@ -143,12 +146,20 @@ def recommend(
     )
     by_run = _seconds_by_run(attempts)
     return Recommendation(
-        task=name, component=attempts[0].component, attempts=len(attempts),
-        failed=sum(one.state == "failed" for one in attempts), runs=len({one.run_id for one in attempts}),
+        task=name,
+        component=attempts[0].component,
+        attempts=len(attempts),
+        failed=sum(one.state == "failed" for one in attempts),
+        runs=len({one.run_id for one in attempts}),
         killed_unseen=sum(bool(one.memory_killed) and memory_had(one) is None for one in attempts),
-        current=current, recommended=recommended, needs=needs, problems=problems, cpu_scopes=scopes,
-        saving=_saving(current, recommended, by_run, prices), worker_s=median(by_run) if by_run else None,
-    )  # fmt: skip
+        current=current,
+        recommended=recommended,
+        needs=needs,
+        problems=problems,
+        cpu_scopes=scopes,
+        saving=_saving(current, recommended, by_run, prices),
+        worker_s=median(by_run) if by_run else None,
+    )
 
 
 def _current(attempts: Sequence[PastAttempt]) -> Requested:
@@ -159,10 +170,12 @@ def _current(attempts: Sequence[PastAttempt]) -> Requested:
         if one.component == component:
             found = found.else_(
                 Requested(
-                    cpus=one.requested_cpus, memory_bytes=one.requested_memory_bytes, gpus=one.requested_gpus,
+                    cpus=one.requested_cpus,
+                    memory_bytes=one.requested_memory_bytes,
+                    gpus=one.requested_gpus,
                     walltime_s=one.requested_walltime_s,
                 )
-            )  # fmt: skip
+            )
         if None not in (found.cpus, found.memory_bytes):
             break
     return found
@@ -197,9 +210,11 @@ def _saving(
     return Saving(
         cpus=None if cpus is None or current.cpus is None else cpus / current.cpus,
         memory=None if memory is None or current.memory_bytes is None else memory / current.memory_bytes,
-        cpu_hours=cpu_hours, gb_hours=gb_hours, cost=cost,
+        cpu_hours=cpu_hours,
+        gb_hours=gb_hours,
+        cost=cost,
         currency=prices.currency if prices is not None and cost is not None else None,
-    )  # fmt: skip
+    )
 
 
 def _less(old: float | None, new: float | None) -> float | None:

@@ -13,7 +13,8 @@ from flightlog.analyze.advice.rounding import worker_time
 from flightlog.units import format_percent
 
 LEAST_RETRIED, LEAST_UNSURE = 5, 10
-"""So many tasks have to fail again before their retries are called useless; more where the error may pass by itself."""
+"""So many tasks have to fail again before their retries are called useless; more where the error may pass by
+itself."""
 LEAST_RESCUED = 3
 """So many have to run through when tried again before others are worth it."""
 OFTEN = 0.5
@@ -24,18 +25,56 @@ RETRIES = 2
 TWICE = "it may be run twice"
 """What has to hold for a retry: half of what a failed attempt did may be there already."""
 
-TRANSIENT = frozenset({
-    "BrokenPipeError", "CommClosedError", "ConnectTimeout", "ConnectionAbortedError", "ConnectionError",
-    "ConnectionRefusedError", "ConnectionResetError", "IncompleteRead", "KilledWorker", "NODE_FAIL", "ReadTimeout",
-    "RemoteDisconnected", "SSLError", "TimeoutError", "URLError", "WorkerLost", "gaierror",
-})  # fmt: skip
+TRANSIENT = frozenset(
+    {
+        "BrokenPipeError",
+        "CommClosedError",
+        "ConnectTimeout",
+        "ConnectionAbortedError",
+        "ConnectionError",
+        "ConnectionRefusedError",
+        "ConnectionResetError",
+        "IncompleteRead",
+        "KilledWorker",
+        "NODE_FAIL",
+        "ReadTimeout",
+        "RemoteDisconnected",
+        "SSLError",
+        "TimeoutError",
+        "URLError",
+        "WorkerLost",
+        "gaierror",
+    }
+)
 """Errors that come from outside of the task and may be gone at the next attempt."""
-LASTING = frozenset({
-    "AssertionError", "AttributeError", "FileNotFoundError", "FloatingPointError", "ImportError", "IndexError",
-    "IsADirectoryError", "KeyError", "LinAlgError", "ModuleNotFoundError", "NameError", "NotADirectoryError",
-    "NotImplementedError", "OverflowError", "PermissionError", "PicklingError", "RecursionError", "SyntaxError",
-    "TypeError", "UnboundLocalError", "UnicodeDecodeError", "UnicodeEncodeError", "ValueError", "ZeroDivisionError",
-})  # fmt: skip
+LASTING = frozenset(
+    {
+        "AssertionError",
+        "AttributeError",
+        "FileNotFoundError",
+        "FloatingPointError",
+        "ImportError",
+        "IndexError",
+        "IsADirectoryError",
+        "KeyError",
+        "LinAlgError",
+        "ModuleNotFoundError",
+        "NameError",
+        "NotADirectoryError",
+        "NotImplementedError",
+        "OverflowError",
+        "PermissionError",
+        "PicklingError",
+        "RecursionError",
+        "SyntaxError",
+        "TypeError",
+        "UnboundLocalError",
+        "UnicodeDecodeError",
+        "UnicodeEncodeError",
+        "ValueError",
+        "ZeroDivisionError",
+    }
+)
 """Errors of the code or of what it is given: they come again by their nature."""
 _OTHERS = frozenset({"DependencyFailed", "MemoryError", "OUT_OF_MEMORY", "OutOfMemoryError", "TIMEOUT"})
 """Errors that other advice is about, or that are not the task's own."""
@@ -58,7 +97,9 @@ def is_transient(error_type: str | None) -> bool:
 
 
 def advise_retries(shapes: Sequence[RunShape], mended: Sequence[Mended] = ()) -> Look:
-    """What to retry and what not, by task. `mended` are failed calls that completed when made again elsewhere."""
+    """What to retry and what not, by task. `mended` are failed calls that completed when made again
+    elsewhere.
+    """
     totals: dict[tuple[str, str], _Total] = {}
     for shape in shapes:
         for row in shape.retried:
@@ -99,7 +140,8 @@ def _useless(
     bound = min(1.0, 3 / total.tried_again)
     changes = {f"tasks.{name}.retries": "0"} if planned and not helped else {}
     but = (
-        f"; keep them for {', '.join(helped)}, where they helped, and let {kind} end the task at once in its code"
+        f"; keep them for {', '.join(helped)}, where they helped, and let {kind} end the task at once in "
+        "its code"
         if helped
         else ""
     )
@@ -107,17 +149,23 @@ def _useless(
         kind="retries",
         about=name,
         sentence=(
-            f"Do not retry {name} for {kind}: {total.tried_again:,} tasks that failed of it were tried again in"
-            f" {total.runs} of {runs} runs, and every one failed of it every time{but}."
+            f"Do not retry {name} for {kind}: {total.tried_again:,} tasks that failed of it were tried "
+            f"again in {total.runs} of {runs} runs, and every one failed of it every time{but}."
         ),
         evidence={
-            "runs": runs, "runs_with_it": total.runs, "error_type": error, "tried_again": total.tried_again,
-            "rescued": 0, "chance_that_one_helps_at_most": bound, "again_s": total.again_s, "retries": planned,
+            "runs": runs,
+            "runs_with_it": total.runs,
+            "error_type": error,
+            "tried_again": total.tried_again,
+            "rescued": 0,
+            "chance_that_one_helps_at_most": bound,
+            "again_s": total.again_s,
+            "retries": planned,
         },
         gain=f"{worker_time(total.again_s / total.runs)} in a run that meets it",
         gain_s=total.again_s / runs,
         changes=changes,
-    )  # fmt: skip
+    )
 
 
 def _worth(
@@ -141,14 +189,17 @@ def _worth(
         if again is None or again.completed < LEAST_RESCUED or again.completed < OFTEN * again.calls:
             return None
         share = again.completed / again.calls
-        why = f"{again.completed:,} of {again.calls:,} calls that failed of it completed in other runs of the same code"
+        why = (
+            f"{again.completed:,} of {again.calls:,} calls that failed of it completed in other runs of "
+            "the same code"
+        )
         evidence |= {"calls": again.calls, "completed_elsewhere": again.completed}
     return Advice(
         kind="retries",
         about=name,
         sentence=(
-            f"Retry {name} up to {RETRIES} times: {given_up:,} task{'s' * (given_up != 1)} failed for good of {kind} in"
-            f" {total.runs} of {len(shapes)} runs, and {why}. Only if {TWICE}."
+            f"Retry {name} up to {RETRIES} times: {given_up:,} task{'s' * (given_up != 1)} failed for good "
+            f"of {kind} in {total.runs} of {len(shapes)} runs, and {why}. Only if {TWICE}."
         ),
         evidence=evidence,
         gain=f"about {format_percent(share)} of these failures",

@@ -3,9 +3,33 @@
 from __future__ import annotations
 
 _DURATIONS = (
-    1, 2, 5, 10, 15, 20, 30, 45, 60, 120, 300, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200, 10800, 14400,
-    21600, 28800, 43200, 64800, 86400,
-)  # fmt: skip
+    1,
+    2,
+    5,
+    10,
+    15,
+    20,
+    30,
+    45,
+    60,
+    120,
+    300,
+    600,
+    900,
+    1200,
+    1800,
+    2700,
+    3600,
+    5400,
+    7200,
+    10800,
+    14400,
+    21600,
+    28800,
+    43200,
+    64800,
+    86400,
+)
 _DAY = 86_400
 
 
@@ -20,7 +44,9 @@ def round_count(number: float) -> int:
 
 
 def round_duration(seconds: float) -> int:
-    """The next duration, in seconds, that somebody would write by hand and that is not less; days beyond one."""
+    """The next duration, in seconds, that somebody would write by hand and that is not less; days beyond
+    one.
+    """
     for duration in _DURATIONS:
         if duration >= seconds:
             return duration

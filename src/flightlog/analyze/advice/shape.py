@@ -1,6 +1,7 @@
 """Advice on the shape of the work: workers, threads, chunks, caching, retries and time limits.
 
-Looks over the newest runs that have ended, each read once, and says nothing where they do not agree or are too few.
+Looks over the newest runs that have ended, each read once, and says nothing where they do not agree or are
+too few.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ TASKS = 3_000_000
 """And no more of them, where they have more tasks than these together; but `FEWEST` at least."""
 FEWEST = 3
 WHOLE = 5
-"""So many runs of each target are looked at in full; of older ones only those in which something failed, was kept in a
-cache, or ran in a batch job: the rest of them is as the newer ones are, and counts as a run without any of this."""
+"""So many runs of each target are looked at in full; of older ones only those in which something failed, was
+kept in a cache, or ran in a batch job: the rest of them is as the newer ones are, and counts as a run without
+any of this."""
 OF_TASKS = frozenset({"chunks", "cache", "retries", "walltime"})
 """Kinds of advice that may be about a task."""
 
@@ -50,9 +52,11 @@ class ShapeAdvice(Struct, frozen=True, kw_only=True):
 
 
 def advise_shape(runs: Sequence[Run], *, task: str | None = None) -> ShapeAdvice:
-    """What `runs` (of one project, the newest first) say on how to shape the next one; those that run are left out.
+    """What `runs` (of one project, the newest first) say on how to shape the next one; those that run are
+    left out.
 
-    With `task`, what is about that task alone, and `silent` has what may be. Never raises for what stands in a run.
+    With `task`, what is about that task alone, and `silent` has what may be. Never raises for what stands in
+    a run.
     """
     problems: list[str] = []
     read, shapes = gather_runs(runs, problems)
@@ -71,10 +75,13 @@ def advise_shape(runs: Sequence[Run], *, task: str | None = None) -> ShapeAdvice
         repeats, mended = [], []
         problems.append(f"which calls were repeated is not known: {_line(error)}")
     for kind, look in (
-        ("workers", _by_target(advise_workers, shapes)), ("threads", _by_target(advise_threads, shapes)),
-        ("chunks", advise_chunks(shapes)), ("cache", advise_caching(shapes, repeats)), ("retries", advise_retries(shapes, mended)),
+        ("workers", _by_target(advise_workers, shapes)),
+        ("threads", _by_target(advise_threads, shapes)),
+        ("chunks", advise_chunks(shapes)),
+        ("cache", advise_caching(shapes, repeats)),
+        ("retries", advise_retries(shapes, mended)),
         ("walltime", advise_walltime(shapes)),
-    ):  # fmt: skip
+    ):
         found += look.advice
         if look.silent is not None:
             silent[kind] = look.silent

@@ -7,7 +7,8 @@ import math
 _FINE = 0.03
 """A step of memory is at most this share of the amount, so that rounding asks for little more."""
 _MEASURED = 0.05
-"""CPUs in use by this share above a number are that number: clocks are no finer, and less CPU is slower, not dead."""
+"""CPUs in use by this share above a number are that number: clocks are no finer, and less CPU is slower, not
+dead."""
 
 _WAITING = 0.3
 """CPUs in use up to which half a one is asked for: more may be a task that needs one and had to share it."""
@@ -19,7 +20,9 @@ def is_binary(amount: int | None) -> bool:
 
 
 def round_memory(needed: float, *, binary: bool = False) -> int:
-    """Bytes, up to the next step, which is at most 3 % of the amount: 1, 2, 5, 10, … MB, or 1, 2, 4, … MiB."""
+    """Bytes, up to the next step, which is at most 3 % of the amount: 1, 2, 5, 10, … MB, or 1, 2, 4, …
+    MiB.
+    """
     step = 2**20 if binary else 10**6
     while True:
         wider = step * 2 if binary else _wider(step)
@@ -39,7 +42,9 @@ def round_cpus(needed: float) -> float:
 
 
 def memory_text(amount: int) -> str:
-    """A request as a manifest takes it: `820MB`, `6.4GB`, or in 1024s `6.5G`; reads back as the same number of bytes."""
+    """A request as a manifest takes it: `820MB`, `6.4GB`, or in 1024s `6.5G`; reads back as the same number
+    of bytes.
+    """
     if is_binary(amount):
         eighths, rest = divmod(amount, 2**27)
         return (
@@ -62,7 +67,10 @@ def amount_text(amount: float, *, binary: bool = False) -> str:
     if not power:
         return f"{amount:.0f} B"
     scaled = amount / base**power
-    return f"{scaled:.{0 if scaled >= 99.5 else 1}f} {'kMGTP'[power - 1] if not binary else 'KMGTP'[power - 1]}{unit}"
+    return (
+        f"{scaled:.{0 if scaled >= 99.5 else 1}f} "
+        f"{'kMGTP'[power - 1] if not binary else 'KMGTP'[power - 1]}{unit}"
+    )
 
 
 def cpus_text(amount: float) -> str:

@@ -1,4 +1,6 @@
-"""Threads against processes: Python code that holds the interpreter's lock, and processes that start longer than they work."""
+"""Threads against processes: Python code that holds the interpreter's lock, and processes that start longer
+than they work.
+"""
 
 from __future__ import annotations
 
@@ -28,14 +30,18 @@ LARGE_BYTES = 1 << 20
 
 
 def advise_threads(shapes: Sequence[RunShape]) -> Look:
-    """Processes for threads that wait for each other's lock; threads for processes that hardly work once they are up.
+    """Processes for threads that wait for each other's lock; threads for processes that hardly work once they
+    are up.
 
     Looks at the newest runs of the newest one's target that shared processes in the same way.
     """
     known = [
-        shape for shape in shapes
-        if shape.status == "completed" and shape.side_by_side is not None and shape.provider in {"local", "dask"}
-    ]  # fmt: skip
+        shape
+        for shape in shapes
+        if shape.status == "completed"
+        and shape.side_by_side is not None
+        and shape.provider in {"local", "dask"}
+    ]
     if not known:
         return Look(silent="no completed run of the engines that have both threads and processes")
     newest = known[0]
@@ -75,23 +81,29 @@ def _processes(shapes: Sequence[RunShape]) -> Advice | None:
         kind="threads",
         about=name,
         sentence=(
-            f"{what}: {median(at_once):.1f} tasks at once kept {median(cores):.1f} cores busy together, as Python code does"
-            f" that holds the interpreter's lock, while {processors.cpus:g} cores were there ({len(shapes)} runs)."
-            f" Results then travel as pickles, {format_bytes(moved)} each."
+            f"{what}: {median(at_once):.1f} tasks at once kept {median(cores):.1f} cores busy together, as "
+            f"Python code does that holds the interpreter's lock, while {processors.cpus:g} cores were "
+            f"there ({len(shapes)} runs). Results then travel as pickles, {format_bytes(moved)} each."
         ),
         evidence={
-            "runs": len(shapes), "tasks_at_once": median(at_once), "cores_busy": median(cores),
-            "cores": processors.cpus, "cpu_percent": processors.cpu_percent, "result_bytes": moved,
+            "runs": len(shapes),
+            "tasks_at_once": median(at_once),
+            "cores_busy": median(cores),
+            "cores": processors.cpus,
+            "cpu_percent": processors.cpu_percent,
+            "result_bytes": moved,
             "waited_s": median(saved),
         },
         gain=f"tasks about {median(times):.1f} times as fast; {worker_time(median(saved))} a run less",
         gain_s=median(saved),
         changes=changes,
-    )  # fmt: skip
+    )
 
 
 def _apart(shape: RunShape) -> tuple[str, dict[str, str], str]:
-    """What the advice is about, the manifest's keys, and what to do, so that each task has a process of its own."""
+    """What the advice is about, the manifest's keys, and what to do, so that each task has a process of its
+    own.
+    """
     shared = shape.side_by_side
     assert shared is not None
     if shared.processes < shape.workers:  # each worker is a thread
@@ -131,7 +143,8 @@ def _times(shared: SideBySide, machine: Machine) -> float:
 
 
 def _threads(shapes: Sequence[RunShape]) -> Advice | None:
-    """Where starting processes takes longer than all work would take in turn on one core: threads start at once.
+    """Where starting processes takes longer than all work would take in turn on one core: threads start at
+    once.
 
     That holds even if the tasks hold the interpreter's lock all the time.
     """
@@ -156,18 +169,24 @@ def _threads(shapes: Sequence[RunShape]) -> Advice | None:
         kind="threads",
         about=name,
         sentence=(
-            f"Use threads instead of processes: {median(tasks):,.0f} tasks need {format_duration(median(worked))} of CPU"
-            f" time together, and each of {shapes[0].workers} processes took {format_duration(each)} to start,"
-            f" {format_percent(median(shares))} of all worker time ({len(shapes)} runs); threads start at once{travel}."
+            f"Use threads instead of processes: {median(tasks):,.0f} tasks need "
+            f"{format_duration(median(worked))} of CPU time together, and each of {shapes[0].workers} "
+            f"processes took {format_duration(each)} to start, {format_percent(median(shares))} of all "
+            f"worker time ({len(shapes)} runs); threads start at once{travel}."
         ),
         evidence={
-            "runs": len(shapes), "tasks": median(tasks), "cpu_s": median(worked), "startup_s": median(started),
-            "startup_each_s": each, "startup_share": median(shares), "result_bytes": moved,
+            "runs": len(shapes),
+            "tasks": median(tasks),
+            "cpu_s": median(worked),
+            "startup_s": median(started),
+            "startup_each_s": each,
+            "startup_share": median(shares),
+            "result_bytes": moved,
         },
         gain=f"{worker_time(median(started))} a run",
         gain_s=median(started),
         changes=changes,
-    )  # fmt: skip
+    )
 
 
 def _result_bytes(shape: RunShape) -> float:

@@ -46,12 +46,14 @@ class TimedOut(Struct, frozen=True, kw_only=True):
 
 _RETRIED = """
 WITH troubled AS (
-    SELECT name, task_id, attempt, state, error_type, coalesce(greatest(0, stopped - began), 0) AS ns FROM named
+    SELECT name, task_id, attempt, state, error_type, coalesce(greatest(0, stopped - began), 0) AS ns
+        FROM named
     WHERE name IS NOT NULL AND state IN ('completed', 'failed')
         AND task_id IN (SELECT task_id FROM held WHERE state = 'failed')
 ), tasks AS (
     SELECT any_value(name) AS name, task_id, arg_min_null(error_type, attempt) AS error_type,
-        min(attempt) AS first, max(attempt) AS last, arg_min(state, attempt) AS began_as, arg_max(state, attempt) AS state,
+        min(attempt) AS first, max(attempt) AS last, arg_min(state, attempt) AS began_as,
+            arg_max(state, attempt) AS state,
         count(DISTINCT coalesce(error_type, '')) FILTER (state = 'failed') AS kinds,
         sum(ns) AS ns, arg_min(ns, attempt) AS first_ns
     FROM troubled GROUP BY task_id
@@ -74,12 +76,19 @@ def retried(connection: duckdb.DuckDBPyConnection) -> list[Retried]:
     """Of tasks whose first attempt failed, from the view `named`: a row for each name and type of error."""
     return [
         Retried(
-            name=name, error_type=error_type, tasks=tasks, tried_again=again, rescued=rescued, same_again=same,
-            again_s=seconds(int(again_ns)), first_s=seconds(int(first_ns)),
+            name=name,
+            error_type=error_type,
+            tasks=tasks,
+            tried_again=again,
+            rescued=rescued,
+            same_again=same,
+            again_s=seconds(int(again_ns)),
+            first_s=seconds(int(first_ns)),
         )
-        for name, error_type, tasks, again, rescued, same, again_ns, first_ns
-        in connection.execute(_RETRIED, {"kinds": KINDS}).fetchall()
-    ]  # fmt: skip
+        for name, error_type, tasks, again, rescued, same, again_ns, first_ns in connection.execute(
+            _RETRIED, {"kinds": KINDS}
+        ).fetchall()
+    ]
 
 
 def timed_out_attempts(connection: duckdb.DuckDBPyConnection) -> list[TimedOut]:

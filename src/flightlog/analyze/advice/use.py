@@ -16,8 +16,11 @@ RESOURCES: tuple[Resource, ...] = ("cpus", "memory", "gpu_memory", "walltime")
 _LONG_ENOUGH_S = 0.1
 """Attempts that are shorter say nothing of CPUs: clocks tick at a hundredth of a second."""
 _PLAUSIBLE: dict[Resource, tuple[float, float]] = {
-    "cpus": (1e-6, 1e6), "memory": (1.0, 2.0**60), "gpu_memory": (1.0, 2.0**60), "walltime": (1e-9, 2e9),
-}  # fmt: skip
+    "cpus": (1e-6, 1e6),
+    "memory": (1.0, 2.0**60),
+    "gpu_memory": (1.0, 2.0**60),
+    "walltime": (1e-9, 2e9),
+}
 """CPUs, bytes and seconds that something may have used: the rest is damage, and says nothing."""
 
 
@@ -33,7 +36,8 @@ class Use(Struct, frozen=True, kw_only=True):
     most: float | None = None
     """Where it is not exact: it did not need more than this; None where nobody knows."""
     killed_at: float | None = None
-    """The most that any of its attempts had when it was ended for having no more; another may have completed with less."""
+    """The most that any of its attempts had when it was ended for having no more; another may have completed
+    with less."""
 
     @property
     def killed(self) -> bool:
@@ -44,8 +48,9 @@ class Use(Struct, frozen=True, kw_only=True):
 def uses(attempts: Iterable[PastAttempt], resource: Resource) -> list[Use]:
     """What each task says, in the order of the attempts given, which are the newest first.
 
-    An attempt that completed counts alone, but for what others of it were killed with. Of a task that never did, the
-    one that got furthest counts, and says "at least". Attempts of which nothing is known say nothing.
+    An attempt that completed counts alone, but for what others of it were killed with. Of a task that never
+    did, the one that got furthest counts, and says "at least". Attempts of which nothing is known say
+    nothing.
     """
     by_task: dict[tuple[str, str], Use] = {}
     attempts = list(attempts)
@@ -97,8 +102,8 @@ def _memory(attempt: PastAttempt, peaks: Mapping[tuple[str, str, int], float]) -
 def memory_had(attempt: PastAttempt) -> float | None:
     """What an attempt that was killed for its memory had; None if unknown.
 
-    Its request, however little it was seen with: the last moments are not seen. No more than there was on its host or in
-    its cgroup, and no less than it was seen with.
+    Its request, however little it was seen with: the last moments are not seen. No more than there was on its
+    host or in its cgroup, and no less than it was seen with.
     """
     asked, peak, room = attempt.requested_memory_bytes, attempt.peak_rss_bytes, attempt.node_memory_bytes
     if asked is None:
@@ -107,7 +112,9 @@ def memory_had(attempt: PastAttempt) -> float | None:
 
 
 def _peaks_before(attempts: Sequence[PastAttempt]) -> dict[tuple[str, str, int], float]:
-    """For each attempt the largest memory its worker had had before it ended, which its own cannot have been above."""
+    """For each attempt the largest memory its worker had had before it ended, which its own cannot have been
+    above.
+    """
     found: dict[tuple[str, str, int], float] = {}
     highest: dict[tuple[str, str], float] = {}
     for attempt in sorted(
@@ -140,6 +147,10 @@ def _made(
     if value is None or value <= 0 or attempt.state == "running":
         return None
     return Use(
-        run_id=attempt.run_id, args=attempt.args, value=float(value), exact=exact,
-        most=most if most is not None and most >= value else None, killed_at=float(value) if killed else None,
-    )  # fmt: skip
+        run_id=attempt.run_id,
+        args=attempt.args,
+        value=float(value),
+        exact=exact,
+        most=most if most is not None and most >= value else None,
+        killed_at=float(value) if killed else None,
+    )

@@ -1,4 +1,6 @@
-"""Time limits: of batch jobs, which workers live in, and of tasks. Far too long, nearly reached, or reached."""
+"""Time limits: of batch jobs, which workers live in, and of tasks. Far too long, nearly reached, or
+reached.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ NEAR = 0.9
 MARGIN = 1.5
 """What is advised is so much longer than the longest, and then rounded up."""
 HUNG = 0.5
-"""Where all that completed took less than this share of the limit, what reached it did not just need a little more."""
+"""Where all that completed took less than this share of the limit, what reached it did not just need a little
+more."""
 LEAST_WALLTIME_S = 1800
 """Shorter limits gain nothing in a batch system's queue."""
 
@@ -52,9 +55,17 @@ def _jobs(shapes: Sequence[RunShape]) -> list[Advice]:
     longest = max(job.elapsed_s for job in jobs)
     runs = f"{len(jobs)} job{'s' * (len(jobs) != 1)} of {len(alike)} run{'s' * (len(alike) != 1)}"
     if over:
-        return [_longer_job(newest, limit, 2 * limit, jobs, len(alike), (
-            f"{len(over)} of {runs} ran into it, and what they would have needed is not known"
-        ), f"{worker_time(sum(job.elapsed_s for job in over) / len(alike))} a run of work cut short")]  # fmt: skip
+        return [
+            _longer_job(
+                newest,
+                limit,
+                2 * limit,
+                jobs,
+                len(alike),
+                (f"{len(over)} of {runs} ran into it, and what they would have needed is not known"),
+                f"{worker_time(sum(job.elapsed_s for job in over) / len(alike))} a run of work cut short",
+            )
+        ]
     if longest >= NEAR * limit:
         why = (
             f"the longest of {runs} took {format_duration(longest)}, {format_percent(longest / limit)} of it"
@@ -72,9 +83,9 @@ def _jobs(shapes: Sequence[RunShape]) -> list[Advice]:
             kind="walltime",
             about=name,
             sentence=(
-                f"Ask for jobs of {manifest_duration(shorter)} instead of {format_duration(limit)}: the longest of {runs}"
-                f" took {format_duration(longest)}, and a batch system fits short jobs in sooner. Runs with more work than"
-                " these take longer."
+                f"Ask for jobs of {manifest_duration(shorter)} instead of {format_duration(limit)}: the "
+                f"longest of {runs} took {format_duration(longest)}, and a batch system fits short jobs in "
+                "sooner. Runs with more work than these take longer."
             ),
             evidence=_job_evidence(jobs, len(alike), limit, longest),
             gain="jobs that may start sooner",
@@ -100,15 +111,21 @@ def _longer_job(
 
 def _job_evidence(jobs: Sequence[Job], runs: int, limit: float, longest: float) -> dict[str, float]:
     return {
-        "runs": runs, "jobs": len(jobs), "walltime_s": limit, "longest_s": longest,
-        "median_s": median(job.elapsed_s for job in jobs), "cut_short": sum(job.state == "TIMEOUT" for job in jobs),
-    }  # fmt: skip
+        "runs": runs,
+        "jobs": len(jobs),
+        "walltime_s": limit,
+        "longest_s": longest,
+        "median_s": median(job.elapsed_s for job in jobs),
+        "cut_short": sum(job.state == "TIMEOUT" for job in jobs),
+    }
 
 
 def _job_change(shape: RunShape, limit: float, seconds: int) -> tuple[str, dict[str, str]]:
-    """What the advice is about, and the manifest's key: the target's own, or that of the components that decide.
+    """What the advice is about, and the manifest's key: the target's own, or that of the components that
+    decide.
 
-    A job gets the longest limit of all components. None where the run did not ask for its jobs itself, but ran in one.
+    A job gets the longest limit of all components. None where the run did not ask for its jobs itself, but
+    ran in one.
     """
     planned, text = shape.planned, manifest_duration(seconds)
     if planned.target is None or shape.provider != "slurm":
@@ -144,8 +161,12 @@ def _timeout(name: str, shapes: Sequence[RunShape]) -> Advice | None:
     longest = max((task.longest_s for task in tasks if task.longest_s is not None), default=None)
     over = sum(one.attempts for shape in alike for one in shape.timed_out if one.name == name)
     evidence = {
-        "runs": len(alike), "completed": completed, "timed_out": over, "timeout_s": limit, "longest_s": longest,
-    }  # fmt: skip
+        "runs": len(alike),
+        "completed": completed,
+        "timed_out": over,
+        "timeout_s": limit,
+        "longest_s": longest,
+    }
     many = (
         f"{completed:,} completed task{'s' * (completed != 1)} of {len(alike)} run{'s' * (len(alike) != 1)}"
     )
@@ -161,8 +182,10 @@ def _timeout(name: str, shapes: Sequence[RunShape]) -> Advice | None:
             kind="walltime",
             about=name,
             sentence=(
-                f"Give {name} a timeout of {manifest_duration(shorter)} instead of {format_duration(limit)}: {over} attempt"
-                f"{'s' * (over != 1)} ran into it, while the longest of {many} took {format_duration(longest)}; they"
+                f"Give {name} a timeout of {manifest_duration(shorter)} instead of "
+                f"{format_duration(limit)}: {over} attempt"
+                f"{'s' * (over != 1)} ran into it, while the longest of {many} took "
+                f"{format_duration(longest)}; they"
                 " look stuck, not slow."
             ),
             evidence=evidence,
@@ -178,12 +201,18 @@ def _timeout(name: str, shapes: Sequence[RunShape]) -> Advice | None:
         f"{over} attempt{'s' * (over != 1)} ran into it, beside {many}"
         + (f" of which the longest took {format_duration(longest)}" if longest is not None else "")
         if over
-        else f"the longest of {many} took {format_duration(longest)}, {format_percent((longest or 0) / limit)} of it"
+        else (
+            f"the longest of {many} took {format_duration(longest)}, "
+            f"{format_percent((longest or 0) / limit)} of it"
+        )
     )
     return Advice(
         kind="walltime",
         about=name,
-        sentence=f"Give {name} a timeout of {manifest_duration(longer)} instead of {format_duration(limit)}: {why}.",
+        sentence=(
+            f"Give {name} a timeout of {manifest_duration(longer)} instead of {format_duration(limit)}: "
+            f"{why}."
+        ),
         evidence=evidence,
         gain="attempts that are not cut short",
         changes={f"tasks.{name}.timeout": manifest_duration(longer)} if planned else {},

@@ -1,7 +1,7 @@
 """The work of a run as waves: stretches of tasks between moments at which nothing was left to do.
 
-A program that maps, gathers and maps again makes a wave of each map. How long a wave takes on another number of workers
-can be replayed; how long the program thinks between two of them does not depend on it.
+A program that maps, gathers and maps again makes a wave of each map. How long a wave takes on another number
+of workers can be replayed; how long the program thinks between two of them does not depend on it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import duckdb
 
 MOST_JOBS = 5_000
-"""So many pieces of work of a run are replayed at most; where there are more tasks, neighbours are put together."""
+"""So many pieces of work of a run are replayed at most; where there are more tasks, neighbours are put
+together."""
 MOST_WAVES = 2_000
 
 
@@ -60,7 +61,8 @@ _JOBS = """
 CREATE OR REPLACE TEMP TABLE jobs AS
 WITH jobs AS (
     SELECT task_id, attempt, began, stopped, CASE WHEN len(depends_on) > 0 THEN depends_on END AS needed,
-        least(coalesce(CASE WHEN len(depends_on) > 0 AND attempt = 1 THEN submitted END, waits, began), began) AS release
+        least(coalesce(CASE WHEN len(depends_on) > 0 AND attempt = 1 THEN submitted END, waits, began), began)
+            AS release
     FROM held WHERE worker IS NOT NULL AND began IS NOT NULL AND stopped IS NOT NULL
 ), reached AS (
     SELECT *, max(stopped) OVER (
@@ -74,7 +76,8 @@ SELECT * EXCLUDE (reached), sum(CASE WHEN release < reached THEN 0 ELSE 1 END) O
 _BOUNDS = "SELECT wave, min(release), max(stopped) FROM jobs GROUP BY wave ORDER BY wave"
 _PIECES = """
 WITH numbered AS (
-    SELECT *, row_number() OVER (PARTITION BY wave ORDER BY release, began, task_id, attempt) - 1 AS number FROM jobs
+    SELECT *, row_number() OVER (PARTITION BY wave ORDER BY release, began, task_id, attempt) - 1 AS number
+        FROM jobs
 )
 SELECT wave, min(release), sum(stopped - began + $handover), min(began), max(task_id), any_value(needed)
 FROM numbered GROUP BY wave, number // $together, CASE WHEN $together = 1 THEN number END

@@ -88,7 +88,9 @@ def _changed(found: Recommendation) -> Requested:
 
 
 def gain(found: Recommendation) -> str | None:
-    """What the recommendation saves, or what it is for where it asks for more; None where that cannot be said."""
+    """What the recommendation saves, or what it is for where it asks for more; None where that cannot be
+    said.
+    """
     saving = found.saving
     if saving is None:
         return None
@@ -155,12 +157,14 @@ def _little_history(found: Recommendation) -> list[str]:
     if need is None or need.method != "lognormal" or "memory" in found.problems:
         return []
     alike = (
-        f" {need.tasks:,} tasks, which resemble each other within a run and say no more than {round(need.worth):,} would."
+        f" {need.tasks:,} tasks, which resemble each other within a run and say no more than "
+        f"{round(need.worth):,} would."
         if need.worth is not None and _is_worth_less(need)
         else ""
     )
     return [
-        f"Little history:{alike}{' T' if alike else ' t'}he advice on memory is wide, and assumes that it spreads as most does;"
+        f"Little history:{alike}{' T' if alike else ' t'}he advice on memory is wide, and assumes that it "
+        "spreads as most does;"
         + (
             " more runs make it surer."
             if alike
@@ -179,7 +183,8 @@ def _notes(found: Recommendation, need: Need) -> list[str]:
     said = []
     if need.resource == "gpu_memory" and need.bound is not None:
         said.append(
-            f"GPU memory: {amount(need, need.bound, binary=binary)} is enough for {format_percent(need.share)}."
+            f"GPU memory: {amount(need, need.bound, binary=binary)} is enough for "
+            f"{format_percent(need.share)}."
         )
     if need.resource == "memory" and THREAD in found.cpu_scopes:
         said.append(
@@ -201,7 +206,8 @@ def _notes(found: Recommendation, need: Need) -> list[str]:
         said.append(f"{name} {how}: older runs count as if they were new{ahead}.")
     if need.method == "censored lognormal":
         said.append(
-            f"{name}: the largest needs are only known to be larger than what was given; the rest is estimated."
+            f"{name}: the largest needs are only known to be larger than what was given; the rest is "
+            "estimated."
         )
     if (
         need.worth is not None
@@ -210,11 +216,13 @@ def _notes(found: Recommendation, need: Need) -> list[str]:
         and need.resource != "cpus"
     ):
         said.append(
-            f"{name}: tasks of one run resemble each other, so {need.tasks:,} say no more than {round(need.worth):,} would."
+            f"{name}: tasks of one run resemble each other, so {need.tasks:,} say no more than "
+            f"{round(need.worth):,} would."
         )
     if need.at_least > 0.2 * need.tasks and need.resource != "cpus":
         said.append(
-            f"{name}: {need.at_least:,} of {need.tasks:,} tasks are only known to have used at least what was seen."
+            f"{name}: {need.at_least:,} of {need.tasks:,} tasks are only known to have used at least what "
+            "was seen."
         )
     return said
 
@@ -242,8 +250,8 @@ def _growth(found: Recommendation, need: Need, name: str) -> str:
     asked = found.recommended.memory_bytes
     if need.resource == "memory" and asked is not None and rows[-1].bound > asked * (1 + 0.05):
         said += (
-            f" {memory_text(asked)} is enough for {format_percent(need.share)} of attempts as they came so far, not for the"
-            f" largest: ask for {text(rows[-1].bound)} where those must not fail."
+            f" {memory_text(asked)} is enough for {format_percent(need.share)} of attempts as they came so "
+            f"far, not for the largest: ask for {text(rows[-1].bound)} where those must not fail."
         )
     return said
 
@@ -254,9 +262,11 @@ def evidence(found: Recommendation) -> dict[str, Any]:
     units = {"cpus": "", "memory": "_bytes", "gpu_memory": "_bytes", "walltime": "_s"}
     for what, need in found.needs.items():
         for field, value in (
-            ("typical", need.typical), ("usual_most", need.usual_most), ("largest", need.largest),
+            ("typical", need.typical),
+            ("usual_most", need.usual_most),
+            ("largest", need.largest),
             ("bound", need.bound),
-        ):  # fmt: skip
+        ):
             if value is not None:
                 shown[f"{what}_{field}{units[what]}"] = (
                     round(value) if units[what] == "_bytes" else round(value, 4)
@@ -269,7 +279,9 @@ def evidence(found: Recommendation) -> dict[str, Any]:
 
 
 def unadvised(found: Recommendation) -> str:
-    """Why a task has no recommendation, in a line; with what is known all the same, where tasks were killed."""
+    """Why a task has no recommendation, in a line; with what is known all the same, where tasks were
+    killed.
+    """
     said = (
         f"{found.task} ({format_count(found.attempts)} attempt{'s' * (found.attempts != 1)}): {reason(found)}"
     )
@@ -277,4 +289,7 @@ def unadvised(found: Recommendation) -> str:
     if memory is None or not memory.killed or memory.killed_at is None:
         return said
     had = amount(memory, memory.killed_at, binary=found.binary)
-    return f"{said}; {memory.killed:,} {'was' if memory.killed == 1 else 'were'} killed with {had}, so ask for more than that"
+    return (
+        f"{said}; {memory.killed:,} {'was' if memory.killed == 1 else 'were'} killed with {had}, so ask "
+        "for more than that"
+    )

@@ -1,6 +1,7 @@
 """How many workers the work has use for: found by replaying what was recorded on fewer and on more of them.
 
-The replay has to agree with what was measured on the workers that there were; where it does not, nothing is advised.
+The replay has to agree with what was measured on the workers that there were; where it does not, nothing is
+advised.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ WITHIN = 0.05
 LEAST_WALL_S = 10.0
 """Shorter runs are not worth the thought."""
 LEAST_SAVED, LEAST_SAVED_LOCALLY = 0.15, 0.50
-"""The share of worker time that fewer workers have to save; more where workers are processes of one's own machine."""
+"""The share of worker time that fewer workers have to save; more where workers are processes of one's own
+machine."""
 LONG_S = 600.0
 """Wall time from which on more workers of a cluster are worth a word."""
 BUSY = 0.9
@@ -33,7 +35,13 @@ LEAST_FASTER = 0.25
 ROOM = 0.8
 """The share of a machine's cores and memory that may be planned with."""
 
-_COUNTS = {"local": "max_workers", "ray": "max_workers", "dragon": "max_workers", "dask": "n_workers", "slurm": "n_workers"}  # fmt: skip
+_COUNTS = {
+    "local": "max_workers",
+    "ray": "max_workers",
+    "dragon": "max_workers",
+    "dask": "n_workers",
+    "slurm": "n_workers",
+}
 
 
 class Replayed(Struct, frozen=True, kw_only=True):
@@ -139,18 +147,24 @@ def _fewer(runs: Sequence[Replayed]) -> Advice | None:
         kind="workers",
         about=name,
         sentence=(
-            f"Use {enough} workers instead of {workers}: they were idle for {format_percent(idle)} of their time, and on"
-            f" {enough} the same work takes {takes}, replayed from {len(runs)} runs."
+            f"Use {enough} workers instead of {workers}: they were idle for {format_percent(idle)} of their "
+            f"time, and on {enough} the same work takes {takes}, replayed from {len(runs)} runs."
         ),
         evidence={
-            "runs": len(runs), "workers": workers, "workers_enough": enough, "idle_share": idle,
-            "wall_s": median(run.lived_s for run in runs), "wall_change_share": max(walls),
-            "worker_s": median(before), "worker_s_after": median(after), "replay_error_share": _error(runs),
+            "runs": len(runs),
+            "workers": workers,
+            "workers_enough": enough,
+            "idle_share": idle,
+            "wall_s": median(run.lived_s for run in runs),
+            "wall_change_share": max(walls),
+            "worker_s": median(before),
+            "worker_s_after": median(after),
+            "replay_error_share": _error(runs),
         },
         gain=f"{worker_time(saved)} of {worker_time(median(before))} a run ({format_percent(share)})",
         gain_s=saved,
         changes=changes,
-    )  # fmt: skip
+    )
 
 
 def _enough(run: Replayed, workers: int) -> int:
@@ -195,18 +209,27 @@ def _more(runs: Sequence[Replayed]) -> Advice | None:
         kind="workers",
         about=name,
         sentence=(
-            f"Use {wanted} workers instead of {workers}: they were all busy, and tasks waited {format_duration(queued)} on"
-            f" average; on {wanted} a run takes about {format_duration(after)} instead of {format_duration(walls)}{room},"
-            f" replayed from {len(runs)} runs."
+            f"Use {wanted} workers instead of {workers}: they were all busy, and tasks waited "
+            f"{format_duration(queued)} on average; on {wanted} a run takes about {format_duration(after)} "
+            f"instead of {format_duration(walls)}{room}, replayed from {len(runs)} runs."
         ),
         evidence={
-            "runs": len(runs), "workers": workers, "workers_wanted": wanted, "queue_s": queued, "wall_s": walls,
-            "wall_s_after": after, "busy_share": median(_busy(run) for run in runs), "replay_error_share": _error(runs),
+            "runs": len(runs),
+            "workers": workers,
+            "workers_wanted": wanted,
+            "queue_s": queued,
+            "wall_s": walls,
+            "wall_s_after": after,
+            "busy_share": median(_busy(run) for run in runs),
+            "replay_error_share": _error(runs),
         },
-        gain=f"{format_duration(walls - after)} of {format_duration(walls)} a run ({format_percent(min(faster))} at least)",
+        gain=(
+            f"{format_duration(walls - after)} of {format_duration(walls)} a run "
+            f"({format_percent(min(faster))} at least)"
+        ),
         gain_s=None,
         changes=changes,
-    )  # fmt: skip
+    )
 
 
 def _as_fast(run: Replayed, workers: int, most: int, best_s: float) -> int:
@@ -222,7 +245,9 @@ def _as_fast(run: Replayed, workers: int, most: int, best_s: float) -> int:
 
 
 def _room(shape: RunShape, workers: int) -> int:
-    """How many workers the machine has cores and memory for; as many as there are where it was not sampled."""
+    """How many workers the machine has cores and memory for; as many as there are where it was not
+    sampled.
+    """
     machine, shared = shape.machine, shape.side_by_side
     if machine is None or machine.hosts != 1 or machine.cpus is None or machine.cpu_percent is None:
         return workers
@@ -246,7 +271,9 @@ def _room_text(runs: Sequence[Replayed]) -> str:
 
 
 def _change(shape: RunShape, workers: int) -> tuple[str, dict[str, str]]:
-    """What the advice is about, and the manifest's key; none where the workers are not the manifest's to say."""
+    """What the advice is about, and the manifest's key; none where the workers are not the manifest's to
+    say.
+    """
     target, options = shape.target, shape.planned.options
     if target is None:
         return shape.provider or "workers", {}

@@ -1,7 +1,7 @@
 """What a rule looks at, and what it says: the contract between the rules and those who ask them.
 
-A rule stands for one class of failure. It is given a case, and yields signs that speak for its class (or, with a
-negative weight, against it). Signs are weighed, never counted by who comes first.
+A rule stands for one class of failure. It is given a case, and yields signs that speak for its class (or,
+with a negative weight, against it). Signs are weighed, never counted by who comes first.
 """
 
 from __future__ import annotations
@@ -61,7 +61,9 @@ class Rule(Protocol):
         ...
 
     def suggestions(self, case: Case, /) -> list[str]:
-        """What to do about it, the most useful first, in terms of the user's own manifest and code where known."""
+        """What to do about it, the most useful first, in terms of the user's own manifest and code where
+        known.
+        """
         ...
 
 
@@ -71,7 +73,8 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     failure_class: str
     """One of the classes, a site's own, or `unknown`."""
     confidence: float
-    """0 to 1: how likely the class is right; below 0.5 nobody should rely on it. `unknown` is always below."""
+    """0 to 1: how likely the class is right; below 0.5 nobody should rely on it. `unknown` is always
+    below."""
     evidence: list[str]
     """The lines and facts that speak for it, the strongest first."""
     suggestions: list[str]

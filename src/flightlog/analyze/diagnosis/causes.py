@@ -20,7 +20,8 @@ FALLBACKS = frozenset(
         "NameError",
     ]
 )
-"""Types that programs raise and handle as a matter of course, to look elsewhere: what comes next is the failure."""
+"""Types that programs raise and handle as a matter of course, to look elsewhere: what comes next is the
+failure."""
 WRAPPERS = frozenset(
     [
         "ChildFailedError",
@@ -84,7 +85,8 @@ CONSEQUENCES = frozenset(
 
 
 _ELSEWHERE = re.compile(
-    r"root cause|see (?:the )?(?:stack ?trace|traceback|above|below|log)|look up to see|background process|following error",
+    r"root cause|see (?:the )?(?:stack ?trace|traceback|above|below|log)|look up to see|background process"
+    r"|following error",
     re.I,
 )
 """Messages that say that the failure stands somewhere else in the text."""
@@ -114,7 +116,9 @@ def _chain_root(chain: Sequence[Raised]) -> Raised:
 
 
 def root_of(found: Sequence[Raised]) -> Raised | None:
-    """Of several chains (ranks, workers, retries) the first that is no report and no consequence of another's."""
+    """Of several chains (ranks, workers, retries) the first that is no report and no consequence of
+    another's.
+    """
     roots = [_chain_root(chain) for chain in _chains(found)]
 
     def reports(one: Raised) -> bool:

@@ -1,7 +1,8 @@
 """What rules are made of: clues, each of which looks at a case for one kind of sign.
 
-A clue counts in full where it is found in the root cause, and less in what came of it or in a passing warning. What a
-kernel or a batch system says counts in full wherever it stands: it ends the job, whatever the program said before.
+A clue counts in full where it is found in the root cause, and less in what came of it or in a passing
+warning. What a kernel or a batch system says counts in full wherever it stands: it ends the job, whatever the
+program said before.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ LONGEST_EVIDENCE = 240
 GUESSED = 0.5
 """Part of the weight that words keep on a line that only supposes a cause ("perhaps out of memory?")."""
 _GUESS = re.compile(
-    r"\b(?:perhaps|maybe|possibly|presumably|likely (?:due|because|caused)|might (?:be|have)|could be (?:due|caused))\b",
+    r"\b(?:perhaps|maybe|possibly|presumably|likely (?:due|because|caused)|might (?:be|have)"
+    r"|could be (?:due|caused))\b",
     re.I,
 )
 _FINAL = frozenset({Source.kernel, Source.scheduler})
@@ -75,11 +77,11 @@ def raised(
     unless: str | None = None,
     calling: str | None = None,
 ) -> Clue:
-    """An exception of one of these types (`MemoryError`, or with its module: `torch.OutOfMemoryError`), or a service's
-    answer of that name; several names may stand in one string.
+    """An exception of one of these types (`MemoryError`, or with its module: `torch.OutOfMemoryError`), or a
+    service's answer of that name; several names may stand in one string.
 
-    `saying` and `unless` are patterns that its message must and must not hold; `calling` one that its innermost
-    function and source line must hold.
+    `saying` and `unless` are patterns that its message must and must not hold; `calling` one that its
+    innermost function and source line must hold.
     """
     names = frozenset(" ".join(types).split())
 
@@ -102,7 +104,8 @@ def _holds(pattern: str | None, text: str, flags: re.RegexFlag = re.I) -> bool:
 
 
 def named(weight: float, *patterns: str, unless: str | None = None) -> Clue:
-    """An exception whose type's own name says it (`SolverDivergedError`): authors name types for what went wrong.
+    """An exception whose type's own name says it (`SolverDivergedError`): authors name types for what went
+    wrong.
 
     Capital letters count; `unless` is looked for in the name and the message.
     """
@@ -129,7 +132,9 @@ def says(weight: float, *patterns: str, unless: str | None = None, case: bool = 
 def reports(
     weight: float, *patterns: str, source: Source = Source.scheduler, unless: str | None = None
 ) -> Clue:
-    """A line in the form that a batch system, an engine, a runtime or the kernel writes; capital letters count."""
+    """A line in the form that a batch system, an engine, a runtime or the kernel writes; capital letters
+    count.
+    """
     return _search("|".join(patterns), weight, unless, source, True)
 
 
@@ -157,7 +162,10 @@ def _search(pattern: str, weight: float, unless: str | None, source: Source, cas
 def errno(name: str, weight: float, *, unless: str | None = None) -> Clue:
     """A system call's error, by number, by name or by the text that the C library has for it."""
     number, words = ERRNO[name]
-    pattern = rf"\[Errno {number}\]|\(?os error {number}\)?|\berrno[ =:]{{1,3}}{number}\b|\b{name}\b|(?:^|[^'\"\w]){words}"
+    pattern = (
+        rf"\[Errno {number}\]|\(?os error {number}\)?|\berrno[ =:]{{1,3}}{number}\b|\b{name}\b|(?:^"
+        rf"|[^'\"\w]){words}"
+    )
     return _search(pattern, weight, unless, Source.exception, False)
 
 

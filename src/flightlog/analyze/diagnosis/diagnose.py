@@ -46,8 +46,9 @@ NEAR_S = 60.0
 def diagnose(run: Run | str | os.PathLike[str] = "latest") -> RunDiagnosis:
     """Why a run, or tasks in it, failed; a run in any state, also one that is damaged or without failures.
 
-    `run` is an opened run, or what `open_run` takes. Reads each stream a few times and keeps a few hundred bytes of
-    every ended attempt. Raises `RunNotFound`, `AmbiguousRun`, and `DamagedRun` where nothing can be read.
+    `run` is an opened run, or what `open_run` takes. Reads each stream a few times and keeps a few hundred
+    bytes of every ended attempt. Raises `RunNotFound`, `AmbiguousRun`, and `DamagedRun` where nothing can be
+    read.
     """
     from flightlog.analyze.completing import open_run
     from flightlog.store.run import Run
@@ -95,10 +96,17 @@ class _Diagnosing:
             self._add_end(ended, groups)
         home = self._run.info.host
         places = [
-            Place(number, group.at, self._host(group, incidents.get(group.root)), self._worker(group, incidents.get(group.root)),
-                  group.task_id, group.root)
-            for number, group in enumerate(groups) if group.at is not None
-        ]  # fmt: skip
+            Place(
+                number,
+                group.at,
+                self._host(group, incidents.get(group.root)),
+                self._worker(group, incidents.get(group.root)),
+                group.task_id,
+                group.root,
+            )
+            for number, group in enumerate(groups)
+            if group.at is not None
+        ]
         around = look_around(connection, places, self._workers.hosts, home)
         plans = read_plans(self._run, connection, {group.task_id for group in groups if group.task_id})
         successes = read_successes(connection, {group.task for group in groups if group.task})
@@ -106,9 +114,17 @@ class _Diagnosing:
         causes = []
         for number, group in enumerate(groups):
             found = gather(
-                self._run, group, incidents.get(group.root), around.get(number, Around()), self._workers, plans,
-                successes.get(group.task or ""), values, self._bundles_near(group), self._cancelled_by(group),
-            )  # fmt: skip
+                self._run,
+                group,
+                incidents.get(group.root),
+                around.get(number, Around()),
+                self._workers,
+                plans,
+                successes.get(group.task or ""),
+                values,
+                self._bundles_near(group),
+                self._cancelled_by(group),
+            )
             causes.append(self._cause(found, plans, given_up.get(group.root, 0)))
         causes += of_values(values, causes, self._rules, self._ref)
         causes += of_bundles(self._bundles, causes, self._rules, self._ref)
@@ -122,7 +138,8 @@ class _Diagnosing:
         self, causes: list[Cause], counts: Counts, connection: duckdb.DuckDBPyConnection
     ) -> RunDiagnosis:
         [(completed, cancelled)] = connection.execute(
-            "SELECT count(*) FILTER (event = 'task_completed'), count(*) FILTER (event = 'task_cancelled') FROM ended"
+            "SELECT count(*) FILTER (event = 'task_completed'), count(*) FILTER (event = 'task_cancelled') "
+            "FROM ended"
         ).fetchall()
         return RunDiagnosis(
             run_id=self._run.run_id,
@@ -159,8 +176,10 @@ class _Diagnosing:
             last=group.last,
             tasks=group.tasks,
             workers=group.workers,
-            hosts=sorted({host for name in group.workers if (host := self._workers.hosts.get(name))}
-                         | ({found.host} if found.host else set())),
+            hosts=sorted(
+                {host for name in group.workers if (host := self._workers.hosts.get(name))}
+                | ({found.host} if found.host else set())
+            ),
             recovered=group.recovered,
             failed=group.failed,
             explains=Explained(
@@ -175,7 +194,7 @@ class _Diagnosing:
             also=judged.also,
             example=_example(found),
             fingerprint=group.fingerprint,
-        )  # fmt: skip
+        )
 
     def _join_incidents(self, groups: list[Group]) -> dict[str, Incident]:
         """The incidents by root; one that no failure belongs to gets a group of its own."""
@@ -188,10 +207,20 @@ class _Diagnosing:
                 job.timestamp for job in incident.jobs
             ]
             at = next((lost.at for lost in incident.losses if lost.at is not None), None)
-            groups.append(Group(
-                root=key, incident=key, count=0, dependents=0, first=min(times), last=max(times), at=at, last_at=at,
-                scope="worker", workers={lost.event.worker: 1 for lost in incident.losses[:20]},
-            ))  # fmt: skip
+            groups.append(
+                Group(
+                    root=key,
+                    incident=key,
+                    count=0,
+                    dependents=0,
+                    first=min(times),
+                    last=max(times),
+                    at=at,
+                    last_at=at,
+                    scope="worker",
+                    workers={lost.event.worker: 1 for lost in incident.losses[:20]},
+                )
+            )
         return found
 
     def _add_end(self, ended: RunEnd, groups: list[Group]) -> None:
@@ -226,7 +255,9 @@ class _Diagnosing:
             self._bundles.append((at, one.message or one.folder, one.folder))
 
     def _count_damage(self) -> None:
-        """Say that lines are missing; of a large record that is for `flightlog verify`, which takes as long as it takes."""
+        """Say that lines are missing; of a large record that is for `flightlog verify`, which takes as long
+        as it takes.
+        """
         if self._run.size_bytes() > LARGEST_CHECKED:
             return
         found = self._run.completeness()
@@ -238,8 +269,9 @@ class _Diagnosing:
                 why = reasons_text(found.reasons, found.lost_lines)
                 how = f"lost ({why})" if why else "lost"
             self._problems.append(
-                f"{many:,} {'line' if many == 1 else 'lines'} of the record {'is' if many == 1 else 'are'} {how}, so failures "
-                f"may be missing here: `flightlog verify {shlex.quote(self._ref)}` says which."
+                f"{many:,} {'line' if many == 1 else 'lines'} of the record {'is' if many == 1 else 'are'} "
+                f"{how}, so failures may be missing here: `flightlog verify {shlex.quote(self._ref)}` says "
+                "which."
             )
         elif not found.loss_known and self._run.status != "running":
             self._problems.append(
@@ -261,13 +293,22 @@ def _example(found: Gathered) -> Example | None:
     if group.task_id is None and group.message is None:
         return None
     return Example(
-        task=group.task, task_id=group.task_id, attempt=group.attempt, args=group.args, worker=group.worker,
-        host=found.host, error_type=group.error_type, message=group.message, frame=frame(group.traceback),
-    )  # fmt: skip
+        task=group.task,
+        task_id=group.task_id,
+        attempt=group.attempt,
+        args=group.args,
+        worker=group.worker,
+        host=found.host,
+        error_type=group.error_type,
+        message=group.message,
+        frame=frame(group.traceback),
+    )
 
 
 def _reference(run: Run) -> str:
-    """What names the run to a command: its id where it stands in the configured folder, else its path or address."""
+    """What names the run to a command: its id where it stands in the configured folder, else its path or
+    address.
+    """
     from flightlog.settings import read_settings
 
     settings, folder = read_settings(), run.home.absolute().parent

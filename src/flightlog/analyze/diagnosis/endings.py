@@ -6,36 +6,63 @@ import re
 from collections.abc import Sequence
 
 SIGNALS = {
-    1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL",
-    10: "SIGUSR1", 11: "SIGSEGV", 12: "SIGUSR2", 13: "SIGPIPE", 14: "SIGALRM", 15: "SIGTERM", 24: "SIGXCPU",
+    1: "SIGHUP",
+    2: "SIGINT",
+    3: "SIGQUIT",
+    4: "SIGILL",
+    6: "SIGABRT",
+    7: "SIGBUS",
+    8: "SIGFPE",
+    9: "SIGKILL",
+    10: "SIGUSR1",
+    11: "SIGSEGV",
+    12: "SIGUSR2",
+    13: "SIGPIPE",
+    14: "SIGALRM",
+    15: "SIGTERM",
+    24: "SIGXCPU",
     25: "SIGXFSZ",
-}  # fmt: skip
+}
 """Numbers as on Linux."""
 
 _EXIT = re.compile(
-    r"(?:\bexit(?:ed|ing|s)?[ _-]?(?:with )?(?:an? )?(?:non-?zero )?(?:error )?(?:exit )?(?:code|status|codes|value)?s?(?: of| was| is)?[ :=(]{1,10}"
-    r"|\bnon-zero exit status |\breturn(?:ed)?[ _-]?(?:code|status)?(?: of)?[ :=(]{1,4}|\brc[ :=]{1,3}|\bstatus[ :=]{1,3}|\berror code:? )"
+    r"(?:\bexit(?:ed|ing|s)?[ _-]?(?:with )?(?:an? )?(?:non-?zero )?(?:error )?(?:exit )?(?:code|status"
+    r"|codes|value)?s?(?: of| was| is)?[ :=(]{1,10}"
+    r"|\bnon-zero exit status |\breturn(?:ed)?[ _-]?(?:code|status)?(?: of)?[ :=(]{1,4}|\brc[ :=]{1,3}"
+    r"|\bstatus[ :=]{1,3}|\berror code:? )"
     r"(-?\d{1,3})(?!\d|[.:]\d)",
     re.I,
 )
 _SLURM_EXIT = re.compile(r"\bExitCode[ =]{1,3}(\d{1,3}):(\d{1,2})\b")
 _SIGNAL = re.compile(
-    r"\bSignals\.(SIG[A-Z]{2,6})|\b(?:signal|sig)[ :=(]{1,4}(\d{1,2})\b|\b(?:received|caught|got|by|with|of|on|from)[ :]{1,3}(?:a |signal )?\(?(SIG[A-Z]{2,6})\b"
+    r"\bSignals\.(SIG[A-Z]{2,6})|\b(?:signal|sig)[ :=(]{1,4}(\d{1,2})\b|\b(?:received|caught|got|by|with|of"
+    r"|on|from)[ :]{1,3}(?:a |signal )?\(?(SIG[A-Z]{2,6})\b"
     r"|(?<!closing signal )(?<!sending signal )\b(SIG(?:KILL|SEGV|TERM|BUS|ABRT|FPE|ILL|XCPU|INT|HUP))\b"
-    r"|(?:^ {0,2}|[^ ] |\()(?<!State: )(Killed|Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception|Terminated)(?=\s*(?:$|\(|\)|[.,:]| {2}))|\b(sigFpe|sigSegv)::",
+    r"|(?:^ {0,2}|[^ ] |\()(?<!State: )(Killed|Segmentation fault|Bus error|Aborted|Illegal instruction"
+    r"|Floating point exception|Terminated)(?=\s*(?:$|\(|\)|[.,:]| {2}))|\b(sigFpe|sigSegv)::",
     re.M,
 )
 _SHELL_WORDS = {
-    "Killed": "SIGKILL", "Segmentation fault": "SIGSEGV", "Bus error": "SIGBUS", "Aborted": "SIGABRT",
-    "Illegal instruction": "SIGILL", "Floating point exception": "SIGFPE", "Terminated": "SIGTERM",
-    "sigFpe": "SIGFPE", "sigSegv": "SIGSEGV",
-}  # fmt: skip
+    "Killed": "SIGKILL",
+    "Segmentation fault": "SIGSEGV",
+    "Bus error": "SIGBUS",
+    "Aborted": "SIGABRT",
+    "Illegal instruction": "SIGILL",
+    "Floating point exception": "SIGFPE",
+    "Terminated": "SIGTERM",
+    "sigFpe": "SIGFPE",
+    "sigSegv": "SIGSEGV",
+}
 _HTTP = re.compile(
     r"\bHTTP(?:/\d(?:\.\d)?)?[ _-]?(?:Status|Error|StatusCode|code|response)?(?: code)?[ :=]{1,4}([45]\d\d)\b"
-    r"|\bstatus[ _-]?(?:code)?[ :=]{1,4}\(?([45]\d\d)\b|\b([45]\d\d) (?:Client|Server) Error\b|\bStatus Code: ([45]\d\d)\b"
-    r"|\breturned error:? ([45]\d\d)\b|\bresponse(?: code)?[ :=]{1,4}([45]\d\d)\b|\bHTTP_?([45]\d\d)\b|\bError ([45]\d\d)\b"
-    r"|(?<![\w.-])(400(?=:? Bad Request)|401(?=:? Unauthorized)|403(?=:? Forbidden)|404(?=:? Not Found)|407(?=:? Proxy)|408(?=:? Request)"
-    r"|429(?=:? Too Many)|500(?=:? Internal Server)|502(?=:? Bad Gateway)|503(?=:? Service)|504(?=:? Gateway))|\(([45]\d\d)\)[ :]|\b\"?code\"?: ([45]\d\d)\b",
+    r"|\bstatus[ _-]?(?:code)?[ :=]{1,4}\(?([45]\d\d)\b|\b([45]\d\d) (?:Client|Server) Error\b"
+    r"|\bStatus Code: ([45]\d\d)\b"
+    r"|\breturned error:? ([45]\d\d)\b|\bresponse(?: code)?[ :=]{1,4}([45]\d\d)\b|\bHTTP_?([45]\d\d)\b"
+    r"|\bError ([45]\d\d)\b"
+    r"|(?<![\w.-])(400(?=:? Bad Request)|401(?=:? Unauthorized)|403(?=:? Forbidden)|404(?=:? Not Found)"
+    r"|407(?=:? Proxy)|408(?=:? Request)"
+    r"|429(?=:? Too Many)|500(?=:? Internal Server)|502(?=:? Bad Gateway)|503(?=:? Service)"
+    r"|504(?=:? Gateway))|\(([45]\d\d)\)[ :]|\b\"?code\"?: ([45]\d\d)\b",
     re.I,
 )
 

@@ -1,4 +1,6 @@
-"""Exceptions as programs print them: Python tracebacks with their chains, Java, C++, R, Julia, Fortran, Go."""
+"""Exceptions as programs print them: Python tracebacks with their chains, Java, C++, R, Julia, Fortran,
+Go.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Raised(Struct, frozen=True, kw_only=True):
 
     @property
     def answer(self) -> str | None:
-        """The error code that a service answered with, as its client puts it into the message: `NoSuchKey`."""
+        """The error code that a service answered with, as its client puts it into the message:
+        `NoSuchKey`.
+        """
         found = _ANSWER.search(self.message)
         return found and (found[1] or found[2])
 
@@ -55,20 +59,23 @@ class Raised(Struct, frozen=True, kw_only=True):
 
 
 _HEADER = re.compile(
-    r"[\s|+-]*(?:Exception Group )?Traceback \(most recent call last\):?\s*$|.{0,200}\bTraceback \(most recent call last\):?\s*$"
+    r"[\s|+-]*(?:Exception Group )?Traceback \(most recent call last\):?\s*$"
+    r"|.{0,200}\bTraceback \(most recent call last\):?\s*$"
 )
 _FRAME = re.compile(r"[\s|+-]*File \"([^\"]{1,1000})\", line \d+(?:, in (.{1,300}))?\s*$")
 _CAUSE = re.compile(r"[\s|+-]*The above exception was the direct cause of the following exception")
 _CONTEXT = re.compile(r"[\s|+-]*During handling of the above exception, another exception occurred")
 _ENDING = (
     r"Error|Exception|Warning|Interrupt|Exit|Timeout|TimedOut|Failure|Fault|Failed|Expired|Exhausted|Killed"
-    r"|Group|Refused|Denied|NotFound|Unavailable|Died|Lost|Worker|Panic|Bug|Abort|Aborted|Reset|Full|Empty|Iteration"
+    r"|Group|Refused|Denied|NotFound|Unavailable|Died|Lost|Worker|Panic|Bug|Abort|Aborted|Reset|Full|Empty"
+    r"|Iteration"
 )
 _TYPE = r"(?:[A-Za-z_]\w{0,80}(?:\.|::|/)){0,12}[A-Za-z_]\w{0,100}"
 _IN_BLOCK = re.compile(rf"[\s|+-]*({_TYPE})(?:\((\w{{1,80}})\))?(?::\s?(.*))?$", re.S)
 _PLAIN = re.compile(
     rf"(?:[\s|+]*)((?:[A-Za-z_]\w{{0,80}}(?:\.|::)){{0,12}}[A-Za-z_]\w{{0,100}}?(?:{_ENDING})"
-    rf"|std::\w{{1,60}}(?=: |$)|(?:[a-z_]\w{{0,80}}\.){{1,12}}_?[A-Z]\w{{2,100}}(?=: |$))(?:\((\w{{0,80}})\))?(?:\s?:\s?(.*))?$"
+    rf"|std::\w{{1,60}}(?=: |$)|(?:[a-z_]\w{{0,80}}\.){{1,12}}_?[A-Z]\w{{2,100}}(?=: "
+    rf"|$))(?:\((\w{{0,80}})\))?(?:\s?:\s?(.*))?$"
 )
 _JAVA = re.compile(
     r"\s*(?:Caused by: |Exception in thread \"[^\"]{0,200}\" |Suppressed: |.{0,80}?: )?"
@@ -90,7 +97,8 @@ _REPRESENTED = re.compile(
 _WHAT = re.compile(r"\s*what\(\):\s{0,8}(.*)$")
 _JULIA_WRAPPERS = re.compile(r"(?:LoadError|InitError|TaskFailedException|CompositeException)(?:: |$)")
 _ABOUT_ANOTHER = re.compile(
-    r"RemoteTraceback|_RemoteTraceback|RayTaskError|LoadError|InitError|TaskFailedException|CompositeException|Traceback"
+    r"RemoteTraceback|_RemoteTraceback|RayTaskError|LoadError|InitError|TaskFailedException"
+    r"|CompositeException|Traceback"
 )
 _BUILTIN = {
     name
@@ -147,7 +155,9 @@ def read_exceptions(lines: Sequence[Line]) -> tuple[list[Raised], set[int]]:
 
 
 def _unwrapped(outer: Raised) -> list[Raised]:
-    """An exception whose message is another's line (`KryoException: IOException: …`) came of that other one."""
+    """An exception whose message is another's line (`KryoException: IOException: …`) came of that other
+    one.
+    """
     inner = _NESTED.match(outer.message)
     if inner is None or not _plausible(inner[1], inner[2]):
         return [outer]
@@ -313,10 +323,14 @@ def _add(
     files, functions, code = (tuple(part) for part in frames)
     found.append(
         Raised(
-            type=kind, message="\n".join(message)[:LONGEST_MESSAGE], quiet=_quiet(lines[at]),
-            files=files, functions=functions, code=code,
+            type=kind,
+            message="\n".join(message)[:LONGEST_MESSAGE],
+            quiet=_quiet(lines[at]),
+            files=files,
+            functions=functions,
+            code=code,
         )
-    )  # fmt: skip
+    )
     return end
 
 
@@ -332,7 +346,8 @@ def _ends_message(lines: Sequence[Line], at: int, block: bool) -> bool:
 
 
 _SHELL = re.compile(
-    r"(?:srun|sbatch|slurmstepd|mpirun|mpiexec|prterun|bash|sh|make|ninja|Killed|Segmentation fault|Aborted|terminate called"
+    r"(?:srun|sbatch|slurmstepd|mpirun|mpiexec|prterun|bash|sh|make|ninja|Killed|Segmentation fault|Aborted"
+    r"|terminate called"
     r"|=+ |-{8,}|={8,}|\*{8,}|command terminated|[\w./-]{1,100}: line \d+:)"
 )
 
@@ -369,7 +384,9 @@ def _quiet(line: Line) -> bool:
 
 
 def _plausible(kind: str, message: str | None) -> bool:
-    """Whether a line that looks like an exception outside a traceback is one: `ValueError: …`, not `Warning: …`."""
+    """Whether a line that looks like an exception outside a traceback is one: `ValueError: …`, not `Warning:
+    …`.
+    """
     name = re.split(r"\.|::", kind)[-1]
     if name in _BUILTIN or kind.startswith("std::"):
         return True

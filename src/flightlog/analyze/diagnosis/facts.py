@@ -9,9 +9,11 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     """Facts from events, samples and accounting, about one failed attempt, worker, command or run."""
 
     scope: str | None = None
-    """What failed: `task`, `command`, `worker`, `job`, `run`; or, where nothing failed of it, `metric` (a value) and `device`."""
+    """What failed: `task`, `command`, `worker`, `job`, `run`; or, where nothing failed of it, `metric` (a
+    value) and `device`."""
     run_status: str | None = None
-    """How the run ended: `completed`, `failed`, `interrupted`, `crashed` (its process went away without a word), …"""
+    """How the run ended: `completed`, `failed`, `interrupted`, `crashed` (its process went away without a
+    word), …"""
     task: str | None = None
     component: str | None = None
     worker: str | None = None
@@ -30,7 +32,8 @@ class RunFacts(Struct, frozen=True, kw_only=True):
     duration_s: float | None = None
     """Execution of the attempt; of a job, a command or the run, its whole life."""
     timed_out: bool = False
-    """Flightlog ended the attempt at the limit that its task has, `timeout_s`: `timeout`, and not `time_limit`."""
+    """Flightlog ended the attempt at the limit that its task has, `timeout_s`: `timeout`, and not
+    `time_limit`."""
     timeout_s: float | None = None
     """The task's own limit in the manifest."""
     walltime_s: float | None = None

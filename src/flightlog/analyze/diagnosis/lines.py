@@ -1,4 +1,6 @@
-"""Lines of a log as the program wrote them: bounded, without colours, and without what others put before them."""
+"""Lines of a log as the program wrote them: bounded, without colours, and without what others put before
+them.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +21,10 @@ _TIME = r"\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?: \d{4})?"
 _PREFIXES = re.compile(
     "|".join(
         (
-            rf"\[?\(?{_DATE}(?:[T ]|, ){_TIME}(?:Z| ?[+-]\d\d:?\d\d| UTC)?\]?\)?\s?[:|,-]?\s?",  # a date and a time
+            rf"\[?\(?{_DATE}(?:[T ]|, ){_TIME}(?:Z| ?[+-]\d\d:?\d\d| UTC)?\]?\)?\s?[:|,-]?\s?",  # date, time
             rf"\[?{_TIME}\]?\s",  # a time
             rf"\d\d-\d\d {_TIME}\s",  # a day and a time
-            r"(?:\[[\w./-]{1,80}\.\w{1,4}:\d+\]|\{{1,2}[\w./-]{1,80}\.\w{1,4}:\d+\}{1,2})\s?",  # a place in the source
+            r"(?:\[[\w./-]{1,80}\.\w{1,4}:\d+\]|\{{1,2}[\w./-]{1,80}\.\w{1,4}:\d+\}{1,2})\s?",  # file:line
             r"[a-z_][\w.]{0,80} \| ",  # a logger's name
             r"\w{3} [ \d]\d \d\d:\d\d:\d\d \S{1,80} [\w./()-]{1,60}(?:\[\d+\])?: ",  # syslog
             r"\w{3} [ \d]\d \d\d:\d\d:\d\d\s",  # the same without a host
@@ -31,7 +33,7 @@ _PREFIXES = re.compile(
             r"\[\s*\d{1,9}\.\d{3,9}\]\s",  # the kernel's ring buffer
             r"[IWEF]\d{4} \d\d:\d\d:\d\d\.\d{1,9} +\d+ [\w./-]{1,80}:\d+\] ",  # glog
             r"\[\d+,\d+\]<std(?:err|out)>:\s?",  # mpirun --tag-output
-            r"\[?(?:rank|default|local_rank|proc|worker|node)[ :_-]?\d{1,6}\]?\s?:\s?",  # torchrun and its kin
+            r"\[?(?:rank|default|local_rank|proc|worker|node)[ :_-]?\d{1,6}\]?\s?:\s?",  # torchrun
             r"\[(?:rank|default|local_rank|worker)[ :_-]?\d{1,6}\]\s?",
             r"\([\w:.<>-]{1,80} pid=\d+(?:, ip=[\w.:-]{1,60})?\)\s?",  # Ray
             r"\[pod/[\w./-]{1,200}\]\s",  # kubectl logs --prefix
@@ -90,7 +92,8 @@ _ADDRESSES = re.compile(_ADDRESS)
 _NOT_PROSE = re.compile(
     rf"{_ADDRESS}"
     r"|(?P<relative>\b[\w.-]{1,120}/[\w@%+=-]{1,255}\.\w{1,8}\b)"
-    r"|(?P<name>\b[\w-]{1,120}\.(?:py|csv|txt|json|yaml|yml|h5|nc|parquet|log|sh|toml|dat|bin|so|gz|zip|cpp|cc|c|h|R|jl|java|f90)\b)"
+    r"|(?P<name>\b[\w-]{1,120}\.(?:py|csv|txt|json|yaml|yml|h5|nc|parquet|log|sh|toml|dat|bin|so|gz|zip|cpp"
+    r"|cc|c|h|R|jl|java|f90)\b)"
     r"|(?P<called>\b\w{1,80}\(\)(?= (?:takes|missing|got|argument|expected)))"
     r"|'[^\s']{1,200}'"
     r'|"[^\s"]{1,200}"'
@@ -100,7 +103,9 @@ _INSTEAD = {"url": "<url>", "path": "<path>", "file": "<path>", "relative": "<pa
 
 
 def prose(text: str) -> str:
-    """The text with addresses, file names and quoted single words blanked out: their words are names, not claims."""
+    """The text with addresses, file names and quoted single words blanked out: their words are names, not
+    claims.
+    """
     return _NOT_PROSE.sub(lambda found: _INSTEAD.get(found.lastgroup or "", "''"), text)
 
 

@@ -1,7 +1,8 @@
 """Regular expressions over long texts in little time: looked for only on lines that hold a word they need.
 
-A rule has dozens of phrases, a log thousands of lines. Each alternative of a pattern is read for the plain words of
-which one must be there; finding those is a search for a fixed string, and only the lines where one stands are matched.
+A rule has dozens of phrases, a log thousands of lines. Each alternative of a pattern is read for the plain
+words of which one must be there; finding those is a search for a fixed string, and only the lines where one
+stands are matched.
 """
 
 from __future__ import annotations
@@ -69,7 +70,9 @@ def _better(one: frozenset[str] | None, other: frozenset[str] | None) -> frozens
 
 
 def _pieces(pattern: str) -> Iterator[tuple[str, str | None, bool]]:
-    """Literal character (empty: one that is not fixed), group's content, and whether it may be missing, in order."""
+    """Literal character (empty: one that is not fixed), group's content, and whether it may be missing, in
+    order.
+    """
     at = 0
     while at < len(pattern):
         character, group, literal = pattern[at], None, ""

@@ -1,4 +1,5 @@
-"""A failure text, taken apart: exceptions with their root cause, lines of the log, exit codes, signals, statuses.
+"""A failure text, taken apart: exceptions with their root cause, lines of the log, exit codes, signals,
+statuses.
 
 Everything here is about form; what a form means is for the rules to say.
 """
@@ -19,7 +20,9 @@ from flightlog.analyze.diagnosis.patterns import small_letters
 
 
 class Passage(Struct, frozen=True, kw_only=True):
-    """A part of the text, with how much its words count: the root cause's message more than a passing warning."""
+    """A part of the text, with how much its words count: the root cause's message more than a passing
+    warning.
+    """
 
     text: str
     forms: tuple[str, str]
@@ -60,8 +63,8 @@ class Reading(Struct, frozen=True, kw_only=True):
 def read_text(text: str, exception_type: str | None = None) -> Reading:
     """Take a text apart; never raises, and takes time in proportion to at most 128 KiB of it.
 
-    `exception_type` is the type of the last Python exception where the caller knows it: it is added where the text
-    does not show it.
+    `exception_type` is the type of the last Python exception where the caller knows it: it is added where the
+    text does not show it.
     """
     lines = read_lines(text)
     found, taken = read_exceptions(lines)

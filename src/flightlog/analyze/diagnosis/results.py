@@ -13,7 +13,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
 
     text: str
     source: str
-    """`kernel`, `scheduler`, `exit`, `exception`, `resources`, `neighbours` or `words`: how much it is to be trusted."""
+    """`kernel`, `scheduler`, `exit`, `exception`, `resources`, `neighbours` or `words`: how much it is to be
+    trusted."""
     file: str | None = None
     """File of the run that holds it, such as `workers.jsonl`; null where it follows from several."""
     event: str | None = None
@@ -67,7 +68,8 @@ class Cause(Struct, frozen=True, kw_only=True):
     certainty: str
     """The confidence in words: `very likely`, `likely`, `possible`, `a guess` or `unknown`."""
     scope: str
-    """What failed: `task`, `command`, `worker`, `job`, `run`, or where nothing failed of it `metric` (a value) and `device`."""
+    """What failed: `task`, `command`, `worker`, `job`, `run`, or where nothing failed of it `metric` (a
+    value) and `device`."""
     headline: str
     """What happened, in a line."""
     count: int
@@ -105,7 +107,8 @@ class RunDiagnosis(Displayed, Struct, frozen=True, kw_only=True):
     answer: str
     """The diagnosis in a sentence."""
     failures: int
-    """Failed attempts, commands, workers' ends and runs' ends in the record, those that were retried included."""
+    """Failed attempts, commands, workers' ends and runs' ends in the record, those that were retried
+    included."""
     tasks_failed: int
     """Tasks that failed for good."""
     recovered: int

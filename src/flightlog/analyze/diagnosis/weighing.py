@@ -1,10 +1,10 @@
 """Signs to a diagnosis: what speaks for each class, how it adds up, and how sure one may be.
 
-A class's strength is its strongest sign, and of each further one a smaller part: ten lines that say the same are one
-fact. Signs against are taken off in full. The class with the greatest strength is the answer; confidence is the share
-of its strength, squared, among all classes' and a fixed doubt that stands for what no rule knows, greater where only
-words speak, less a part of the strongest rival's share. Two classes that are about equally strong therefore both stay
-below one half, and a lone hint stays near it.
+A class's strength is its strongest sign, and of each further one a smaller part: ten lines that say the same
+are one fact. Signs against are taken off in full. The class with the greatest strength is the answer;
+confidence is the share of its strength, squared, among all classes' and a fixed doubt that stands for what no
+rule knows, greater where only words speak, less a part of the strongest rival's share. Two classes that are
+about equally strong therefore both stay below one half, and a lone hint stays near it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ DOUBT = 1.0
 DOUBT_OF_WORDS = 1.6
 """… where nothing but words speaks for a class: no exception, no exit, no batch system."""
 RIVAL = 0.3
-"""The part of the strongest rival's share that is taken off the confidence: near a tie, nobody should be sure."""
+"""The part of the strongest rival's share that is taken off the confidence: near a tie, nobody should be
+sure."""
 ENOUGH = 0.9
 """Least strength, and …"""
 SURE = 0.35
@@ -46,7 +47,8 @@ class Rules(dict[str, Rule]):
 
 @cache
 def load_rules() -> Rules:
-    """Every rule that an installed package offers, ours among them, by class; broken ones are named, never fatal.
+    """Every rule that an installed package offers, ours among them, by class; broken ones are named, never
+    fatal.
 
     A package's rule for a class that we have a rule for takes its place.
     """
@@ -76,8 +78,8 @@ def _ours_first(point: EntryPoint) -> tuple[str, bool, str]:
 def weigh(case: Case, rules: Mapping[str, Rule] | None = None) -> Diagnosis:
     """What the case most likely is; `unknown` where nothing speaks strongly for any class.
 
-    `rules` are those to ask, by class; by default all that are installed. A rule that raises or yields something else
-    than signs is left out, and named in `problems`.
+    `rules` are those to ask, by class; by default all that are installed. A rule that raises or yields
+    something else than signs is left out, and named in `problems`.
     """
     asked = load_rules() if rules is None else rules
     problems = list(asked.problems) if isinstance(asked, Rules) else []
@@ -170,7 +172,9 @@ def _suggestions(rule: Rule, name: str, case: Case, problems: list[str]) -> list
 def _look_further(case: Case) -> list[str]:
     if "SIGKILL" in case.reading.signals and not case.reading.exceptions:
         return [
-            "Something killed the process and left no reason. Ask the kernel (`dmesg -T | grep -i oom`) or the batch "
-            "system (`sacct -j JOB -o State,ExitCode,MaxRSS,ReqMem`): running out of memory is the usual one.",
+            "Something killed the process and left no reason. Ask the kernel (`dmesg -T | grep -i oom`) or "
+            "the batch "
+            "system (`sacct -j JOB -o State,ExitCode,MaxRSS,ReqMem`): running out of memory is the usual "
+            "one.",
         ]
     return ["Read the lines before the first error: this text names no cause that is known here."]

@@ -56,10 +56,12 @@ def bars(
     nowhere: str,
     most: int = LANES,
 ) -> OneByOne | None:
-    """All pieces of `to_draw` whose time is known, by row and start; what lies outside of the frame is cut off.
+    """All pieces of `to_draw` whose time is known, by row and start; what lies outside of the frame is cut
+    off.
 
-    What measured no duration ended, for all that is known, when its worker's next step was told: where it overlaps the next
-    one by less than can be seen, both are on one row. Where there are more than `most` rows, workers that were never at work have none; None where it is too many then, too.
+    What measured no duration ended, for all that is known, when its worker's next step was told: where it
+    overlaps the next one by less than can be seen, both are on one row. Where there are more than `most`
+    rows, workers that were never at work have none; None where it is too many then, too.
     """
     rows = connection.execute(
         _ROWS.format(characters=_READ), {"start": frame.start, "until": frame.until}
@@ -94,7 +96,9 @@ def bars(
 
 
 def arguments_in_a_line(args: str | None) -> str:
-    """`seed=3, name=base` of a JSON object, cut where it is long; the text itself where it is no such object."""
+    """`seed=3, name=base` of a JSON object, cut where it is long; the text itself where it is no such
+    object.
+    """
     if not args or args == "{}":
         return ""
     try:

@@ -1,4 +1,6 @@
-"""Bins that grow by a factor, for durations from microseconds to days, and which one a column's value is in."""
+"""Bins that grow by a factor, for durations from microseconds to days, and which one a column's value is
+in.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ _LEAST_S, _MOST_S = 1e-9, 2e9
 def edges(least: float, most: float, bins: int, *, zero: bool = False) -> list[float]:
     """Ascending edges of at most so many bins that hold all values from `least`, which is above 0, to `most`.
 
-    They are powers of ten and equal steps between them, as fine as there are bins for, so that edges of different ranges
-    are of one grid. With `zero` the first bin begins at 0.
+    They are powers of ten and equal steps between them, as fine as there are bins for, so that edges of
+    different ranges are of one grid. With `zero` the first bin begins at 0.
     """
     least = min(max(least, _LEAST_S), _MOST_S)
     high = min(max(most, least), _MOST_S)
@@ -38,7 +40,9 @@ def _edge(number: int, step: int) -> float:
 
 
 def bin_of(column: str, found: Sequence[float]) -> str:
-    """SQL: the number of the bin a column's value is in, from the edge below it on; 0 below all, the last above all."""
+    """SQL: the number of the bin a column's value is in, from the edge below it on; 0 below all, the last
+    above all.
+    """
 
     def within(low: int, high: int) -> str:
         if high - low <= 1:

@@ -20,17 +20,21 @@ NEAR = 0.05
 
 _CELLS = """
 WITH pieces AS (
-    SELECT ($lanes::SMALLINT[])[CASE WHEN place < 0 THEN len($lanes) ELSE place + 1 END] AS lane, name, since, until
+    SELECT ($lanes::SMALLINT[])[CASE WHEN place < 0 THEN len($lanes) ELSE place + 1 END] AS lane, name, since,
+        until
     FROM drawn WHERE since IS NOT NULL
 ), steps AS (
-    SELECT lane, name, least(since, $length - 1) // $width AS stretch, count(*) AS running, sum(since)::HUGEINT AS moments, count(*) AS began,
+    SELECT lane, name, least(since, $length - 1) // $width AS stretch, count(*) AS running,
+        sum(since)::HUGEINT AS moments, count(*) AS began,
         0 AS ended FROM pieces GROUP BY ALL
     UNION ALL
     SELECT lane, name, until // $width, -count(*), -sum(until)::HUGEINT, 0, 0 FROM pieces GROUP BY ALL
     UNION ALL -- what ends where a stretch begins is not under way in it
-    SELECT lane, name, least(greatest(since, until - 1), $length - 1) // $width, 0, 0, 0, count(*) FROM pieces GROUP BY ALL
+    SELECT lane, name, least(greatest(since, until - 1), $length - 1) // $width, 0, 0, 0, count(*) FROM pieces
+        GROUP BY ALL
 ), net AS (
-    SELECT lane, name, stretch, sum(running) AS running, sum(moments) AS moments, sum(began) AS began, sum(ended) AS ended
+    SELECT lane, name, stretch, sum(running) AS running, sum(moments) AS moments, sum(began) AS began,
+        sum(ended) AS ended
     FROM steps GROUP BY ALL
 ), dense AS (
     SELECT lane, name, stretch, coalesce(running, 0) AS running, coalesce(moments, 0) AS moments,
@@ -43,7 +47,8 @@ WITH pieces AS (
         sum(began) OVER so_far AS began, sum(ended) OVER so_far - ended AS ended
     FROM dense WINDOW so_far AS (PARTITION BY lane, name ORDER BY stretch ROWS UNBOUNDED PRECEDING)
 ), work AS (
-    SELECT lane, name, stretch, done - coalesce(lag(done) OVER (PARTITION BY lane, name ORDER BY stretch), 0) AS work,
+    SELECT lane, name, stretch, done - coalesce(lag(done) OVER (PARTITION BY lane, name
+        ORDER BY stretch), 0) AS work,
         began, ended
     FROM reached
 )
@@ -69,9 +74,12 @@ def cells(
     found = connection.execute(
         _CELLS,
         {
-            "lanes": merged.of_place, "width": stretches.width, "count": stretches.number, "length": stretches.length,
+            "lanes": merged.of_place,
+            "width": stretches.width,
+            "count": stretches.number,
+            "length": stretches.length,
         },
-    )  # fmt: skip
+    )
     kept = Cells(lane=[], start_s=[], length_s=[], name=[], attempts=[], busy=[])
     growing: _Cell | None = None
     while rows := found.fetchmany(2000):
@@ -107,10 +115,9 @@ class _Cell:
 
     def takes(self, other: _Cell, near: float) -> bool:
         """Whether it looks the same, and is next to this one."""
-        return (
-            (other.lane, other._stretch, other._name) == (self.lane, self._next, self._name)
-            and abs(other.busy - self._first) <= near * max(1.0, self._first)
-        )  # fmt: skip
+        return (other.lane, other._stretch, other._name) == (self.lane, self._next, self._name) and abs(
+            other.busy - self._first
+        ) <= near * max(1.0, self._first)
 
     def grow(self, other: _Cell) -> None:
         """Take it in."""

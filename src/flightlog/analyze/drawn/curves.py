@@ -21,17 +21,21 @@ POINTS = 300
 
 _VALUES = f"""
 CREATE OR REPLACE TEMP VIEW metric_points AS
-SELECT name, step::DOUBLE AS step, {{at}} / {SECOND}::DOUBLE AS at_s, CASE WHEN abs(value) <= {LARGEST} THEN value END AS value
+SELECT name, step::DOUBLE AS step, {{at}} / {SECOND}::DOUBLE AS at_s, CASE
+    WHEN abs(value) <= {LARGEST} THEN value END AS value
 FROM metrics WHERE event = 'metric' AND name IS NOT NULL
 """  # noqa: S608 - numbers
 _NAMES = """
 CREATE OR REPLACE TEMP TABLE metric_names AS
 SELECT *, count(*) OVER () AS names, count(*) FILTER (known = 0) OVER () AS unknown,
-    count(*) FILTER (known = 1 OR known > 1 AND NOT coalesce(low < high, false)) OVER () AS alone, sum("values" - placed) OVER () AS astray,
+    count(*) FILTER (known = 1 OR known > 1 AND NOT coalesce(low < high, false)) OVER () AS alone,
+        sum("values" - placed) OVER () AS astray,
 FROM (
     SELECT name, count(*) AS "values", count(value) AS known,
-        count(step) = count(*) AND min(step) < max(step) AS stepped, CASE WHEN stepped THEN count(step) ELSE count(at_s) END AS placed,
-        CASE WHEN stepped THEN min(step) ELSE min(at_s) END AS low, CASE WHEN stepped THEN max(step) ELSE max(at_s) END AS high,
+        count(step) = count(*) AND min(step) < max(step) AS stepped, CASE WHEN stepped THEN count(step)
+            ELSE count(at_s) END AS placed,
+        CASE WHEN stepped THEN min(step) ELSE min(at_s) END AS low, CASE WHEN stepped THEN max(step)
+            ELSE max(at_s) END AS high,
     FROM metric_points GROUP BY name
 ) ORDER BY known > 1 DESC, "values" DESC, name LIMIT $most
 """
@@ -42,7 +46,8 @@ FROM (
     FROM metric_points JOIN metric_names USING (name) WHERE known > 1 AND low < high
 ) WHERE x IS NOT NULL
 -- the width of a stretch is never 0, and no difference of two numbers is beyond what a number can be
-GROUP BY name, CASE WHEN "values" <= $points THEN x ELSE floor((x / 2 - low / 2) / ((high / 2 - low / 2) / $points)) END
+GROUP BY name, CASE WHEN "values" <= $points THEN x ELSE floor((x / 2 - low / 2) / ((high / 2 - low / 2) /
+    $points)) END
 ORDER BY name, avg(x)
 """
 
@@ -66,16 +71,18 @@ def curves(
 ) -> Curves | None:
     """The metrics of the run, those with the most values first; None where none was recorded.
 
-    A curve goes over the steps that its values were given, over the time of the run where they were given none. Names with
-    fewer than two numbers, or with all of them at one place, have no curve, and are counted. Where a name has more than
-    `points` values, those of a stretch share a point, counted in SQL: nothing is kept of single values.
+    A curve goes over the steps that its values were given, over the time of the run where they were given
+    none. Names with fewer than two numbers, or with all of them at one place, have no curve, and are counted.
+    Where a name has more than `points` values, those of a stretch share a point, counted in SQL: nothing is
+    kept of single values.
     """
     connection.execute(_VALUES.format(at=inside(frame, "at_ns(timestamp)")))
     connection.execute(_NAMES, {"most": most})
     series: dict[str, tuple[Any, ...]] = {
         row[0]: row[1:]
         for row in connection.execute(
-            'SELECT name, "values", known, stepped, names, unknown, alone, astray FROM metric_names ORDER BY known > 1 DESC, "values" DESC, name'
+            'SELECT name, "values", known, stepped, names, unknown, alone, astray FROM metric_names ORDER '
+            'BY known > 1 DESC, "values" DESC, name'
         ).fetchall()
     }
     if not series:
@@ -92,9 +99,12 @@ def curves(
     ]
     [(names, unknown, alone, astray), *_] = (row[3:] for row in series.values())
     return Curves(
-        since=frame.since, length_s=frame.length_s, curves=drawn, names=names,
+        since=frame.since,
+        length_s=frame.length_s,
+        curves=drawn,
+        names=names,
         notes=_notes(len(drawn), names, alone, unknown, int(astray)),
-    )  # fmt: skip
+    )
 
 
 def _curve(name: str, points: list[_Point], *, stepped: bool, values: int, unknown: int) -> Curve:

@@ -30,7 +30,9 @@ _OF_SPANS = """SELECT name AS task, lasted / 1e9 AS duration_s FROM timed WHERE 
 
 
 def durations(connection: duckdb.DuckDBPyConnection) -> list[Spread]:
-    """Of completed tasks with a known duration, those that took longest together first; of spans where there is no task."""
+    """Of completed tasks with a known duration, those that took longest together first; of spans where there
+    is no task.
+    """
     [(tasks,)] = connection.execute("SELECT count(*) FROM held").fetchall()
     source = _OF_TASKS if tasks else _OF_SPANS
     connection.execute(_LONGEST.format(source=source, names=NAMES))
@@ -49,8 +51,10 @@ def durations(connection: duckdb.DuckDBPyConnection) -> list[Spread]:
         return []
     found = edges(
         min((row[4] for row in rows if row[4] is not None), default=1.0),
-        max(row[3][-1] for row in rows), BINS, zero=any(row[5] for row in rows),
-    )  # fmt: skip
+        max(row[3][-1] for row in rows),
+        BINS,
+        zero=any(row[5] for row in rows),
+    )
     counts: dict[int, dict[int, int]] = {}
     for rank, number, count in connection.execute(
         f"SELECT rank, {bin_of('s', found)} AS bin, count(*) FROM times GROUP BY ALL"  # noqa: S608 - numbers
@@ -68,7 +72,15 @@ def _spread(
     _, count, total, (least, p25, middle, p75, p95, most) = row[:4]
     first, last = min(counts), max(counts)
     return Spread(
-        name=name, count=count, total_s=int(total) / SECOND, edges_s=found[first : last + 2],
+        name=name,
+        count=count,
+        total_s=int(total) / SECOND,
+        edges_s=found[first : last + 2],
         counts=[counts.get(number, 0) for number in range(first, last + 1)],
-        least_s=least, p25_s=p25, median_s=middle, p75_s=p75, p95_s=p95, most_s=most,
-    )  # fmt: skip
+        least_s=least,
+        p25_s=p25,
+        median_s=middle,
+        p75_s=p75,
+        p95_s=p95,
+        most_s=most,
+    )

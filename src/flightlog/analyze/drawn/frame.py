@@ -1,4 +1,6 @@
-"""The time that is drawn, and its stretches of equal length: whole nanoseconds, so that nothing is lost between them."""
+"""The time that is drawn, and its stretches of equal length: whole nanoseconds, so that nothing is lost
+between them.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,9 @@ class Stretches(NamedTuple):
 
 
 def frame_of(ground: Ground) -> Frame | None:
-    """The time of the run; where its start or end is unknown, that of its attempts and spans. None where all is unknown."""
+    """The time of the run; where its start or end is unknown, that of its attempts and spans. None where all
+    is unknown.
+    """
     start, until = ground.window
     if start is None or until is None or until <= start:
         [(first, last)] = ground.connection.execute(
@@ -83,8 +87,9 @@ def means(
 ) -> list[float]:
     """How many of these intervals run at once, on average over each stretch.
 
-    `intervals` is a select statement of `since` and `until`, nanoseconds from 0 to the end of the stretches. Up to a
-    moment t an interval has run for t - since, less t - until once it is over: so sums by stretch are enough.
+    `intervals` is a select statement of `since` and `until`, nanoseconds from 0 to the end of the stretches.
+    Up to a moment t an interval has run for t - since, less t - until once it is over: so sums by stretch are
+    enough.
     """
     found = {
         number: (int(running), int(total))

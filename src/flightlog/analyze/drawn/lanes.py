@@ -1,4 +1,6 @@
-"""The rows of a timeline: workers in the order a person would list them, and where on them each piece is drawn."""
+"""The rows of a timeline: workers in the order a person would list them, and where on them each piece is
+drawn.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ def _natural(text: str) -> list[tuple[int, str]]:
 
 
 class Packed(NamedTuple):
-    """Rows of pieces that were packed, and the row of each piece; `of_worker` has the first row of each worker."""
+    """Rows of pieces that were packed, and the row of each piece; `of_worker` has the first row of each
+    worker.
+    """
 
     lanes: list[Lane]
     lane: list[int]
@@ -42,9 +46,9 @@ def pack(
 ) -> Packed:
     """Rows on which no two pieces overlap: one for each worker, or as many as pieces ran side by side on it.
 
-    A piece is its worker's place among `workers` (-1 for none that is known: those are in rows called `nowhere`), and
-    its first and last nanosecond; pieces of a place are in order of their starts. Each goes to the first row that is free.
-    Without `idle`, workers that have no piece have no row.
+    A piece is its worker's place among `workers` (-1 for none that is known: those are in rows called
+    `nowhere`), and its first and last nanosecond; pieces of a place are in order of their starts. Each goes
+    to the first row that is free. Without `idle`, workers that have no piece have no row.
     """
     rows = [0] * len(pieces)
     used: dict[int, int] = {}
@@ -82,7 +86,9 @@ def pack(
 
 
 class Merged(NamedTuple):
-    """Rows of workers, and the row of each place; that of pieces on no known worker is the last in `of_place`."""
+    """Rows of workers, and the row of each place; that of pieces on no known worker is the last in
+    `of_place`.
+    """
 
     lanes: list[Lane]
     of_place: list[int]
@@ -91,9 +97,11 @@ class Merged(NamedTuple):
 def merge_lanes(
     workers: Sequence[str], hosts: Mapping[str, str | None], nowhere: str | None, most: int = LANES
 ) -> Merged:
-    """A row for each worker; where there are more than rows, neighbours share one, and each row has about as many.
+    """A row for each worker; where there are more than rows, neighbours share one, and each row has about as
+    many.
 
-    `nowhere` is the label of the row for what ran on no worker that is known; None where there is nothing of that kind.
+    `nowhere` is the label of the row for what ran on no worker that is known; None where there is nothing of
+    that kind.
     """
     rows = min(len(workers), most - (nowhere is not None))
     lanes: list[Lane] = []

@@ -19,9 +19,11 @@ STRETCHES = 240
 def load(
     connection: duckdb.DuckDBPyConnection, frame: Frame, ups: Mapping[str, Sequence[tuple[int, int]]]
 ) -> Chart | None:
-    """Means over stretches of time, at the middle of each, from the table `drawn` and from when workers were up.
+    """Means over stretches of time, at the middle of each, from the table `drawn` and from when workers were
+    up.
 
-    What ran is left out where it is not known when, what waited where nothing did; None where nothing is left.
+    What ran is left out where it is not known when, what waited where nothing did; None where nothing is
+    left.
     """
     stretches = frame.stretches(STRETCHES)
     at = stretches.middles_s()
@@ -43,13 +45,19 @@ def load(
     if lives:
         columns = [list(column) for column in zip(*lives, strict=True)]
         up = means(
-            connection, "SELECT unnest($1::BIGINT[]) AS since, unnest($2::BIGINT[]) AS until", stretches, *columns
-        )  # fmt: skip
+            connection,
+            "SELECT unnest($1::BIGINT[]) AS since, unnest($2::BIGINT[]) AS until",
+            stretches,
+            *columns,
+        )
         series.append(Series(label="workers up", at_s=at, value=list(up)))
     if not series:
         return None
     each = format_duration(stretches.width / 1e9)
     return Chart(
-        since=frame.since, length_s=frame.length_s, unit="count", series=series,
+        since=frame.since,
+        length_s=frame.length_s,
+        unit="count",
+        series=series,
         notes=[f"Each point is the mean over {each}."],
-    )  # fmt: skip
+    )

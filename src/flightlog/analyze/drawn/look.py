@@ -60,7 +60,8 @@ class TimelineLook(Struct, frozen=True, kw_only=True):
 def timeline_of(
     run: Run, *, large_bytes: int = LARGE_BYTES, one_by_one: int = ONE_BY_ONE, lanes: int = LANES
 ) -> TimelineLook:
-    """The summary, the split of time and the timeline that `look_at` gives, without working out anything else.
+    """The summary, the split of time and the timeline that `look_at` gives, without working out anything
+    else.
 
     `one_by_one` and `lanes` are as `drawn_of` takes them.
     """
@@ -96,15 +97,24 @@ def drawn_of(
 ) -> Drawn:
     """What is drawn of a run whose report is being made; its connection has the views in `VIEWS`.
 
-    At most `one_by_one` attempts, and no more than fit on so many `lanes`, are drawn one by one; at most `points` of
-    queueing against execution time.
+    At most `one_by_one` attempts, and no more than fit on so many `lanes`, are drawn one by one; at most
+    `points` of queueing against execution time.
     """
     found = _laid_out(ground)
     if found is None:
         return Drawn(
-            timeline=None, concurrency=None, worker_cpu=None, worker_memory=None, host_cpu=None, host_memory=None,
-            device_memory=None, device_use=None, durations=[], waits=None, cache=None,
-        )  # fmt: skip
+            timeline=None,
+            concurrency=None,
+            worker_cpu=None,
+            worker_memory=None,
+            host_cpu=None,
+            host_memory=None,
+            device_memory=None,
+            device_use=None,
+            durations=[],
+            waits=None,
+            cache=None,
+        )
     connection, frame, pieces = ground.connection, found.frame, found.pieces
     of_tasks = pieces is not None and pieces.what == "attempts"
     use = resource_use(connection, frame)
@@ -150,6 +160,11 @@ def _timeline(ground: Ground, found: _LaidOut, one_by_one: int, lanes: int) -> T
     if found.pieces is None:
         return None
     return timeline(
-        ground, found.frame, found.pieces, found.hosts,
-        root=ground.run.info.span_id, one_by_one=one_by_one, most_lanes=lanes,
-    )  # fmt: skip
+        ground,
+        found.frame,
+        found.pieces,
+        found.hosts,
+        root=ground.run.info.span_id,
+        one_by_one=one_by_one,
+        most_lanes=lanes,
+    )

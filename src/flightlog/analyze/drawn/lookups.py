@@ -18,14 +18,18 @@ _LABELS = {"hit": "hits", "miss": "misses", "bypass": "bypassed"}
 
 
 def lookups(connection: duckdb.DuckDBPyConnection, frame: Frame) -> Chart | None:
-    """How many lookups hit, missed or were bypassed in each stretch of time, at its middle; None where there was none."""
+    """How many lookups hit, missed or were bypassed in each stretch of time, at its middle; None where there
+    was none.
+    """
     stretches = frame.stretches(STRETCHES)
     counts: dict[str, dict[int | None, int]] = {}
     for result, stretch, count in connection.execute(
         f"""
-        SELECT result, CASE WHEN moment IS NOT NULL THEN least(moment // {stretches.width}, {stretches.number - 1}) END AS stretch,
+        SELECT result, CASE WHEN moment IS NOT NULL THEN least(moment // {stretches.width},
+            {stretches.number - 1}) END AS stretch,
             count(*)
-        FROM (SELECT result, {inside(frame, "at_ns(timestamp)")} AS moment FROM cache WHERE event = 'cache_lookup') GROUP BY ALL
+        FROM (SELECT result, {inside(frame, "at_ns(timestamp)")} AS moment FROM cache
+            WHERE event = 'cache_lookup') GROUP BY ALL
         """  # noqa: S608 - numbers
     ).fetchall():
         counts.setdefault(result, {})[stretch] = count
@@ -37,12 +41,16 @@ def lookups(connection: duckdb.DuckDBPyConnection, frame: Frame) -> Chart | None
     if astray:
         notes.append(f"{astray:,} lookups were outside of the run's time, by their clocks.")
     return Chart(
-        since=frame.since, length_s=frame.length_s, unit="count", notes=notes,
+        since=frame.since,
+        length_s=frame.length_s,
+        unit="count",
+        notes=notes,
         series=[
             Series(
-                label=_LABELS[result], at_s=stretches.middles_s(),
+                label=_LABELS[result],
+                at_s=stretches.middles_s(),
                 value=[float(by_stretch.get(number, 0)) for number in range(stretches.number)],
             )
             for result, by_stretch in known.items()
         ],
-    )  # fmt: skip
+    )

@@ -1,4 +1,6 @@
-"""Where on a timeline something went wrong: attempts that failed, were retried or cancelled, and workers that were lost."""
+"""Where on a timeline something went wrong: attempts that failed, were retried or cancelled, and workers that
+were lost.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +34,14 @@ WITH found AS (
 )
 SELECT *, count(*) OVER () AS total FROM found
 -- the first of each stretch of time before the second of any, so that a burst does not hide what came later
-ORDER BY row_number() OVER (PARTITION BY moment // $width ORDER BY kind = 'cancelled', moment, task_id, attempt), moment, task_id, attempt
+ORDER BY row_number() OVER (PARTITION BY moment // $width
+    ORDER BY kind = 'cancelled', moment, task_id, attempt), moment, task_id, attempt
 LIMIT $most
 """
 
 _WITH_ERRORS = """
-SELECT left(task, 201), task_id, attempt, place, error_type, kind, moment, total, left(told.message, 2000) FROM ended_badly
+SELECT left(task, 201), task_id, attempt, place, error_type, kind, moment, total, left(told.message, 2000)
+    FROM ended_badly
     LEFT JOIN (
         SELECT task_id, attempt, arg_min(message, told_at) AS message FROM ({errors})
         SEMI JOIN ended_badly USING (task_id) GROUP BY ALL
@@ -45,9 +49,12 @@ SELECT left(task, 201), task_id, attempt, place, error_type, kind, moment, total
 ORDER BY moment, task_id, attempt
 """
 _ERRORS = {
-    "attempts": 'SELECT task_id, coalesce(attempt, 1) AS attempt, message, "timestamp" AS told_at FROM failures',
+    "attempts": """
+        SELECT task_id, coalesce(attempt, 1) AS attempt, message, "timestamp" AS told_at FROM failures
+    """,
     "spans": """
-        SELECT span_id AS task_id, 1 AS attempt, concat_ws(': ', error_type, error_message) AS message, "timestamp" AS told_at
+        SELECT span_id AS task_id, 1 AS attempt, concat_ws(': ', error_type, error_message) AS message,
+            "timestamp" AS told_at
         FROM span_events WHERE status = 'error'
     """,
 }
@@ -69,7 +76,8 @@ def marks(
     lane_of: Callable[[int, str, int], int],
     lane_of_worker: Callable[[str], int | None],
 ) -> Marked:
-    """What went wrong, from `to_draw` and from where errors are told; evenly over time where there is more than is marked.
+    """What went wrong, from `to_draw` and from where errors are told; evenly over time where there is more
+    than is marked.
 
     `what` is of `attempts` or `spans`. `lane_of` gives the row of an attempt by its place, id and number.
     """
@@ -77,19 +85,25 @@ def marks(
     few = [lost[len(lost) * n // LOST] for n in range(LOST)] if len(lost) > LOST else lost
     found = [
         Mark(
-            lane=lane, at_s=min(max(at - frame.start, 0), frame.length) / SECOND, kind="lost",
-            task="", task_id=None, text=cut(reason, ERROR_CHARACTERS),
+            lane=lane,
+            at_s=min(max(at - frame.start, 0), frame.length) / SECOND,
+            kind="lost",
+            task="",
+            task_id=None,
+            text=cut(reason, ERROR_CHARACTERS),
         )
         for at, worker, reason in few
         if (lane := lane_of_worker(worker)) is not None
-    ]  # fmt: skip
+    ]
     connection.execute(
         _ENDED_BADLY,
         {
-            "start": frame.start, "until": frame.until, "most": MARKS - len(found),
+            "start": frame.start,
+            "until": frame.until,
+            "most": MARKS - len(found),
             "width": frame.stretches(_STRETCHES).width,
         },
-    )  # fmt: skip
+    )
     total = len(lost)
     if connection.execute("SELECT count(*) FROM ended_badly").fetchone() == (0,):
         return Marked(found, total)
@@ -99,10 +113,14 @@ def marks(
         total = len(lost) + of
         found.append(
             Mark(
-                lane=lane_of(place, task_id, attempt), at_s=at / SECOND, kind=kind, task=cut(task or ""),
-                task_id=cut(task_id), text=_in_a_line(error, message),
+                lane=lane_of(place, task_id, attempt),
+                at_s=at / SECOND,
+                kind=kind,
+                task=cut(task or ""),
+                task_id=cut(task_id),
+                text=_in_a_line(error, message),
             )
-        )  # fmt: skip
+        )
     return Marked(sorted(found, key=lambda mark: (mark.at_s, mark.lane)), total)
 
 

@@ -1,4 +1,6 @@
-"""Spans in rows below what they ran in, the task or the outermost span that is a bar; and those outside of all tasks."""
+"""Spans in rows below what they ran in, the task or the outermost span that is a bar; and those outside of
+all tasks.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,8 @@ SPANS = 2000
 DEPTH = 4
 """So many levels."""
 ROWS = 90
-"""So many rows of tasks and of what is inside there are at most; deeper levels are left out where there would be more."""
+"""So many rows of tasks and of what is inside there are at most; deeper levels are left out where there would
+be more."""
 OUTSIDE_SPANS, OUTSIDE_ROWS = 1000, 8
 """So many are drawn of what is outside of tasks, and on so many rows of their own."""
 
@@ -28,7 +31,8 @@ CREATE OR REPLACE TEMP TABLE tops AS
 SELECT unnest($1::VARCHAR[]) AS span_id, unnest($2::INTEGER[]) AS lane, unnest($3::BIGINT[]) AS since
 """
 _CHILD = """
-child.span_id, child.parent_id, left(child.name, {characters}) AS name, child.status = 'error' AS failed, child.open AS "open",
+child.span_id, child.parent_id, left(child.name, {characters}) AS name, child.status = 'error' AS failed,
+    child.open AS "open",
     greatest(least(child.began, {until}), {start}) - {start} AS since,
     greatest(least(child.stopped, {until}), {start}) - {start} AS until
 FROM timed AS child ANTI JOIN to_draw ON to_draw.span_id = child.span_id
@@ -40,7 +44,8 @@ SELECT lane, {_CHILD} JOIN {{parents}} AS parent ON parent.span_id = child.paren
 WHERE {_WITHIN}
 -- where several attempts share an id, it is inside of the one that began last before it
 QUALIFY row_number() OVER (
-    PARTITION BY child.span_id ORDER BY parent.since > child.began - {{start}}, abs(child.began - {{start}} - parent.since), lane
+    PARTITION BY child.span_id ORDER BY parent.since > child.began - {{start}},
+        abs(child.began - {{start}} - parent.since), lane
 ) = 1
 ORDER BY child.stopped - child.began DESC, child.began, child.span_id LIMIT {{most}}
 """
@@ -53,7 +58,9 @@ ORDER BY child.stopped - child.began DESC, child.began, child.span_id LIMIT {{mo
 
 
 class Top(NamedTuple):
-    """A bar that spans may be inside of: its span, its row, and when it began, nanoseconds after the start."""
+    """A bar that spans may be inside of: its span, its row, and when it began, nanoseconds after the
+    start.
+    """
 
     span_id: str
     lane: int
@@ -61,7 +68,9 @@ class Top(NamedTuple):
 
 
 def _share(left: int, depth: int) -> int:
-    """How many of those that are left a level may take: many short ones are not to hide what is inside of long ones."""
+    """How many of those that are left a level may take: many short ones are not to hide what is inside of
+    long ones.
+    """
     return left if depth == DEPTH else left * 3 // 4
 
 
@@ -85,7 +94,8 @@ def nested(
     most: int = SPANS,
     most_rows: int = ROWS,
 ) -> Nested | None:
-    """The spans inside of these bars, which are on so many rows; None where there is none, or no room for any.
+    """The spans inside of these bars, which are on so many rows; None where there is none, or no room for
+    any.
 
     Spans of one level that overlap, such as those of threads, have rows of their own.
     """
@@ -108,9 +118,11 @@ def outside(
     most: int = OUTSIDE_SPANS,
     most_rows: int = OUTSIDE_ROWS,
 ) -> Nested | None:
-    """The spans inside of no attempt of `to_draw`, and of nothing else but the run, whose own span is `root`, level by level.
+    """The spans inside of no attempt of `to_draw`, and of nothing else but the run, whose own span is `root`,
+    level by level.
 
-    All are on one lane. None where there is none. Those that find no row free are left out, and what is inside of them.
+    All are on one lane. None where there is none. Those that find no row free are left out, and what is
+    inside of them.
     """
     connection.execute(
         _OUTERMOST.format(
@@ -165,10 +177,14 @@ def _levels(
     for depth in range(first, DEPTH + 1):
         connection.execute(
             _LEVEL.format(
-                depth=depth, parents=parents, start=frame.start, until=frame.until, characters=TEXT_CHARACTERS + 1,
+                depth=depth,
+                parents=parents,
+                start=frame.start,
+                until=frame.until,
+                characters=TEXT_CHARACTERS + 1,
                 most=_share(most - len(found), depth),
             )
-        )  # fmt: skip
+        )
         level = _read(connection, depth)
         if not level:
             break
@@ -184,9 +200,18 @@ def _read(connection: duckdb.DuckDBPyConnection, depth: int) -> list[_Span]:
         " ORDER BY lane, since, until DESC, span_id"
     ).fetchall()
     return [
-        _Span(span_id, parent_id, lane, depth, since, until, cut(name), "running" if open_ else "failed" if failed else "completed")
+        _Span(
+            span_id,
+            parent_id,
+            lane,
+            depth,
+            since,
+            until,
+            cut(name),
+            "running" if open_ else "failed" if failed else "completed",
+        )
         for span_id, parent_id, lane, since, until, name, failed, open_ in rows
-    ]  # fmt: skip
+    ]
 
 
 def _laid_out(found: list[_Span], lanes: int, most_rows: int) -> Nested | None:

@@ -1,4 +1,6 @@
-"""What a timeline is made of: attempts, or spans where there are no tasks, each with its place and its name in numbers."""
+"""What a timeline is made of: attempts, or spans where there are no tasks, each with its place and its name
+in numbers.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,16 @@ NUMBERED = 32
 
 _ATTEMPTS = """
 CREATE OR REPLACE TEMP VIEW to_draw AS
-SELECT task, task_id, attempt, worker, state, retried, began, stopped, waits, queue_s, duration_s, error_type, span_id, args
+SELECT task, task_id, attempt, worker, state, retried, began, stopped, waits, queue_s, duration_s, error_type,
+    span_id, args
 FROM held
 """
 
 _OUTERMOST = """
 CREATE OR REPLACE TEMP TABLE outermost AS
 SELECT name, span_id, status, "open", began, stopped, lasted, NULL::VARCHAR AS worker
-FROM timed AS child ANTI JOIN timed AS parent ON parent.span_id = child.parent_id AND parent.span_id <> child.span_id
+FROM timed AS child ANTI JOIN timed AS parent ON parent.span_id = child.parent_id
+    AND parent.span_id <> child.span_id
 """
 
 _INSIDE = """
@@ -43,7 +47,8 @@ UPDATE outermost SET worker = wrote.worker FROM (
 _SPANS = """
 CREATE OR REPLACE TEMP VIEW to_draw AS
 SELECT name AS task, span_id AS task_id, 1 AS attempt, worker,
-    CASE WHEN "open" THEN 'running' WHEN status = 'error' THEN 'failed' ELSE 'completed' END AS state, false AS retried,
+    CASE WHEN "open" THEN 'running' WHEN status = 'error' THEN 'failed' ELSE 'completed' END AS state,
+        false AS retried,
     began, stopped, NULL::BIGINT AS waits, NULL::DOUBLE AS queue_s, lasted / 1e9 AS duration_s,
     NULL::VARCHAR AS error_type, span_id, NULL::VARCHAR AS args
 FROM outermost
@@ -52,7 +57,8 @@ FROM outermost
 _CHOSEN = """
 CREATE OR REPLACE TEMP TABLE chosen AS
 SELECT task, row_number() OVER (ORDER BY total DESC NULLS LAST, task) - 1 AS number FROM (
-    SELECT task, sum(stopped - began) AS total FROM to_draw GROUP BY task ORDER BY total DESC NULLS LAST, task LIMIT {names}
+    SELECT task, sum(stopped - began) AS total FROM to_draw GROUP BY task ORDER BY total DESC NULLS LAST,
+        task LIMIT {names}
 )
 """
 
@@ -69,8 +75,8 @@ SELECT coalesce(place, -1)::INTEGER AS place, coalesce(number, -1)::TINYINT AS n
     state = 'pending' AS pending, began < {start} OR stopped > {until} AS outside
 FROM to_draw LEFT JOIN places USING (worker) LEFT JOIN chosen USING (task)
 """
-"""A few dozen bytes of each, so that all drawings ask this table and read nothing again. Times are nanoseconds from the
-start on, and none lies outside of what is drawn."""
+"""A few dozen bytes of each, so that all drawings ask this table and read nothing again. Times are
+nanoseconds from the start on, and none lies outside of what is drawn."""
 
 
 class Pieces(NamedTuple):
@@ -99,10 +105,12 @@ def lay_out_pieces(
     workers: Sequence[str],
     processes: Mapping[str, str] | None = None,
 ) -> Pieces | None:
-    """Make the view `to_draw` and the table `drawn`, where workers have the numbers of their places; None where nothing ran.
+    """Make the view `to_draw` and the table `drawn`, where workers have the numbers of their places; None
+    where nothing ran.
 
-    `processes` has the name of the process behind each writer, in order: where there are only spans, and several
-    processes, those are their places. Where one span holds all others, those directly inside it are drawn, too.
+    `processes` has the name of the process behind each writer, in order: where there are only spans, and
+    several processes, those are their places. Where one span holds all others, those directly inside it are
+    drawn, too.
     """
     what = "attempts"
     connection.execute(_ATTEMPTS)

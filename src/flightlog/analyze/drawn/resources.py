@@ -1,4 +1,6 @@
-"""What workers and hosts used over time, from the samples of the run: CPU, memory, and the memory and use of GPUs."""
+"""What workers and hosts used over time, from the samples of the run: CPU, memory, and the memory and use of
+GPUs.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ if TYPE_CHECKING:
 _SAMPLED = """
 CREATE OR REPLACE TEMP TABLE sampled AS
 WITH samples AS (
-    SELECT scope, coalesce(host, 'unknown host') AS host, worker, pid, gpu_index, gpu_uuid, gpu_mig, {at} AS moment,
+    SELECT scope, coalesce(host, 'unknown host') AS host, worker, pid, gpu_index, gpu_uuid, gpu_mig,
+        {at} AS moment,
         CASE WHEN interval_s > 0 AND isfinite(interval_s) THEN interval_s ELSE 1e-3 END AS weight,
         CASE WHEN isfinite(cpu_cores) THEN cpu_cores END AS cpu_cores,
         CASE WHEN isfinite(cpu_percent) THEN cpu_percent END AS cpu_percent,
@@ -26,7 +29,8 @@ SELECT scope,
     CASE scope WHEN 'node' THEN host WHEN 'cgroup' THEN host || ', container'
         WHEN 'worker' THEN coalesce(worker, host || ', process ' || coalesce(pid::VARCHAR, 'unknown'))
             || CASE WHEN worker IN (SELECT worker FROM places) THEN '' ELSE ' and its processes' END
-        ELSE host || ', GPU ' || coalesce(gpu_index::VARCHAR, gpu_uuid, 'unknown') || coalesce(', ' || gpu_mig, '')
+        ELSE host || ', GPU ' || coalesce(gpu_index::VARCHAR, gpu_uuid, 'unknown') || coalesce(', ' ||
+            gpu_mig, '')
     END AS label,
     moment // {width} AS stretch, avg(moment) AS moment, count(*) AS samples,
     sum(cpu_cores * weight) / sum(CASE WHEN cpu_cores IS NOT NULL THEN weight END) AS cores,
@@ -60,7 +64,9 @@ class Use(NamedTuple):
 
 
 def resource_use(connection: duckdb.DuckDBPyConnection, frame: Frame) -> Use:
-    """What the samples say; the stream is read once. Names that are not in `places` are of the run's own processes."""
+    """What the samples say; the stream is read once. Names that are not in `places` are of the run's own
+    processes.
+    """
     width = frame.stretches(STRETCHES).width
     connection.execute(_SAMPLED.format(at=inside(frame, "at_ns(timestamp)"), width=width))
     [(astray,)] = connection.execute(

@@ -1,7 +1,7 @@
 """What is drawn of a run, in columns: seconds after `since`, bytes, and counts.
 
-Every result is bounded: where a run has more than is drawn one by one, it is drawn by levels of detail that were computed in
-SQL, and the result says so. Unknown is null.
+Every result is bounded: where a run has more than is drawn one by one, it is drawn by levels of detail that
+were computed in SQL, and the result says so. Unknown is null.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class Bars(Struct, frozen=True, kw_only=True):
 
 
 class Nested(Struct, frozen=True, kw_only=True):
-    """Spans inside of bars, in rows below the bars' own; the lists are of one length but for `names` and `rows`."""
+    """Spans inside of bars, in rows below the bars' own; the lists are of one length but for `names` and
+    `rows`.
+    """
 
     lane: list[int]
     """The row of the bar they are inside of."""
@@ -107,7 +109,8 @@ class Timeline(Struct, frozen=True, kw_only=True):
     nested: Nested | None = None
     """Null where no span is inside of what is drawn one by one."""
     outside: Nested | None = None
-    """Spans outside of all tasks, on rows of their own as if below one lane; null where there are none, or no tasks."""
+    """Spans outside of all tasks, on rows of their own as if below one lane; null where there are none, or no
+    tasks."""
 
 
 class Series(Struct, frozen=True, kw_only=True):
@@ -131,7 +134,9 @@ class Chart(Struct, frozen=True, kw_only=True):
 
 
 class Spread(Struct, frozen=True, kw_only=True):
-    """How long tasks of one name took: a histogram over bins that grow by a factor, and quantiles; seconds."""
+    """How long tasks of one name took: a histogram over bins that grow by a factor, and quantiles;
+    seconds.
+    """
 
     name: str
     count: int
@@ -148,7 +153,9 @@ class Spread(Struct, frozen=True, kw_only=True):
 
 
 class Waits(Struct, frozen=True, kw_only=True):
-    """Queueing time against execution time of attempts: points where they are few, else counts in cells of a grid."""
+    """Queueing time against execution time of attempts: points where they are few, else counts in cells of a
+    grid.
+    """
 
     attempts: int
     names: list[str]

@@ -44,7 +44,9 @@ class Line(NamedTuple):
 
 
 def inside(frame: Frame, moment: str) -> str:
-    """SQL: when something was sampled, nanoseconds after the start and none outside; null where it lies far outside."""
+    """SQL: when something was sampled, nanoseconds after the start and none outside; null where it lies far
+    outside.
+    """
     near = round(_NEAR_S * SECOND)
     return (
         f"CASE WHEN {moment} BETWEEN {frame.start - near} AND {frame.until + near} "
@@ -90,20 +92,27 @@ def chart(
     if lines > SERIES:
         said.append(f"The {SERIES} largest of {lines:,} are drawn.")
     return Chart(
-        since=frame.since, length_s=frame.length_s, unit=unit, notes=said,
+        since=frame.since,
+        length_s=frame.length_s,
+        unit=unit,
+        notes=said,
         series=[
             Series(
-                label=cut(label), at_s=[at for at, _ in points], value=[value for _, value in points],
+                label=cut(label),
+                at_s=[at for at, _ in points],
+                value=[value for _, value in points],
                 limit=_number(limit),
             )
             for label, (limit, known) in found.items()
             if (points := with_gaps(known))
         ],
-    )  # fmt: skip
+    )
 
 
 def with_gaps(points: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
-    """The points, with one of no value in the middle of each time for which nothing is known, but for short ones."""
+    """The points, with one of no value in the middle of each time for which nothing is known, but for short
+    ones.
+    """
     steps = [later - earlier for (earlier, _), (later, _) in pairwise(points)]
     if not steps:
         return list(points)

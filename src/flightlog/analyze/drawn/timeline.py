@@ -37,7 +37,8 @@ def timeline(
 ) -> Timeline:
     """The timeline of what `lay_out_pieces` laid out.
 
-    `root` is the id of the run's own span. One by one where at most `one_by_one` pieces fit onto `most_lanes` rows without overlapping.
+    `root` is the id of the run's own span. One by one where at most `one_by_one` pieces fit onto `most_lanes`
+    rows without overlapping.
     """
     connection, workers = ground.connection, pieces.workers
     nowhere = _nowhere(pieces, workers)
@@ -52,8 +53,13 @@ def timeline(
         lanes, rows = single.lanes, single.lane_of
         inside = nested(connection, frame, single.tops, len(lanes))
         marked = marks(
-            connection, frame, pieces.what, ground.workers, lambda _, task_id, attempt: rows[task_id, attempt], single.of_worker.get
-        )  # fmt: skip
+            connection,
+            frame,
+            pieces.what,
+            ground.workers,
+            lambda _, task_id, attempt: rows[task_id, attempt],
+            single.of_worker.get,
+        )
     elif pieces.placed:
         [(astray,)] = connection.execute(
             "SELECT count(*) FROM drawn WHERE place < 0 AND since IS NOT NULL"
@@ -63,8 +69,13 @@ def timeline(
         lanes = merged.lanes
         density = cells(connection, frame, merged)
         marked = marks(
-            connection, frame, pieces.what, ground.workers, lambda place, _task_id, _attempt: merged.of_place[place], row_of.get
-        )  # fmt: skip
+            connection,
+            frame,
+            pieces.what,
+            ground.workers,
+            lambda place, _task_id, _attempt: merged.of_place[place],
+            row_of.get,
+        )
     apart = outside(connection, frame, root) if pieces.what == "attempts" else None
     [(failures,)] = connection.execute("SELECT count(*) FROM to_draw WHERE state = 'failed'").fetchall()
     return Timeline(
@@ -107,8 +118,8 @@ def _notes(
     if density is not None:
         why = "" if pieces.placed > ONE_BY_ONE else ", as more of them ran side by side than there are rows"
         notes.append(
-            f"This shows density and not single {pieces.what}: {_many(pieces.placed, pieces.what)} drawn by stretches of "
-            f"time{why}; a stretch has the colour of the name that held it longest."
+            f"This shows density and not single {pieces.what}: {_many(pieces.placed, pieces.what)} drawn by "
+            f"stretches of time{why}; a stretch has the colour of the name that held it longest."
         )
     if (shared := sum(lane.merged for lane in lanes if lane.merged > 1)) > 0:
         rows = sum(lane.merged > 1 for lane in lanes)
@@ -123,11 +134,13 @@ def _notes(
         notes.append(f"{_many(unknown, pieces.what)} not drawn: it is not known when they ran.")
     if pieces.outside:
         notes.append(
-            f"{_many(pieces.outside, pieces.what)} cut off: by their clocks they began before the run or ended after it."
+            f"{_many(pieces.outside, pieces.what)} cut off: by their clocks they began before the run or "
+            "ended after it."
         )
     if marked.total > len(marked.marks):
         notes.append(
-            f"{len(marked.marks):,} of {marked.total:,} failures, retries, cancellations and lost workers are marked."
+            f"{len(marked.marks):,} of {marked.total:,} failures, retries, cancellations and lost workers "
+            "are marked."
         )
     return notes
 
@@ -169,7 +182,8 @@ def _notes_on_width(single: OneByOne | None, frame: Frame) -> list[str]:
     if max(short.values(), default=0) <= _PIXELS // 10:
         return []
     return [
-        f"Bars of less than {format_duration(least_s)} are drawn wider than they are: rows look busier than the workers were."
+        f"Bars of less than {format_duration(least_s)} are drawn wider than they are: rows look busier "
+        "than the workers were."
     ]
 
 

@@ -36,19 +36,34 @@ def waits(
         queue_s, run_s, name = ([row[column] for row in rows] for column in range(3))
         name = [drawn_apart(number) for number in name]
         return Waits(
-            attempts=count, names=list(names), queue_s=queue_s, run_s=run_s, name=name, queue_edges_s=[],
-            run_edges_s=[], grid=[], notes=[],
-        )  # fmt: skip
+            attempts=count,
+            names=list(names),
+            queue_s=queue_s,
+            run_s=run_s,
+            name=name,
+            queue_edges_s=[],
+            run_edges_s=[],
+            grid=[],
+            notes=[],
+        )
     queue, run = (
         edges(least if least is not None else 1.0, most, BINS, zero=bool(zeros))
         for least, most, zeros in (bounds[:3], bounds[3:])
     )
     grid = [[0] * (len(run) - 1) for _ in range(len(queue) - 1)]
     for row, column, number in connection.execute(
-        f"SELECT {bin_of('queue_s', queue)} AS row, {bin_of('duration_s', run)} AS col, count(*) {_KNOWN} GROUP BY ALL"
+        f"SELECT {bin_of('queue_s', queue)} AS row, {bin_of('duration_s', run)} AS col, count(*) {_KNOWN} "
+        "GROUP BY ALL"
     ).fetchall():
         grid[row][column] = number
     return Waits(
-        attempts=count, names=list(names), queue_s=[], run_s=[], name=[], queue_edges_s=queue, run_edges_s=run,
-        grid=grid, notes=[f"This shows how many of {count:,} attempts waited and ran that long, and not single ones."],
-    )  # fmt: skip
+        attempts=count,
+        names=list(names),
+        queue_s=[],
+        run_s=[],
+        name=[],
+        queue_edges_s=queue,
+        run_edges_s=run,
+        grid=grid,
+        notes=[f"This shows how many of {count:,} attempts waited and ran that long, and not single ones."],
+    )

@@ -16,9 +16,18 @@ from flightlog.analyze.findings.stragglers import stragglers
 from flightlog.analyze.findings.stuck_tasks import stuck_tasks
 
 SYMPTOMS: tuple[Symptom, ...] = (
-    stuck_tasks, device_memory, memory_pressure, failed_work, stragglers, idle_workers, cold_starts, handover,
-    serialization, cache_misses, oversubscription,
-)  # fmt: skip
+    stuck_tasks,
+    device_memory,
+    memory_pressure,
+    failed_work,
+    stragglers,
+    idle_workers,
+    cold_starts,
+    handover,
+    serialization,
+    cache_misses,
+    oversubscription,
+)
 
 __all__ = ["SYMPTOMS", "Facts", "Finding", "Symptom", "find"]
 

@@ -83,7 +83,8 @@ def matters(facts: Facts, lost_s: float | None) -> bool:
 def share_of(facts: Facts, lost_s: float | None) -> float | None:
     """The part of all worker time; null where either is unknown.
 
-    So it is where tasks ran side by side for longer than the whole: several seconds of them went into one of the clock.
+    So it is where tasks ran side by side for longer than the whole: several seconds of them went into one of
+    the clock.
     """
     if lost_s is None or facts.total_s <= 0 or lost_s > facts.total_s * (1 + 1e-9):
         return None
@@ -94,10 +95,12 @@ def cost_text(facts: Facts, lost_s: float) -> str:
     """`1.9 worker-hours, 23% of this run,`; the time alone where the share cannot be said."""
     of = "worker-" if facts.shares is not None and facts.shares.basis == "workers" else ""
     number, unit = (
-        (lost_s / 3600, "hours") if lost_s >= 3600
-        else (lost_s / 60, "minutes") if lost_s >= 120
+        (lost_s / 3600, "hours")
+        if lost_s >= 3600
+        else (lost_s / 60, "minutes")
+        if lost_s >= 120
         else (lost_s, "seconds")
-    )  # fmt: skip
+    )
     text = f"{number:,.1f}" if number >= 0.95 else f"{number:.2g}"
     share = share_of(facts, lost_s)
     return f"{text} {of}{unit}{'' if share is None else f', {format_percent(share)} of this run,'}"

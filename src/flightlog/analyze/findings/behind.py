@@ -19,7 +19,8 @@ WITH idle AS (
     FROM idle JOIN ups USING (lane) WHERE ns > 0
 ), ended AS ( -- when the last task ended in each gap; null where all went on
     SELECT gap.*, CASE WHEN ends.stopped > gap.since THEN ends.stopped END AS stopped
-    FROM gap ASOF LEFT JOIN (SELECT stopped FROM held WHERE began < stopped) AS ends ON gap.until >= ends.stopped
+    FROM gap ASOF LEFT JOIN (SELECT stopped FROM held WHERE began < stopped) AS ends
+        ON gap.until >= ends.stopped
 ), reach AS ( -- up to when those last that have begun
     SELECT began, max(stopped) OVER (ORDER BY began, stopped) AS stopped FROM held
     WHERE began < stopped AND EXISTS (SELECT 1 FROM ended WHERE stopped IS NULL)
@@ -36,7 +37,8 @@ WITH idle AS (
     SELECT task, median(stopped - began) AS usual, count(stopped - began) AS known
     FROM held WHERE state = 'completed' GROUP BY task
 )
-SELECT last.task, any_value(last.args), any_value(last.stopped - last.began) AS lasted, any_value(usual.usual),
+SELECT last.task, any_value(last.args), any_value(last.stopped - last.began) AS lasted,
+    any_value(usual.usual),
     any_value(usual.known), sum(last.ns) AS ns, count(DISTINCT last.worker)
 FROM last LEFT JOIN usual USING (task)
 GROUP BY last.task, last.task_id, last.attempt ORDER BY ns DESC, last.task, last.task_id, last.attempt
@@ -46,8 +48,8 @@ GROUP BY last.task, last.task_id, last.attempt ORDER BY ns DESC, last.task, last
 class Behind(NamedTuple):
     """One task that others were idle behind: nothing was left to start while it ran, and it ended last.
 
-    Where nothing ended while a worker was idle, as before a worker that was removed too early, it is the task that
-    would have held it the longest.
+    Where nothing ended while a worker was idle, as before a worker that was removed too early, it is the task
+    that would have held it the longest.
     """
 
     task: str
@@ -67,7 +69,8 @@ class Behind(NamedTuple):
 
 
 def behind(connection: duckdb.DuckDBPyConnection, shares: Shares | None) -> list[Behind]:
-    """The tasks that workers were idle behind, the costliest first; their idle times add up to `idle_behind_s`.
+    """The tasks that workers were idle behind, the costliest first; their idle times add up to
+    `idle_behind_s`.
 
     Reads what `shares` left in the connection.
     """
@@ -75,9 +78,13 @@ def behind(connection: duckdb.DuckDBPyConnection, shares: Shares | None) -> list
         return []
     return [
         Behind(
-            task=task, args=args, lasted_s=seconds(int(lasted)),
-            usual_s=None if usual is None else seconds(round(usual)), known=int(known or 0),
-            idle_s=seconds(int(ns)), workers=int(workers),
+            task=task,
+            args=args,
+            lasted_s=seconds(int(lasted)),
+            usual_s=None if usual is None else seconds(round(usual)),
+            known=int(known or 0),
+            idle_s=seconds(int(ns)),
+            workers=int(workers),
         )
         for task, args, lasted, usual, known, ns, workers in connection.execute(_BEHIND).fetchall()
-    ]  # fmt: skip
+    ]

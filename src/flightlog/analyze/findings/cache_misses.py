@@ -15,7 +15,8 @@ WITH asked AS (
         count(*) OVER (PARTITION BY task_id) AS beside FROM cache WHERE result IN ('hit', 'miss')
 ), missed AS (
     SELECT *, coalesce(reason, '') NOT IN (SELECT unnest($new::VARCHAR[])) AND reason IS NOT NULL AS lost,
-        "key" IS NOT NULL AND row_number() OVER (PARTITION BY task, "key" ORDER BY moment, writer, seq) > 1 AS again
+        "key" IS NOT NULL AND row_number() OVER (PARTITION BY task, "key"
+            ORDER BY moment, writer, seq) > 1 AS again
     FROM asked WHERE result = 'miss'
 ), alone AS (
     SELECT missed.task, avg(held.stopped - held.began) / 1e9 AS each_s
@@ -36,10 +37,11 @@ ORDER BY wasted * coalesce(any_value(made.each_s), any_value(alone.each_s), 0) D
 
 
 def cache_misses(facts: Facts) -> Iterable[Finding]:
-    """The function whose needless misses cost most: expired, changed code, damage, or asked for twice in this run.
+    """The function whose needless misses cost most: expired, changed code, damage, or asked for twice in this
+    run.
 
-    What a miss costs is an estimate: what results that were hit took when they were made, or else what tasks took
-    that did nothing but miss once. Misses on what nobody had asked for before are work, and no finding.
+    What a miss costs is an estimate: what results that were hit took when they were made, or else what tasks
+    took that did nothing but miss once. Misses on what nobody had asked for before are work, and no finding.
     """
     if not facts.summary.cache.misses:
         return
@@ -59,12 +61,17 @@ def cache_misses(facts: Facts) -> Iterable[Finding]:
         seconds=lost,
         share=share_of(facts, lost),
         sentence=(
-            f"About {cost_text(facts, lost)} went to computing again what had been computed before, because {task}"
-            f" missed the cache {wasted:,} times ({', '.join(reasons)}); try `flightlog cache explain` for the reasons."
+            f"About {cost_text(facts, lost)} went to computing again what had been computed before, because "
+            f"{task} missed the cache {wasted:,} times ({', '.join(reasons)}); try `flightlog cache "
+            "explain` for the reasons."
         ),
         evidence={
-            "function": task, "needless_misses": wasted, "asked_again": again, "misses": misses, "each_s": each_s,
+            "function": task,
+            "needless_misses": wasted,
+            "asked_again": again,
+            "misses": misses,
+            "each_s": each_s,
             "reason": reason,
         },
         where=[row[0] for row in known[:3]],
-    )  # fmt: skip
+    )

@@ -10,9 +10,11 @@ from flightlog.units import format_duration
 
 _FIRST = """
 WITH earliest AS (
-    SELECT worker, min(began) AS began FROM held WHERE state = 'completed' AND worker IS NOT NULL GROUP BY worker
+    SELECT worker, min(began) AS began FROM held WHERE state = 'completed' AND worker IS NOT NULL
+        GROUP BY worker
 ), first AS ( -- of several that began at that very moment one, and always the same
-    SELECT task, stopped - began AS lasted FROM held JOIN earliest USING (worker, began) WHERE state = 'completed'
+    SELECT task, stopped - began AS lasted FROM held JOIN earliest USING (worker, began)
+        WHERE state = 'completed'
     QUALIFY row_number() OVER (PARTITION BY worker ORDER BY task_id, attempt) = 1
 ), usual AS (
     SELECT task, median(stopped - began) AS usual FROM held WHERE state = 'completed'
@@ -41,8 +43,8 @@ def cold_starts(facts: Facts) -> Iterable[Finding]:
         seconds=lost,
         share=share_of(facts, lost),
         sentence=(
-            f"{cost_text(facts, lost)} went to getting workers to work, because {' and '.join(reasons)}; try keeping"
-            " workers for several runs, importing less when they start, or larger batches."
+            f"{cost_text(facts, lost)} went to getting workers to work, because {' and '.join(reasons)}; "
+            "try keeping workers for several runs, importing less when they start, or larger batches."
         ),
         evidence={
             "startup_s": start_up,

@@ -22,7 +22,10 @@ def device_memory(facts: Facts) -> Iterable[Finding]:
         kind="device_memory",
         seconds=None,
         share=None,
-        sentence=f"Ran out of device memory {times}{within}: `flightlog devices {facts.summary.run.run_id}` explains it.",
+        sentence=(
+            f"Ran out of device memory {times}{within}: `flightlog devices {facts.summary.run.run_id}` "
+            "explains it."
+        ),
         evidence={"bundles": [one.folder for one in bundles], "phases": phases},
         where=phases[:3],
     )

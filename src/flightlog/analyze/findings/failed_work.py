@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, plural, share_of
 
 _FAILED = """
-SELECT task, count(*), count(*) FILTER (retried), count(*) FILTER (state = 'cancelled'), sum(stopped - began) AS ns
+SELECT task, count(*), count(*) FILTER (retried), count(*) FILTER (state = 'cancelled'),
+    sum(stopped - began) AS ns
 FROM held WHERE state IN ('failed', 'cancelled') AND began IS NOT NULL
 GROUP BY task ORDER BY ns DESC, task
 """
@@ -33,9 +34,9 @@ def failed_work(facts: Facts) -> Iterable[Finding]:
         seconds=lost,
         share=share_of(facts, lost),
         sentence=(
-            f"{cost_text(facts, lost)} went to {plural(attempts, 'attempt')} that did not complete"
-            f"{f' ({told})' if told else ''}{f', because of {said[:100]}' if said else ''}; try `flightlog report"
-            " --failures` for the causes."
+            f"{cost_text(facts, lost)} went to {plural(attempts, 'attempt')} that did not "
+            f"complete{f' ({told})' if told else ''}{f', because of {said[:100]}' if said else ''}; try "
+            "`flightlog report --failures` for the causes."
         ),
         evidence={"attempts": attempts, "retried": retried, "cancelled": cancelled, "cause": said or None},
         where=[row[0] for row in rows[:3]],

@@ -1,4 +1,6 @@
-"""Workers that were up with nothing to do: at the ends of batches, beside the program, or never used at all."""
+"""Workers that were up with nothing to do: at the ends of batches, beside the program, or never used at
+all.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,9 @@ def idle_workers(facts: Facts) -> Iterable[Finding]:
             seconds=ends,
             share=share_of(facts, ends),
             sentence=(
-                f"{cost_text(facts, ends)} went to workers with nothing left to do{many} while others finished tasks of"
-                f" ordinary length, because there was too little to share out at the end of {plural(len(ordinary), 'batch', 'batches')};"
-                " try smaller tasks or fewer workers."
+                f"{cost_text(facts, ends)} went to workers with nothing left to do{many} while others "
+                "finished tasks of ordinary length, because there was too little to share out at the end "
+                f"of {plural(len(ordinary), 'batch', 'batches')}; try smaller tasks or fewer workers."
             ),
             evidence={
                 "batches": len(ordinary),
@@ -75,7 +77,9 @@ def idle_workers(facts: Facts) -> Iterable[Finding]:
 
 
 def _named(known: ProgramSpans) -> str:
-    """`fit (3.0s), read (1.0s)`; how many names there are where none stands out; nothing where there is little in them."""
+    """`fit (3.0s), read (1.0s)`; how many names there are where none stands out; nothing where there is
+    little in them.
+    """
     if known.told:
         return ", ".join(
             f"{_called(name)} ({format_duration(lasted)})" for name, lasted in known.told.items()
@@ -85,7 +89,9 @@ def _named(known: ProgramSpans) -> str:
 
 
 def _advice(known: ProgramSpans) -> str:
-    """For the largest part: that of the first span, of all spans where none stands out, or of what is not known."""
+    """For the largest part: that of the first span, of all spans where none stands out, or of what is not
+    known.
+    """
     if known.unknown_s >= max(known.told.values(), default=known.known_s):
         return "spans in the program, to see what it did"
     if not known.told:
@@ -102,6 +108,8 @@ def _called(name: str) -> str:
 
 
 def _is_notebook(facts: Facts) -> bool:
-    """Whether the tasks are the cells of a notebook: between them a person reads and writes, and no program runs."""
+    """Whether the tasks are the cells of a notebook: between them a person reads and writes, and no program
+    runs.
+    """
     run = facts.summary.run
     return run.tags.get("notebook") == run.project

@@ -14,7 +14,8 @@ NEARLY = 0.95
 
 _FAILED = """
 SELECT count(*), coalesce(sum(stopped - began), 0) FROM held
-WHERE state = 'failed' AND began IS NOT NULL AND regexp_matches(error_type, '(^|\\.)(MemoryError|OutOfMemoryError)$')
+WHERE state = 'failed' AND began IS NOT NULL AND regexp_matches(error_type,
+    '(^|\\.)(MemoryError|OutOfMemoryError)$')
 """
 
 

@@ -1,4 +1,6 @@
-"""Tasks that waited for a processor: more of them at once than there are cores, or a quota that held them back."""
+"""Tasks that waited for a processor: more of them at once than there are cores, or a quota that held them
+back.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,9 @@ def oversubscription(facts: Facts) -> Iterable[Finding]:
             seconds=waited,
             share=share_of(facts, waited),
             sentence=(
-                f"{cost_text(facts, waited)} went to tasks that were running but not on a processor"
-                f" ({format_percent(waited / ran)} of their time), because {busy:.0f}%{cores} were in use on average;"
-                " try fewer workers, or fewer threads in each."
+                f"{cost_text(facts, waited)} went to tasks that were running but not on a processor "
+                f"({format_percent(waited / ran)} of their time), because {busy:.0f}%{cores} were in use on "
+                "average; try fewer workers, or fewer threads in each."
             ),
             evidence={"off_cpu_s": waited, "executed_s": ran, "node_cpu_percent": busy},
             where=list(node.hosts[:3]) if node is not None else [],
@@ -45,8 +47,9 @@ def oversubscription(facts: Facts) -> Iterable[Finding]:
             seconds=held,
             share=share_of(facts, held),
             sentence=(
-                f"{cost_text(facts, held)} went to waiting for the CPU quota{quota}, because it held this run back for"
-                f" {format_duration(held)}; try asking for more cores, or running fewer tasks at once."
+                f"{cost_text(facts, held)} went to waiting for the CPU quota{quota}, because it held this "
+                f"run back for {format_duration(held)}; try asking for more cores, or running fewer tasks "
+                "at once."
             ),
             evidence={"throttled_s": held, "cpu_quota": cgroup.cpu_quota},
             where=[],

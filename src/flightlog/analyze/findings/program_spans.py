@@ -21,7 +21,9 @@ DEPTH = 32
 
 
 class ProgramSpans(NamedTuple):
-    """Where the program was by the clock: side by side, spans of one name count once, those of two names twice."""
+    """Where the program was by the clock: side by side, spans of one name count once, those of two names
+    twice.
+    """
 
     told: dict[str, float]
     """Seconds in spans of these names, less those in spans directly inside of them; the most first."""
@@ -39,7 +41,8 @@ _ALONE = uncovered(
     "SELECT number, 0 AS name, since, until FROM up_pieces",
     """
     SELECT number, astir.since, astir.until FROM up_pieces JOIN astir
-        ON astir.component = up_pieces.component AND astir.since < up_pieces.until AND astir.until > up_pieces.since
+        ON astir.component = up_pieces.component AND astir.since < up_pieces.until
+            AND astir.until > up_pieces.since
     """,
     "number",
 )
@@ -47,32 +50,38 @@ _BESIDE = f"""
 CREATE OR REPLACE TEMP TABLE beside AS
 WITH RECURSIVE outside AS (
     SELECT child.span_id, 1 AS depth FROM timed AS child ANTI JOIN held USING (span_id)
-        ANTI JOIN timed AS parent ON parent.span_id = child.parent_id ANTI JOIN held AS task ON task.span_id = child.parent_id
+        ANTI JOIN timed AS parent ON parent.span_id = child.parent_id ANTI JOIN held AS task
+            ON task.span_id = child.parent_id
     UNION
     SELECT child.span_id, depth + 1 FROM timed AS child ANTI JOIN held USING (span_id)
         JOIN outside ON outside.span_id = child.parent_id WHERE depth < {DEPTH}
 )
-SELECT span_id, parent_id, CASE WHEN length(name) > {CHARACTERS} THEN left(name, {CHARACTERS - 1}) || '…' ELSE name END AS name,
+SELECT span_id, parent_id, CASE WHEN length(name) > {CHARACTERS} THEN left(name, {CHARACTERS - 1}) || '…'
+    ELSE name END AS name,
     began AS since, stopped AS until
 FROM timed SEMI JOIN outside USING (span_id) WHERE began < stopped
 """  # noqa: S608 - numbers of ours
 _OWN = uncovered(
     "SELECT span_id, name, since, until FROM beside",
-    "SELECT parent_id AS span_id, since, until FROM beside SEMI JOIN beside AS outer_ ON outer_.span_id = beside.parent_id",
+    "SELECT parent_id AS span_id, since, until FROM beside SEMI JOIN beside AS outer_ ON outer_.span_id = "
+    "beside.parent_id",
     "span_id",
 )
 _WAITED = """
 WITH moments AS (
     SELECT part, name, unnest([since, until]) AS moment, unnest([-1, 1]) AS sign
-    FROM (SELECT 'own' AS part, name, since, until FROM own UNION ALL SELECT 'any', NULL, since, until FROM in_any
+    FROM (SELECT 'own' AS part, name, since, until FROM own UNION ALL SELECT 'any', NULL, since, until
+        FROM in_any
         UNION ALL SELECT 'all', NULL, since, until FROM alone)
 )
 SELECT part, moments.name, sum(sign * (before + least(moment, until) - since))::BIGINT AS waited
-FROM moments ASOF JOIN alone ON moments.moment > alone.since GROUP BY ALL HAVING waited > 0 ORDER BY waited DESC, moments.name
+FROM moments ASOF JOIN alone ON moments.moment > alone.since GROUP BY ALL HAVING waited > 0
+    ORDER BY waited DESC, moments.name
 """
 _AROUND = """
 WITH came AS (SELECT least(waits, began) AS moment FROM held WHERE moment IS NOT NULL)
-SELECT coalesce(bool_or(moment < until), FALSE) FROM beside ASOF JOIN came ON beside.since < came.moment WHERE name = $1
+SELECT coalesce(bool_or(moment < until), FALSE) FROM beside ASOF JOIN came ON beside.since < came.moment
+    WHERE name = $1
 """
 
 

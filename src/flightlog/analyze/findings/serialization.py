@@ -28,15 +28,22 @@ def serialization(facts: Facts) -> Iterable[Finding]:
         assert lost is not None
         because = f", because {largest}" if total >= LARGE_BYTES else ""
         yield Finding(
-            kind="serialization", seconds=lost, share=share_of(facts, lost), evidence=evidence,
+            kind="serialization",
+            seconds=lost,
+            share=share_of(facts, lost),
+            evidence=evidence,
             sentence=f"{cost_text(facts, lost)} went to moving and serializing data{because}; {try_}.",
             where=[task] if task else [],
-        )  # fmt: skip
+        )
     elif lost is None and results and total >= MUCH_BYTES and total / results >= LARGE_BYTES:
         yield Finding(
-            kind="serialization", seconds=None, share=None, evidence=evidence, where=[task],
+            kind="serialization",
+            seconds=None,
+            share=None,
+            evidence=evidence,
+            where=[task],
             sentence=(
-                f"An unknown part of this run went to moving results, because {largest}, {format_bytes(total / results)}"
-                f" each; {try_}."
+                f"An unknown part of this run went to moving results, because {largest}, "
+                f"{format_bytes(total / results)} each; {try_}."
             ),
-        )  # fmt: skip
+        )

@@ -24,9 +24,10 @@ def stragglers(facts: Facts) -> Iterable[Finding]:
         seconds=lost,
         share=share_of(facts, lost),
         sentence=(
-            f"{cost_text(facts, lost)} went to workers with nothing left to do while {plural(len(found), 'slow task')}"
-            f" still ran, because {call(worst.task, worst.args)} took {format_duration(worst.lasted_s)}, {much} the"
-            f" median of {format_duration(worst.usual_s)}; try starting the longest first, or splitting them."
+            f"{cost_text(facts, lost)} went to workers with nothing left to do while "
+            f"{plural(len(found), 'slow task')} still ran, because {call(worst.task, worst.args)} took "
+            f"{format_duration(worst.lasted_s)}, {much} the median of {format_duration(worst.usual_s)}; try "
+            "starting the longest first, or splitting them."
         ),
         evidence={
             "tasks": len(found),

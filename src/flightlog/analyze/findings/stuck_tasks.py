@@ -26,8 +26,9 @@ def stuck_tasks(facts: Facts) -> Iterable[Finding]:
         seconds=lost,
         share=share_of(facts, lost),
         sentence=(
-            f"{cost_text(facts, lost)} went to {plural(len(found), 'task')} that may be stuck, because {_named(worst)}"
-            f" {ran}{f' on {worst.worker}' if worst.worker else ''} for {format_duration(worst.elapsed_s)}{times}; try a timeout, or look at what it waits for."
+            f"{cost_text(facts, lost)} went to {plural(len(found), 'task')} that may be stuck, because "
+            f"{_named(worst)} {ran}{f' on {worst.worker}' if worst.worker else ''} for "
+            f"{format_duration(worst.elapsed_s)}{times}; try a timeout, or look at what it waits for."
         ),
         evidence={
             "tasks": len(found),

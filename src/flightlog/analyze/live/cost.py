@@ -27,7 +27,9 @@ class _Summary(Struct):
 
 
 class LiveCost:
-    """By the run's rates and the time its workers have lived; of a run that is over, what its summary says."""
+    """By the run's rates and the time its workers have lived; of a run that is over, what its summary
+    says.
+    """
 
     def __init__(self, run: Path) -> None:
         self._run = run
@@ -74,6 +76,9 @@ class LiveCost:
         for name, job in self._jobs.items():
             given[name] = given.get(name, Sizes()).else_(job)
         return msgspec.structs.replace(
-            used, lifetimes=workers.lives.lifetimes(workers.bounds(), until), components=workers.lives.components(),
-            given=given, wall_ns=None if started is None or until is None else max(0, until - started),
-        )  # fmt: skip
+            used,
+            lifetimes=workers.lives.lifetimes(workers.bounds(), until),
+            components=workers.lives.components(),
+            given=given,
+            wall_ns=None if started is None or until is None else max(0, until - started),
+        )

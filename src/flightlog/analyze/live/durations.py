@@ -1,4 +1,6 @@
-"""How long things took: exact sums, extremes and quantiles in bounded memory, the same in any order of arrival."""
+"""How long things took: exact sums, extremes and quantiles in bounded memory, the same in any order of
+arrival.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ class ExactSum:
 
 
 def _folded(parts: list[float]) -> list[float]:
-    """Few numbers with the same exact sum: the rounded sum, what rounding left, and so on until nothing is left."""
+    """Few numbers with the same exact sum: the rounded sum, what rounding left, and so on until nothing is
+    left.
+    """
     found: list[float] = []
     while True:
         rest = exact_sum([*parts, *(-part for part in found)])
@@ -103,7 +107,9 @@ class Durations:
         return mean_of(self.count, self.total, self.min, self.max) if self.count else None
 
     def quantile(self, q: float) -> float | None:
-        """Interpolated as everywhere; within 1 % where there are more than `EXACT` values, null where there is none."""
+        """Interpolated as everywhere; within 1 % where there are more than `EXACT` values, null where there
+        is none.
+        """
         if not self.count:
             return None
         if not self._bins:

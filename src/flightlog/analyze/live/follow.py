@@ -34,10 +34,11 @@ _AHEAD = 60 * SECOND
 
 
 class FollowedRun:
-    """A run in any state, local or the copy of a remote one. Reads files only, each line once. Not thread-safe.
+    """A run in any state, local or the copy of a remote one. Reads files only, each line once. Not
+    thread-safe.
 
-    `now()` gives seconds since 1970; `history` has durations of earlier runs by name of task, for what this run does
-    not know yet. Memory: tasks that wait or run, failures that nobody retried, and bounded tallies.
+    `now()` gives seconds since 1970; `history` has durations of earlier runs by name of task, for what this
+    run does not know yet. Memory: tasks that wait or run, failures that nobody retried, and bounded tallies.
     """
 
     def __init__(
@@ -61,9 +62,9 @@ class FollowedRun:
     def update(self, limit_s: float | None = None) -> LiveState:
         """Read what is new, for `limit_s` seconds or a little more at most, and say how things stand.
 
-        A state that is not of everything there is says so in `reading`; of a run that is over, its counts are those of the
-        summary then, where there is one. Never raises for what stands in the run's
-        files; a folder that has gone leaves what was read.
+        A state that is not of everything there is says so in `reading`; of a run that is over, its counts are
+        those of the summary then, where there is one. Never raises for what stands in the run's files; a
+        folder that has gone leaves what was read.
         """
         now = self._now()
         run = self._open(now)
@@ -79,7 +80,8 @@ class FollowedRun:
         return with_summed(state, self.path) if state.over and state.reading is not None else state
 
     def _open(self, now: float) -> Run:
-        """The run's documents as they are now; those of a run that is over are read again only where they changed.
+        """The run's documents as they are now; those of a run that is over are read again only where they
+        changed.
 
         Of a folder that has gone, as they were.
         """
@@ -226,9 +228,11 @@ def _life(info: RunInfo, status: str, ended: str | None) -> list[LogLine]:
 
 
 _ENDS = {
-    "completed": "the run completed", "failed": "the run failed", "interrupted": "the run was interrupted",
+    "completed": "the run completed",
+    "failed": "the run failed",
+    "interrupted": "the run was interrupted",
     "crashed": "the last sign of the run, which ended without a word",
-}  # fmt: skip
+}
 
 
 def _window(started: int | None, until: int) -> tuple[str, int, int]:

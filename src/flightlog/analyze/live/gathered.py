@@ -45,8 +45,8 @@ DOING = 100
 RECENT = 50
 RATE = 60 * SECOND
 AT_ONCE = 10 * SECOND
-"""Over so long it is reckoned how many tasks run at once. At a single moment a worker may have none, between one task
-and the next, or two, where the end of the one is not written yet.
+"""Over so long it is reckoned how many tasks run at once. At a single moment a worker may have none, between
+one task and the next, or two, where the end of the one is not written yet.
 """
 
 
@@ -65,10 +65,17 @@ class Gathered:
         self.lookups = {"hit": 0, "miss": 0, "bypass": 0}
         self._history = history or {}
         self._takes: dict[str, Callable[[AnyEvent], None]] = {
-            "tasks": self.tasks.add, "workers": self._worker, "resources": self._sample, "cache": self._lookup,
-            "failures": self._failure, "cost": self.cost.add, "spans": self.spans.add, "metrics": self._metric,
-            "devices": self._device, "jobs": self._job,
-        }  # fmt: skip
+            "tasks": self.tasks.add,
+            "workers": self._worker,
+            "resources": self._sample,
+            "cache": self._lookup,
+            "failures": self._failure,
+            "cost": self.cost.add,
+            "spans": self.spans.add,
+            "metrics": self._metric,
+            "devices": self._device,
+            "jobs": self._job,
+        }
 
     def taker(self, stream: str) -> Callable[[AnyEvent], None]:
         """What takes the events of a stream; those that no declaration fits are passed over."""
@@ -126,7 +133,8 @@ class Gathered:
     ) -> Progress:
         """How far the tasks are; how fast, and how long it still takes, while the run goes on.
 
-        Where the run was read `partly` there are counts alone: shares and times would be those of another run.
+        Where the run was read `partly` there are counts alone: shares and times would be those of another
+        run.
         """
         names = self.tasks.names.all()
         submitted, completed, failed, cancelled, running, retried = (
@@ -137,12 +145,20 @@ class Gathered:
         all_known = max(submitted, ended + running)
         eta = None if over or partly or until is None else self._eta(until)
         return Progress(
-            submitted=submitted, completed=completed, failed=failed, cancelled=cancelled, running=running,
-            waiting=self.tasks.waiting, retried=retried, done=ended / all_known if all_known and not partly else None,
+            submitted=submitted,
+            completed=completed,
+            failed=failed,
+            cancelled=cancelled,
+            running=running,
+            waiting=self.tasks.waiting,
+            retried=retried,
+            done=ended / all_known if all_known and not partly else None,
             per_s=None if over or partly else self._per_s(started, until),
-            left_s=None if eta is None else eta.expected, left_low_s=None if eta is None else eta.low,
-            left_high_s=None if eta is None else eta.high, left_at_least=eta is not None and eta.at_least,
-        )  # fmt: skip
+            left_s=None if eta is None else eta.expected,
+            left_low_s=None if eta is None else eta.low,
+            left_high_s=None if eta is None else eta.high,
+            left_at_least=eta is not None and eta.at_least,
+        )
 
     def _per_s(self, started: int | None, until: int | None) -> float | None:
         if until is None or not self.tasks.attempts:
@@ -196,17 +212,25 @@ class Gathered:
         if usual is None and (earlier := self._history.get(event.task)) is not None:
             usual, stuck = _by_history(earlier, elapsed)
         return Doing(
-            task=cut(event.task, NAME), task_id=cut(event.task_id, NAME), attempt=event.attempt,
-            args=args_text(self.tasks.args_of(one)), worker=None if event.worker is None else cut(event.worker, NAME),
-            since=event.timestamp, elapsed_s=elapsed, usual_s=usual, stuck=stuck,
-        )  # fmt: skip
+            task=cut(event.task, NAME),
+            task_id=cut(event.task_id, NAME),
+            attempt=event.attempt,
+            args=args_text(self.tasks.args_of(one)),
+            worker=None if event.worker is None else cut(event.worker, NAME),
+            since=event.timestamp,
+            elapsed_s=elapsed,
+            usual_s=usual,
+            stuck=stuck,
+        )
 
     def slowest(self) -> list[Ended]:
         """Completed tasks, the slowest first."""
         return [_ended(event, "completed") for event in self.tasks.slowest.items()]
 
     def retried(self) -> dict[str, str]:
-        """Attempts that were tried again, the last of them, by key, with their arguments where they are known."""
+        """Attempts that were tried again, the last of them, by key, with their arguments where they are
+        known.
+        """
         found = dict.fromkeys(self.tasks.retries.items(), "")
         for done in self.tasks.last.items():
             key = attempt_key(done.event)
@@ -231,9 +255,12 @@ class Gathered:
             ("workers", self.workers.up_level.points(since, until)),
         ]
         return Chart(
-            since=text, length_s=max(0, until - since) / SECOND, unit="count", notes=[],
+            since=text,
+            length_s=max(0, until - since) / SECOND,
+            unit="count",
+            notes=[],
             series=[Series(label=label, at_s=at, value=value) for label, (at, value) in lines if any(value)],
-        )  # fmt: skip
+        )
 
 
 _STATES: dict[type[TaskEnded], str] = {
@@ -245,10 +272,16 @@ _STATES: dict[type[TaskEnded], str] = {
 
 def _ended(event: TaskEnded, state: str) -> Ended:
     return Ended(
-        task=cut(event.task, NAME), task_id=cut(event.task_id, NAME), attempt=event.attempt, args=args_text(event.args),
-        worker=None if event.worker is None else cut(event.worker, NAME), state=state, at=event.timestamp,
-        duration_s=event.duration_s, queue_s=event.queue_s,
-    )  # fmt: skip
+        task=cut(event.task, NAME),
+        task_id=cut(event.task_id, NAME),
+        attempt=event.attempt,
+        args=args_text(event.args),
+        worker=None if event.worker is None else cut(event.worker, NAME),
+        state=state,
+        at=event.timestamp,
+        duration_s=event.duration_s,
+        queue_s=event.queue_s,
+    )
 
 
 def _recent(done: Done, retried: Mapping[str, str], args: Json | None) -> Ended:
@@ -257,11 +290,16 @@ def _recent(done: Done, retried: Mapping[str, str], args: Json | None) -> Ended:
         return _ended(event, "retried" if attempt_key(event) in retried else _STATES[type(event)])
     known = done.began is not None and done.at is not None
     return Ended(
-        task=cut(event.task, NAME), task_id=cut(event.task_id, NAME), attempt=event.attempt, args=args_text(args),
-        worker=None if event.worker is None else cut(event.worker, NAME), state="retried",
-        at=event.timestamp if done.retry is None else done.retry.timestamp, queue_s=event.queue_s,
+        task=cut(event.task, NAME),
+        task_id=cut(event.task_id, NAME),
+        attempt=event.attempt,
+        args=args_text(args),
+        worker=None if event.worker is None else cut(event.worker, NAME),
+        state="retried",
+        at=event.timestamp if done.retry is None else done.retry.timestamp,
+        queue_s=event.queue_s,
         duration_s=max(0, (done.at or 0) - (done.began or 0)) / SECOND if known else None,
-    )  # fmt: skip
+    )
 
 
 def _by_history(earlier: Distribution, elapsed_s: float | None) -> tuple[float | None, bool | None]:

@@ -28,10 +28,11 @@ class _Looked:
 
 
 class FollowedRuns:
-    """The states of runs, by their folders. Thread-safe; one thread reads, at low priority, and only while somebody asks.
+    """The states of runs, by their folders. Thread-safe; one thread reads, at low priority, and only while
+    somebody asks.
 
-    A state is worked out once in `every_s` at most. A run that nobody asked for in `forget_s` is forgotten, and read
-    anew when somebody does. Without anybody to ask the thread sleeps.
+    A state is worked out once in `every_s` at most. A run that nobody asked for in `forget_s` is forgotten,
+    and read anew when somebody does. Without anybody to ask the thread sleeps.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""A count over time, such as tasks that run, from ups and downs that come in any order; of the last minutes alone."""
+"""A count over time, such as tasks that run, from ups and downs that come in any order; of the last minutes
+alone.
+"""
 
 from __future__ import annotations
 

@@ -32,13 +32,26 @@ LINES = 200
 Level = Literal["info", "warning", "error"]
 _ALERTS: dict[str, Level] = {"warning": "warning", "critical": "error", "error": "error"}
 _BY_TYPE = (
-    TaskFailed, TaskRetried, TaskCancelled, Failure, WorkerLaunched, WorkerReady, WorkerLost, WorkerRemoved,
-    ArtifactRecorded, JobStarted, JobAccounted, UserEvent, DeviceMemory,
-)  # fmt: skip
+    TaskFailed,
+    TaskRetried,
+    TaskCancelled,
+    Failure,
+    WorkerLaunched,
+    WorkerReady,
+    WorkerLost,
+    WorkerRemoved,
+    ArtifactRecorded,
+    JobStarted,
+    JobAccounted,
+    UserEvent,
+    DeviceMemory,
+)
 
 
 class LiveLog:
-    """The last lines of all streams together. Takes events in any order; a line is made only where it is kept."""
+    """The last lines of all streams together. Takes events in any order; a line is made only where it is
+    kept.
+    """
 
     def __init__(self) -> None:
         self._lines: Newest[LogLine] = Newest(LINES)

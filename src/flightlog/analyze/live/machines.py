@@ -38,7 +38,9 @@ class _Device:
 
 
 class LiveMachines:
-    """Takes samples of nodes and GPUs and device-memory events, in any order. `limit` is a moment near now."""
+    """Takes samples of nodes and GPUs and device-memory events, in any order. `limit` is a moment near
+    now.
+    """
 
     def __init__(self) -> None:
         self.left_out = False
@@ -117,22 +119,29 @@ class LiveMachines:
         found = [(name, host.latest) for name, host in sorted(self._hosts.items()) if host.latest is not None]
         return [
             HostNow(
-                host=cut(name, NAME), cpu_percent=last.cpu_percent, memory_used_bytes=last.memory_used_bytes,
-                memory_total_bytes=last.memory_total_bytes, seen_s=_ago(last.timestamp, until),
+                host=cut(name, NAME),
+                cpu_percent=last.cpu_percent,
+                memory_used_bytes=last.memory_used_bytes,
+                memory_total_bytes=last.memory_total_bytes,
+                seen_s=_ago(last.timestamp, until),
             )
             for name, last in found[:LISTED]
-        ]  # fmt: skip
+        ]
 
     def devices(self, until: int | None) -> list[DeviceNow]:
         """GPUs first, then what ranks tracked themselves."""
         return [
             DeviceNow(
-                label=cut(one.label, NAME), host=None if one.host is None else cut(one.host, NAME), scope=one.scope,
-                memory_used_bytes=one.used, memory_total_bytes=one.total, percent=one.percent,
+                label=cut(one.label, NAME),
+                host=None if one.host is None else cut(one.host, NAME),
+                scope=one.scope,
+                memory_used_bytes=one.used,
+                memory_total_bytes=one.total,
+                percent=one.percent,
                 seen_s=_ago(one.at[0], until),
             )
             for one in list(self._devices())[:LISTED]
-        ]  # fmt: skip
+        ]
 
     def _devices(self) -> Iterator[_Device]:
         for known in (self._gpus, self._ranks):

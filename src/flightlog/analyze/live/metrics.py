@@ -13,7 +13,9 @@ DRAWN = 6
 
 
 class LiveMetrics:
-    """Takes the events of the stream `metrics`, in any order; of more than `SERIES` names the further ones are left out."""
+    """Takes the events of the stream `metrics`, in any order; of more than `SERIES` names the further ones
+    are left out.
+    """
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[tuple[str, str, int], Metric, int]] = {}
@@ -44,7 +46,12 @@ class LiveMetrics:
         drawn = {name: self._points[name].results() for _, name in sorted(known)[:DRAWN]}
         return [
             MetricNow(
-                name=name, value=last.value, step=last.step, count=count, at=last.timestamp, points=drawn.get(name)
+                name=name,
+                value=last.value,
+                step=last.step,
+                count=count,
+                at=last.timestamp,
+                points=drawn.get(name),
             )
             for name, (_, last, count) in listed
-        ]  # fmt: skip
+        ]

@@ -11,8 +11,8 @@ from flightlog.analyze.metrics import LARGEST
 from flightlog.analyze.moments import SECOND, moment
 
 POINTS = 200
-"""Points are joined when there are twice as many, until so many are left at most: a third of that or more. Each is of about
-as many values, whenever they came."""
+"""Points are joined when there are twice as many, until so many are left at most: a third of that or more.
+Each is of about as many values, whenever they came."""
 
 
 class _Point(Struct):
@@ -84,7 +84,9 @@ class LivePoints:
         return point.step if self._stepped else point.at
 
     def _joined(self) -> list[_Point]:
-        """The points in order; joined are those of one place, and neighbours that together hold no more values than may be."""
+        """The points in order; joined are those of one place, and neighbours that together hold no more
+        values than may be.
+        """
         joined: list[_Point] = []
         for point in sorted(self._points, key=lambda point: self._place(point) or 0.0):
             if joined and (
@@ -113,9 +115,16 @@ def _join(one: _Point, other: _Point) -> _Point:
         least = min(least, other.least) if one.known else other.least
         most = max(most, other.most) if one.known else other.most
     return _Point(
-        _first(one.step, other.step), _first(one.at, other.at), one.values + other.values, one.known + other.known,
-        one.total + other.total, least, most, _first(one.lost_step, other.lost_step), _first(one.lost_at, other.lost_at),
-    )  # fmt: skip
+        _first(one.step, other.step),
+        _first(one.at, other.at),
+        one.values + other.values,
+        one.known + other.known,
+        one.total + other.total,
+        least,
+        most,
+        _first(one.lost_step, other.lost_step),
+        _first(one.lost_at, other.lost_at),
+    )
 
 
 def _first(one: float | None, other: float | None) -> float | None:

@@ -21,7 +21,8 @@ class Progress(Struct, frozen=True, kw_only=True):
     retried: int
     """Attempts that were tried again."""
     done: float | None
-    """Ended tasks over submitted ones, 0 to 1; null before any was submitted, and while the run is read for the first time."""
+    """Ended tasks over submitted ones, 0 to 1; null before any was submitted, and while the run is read for
+    the first time."""
     per_s: float | None
     """Tasks that ended in each of the last seconds, on average."""
     left_s: float | None
@@ -227,7 +228,8 @@ class LiveState(Struct, frozen=True, kw_only=True):
     cost: float | None
     currency: str | None
     log: list[LogLine]
-    """The newest first: lifecycle, failures, retries, workers that come and go, alerts and the user's own events."""
+    """The newest first: lifecycle, failures, retries, workers that come and go, alerts and the user's own
+    events."""
     problems: list[str]
     """What is wrong with the recording, in sentences."""
     changed: int
@@ -235,8 +237,8 @@ class LiveState(Struct, frozen=True, kw_only=True):
     reading: float | None = None
     """How much of the files was read so far, 0 to 1, while a reading goes on; null when all was.
 
-    During the first one all counts are those so far, or the summary's of a run that is over; what runs, what workers do, how
-    fast it goes and how long it takes is unknown, and left out.
+    During the first one all counts are those so far, or the summary's of a run that is over; what runs, what
+    workers do, how fast it goes and how long it takes is unknown, and left out.
     """
     failures_all: int = 0
     """As `flightlog report` counts them: each once, wherever it was found."""

@@ -26,8 +26,8 @@ class _Name:
 
 
 class LiveSpans:
-    """Takes the events of the stream `spans`. Memory: what is open, a few numbers a name, and the last ids that ended:
-    a line that says that a span is open may come just after its end.
+    """Takes the events of the stream `spans`. Memory: what is open, a few numbers a name, and the last ids
+    that ended: a line that says that a span is open may come just after its end.
     """
 
     def __init__(self) -> None:
@@ -78,12 +78,16 @@ class LiveSpans:
         most = sorted(self._names.items(), key=lambda one: (-one[1].durations.total, one[0]))[:LISTED]
         return [
             SpanNow(
-                name=name, ended=one.ended, errors=one.errors, open=open_now.get(name, 0), mean_s=one.durations.mean,
+                name=name,
+                ended=one.ended,
+                errors=one.errors,
+                open=open_now.get(name, 0),
+                mean_s=one.durations.mean,
                 max_s=one.durations.max if one.durations.count else None,
                 total_s=one.durations.total if one.durations.count else None,
             )
             for name, one in most
-        ]  # fmt: skip
+        ]
 
     def open(self, until: int | None) -> list[OpenSpan]:
         """What may be stuck first, then the longest."""
@@ -96,13 +100,20 @@ class LiveSpans:
         elapsed = opened.elapsed_s if since is None or until is None else max(0, until - since) / SECOND
         usual, stuck = usual_of(self._of(opened.name).durations, elapsed)
         return OpenSpan(
-            name=cut(opened.name, NAME), span_id=cut(opened.span_id, NAME), tags=args_text(opened.tags),
-            since=opened.timestamp, elapsed_s=elapsed, usual_s=usual, stuck=stuck,
-        )  # fmt: skip
+            name=cut(opened.name, NAME),
+            span_id=cut(opened.span_id, NAME),
+            tags=args_text(opened.tags),
+            since=opened.timestamp,
+            elapsed_s=elapsed,
+            usual_s=usual,
+            stuck=stuck,
+        )
 
 
 def usual_of(durations: Durations, elapsed_s: float | None) -> tuple[float | None, bool | None]:
-    """What nineteen of twenty take at most, and whether this long is far beyond; null where too few have ended."""
+    """What nineteen of twenty take at most, and whether this long is far beyond; null where too few have
+    ended.
+    """
     p95 = durations.quantile(0.95) if durations.count >= ENOUGH else None
     if p95 is None or elapsed_s is None:
         return None, None

@@ -1,4 +1,6 @@
-"""All streams of a run that is written, read on and on: what is new since the last look, in bounded stretches of time."""
+"""All streams of a run that is written, read on and on: what is new since the last look, in bounded stretches
+of time.
+"""
 
 from __future__ import annotations
 
@@ -59,8 +61,8 @@ class Streams:
     def problems(self, writers: Iterable[WriterInfo], *, over: bool) -> list[str]:
         """What could not be read or is lost, in sentences, in the words of the report.
 
-        Of a run that goes on, a line counts as lost or cut off when it was so at the look before, too: it may have been on
-        its way. What a reading that is under way has not come to is not lost.
+        Of a run that goes on, a line counts as lost or cut off when it was so at the look before, too: it may
+        have been on its way. What a reading that is under way has not come to is not lost.
         """
         if self._under_way and not over:
             return self.said
@@ -96,9 +98,11 @@ class Streams:
         over: bool,
         until: Callable[[], bool] | None = None,
     ) -> int:
-        """Give what is new to the taker of its stream, and say how much that was. Stops early where `until` says so.
+        """Give what is new to the taker of its stream, and say how much that was. Stops early where `until`
+        says so.
 
-        Where the run is `over`, files are gone through to their end once more, and then only where they have changed.
+        Where the run is `over`, files are gone through to their end once more, and then only where they have
+        changed.
         """
         if not self._under_way and not self._begin(over=over):
             self.caught_up = True

@@ -1,4 +1,6 @@
-"""What the summary of a run that is over says: the right numbers at once, while its events are still being read."""
+"""What the summary of a run that is over says: the right numbers at once, while its events are still being
+read.
+"""
 
 from __future__ import annotations
 
@@ -52,14 +54,22 @@ def with_summed(state: LiveState, run: Path) -> LiveState:
     return msgspec.structs.replace(
         state,
         progress=Progress(
-            submitted=tasks.submitted, completed=tasks.completed, failed=tasks.failed, cancelled=tasks.cancelled,
-            running=tasks.running, waiting=tasks.pending, retried=tasks.retried,
+            submitted=tasks.submitted,
+            completed=tasks.completed,
+            failed=tasks.failed,
+            cancelled=tasks.cancelled,
+            running=tasks.running,
+            waiting=tasks.pending,
+            retried=tasks.retried,
             done=ended / all_known if all_known else None,
-            per_s=None, left_s=None, left_low_s=None, left_high_s=None,
+            per_s=None,
+            left_s=None,
+            left_low_s=None,
+            left_high_s=None,
         ),
         failures_all=found.failures.count,
         workers_all=found.workers.count,
         spans_all=found.spans.count,
         cache_hits=cache.hits if looked else None,
         cache_lookups=cache.lookups if looked else None,
-    )  # fmt: skip
+    )

@@ -80,11 +80,18 @@ class NameTally:
         spread = self.durations
         known = spread.count > 0
         return TaskName(
-            name=cut(self.name, NAME), submitted=self.submitted, completed=self.completed, failed=self.failed,
-            running=self.running, mean_s=spread.mean, max_s=spread.max if known else None,
-            cancelled=self.cancelled, retried=self.retried, p95_s=spread.quantile(0.95),
+            name=cut(self.name, NAME),
+            submitted=self.submitted,
+            completed=self.completed,
+            failed=self.failed,
+            running=self.running,
+            mean_s=spread.mean,
+            max_s=spread.max if known else None,
+            cancelled=self.cancelled,
+            retried=self.retried,
+            p95_s=spread.quantile(0.95),
             total_s=spread.total if known else None,
-        )  # fmt: skip
+        )
 
 
 class TaskNames:
@@ -125,7 +132,9 @@ class TaskNames:
         return [one.result() for one in most]
 
     def busiest(self, limit: int) -> list[str]:
-        """The names that took most of the time, in order of the alphabet, so that colours stay what they are."""
+        """The names that took most of the time, in order of the alphabet, so that colours stay what they
+        are.
+        """
         most = sorted(self.tallies.values(), key=lambda one: (-one.durations.total, -one.size, one.name))[
             :limit
         ]

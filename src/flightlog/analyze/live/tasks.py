@@ -42,7 +42,9 @@ class Attempt(Struct):
 
 
 class Done(Struct, gc=False):
-    """An attempt that is over: the event of its end, or that of its start where it was given up and tried again."""
+    """An attempt that is over: the event of its end, or that of its start where it was given up and tried
+    again.
+    """
 
     event: TaskEnded | TaskStarted
     began: int | None
@@ -54,8 +56,8 @@ class Done(Struct, gc=False):
 class LiveTasks:
     """Pairs submissions with starts, starts with ends, and failures with retries, as the summary does.
 
-    Remembers what has no partner yet: tasks that wait or run, and failures that nobody retried; beside them a few
-    numbers a name, and the last attempts.
+    Remembers what has no partner yet: tasks that wait or run, and failures that nobody retried; beside them a
+    few numbers a name, and the last attempts.
     """
 
     def __init__(
@@ -86,9 +88,13 @@ class LiveTasks:
         self._args: dict[str, Json | None] = {}
         """Of tasks that were tried again."""
         self._takes: dict[type[AnyEvent], Callable[[Any], None]] = {
-            TaskSubmitted: self._submitted, TaskStarted: self._started, TaskRetried: self._retry,
-            TaskCompleted: self._completed, TaskFailed: self._fail, TaskCancelled: self._cancel,
-        }  # fmt: skip
+            TaskSubmitted: self._submitted,
+            TaskStarted: self._started,
+            TaskRetried: self._retry,
+            TaskCompleted: self._completed,
+            TaskFailed: self._fail,
+            TaskCancelled: self._cancel,
+        }
 
     def add(self, event: AnyEvent) -> None:
         """Take one event; kinds of no concern are passed over."""

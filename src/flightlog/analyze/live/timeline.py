@@ -104,28 +104,48 @@ def _ended(done: Done, retried: Collection[str]) -> _Bar | None:
     elif done.retry is not None:
         text = first_line(done.retry.reason)
     return _Bar(
-        done.began, max(done.began, done.at), event.worker or NOWHERE, event.task, state, event.task_id, event.attempt, text
-    )  # fmt: skip
+        done.began,
+        max(done.began, done.at),
+        event.worker or NOWHERE,
+        event.task,
+        state,
+        event.task_id,
+        event.attempt,
+        text,
+    )
 
 
 def _ongoing(one: Attempt, until: int) -> _Bar:
     begin = one.at or 0
     event = one.event
     return _Bar(
-        begin, max(begin, until), event.worker or NOWHERE, event.task, "running", event.task_id, event.attempt, ""
-    )  # fmt: skip
+        begin,
+        max(begin, until),
+        event.worker or NOWHERE,
+        event.task,
+        "running",
+        event.task_id,
+        event.attempt,
+        "",
+    )
 
 
 def _mark(bar: _Bar, lane: int, since: int) -> Mark:
     kind: Literal["failed", "retried", "cancelled"] = bar.state  # type: ignore[assignment]
     return Mark(
-        lane=lane, at_s=_s(bar.end - since), kind=kind, task=cut(bar.name, NAME),
-        task_id=cut(bar.task_id, NAME), text=bar.text,
-    )  # fmt: skip
+        lane=lane,
+        at_s=_s(bar.end - since),
+        kind=kind,
+        task=cut(bar.name, NAME),
+        task_id=cut(bar.task_id, NAME),
+        text=bar.text,
+    )
 
 
 def _in_lanes(bars: list[_Bar]) -> tuple[list[Lane], list[tuple[_Bar, int]], int]:
-    """Rows of the workers, several for one that executes side by side, the bars with their rows, and how many have none."""
+    """Rows of the workers, several for one that executes side by side, the bars with their rows, and how many
+    have none.
+    """
     by_worker: dict[str, list[_Bar]] = {}
     for bar in bars:
         by_worker.setdefault(bar.worker, []).append(bar)

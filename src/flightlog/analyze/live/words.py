@@ -1,4 +1,6 @@
-"""What a run recorded, cut to what can be shown; control characters and markup are the viewers' to deal with."""
+"""What a run recorded, cut to what can be shown; control characters and markup are the viewers' to deal
+with.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,9 @@ class OneWorker:
 
 
 class LiveWorkers:
-    """Takes what tasks, workers and samples say, in any order. Memory grows with the workers there ever were."""
+    """Takes what tasks, workers and samples say, in any order. Memory grows with the workers there ever
+    were.
+    """
 
     def __init__(self) -> None:
         self.lives = WorkerTally()
@@ -101,7 +103,9 @@ class LiveWorkers:
             worker.worked(done.began, done.at)
 
     def sampled(self, event: ResourceSample) -> None:
-        """Its process tree was measured. A process that no task and no worker event names is none of the workers."""
+        """Its process tree was measured. A process that no task and no worker event names is none of the
+        workers.
+        """
         if event.worker is not None:
             known = self._samples.get(event.worker)
             if known is None or event.timestamp > known.timestamp:

@@ -15,8 +15,26 @@ LEAST = 5
 """With fewer than these there is no telling."""
 ENOUGH = 20
 """From here on ranks alone give an interval of 90 %."""
-_T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812, 1.796, 1.782, 1.771, 1.761, 1.753,
-        1.746, 1.740, 1.734)  # fmt: skip
+_T95 = (
+    6.314,
+    2.920,
+    2.353,
+    2.132,
+    2.015,
+    1.943,
+    1.895,
+    1.860,
+    1.833,
+    1.812,
+    1.796,
+    1.782,
+    1.771,
+    1.761,
+    1.753,
+    1.746,
+    1.740,
+    1.734,
+)
 """The 95 % point of Student's t with 1, 2, … degrees of freedom."""
 
 
@@ -29,10 +47,12 @@ class Logs(NamedTuple):
 
 
 def baseline(logs: Sequence[float]) -> Logs | None:
-    """The interval and median of what follows these values, given as logarithms, the oldest first; None of too few.
+    """The interval and median of what follows these values, given as logarithms, the oldest first; None of
+    too few.
 
-    From `ENOUGH` values on, ranks such that the next value of the same kind lies within in 90 of 100 cases, whatever
-    the distribution. Of fewer, all that were seen, widened to what a normal distribution of the logarithms would give.
+    From `ENOUGH` values on, ranks such that the next value of the same kind lies within in 90 of 100 cases,
+    whatever the distribution. Of fewer, all that were seen, widened to what a normal distribution of the
+    logarithms would give.
     """
     recent = sorted(logs[-RECENT:])
     n = len(recent)

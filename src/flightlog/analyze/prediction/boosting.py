@@ -26,7 +26,8 @@ def sklearn_version() -> str:
         return version("scikit-learn")
     except PackageNotFoundError:
         raise MissingExtra(
-            f"predictions by arguments need scikit-learn: {INSTALL}. Without it, tasks of one name are all alike"
+            f"predictions by arguments need scikit-learn: {INSTALL}. Without it, tasks of one name are all "
+            "alike"
         ) from None
 
 
@@ -66,9 +67,15 @@ def fit_quantile(rows: Sequence[Sequence[float]], values: Sequence[float], q: fl
 
     x, y = np.asarray(rows, dtype=np.float64), np.asarray(values, dtype=np.float64)
     model = HistGradientBoostingRegressor(
-        loss="quantile", quantile=q, max_iter=shape.rounds, learning_rate=RATE, max_leaf_nodes=shape.leaves,
-        min_samples_leaf=shape.least, early_stopping=False, random_state=0,
-    )  # fmt: skip
+        loss="quantile",
+        quantile=q,
+        max_iter=shape.rounds,
+        learning_rate=RATE,
+        max_leaf_nodes=shape.leaves,
+        min_samples_leaf=shape.least,
+        early_stopping=False,
+        random_state=0,
+    )
     with threadpool_limits(1, user_api="openmp"):
         model.fit(x, y)
         trees = _export(model)
@@ -82,7 +89,9 @@ def fit_quantile(rows: Sequence[Sequence[float]], values: Sequence[float], q: fl
 
 
 def _export(model: Any) -> Trees:
-    """The trees of a model. They stand in attributes that are no promise of the library's: see the check above."""
+    """The trees of a model. They stand in attributes that are no promise of the library's: see the check
+    above.
+    """
     try:
         start = float(model._baseline_prediction.ravel()[0])
         return Trees(start, [_tree(predictor.nodes) for (predictor,) in model._predictors])
@@ -101,6 +110,10 @@ def _tree(nodes: Any) -> Tree:
     column = nodes["feature_idx"].astype(int)
     column[leaf] = LEAF
     return Tree(
-        column.tolist(), threshold.tolist(), nodes["left"].astype(int).tolist(), nodes["right"].astype(int).tolist(),
-        nodes["missing_go_to_left"].astype(bool).tolist(), nodes["value"].tolist(),
-    )  # fmt: skip
+        column.tolist(),
+        threshold.tolist(),
+        nodes["left"].astype(int).tolist(),
+        nodes["right"].astype(int).tolist(),
+        nodes["missing_go_to_left"].astype(bool).tolist(),
+        nodes["value"].tolist(),
+    )

@@ -1,7 +1,7 @@
 """What recent runs say of a model's intervals: by how much to move and to widen them, so that they hold 90 %.
 
-Split-conformal quantile regression: the model has not learnt from these runs, so they are to it what the next ones will
-be. Newer runs count for more, since needs drift: a run half the window old counts half.
+Split-conformal quantile regression: the model has not learnt from these runs, so they are to it what the next
+ones will be. Newer runs count for more, since needs drift: a run half the window old counts half.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ class Correction(Struct, frozen=True):
 def correction(seen: Sequence[Seen], learnt: Sequence[Seen] = ()) -> Correction:
     """The correction that would have made the intervals hold 90 % of what was seen, and of one more.
 
-    Where what was seen rises or falls steadily over the runs, the interval is moved to where the next run would be, and
-    widened by how far the others lie from that line and by what one run adds. Of few runs, those that the model has `learnt`
-    from help to tell: it does not know one run from another, so a rise shows in them, too.
+    Where what was seen rises or falls steadily over the runs, the interval is moved to where the next run
+    would be, and widened by how far the others lie from that line and by what one run adds. Of few runs,
+    those that the model has `learnt` from help to tell: it does not know one run from another, so a rise
+    shows in them, too.
     """
     whole = [each for each in seen if not each.above]
     if not whole:
@@ -81,7 +82,9 @@ def correction(seen: Sequence[Seen], learnt: Sequence[Seen] = ()) -> Correction:
 
 
 def drift(off: Sequence[tuple[int, float]]) -> float:
-    """The slope of (run, how far off) a run: 0 unless `LINE_RUNS` runs and `LINE_T` standard errors speak for one."""
+    """The slope of (run, how far off) a run: 0 unless `LINE_RUNS` runs and `LINE_T` standard errors speak for
+    one.
+    """
     by_run: dict[int, list[float]] = {}
     for run, each in off:
         by_run.setdefault(run, []).append(each)
@@ -102,7 +105,9 @@ def recency(runs: Sequence[int]) -> list[float]:
 
 
 def weighted_quantile(pairs: Sequence[tuple[float, float]], enough: float) -> float:
-    """The smallest value up to which the weights of (value, weight) add up to `enough`; the largest where they never do."""
+    """The smallest value up to which the weights of (value, weight) add up to `enough`; the largest where
+    they never do.
+    """
     total = 0.0
     ordered = sorted(pairs)
     for value, weight in ordered:
@@ -113,7 +118,9 @@ def weighted_quantile(pairs: Sequence[tuple[float, float]], enough: float) -> fl
 
 
 def pinball(predicted: Logs, actual: float) -> float:
-    """The loss of a low, expected and high value together, in logarithms: 0 is perfect, 0.01 about 2 % off."""
+    """The loss of a low, expected and high value together, in logarithms: 0 is perfect, 0.01 about 2 %
+    off.
+    """
     total = 0.0
     for q, value in zip((LOW, MID, HIGH), predicted, strict=True):
         over = actual - value

@@ -27,7 +27,8 @@ from flightlog.errors import MissingExtra
 TESTED = 0.3
 """Share of the runs, the newest, that predictions are held against."""
 STEPS = 3
-"""They are taken in so many steps: a model learns from everything before its step, as it does when it is stale."""
+"""They are taken in so many steps: a model learns from everything before its step, as it does when it is
+stale."""
 LEAST_RUNS = 3
 
 
@@ -111,9 +112,13 @@ def evaluate(past: Past, *, find: Callable[[], Boosting] = find_boosting) -> Eva
             notes.append(f"boosting was left out: {error}")
             scores.append(_scores(examples, runs, tested, None))
     return Evaluation(
-        project=past.project, runs=runs, tested_runs=tested, duration_s=scores[0], peak_memory_bytes=scores[1],
+        project=past.project,
+        runs=runs,
+        tested_runs=tested,
+        duration_s=scores[0],
+        peak_memory_bytes=scores[1],
         notes=[*dict.fromkeys(notes)],
-    )  # fmt: skip
+    )
 
 
 def _scores(examples: Examples, runs: int, tested: int, fit: Fit | None) -> QuantityScores:
@@ -139,21 +144,26 @@ def _scores(examples: Examples, runs: int, tested: int, fit: Fit | None) -> Quan
         by_name.setdefault(outcome.name, []).append(outcome)
     named = {name: made for name, each in sorted(by_name.items()) if (made := score(each)) is not None}
     return QuantityScores(
-        quantity=examples.quantity, whole=score(outcomes), names=named, left_out=examples.left_out,
+        quantity=examples.quantity,
+        whole=score(outcomes),
+        names=named,
+        left_out=examples.left_out,
         unpredicted=unpredicted,
-    )  # fmt: skip
+    )
 
 
 def score(outcomes: Sequence[Outcome]) -> Score | None:
     """The score of some predictions; None of none.
 
-    An attempt that ended at its limit counts as a miss where that limit is beyond the interval, and not at all otherwise.
+    An attempt that ended at its limit counts as a miss where that limit is beyond the interval, and not at
+    all otherwise.
     """
     whole = [each for each in outcomes if not each.above]
     if not whole:
         return None
     return Score(
-        attempts=len(whole), boosted=sum(each.method == "boosting" for each in whole),
+        attempts=len(whole),
+        boosted=sum(each.method == "boosting" for each in whole),
         error=median(_off(each.predicted.mid, each.actual) for each in whole),
         baseline_error=median(_off(each.plain.mid, each.actual) for each in whole),
         loss=fmean(pinball(each.predicted, each.actual) for each in whole),
@@ -162,7 +172,7 @@ def score(outcomes: Sequence[Outcome]) -> Score | None:
         baseline_coverage=_coverage([(each.plain, each) for each in outcomes]),
         ratio=math.exp(min(700.0, median(each.predicted.high - each.predicted.low for each in whole))),
         baseline_ratio=math.exp(min(700.0, median(each.plain.high - each.plain.low for each in whole))),
-    )  # fmt: skip
+    )
 
 
 def _coverage(pairs: Sequence[tuple[Logs, Outcome]]) -> float:

@@ -1,8 +1,8 @@
 """Attempts of earlier runs as examples to learn from, and how many are no examples, by reason.
 
-An attempt that completed tells what it took. One that was killed at its memory limit, or ended at its time limit, tells
-that it would have taken more: it is kept as such, and never as if it had been complete. One that failed by itself, was
-cancelled or never ended tells nothing of what a complete one takes.
+An attempt that completed tells what it took. One that was killed at its memory limit, or ended at its time
+limit, tells that it would have taken more: it is kept as such, and never as if it had been complete. One that
+failed by itself, was cancelled or never ended tells nothing of what a complete one takes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from flightlog.analyze.prediction.features import Value, flatten
 from flightlog.errors import FlightlogError
 
 DURATIONS = 1e-9, 3.2e9
-"""Seconds: from what clocks tell apart to a century. What is outside was not measured, whatever a line says."""
+"""Seconds: from what clocks tell apart to a century. What is outside was not measured, whatever a line
+says."""
 PEAKS = 1.0, 2.0**60
 """Bytes."""
 
@@ -56,7 +57,10 @@ def gaps(past: Past) -> list[str]:
     empty = len(past.runs) - len({attempt.run_id for attempt in past.attempts})
     if not empty or not past.attempts:
         return list(past.problems)
-    said = f"{empty} of {len(past.runs)} runs hold no attempt that can be read: `flightlog verify RUN` tells what is wrong"
+    said = (
+        f"{empty} of {len(past.runs)} runs hold no attempt that can be read: `flightlog verify RUN` tells "
+        "what is wrong"
+    )
     return [*past.problems, said]
 
 
@@ -112,11 +116,16 @@ def _examples(quantity: Quantity, past: Past, saved: Saved) -> Examples:
             continue
         found.append(
             Example(
-                name=attempt.name, component=attempt.component, host=attempt.host, values=flatten(attempt.args),
-                run=order.get(attempt.run_id, 0), log=math.log(amount), above=above,
+                name=attempt.name,
+                component=attempt.component,
+                host=attempt.host,
+                values=flatten(attempt.args),
+                run=order.get(attempt.run_id, 0),
+                log=math.log(amount),
+                above=above,
                 rough=quantity == "peak_memory_bytes" and attempt.rss_scope == "process_at_least",
             )
-        )  # fmt: skip
+        )
     return Examples(quantity, found, dict(sorted(left_out.items())))
 
 

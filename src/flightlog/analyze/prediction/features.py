@@ -1,8 +1,9 @@
 """What is known of a task before it runs, as columns of numbers.
 
-Numbers stand as they are: trees ask whether a number is above another, so a logarithm of it would ask the same. Sizes are
-read from what the recorder writes in the place of data: the elements of an array, the length of a list or of bytes. A text
-is one of those seen often enough, a column each, so that the same text means the same in any process on any day.
+Numbers stand as they are: trees ask whether a number is above another, so a logarithm of it would ask the
+same. Sizes are read from what the recorder writes in the place of data: the elements of an array, the length
+of a list or of bytes. A text is one of those seen often enough, a column each, so that the same text means
+the same in any process on any day.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ class Range(Struct, frozen=True):
 
 
 def flatten(args: Mapping[str, Any]) -> dict[str, Value]:
-    """The arguments as numbers and words by dotted name: `args.n`, `args.grid.0`, `args.data.size`, `args.files.length`."""
+    """The arguments as numbers and words by dotted name: `args.n`, `args.grid.0`, `args.data.size`,
+    `args.files.length`.
+    """
     found: dict[str, Value] = {}
     _flatten("args", args, found, 0)
     return found
@@ -144,13 +147,17 @@ def ranges(examples: Iterable[Example]) -> dict[str, Range]:
             if isinstance(value, float):
                 known = found.get(key)
                 found[key] = (
-                    Range(value, value) if known is None else Range(min(known.least, value), max(known.most, value))
-                )  # fmt: skip
+                    Range(value, value)
+                    if known is None
+                    else Range(min(known.least, value), max(known.most, value))
+                )
     return found
 
 
 def words(examples: Iterable[Example]) -> dict[str, list[str]]:
-    """What was seen of each argument that is a text, in order; nothing of one with more than `WORDS` of them."""
+    """What was seen of each argument that is a text, in order; nothing of one with more than `WORDS` of
+    them.
+    """
     found: dict[str, set[str]] = {}
     for example in examples:
         for key, value in example.values.items():

@@ -54,7 +54,9 @@ class Model(Struct, frozen=True, kw_only=True):
 
     @property
     def left_out(self) -> dict[str, int]:
-        """Attempts that were not learnt from, by reason; where the two quantities differ, that of durations."""
+        """Attempts that were not learnt from, by reason; where the two quantities differ, that of
+        durations.
+        """
         return {**self.peak_memory_bytes.left_out, **self.duration_s.left_out}
 
     @property
@@ -69,7 +71,9 @@ def train(
     find: Callable[[], Boosting] = find_boosting,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),
 ) -> Model:
-    """A model of this past. Without scikit-learn it is the baseline alone, and its notes say so; never raises."""
+    """A model of this past. Without scikit-learn it is the baseline alone, and its notes say so; never
+    raises.
+    """
     notes = gaps(past)
     version: str | None = None
     fit: Fit | None = None
@@ -85,10 +89,17 @@ def train(
         notes.append(f"there is no prediction by arguments: {error}")
         version, models = None, [train_quantity(examples, fit=None) for examples in (durations, memory)]
     return Model(
-        format=FORMAT, flightlog=__version__, sklearn=version, project=past.project,
-        trained_at=f"{now():%Y-%m-%dT%H:%M:%SZ}", runs=[run.run_id for run in past.runs],
-        attempts=len(past.attempts), duration_s=models[0], peak_memory_bytes=models[1], notes=notes,
-    )  # fmt: skip
+        format=FORMAT,
+        flightlog=__version__,
+        sklearn=version,
+        project=past.project,
+        trained_at=f"{now():%Y-%m-%dT%H:%M:%SZ}",
+        runs=[run.run_id for run in past.runs],
+        attempts=len(past.attempts),
+        duration_s=models[0],
+        peak_memory_bytes=models[1],
+        notes=notes,
+    )
 
 
 def estimate(
@@ -112,8 +123,14 @@ def estimate(
         return None
     low, mid, high = (math.exp(min(each, 700.0)) for each in logs)
     return Estimate(
-        expected=mid, low=low, high=high, method=of.method, reason=_reason(model, of), examples=of.examples, runs=of.runs
-    )  # fmt: skip
+        expected=mid,
+        low=low,
+        high=high,
+        method=of.method,
+        reason=_reason(model, of),
+        examples=of.examples,
+        runs=of.runs,
+    )
 
 
 def _over_hosts(model: QuantityModel, of: OfName, example: Example) -> Logs | None:

@@ -46,12 +46,14 @@ def predict(
     component: str | None = None,
     train_anew: bool = False,
 ) -> Prediction:
-    """Duration (s) and peak memory (bytes) of a task with these arguments, each with an interval that holds 90 %.
+    """Duration (s) and peak memory (bytes) of a task with these arguments, each with an interval that holds
+    90 %.
 
-    Learnt from the runs of `project` (default: that of the latest run) in `runs_dir` (default: as configured). `host` is
-    where it would run, if that is known. The model is kept in the folder of runs and trained anew where there is none,
-    where it does not match, or where much has been recorded since; `train_anew` does so anyway. A quantity of which the
-    history knows too little is None, and the notes say why. No runs, or no task of that name, is a `UsageError`.
+    Learnt from the runs of `project` (default: that of the latest run) in `runs_dir` (default: as
+    configured). `host` is where it would run, if that is known. The model is kept in the folder of runs and
+    trained anew where there is none, where it does not match, or where much has been recorded since;
+    `train_anew` does so anyway. A quantity of which the history knows too little is None, and the notes say
+    why. No runs, or no task of that name, is a `UsageError`.
     """
     folder = folder_of_runs(runs_dir)
     return predict_with(
@@ -67,8 +69,8 @@ def open_model(runs_dir: Path, project: str | None = None, *, train_anew: bool =
     entries = list_runs(runs_dir)
     if not entries:
         raise UsageError(
-            f"there are no runs in {place(runs_dir)} to learn from: record some with `flightlog run`, `flightlog.record` "
-            "or a session, then ask again"
+            f"there are no runs in {place(runs_dir)} to learn from: record some with `flightlog run`, "
+            "`flightlog.record` or a session, then ask again"
         )
     if project is None:
         project = entries[0].project
@@ -116,18 +118,25 @@ def predict_with(
         notes += _notes(model, quantity, name, given, each)
     if spared := model.duration_s.left_out.get("spared by the cache"):
         notes.append(
-            f"as if nothing were found in the cache: {spared:,} attempts of the project that it spared most of their work do "
-            "not count"
+            f"as if nothing were found in the cache: {spared:,} attempts of the project that it spared most "
+            "of their work do not count"
         )
     of = model.duration_s.names.get(name) or model.peak_memory_bytes.names[name]
     if host is not None and of.hosts and host not in of.hosts:
         notes.append(f"{name} never ran on {host}: it ran on {', '.join(list(of.hosts)[:5])}")
     return Prediction(
-        task=name, args=given, project=model.project, host=host, confidence=CONFIDENCE,
-        duration_s=found["duration_s"], peak_memory_bytes=found["peak_memory_bytes"], trained_at=model.trained_at,
-        training_runs=len(model.runs), left_out=model.left_out,
+        task=name,
+        args=given,
+        project=model.project,
+        host=host,
+        confidence=CONFIDENCE,
+        duration_s=found["duration_s"],
+        peak_memory_bytes=found["peak_memory_bytes"],
+        trained_at=model.trained_at,
+        training_runs=len(model.runs),
+        left_out=model.left_out,
         notes=[*dict.fromkeys(notes), *opened.notes],
-    )  # fmt: skip
+    )
 
 
 def _unknown(model: Model, task: str) -> str:
@@ -136,7 +145,10 @@ def _unknown(model: Model, task: str) -> str:
     near = get_close_matches(task, sorted(model.names), n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     if not model.names:
-        return f"no task of project {model.project!r} has completed with a measured duration: there is nothing to learn from"
+        return (
+            f"no task of project {model.project!r} has completed with a measured duration: there is "
+            "nothing to learn from"
+        )
     known = ", ".join(sorted(model.names)[:10])
     runs = f"{len(model.runs)} run{'s' * (len(model.runs) != 1)} of project {model.project!r}"
     return f"no task {task!r} has completed in the {runs} looked at.{hint} Known tasks: {known}"
@@ -165,12 +177,13 @@ def _notes(
             "ended at their time limit" if quantity == "duration_s" else "were killed at their memory limit"
         )
         notes.append(
-            f"{word}: {of.above} attempts of {name} {ended}, of at most {shown}; they count as more than that, and what lies "
-            "beyond is not known"
+            f"{word}: {of.above} attempts of {name} {ended}, of at most {shown}; they count as more than "
+            "that, and what lies beyond is not known"
         )
     if of.rough:
         notes.append(
-            f"{word}: {of.rough} of {of.examples} figures are lower bounds, from processes that had peaked higher before"
+            f"{word}: {of.rough} of {of.examples} figures are lower bounds, from processes that had peaked "
+            "higher before"
         )
     return notes
 
@@ -182,8 +195,8 @@ def _arguments(of: OfName, looked_at: set[str], values: Mapping[str, Value]) -> 
         value = values.get(key)
         if key in looked_at and isinstance(value, float) and not seen.least <= value <= seen.most:
             notes.append(
-                f"{key.removeprefix('args.')}={value:g} is outside what was seen ({seen.least:g} to {seen.most:g}): what "
-                "is said is that of the nearest seen, and the interval may not hold"
+                f"{key.removeprefix('args.')}={value:g} is outside what was seen ({seen.least:g} to "
+                f"{seen.most:g}): what is said is that of the nearest seen, and the interval may not hold"
             )
     for key, known in of.words.items():
         said = values.get(key)

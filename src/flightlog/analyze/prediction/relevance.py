@@ -1,6 +1,7 @@
 """Which columns matter: those without which a model does worse on examples that it has not seen.
 
-A random seed explains nothing, and yet trees find splits in it. What does not matter is left out before the model is made.
+A random seed explains nothing, and yet trees find splits in it. What does not matter is left out before the
+model is made.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from flightlog.analyze.prediction.features import Column
 from flightlog.analyze.prediction.trees import Trees
 
 WORSE, SURE = 0.05, 3.0
-"""A column matters where shuffling it makes the error larger by so much of it, and by so many standard errors."""
+"""A column matters where shuffling it makes the error larger by so much of it, and by so many standard
+errors."""
 TURNS = (0.25, 0.5, 0.75)
 """How the shuffles differ."""
 LOOKED_AT = 300
@@ -29,8 +31,9 @@ def relevant(
 ) -> list[Column]:
     """The columns that matter, in their order; those of one argument matter together.
 
-    Rows are the oldest first: a model of the older ones is tried on the newer ones. An argument is shuffled among the
-    tasks that have it: that others have none tells tasks of one name from those of another, and nothing of the argument.
+    Rows are the oldest first: a model of the older ones is tried on the newer ones. An argument is shuffled
+    among the tasks that have it: that others have none tells tasks of one name from those of another, and
+    nothing of the argument.
     """
     cut = round(LEARNT * len(rows))
     trees = fit(rows[:cut], values[:cut])
@@ -49,7 +52,9 @@ def relevant(
 
 
 def _moved(rows: Sequence[Sequence[float]], places: Sequence[int], turn: float) -> list[list[float]]:
-    """The rows with some columns taken from another row each: the one so much of all further on in some fixed order."""
+    """The rows with some columns taken from another row each: the one so much of all further on in some fixed
+    order.
+    """
     having = [number for number, row in enumerate(rows) if not math.isnan(row[places[0]])]
     order = sorted(having, key=lambda n: (n * 2654435761) % 2**32)
     step = max(1, round(turn * len(order)))

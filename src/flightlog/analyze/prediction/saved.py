@@ -1,7 +1,8 @@
-"""Where a trained model is kept: a JSON file in the folder of runs, hidden, or in the user's cache where that is read-only.
+"""Where a trained model is kept: a JSON file in the folder of runs, hidden, or in the user's cache where that
+is read-only.
 
-Nothing in it is ever executed. A file that is damaged, another user's, or was made by other versions is refused with a
-reason, and a new model is trained. It may be removed at any time.
+Nothing in it is ever executed. A file that is damaged, another user's, or was made by other versions is
+refused with a reason, and a new model is trained. It may be removed at any time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""How long tasks take together where each is only predicted: many rounds of one schedule, drawn from their intervals."""
+"""How long tasks take together where each is only predicted: many rounds of one schedule, drawn from their
+intervals.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,11 @@ def simulate(
     handover_s: float = 0.0,
     seed: int = 0,
 ) -> Spread:
-    """The time that these tasks take together, each with `handover_s` on top; the same input gives the same answer.
+    """The time that these tasks take together, each with `handover_s` on top; the same input gives the same
+    answer.
 
-    Each is drawn many times from its own interval. What makes a whole run slow or fast is drawn once a round for all:
-    without that, the errors of many tasks would cancel out as they do on no real machine.
+    Each is drawn many times from its own interval. What makes a whole run slow or fast is drawn once a round
+    for all: without that, the errors of many tasks would cancel out as they do on no real machine.
     """
     dice = random.Random(seed)
     curves = [_curve(each) for each in tasks]
@@ -50,9 +53,10 @@ def simulate(
         for _ in range(min(max(WORK // max(1, len(tasks)), least), most))
     )
     return Spread(
-        expected=quantile_of(totals, 0.5), low=quantile_of(totals, (1 - CONFIDENCE) / 2),
+        expected=quantile_of(totals, 0.5),
+        low=quantile_of(totals, (1 - CONFIDENCE) / 2),
         high=quantile_of(totals, (1 + CONFIDENCE) / 2),
-    )  # fmt: skip
+    )
 
 
 def mean_of(each: Estimate) -> float:

@@ -1,7 +1,8 @@
-"""A model of one quantity from its examples: the better of boosting and baseline for each name, with its correction.
+"""A model of one quantity from its examples: the better of boosting and baseline for each name, with its
+correction.
 
-The examples are split by time: the older part is learnt from, the newer one tells which method is better and by how much
-its intervals have to be moved and widened. So nothing is judged by what it was made from.
+The examples are split by time: the older part is learnt from, the newer one tells which method is better and
+by how much its intervals have to be moved and widened. So nothing is judged by what it was made from.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ T = TypeVar("T", Example, Seen)
 
 
 class Boosted(Struct, frozen=True):
-    """Trees for the expected value, and for how far below and above it the interval goes; all over the same columns."""
+    """Trees for the expected value, and for how far below and above it the interval goes; all over the same
+    columns.
+    """
 
     columns: list[Column]
     mid: Trees
@@ -164,20 +167,31 @@ def train_quantity(examples: Examples, *, fit: Fit | None = fit_quantile) -> Qua
     judged = {method: _by_name(all_of) for method, all_of in seen.items()}
     names = {
         name: _of_name(
-            mine, {method: of.get(name, []) for method, of in judged.items()}, seen["boosting"], learnt, overall,
-            centers.get(name), set() if boosted is None else boosted.keys,
+            mine,
+            {method: of.get(name, []) for method, of in judged.items()},
+            seen["boosting"],
+            learnt,
+            overall,
+            centers.get(name),
+            set() if boosted is None else boosted.keys,
         )
         for name, mine in sorted(_by_name(found).items())
-    }  # fmt: skip
+    }
     model = QuantityModel(
-        quantity=examples.quantity, names=names, left_out=examples.left_out, between_runs=None, why_plain=why_plain,
+        quantity=examples.quantity,
+        names=names,
+        left_out=examples.left_out,
+        between_runs=None,
+        why_plain=why_plain,
         boosted=boosted if any(of.method == "boosting" for of in names.values()) else None,
-    )  # fmt: skip
+    )
     return replace(model, between_runs=_between_runs(model, newer))
 
 
 def _boost(older: Sequence[Example], centers: dict[str, float], fit: Fit) -> Boosted | None:
-    """Trees for each quantile. Attempts that ended at a limit are learnt from as what the trees expect beyond it."""
+    """Trees for each quantile. Attempts that ended at a limit are learnt from as what the trees expect beyond
+    it.
+    """
     known = [example for example in older if example.name in centers]
     columns = make_columns(known)
     whole = [example for example in known if not example.above]
@@ -192,7 +206,8 @@ def _boost(older: Sequence[Example], centers: dict[str, float], fit: Fit) -> Boo
     mid = fit(rows, values, MID, shape)
     cut_short = [example for example in known if example.above]
     if cut_short:
-        # How far they would have gone is not known: as far beyond their limits as the others lie beyond their median.
+        # How far they would have gone is not known: as far beyond their limits as the others lie beyond their
+        # median.
         off = [value - mid.evaluate(each) for each, value in zip(rows, values, strict=True)]
         beyond = sorted(each for each in off if each > 0)
         spread = beyond[int(0.9 * (len(beyond) - 1))] if beyond else 0.0
@@ -206,7 +221,9 @@ def _boost(older: Sequence[Example], centers: dict[str, float], fit: Fit) -> Boo
 
 
 def shapes(examples: int) -> tuple[Shape, Shape]:
-    """How much the trees of the expected value may learn of so many examples, and those of the interval: less."""
+    """How much the trees of the expected value may learn of so many examples, and those of the interval:
+    less.
+    """
     return (
         Shape(rounds=100, leaves=15, least=min(max(examples // 50, 5), 40)),
         Shape(rounds=30, leaves=6, least=min(max(examples // 10, 10), 200)),
@@ -224,9 +241,9 @@ def _of_name(
 ) -> OfName:
     """What is known of one name.
 
-    `judged` is what both methods said of its newer examples, `of_all` what boosting said of those of all names, and
-    `before` what boosting says of the older ones, which it learnt from. It looks at the keys `looked_at`: a name that has
-    none of them is not for it.
+    `judged` is what both methods said of its newer examples, `of_all` what boosting said of those of all
+    names, and `before` what boosting says of the older ones, which it learnt from. It looks at the keys
+    `looked_at`: a name that has none of them is not for it.
     """
     whole = [example for example in mine if not example.above]
     recent = mine[-RECENT:]
@@ -242,16 +259,23 @@ def _of_name(
         before = [each for each in before if each.name == mine[0].name]
     limits = [example.log for example in mine if example.above]
     return OfName(
-        examples=len(whole), runs=len({example.run for example in whole}),
+        examples=len(whole),
+        runs=len({example.run for example in whole}),
         plain=baseline([example.log for example in recent]) if len(whole) >= LEAST else None,
-        method="boosting" if better else "baseline", center=center,
+        method="boosting" if better else "baseline",
+        center=center,
         correction=correction(telling, before) if better else Correction(),
-        loss=deciding[0] if deciding and learnt else None, plain_loss=deciding[1] if deciding and learnt else None,
-        judged=len(judged["boosting"]), above=len(limits), most_above=max(limits, default=None),
-        rough=sum(example.rough for example in whole), ranges=numbers, words=texts,
+        loss=deciding[0] if deciding and learnt else None,
+        plain_loss=deciding[1] if deciding and learnt else None,
+        judged=len(judged["boosting"]),
+        above=len(limits),
+        most_above=max(limits, default=None),
+        rough=sum(example.rough for example in whole),
+        ranges=numbers,
+        words=texts,
         hosts=dict(Counter(example.host for example in recent if example.host is not None).most_common(16)),
         component=mine[-1].component,
-    )  # fmt: skip
+    )
 
 
 def _compare(boosting: Sequence[Seen], plain: Sequence[Seen]) -> tuple[float, float] | None:
@@ -265,7 +289,9 @@ def _compare(boosting: Sequence[Seen], plain: Sequence[Seen]) -> tuple[float, fl
 
 
 def _between_runs(model: QuantityModel, newer: Sequence[Example]) -> float | None:
-    """How far the runs' means lie apart, once the tasks' own predictions are taken off; None of fewer than three runs."""
+    """How far the runs' means lie apart, once the tasks' own predictions are taken off; None of fewer than
+    three runs.
+    """
     off: dict[int, list[float]] = {}
     for example in newer:
         logs = model.logs(example)

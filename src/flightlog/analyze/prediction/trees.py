@@ -1,4 +1,6 @@
-"""Boosted trees as plain numbers: kept as JSON, checked when they are read, and evaluated without any library."""
+"""Boosted trees as plain numbers: kept as JSON, checked when they are read, and evaluated without any
+library.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ LEAF = -1
 
 
 class Tree(Struct, frozen=True, array_like=True):
-    """One tree, a list for each property of its nodes; node 0 is the root, and children come after their parent."""
+    """One tree, a list for each property of its nodes; node 0 is the root, and children come after their
+    parent.
+    """
 
     column: list[int]
     """Which column a node looks at; `LEAF` where there is nothing to ask."""

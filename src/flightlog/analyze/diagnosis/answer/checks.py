@@ -18,21 +18,27 @@ def checks(found: Gathered, failure_class: str, ref: str, project: str) -> list[
             _sql_text(group.task),
             "peak_rss_bytes" if failure_class == "out_of_memory" else "duration_s",
         )
-        commands.append(_sql(
-            f"SELECT task, attempt, state, peak_rss_bytes, duration_s, worker FROM attempts WHERE task = {task} OR "  # noqa: S608 - quoted
-            f"starts_with(task, {_sql_text(group.task + '[')}) ORDER BY {most} DESC NULLS LAST LIMIT 10", named,
-        ))  # fmt: skip
+        commands.append(
+            _sql(
+                "SELECT task, attempt, state, peak_rss_bytes, duration_s, worker FROM attempts "  # noqa: S608 - quoted
+                f"WHERE task = {task} OR "
+                f"starts_with(task, {_sql_text(group.task + '[')}) ORDER BY {most} DESC NULLS LAST LIMIT 10",
+                named,
+            )
+        )
     if found.incident is not None and found.incident.losses:
         commands.append(
             _sql(
-                "SELECT timestamp, worker, host, signal, exit_code, reason FROM workers WHERE event = 'worker_lost'",
+                "SELECT timestamp, worker, host, signal, exit_code, reason FROM workers WHERE event = "
+                "'worker_lost'",
                 named,
             )
         )
     if found.job is not None:
         commands.append(
             _sql(
-                "SELECT job_id, state, reason, elapsed_s, walltime_s, max_rss_bytes FROM jobs WHERE event = 'job_accounted'",
+                "SELECT job_id, state, reason, elapsed_s, walltime_s, max_rss_bytes FROM jobs WHERE event "
+                "= 'job_accounted'",
                 named,
             )
         )
@@ -41,10 +47,14 @@ def checks(found: Gathered, failure_class: str, ref: str, project: str) -> list[
     if group.scope == "run" and group.recorded_in == "run.json" and failure_class == "cancelled":
         commands.append(f"flightlog report {named}")
     elif group.scope == "run" and group.recorded_in == "run.json" and found.incident is None:
-        commands.append(_sql(
-            "SELECT timestamp, scope, host, memory_used_bytes, memory_total_bytes, oom_kills FROM resources "
-            "WHERE scope IN ('node', 'cgroup') ORDER BY timestamp DESC LIMIT 5", named,
-        ))  # fmt: skip
+        commands.append(
+            _sql(
+                "SELECT timestamp, scope, host, memory_used_bytes, memory_total_bytes, oom_kills FROM "
+                "resources "
+                "WHERE scope IN ('node', 'cgroup') ORDER BY timestamp DESC LIMIT 5",
+                named,
+            )
+        )
     elif group.scope != "metric" and group.count:
         commands.append(f"flightlog report {named} --failures")
     if failure_class == "out_of_memory" and group.task is not None and found.asked.component is not None:

@@ -1,4 +1,6 @@
-"""One cause above others: what ended at the moment a disk was full or a job's time was up is not a cause of its own."""
+"""One cause above others: what ended at the moment a disk was full or a job's time was up is not a cause of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ UNEXPLAINED = frozenset({"unknown", "worker_lost", "cancelled"})
 """Classes that say how something ended, and not why."""
 CANCELLED = """
 SELECT words, count(DISTINCT task_id) AS number FROM ended
-WHERE event = 'task_cancelled' AND words IS NOT NULL AND task_id NOT IN (SELECT task_id FROM climbs WHERE task_id IS NOT NULL)
+WHERE event = 'task_cancelled' AND words IS NOT NULL AND task_id NOT IN (SELECT task_id FROM climbs
+    WHERE task_id IS NOT NULL)
 GROUP BY words ORDER BY number DESC, words LIMIT 100
 """
 """Why tasks were given up that depend on no failed one, and how many."""
@@ -57,11 +60,18 @@ def _one_disk(causes: list[Cause]) -> list[Cause]:
         else:
             one = first[key]
             merged = msgspec.structs.replace(
-                one, count=one.count + cause.count, last=max(one.last or "", cause.last or "") or None,
-                recovered=one.recovered + cause.recovered, failed=one.failed + cause.failed, tasks=_sum(one.tasks, cause.tasks),
+                one,
+                count=one.count + cause.count,
+                last=max(one.last or "", cause.last or "") or None,
+                recovered=one.recovered + cause.recovered,
+                failed=one.failed + cause.failed,
+                tasks=_sum(one.tasks, cause.tasks),
                 workers=_sum(one.workers, cause.workers),
-                evidence=[*one.evidence, *(e for e in cause.evidence if e.text not in {x.text for x in one.evidence})][:8],
-            )  # fmt: skip
+                evidence=[
+                    *one.evidence,
+                    *(e for e in cause.evidence if e.text not in {x.text for x in one.evidence}),
+                ][:8],
+            )
             first[key] = left[left.index(one)] = merged
     return left
 
@@ -105,7 +115,9 @@ def lay_cancelled(causes: Sequence[Cause], reasons: Sequence[tuple[str, int]]) -
 
 
 def in_order(causes: Sequence[Cause]) -> list[Cause]:
-    """Root causes first: those of which most came, then the most frequent; what retries mended, and values, last."""
+    """Root causes first: those of which most came, then the most frequent; what retries mended, and values,
+    last.
+    """
     return sorted(
         causes,
         key=lambda cause: (

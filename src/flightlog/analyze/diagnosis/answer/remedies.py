@@ -24,7 +24,9 @@ _TRANSIENT = frozenset({"worker_lost", "preempted", "network"})
 
 
 def what_to_do(found: Gathered, failure_class: str, plans: Plans, general: Sequence[str]) -> list[str]:
-    """What the record's own values say, and what is said in general: its first says less where the record says more."""
+    """What the record's own values say, and what is said in general: its first says less where the record
+    says more.
+    """
     ended = _how_it_ended(found, failure_class)
     own = remedies(found, failure_class, plans)
     if ended:
@@ -43,12 +45,14 @@ def _how_it_ended(found: Gathered, failure_class: str) -> list[str]:
     if failure_class == "code_error" and facts.worker_lost_reason is not None and facts.signal in CRASHES:
         return [
             f"{running} crashed in native code, which leaves no traceback. Run that call alone, with "
-            "`python -X faulthandler`, to see the line; suspect extensions that were built for other versions."
+            "`python -X faulthandler`, to see the line; suspect extensions that were built for other "
+            "versions."
         ]
     if failure_class == "worker_lost" and facts.exit_code is not None and facts.exit_code >= 0:
         return [
-            f"The worker's process ended by itself, with exit code {facts.exit_code}, while it had {running}: look there "
-            "for `os._exit`, or for a library that ends its process when something is wrong."
+            f"The worker's process ended by itself, with exit code {facts.exit_code}, while it had "
+            f"{running}: look there for `os._exit`, or for a library that ends its process when something "
+            "is wrong."
         ]
     if failure_class == "unknown" and group.error_type == "SystemExit":
         place = frame(group.traceback)
@@ -69,7 +73,9 @@ def _how_it_ended(found: Gathered, failure_class: str) -> list[str]:
 
 
 def remedies(found: Gathered, failure_class: str, plans: Plans) -> list[str]:
-    """Suggestions that name the user's own values, the most useful first; none where the record has none to name."""
+    """Suggestions that name the user's own values, the most useful first; none where the record has none to
+    name.
+    """
     said: list[str] = []
     if failure_class in _MEMORY:
         said += _more_memory(found, plans)
@@ -82,8 +88,9 @@ def remedies(found: Gathered, failure_class: str, plans: Plans) -> list[str]:
     elif failure_class == "unknown" and found.group.scope == "run" and not found.group.message:
         where = f" on {found.host}" if found.host else ""
         said.append(
-            f"Ask what ended the process{where} then: the kernel (`dmesg -T`), the batch system (`sacct -j JOB`), a reboot "
-            "(`last -x reboot`), or whoever may kill it. What was under way, `flightlog report` shows."
+            f"Ask what ended the process{where} then: the kernel (`dmesg -T`), the batch system (`sacct -j "
+            "JOB`), a reboot (`last -x reboot`), or whoever may kill it. What was under way, `flightlog "
+            "report` shows."
         )
     return said
 
@@ -91,10 +98,13 @@ def remedies(found: Gathered, failure_class: str, plans: Plans) -> list[str]:
 def _more_memory(found: Gathered, plans: Plans) -> list[str]:
     facts, asked, group = found.case.facts, found.asked, found.group
     assert facts is not None
-    own = _largest([
-        group.last_peak_bytes, group.peak_rss_bytes,
-        facts.last_rss_bytes if facts.memory_scope in {"task", "worker"} else None,
-    ])  # fmt: skip
+    own = _largest(
+        [
+            group.last_peak_bytes,
+            group.peak_rss_bytes,
+            facts.last_rss_bytes if facts.memory_scope in {"task", "worker"} else None,
+        ]
+    )
     limit = _largest(
         [asked.memory_bytes if plans.enforced else None, found.job.memory_bytes if found.job else None]
     )
@@ -111,8 +121,12 @@ def _more_memory(found: Gathered, plans: Plans) -> list[str]:
         parts.append(f"{many} needed {format_bytes(peaks[0])}{'' if len(peaks) == 1 else ' at most'}")
     far = own is not None and own < 0.5 * (limit or 0) and facts.job_state != "OUT_OF_MEMORY"
     met = [in_cgroup, None if far else limit, own]
-    needed = _largest([*(None if one is None else int(one * MORE_THAN_KILLED) for one in met),
-                       int(peaks[0] * NEEDED) if peaks else None])  # fmt: skip
+    needed = _largest(
+        [
+            *(None if one is None else int(one * MORE_THAN_KILLED) for one in met),
+            int(peaks[0] * NEEDED) if peaks else None,
+        ]
+    )
     said: list[str] = []
     if in_cgroup is not None and needed is not None:
         said.append(
@@ -121,13 +135,14 @@ def _more_memory(found: Gathered, plans: Plans) -> list[str]:
         )
     elif asked.memory_bytes is not None and (needed or 0) <= asked.memory_bytes:
         said.append(
-            f"{'; '.join(parts)}: the request was not what it met, but a smaller limit (`ulimit -v`, a cgroup) or one "
-            "allocation larger than all there is. Look at the line that failed."
+            f"{'; '.join(parts)}: the request was not what it met, but a smaller limit (`ulimit -v`, a "
+            "cgroup) or one allocation larger than all there is. Look at the line that failed."
         )
     elif _had_room(found, own, limit):
         said.append(
-            f"{'; '.join(parts)}, of the {format_bytes(facts.memory_limit_bytes)} there are: it met a limit of the process "
-            "(`ulimit -v`), or asked for more than there is in one piece. Look at the line that failed."
+            f"{'; '.join(parts)}, of the {format_bytes(facts.memory_limit_bytes)} there are: it met a limit "
+            "of the process (`ulimit -v`), or asked for more than there is in one piece. Look at the line "
+            "that failed."
         )
     elif needed is not None:
         size = size_text(needed)

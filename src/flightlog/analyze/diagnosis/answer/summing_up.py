@@ -12,9 +12,13 @@ if TYPE_CHECKING:
     from flightlog.analyze.diagnosis.record.groups import Counts
 
 _ENDED = {
-    "completed": "The run completed", "running": "The run is running", "failed": "The run failed",
-    "interrupted": "The run was interrupted", "crashed": "The run crashed", "unknown": "How the run ended is unknown",
-}  # fmt: skip
+    "completed": "The run completed",
+    "running": "The run is running",
+    "failed": "The run failed",
+    "interrupted": "The run was interrupted",
+    "crashed": "The run crashed",
+    "unknown": "How the run ended is unknown",
+}
 _ADVERBS = {"possible": "possibly", "a guess": "at a guess"}
 
 
@@ -39,9 +43,10 @@ def answer(status: str, causes: Sequence[Cause], counts: Counts, completed: int,
         parts.append("nothing failed, but something went wrong")
     head = f"{begun}{': ' + ', '.join(parts) if parts else ''}"
     why = (
-        f"why is unknown: {first.headline}" if first.failure_class == "unknown"
+        f"why is unknown: {first.headline}"
+        if first.failure_class == "unknown"
         else f"{_ADVERBS.get(first.certainty, first.certainty)} {first.failure_class}: {first.headline}"
-    ).rstrip(".")  # fmt: skip
+    ).rstrip(".")
     explained = first.explains.count
     more = f"; that explains {_count(explained, 'other end', 'other ends')}" if explained > 1 else ""
     others = f" {_count(len(causes) - 1, 'other cause')} below." if len(causes) > 1 else ""

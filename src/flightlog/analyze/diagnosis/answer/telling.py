@@ -57,10 +57,12 @@ def headline(found: Gathered) -> str:
     if group.scope == "run" and group.recorded_in == "run.json":
         return _run_line(found)
     what = (
-        _named(group.tasks) if len(group.tasks) > 1
-        else f"`{group.task}`" if group.task
+        _named(group.tasks)
+        if len(group.tasks) > 1
+        else f"`{group.task}`"
+        if group.task
         else {"worker": "a worker", "command": "a command"}.get(group.scope, "the run")
-    )  # fmt: skip
+    )
     times = "" if group.count == 1 else f" {format_count(group.count)} times"
     kind = group.error_type or ("job " + job.state if job else "")
     said = ": ".join(part for part in (kind, _line(group.message)) if part)
@@ -106,7 +108,9 @@ def _short(line: str) -> str:
 
 
 def frame(traceback: str | None) -> str | None:
-    """The innermost frame of a traceback that is in the user's own code; else the innermost that is not Flightlog's."""
+    """The innermost frame of a traceback that is in the user's own code; else the innermost that is not
+    Flightlog's.
+    """
     lines = without_own_frames(traceback or "").splitlines()
     frames = [line.strip() for line in lines if line.strip().startswith("File ")]
     own = [line for line in frames if not any(part in line for part in _INSTALLED)]
@@ -178,8 +182,9 @@ def _beside(found: Gathered) -> Iterable[Evidence]:
         task, task_id, workers = group.suspect
         yield Evidence(
             text=f"each of the {workers} lost workers had `{task}` ({task_id}): it may be what ends them",
-            source="neighbours", file="tasks.jsonl",
-        )  # fmt: skip
+            source="neighbours",
+            file="tasks.jsonl",
+        )
     if around.samples and around.last_bytes is not None:
         whose = {"task": "the task", "worker": "its process tree", "cgroup": "the cgroup", "node": "the host"}
         over = f", from {format_bytes(around.first_bytes)}" if around.samples > 1 else ""
@@ -188,17 +193,25 @@ def _beside(found: Gathered) -> Iterable[Evidence]:
         yield Evidence(
             text=f"memory of {whose.get(around.memory_scope or '', 'it')} before the end: "
             f"{format_bytes(around.last_bytes)}{of}{over}",
-            source="resources", file="resources.jsonl", event="resource_sample", time=around.last_time,
-        )  # fmt: skip
+            source="resources",
+            file="resources.jsonl",
+            event="resource_sample",
+            time=around.last_time,
+        )
     if group.peak_rss_bytes is not None and group.peak_rss_bytes > (around.last_bytes or 0):
         yield Evidence(
-            text=f"the most that was seen of it: {format_bytes(group.peak_rss_bytes)}", source="resources",
-            file="tasks.jsonl", event="task_failed",
-        )  # fmt: skip
+            text=f"the most that was seen of it: {format_bytes(group.peak_rss_bytes)}",
+            source="resources",
+            file="tasks.jsonl",
+            event="task_failed",
+        )
     if around.running and group.scope != "run":  # of a run that went away, nobody knows when exactly it did
         names = ", ".join(f"`{name}`" for name in around.neighbours[:3])
         yield Evidence(
-            text=f"{around.running} other {'attempt' if around.running == 1 else 'attempts'} ran on the host then: {names}",
+            text=(
+                f"{around.running} other {'attempt' if around.running == 1 else 'attempts'} ran on the "
+                f"host then: {names}"
+            ),
             source="neighbours",
             file="tasks.jsonl",
         )
@@ -225,7 +238,8 @@ def missing(found: Gathered, failure_class: str, unaccounted: list[str]) -> list
     if unaccounted and failure_class in {"unknown", "worker_lost"}:
         jobs = ",".join(unaccounted[:3])
         said.append(
-            f"The batch system was not asked how its jobs ended: `flightlog adopt --slurm {jobs}` adds it to the run."
+            f"The batch system was not asked how its jobs ended: `flightlog adopt --slurm {jobs}` adds it "
+            "to the run."
         )
     if failure_class == "unknown" and found.group.scope == "command" and not found.group.output_tail:
         said.append(

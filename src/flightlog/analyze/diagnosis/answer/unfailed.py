@@ -1,4 +1,6 @@
-"""What went wrong in a run although nothing failed of it: values that became NaN, and device memory that ran out."""
+"""What went wrong in a run although nothing failed of it: values that became NaN, and device memory that ran
+out.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,10 @@ SHOWN = 6
 UNFAILED = frozenset({"metric", "device"})
 """Scopes of causes that nothing failed of."""
 
-_NAN = "SELECT timestamp, name, step, nonfinite FROM metrics WHERE nonfinite IS NOT NULL ORDER BY timestamp LIMIT 10"
+_NAN = (
+    "SELECT timestamp, name, step, nonfinite FROM metrics WHERE nonfinite IS NOT NULL ORDER BY timestamp "
+    "LIMIT 10"
+)
 
 
 def of_values(
@@ -32,11 +37,16 @@ def of_values(
     facts = RunFacts(scope="metric", nonfinite=tuple(one.name for one in values))
     told = [
         Evidence(
-            text=f"`{one.name}` was NaN {one.count:,} times" if one.count > 1 else f"`{one.name}` was NaN once",
-            source="resources", file=one.file, event=one.event, time=one.first,
+            text=f"`{one.name}` was NaN {one.count:,} times"
+            if one.count > 1
+            else f"`{one.name}` was NaN once",
+            source="resources",
+            file=one.file,
+            event=one.event,
+            time=one.first,
         )
         for one in values[:SHOWN]
-    ]  # fmt: skip
+    ]
     head = f"`{first.name}`{others} became NaN{step}"
     check = f'flightlog sql "{_NAN}" --run {shlex.quote(ref)}'
     checks = [check] if any(one.file == "metrics.jsonl" for one in values) else []
@@ -49,7 +59,9 @@ def of_bundles(
     rules: Mapping[str, Rule],
     ref: str,
 ) -> list[Cause]:
-    """Device memory that ran out and was caught; none where a failure is laid to it. Each is time, message, folder."""
+    """Device memory that ran out and was caught; none where a failure is laid to it. Each is time, message,
+    folder.
+    """
     if not bundles or any(cause.failure_class == "gpu_out_of_memory" for cause in causes):
         return []
     facts = RunFacts(scope="device", device_oom=tuple(message for _, message, _ in bundles))
@@ -73,9 +85,25 @@ def _cause(
 ) -> Cause:
     judged = weigh(Case(reading=Reading(), facts=facts), rules)
     return Cause(
-        failure_class=judged.failure_class, confidence=judged.confidence,
-        certainty=certainty(judged.failure_class, judged.confidence), scope=facts.scope or "metric", headline=headline,
-        count=count, first=first, last=first, tasks={}, workers={}, hosts=[], recovered=0, failed=0, explains=Explained(),
-        evidence=evidence, suggestions=judged.suggestions, checks=checks, missing=[], also={}, example=None,
+        failure_class=judged.failure_class,
+        confidence=judged.confidence,
+        certainty=certainty(judged.failure_class, judged.confidence),
+        scope=facts.scope or "metric",
+        headline=headline,
+        count=count,
+        first=first,
+        last=first,
+        tasks={},
+        workers={},
+        hosts=[],
+        recovered=0,
+        failed=0,
+        explains=Explained(),
+        evidence=evidence,
+        suggestions=judged.suggestions,
+        checks=checks,
+        missing=[],
+        also={},
+        example=None,
         fingerprint=None,
-    )  # fmt: skip
+    )

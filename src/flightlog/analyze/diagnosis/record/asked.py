@@ -51,7 +51,8 @@ class Plans(Struct, frozen=True, kw_only=True):
     enforced: bool = False
     """Whether the provider gives its workers no more memory than they ask for."""
     cgroup_bytes: int | None = None
-    """What the cgroup of the run's own process allows, as it was when the run began; None where it has no limit."""
+    """What the cgroup of the run's own process allows, as it was when the run began; None where it has no
+    limit."""
     host_bytes: int | None = None
     problem: str | None = None
 
@@ -65,16 +66,22 @@ class Plans(Struct, frozen=True, kw_only=True):
         )
         known: dict[str, Any] = {}
         for source in (
-            self.components.get(name or "", {}), self.by_component.get(name or "", {}),
-            self.by_task.get(task or "", {}), self.by_id.get(task_id or "", {}),
-        ):  # fmt: skip
+            self.components.get(name or "", {}),
+            self.by_component.get(name or "", {}),
+            self.by_task.get(task or "", {}),
+            self.by_id.get(task_id or "", {}),
+        ):
             known |= {key: value for key, value in source.items() if value is not None}
         return Asked(
-            component=name, cpus=_number(known.get("cpus")), memory_bytes=_whole(known.get("memory_bytes")),
-            walltime_s=_number(known.get("walltime_s")), timeout_s=_number(planned.get("timeout_s")),
-            retries=_whole(planned.get("retries")), in_manifest=name in self.components,
+            component=name,
+            cpus=_number(known.get("cpus")),
+            memory_bytes=_whole(known.get("memory_bytes")),
+            walltime_s=_number(known.get("walltime_s")),
+            timeout_s=_number(planned.get("timeout_s")),
+            retries=_whole(planned.get("retries")),
+            in_manifest=name in self.components,
             task_in_manifest=task in self.tasks,
-        )  # fmt: skip
+        )
 
 
 def read_plans(run: Run, connection: duckdb.DuckDBPyConnection, task_ids: Collection[str]) -> Plans:
@@ -97,12 +104,19 @@ def read_plans(run: Run, connection: duckdb.DuckDBPyConnection, task_ids: Collec
         elif component:
             by_component[component] = said
     return Plans(
-        manifest=_text(document.get("manifest")), target=_text(document.get("target")) or run.info.target,
-        workers=_whole(document.get("workers")), components=_objects(document.get("components")),
-        tasks=_objects(document.get("tasks")), by_component=by_component, by_task=by_task, by_id=by_id, problem=problem,
-        enforced=run.info.provider not in _NOT_ENFORCED, cgroup_bytes=_whole(machine.get("cgroup_memory_bytes")),
+        manifest=_text(document.get("manifest")),
+        target=_text(document.get("target")) or run.info.target,
+        workers=_whole(document.get("workers")),
+        components=_objects(document.get("components")),
+        tasks=_objects(document.get("tasks")),
+        by_component=by_component,
+        by_task=by_task,
+        by_id=by_id,
+        problem=problem,
+        enforced=run.info.provider not in _NOT_ENFORCED,
+        cgroup_bytes=_whole(machine.get("cgroup_memory_bytes")),
         host_bytes=_whole(machine.get("memory_bytes")),
-    )  # fmt: skip
+    )
 
 
 def _document(run: Run, name: str) -> tuple[dict[str, Any], str | None]:

@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 TIMED_OUT = re.compile(r" (?:ran over its timeout of|did not end (?:within [0-9.e+]+ s|in time)$)")
 """How a session says that it ended an attempt at its limit."""
 JOB_END_S = 120.0
-"""What ends so near to the end of its job may have ended with it: batch systems give time between signal and kill."""
+"""What ends so near to the end of its job may have ended with it: batch systems give time between signal and
+kill."""
 _OWN_FRAME = re.compile(
-    r'^  File "[^"\n]*[/\\]flightlog[/\\](?:engines|session|record|compat)[/\\][^"\n]*", line \d+.*\n(?:    .*\n)*',
+    r'^  File "[^"\n]*[/\\]flightlog[/\\](?:engines|session|record'
+    r'|compat)[/\\][^"\n]*", line \d+.*\n(?:    .*\n)*',
     re.M,
 )
 _NO_EXCEPTIONS = frozenset({*LOST_TYPES, "ExitCode", "CommandNotFound", "CommandNotExecutable"})
@@ -63,7 +65,8 @@ class Gathered(Struct, kw_only=True):
     device_file: str | None = None
     """The document of a device that ran out of memory near it."""
     of_class: dict[str, Origin] = {}
-    """Where the figures stand that speak for a class and are no samples: durations, and values that became NaN."""
+    """Where the figures stand that speak for a class and are no samples: durations, and values that became
+    NaN."""
 
 
 def gather(
@@ -78,7 +81,9 @@ def gather(
     bundles: Sequence[tuple[str, str]],
     cancelled_by: str | None = None,
 ) -> Gathered:
-    """Put the case of a group together; `bundles` are message and folder of device memory that ran out near it."""
+    """Put the case of a group together; `bundles` are message and folder of device memory that ran out near
+    it.
+    """
     worker = group.worker or (incident.losses[0].event.worker if incident and incident.losses else None)
     host = workers.hosts.get(worker or "") or run.info.host or None
     job = _job(group, incident, workers, worker)
@@ -110,10 +115,20 @@ def gather(
     if earlier:
         of_class["numerical"] = Origin(earlier[0].file, earlier[0].event, earlier[0].first)
     return Gathered(
-        group=group, incident=incident, case=case, origins=origins, around=around, asked=asked, success=success, host=host,
-        job=job, cgroup_bytes=cgroup, recorder_file=noted if full else None,
-        device_file=f"{bundles[0][1]}/bundle.json" if bundles else None, of_class=of_class,
-    )  # fmt: skip
+        group=group,
+        incident=incident,
+        case=case,
+        origins=origins,
+        around=around,
+        asked=asked,
+        success=success,
+        host=host,
+        job=job,
+        cgroup_bytes=cgroup,
+        recorder_file=noted if full else None,
+        device_file=f"{bundles[0][1]}/bundle.json" if bundles else None,
+        of_class=of_class,
+    )
 
 
 def _job(
@@ -121,7 +136,8 @@ def _job(
 ) -> JobAccounted | None:
     """The job that the failure was in, where its end may be the failure's.
 
-    An exception has its own reasons, however its job was ended later: a session cancels its jobs when it closes.
+    An exception has its own reasons, however its job was ended later: a session cancels its jobs when it
+    closes.
     """
     if incident is not None:
         return incident.jobs[0] if incident.jobs else workers.jobs.get(worker or "")
@@ -167,22 +183,37 @@ def _facts(
     if job is not None and job.elapsed_s is not None and (incident is not None or duration is None):
         duration = job.elapsed_s
     return RunFacts(
-        scope=group.scope, run_status=run.status, task=group.task, component=asked.component, worker=worker, host=host,
+        scope=group.scope,
+        run_status=run.status,
+        task=group.task,
+        component=asked.component,
+        worker=worker,
+        host=host,
         exit_code=group.exit_code if group.exit_code is not None else (lost.exit_code if lost else None),
-        signal=signal, kernel_oom=kernel, cgroup_oom_kills=around.oom_kills if kernel and around.oom_kills else None,
-        job_state=state, job_reason=job.reason if job else None, worker_lost_reason=reason, duration_s=duration,
+        signal=signal,
+        kernel_oom=kernel,
+        cgroup_oom_kills=around.oom_kills if kernel and around.oom_kills else None,
+        job_state=state,
+        job_reason=job.reason if job else None,
+        worker_lost_reason=reason,
+        duration_s=duration,
         timed_out=bool(group.error_type == "TimeoutError" and TIMED_OUT.search(group.message or "")),
-        timeout_s=asked.timeout_s, walltime_s=(job.walltime_s if job else None) or asked.walltime_s,
+        timeout_s=asked.timeout_s,
+        walltime_s=(job.walltime_s if job else None) or asked.walltime_s,
         requested_memory_bytes=asked.memory_bytes,
         memory_limit_bytes=limit,
         last_rss_bytes=around.last_bytes if around.memory_scope != "node" else None,
         peak_rss_bytes=group.peak_rss_bytes or (job.max_rss_bytes if job else None),
-        memory_scope=around.memory_scope, memory_slope_bytes_per_s=around.slope_bytes_per_s,
-        node_memory_used_percent=around.node_used_percent, gpu_memory_used_percent=around.gpu_used_percent,
-        success_peaks_bytes=success.peaks_bytes if success else (), neighbours=around.neighbours if group.scope != "run" else (),
-        lost_with=max(0, group.lost_tasks - 1) if incident is not None else 0, hosts_workers_lost=crowd,
+        memory_scope=around.memory_scope,
+        memory_slope_bytes_per_s=around.slope_bytes_per_s,
+        node_memory_used_percent=around.node_used_percent,
+        gpu_memory_used_percent=around.gpu_used_percent,
+        success_peaks_bytes=success.peaks_bytes if success else (),
+        neighbours=around.neighbours if group.scope != "run" else (),
+        lost_with=max(0, group.lost_tasks - 1) if incident is not None else 0,
+        hosts_workers_lost=crowd,
         failed_same_moment=around.failed_beside,
-    )  # fmt: skip
+    )
 
 
 def _dead(group: Group, reason: str | None, signal: str | None) -> bool:

@@ -58,7 +58,8 @@ class Group(Struct, kw_only=True):
     args: Json | None = None
     recorded_in: str = "failures.jsonl"
     suspect: tuple[str, str, int] | None = None
-    """Of workers that were lost: the task that most of them had, its id, and how many had it; None below two."""
+    """Of workers that were lost: the task that most of them had, its id, and how many had it; None below
+    two."""
 
 
 class Counts(Struct, frozen=True):
@@ -129,17 +130,35 @@ def _decoded(text: str | None) -> dict[str, Any]:
 _TOP = """
 CREATE OR REPLACE TEMP TABLE top AS
 SELECT rooted.root, any_value(incident) AS incident, count(*) FILTER (NOT dependent) AS number,
-    count(*) FILTER (dependent) AS dependents, min(moment) FILTER (NOT dependent) AS first, max(moment) AS last,
-    arg_min(rooted, (coalesce(moment, TIMESTAMP '9999-01-01'), coalesce(task_id, ''), attempt)) FILTER (NOT dependent)
+    count(*) FILTER (dependent) AS dependents, min(moment) FILTER (NOT dependent) AS first,
+        max(moment) AS last,
+    arg_min(rooted, (coalesce(moment, TIMESTAMP '9999-01-01'), coalesce(task_id, ''), attempt))
+        FILTER (NOT dependent)
         AS example
 FROM rooted GROUP BY rooted.root
 ORDER BY count(*) DESC, first, rooted.root LIMIT $listed
 """
 
 _FIELDS = (
-    "root", "incident", "count", "dependents", "first", "last", "at", "last_at", "scope", "error_type", "message",
-    "fingerprint", "task", "task_id", "attempt", "worker", "exit_code", "signal",
-)  # fmt: skip
+    "root",
+    "incident",
+    "count",
+    "dependents",
+    "first",
+    "last",
+    "at",
+    "last_at",
+    "scope",
+    "error_type",
+    "message",
+    "fingerprint",
+    "task",
+    "task_id",
+    "attempt",
+    "worker",
+    "exit_code",
+    "signal",
+)
 
 _GROUPS = """
 SELECT root, incident, number, dependents, strftime(first, '%Y-%m-%dT%H:%M:%S.%fZ'),
@@ -151,7 +170,8 @@ FROM top WHERE number > 0 ORDER BY number + dependents DESC, first, root
 
 _COUNTS = """
 SELECT root, {column}, count(*) AS number FROM rooted
-WHERE {column} IS NOT NULL AND NOT dependent AND root IN (SELECT root FROM top WHERE number > 0) GROUP BY root, {column}
+WHERE {column} IS NOT NULL AND NOT dependent AND root IN (SELECT root FROM top WHERE number > 0)
+    GROUP BY root, {column}
 QUALIFY row_number() OVER (PARTITION BY root ORDER BY count(*) DESC, {column}) <= $names
 ORDER BY root, number DESC, {column}
 """
@@ -160,7 +180,8 @@ _RECOVERED = """
 SELECT root, count(DISTINCT rooted.task_id) FILTER (done.task_id IS NOT NULL),
     count(DISTINCT rooted.task_id) FILTER (done.task_id IS NULL),
     count(DISTINCT rooted.task_id) FILTER (rooted.incident IS NOT NULL)
-FROM rooted LEFT JOIN (SELECT DISTINCT task_id FROM ended WHERE event = 'task_completed') AS done USING (task_id)
+FROM rooted LEFT JOIN (SELECT DISTINCT task_id FROM ended WHERE event = 'task_completed') AS done
+    USING (task_id)
 WHERE NOT dependent AND root IN (SELECT root FROM top WHERE number > 0) GROUP BY root
 """
 
@@ -180,15 +201,18 @@ SELECT rooted.root, max(peak_rss_bytes), arg_max(peak_rss_bytes, ended.moment),
     any_value(CAST(nonfinite AS VARCHAR)) FILTER (is_example), any_value(args) FILTER (is_example)
 FROM (
     SELECT rooted.root, rooted.task_id, rooted.attempt,
-        (rooted.task_id, rooted.attempt) IS NOT DISTINCT FROM (top.example.task_id, top.example.attempt) AS is_example
+        (rooted.task_id, rooted.attempt) IS NOT DISTINCT
+            FROM (top.example.task_id, top.example.attempt) AS is_example
     FROM rooted JOIN top USING (root) WHERE NOT rooted.dependent AND number > 0
 ) AS rooted
-JOIN ended ON ended.task_id = rooted.task_id AND ended.attempt = rooted.attempt AND ended.event = 'task_failed'
+JOIN ended ON ended.task_id = rooted.task_id AND ended.attempt = rooted.attempt
+    AND ended.event = 'task_failed'
 GROUP BY rooted.root
 """
 
 _TEXTS = """
-SELECT cause_of(fingerprint, error_type, message), task_id, coalesce(attempt, 1), message, traceback, output_tail
+SELECT cause_of(fingerprint, error_type, message), task_id, coalesce(attempt, 1), message, traceback,
+    output_tail
 FROM failures WHERE task_id IS NULL OR task_id IN (SELECT unnest($ids::VARCHAR[]))
 QUALIFY row_number() OVER (PARTITION BY task_id, attempt, cause_of(fingerprint, error_type, message)
     ORDER BY "timestamp") <= 1

@@ -1,6 +1,7 @@
 """Workers that went away and jobs that were ended, put together where they have one cause.
 
-One dead host takes its workers with it, one job its tasks: what ended with them is laid to them, in the table `mishaps`.
+One dead host takes its workers with it, one job its tasks: what ended with them is laid to them, in the table
+`mishaps`.
 """
 
 from __future__ import annotations
@@ -100,9 +101,13 @@ def read_workers(run: Run) -> Workers:
     by_task = {one.task_id: job for one, job in bound if one.task_id and job}
     whole = [job for one, job in bound if job and not one.worker and not one.task_id]
     return Workers(
-        hosts=hosts, incidents=_incidents(lost, by_worker, accounted, run.info.host), jobs=by_worker, task_jobs=by_task,
-        run_jobs=whole, started=started,
-    )  # fmt: skip
+        hosts=hosts,
+        incidents=_incidents(lost, by_worker, accounted, run.info.host),
+        jobs=by_worker,
+        task_jobs=by_task,
+        run_jobs=whole,
+        started=started,
+    )
 
 
 def _incidents(
@@ -115,9 +120,12 @@ def _incidents(
         ended = job is not None and job.state in ENDED_BY_SCHEDULER
         host = crowds.get((event.host, event.pid or event.worker)) if not ended else None
         key = (
-            f"job {job.state}" if job is not None and ended
-            else f"host {host}" if host else f"lost {_plain(event.reason)}"
-        )  # fmt: skip
+            f"job {job.state}"
+            if job is not None and ended
+            else f"host {host}"
+            if host
+            else f"lost {_plain(event.reason)}"
+        )
         incident = found.setdefault(key, Incident(key=key, host=host))
         incident.losses.append(one)
         if job is not None and ended and job not in incident.jobs:
@@ -133,7 +141,8 @@ def _incidents(
 def _crowds(lost: list[Lost], home: str) -> dict[tuple[str | None, int | str], str]:
     """The host of each process that went away with others of its host, in a moment.
 
-    The host of the run itself, `home`, lived on to tell of it. Deaths that have a reason of their own, such as an exit code or the kernel's, are not the host's.
+    The host of the run itself, `home`, lived on to tell of it. Deaths that have a reason of their own, such
+    as an exit code or the kernel's, are not the host's.
     """
     by_host: dict[str, list[Lost]] = {}
     for one in lost:
@@ -180,7 +189,8 @@ def lay_to_incidents(connection: duckdb.DuckDBPyConnection, workers: Workers) ->
 
 _LAY = """
 UPDATE mishaps SET incident = nearest.incident FROM (
-    SELECT mishaps.rowid AS at_row, arg_min(losses.incident, abs(coalesce(gone_at, 0) - coalesce(epoch(moment), 0)))
+    SELECT mishaps.rowid AS at_row, arg_min(losses.incident, abs(coalesce(gone_at, 0) -
+        coalesce(epoch(moment), 0)))
         AS incident
     FROM mishaps JOIN losses USING (worker)
     WHERE error_type IN (SELECT unnest($types::VARCHAR[])) OR scope = 'worker' GROUP BY mishaps.rowid

@@ -1,8 +1,8 @@
 """Everything of a run that went wrong, once each, in tables of a connection: `ended` and `mishaps`.
 
-`ended` has one row for each line that ends an attempt, without the large texts. `mishaps` has one row for each failed
-attempt, whichever of its accounts are there, and for each failure of a run, worker or command without a task.
-`task_name(task)` is `sim` of `sim[3]`.
+`ended` has one row for each line that ends an attempt, without the large texts. `mishaps` has one row for
+each failed attempt, whichever of its accounts are there, and for each failure of a run, worker or command
+without a task. `task_name(task)` is `sim` of `sim[3]`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,24 @@ VIEWS = frozenset({"task_events", "failures", "workers", "jobs", "resources", "m
 """The views that a diagnosis reads."""
 
 LOST_TYPES = (
-    "WorkerLost", "KilledWorker", "distributed.scheduler.KilledWorker", "SchedulerLost", "OUT_OF_MEMORY", "TIMEOUT",
-    "PREEMPTED", "REQUEUED", "NODE_FAIL", "BOOT_FAIL", "DEADLINE", "REVOKED", "ray.exceptions.ActorDiedError",
-    "ray.exceptions.WorkerCrashedError", "ray.exceptions.NodeDiedError", "ActorDiedError", "WorkerCrashedError",
-)  # fmt: skip
+    "WorkerLost",
+    "KilledWorker",
+    "distributed.scheduler.KilledWorker",
+    "SchedulerLost",
+    "OUT_OF_MEMORY",
+    "TIMEOUT",
+    "PREEMPTED",
+    "REQUEUED",
+    "NODE_FAIL",
+    "BOOT_FAIL",
+    "DEADLINE",
+    "REVOKED",
+    "ray.exceptions.ActorDiedError",
+    "ray.exceptions.WorkerCrashedError",
+    "ray.exceptions.NodeDiedError",
+    "ActorDiedError",
+    "WorkerCrashedError",
+)
 """What attempts end with that did nothing wrong: their worker or their job was ended."""
 LONGEST = 64
 """Rounds in which chains of dependents are followed; each doubles the distance."""
@@ -69,18 +83,21 @@ FROM task_events WHERE event IN ('task_completed', 'task_failed', 'task_cancelle
 _MISHAPS = """
 CREATE OR REPLACE TEMP TABLE mishaps AS
 WITH accounts AS (
-    SELECT 0 AS rank, scope, error_type, left(message, 500) AS words, fingerprint, task_name(task) AS task, task_id,
+    SELECT 0 AS rank, scope, error_type, left(message, 500) AS words, fingerprint, task_name(task) AS task,
+        task_id,
         coalesce(attempt, 1) AS attempt, worker, exit_code, signal, "timestamp" AS moment
     FROM failures
     UNION ALL
     SELECT 1, 'task', error_type, words, fingerprint, task, task_id, attempt, worker, exit_code, NULL, moment
     FROM ended WHERE event = 'task_failed'
     UNION ALL
-    SELECT 2, 'task', nullif(regexp_extract(words, '^((?:[A-Za-z0-9_]+[.])*[A-Z][A-Za-z0-9_]*)(?:: |$)', 1), ''), words,
+    SELECT 2, 'task', nullif(regexp_extract(words, '^((?:[A-Za-z0-9_]+[.])*[A-Z][A-Za-z0-9_]*)(?:: |$)', 1),
+        ''), words,
         NULL, task, task_id, attempt, worker, NULL, NULL, moment
     FROM ended WHERE event = 'task_retried'
 ), told AS (
-    SELECT arg_min(scope, rank) AS scope, arg_min(error_type, rank) AS error_type, arg_min(words, rank) AS words,
+    SELECT arg_min(scope, rank) AS scope, arg_min(error_type, rank) AS error_type,
+        arg_min(words, rank) AS words,
         arg_min(fingerprint, rank) AS fingerprint, max(task) AS task, task_id, attempt, max(worker) AS worker,
         max(exit_code) AS exit_code, max(signal) AS signal, min(moment) AS moment
     FROM accounts WHERE task_id IS NOT NULL GROUP BY task_id, attempt, scope = 'worker'
@@ -90,8 +107,8 @@ WITH accounts AS (
 )
 SELECT cause_of(fingerprint, error_type, words) AS cause, *, CAST(NULL AS VARCHAR) AS incident FROM told
 """
-"""Of the accounts of one attempt that in `failures` comes first: it knows most. What a batch system says of an attempt
-that has its own account (scope `worker`) stands beside it."""
+"""Of the accounts of one attempt that in `failures` comes first: it knows most. What a batch system says of
+an attempt that has its own account (scope `worker`) stands beside it."""
 
 _FOLD_RUN = """
 DELETE FROM mishaps WHERE scope = 'run' AND task_id IS NULL AND EXISTS (
@@ -123,13 +140,15 @@ SELECT mishaps.*, coalesce(own.root, incident, cause) AS root, own.root IS NOT N
 FROM mishaps LEFT JOIN climbs ON climbs.task_id = mishaps.task_id AND mishaps.error_type = 'DependencyFailed'
 LEFT JOIN own ON own.task_id = climbs.above
 """
-"""Only where the failure of what they depend on is in the record; other dependents stay a cause of their own."""
+"""Only where the failure of what they depend on is in the record; other dependents stay a cause of their
+own."""
 
 _GIVEN_UP = """
 CREATE OR REPLACE TEMP TABLE given_up AS
 SELECT root, count(*) AS number FROM climbs
 JOIN (SELECT DISTINCT task_id FROM ended WHERE event = 'task_cancelled') USING (task_id)
-JOIN (SELECT task_id, arg_max(root, attempt) AS root FROM rooted WHERE task_id IS NOT NULL GROUP BY task_id) AS upper
+JOIN (SELECT task_id, arg_max(root, attempt) AS root FROM rooted WHERE task_id IS NOT NULL
+    GROUP BY task_id) AS upper
     ON upper.task_id = climbs.above
 GROUP BY root
 """

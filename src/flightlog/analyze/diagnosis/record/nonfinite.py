@@ -13,7 +13,9 @@ LISTED = 20
 
 
 class Nonfinite(Struct, frozen=True, kw_only=True):
-    """One name whose values were NaN. Infinities are left out: they are often a bound that nobody has met yet."""
+    """One name whose values were NaN. Infinities are left out: they are often a bound that nobody has met
+    yet.
+    """
 
     name: str
     file: str
@@ -48,7 +50,8 @@ WITH marked AS (
     SELECT 'tasks.jsonl', event, unnest(json_keys(nonfinite)), moment, NULL
     FROM ended WHERE len(CAST(nonfinite AS VARCHAR)) > 2 AND contains(CAST(nonfinite AS VARCHAR), '"nan"')
 )
-SELECT file, any_value(event), name, count(*), strftime(min(moment), '%Y-%m-%dT%H:%M:%S.%fZ'), epoch(min(moment)),
+SELECT file, any_value(event), name, count(*), strftime(min(moment), '%Y-%m-%dT%H:%M:%S.%fZ'),
+    epoch(min(moment)),
     arg_min(step, moment)
 FROM marked GROUP BY file, name ORDER BY min(moment), name LIMIT $few
 """

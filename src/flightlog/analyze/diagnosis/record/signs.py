@@ -15,7 +15,11 @@ ROOMY = 0.5
 """Memory below this part of its limit was not the matter."""
 RECORDER = "the recorder itself could not write"
 DEVICE = "a device ran out of memory"
-CRASHES = {"SIGSEGV": "memory that it may not touch", "SIGILL": "an instruction that the CPU does not know", "SIGFPE": "a division that the CPU refused"}  # fmt: skip
+CRASHES = {
+    "SIGSEGV": "memory that it may not touch",
+    "SIGILL": "an instruction that the CPU does not know",
+    "SIGFPE": "a division that the CPU refused",
+}
 """Signals that a process brings upon itself."""
 NOT_FOUND = 127
 """Exit code of a command that is not there."""
@@ -67,7 +71,10 @@ def _out_of_memory(facts: RunFacts) -> Iterator[Sign]:
     share = used / limit if used is not None and limit and facts.memory_scope != "node" else None
     silent = facts.signal is None and facts.exit_code is None
     if silent and share is not None and share >= FULL:
-        text = f"it was last seen with {format_bytes(used)}, {format_percent(share)} of the {format_bytes(limit)} there are"
+        text = (
+            f"it was last seen with {format_bytes(used)}, {format_percent(share)} of the "
+            f"{format_bytes(limit)} there are"
+        )
         yield Sign(source=Source.resources, weight=3.5, text=text)
     elif silent and host is not None and host >= HOST_FULL_PERCENT:
         yield Sign(source=Source.resources, weight=2.5, text=f"{host:.0f}% of the host's memory was in use")
@@ -77,7 +84,9 @@ def _out_of_memory(facts: RunFacts) -> Iterator[Sign]:
 
 
 def _was_roomy(facts: RunFacts, share: float | None) -> bool:
-    """Whether memory is known not to have been the matter; a kernel or a batch system that says otherwise is right."""
+    """Whether memory is known not to have been the matter; a kernel or a batch system that says otherwise is
+    right.
+    """
     blamed = facts.kernel_oom or facts.cgroup_oom_kills or facts.job_state == "OUT_OF_MEMORY"
     full = (facts.node_memory_used_percent or 0.0) >= 100 * FULL
     return not blamed and not full and share is not None and share < ROOMY

@@ -1,4 +1,6 @@
-"""What stood around a failure: memory before it, kills by the kernel, what ran and failed beside it on the host."""
+"""What stood around a failure: memory before it, kills by the kernel, what ran and failed beside it on the
+host.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,8 @@ class _Sample(NamedTuple):
 def look_around(
     connection: duckdb.DuckDBPyConnection, places: Sequence[Place], hosts: Mapping[str, str], home: str
 ) -> dict[int, Around]:
-    """The surroundings of each place, from `resources`, `ended` and `rooted`; each is gone through once for all.
+    """The surroundings of each place, from `resources`, `ended` and `rooted`; each is gone through once for
+    all.
 
     `hosts` is where each worker ran; a worker that is not named there ran on `home`.
     """
@@ -138,7 +141,8 @@ def _slope(curve: Sequence[_Sample]) -> float | None:
 
 
 _PLACES = """
-CREATE OR REPLACE TEMP TABLE places AS SELECT unnest($1::INTEGER[]) AS number, unnest($2::DOUBLE[]) AS gone_at,
+CREATE OR REPLACE TEMP TABLE places AS SELECT unnest($1::INTEGER[]) AS number,
+    unnest($2::DOUBLE[]) AS gone_at,
     unnest($3::VARCHAR[]) AS host, unnest($4::VARCHAR[]) AS worker, unnest($5::VARCHAR[]) AS task_id,
     unnest($6::VARCHAR[]) AS root
 """
@@ -150,7 +154,8 @@ CREATE OR REPLACE TEMP TABLE lives_on AS SELECT unnest($1::VARCHAR[]) AS worker,
 _SAMPLES = """
 SELECT number, epoch("timestamp") AS sampled, scope,
     coalesce(scope = 'task' OR (scope = 'worker' AND resources.worker = places.worker), false),
-    CASE WHEN scope IN ('task', 'worker') THEN rss_bytes ELSE memory_used_bytes END, memory_total_bytes, oom_kills,
+    CASE WHEN scope IN ('task', 'worker') THEN rss_bytes ELSE memory_used_bytes END, memory_total_bytes,
+        oom_kills,
     gpu_memory_used_bytes, gpu_memory_total_bytes, strftime("timestamp", '%Y-%m-%dT%H:%M:%S.%fZ')
 FROM resources JOIN places
     ON epoch("timestamp") BETWEEN gone_at - $before AND gone_at + $after
@@ -168,7 +173,8 @@ WITH beside AS (
     SELECT number, ended.task, count(*) AS times FROM ended
     LEFT JOIN lives_on USING (worker) JOIN places ON coalesce(lives_on.host, $home) = places.host
     WHERE ended.worker IS NOT NULL AND ended.duration_s IS NOT NULL AND event <> 'task_retried'
-        AND epoch(ended.moment) >= places.gone_at - 0.02 AND epoch(ended.moment) - ended.duration_s < places.gone_at
+        AND epoch(ended.moment) >= places.gone_at - 0.02
+            AND epoch(ended.moment) - ended.duration_s < places.gone_at
         AND ended.task_id IS DISTINCT FROM places.task_id
     GROUP BY number, ended.task
 )

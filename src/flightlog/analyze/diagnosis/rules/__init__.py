@@ -1,1 +1,3 @@
-"""One class of failure a file, each with its signs as those who run such systems know them, and what to do."""
+"""One class of failure a file, each with its signs as those who run such systems know them, and what to
+do.
+"""

@@ -15,8 +15,10 @@ def _facts(case: Case) -> Iterator[Sign]:
 
 
 _STOPPED = re.compile(
-    r"\bCANCELLED\b(?: AT |\+| by |.{0,40}by)|\*\*\* (?:JOB|STEP) .{0,60}CANCELLED|JobState=CANCELLED|(?i:state)[:=] ?CANCELLED"
-    r"|TERM_(?:FORCE_)?OWNER|TERM_ADMIN|Job (?:was )?deleted by|removed by user|via condor_rm|\b(?:qdel|bkill|scancel)\b"
+    r"\bCANCELLED\b(?: AT |\+| by |.{0,40}by)|\*\*\* (?:JOB|STEP) .{0,60}CANCELLED|JobState=CANCELLED"
+    r"|(?i:state)[:=] ?CANCELLED"
+    r"|TERM_(?:FORCE_)?OWNER|TERM_ADMIN|Job (?:was )?deleted by|removed by user|via condor_rm|\b(?:qdel"
+    r"|bkill|scancel)\b"
     r"|^\s*\d+(?:_\d+)?[\s|].*\bCANCELLED\b"
 )
 _FOR_A_REASON = re.compile(r"DUE TO|TIME LIMIT|PREEMPT|NODE FAIL|REQUEUE|MEMORY")
@@ -25,7 +27,9 @@ _ENDED_ITSELF = re.compile(r"\btasks? [\d,-]{1,200}: Exited with exit code (?!14
 
 
 def _batch_system(case: Case) -> Iterator[Sign]:
-    """The batch system cancelled it. After an exception, or a task that failed, it only clears up: the others are ended."""
+    """The batch system cancelled it. After an exception, or a task that failed, it only clears up: the others
+    are ended.
+    """
     root = case.reading.root
     after = (
         root is not None
@@ -45,7 +49,8 @@ def _batch_system(case: Case) -> Iterator[Sign]:
 
 _OTHER = r"TIME LIMIT|PREEMPT|NODE FAIL|REQUEUE|time limit|memory"
 _LIMIT = re.compile(
-    r"DUE TO|PREEMPT|NODE_FAIL|(?i:\b(?:time|run ?time|memory|wall ?time|execution time)\b.{0,20}\b(?:limit|exceeded)"
+    r"DUE TO|PREEMPT|NODE_FAIL|(?i:\b(?:time|run ?time|memory|wall ?time|execution time)\b.{0,20}\b(?:limit"
+    r"|exceeded)"
     r"|exceeded (?:the |its )?(?:maximum|time|memory|wall)|took longer than|preempt|out of memory)"
 )
 
@@ -104,7 +109,9 @@ rule = Clues(
     ended("SIGHUP", weight=0.8),
     named(3.5, "Cancel|KeyboardInterrupt|UserInterrupt|UserAbort", unless="timeout|deadline"),
     suggest=[
-        "Ask who stopped it: `sacct -j JOB -o State,User,Comment`, the CI's log, or whoever shares the session.",
-        "If nobody meant to, look for a parent that ended first (a closed terminal, a scheduler, a driver script).",
+        "Ask who stopped it: `sacct -j JOB -o State,User,Comment`, the CI's log, or whoever shares the "
+        "session.",
+        "If nobody meant to, look for a parent that ended first (a closed terminal, a scheduler, a driver "
+        "script).",
     ],
 )

@@ -8,8 +8,11 @@ from flightlog.analyze.diagnosis.base import Case, Sign, Source
 from flightlog.analyze.diagnosis.clues import Clues, ended, named, raised, reports, says
 
 _SHAPE = (
-    r"shapes?\b|dimension|broadcast|size mismatch|must match|size of tensor|dtype|ndim|same device|out of range|unpack|ambiguous|inplace|in-place"
-    r"|positional|backward through the graph|does not require grad|leaf variable|index|not callable|unhashable|not iterable|\baxis|sequence argument|must have length|length equal|same length|Expected object of|scalar|__init__|has no (?:attribute|field|member)"
+    r"shapes?\b|dimension|broadcast|size mismatch|must match|size of tensor|dtype|ndim|same device"
+    r"|out of range|unpack|ambiguous|inplace|in-place"
+    r"|positional|backward through the graph|does not require grad|leaf variable|index|not callable"
+    r"|unhashable|not iterable|\baxis|sequence argument|must have length|length equal|same length"
+    r"|Expected object of|scalar|__init__|has no (?:attribute|field|member)"
 )
 
 
@@ -35,7 +38,9 @@ def _suggest(case: Case) -> list[str]:
 
 
 def _aborted(case: Case) -> Iterator[Sign]:
-    """A program that ended itself; after an uncaught C++ exception that is how any of them ends, and no sign."""
+    """A program that ended itself; after an uncaught C++ exception that is how any of them ends, and no
+    sign.
+    """
     if "terminate called after throwing" not in case.reading.text:
         yield from ended("SIGABRT", weight=0.95)(case)
 
@@ -65,12 +70,14 @@ rule = Clues(
     ),
     says(
         3.5,
-        "no such column|has no column named|(?:column|relation|table) .{0,80}(?:not found in FROM|does not exist$)",
+        "no such column|has no column named|(?:column|relation|table) .{0,80}(?:not found in FROM"
+        "|does not exist$)",
         "SQL syntax|unknown column",
     ),
     says(
         3.5,
-        r"must (?:have|be|be of) (?:the )?same (?:\w+ )?(?:dim|shape|size|length|dtype|type|rank|number|communicator)",
+        r"must (?:have|be|be of) (?:the )?same (?:\w+ )?(?:dim|shape|size|length|dtype|type|rank|number"
+        r"|communicator)",
     ),
     raised(
         3,
@@ -112,8 +119,10 @@ rule = Clues(
         r"\berror: (?:\S+ ){0,2}(?:expected|unexpected|undeclared|invalid syntax)\b|near unexpected token",
         "undefined reference to|was not declared in this scope|undeclared identifier",
         r"implicit declaration|no matching function|multiple definition of|ld returned \d|syntax error",
-        "invalid syntax|compilation (?:failed|failure|error|terminated)|cannot find symbol|incompatible types:",
-        r"could not compile\b|failed to compile\b|rustc --explain|\b(?:resolve|no) service for type\b|no qualifying bean",
+        "invalid syntax|compilation (?:failed|failure|error|terminated)|cannot find symbol"
+        "|incompatible types:",
+        r"could not compile\b|failed to compile\b|rustc --explain|\b(?:resolve|no) service for type\b"
+        r"|no qualifying bean",
         "unexpected (?:symbol|end of input|string constant)|could not find function",
         "object .{0,80}not found$|no method (?:matching|found)|non-numeric argument",
         "argument .{0,40}is missing, with no default|unused argument",
@@ -185,7 +194,8 @@ rule = Clues(
     ),
     says(
         3.5,
-        r"changed size during iteration|generator raised StopIteration|event loop is (?:already running|closed)|no running event loop|cannot schedule new futures|range_check",
+        r"changed size during iteration|generator raised StopIteration|event loop is (?:already running"
+        r"|closed)|no running event loop|cannot schedule new futures|range_check",
     ),
     says(3, r"can(?:'t|not) infer the (?:SQL )?type|could not determine (?:the )?(?:data )?type of"),
     says(3.5, "no applicable method for"),
@@ -199,7 +209,8 @@ rule = Clues(
     ),
     reports(
         3,
-        r"PETSC ERROR: (?:Argument out of range|Wrong type of object|Object is in wrong state|Null argument|Nonconforming|Corrupt argument)",
+        r"PETSC ERROR: (?:Argument out of range|Wrong type of object|Object is in wrong state|Null argument"
+        r"|Nonconforming|Corrupt argument)",
         source=Source.exception,
     ),
     suggest=_suggest,

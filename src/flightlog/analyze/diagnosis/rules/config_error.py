@@ -1,4 +1,6 @@
-"""What was asked for is wrong: options, settings, environment variables, or a request the system cannot grant."""
+"""What was asked for is wrong: options, settings, environment variables, or a request the system cannot
+grant.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ rule = Clues(
     says(
         3,
         (
-            "must be (?:set|specified|provided|supplied|defined|given|one of|either|divisible|passed|a multiple of"
+            "must be (?:set|specified|provided|supplied|defined|given|one of|either|divisible|passed"
+            "|a multiple of"
             "|configured|positive|less than|greater than|at (?:least|most)|in (?:the )?range)"
         ),
         "should be one of|not a valid (?:choice|option|value|mode|device|backend|strategy|name)",
@@ -62,13 +65,16 @@ rule = Clues(
     says(
         5,
         r"^\s*usage: ",
-        r"^\s*\S{1,80}: error: (?:unrecognized|the following|argument|ambiguous|invalid|too few|one of|unknown)",
+        r"^\s*\S{1,80}: error: (?:unrecognized|the following|argument|ambiguous|invalid|too few|one of"
+        r"|unknown)",
         "the following arguments are required",
         "unrecogni[sz]ed (?:arguments?|options?|parameter|flag|command|configuration|key)",
         "invalid choice|no such option",
-        "unknown (?:option|flag|argument|command|parameter|configuration|setting|keyword|directive|subcommand)",
+        "unknown (?:option|flag|argument|command|parameter|configuration|setting|keyword|directive"
+        "|subcommand)",
         "(?:un)?expected (?:option|extra argument)",
-        "invalid (?:option|argument|flag|configuration|setting|value for|parameter|value .{0,40}(?:option|for))",
+        "invalid (?:option|argument|flag|configuration|setting|value for|parameter|value .{0,40}(?:option"
+        "|for))",
         "bad (?:option|parameter|configuration)",
         "missing (?:required )?(?:argument|option|parameter|flag|setting|configuration|value for|command)",
         "requires (?:an )?argument|flag provided but not defined|illegal option|no such command",
@@ -79,7 +85,8 @@ rule = Clues(
         4.5,
         r"environment variables?\b.{0,80}\b(?:not|missing|must|required|unset|undefined|empty|isn't)",
         r"(?:is|was|are) (?:not set|unset)\b|unbound variable|must be set|expected, but not set",
-        r"must (?:have|give|name|include) an? (?:\w+ )?(?:queue|partition|account|project|walltime|option|value)\b",
+        r"must (?:have|give|name|include) an? (?:\w+ )?(?:queue|partition|account|project|walltime|option"
+        r"|value)\b",
         r"--[\w-]{2,40}: (?:invalid|bad|unknown|not a valid)|\b(?:job )?submission error\b",
         "parameter (?:null or )?not set|not (?:been )?configured|JAVA_HOME",
         "variable is not defined in environment",
@@ -131,7 +138,8 @@ rule = Clues(
         5,
         "CreateContainerConfigError|CreateContainerError|InvalidImageName|ErrImageNeverPull",
         r"RunContainerError|StartError|(?:configmap|secret) \"[^\"]+\" not found|couldn't find key",
-        "is invalid: |Unschedulable|FailedScheduling|Insufficient (?:cpu|memory(?! on (?:accelerator|device))|nvidia)",
+        "is invalid: |Unschedulable|FailedScheduling|Insufficient (?:cpu|memory(?! on (?:accelerator"
+        "|device))|nvidia)",
         "didn't match (?:Pod's )?node (?:affinity|selector)|untolerated taint|exceeded quota: ",
         "error validating|no matches for kind|invalid reference format|unknown shorthand flag",
         "unknown flag",
@@ -158,13 +166,16 @@ rule = Clues(
     ),
     says(
         3,
-        r"must be (?:used|run|called|started|launched) with|or more (?:processors|processes|tasks|ranks|nodes|gpus)\b",
+        r"must be (?:used|run|called|started|launched) with|or more (?:processors|processes|tasks|ranks"
+        r"|nodes|gpus)\b",
         unless="root|sudo",
     ),
     says(
         1.3,
-        r"\b(?:invalid|unknown|unsupported|illegal|incompatible|missing)\b.{0,40}\b(?:options?|parameters?|settings?"
-        r"|keywords?|sections?|arguments?|input|configuration)\b|\b(?:section|keyword|option|parameter)\b.{0,60}\bis unknown",
+        r"\b(?:invalid|unknown|unsupported|illegal|incompatible|missing)\b.{0,40}\b(?:options?|parameters?"
+        r"|settings?"
+        r"|keywords?|sections?|arguments?|input|configuration)\b|\b(?:section|keyword|option"
+        r"|parameter)\b.{0,60}\bis unknown",
         unless="shape|tensor|dtype|file",
     ),
     named(3, "Config|Setting|Usage|BadOption|Misconfig"),
@@ -176,8 +187,10 @@ rule = Clues(
     says(4, r"parameters?\S* .{0,60}\b(?:is|are)\S* not valid|(?:invalid|unknown) (?:\w+ )?profile\b"),
     says(
         3.5,
-        r"\billegal (?:\S+ )?(?:command|option|keyword|combination|setting)|too many (?:tasks|ranks|processes|processors|cores|gpus) for",
-        r"\binvalid value: |\b(?:each|every|per) (?:task|rank|process|processor|node)\b.{0,40}\bat least \d|is not a divisor of",
+        r"\billegal (?:\S+ )?(?:command|option|keyword|combination|setting)|too many (?:tasks|ranks"
+        r"|processes|processors|cores|gpus) for",
+        r"\binvalid value: |\b(?:each|every|per) (?:task|rank|process|processor|node)\b.{0,40}\bat least \d"
+        r"|is not a divisor of",
         unless="instruction|column|character",
     ),
     reports(4.5, r"Job rejected|is undefined in dictionary|syntax error in NAMELIST"),
@@ -194,7 +207,8 @@ rule = Clues(
     ),
     says(
         3.5,
-        r"\b(?:action|keyword|command|option|style|directive|scheme|solver|model|unit|method|functional|potential)"
+        r"\b(?:action|keyword|command|option|style|directive|scheme|solver|model|unit|method|functional"
+        r"|potential)"
         r" (?:''|\S{1,60}) is (?:not known|unknown|not recogni[sz]ed|not (?:a )?valid)\b",
         r"^\s*(?:error )?in (?:the )?input (?:to|of|for|section|deck|parameters?)\b",
         r"\b(?:interpret|pars|read|load)ing \S{1,200} as (?:an? )?(?:\w+ )?config(?:uration)?\b",
@@ -207,27 +221,34 @@ rule = Clues(
     ),
     says(
         4.5,
-        r"\b(?:option|value|setting|release|target|level) \S{1,40} is (?:no longer|not) supported\b|\busage error\b",
-        r"\b(?:wrong|incorrect|invalid|inconsistent) number of (?:MPI )?(?:PEs|processors|processes|ranks|tasks|cores|nodes|threads)\b",
+        r"\b(?:option|value|setting|release|target|level) \S{1,40} is (?:no longer|not) supported\b"
+        r"|\busage error\b",
+        r"\b(?:wrong|incorrect|invalid|inconsistent) number of (?:MPI )?(?:PEs|processors|processes|ranks"
+        r"|tasks|cores|nodes|threads)\b",
         "check for miss-?spelling",
     ),
     says(
         3.5,
         r"\bname\b.{0,60}\balready (?:in use|taken)\b|\bnetwork \S{1,80} not found\b|no such network\b",
-        r"(?:does not|cannot) (?:work|be used) without\b|\b(?:contains?|have|has) (?:none of )?(?:these|this|the) features?: ",
+        r"(?:does not|cannot) (?:work|be used) without\b|\b(?:contains?|have|has) (?:none of )?(?:these"
+        r"|this|the) features?: ",
         r"\bunable to find (?:the )?requested (?:\w+ )?(?:type|style|method|option|scheme)\b",
         r"\bexceeded\W{1,4}(?:please )?increase (?:via|in|the value|\w+_\w+)\b",
         unless="iteration|memory|time ?limit|column",
     ),
     says(
         2.5,
-        r"\b(?:start|current|end|initial|stop) (?:time|date)\b.{0,40}\b(?:is )?(?:earlier|later|before|after)\b",
-        r"\b(?:overflow|too small|exceeded|insufficient)\b.{0,20}\b(?:boost|increase|raise|enlarge) (?:the )?\w+_\w+",
+        r"\b(?:start|current|end|initial|stop) (?:time|date)\b.{0,40}\b(?:is )?(?:earlier|later|before"
+        r"|after)\b",
+        r"\b(?:overflow|too small|exceeded|insufficient)\b.{0,20}\b(?:boost|increase|raise"
+        r"|enlarge) (?:the )?\w+_\w+",
         r"\bdoes not (?:fall|lie) (?:within|in) (?:the |a )?(?:valid|allowed|permitted)\b",
         r"\bdo(?:es)? not (?:currently |yet )support\b|^\s*'' for \S{1,200} is missing\b",
     ),
     suggest=[
-        "Compare the name and the value with what the program takes: its `--help`, its example configuration, or the site's list of queues and accounts (`sinfo`, `sacctmgr show assoc user=$USER`).",
+        "Compare the name and the value with what the program takes: its `--help`, its example "
+        "configuration, or the site's list of queues and accounts (`sinfo`, `sacctmgr show assoc "
+        "user=$USER`).",
         "If it is an environment variable, hand it to the workers, too: they do not always see your shell's.",
         "Let the program check its settings first, before the expensive part.",
     ],

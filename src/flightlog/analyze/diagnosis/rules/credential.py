@@ -133,18 +133,23 @@ rule = Clues(
     reports(4.5, r"\bAADSTS\d{4,7}\b|[Aa]ccess denied for user|\(using password: (?:YES|NO)\)"),
     says(
         4,
-        r"\b(?:token|key|account|identity|role)\b.{0,40}\b(?:has no|does not have|lacks) (?:\w+ )?(?:access|scope)",
+        r"\b(?:token|key|account|identity|role)\b.{0,40}\b(?:has no|does not have|lacks) (?:\w+ )?(?:access"
+        r"|scope)",
     ),
     says(3.5, r"\b(?:Head|Get|Put|Post) (?:''|<url>): (?:denied|unauthorized|forbidden)\b"),
     says(
         3.5,
-        r"\blicen[cs]e\b.{0,30}\b(?:checkout|check-out|key|validation|activation)\b.{0,20}\b(?:failed|denied|invalid|expired)\b",
-        r"\blicen[cs]e (?:has |is )?(?:been )?(?:expired|invalid|not (?:valid|found|available))\b|\bno (?:valid |available )?licen[cs]es?\b",
+        r"\blicen[cs]e\b.{0,30}\b(?:checkout|check-out|key|validation|activation)\b.{0,20}\b(?:failed"
+        r"|denied|invalid|expired)\b",
+        r"\blicen[cs]e (?:has |is )?(?:been )?(?:expired|invalid|not (?:valid|found|available))\b"
+        r"|\bno (?:valid |available )?licen[cs]es?\b",
         unless="MIT|GPL|Apache|BSD",
     ),
     suggest=[
-        "Log in again where the task runs, or hand the credential to the workers: they do not see your shell's.",
-        "See who you are for the service: `aws sts get-caller-identity`, `gcloud auth list`, `az account show`, `hf auth whoami`, `ssh -T HOST`.",
+        "Log in again where the task runs, or hand the credential to the workers: they do not see your "
+        "shell's.",
+        "See who you are for the service: `aws sts get-caller-identity`, `gcloud auth list`, `az account "
+        "show`, `hf auth whoami`, `ssh -T HOST`.",
         "If that is right, ask the owner for access to this bucket, repository or project.",
     ],
 )

@@ -12,7 +12,8 @@ _CONFIG = r"config|\.ya?ml|\.toml|\.ini|\.cfg|settings|hydra"
 _SERVER = r"status code|<!DOCTYPE html|Max retries"
 
 _PIPE = re.compile(
-    r"\b(?:header|records?|input|data|read\w*)\b.{0,20}\bfrom [\"'`]?(?:-|stdin|standard input)[\"'`]?(?=[\s.,:]|$)",
+    r"\b(?:header|records?|input|data|read\w*)\b.{0,20}\bfrom [\"'`]?(?:-|stdin"
+    r"|standard input)[\"'`]?(?=[\s.,:]|$)",
     re.M,
 )
 
@@ -80,7 +81,8 @@ rule = Clues(
         (
             r"\b(?:file|archive|data|record|header|block|image|dataset|page|chunk|input|row|line"
             "|document|stream|footer|checkpoint|table|tile|frame|packet|member|zip|gzip|tar|parquet"
-            r"|hdf5|netcdf|message|keyword|date|timestamp)\b.{0,60}\b(?:is |was |are |seems |appears |may be |possibly "
+            r"|hdf5|netcdf|message|keyword|date|timestamp)\b.{0,60}\b(?:is |was |are |seems |appears "
+            r"|may be |possibly "
             r"|looks )?(?:corrupt\w*|truncated|damaged|malformed|incomplete|unreadable|invalid"
             r"|not recogni[sz]ed|mangled|garbled|bad)\b"
         ),
@@ -168,35 +170,48 @@ rule = Clues(
     says(
         3.5,
         (
-            r"(?:error|failure|problem|fail(?:ed|s)?) (?:while |when |in |to )?(?:reading|read|parsing|decoding|decode"
-            r"|loading|load) (?:\w+ ){0,3}(?:block|record|header|chunk|tile|strip|page|row|line|frame|stream|image|(?:sub)?fields?)\b"
+            r"(?:error|failure|problem|fail(?:ed|s)?) (?:while |when |in |to )?(?:reading|read|parsing"
+            r"|decoding|decode"
+            r"|loading|load) (?:\w+ ){0,3}(?:block|record|header|chunk|tile|strip|page|row|line|frame"
+            r"|stream|image|(?:sub)?fields?)\b"
         ),
-        r"(?:not enough|too (?:little|few)|insufficient|no more) (?:data|bytes|values|records|lines) (?:in|for|from|left)\b",
-        r"\b(?:invalid|bad|wrong|missing|unknown|unexpected) (?:\w+ ){0,2}(?:header|magic|signature|marker|checksum)\b",
-        r"\b(?:illegal|bad|wrong|invalid|impossible) (?:value|date|entry|record|length|message length|number) .{0,20}\b(?:in|at|on|for) .{0,20}\b(?:record|line|row|header|column|field|file|message)\b",
-        r"\b(?:file|input|dataset|archive)\b.{0,20}\b(?:has|contains|with) (?:0|no|zero) (?:records|rows|reads|samples|sequences|lines|entries|atoms|events)\b",
-        r"\bdoes not (?:appear|seem|look) to be (?:a )?(?:valid )?(?:\w+ )?(?:archive|file|image|dataset|table)\b|\bparse (?:failure|error)\b|wrong message length",
-        r"(?:wrong|unexpected|received|actual|file) (?:byte |file )?size\b.{0,40}\bexpected\b|\bexpected \d+ more bytes",
+        r"(?:not enough|too (?:little|few)|insufficient|no more) (?:data|bytes|values|records|lines) (?:in"
+        r"|for|from|left)\b",
+        r"\b(?:invalid|bad|wrong|missing|unknown|unexpected) (?:\w+ ){0,2}(?:header|magic|signature|marker"
+        r"|checksum)\b",
+        r"\b(?:illegal|bad|wrong|invalid|impossible) (?:value|date|entry|record|length|message length"
+        r"|number) .{0,20}\b(?:in|at|on|for) .{0,20}\b(?:record|line|row|header|column|field|file"
+        r"|message)\b",
+        r"\b(?:file|input|dataset|archive)\b.{0,20}\b(?:has|contains|with) (?:0|no|zero) (?:records|rows"
+        r"|reads|samples|sequences|lines|entries|atoms|events)\b",
+        r"\bdoes not (?:appear|seem|look) to be (?:a )?(?:valid )?(?:\w+ )?(?:archive|file|image|dataset"
+        r"|table)\b|\bparse (?:failure|error)\b|wrong message length",
+        r"(?:wrong|unexpected|received|actual|file) (?:byte |file )?size\b.{0,40}\bexpected\b"
+        r"|\bexpected \d+ more bytes",
         r"\bmarker is absent|got \d+ bytes, expected \d+|validation error: ERROR: Record",
-        r"\b(?:are|is|has|have) (?:of )?(?:a )?different lengths?|lib(?:png|jpeg|tiff|xml2?) error|(?<!\w)Read Error$",
+        r"\b(?:are|is|has|have) (?:of )?(?:a )?different lengths?|lib(?:png|jpeg|tiff|xml2?) error"
+        r"|(?<!\w)Read Error$",
         unless=rf"{_CONFIG}|memory|socket|connection|http",
     ),
     says(
         3,
         r"\berror in (?:\S+ )?(?:file|input)\b.{0,30}\b(?:at )?(?:line|record|row|byte|position) \d+",
-        r"\bin(?:compatible|consistent|valid) (?:contigs|dimensions? in|grids?|calendars?|coordinates|records?|reads?)\b",
+        r"\bin(?:compatible|consistent|valid) (?:contigs|dimensions? in|grids?|calendars?|coordinates"
+        r"|records?|reads?)\b",
         r"\bnumber of \w+ in .{0,60}does not (?:match|agree)",
         unless=rf"{_CONFIG}|syntax|\.py\b",
     ),
     _down_a_pipe,
     says(
         3,
-        r"\btimes?\b.{0,60}\b(?:before|after|outside|beyond|out of) (?:of )?(?:the )?(?:range|end|start|beginning) of (?:list|data|file|the)\b",
+        r"\btimes?\b.{0,60}\b(?:before|after|outside|beyond|out of) (?:of )?(?:the )?(?:range|end|start"
+        r"|beginning) of (?:list|data|file|the)\b",
     ),
     says(3.5, r"\bformat version\b.{0,60}\bnot\b|unsupported (?:file |format )version|has no column named"),
     says(
         3,
-        r"\b(?:file|input|archive)\b.{0,20}\bappears to be (?:an? )?(?:\w+ ){0,2}(?:format|dump|archive|text|file)\b",
+        r"\b(?:file|input|archive)\b.{0,20}\bappears to be (?:an? )?(?:\w+ ){0,2}(?:format|dump|archive"
+        r"|text|file)\b",
     ),
     says(3.5, r"\bduplicate (?:key|entry)\b", unless=_CONFIG),
     says(3, r"\bsaw .{1,40}\bbut (?:was )?expect(?:ed|ing)\b|\bbut expected \d+-based\b"),
@@ -204,8 +219,10 @@ rule = Clues(
     says(4, "not allowed after EOF marker|invalid LOC header|invalid or corrupt jarfile"),
     says(3.5, r"\bmalformed\b|invalid character .{0,20} in|lengths? (?:differ|do not match)", unless=_CONFIG),
     suggest=[
-        "Look at the file itself: its size, its first bytes (`head -c 200 FILE | xxd`), and a checksum against the source's.",
-        "If it was written or copied by an interrupted step, make or fetch it anew; write to a temporary name and rename.",
+        "Look at the file itself: its size, its first bytes (`head -c 200 FILE | xxd`), and a checksum "
+        "against the source's.",
+        "If it was written or copied by an interrupted step, make or fetch it anew; write to a temporary "
+        "name and rename.",
         "Check what comes in before the long computation: columns, types, ranges, missing values.",
     ],
 )

@@ -19,10 +19,12 @@ rule = Clues(
         5.5,
         "ImportError RuntimeError ValueError ModuleNotFoundError AttributeError Exception TypeError",
         saying=(
-            r"requires? [\w.\[\]-]+ ?(?:[<>=!~]=?|version|to be).{0,120}(?:but|found|installed|you have|current)"
+            r"requires? [\w.\[\]-]+ ?(?:[<>=!~]=?|version|to be).{0,120}(?:but|found|installed|you have"
+            r"|current)"
             "|is required for a normal functioning|compiled using NumPy 1|binary incompatibility"
             "|size changed, may indicate|Descriptors cannot be created directly"
-            "|compiled (?:against|for|with) (?:a )?(?:different |older |newer |API |module )?(?:version|ABI|API)"
+            "|compiled (?:against|for|with) (?:a )?(?:different |older |newer |API |module )?(?:version|ABI"
+            "|API)"
             "|incompatible (?:version|with (?:the )?(?:installed|numpy|this version))"
             r"|numpy\.core\.multiarray failed|module was compiled against"
         ),
@@ -92,28 +94,35 @@ rule = Clues(
     says(4.5, r"(?:is|was|being) (?:already )?loaded, but [<>=]{1,2} ?\d|but required is (?:at least|exact)"),
     says(
         4.5,
-        r"or (?:newer|higher|later|greater|above) is required|(?:requires?|needs?) \S+ (?:version )?v?\d[\w.]* or (?:newer|higher|later|above)|built under \S+ version|you are running version|currently active version|only supports? \S+ \d",
+        r"or (?:newer|higher|later|greater|above) is required|(?:requires?"
+        r"|needs?) \S+ (?:version )?v?\d[\w.]* or (?:newer|higher|later|above)|built under \S+ version"
+        r"|you are running version|currently active version|only supports? \S+ \d",
     ),
     says(
         4.5,
         r"\bdependenc(?:y|ies)\b.{0,40}\b(?:could|can) ?not be (?:resolved|satisfied|met)\b",
         r"could not (?:find|transfer|resolve) (?:the )?(?:artifact|all (?:dependencies|artifacts|files))\b",
         "packages were downgraded|held broken packages|unmet dependencies|dependency problems prevent",
-        r"not part of the (?:dependency )?lock|\block ?file\b.{0,60}\b(?:out of (?:date|sync)|outdated|not (?:in sync|up[- ]to[- ]date)|needs to be updated)",
+        r"not part of the (?:dependency )?lock|\block ?file\b.{0,60}\b(?:out of (?:date|sync)|outdated"
+        r"|not (?:in sync|up[- ]to[- ]date)|needs to be updated)",
     ),
     says(
         4.5,
-        r"\b(?:architecture|platform)\b.{0,60}\b(?:could not|cannot|can't|does not|did not) (?:be )?(?:run|match|execute)",
+        r"\b(?:architecture|platform)\b.{0,60}\b(?:could not|cannot|can't|does not|did not) (?:be )?(?:run"
+        r"|match|execute)",
         r"\bbuilt for (?:a )?(?:different|another) (?:architecture|platform|CPU)\b",
         r"\bversion \S{1,20} \(?(?:but )?expected (?:version )?v?\d",
     ),
     says(
         2.2,
-        r"\bbuilding wheel for\b.{0,80}\b(?:did not run|failed)|failed (?:to build|building)\b.{0,40}\bwheel|could not build wheels|metadata-generation-failed",
+        r"\bbuilding wheel for\b.{0,80}\b(?:did not run|failed)|failed (?:to build"
+        r"|building)\b.{0,40}\bwheel|could not build wheels|metadata-generation-failed",
     ),
     suggest=[
-        "Make a fresh environment from a lock file (`uv lock`, `pip-compile`, `conda-lock`) rather than adding to an old one.",
-        "See what does not fit: `python -m pip check`; `conda list`; for one package, `python -m pip index versions NAME`.",
+        "Make a fresh environment from a lock file (`uv lock`, `pip-compile`, `conda-lock`) rather than "
+        "adding to an old one.",
+        "See what does not fit: `python -m pip check`; `conda list`; for one package, `python -m pip index "
+        "versions NAME`.",
         "Pin the package that is named to a version that the others accept.",
     ],
 )

@@ -32,7 +32,8 @@ rule = Clues(
             "(?:disk|storage|inode|file|space|block|home|user|group|project)s? quota (?:was |is "
             "|has been )?(?:exceeded|reached|full)"
         ),
-        "quota (?:was |is )?(?:exceeded|reached)|over (?:disk )?quota|exceed(?:ed|s)? (?:the |your )?(?:disk |storage |file |inode )?quota",
+        "quota (?:was |is )?(?:exceeded|reached)|over (?:disk )?quota|exceed(?:ed|s)? (?:the "
+        "|your )?(?:disk |storage |file |inode )?quota",
         "(?:storage|disk|space) limit (?:was |has been |is )?(?:reached|exceeded)|user block limit",
         "inode limit|no (?:free )?inodes",
         unless="requests|per minute|cpus|gpus|api|rate|tokens",
@@ -54,7 +55,8 @@ rule = Clues(
     says(2.5, "file write failed|failed writing file|write failed"),
     says(3, "table .{0,40} is full"),
     suggest=[
-        "See what is full, as the task sees it: `df -h .`, `df -i .`, `quota -s` or `lfs quota -h -u $USER PATH`; a container's `/tmp` is small.",
+        "See what is full, as the task sees it: `df -h .`, `df -i .`, `quota -s` or `lfs quota -h -u $USER "
+        "PATH`; a container's `/tmp` is small.",
         "Send scratch files elsewhere (`TMPDIR`), write fewer checkpoints, and remove old runs.",
     ],
 )

@@ -78,7 +78,8 @@ rule = Clues(
     ),
     says(
         4.5,
-        "unable to determine the device handle for GPU|PCIe Bus Error.{0,80}GPU|nvidia-smi.{0,40}(?:fail|error)",
+        "unable to determine the device handle for GPU|PCIe Bus Error.{0,80}GPU|nvidia-smi.{0,40}(?:fail"
+        "|error)",
     ),
     says(
         4.5,
@@ -101,16 +102,19 @@ rule = Clues(
     says(1.3, r"\b(?:gpu|cuda|nccl|rocm|hip)\b.{0,60}\b(?:error|fail\w*)\b", unless=_MEMORY),
     reports(
         4.5,
-        r"Accelerator Fatal Error|[Ll]ibomptarget (?:fatal )?error|HSA_STATUS_ERROR\w*|Memory access fault by GPU",
-        r"\berror from cuda[A-Z]\w+|\bcuda[A-Z]\w+(?:\(\))? (?:failed|returned)|_ACC_ERROR\b|\bcu(?:Ctx|Stream|Mem|Launch|Module|Event)\w+ (?:error|failed|returned error)",
+        r"Accelerator Fatal Error|[Ll]ibomptarget (?:fatal )?error|HSA_STATUS_ERROR\w*"
+        r"|Memory access fault by GPU",
+        r"\berror from cuda[A-Z]\w+|\bcuda[A-Z]\w+(?:\(\))? (?:failed|returned)|_ACC_ERROR\b|\bcu(?:Ctx"
+        r"|Stream|Mem|Launch|Module|Event)\w+ (?:error|failed|returned error)",
         r"\bCL_(?:PLATFORM|DEVICE|INVALID|BUILD)\w*|\bclGet\w+ failed|\bVK_ERROR_(?!OUT_OF)\w+",
         r"\bPRESENT clause|not found in present table|partially present on the device",
         unless=_MEMORY,
     ),
     suggest=[
         "See what the driver says: `nvidia-smi`, and `dmesg -T | grep -i -e xid -e nvrm` for the hardware.",
-        "A failed assert or illegal access is reported late: run once with `CUDA_LAUNCH_BLOCKING=1` to see the call; "
-        "indices out of range (labels, embeddings) are the usual reason.",
-        "If no device is seen: does the job ask for one, and do driver, CUDA version and the package's build fit each other?",
+        "A failed assert or illegal access is reported late: run once with `CUDA_LAUNCH_BLOCKING=1` to see "
+        "the call; indices out of range (labels, embeddings) are the usual reason.",
+        "If no device is seen: does the job ask for one, and do driver, CUDA version and the package's "
+        "build fit each other?",
     ],
 )

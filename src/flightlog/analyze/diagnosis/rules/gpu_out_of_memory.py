@@ -42,7 +42,8 @@ rule = Clues(
     says(6, r"\b(?:CUDA|HIP|XPU|MPS|GPU|NPU|ROCm|device|VRAM|HBM)\b[^\n]{0,60}\bout of (?:device )?memory\b"),
     says(
         5,
-        r"\bout of (?:device |GPU |video |CUDA )?memory\b[^\n]{0,120}\b(?:GPU(?:_\d+\w*)?|CUDA|on device|HBM|VRAM)\b",
+        r"\bout of (?:device |GPU |video |CUDA )?memory\b[^\n]{0,120}\b(?:GPU(?:_\d+\w*)?|CUDA|on device"
+        r"|HBM|VRAM)\b",
         "out of (?:device|GPU|video) memory",
     ),
     says(
@@ -68,15 +69,17 @@ rule = Clues(
         4.5,
         "no available memory for the cache blocks|free memory on device .{0,80}less than desired",
         "not enough (?:GPU|device|VRAM|CUDA) memory|insufficient (?:GPU|device) memory",
-        r"failed to allocate .{0,60}(?:on (?:the )?(?:GPU|device)|of device memory|from device|VRAM|gpu|CUDA\d)",
+        r"failed to allocate .{0,60}(?:on (?:the )?(?:GPU|device)|of device memory|from device|VRAM|gpu"
+        r"|CUDA\d)",
     ),
     says(4, "RESOURCE_EXHAUSTED: .{0,40}(?:out of memory|ran out|failed to allocate|allocat)"),
     says(5, r"(?:insufficient|not enough) memory\b.{0,20}\b(?:accelerator|device|GPU)\b"),
     says(5, r"unable to allocate (?:CUDA|GPU|Vulkan|Metal|device)\w* (?:buffer|memory)"),
     suggest=[
-        "Lower the batch size, the sequence length or the model's size, or accumulate gradients over smaller batches.",
-        "See what held the memory: other processes on the GPU (`nvidia-smi`), tensors kept by a list or a closure, "
-        "evaluation without `torch.no_grad()`.",
+        "Lower the batch size, the sequence length or the model's size, or accumulate gradients over "
+        "smaller batches.",
+        "See what held the memory: other processes on the GPU (`nvidia-smi`), tensors kept by a list or a "
+        "closure, evaluation without `torch.no_grad()`.",
         "Against fragmentation: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`; with JAX, "
         "`XLA_PYTHON_CLIENT_PREALLOCATE=false` where processes share a GPU.",
     ],

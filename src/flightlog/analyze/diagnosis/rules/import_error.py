@@ -24,11 +24,13 @@ def _suggest(case: Case) -> list[str]:
         )
     if found := _LIBRARY.search(case.reading.text):
         said.append(
-            f"`{found[1]}` was not found or does not fit: load its module or add its folder to `LD_LIBRARY_PATH`."
+            f"`{found[1]}` was not found or does not fit: load its module or add its folder to "
+            "`LD_LIBRARY_PATH`."
         )
     return [
         *said,
-        "See that the job activates the same environment as your shell: `which python`, `python -m pip list`.",
+        "See that the job activates the same environment as your shell: `which python`, `python -m pip "
+        "list`.",
     ]
 
 
@@ -48,7 +50,8 @@ rule = Clues(
         "cannot open shared object file|undefined symbol|symbol lookup error|Library not loaded",
         "symbol not found in flat namespace|error while loading shared libraries|wrong ELF class",
         "invalid ELF header|cannot load (?:shared )?library|could not load (?:dynamic )?library",
-        "(?:unable to|could not|cannot|failed to) load (?:the )?(?:shared |dynamic )?(?:library|object|DLL|(?:\\w+ ){0,3}plugin)",
+        "(?:unable to|could not|cannot|failed to) load (?:the )?(?:shared |dynamic )?(?:library|object|DLL"
+        "|(?:\\w+ ){0,3}plugin)",
     ),
     reports(
         5,
@@ -60,7 +63,8 @@ rule = Clues(
         "there is no package called|package or namespace load failed(?!.*is being loaded, but)",
         r"Package \S+ not found in current path|Can't locate \S+ in @INC|cannot find (?:module|package)\b",
         r"could not find or load main class|package \S+ does not exist",
-        r"cannot load such file|no executable .{1,60}\bfound|unresolved import\b|unable to (?:find|locate|start) the (?:specified |requested )?executable",
+        r"cannot load such file|no executable .{1,60}\bfound|unresolved import\b|unable to (?:find|locate"
+        r"|start) the (?:specified |requested )?executable",
     ),
     says(
         3,
@@ -83,7 +87,8 @@ rule = Clues(
     raised(5, "AttributeError ImportError", saying="partially initialized module|circular import"),
     says(
         4.5,
-        r"does not have \S+ in its dependencies|WinError 126|specified module could not be found|error loading \S+\.(?:dll|so)",
+        r"does not have \S+ in its dependencies|WinError 126|specified module could not be found"
+        r"|error loading \S+\.(?:dll|so)",
     ),
     reports(4.5, r"^<path>: '[\w.+-]{1,40}': No such file"),
     says(

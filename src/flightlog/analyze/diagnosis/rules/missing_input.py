@@ -9,10 +9,17 @@ from flightlog.analyze.diagnosis.clues import Clues, errno, named, raised, repor
 
 _PATH = re.compile(r"['\"]((?:[\w.-]+:/)?/?[^'\"\n]{0,300}[/.][^'\"\n]{1,300})['\"]")
 _MOUNT = r"mount|bind|volume|stale file handle|in container|required by"
-_LOADED = r"shared object|shared librar|fatal error: .{0,120}: No such file|dlopen|^<path>: '[\w.+-]{0,40}': No such"
-"""What is missing is a part of the program: a library, a header, or the interpreter that `env` was to start."""
+_LOADED = (
+    r"shared object|shared librar|fatal error: .{0,120}: No such file|dlopen"
+    r"|^<path>: '[\w.+-]{0,40}': No such"
+)
+"""What is missing is a part of the program: a library, a header, or the interpreter that `env` was to
+start."""
 
-_OTHERWISE = r"too many open|format error|not supported|read-only|input/output error|resource temporarily|is a directory|busy$"
+_OTHERWISE = (
+    r"too many open|format error|not supported|read-only|input/output error|resource temporarily"
+    r"|is a directory|busy$"
+)
 """Why a file that is there could not be opened."""
 
 
@@ -53,14 +60,19 @@ rule = Clues(
             "|does not exist|doesn't exist|could not be found|cannot be found|were not found"
             "|do(?:es)? not exist|is missing|missing|was not provided|(?:was|were|is) empty)"
         ),
-        r"<(?:path|url)>['\"]?(?: (?:is|was|were|are|has|could|can|does|do))?:? ?(?:be )?(?:not (?:be )?(?:found|exist)|missing|cannot be found)",
-        unless=rf"{_MOUNT}|module|command|package|class|symbol|attribute|column|partition|account|shared|librar|credential|device|plugin|key not found: |Error in|object '' not",
+        r"<(?:path|url)>['\"]?(?: (?:is|was|were|are|has|could|can|does"
+        r"|do))?:? ?(?:be )?(?:not (?:be )?(?:found|exist)|missing|cannot be found)",
+        unless=(
+            rf"{_MOUNT}|module|command|package|class|symbol|attribute|column|partition|account|shared"
+            r"|librar|credential|device|plugin|key not found: |Error in|object '' not"
+        ),
     ),
     says(
         3.5,
         (
             r"\b(?:missing|no such|cannot find|can't find|couldn't find|could not find|unable to find"
-            "|unable to locate|cannot locate|not find|fail(?:ed|s)? to (?:find|locate)) (?:the |any |input |a |required "
+            "|unable to locate|cannot locate|not find|fail(?:ed|s)? to (?:find|locate)) (?:the |any |input "
+            "|a |required "
             "|specified |index )*(?:files?|path|input|inputs|object|key|bucket|dataset|data|checkpoint"
             r"|directory|folder)\b"
         ),
@@ -84,7 +96,8 @@ rule = Clues(
     says(
         3,
         "no (?:files|data|input files|matching files|objects) (?:were )?(?:found|match)",
-        "No rule to make target|found no files|no input files|match(?:es|ed)? (?:no|any) file(?:s\\b|\\(s\\))|paths were empty",
+        "No rule to make target|found no files|no input files|match(?:es|ed)? (?:no|any) file(?:s\\b"
+        "|\\(s\\))|paths were empty",
         "unable to locate (?:the )?(?:initial|boundary|restart|forcing|input|reference|training|test)",
     ),
     says(3.5, "manifest (?:for .{0,120} )?(?:unknown|not found)|repository does not exist|code = NotFound"),
@@ -112,7 +125,8 @@ rule = Clues(
     says(
         3.5,
         r"\b(?:files?|inputs?|reads|reference|alignments?)\b.{0,40}\b(?:is|are|was|were) not indexed\b",
-        r"(?:could not|cannot|can't|unable to|fail(?:ed)? to) (?:retrieve|load|find|open|locate) (?:the )?index\b",
+        r"(?:could not|cannot|can't|unable to|fail(?:ed)? to) (?:retrieve|load|find|open"
+        r"|locate) (?:the )?index\b",
     ),
     suggest=_suggest,
 )

@@ -49,7 +49,8 @@ rule = Clues(
             "file ?system (?:is |was )?(?:not mounted|unmounted|unavailable|not available|offline"
             "|not accessible|gone)"
         ),
-        "(?:volume|share|drive) .{0,60}(?:not (?:found|mounted|available)|missing|unavailable|does not exist)",
+        "(?:volume|share|drive) .{0,60}(?:not (?:found|mounted|available)|missing|unavailable"
+        "|does not exist)",
         (
             "(?:nfs|lustre|gpfs|beegfs|cephfs|ceph|smb|cifs|glusterfs"
             r"|bee ?gfs)\b.{0,80}(?:not responding|unavailable|evicted|timed out|stale|not mounted"
@@ -70,8 +71,10 @@ rule = Clues(
     says(5, r"creat(?:e|ing) mount source|lustreerror|(?:client|we) (?:was|were) evicted"),
     says(4.5, r"to mount list|mounting .{0,120}: (?:no such|permission|invalid)"),
     suggest=[
-        "See what the host that ran it has mounted: `findmnt`, `df -h PATH`; compare it with a host where it works.",
-        "In a container, bind the folder (`--bind /data`, `-v /data:/data`, a volume in the pod) and see that it exists on the host.",
+        "See what the host that ran it has mounted: `findmnt`, `df -h PATH`; compare it with a host where "
+        "it works.",
+        "In a container, bind the folder (`--bind /data`, `-v /data:/data`, a volume in the pod) and see "
+        "that it exists on the host.",
         "A stale handle or a file system that went away is for the operators; start again on another node.",
     ],
 )

@@ -50,7 +50,8 @@ rule = Clues(
         5,
         "could not resolve (?:host|proxy|hostname)|name or service not known",
         "temporary failure in name resolution|nodename nor servname",
-        "getaddrinfo (?:failed|ENOTFOUND|EAI_AGAIN)|failed to resolve(?! reference)|no such host|unknown host",
+        "getaddrinfo (?:failed|ENOTFOUND|EAI_AGAIN)|failed to resolve(?! reference)|no such host"
+        "|unknown host",
         "name resolution|server not found",
         "host(?:name)? .{0,60}(?:could not be resolved|not resolvable|cannot be resolved)",
         "dns (?:lookup|resolution|error|failure)",
@@ -72,7 +73,8 @@ rule = Clues(
         4.5,
         "SSL(?:Error|:)? ?.{0,40}(?:CERTIFICATE_VERIFY_FAILED|handshake|EOF occurred|WRONG_VERSION_NUMBER)",
         r"certificate verif\w+ failed|SSL certificate problem|unable to get local issuer certificate",
-        "certificate has expired|certificate signed by unknown authority|(?:TLS|SSL)[ _]?(?:handshake|connection)|x509:",
+        "certificate has expired|certificate signed by unknown authority|(?:TLS|SSL)[ _]?(?:handshake"
+        "|connection)|x509:",
         r"_handshake(?:\(\))? failed",
         "unexpected EOF while reading from|early EOF|remote end hung up|RPC failed; (?:curl|HTTP)",
         "fetch-pack: unexpected disconnect",
@@ -114,7 +116,8 @@ rule = Clues(
     reports(3.5, r"cannot open (?:the connection to|URL) ['\"]?<url>", source=Source.exception),
     says(
         4.5,
-        r"cancell?ed while waiting for connection|ports? (?:is|are) (?:not available|already (?:allocated|in use))",
+        r"cancell?ed while waiting for connection|ports? (?:is|are) (?:not available|already (?:allocated"
+        r"|in use))",
         r"attempt was made to access a socket|\blisten tcp\b.{0,60}\bbind\b",
     ),
     status(429, 500, 502, 503, 520, 522, 523, weight=3.5),
@@ -124,7 +127,8 @@ rule = Clues(
     named(0.95, "HTTP|Http|Remote|Request"),
     says(
         1.3,
-        r"\b(?:connection|socket|network|remote (?:host|server)|endpoint)\b.{0,40}\b(?:fail\w*|error|closed|lost|broken|down)\b",
+        r"\b(?:connection|socket|network|remote (?:host|server)|endpoint)\b.{0,40}\b(?:fail\w*|error|closed"
+        r"|lost|broken|down)\b",
     ),
     reports(4, "NETWORK_CONNECTION|SLOW_DOWN|SERVICE_UNAVAILABLE|REQUEST_TIME_TOO_SKEWED"),
     says(
@@ -133,7 +137,10 @@ rule = Clues(
             "unable to resolve|unable to contact slurm|communication (?:connection )?failure"
             "|contact(?:ing)? (?:the )?(?:slurm|pbs|licen[cs]e) (?:controller|server|manager|daemon)"
         ),
-        unless=r"resolve.{0,40}\b(?:dependenc|service for|module|reference|symbol|type|class|path|import|package|version|conflict|merge|plugin|bean)",
+        unless=(
+            r"resolve.{0,40}\b(?:dependenc|service for|module|reference|symbol|type|class|path|import"
+            r"|package|version|conflict|merge|plugin|bean)"
+        ),
     ),
     says(3.5, r"\b(?:sftp|ssh|ftp|https?|grpc|rpc|tls)\b.{0,20}: (?:unexpected )?EOF\b"),
     says(3.5, r"\b(?:data|bandwidth|transfer|LFS)\b.{0,20}\b(?:quota|budget|allowance)\b"),
@@ -147,8 +154,10 @@ rule = Clues(
         saying="connect|could not translate host|gone away|lost connection|server closed",
     ),
     suggest=[
-        "Try it from where the task ran: `curl -v URL`, `nc -vz HOST PORT`, `getent hosts HOST`. Compute nodes often have no way out.",
+        "Try it from where the task ran: `curl -v URL`, `nc -vz HOST PORT`, `getent hosts HOST`. Compute "
+        "nodes often have no way out.",
         "If it works by now, it was passing: retry with a growing pause.",
-        "If many tasks fail at once, the service is down or refuses so many: fetch once beforehand, or ask less at a time.",
+        "If many tasks fail at once, the service is down or refuses so many: fetch once beforehand, or ask "
+        "less at a time.",
     ],
 )

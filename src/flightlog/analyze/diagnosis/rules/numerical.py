@@ -48,8 +48,10 @@ rule = Clues(
     says(
         4,
         rf"\bloss\b.{{0,40}}{_NAN}|{_NAN}.{{0,40}}\bloss\b",
-        rf"(?:contains?|found|detected|encountered|returned|produced|became|got|is|are|has|have|invalid) (?:an? )?(?:value )?(?:of )?{_NAN}",
-        rf"{_NAN} (?:values? |or \w+ )?(?:were |was |is |are )?(?:detected|found|encountered|produced|in (?:the )?(?:loss|gradient|solution|residual|output|input))",
+        r"(?:contains?|found|detected|encountered|returned|produced|became|got|is|are|has|have"
+        rf"|invalid) (?:an? )?(?:value )?(?:of )?{_NAN}",
+        rf"{_NAN} (?:values? |or \w+ )?(?:were |was |is |are )?(?:detected|found|encountered|produced"
+        r"|in (?:the )?(?:loss|gradient|solution|residual|output|input))",
         rf"{_NAN} gradients?|gradients? .{{0,30}}{_NAN}",
         unless="pandas|column|cannot convert",
     ),
@@ -77,7 +79,8 @@ rule = Clues(
         r"solution is (?:probably |likely )?unstable|convergence (?:test|criterion|tolerance) (?:failed|not)",
         "too many (?:attempts|iterations|cutbacks|sub-?steps|convergence failures)",
         "steps? taken before reaching|excess work done|failed to find (?:a )?(?:root|minimum|solution)",
-        "optimal parameters not found|number of (?:function )?(?:calls|evaluations) .{0,30}(?:reached|exceeded)",
+        "optimal parameters not found|number of (?:function )?(?:calls|evaluations) .{0,30}(?:reached"
+        "|exceeded)",
         "(?:matrix|hessian|jacobian|covariance).{0,20}(?:is |was )?not (?:be )?inver(?:t|tible|ted)",
         "exceeded (?:maximum|max) (?:number of )?(?:iterations|newton)",
         "maximum (?:number of )?iterations (?:reached|exceeded)",
@@ -95,7 +98,8 @@ rule = Clues(
         3.5,
         r"(?:time ?step|step size|dt|\bh\b) .{0,30}(?:too small|below minimum|underflow|smaller than)",
         r"\bCFL\b|courant number",
-        "negative (?:pressure|density|volume|temperature|jacobian|cell volume|energy|concentration|thickness)",
+        "negative (?:pressure|density|volume|temperature|jacobian|cell volume|energy|concentration"
+        "|thickness)",
         "(?:square root|sqrt|log(?:arithm)?) of (?:a )?(?:negative|zero)|unphysical|non-physical",
         "lost (?:too many )?(?:atoms|particles)|lost atoms|out of range atoms|LINCS WARNING",
         "energy drift|(?:energy|mass|momentum|charge|volume|water) (?:is |was )?not conserved",
@@ -128,21 +132,25 @@ rule = Clues(
     reports(
         4,
         r"\bNA/NaN/Inf\b",
-        r"\bP?[SDCZ](?:PO|GE|SY|HE|GB|PB|PT|ST|TR)[A-Z0-9]{2,4}\b.{0,40}(?:[Ff]ail|[Ee]rror|INFO|info|[Rr]eturn ?[Cc]ode)",
+        r"\bP?[SDCZ](?:PO|GE|SY|HE|GB|PB|PT|ST|TR)[A-Z0-9]{2,4}\b.{0,40}(?:[Ff]ail|[Ee]rror|INFO|info"
+        r"|[Rr]eturn ?[Cc]ode)",
         source=Source.exception,
     ),
     says(
         3.5,
-        r"\b(?:velocity|speed|temperature|pressure|density|height|energy|force)\b.{0,20}\b(?:is|are|was|became) "
+        r"\b(?:velocity|speed|temperature|pressure|density|height|energy|force)\b.{0,20}\b(?:is|are|was"
+        r"|became) "
         r"(?:larger|greater|higher|smaller|lower|less) than [\d.+-]",
     ),
     says(
         4,
-        r"floating (?:invalid|overflow|divide)|forrtl: error \((?:65|72|73)\)|simulation (?:is |became |went )?unstable|non-numeric (?:pressure|atom|energy|box)",
+        r"floating (?:invalid|overflow|divide)|forrtl: error \((?:65|72|73)\)|simulation (?:is |became "
+        r"|went )?unstable|non-numeric (?:pressure|atom|energy|box)",
     ),
     suggest=[
         "Find where it begins: check inputs with `numpy.isfinite(x).all()`, and let it raise at once: "
-        "`numpy.seterr(all='raise')`, `torch.autograd.set_detect_anomaly(True)`, `jax.config.update('jax_debug_nans', True)`.",
+        "`numpy.seterr(all='raise')`, `torch.autograd.set_detect_anomaly(True)`, "
+        "`jax.config.update('jax_debug_nans', True)`.",
         "Smaller steps (time step or learning rate), clipped gradients, higher precision, scaled inputs.",
         "With linear systems: look at the condition number, and add a small multiple of the identity.",
     ],

@@ -47,7 +47,8 @@ def _suggest(case: Case) -> list[str]:
         limit = facts.requested_memory_bytes or facts.memory_limit_bytes or 0
         most = max((*facts.success_peaks_bytes, facts.peak_rss_bytes or 0, limit))
         said.append(
-            f"Ask for more memory: {format_bytes(limit)} was the limit; try {format_bytes(int(most * MORE_THAN_KILLED))}."
+            f"Ask for more memory: {format_bytes(limit)} was the limit; try "
+            f"{format_bytes(int(most * MORE_THAN_KILLED))}."
         )
     else:
         said.append("Ask for more memory, or run fewer tasks at once on a host.")
@@ -145,7 +146,8 @@ rule = Clues(
     says(
         5,
         "(?:used?|uses|requires?|allocate|needs?|wants?) (?:too much|more) memory|too much memory",
-        "(?:due to|because of|for) (?:its |the )?(?:excessive|high|too high) memory (?:use|usage|consumption)",
+        "(?:due to|because of|for) (?:its |the )?(?:excessive|high|too high) memory (?:use|usage"
+        "|consumption)",
         r"(?:over|above|exceed\w*) (?:its |the )?(?:\w+ )?mem(?:ory)? limit|mem(?:ory)? limit exceeded",
         r"(?-i:FatalProcessOutOfMemory|OutOfMemoryHandler|OutOfMemoryError)\b",
         unless=_DEVICE,

@@ -5,8 +5,10 @@ from __future__ import annotations
 from flightlog.analyze.diagnosis.clues import Clues, ended, errno, named, raised, says
 
 REMOTE = (
-    r"s3://|gs://|gcs|abfss?://|wasbs?://|\bs3\b|amazonaws|\bbucket|blob\.core|AccessDenied(?!Exception)|HeadObject|GetObject|PutObject|ListObjects|storage\.googleapis"
-    r"|publickey|keyboard-interactive|gssapi|\btoken\b|\bAPI\b|credential|\b40[13]\b|Forbidden|Unauthorized|password|huggingface|docker\.io|ghcr\.io|quay\.io|pull access"
+    r"s3://|gs://|gcs|abfss?://|wasbs?://|\bs3\b|amazonaws|\bbucket|blob\.core|AccessDenied(?!Exception)"
+    r"|HeadObject|GetObject|PutObject|ListObjects|storage\.googleapis"
+    r"|publickey|keyboard-interactive|gssapi|\btoken\b|\bAPI\b|credential|\b40[13]\b|Forbidden|Unauthorized"
+    r"|password|huggingface|docker\.io|ghcr\.io|quay\.io|pull access"
 )
 """Marks of a service that asks who one is, rather than of a file system that looks at an owner and a mode."""
 
@@ -42,7 +44,8 @@ rule = Clues(
     says(3.5, r"(?:no|not have|without) (?:write|read|execute) (?:access|permissions?)\b", unless=REMOTE),
     says(
         2.4,
-        r"(?:cannot|could not|can't|unable to|failed to) (?:make|create) (?:the |an? )?(?:\w+ ){0,2}(?:directory|folder)\b",
+        r"(?:cannot|could not|can't|unable to|failed to) (?:make|create) (?:the "
+        r"|an? )?(?:\w+ ){0,2}(?:directory|folder)\b",
         unless=rf"{REMOTE}|no such|exists|space|quota|not found|memory|not a directory|mount",
     ),
     suggest=[

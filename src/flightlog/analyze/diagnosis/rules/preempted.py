@@ -43,7 +43,8 @@ rule = Clues(
     ),
     says(
         3.5,
-        "higher[- ]priority (?:job|task|pod|workload)s?|(?:job|task|pod|workload)s? of (?:a )?higher priority",
+        "higher[- ]priority (?:job|task|pod|workload)s?|(?:job|task|pod"
+        "|workload)s? of (?:a )?higher priority",
         "maintenance event|scheduled maintenance|spot price",
         "capacity (?:was )?(?:reclaimed|reclaim)|two-minute (?:warning|notice)|interruption notice",
         "termination notice",
@@ -57,6 +58,7 @@ rule = Clues(
     suggest=[
         "Nothing is wrong with the code: submit again, or let the scheduler do so (`#SBATCH --requeue`).",
         "Write checkpoints often enough that little is lost, and start from the last one.",
-        "If it must not be interrupted, use a queue, a quality of service or an instance type that is not preempted.",
+        "If it must not be interrupted, use a queue, a quality of service or an instance type that is not "
+        "preempted.",
     ],
 )

@@ -77,9 +77,10 @@ rule = Clues(
         5.5, "ArrowInvalid ArrowTypeError", saying="did not recognize Python value type|Expected bytes, got a"
     ),
     suggest=[
-        "Find the member that cannot travel: locks, open files, connections, generators, lambdas and classes defined in "
-        "functions or in `__main__`. Make it in the worker instead of sending it.",
-        "Move functions and classes into a module that both sides import, in the same versions of Python and packages.",
+        "Find the member that cannot travel: locks, open files, connections, generators, lambdas and "
+        "classes defined in functions or in `__main__`. Make it in the worker instead of sending it.",
+        "Move functions and classes into a module that both sides import, in the same versions of Python "
+        "and packages.",
         "Send a path or a plain structure (arrays, dictionaries, data classes) rather than a live object.",
     ],
 )

@@ -30,7 +30,8 @@ def _suggest(case: Case) -> list[str]:
     ask = "Ask for more time" if not allowed else f"Ask for more than the {format_duration(allowed)} it had"
     return [
         f"{ask}, or split the work into jobs that fit.",
-        "Write checkpoints, and ask for a signal before the end (`#SBATCH --signal=B:USR1@300`) to write the last one.",
+        "Write checkpoints, and ask for a signal before the end (`#SBATCH --signal=B:USR1@300`) to write "
+        "the last one.",
     ]
 
 
@@ -93,7 +94,8 @@ rule = Clues(
     ),
     reports(
         5,
-        r"hard limit \"?(?:h_rt|s_rt|h_cpu)|allowed_(?:job|execute)_duration|allocation (?:has |was )?expired",
+        r"hard limit \"?(?:h_rt|s_rt|h_cpu)|allowed_(?:job|execute)_duration|allocation (?:has "
+        r"|was )?expired",
     ),
     says(4, r"\b(?:build|workflow|pipeline) timed out|wall ?clock limit"),
     suggest=_suggest,

@@ -9,8 +9,10 @@ from flightlog.analyze.diagnosis.clues import Clues, ended, named, raised, repor
 from flightlog.units import format_duration
 
 _CONNECT = (
-    r"connect(?:ion)? ?(?:attempt )?(?:to .{0,80} )?tim(?:ed|e)[ -]?out|errno 110|ETIMEDOUT|winerror 10060|connect timeout"
-    r"|(?:to|while|on|during|in) (?:connect|establish|handshak|resolv)|ConnectTimeout|connecttimeout|connect to|failed to connect|TLS handshake"
+    r"connect(?:ion)? ?(?:attempt )?(?:to .{0,80} )?tim(?:ed|e)[ -]?out|errno 110|ETIMEDOUT|winerror 10060"
+    r"|connect timeout"
+    r"|(?:to|while|on|during|in) (?:connect|establish|handshak|resolv)|ConnectTimeout|connecttimeout"
+    r"|connect to|failed to connect|TLS handshake"
 )
 
 
@@ -63,7 +65,8 @@ rule = Clues(
     ),
     says(
         3.5,
-        r"\b(?:lock|statement|barrier|rendezvous|store|socket|gloo|session|query|idle|pool) (?:wait )?time-?out",
+        r"\b(?:lock|statement|barrier|rendezvous|store|socket|gloo|session|query|idle"
+        r"|pool) (?:wait )?time-?out",
         unless=_CONNECT,
     ),
     says(3, r"^(?:Error: )?timeout\b[ :-]|within the \d+ ?m?s timeout|\btimeout \(>|pytest-timeout|timeout!"),
@@ -82,8 +85,11 @@ rule = Clues(
     says(3.5, r"longer than .{0,30}\b(?:to (?:answer|respond|reply)|for (?:an answer|a response|a reply))"),
     says(5, r"pool limit of size|pool exhausted|timeout ?>"),
     suggest=[
-        "Find out which side was slow: look at what the other end (server, rank, child process) did in that time.",
-        "With collectives, one rank that is late or dead makes all others time out: read that rank's log first.",
-        "If the work does take that long, raise the timeout of that call; otherwise retry with a growing pause.",
+        "Find out which side was slow: look at what the other end (server, rank, child process) did in "
+        "that time.",
+        "With collectives, one rank that is late or dead makes all others time out: read that rank's log "
+        "first.",
+        "If the work does take that long, raise the timeout of that call; otherwise retry with a growing "
+        "pause.",
     ],
 )

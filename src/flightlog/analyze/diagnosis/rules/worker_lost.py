@@ -153,7 +153,8 @@ rule = Clues(
     ),
     says(
         4,
-        r"caused the cluster to lose|due to (?:the )?loss of|no longer alive|worker stopped while|unexpected exit of|process \d+ .{0,40}was killed",
+        r"caused the cluster to lose|due to (?:the )?loss of|no longer alive|worker stopped while"
+        r"|unexpected exit of|process \d+ .{0,40}was killed",
     ),
     suggest=[
         "Find out what ended the worker: its own log, the kernel's (`dmesg -T`), or the batch system "
