@@ -6,8 +6,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.base import Adoption, AdoptOptions
 from flightlog.adopt.kinds import adopt_path
+from flightlog.adopt.run_maker import Adoption, AdoptOptions
 from flightlog.events import Event
 from flightlog.store.run import Run
 

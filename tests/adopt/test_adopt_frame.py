@@ -15,14 +15,11 @@ from adopting import PEERS, STORMLOG, adopt_all, adopt_one, content, events_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.adopt.base import AdoptOptions, Source
-from flightlog.adopt.items import DocumentItems
 from flightlog.adopt.kinds import adopters, kind_of_path
-from flightlog.adopt.lines import SourceLines
-from flightlog.adopt.making import RunMaker, make_runs
-from flightlog.adopt.nesting import nest
-from flightlog.adopt.shelf import Shelf
-from flightlog.adopt.times import moment_ns, stamp
+from flightlog.adopt.run_maker import AdoptOptions, RunMaker, Source, make_runs
+from flightlog.adopt.scratch import Shelf, nest
+from flightlog.adopt.source_files import DocumentItems, SourceLines
+from flightlog.adopt.values import moment_ns, stamp
 from flightlog.errors import FlightlogError, UsageError
 from flightlog.events import Metric, UserEvent
 from flightlog.store.catalogue import run_paths
@@ -313,7 +310,7 @@ def test_a_checkpoint_cut_anywhere_is_adopted_up_to_there(
 ADOPT_MANY = """
 import resource, sys
 from pathlib import Path
-from flightlog.adopt.base import AdoptOptions
+from flightlog.adopt.run_maker import AdoptOptions
 from flightlog.adopt.kinds import adopt_path
 folder = Path(sys.argv[1])
 few = adopt_path(folder / "few.jsonl", folder / "runs", options=AdoptOptions(mapping=folder / "map.yaml"))

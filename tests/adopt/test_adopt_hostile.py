@@ -13,8 +13,8 @@ from adopting import PEERS, STORMLOG, adopt_all, adopt_one, events_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.adopt.base import AdoptOptions
 from flightlog.adopt.kinds import adopt_path
+from flightlog.adopt.run_maker import AdoptOptions
 from flightlog.cli.main import main
 from flightlog.errors import FlightlogError, UsageError
 from flightlog.events import TaskCancelled, TaskCompleted, TaskFailed, TaskSubmitted

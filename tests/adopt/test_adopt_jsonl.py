@@ -11,7 +11,7 @@ import pytest
 from adopting import adopt_one, events_of
 
 import flightlog.cli.adopt as command
-from flightlog.adopt.mapping import Mapping, read_mapping
+from flightlog.adopt.jsonl import Mapping, read_mapping
 from flightlog.errors import UsageError
 from flightlog.events import (
     Failure,

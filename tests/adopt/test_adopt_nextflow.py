@@ -10,7 +10,7 @@ from adopting import adopt_all, adopt_one, events_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.adopt.nextflow_cells import bytes_of, seconds_of, share_of, time_of, whole_of
+from flightlog.adopt.nextflow import bytes_of, seconds_of, share_of, time_of, whole_of
 from flightlog.analyze.report import report_on
 from flightlog.errors import UsageError
 from flightlog.events import (

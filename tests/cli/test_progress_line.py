@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from building import make_run
 
-from flightlog.adopt.base import AdoptOptions, Source
-from flightlog.adopt.making import make_runs
+from flightlog.adopt.run_maker import AdoptOptions, Source, make_runs
 from flightlog.cli import output
 from flightlog.cli import progress as module
 from flightlog.cli.progress import ProgressLine, hand_over, progress, working

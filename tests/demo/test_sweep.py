@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from flightlog.demo.sir import Setting, simulate
-from flightlog.demo.sweep import scenarios, sweep_twice
-from flightlog.demo.work import POPULATION
+from flightlog.demo.sweep import POPULATION, scenarios, sweep_twice
 from flightlog.events import CacheLookup, SpanEvent, TaskCompleted, TaskFailed, TaskRetried, WorkerReady
 from flightlog.store.run import Run
 

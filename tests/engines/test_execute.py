@@ -16,7 +16,7 @@ from flightlog.record.span import current, current_span, span
 from flightlog.store.run import Run
 from flightlog.testing import tasks
 from flightlog.testing.engines import recorded
-from flightlog.testing.reports import make_work
+from flightlog.testing.harness import make_work
 
 
 def leave_a_span_open() -> None:

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import flightlog
-from flightlog.adopt.base import AdoptOptions
 from flightlog.adopt.kinds import adopt_path
+from flightlog.adopt.run_maker import AdoptOptions
 from flightlog.compat.modelops import TelemetryStorage
 from flightlog.export.base import ExportOptions
 from flightlog.export.modelops import exporter

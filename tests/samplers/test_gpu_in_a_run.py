@@ -25,7 +25,7 @@ from flightlog.samplers.gpu_driver import DriverFound, find_driver
 from flightlog.samplers.gpu_task import GpuWatch
 from flightlog.show.report import report_text
 from flightlog.store.run import Run
-from flightlog.testing.reports import make_work
+from flightlog.testing.harness import make_work
 
 GIB = 2**30
 clock = FakeClock()

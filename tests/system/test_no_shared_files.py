@@ -25,8 +25,7 @@ from flightlog.record.active import current_run
 from flightlog.record.carrier import carrier
 from flightlog.session.session import Session
 from flightlog.store.run import Run
-from flightlog.testing.reports import make_work
-from flightlog.testing.running import recorded
+from flightlog.testing.harness import make_work, recorded
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 

@@ -9,14 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.base import Source
-from flightlog.adopt.ids import span_id
-from flightlog.adopt.items import DocumentItems
-from flightlog.adopt.making import RunMaker
-from flightlog.adopt.nesting import Nested, nest
-from flightlog.adopt.peek import head
-from flightlog.adopt.shelf import Shelf
-from flightlog.adopt.times import moment_ns, number, text, whole
+from flightlog.adopt.run_maker import RunMaker, Source
+from flightlog.adopt.scratch import Nested, Shelf, nest
+from flightlog.adopt.source_files import DocumentItems, head
+from flightlog.adopt.values import moment_ns, number, text, whole
 from flightlog.errors import UsageError
 from flightlog.events import Metric, SpanEvent, SpanOpened, UserEvent
 from flightlog.record.values import bounded, clean
@@ -197,7 +193,7 @@ class _Trace:
 
     def _add(self, one: Nested, offset: int) -> None:
         record, at_ns = one.record, one.begin + offset
-        inside = None if one.parent is None else span_id(self._maker, one.parent)
+        inside = None if one.parent is None else self._maker.new_span_id(one.parent)
         args: dict[str, Any] = record["args"]
         if record["is"] == "counter":
             self._counter(record, at_ns)
@@ -220,7 +216,7 @@ class _Trace:
                 "name": record["name"],
                 "tags": tags,
                 "trace_id": self._maker.trace_id,
-                "span_id": span_id(self._maker, one.number),
+                "span_id": self._maker.new_span_id(one.number),
                 "parent_id": inside or self._maker.span_id,
             }
             if record.get("open"):

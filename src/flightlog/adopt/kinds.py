@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flightlog.adopt.base import Adopter, Adoption, AdoptOptions
-from flightlog.adopt.making import make_runs
-from flightlog.adopt.peek import document, head
+from flightlog.adopt.run_maker import Adopter, Adoption, AdoptOptions, make_runs
+from flightlog.adopt.source_files import document, head
 from flightlog.errors import UsageError
 from flightlog.store import layout
 

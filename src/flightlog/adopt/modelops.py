@@ -11,14 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.base import Source
-from flightlog.adopt.ids import hex_id, span_id
-from flightlog.adopt.lines import SourceLines
-from flightlog.adopt.making import RunMaker
-from flightlog.adopt.nesting import Nested, nest
-from flightlog.adopt.peek import document, first_objects, folders
-from flightlog.adopt.shelf import Shelf
-from flightlog.adopt.times import moment_ns, seconds, text, whole
+from flightlog.adopt.run_maker import RunMaker, Source
+from flightlog.adopt.scratch import Nested, Shelf, nest
+from flightlog.adopt.source_files import SourceLines, document, first_objects, folders
+from flightlog.adopt.values import hex_id, moment_ns, seconds, text, whole
 from flightlog.errors import UsageError
 from flightlog.events import SpanEvent, SpanOpened
 from flightlog.record.values import bounded, clean
@@ -131,14 +127,14 @@ def _add(one: Nested, offset: int, maker: RunMaker, shelf: Shelf) -> None:
     made_tags, tag_marks = clean(tags) if isinstance(tags, dict) else ({}, {})
     own, named = hex_id(record.get("span_id"), 16), hex_id(record.get("parent_id"), 16)
     if own is None:
-        parent = None if one.parent is None else span_id(maker, one.parent)
+        parent = None if one.parent is None else maker.new_span_id(one.parent)
     else:
         parent = named if named is not None and named in shelf else None
     common: dict[str, Any] = {
         "name": bounded(record["name"], 500),
         "tags": made_tags,
         "trace_id": maker.trace_id,
-        "span_id": own or span_id(maker, one.number),
+        "span_id": own or maker.new_span_id(one.number),
         "parent_id": parent or maker.span_id,
     }
     at_ns = one.begin + offset

@@ -11,13 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.base import Source
-from flightlog.adopt.lines import SourceLines
-from flightlog.adopt.making import RunMaker
-from flightlog.adopt.peek import document, folders
-from flightlog.adopt.shelf import Shelf
-from flightlog.adopt.spread import Spread
-from flightlog.adopt.times import moment_ns, number, seconds, text, whole
+from flightlog.adopt.run_maker import RunMaker, Source
+from flightlog.adopt.scratch import Shelf
+from flightlog.adopt.source_files import SourceLines, document, folders
+from flightlog.adopt.values import Spread, moment_ns, number, seconds, text, whole
 from flightlog.errors import UsageError
 from flightlog.events import (
     ArtifactRecorded,

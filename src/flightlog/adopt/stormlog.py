@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from flightlog.adopt.base import Source
-from flightlog.adopt.making import RunMaker
-from flightlog.adopt.peek import files, folders, head
+from flightlog.adopt.run_maker import RunMaker, Source
+from flightlog.adopt.source_files import files, folders, head
 from flightlog.errors import UsageError
 from flightlog.events import DeviceMemory
 from flightlog.events.devices.event import TelemetryEvent, TelemetryEventV4

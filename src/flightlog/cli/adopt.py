@@ -137,8 +137,8 @@ def adopt(
     """
     if sum(one is not None for one in (path, slurm, slurm_file)) != 1:
         raise UsageError("say what to adopt: a PATH, --slurm JOBID, or --slurm-file F")
-    from flightlog.adopt.base import AdoptOptions
     from flightlog.adopt.kinds import SLURM, adopt_path, kind_of_path
+    from flightlog.adopt.run_maker import AdoptOptions
 
     options = AdoptOptions(project=project, mapping=expanded(mapping) if mapping is not None else None)
     if path is not None:

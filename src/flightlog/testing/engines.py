@@ -17,12 +17,362 @@ makes an attempt to hand to one, `gate` and `recorded`, and the tasks in `flight
 
 from __future__ import annotations
 
+import os
+import pickle
+import signal
+from collections import Counter
+from pathlib import Path
+
 from flightlog.engines.contract import Work
-from flightlog.testing.engine_ends import AttemptsAreCancelled, AttemptsEnd
-from flightlog.testing.engine_processes import ProcessesDie
-from flightlog.testing.engine_records import TasksAreRecorded, WorkersAreTold
-from flightlog.testing.reports import Reported, make_work
-from flightlog.testing.running import gate, recorded
+from flightlog.events import (
+    Metric,
+    SpanEvent,
+    TaskStarted,
+    WorkerEvent,
+    WorkerLaunched,
+    WorkerLost,
+    WorkerReady,
+    WorkerRemoved,
+)
+from flightlog.record.carrier import carrier
+from flightlog.store.run import Run
+from flightlog.testing import tasks
+from flightlog.testing.harness import Reported, RunningEngine, gate, make_work, recorded
+
+
+class AttemptsEnd(RunningEngine):
+    """Whatever a task does, its attempt has one end, which says what became of it."""
+
+    def test_a_completed_attempt_has_its_result_and_where_and_when_it_ran(self) -> None:
+        with self.running() as (engine, reported):
+            work = make_work(tasks.add, 2, b=3)
+            engine.submit(work)
+            outcome = reported.outcome(work)
+            worker = reported.wait_started(work)
+        assert outcome.end == "completed"
+        assert outcome.result is not None
+        assert pickle.loads(outcome.result) == 5  # noqa: S301 - our own bytes
+        assert outcome.result_bytes == len(outcome.result)
+        assert outcome.worker == worker
+        assert outcome.host
+        assert outcome.pid
+        assert outcome.thread
+        assert outcome.started is not None
+        assert outcome.ended is not None
+        assert outcome.started <= outcome.ended
+        assert outcome.duration_s is not None
+        assert outcome.duration_s >= 0
+        assert outcome.queue_s is not None
+        assert outcome.queue_s >= 0
+
+    def test_a_failed_attempt_has_its_exception_and_the_traceback_with_its_cause(self) -> None:
+        outcome = self.outcome_of(tasks.fail, "no such model")
+        assert (outcome.end, outcome.error_type, outcome.error_message) == (
+            "failed",
+            "ValueError",
+            "no such model",
+        )
+        assert outcome.error is not None
+        error = pickle.loads(outcome.error)  # noqa: S301 - our own bytes
+        assert (type(error), error.args) == (ValueError, ("no such model",))
+        assert outcome.traceback is not None
+        assert "KeyError: 'the cause'" in outcome.traceback
+        assert "in fail" in outcome.traceback
+        assert outcome.fingerprint is not None
+        assert outcome.result is None
+
+    def test_an_exception_that_does_not_pickle_or_unpickle_travels_as_text(self) -> None:
+        with self.running() as (engine, reported):
+            first, second = make_work(tasks.raise_with_lock), make_work(tasks.raise_wanting_two)
+            engine.submit(first)
+            engine.submit(second)
+            outcomes = [reported.outcome(first), reported.outcome(second)]
+        assert [(o.end, o.error, o.error_type, o.error_message) for o in outcomes] == [
+            ("failed", None, "flightlog.testing.tasks.HoldsALock", "it holds a lock"),
+            ("failed", None, "flightlog.testing.tasks.WantsTwo", "1 and 2"),
+        ]
+
+    def test_a_result_that_does_not_pickle_is_a_failure_that_names_its_type(self) -> None:
+        outcome = self.outcome_of(tasks.give_lock)
+        assert (outcome.end, outcome.result, outcome.result_bytes) == ("failed", None, None)
+        assert outcome.error_type is not None
+        assert outcome.error_type.endswith("PicklingError")
+        assert outcome.error_message is not None
+        assert outcome.error_message.startswith("the result of give_lock, a _thread.lock, cannot be pickled")
+
+    def test_a_call_that_does_not_unpickle_is_a_failure(self) -> None:
+        outcome = self.outcome_of(tasks.add, tasks.NeverUnpickles())
+        assert (outcome.end, outcome.error_type, outcome.error_message) == (
+            "failed",
+            "ImportError",
+            "not on this side",
+        )
+
+    def test_exits_and_interrupts_inside_a_task_are_its_outcome_and_the_worker_goes_on(self) -> None:
+        with self.running() as (engine, reported):
+            works = [
+                make_work(tasks.leave, None),
+                make_work(tasks.leave, 3),
+                make_work(tasks.interrupt),
+                make_work(tasks.give_up),
+                make_work(tasks.add, 1),
+            ]
+            for work in works:
+                engine.submit(work)
+            outcomes = [reported.outcome(work) for work in works]
+        ends = ["completed", "failed", "cancelled", "cancelled", "completed"]
+        assert [outcome.end for outcome in outcomes] == ends
+        assert outcomes[1].error_type == "SystemExit"
+        assert [outcome.reason for outcome in outcomes[2:4]] == ["KeyboardInterrupt", "CancelledError"]
+        assert len({outcome.worker for outcome in outcomes}) == 1
+
+    def test_every_attempt_is_queued_then_started_then_ended_each_once(self) -> None:
+        with self.running(workers=2) as (engine, reported):
+            works = [make_work(tasks.add, number) for number in range(200)]
+            for work in works:
+                engine.submit(work)
+            for work in works:
+                reported.outcome(work)
+        kinds = [[report.kind for report in reported.of(work)] for work in works]
+        assert kinds == [["queued", "started", "ended"]] * len(works)
+        results = [pickle.loads(reported.outcomes[work.task_id].result or b"") for work in works]  # noqa: S301 - ours
+        assert results == list(range(200))
+
+    def test_the_next_attempt_can_be_submitted_from_within_the_report_of_an_end(self) -> None:
+        with self.running() as (engine, reported):
+            first = make_work(tasks.fail, "once")
+            second = make_work(tasks.add, 1, task_id=first.task_id, attempt=2)
+            reported.on_ended = lambda _task, attempt, _outcome: (
+                engine.submit(second) if attempt == 1 else None
+            )
+            engine.submit(first)
+            assert reported.outcome(second).end == "completed"
+            assert reported.outcome(first).end == "failed"
+
+    def test_an_attempt_over_its_timeout_is_timed_out_and_the_engine_goes_on(self, tmp_path: Path) -> None:
+        with self.running() as (engine, reported), gate(tmp_path) as name:
+            stuck, after = make_work(tasks.hold, name, timeout_s=self.timeout_s), make_work(tasks.add, 1)
+            engine.submit(stuck)
+            engine.submit(after)
+            outcome = reported.outcome(stuck)
+            assert outcome.end == "timed_out"
+            assert outcome.reason is not None
+            assert f"timeout of {self.timeout_s:g} s" in outcome.reason
+            assert outcome.worker == reported.wait_started(stuck)
+            assert outcome.duration_s is not None
+            assert outcome.duration_s >= self.timeout_s
+            assert reported.outcome(after).end == "completed"
+
+
+class AttemptsAreCancelled(RunningEngine):
+    """What waits can be given up, and closing leaves nothing without an end."""
+
+    def test_an_attempt_that_waits_can_be_cancelled_and_never_starts(self, tmp_path: Path) -> None:
+        with self.running() as (engine, reported), gate(tmp_path) as name:
+            holding, waiting = (
+                make_work(tasks.hold, name),
+                [make_work(tasks.add, number) for number in range(3)],
+            )
+            for work in (holding, *waiting):
+                engine.submit(work)
+            reported.wait_started(holding)
+            assert [engine.cancel(work.task_id, "not needed") for work in waiting] == [True, True, True]
+            outcomes = [reported.outcome(work) for work in waiting]
+            assert [(o.end, o.reason, o.started) for o in outcomes] == [("cancelled", "not needed", None)] * 3
+            assert [[r.kind for r in reported.of(work)] for work in waiting] == [["queued", "ended"]] * 3
+
+    def test_what_is_unknown_or_over_cannot_be_cancelled(self) -> None:
+        with self.running() as (engine, reported):
+            work = make_work(tasks.add, 1)
+            engine.submit(work)
+            reported.outcome(work)
+            assert engine.cancel(work.task_id, "too late") is False
+            assert engine.cancel("task-unknown", "no such") is False
+
+    def test_closing_with_a_backlog_cancels_each_attempt_once(self, tmp_path: Path) -> None:
+        with self.running(workers=2) as (engine, reported), gate(tmp_path) as name:
+            holding = make_work(tasks.hold, name)
+            works = [make_work(tasks.hold, name) for _ in range(1000)]
+            engine.submit(holding)
+            for work in works:
+                engine.submit(work)
+            reported.wait_started(holding)
+            engine.close(timeout_s=0.0)
+            ends = Counter(report.task_id for report in reported.reports if report.kind == "ended")
+            assert ends == {work.task_id: 1 for work in (holding, *works)}
+            assert {outcome.end for outcome in reported.outcomes.values()} == {"cancelled"}
+            assert list(engine.workers()) == []
+
+    def test_what_runs_may_end_within_the_time_that_closing_allows(self, tmp_path: Path) -> None:
+        with self.running() as (engine, reported), gate(tmp_path) as name:
+            work = make_work(tasks.hold, name)
+            engine.submit(work)
+            reported.wait_started(work)
+            Path(name).write_text("go on")
+            engine.close(timeout_s=60.0)
+            assert reported.outcome(work).end == "completed"
+
+    def test_an_engine_can_be_closed_twice_and_cancels_what_comes_later(self) -> None:
+        with self.running() as (engine, reported):
+            engine.close()
+            engine.close()
+            work = make_work(tasks.add, 1)
+            engine.submit(work)
+            assert reported.outcome(work).end == "cancelled"
+
+
+MIB = 1 << 20
+
+
+class WorkersAreTold(RunningEngine):
+    """Workers come and go, and say what they do."""
+
+    def test_workers_are_launched_ready_and_removed_and_tasks_name_them(self) -> None:
+        with self.running(workers=2) as (engine, reported):
+            works = [make_work(tasks.nothing) for _ in range(20)]
+            for work in works:
+                engine.submit(work)
+            outcomes = [reported.outcome(work) for work in works]
+            assert {view.worker for view in engine.workers()} >= {outcome.worker for outcome in outcomes}
+            engine.close()
+        lives: dict[str, list[type[WorkerEvent]]] = {}
+        for event in reported.worker_events():
+            lives.setdefault(event.worker, []).append(type(event))
+            assert event.host is not None
+        assert {outcome.worker for outcome in outcomes} <= lives.keys()
+        ready = [worker for worker, life in lives.items() if WorkerReady in life]
+        assert [lives[worker] for worker in ready] == [[WorkerLaunched, WorkerReady, WorkerRemoved]] * len(
+            ready
+        )
+        for event in reported.worker_events(WorkerReady):
+            assert isinstance(event, WorkerReady)
+            assert event.launch_s is not None or not self.launches_workers
+
+    def test_a_worker_shows_what_it_executes(self, tmp_path: Path) -> None:
+        with self.running() as (engine, reported), gate(tmp_path) as name:
+            work = make_work(tasks.hold, name)
+            engine.submit(work)
+            worker = reported.wait_started(work)
+            running = {view.worker: view.running for view in engine.workers()}
+            assert running == {worker: (work.task_id,)}
+
+
+class TasksAreRecorded(RunningEngine):
+    """The truth is measured, and recorded, where the task runs."""
+
+    def test_what_is_recorded_inside_a_task_has_the_task_as_parent(self, tmp_path: Path) -> None:
+        with recorded(tmp_path) as (run, path), self.running(run_path=path) as (engine, reported):
+            place = carrier()
+            work = make_work(tasks.record_inside, "inside", place=place)
+            engine.submit(work)
+            outcome = reported.outcome(work)
+            engine.close()
+        assert pickle.loads(outcome.result or b"") == work.span_id  # noqa: S301 - our own bytes
+        assert outcome.tags == {"model": "sir"}
+        assert outcome.metrics == {"loss": 0.5, "broken": None}
+        assert outcome.nonfinite == {"broken": "nan"}
+        read = Run(run)
+        (inside,) = [e for e in read.events("spans") if isinstance(e, SpanEvent) and e.name == "inside"]
+        assert inside.parent_id == work.span_id
+        (metric,) = [e for e in read.events("metrics") if isinstance(e, Metric)]
+        assert metric.span_id == inside.span_id
+        assert not any(read.completeness().lost.values())
+
+    def test_the_start_of_a_task_is_on_disk_before_the_task_ends(self, tmp_path: Path) -> None:
+        with (
+            recorded(tmp_path) as (run, path),
+            gate(tmp_path) as name,
+            self.running(run_path=path) as (engine, reported),
+        ):
+            work = make_work(tasks.hold, name, place=carrier())
+            engine.submit(work)
+            worker = reported.wait_started(work)
+            (start,) = [e for e in Run(run).events("tasks") if isinstance(e, TaskStarted)]
+            Path(name).write_text("go on")
+            outcome = reported.outcome(work)
+        assert (start.task, start.task_id, start.attempt) == ("hold", work.task_id, 1)
+        assert (start.worker, start.span_id, start.queue_s) == (worker, work.span_id, outcome.queue_s)
+        assert start.timestamp == outcome.started
+        assert start.parent_id == work.place["traceparent"].split("-")[2]
+        assert start.trace_id == work.place["traceparent"].split("-")[1]
+
+    def test_what_a_task_uses_is_measured(self) -> None:
+        outcome = self.outcome_of(tasks.use, 0.05, 64 * MIB)
+        assert outcome.cpu_s is not None
+        assert outcome.cpu_s >= 0.05
+        assert outcome.cpu_scope in ("thread", "process", "tree")
+        assert outcome.peak_rss_bytes is not None
+        assert outcome.rss_scope is not None
+
+    def test_a_task_that_says_it_failed_is_failed_though_it_returned(self, tmp_path: Path) -> None:
+        with recorded(tmp_path) as (_, path), self.running(run_path=path) as (engine, reported):
+            work = make_work(tasks.return_error, "did not converge", place=carrier())
+            engine.submit(work)
+            outcome = reported.outcome(work)
+        assert (outcome.end, outcome.error_type, outcome.error_message) == (
+            "failed",
+            None,
+            "did not converge",
+        )
+        assert pickle.loads(outcome.result or b"") == "did not converge"  # noqa: S301 - our own bytes
+
+
+class ProcessesDie(RunningEngine):
+    """A worker that goes away leaves what its task had begun, and the engine goes on."""
+
+    def test_a_task_that_exits_its_process_is_lost_and_the_engine_goes_on(self) -> None:
+        with self.running() as (engine, reported):
+            work, after = make_work(tasks.exit_process, 3), make_work(tasks.add, 1)
+            engine.submit(work)
+            engine.submit(after)
+            outcome, lost = reported.outcome(work), reported.wait_worker(WorkerLost)
+            assert (outcome.end, outcome.exit_code, outcome.signal) == ("lost", 3, None)
+            assert outcome.worker == reported.wait_started(work) == lost.worker
+            assert (lost.exit_code, lost.signal) == (3, None)
+            assert outcome.started is not None
+            assert outcome.duration_s is not None
+            again = reported.outcome(after)
+            assert again.end == "completed"
+            assert again.worker != outcome.worker
+
+    def test_a_worker_that_is_killed_leaves_the_start_of_its_task_and_the_signal(
+        self, tmp_path: Path
+    ) -> None:
+        with (
+            recorded(tmp_path) as (run, path),
+            gate(tmp_path) as name,
+            self.running(run_path=path) as (engine, reported),
+        ):
+            work = make_work(tasks.hold, name, place=carrier())
+            engine.submit(work)
+            worker = reported.wait_started(work)
+            (pid,) = [view.pid for view in engine.workers() if view.worker == worker]
+            assert pid is not None
+            os.kill(pid, signal.SIGKILL)
+            outcome, lost = reported.outcome(work), reported.wait_worker(WorkerLost)
+            assert (outcome.end, outcome.exit_code, outcome.signal, outcome.pid) == (
+                "lost",
+                None,
+                "SIGKILL",
+                pid,
+            )
+            assert (lost.worker, lost.pid, lost.signal) == (worker, pid, "SIGKILL")
+            (start,) = [e for e in Run(run).events("tasks") if isinstance(e, TaskStarted)]
+            assert (start.task_id, start.worker) == (work.task_id, worker)
+
+    def test_an_attempt_that_runs_can_be_cancelled_with_its_process(self, tmp_path: Path) -> None:
+        with self.running() as (engine, reported), gate(tmp_path) as name:
+            work, after = make_work(tasks.hold, name), make_work(tasks.add, 1)
+            engine.submit(work)
+            engine.submit(after)
+            worker = reported.wait_started(work)
+            assert engine.cancel(work.task_id, "changed my mind") is True
+            outcome = reported.outcome(work)
+            assert (outcome.end, outcome.reason, outcome.worker) == ("cancelled", "changed my mind", worker)
+            assert reported.wait_worker(WorkerRemoved).worker == worker
+            assert reported.outcome(after).end == "completed"
+            assert reported.worker_events(WorkerLost) == []
+
 
 __all__ = ["EngineContract", "ProcessEngineContract", "Reported", "Work", "gate", "make_work", "recorded"]
 

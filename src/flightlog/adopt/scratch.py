@@ -5,10 +5,10 @@ memory.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -88,3 +88,34 @@ class Shelf:
         query = "SELECT lane, a, b, record FROM placed ORDER BY lane, a, b DESC, rowid"
         for lane, a, b, record in self._db.execute(query):
             yield lane, a, b, msgspec.json.decode(record)
+
+
+class Nested(NamedTuple):
+    """One interval with the number it was given and that of the one around it, None for an outermost one."""
+
+    number: int
+    parent: int | None
+    lane: str
+    begin: int
+    end: int
+    record: Any
+
+
+def nest(intervals: Iterable[tuple[str, int, int, Any]], first: int = 0) -> Iterator[Nested]:
+    """Number the intervals in their order, and find the innermost earlier one that holds each of them whole.
+
+    They come lane by lane, by begin, and of those that begin together the longest first. One that sticks out
+    of another is not inside it. What has no length is inside others, and nothing in it. Holds as many as
+    overlap.
+    """
+    around: list[tuple[int, int]] = []
+    here: str | None = None
+    for number, (lane, begin, end, record) in enumerate(intervals, first):
+        if lane != here:
+            here, around = lane, []
+        if around and around[-1][0] <= begin:
+            around = [one for one in around if one[0] > begin or (one[0] == begin == end)]
+        parent = next((index for until, index in reversed(around) if until >= end), None)
+        yield Nested(number, parent, lane, begin, end, record)
+        if end > begin:
+            around.append((end, number))

@@ -18,13 +18,12 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+from msgspec import Struct
 
-from flightlog.adopt.account import Account
-from flightlog.adopt.base import Adopter, Adoption, AdoptOptions, Source
-from flightlog.adopt.times import stamp
+from flightlog.adopt.values import stamp
 from flightlog.analyze.completing import complete
 from flightlog.errors import FlightlogError, UsageError
 from flightlog.events import Event, kind_of
@@ -35,12 +34,15 @@ from flightlog.record.values import bounded, clean
 from flightlog.redaction import redact_command, redact_text
 from flightlog.settings import read_settings
 from flightlog.store import layout
-from flightlog.store.adopted import Adopted
+from flightlog.store.adopted import Adopted, Adoption
 from flightlog.store.catalogue import run_paths
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.liveness import this_host
 from flightlog.store.plain_paths import path_text
 from flightlog.version import __version__
+
+if TYPE_CHECKING:
+    pass
 
 FORMAT = "1"
 """Part of every digest: counts up when the same recording gives another run, so that it can be adopted
@@ -91,6 +93,10 @@ class RunMaker:
         """
         self.first_ns = at_ns if self.first_ns is None else min(self.first_ns, at_ns)
         self.last_ns = at_ns if self.last_ns is None else max(self.last_ns, at_ns)
+
+    def new_span_id(self, number: int) -> str:
+        """The id of a span that has none: from the recording and the span's place in it, the same each time."""
+        return f"{(int(self.digest[56:64], 16) << 32 | number + 1) & (2**64 - 1):016x}"
 
     def describe(self, **about: Any) -> None:
         """Fields of `run.json`: project, status, start_ns, end_ns, target, provider, host, command, tags,
@@ -280,3 +286,105 @@ def _sweep(runs_dir: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > _ABANDONED_S:
                 shutil.rmtree(left, ignore_errors=True)
+
+
+__all__ = ["AdoptOptions", "Adopter", "Adoption", "Source"]
+
+
+class AdoptOptions(Struct, frozen=True, kw_only=True):
+    """What the user asked for beside the path."""
+
+    project: str | None = None
+    """The project of the run; by default the recording tells."""
+    mapping: Path | None = None
+    """The file that says what the fields of a plain JSONL file mean."""
+
+
+class Source(Struct, frozen=True):
+    """One recording that becomes one run."""
+
+    path: Path
+    files: tuple[Path, ...]
+    """Every file that is read of it, in a fixed order: their content is what the recording is."""
+
+
+class Adopter(Protocol):
+    """A kind of recording that can be made into runs. Never changes a file of the recording."""
+
+    name: str
+    """What `--kind` calls it."""
+    title: str
+    """What it is, in words: `Scalable run directory`."""
+
+    def recognize(self, path: Path) -> str | None:
+        """Why the path is of this kind, in a few words; None where it is not. Looks at the beginning of files
+        alone.
+        """
+        ...
+
+    def sources(self, path: Path) -> Sequence[Source]:
+        """The recordings at the path, in a fixed order; a `UsageError` where the path holds none that can be
+        read.
+        """
+        ...
+
+    def adopt(self, source: Source, maker: RunMaker) -> None:
+        """Give the maker every event of one recording, and what there is to say of it.
+
+        Memory does not grow with the recording. A `UsageError` where it holds nothing to adopt.
+        """
+        ...
+
+
+MAX_NAMES = 40
+"""How many different things of each sort are named; further ones are counted together."""
+MAX_PROBLEMS = 20
+OTHERS = "others"
+
+
+class Account:
+    """Counts by words, in the order in which the words came up."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, int] = {}
+        self.mapped: dict[str, int] = {}
+        self.dropped: dict[str, int] = {}
+        self.notes: list[str] = []
+        self.problems: list[str] = []
+        self._unsaid = 0
+
+    def keep(self, what: str, number: int = 1) -> None:
+        """So much stands in the run as it was."""
+        _count(self.kept, what, number)
+
+    def map(self, what: str, number: int = 1) -> None:
+        """So much stands in the run as something else; the words say as what."""
+        _count(self.mapped, what, number)
+
+    def drop(self, what: str, number: int = 1) -> None:
+        """So much does not stand in the run; the words say why."""
+        _count(self.dropped, what, number)
+
+    def note(self, sentence: str) -> None:
+        """Something to know before trusting a figure; said once."""
+        if sentence not in self.notes:
+            self.notes.append(sentence)
+
+    def problem(self, sentence: str) -> None:
+        """Something could not be read; the first ones are said one by one."""
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(sentence)
+        else:
+            self._unsaid += 1
+
+    def all_problems(self) -> list[str]:
+        """The problems, and how many more there were."""
+        return [*self.problems, *([f"and {self._unsaid:,} more"] if self._unsaid else [])]
+
+
+def _count(counts: dict[str, int], what: str, number: int) -> None:
+    if not number:
+        return
+    if what not in counts and len(counts) >= MAX_NAMES:
+        what = OTHERS
+    counts[what] = counts.get(what, 0) + number
