@@ -17,11 +17,12 @@ import mmap
 import os
 import resource
 import sys
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from itertools import cycle, repeat
-from pathlib import Path
+from itertools import compress, cycle, repeat
+from operator import eq
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -30,7 +31,7 @@ _USUAL_LIMIT = 1024
 """What most systems let a process open. Kept descriptors take numbers from three quarters of it on."""
 _MAP_FIXED = 0x10
 _LOST = "the program closed a descriptor of Flightlog's"
-_ATTEMPTS = 5
+_ATTEMPTS = 20
 """How often a file is opened that the program closes each time before it is read."""
 _PIECE = 1 << 16
 _ENTRY_LENGTH_AT, _ENTRY_NAME_AT = 16, 19
@@ -74,14 +75,21 @@ class Descriptor:
             _close(fd, self._identity)
 
     @classmethod
-    def open(cls, path: str | Path, flags: int = os.O_RDONLY, mode: int = 0o644) -> Descriptor:
-        """Open a file; no program that this one starts inherits it. Raises OSError."""
+    def open(cls, path: str | os.PathLike[str], flags: int = os.O_RDONLY, mode: int = 0o644) -> Descriptor:
+        """Open a file; no program that this one starts inherits it. Raises OSError.
+
+        Where it is only read, it is opened for appending, too, which means nothing then. That tells it from the same file as
+        the program opens it, in case the program has got the low number.
+        """
+        odd = os.O_APPEND if flags & os.O_ACCMODE == os.O_RDONLY else 0
 
         def is_it(made: Descriptor) -> bool:
+            if odd and not _direct_calls()[0](made.number, fcntl.F_GETFL, 0) & odd:
+                return False
             there = os.stat(path)  # noqa: PTH116 - ten times as fast, and samplers open many files
             return (there.st_dev, there.st_ino) == made.file
 
-        return cls(os.open(path, flags | os.O_CLOEXEC, mode), is_it)
+        return cls(os.open(path, flags | odd | os.O_CLOEXEC, mode), is_it)
 
     def still_ours(self) -> bool:
         """Whether `number` still means what was opened; if not, it is forgotten, and is -1."""
@@ -204,16 +212,16 @@ def is_open(number: int) -> bool:
     return True
 
 
-def read_bytes(path: str | Path) -> bytes:
+def read_bytes(path: str | os.PathLike[str], flags: int = os.O_RDONLY, most: int = sys.maxsize) -> bytes:
     """The content of a file that is open for a moment only, by a descriptor with an identity; raises OSError.
 
     `Path.read_bytes` would read, and close, whatever its number means by then. One that the program closes meanwhile is
-    opened again.
+    opened again. No more than `most` bytes are read.
     """
-    return _use_briefly(path, os.O_RDONLY, _read_to_the_end)
+    return _use_briefly(path, flags, lambda file: _read_to_the_end(file, most))
 
 
-def folder_names(path: str | Path) -> list[str]:
+def folder_names(path: str | os.PathLike[str]) -> list[str]:
     """The names in a folder, as `os.listdir`, by a descriptor with an identity; raises OSError."""
     if _folder_reader() is None:
         return os.listdir(path)  # noqa: PTH208 - names are enough
@@ -226,7 +234,7 @@ def get_ready() -> None:
     _folder_reader()
 
 
-def _use_briefly(path: str | Path, flags: int, use: Callable[[Descriptor], T]) -> T:
+def _use_briefly(path: str | os.PathLike[str], flags: int, use: Callable[[Descriptor], T]) -> T:
     for left in reversed(range(_ATTEMPTS)):
         try:
             file = Descriptor.open(path, flags)
@@ -240,13 +248,15 @@ def _use_briefly(path: str | Path, flags: int, use: Callable[[Descriptor], T]) -
     raise AssertionError("unreachable")
 
 
-def _read_to_the_end(file: Descriptor) -> bytes:
-    data = b""
-    while more := os.pread(file.number, _PIECE, len(data)):
-        data += more
-        file.check_mark()  # after it was read: what is ours now was ours then
-    file.check_mark()
-    return data
+def _read_to_the_end(file: Descriptor, most: int) -> bytes:
+    pieces: list[bytes] = []
+    size, wanted = 0, _PIECE
+    while size < most and (more := os.pread(file.number, min(wanted, most - size), size)):
+        pieces.append(more)
+        size += len(more)
+        wanted = max(wanted, size)
+    file.check_mark()  # at the end: what is ours now was ours all the time
+    return b"".join(pieces)
 
 
 def _read_folder(file: Descriptor) -> list[str]:
@@ -257,7 +267,6 @@ def _read_folder(file: Descriptor) -> list[str]:
     names: list[str] = []
     buffer = ctypes.create_string_buffer(_PIECE)
     while (size := read(file.number, buffer, _PIECE)) > 0:
-        file.check_mark()
         entries, at = buffer.raw[:size], 0
         while at < size:
             length = int.from_bytes(entries[at + _ENTRY_LENGTH_AT : at + _ENTRY_LENGTH_AT + 2], sys.byteorder)
@@ -376,9 +385,18 @@ def _mark(number: int) -> int:
 
 
 def _close(number: int, identity: Identity) -> None:
-    """Close a number that is not the only one of its file, if it still means that. No other thread runs meanwhile."""
-    if _has_mark(number, identity) and (identity[2] or means(number, identity)):
-        _direct_calls()[1](number)
+    """Close a number that is not the only one of its file, if it still means that. No other thread runs meanwhile.
+
+    On Linux the check and the closing are one expression without any Python bytecode between them, since another thread may
+    run after each bytecode.
+    """
+    control, close = _direct_calls()
+    mark = identity[2]
+    if mark:
+        has_it = map(eq, map(control, (number,), (fcntl.F_GETSIG,), (0,)), (mark,))
+        deque(map(close, compress((number,), has_it)), 0)
+    elif means(number, identity):
+        close(number)
 
 
 @cache

@@ -369,15 +369,16 @@ def test_what_is_open_for_a_moment_only_while_descriptors_are_closed_hurts_no_fi
         tmp_path,
         """
 import importlib
-from flightlog.descriptors import folder_names, read_bytes
+from flightlog.descriptors import folder_names
 from flightlog.record.loading import loading
 from flightlog.samplers.procfs import names_in
-from flightlog.store.documents import write_document
+from flightlog.store.documents import read_document, write_document
+from flightlog.store.sealing import sole_sealer
 
 (folder / "imported_again_and_again.py").write_text("x = 1\\n" * 1000)
 sys.path.insert(0, str(folder))
 going = True
-tried = [0] * 5
+tried = [0] * 6
 
 
 def try_on(index, deed):
@@ -389,6 +390,11 @@ def try_on(index, deed):
         tried[index] += 1
 
 
+def seal():
+    with sole_sealer(folder):
+        pass
+
+
 def import_again():
     sys.modules.pop("imported_again_and_again", None)
     with loading():
@@ -398,8 +404,9 @@ def import_again():
 deeds = [
     lambda: write_document(folder / "document.json", {"text": "x" * 1000}),
     lambda: names_in("/proc/self/task"),
-    lambda: read_bytes("/proc/self/stat"),
     lambda: folder_names(folder),
+    lambda: read_document(folder / "document.json", dict),
+    seal,
     import_again,
 ]
 threads = [threading.Thread(target=try_on, args=pair, daemon=True) for pair in enumerate(deeds)]

@@ -70,11 +70,13 @@ class _SafeFinder(FileFinder):
         return found
 
     def _fill_cache(self) -> None:
-        if sys.platform == "linux" and threads.get_ident() in _inside:
-            with suppress(OSError):
-                self._path_cache = set(folder_names(self.path or "."))
-                return
-        super()._fill_cache()  # type: ignore[misc]
+        if sys.platform != "linux" or threads.get_ident() not in _inside:
+            super()._fill_cache()  # type: ignore[misc]
+            return
+        try:
+            self._path_cache = set(folder_names(self.path or "."))
+        except (FileNotFoundError, NotADirectoryError, PermissionError):  # as the import system
+            self._path_cache = set()
 
 
 class _SafeLoader(SourceFileLoader):

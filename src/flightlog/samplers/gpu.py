@@ -10,7 +10,15 @@ from pathlib import Path
 from flightlog import threads
 from flightlog.events.resources import ResourceSample
 from flightlog.samplers.counters import rate
-from flightlog.samplers.gpu_driver import Depth, Device, DeviceReading, DriverFound, GpuDriver, find_driver
+from flightlog.samplers.gpu_driver import (
+    Depth,
+    Device,
+    DeviceReading,
+    DriverFound,
+    GpuDriver,
+    find_driver,
+    import_driver,
+)
 from flightlog.samplers.gpu_processes import tree_memory
 from flightlog.samplers.procfs import PROC
 
@@ -74,6 +82,7 @@ class GpuSampler:
         if self._pid != os.getpid():
             self._start_afresh()
         if self._look is None:
+            import_driver()  # here, where modules are read safely
             self._look = threads.Thread(target=self._find_driver, name="flightlog-gpu")
             self._look.start()
             self._look.join(self._first_look_s)

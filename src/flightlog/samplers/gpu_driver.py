@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from enum import IntEnum
 from importlib import import_module
 from pathlib import Path
@@ -165,6 +166,18 @@ def find_driver(
         if found.note is not None:
             notes.append(found.note)
     return DriverFound(None, "; ".join(notes) or None)
+
+
+def import_driver(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> None:
+    """Import what the driver of a GPU takes that seems to be here, as far as that opens nothing; never raises."""
+    environ = os.environ if environ is None else environ
+    hidden = hides_everything(environ.get("CUDA_VISIBLE_DEVICES"))
+    with suppress(Exception):  # `find_driver` says what is wrong
+        if not hidden and _nvidia_sign(environ, root) is not None:
+            import_module("pynvml")
+            import_module("flightlog.samplers.gpu_nvml")
+        if _amd_sign(root) is not None:
+            import_module("flightlog.samplers.gpu_amdsmi")
 
 
 def may_have_gpu(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> bool:

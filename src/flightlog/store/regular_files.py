@@ -11,6 +11,8 @@ import os
 import stat
 from io import BufferedReader
 
+from flightlog.descriptors import read_bytes
+
 DOCUMENT_BYTES = 32 << 20
 """A larger JSON document of a run is not read."""
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
@@ -30,8 +32,8 @@ def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
 
 def read_regular(path: str | os.PathLike[str], limit: int = DOCUMENT_BYTES) -> bytes:
     """All bytes of a regular file; `OSError` for anything else, and for one of more than `limit` bytes."""
-    with open_regular(path) as source:
-        return read_within(source, limit)
+    _check(path, os.stat(path))  # noqa: PTH116 - thousands of them
+    return _within(read_bytes(path, _FLAGS, limit + 1), limit)
 
 
 def read_within(source: BufferedReader, limit: int = DOCUMENT_BYTES) -> bytes:
@@ -40,6 +42,10 @@ def read_within(source: BufferedReader, limit: int = DOCUMENT_BYTES) -> bytes:
     data = source.read(min(size, limit) + 1)
     while data and size < len(data) <= limit and (more := source.read(limit + 1 - len(data))):
         data += more  # it grows, or the system does not tell its size
+    return _within(data, limit)
+
+
+def _within(data: bytes, limit: int) -> bytes:
     if len(data) > limit:
         raise OSError(errno.EFBIG, f"it is larger than {limit >> 20} MiB")
     return data

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from flightlog.descriptors import Descriptor
 from flightlog.store import layout
 from flightlog.store.documents import (
     RecorderInfo,
@@ -146,12 +147,12 @@ def _part_writers(
 @contextmanager
 def sole_sealer(path: Path, wait_s: float = 0.0) -> Iterator[bool]:
     """Whether no other process seals this run, after waiting for so long; the kernel lets go when a holder dies."""
-    fd = os.open(path, os.O_RDONLY)
+    folder = Descriptor.open(path)
     deadline = time.monotonic() + wait_s
     try:
         while True:
             try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(folder.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 if time.monotonic() < deadline:
                     sleep(0.05)
@@ -163,7 +164,7 @@ def sole_sealer(path: Path, wait_s: float = 0.0) -> Iterator[bool]:
             yield True
             return
     finally:
-        os.close(fd)
+        folder.close()
 
 
 def is_to_complete(path: Path) -> bool:
