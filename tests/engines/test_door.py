@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -105,3 +106,26 @@ def test_only_this_user_can_knock_and_nothing_stays_behind(heard):
     door.close()
     door.close()
     assert not folder.exists()
+
+
+def test_a_connection_that_a_task_closed_is_opened_again_and_its_number_left_alone(door, heard):
+    knocker = Knocker(door.path, lambda: None)
+    knocker.tell(b"B", b"before")
+    (number,) = [fd for fd in map(int, os.listdir("/proc/self/fd")) if _leads_to(fd, door)]
+    reader, writer = os.pipe()
+    os.dup2(writer, number)
+    os.close(writer)
+    knocker.tell(b"B", b"after")
+    door.listen()
+    os.close(number)
+    assert os.read(reader, 100) == b""
+    os.close(reader)
+    assert sorted(heard) == [(os.getpid(), b"B", b"after"), (os.getpid(), b"B", b"before")]
+
+
+def _leads_to(fd: int, door: Door) -> bool:
+    try:
+        with socket.socket(fileno=os.dup(fd)) as copy:
+            return copy.getpeername() == door.path
+    except OSError:
+        return False

@@ -26,6 +26,7 @@ from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.parcels import Parcel, pack
 from flightlog.store.run import Run
+from flightlog.store.spool import take_orphans
 from flightlog.testing import tasks
 from flightlog.testing.engines import make_work, recorded
 
@@ -421,3 +422,19 @@ def test_a_landing_says_once_what_it_refuses_and_goes_on(tmp_path, caplog):
         assert landing.close()
         landing.take(b"late")
         assert landing.refused == 5
+
+
+def test_a_worker_whose_task_closes_everything_holds_its_spool_again(tmp_path, workers):
+    worker = workers()
+    with recorded(tmp_path):
+        place = elsewhere()
+        assert worker.run(place, "record('before')") == "done\n"
+        code = "os.closerange(3, 65536); mine = [os.open(root, os.O_RDONLY) for _ in range(9)]"
+        assert worker.run(place, f"{code}; record('after'); assert settle(30)") == "done\n"
+        (spool,) = worker.spools()
+        assert take_orphans(worker.root, spool.split("/")[0], ()) == []
+        landing = Landing(carrier()[RUN])
+        worker.deliver(landing)
+        landing.close()
+        path = Path(carrier()[RUN])
+    assert names(path) == ["after", "before"]

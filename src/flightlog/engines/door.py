@@ -17,6 +17,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from flightlog.descriptors import Descriptor
+
 HEAD = struct.Struct("=cI")
 """Kind of a message, and the number of bytes that follow."""
 LEFT = b"L"
@@ -141,45 +143,48 @@ class Visitor:
 class Knocker:
     """A worker's side: opens the door at the first message. `OSError` where there is none. Thread-safe.
 
-    `dismissed` is called on a thread of its own when the engine is over, in whatever way.
+    A task that closes all descriptors closes this connection, too: it is opened again, and no message gets into what has
+    its number by then. `dismissed` is called on a thread of its own when the engine is over, in whatever way.
     """
 
     def __init__(self, path: str, dismissed: Callable[[], None]) -> None:
         self._path, self._dismissed = path, dismissed
         self._lock = threading.Lock()
-        self._socket: socket.socket | None = None
+        self._end: Descriptor | None = None
         self._pid = 0
 
     def tell(self, kind: bytes, text: bytes) -> None:
         """Say something; it will be heard even if this process is killed at once."""
         with self._lock:
-            if self._socket is None or self._pid != os.getpid():  # a forked child is another visitor
-                self._socket, self._pid = self._open(), os.getpid()
+            # A forked child is another visitor.
+            if self._end is None or self._pid != os.getpid() or not self._end.still_ours():
+                self._end, self._pid = self._open(), os.getpid()
+            rest = memoryview(HEAD.pack(kind, len(text)) + text)
             try:
-                self._socket.sendall(HEAD.pack(kind, len(text)) + text)
+                while rest:
+                    rest = rest[self._end.write(rest) :]
             except OSError:
-                self._socket.close()
-                self._socket = None
+                self._end.close()
+                self._end = None
                 raise
 
-    def _open(self) -> socket.socket:
-        end = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            end.connect(self._path)
-        except OSError:
-            end.close()
-            raise
+    def _open(self) -> Descriptor:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
+            one.settimeout(None)
+            one.connect(self._path)
+            end = Descriptor(one.detach())
         threading.Thread(target=self._wait, args=(end,), name="flightlog-door", daemon=True).start()
         return end
 
-    def _wait(self, end: socket.socket) -> None:
+    def _wait(self, end: Descriptor) -> None:
         """The engine never says anything, so what can be read is its end."""
         with suppress(OSError):
-            while end.recv(64):
+            while os.read(end.fd, 64):
                 pass
-            self._dismissed()
-            self.tell(LEFT, b"")
+            if self._end is end or self._end is None:
+                self._dismissed()
+                self.tell(LEFT, b"")
         with self._lock:
-            if self._socket is end:
-                self._socket = None
+            if self._end is end:
+                self._end = None
         end.close()

@@ -8,6 +8,7 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
+from flightlog.descriptors import Descriptor
 from flightlog.samplers.procfs import PROC
 
 _INFO_BYTES = 64
@@ -28,7 +29,8 @@ class Watched:
         self._proc = proc
         if not hasattr(os, "pidfd_open"):
             raise OSError("this system has no descriptors of processes")
-        self.fd: int = os.pidfd_open(pid)
+        self._descriptor = Descriptor(os.pidfd_open(pid))
+        self.fd = self._descriptor.number
 
     def exit_code(self) -> int | None:
         """The exit code as `multiprocessing` has it, negative for a signal; None while nobody can tell.
@@ -41,17 +43,19 @@ class Watched:
             status = self._of_zombie()
         return None if status is None else os.waitstatus_to_exitcode(status)
 
+    def is_watched(self) -> bool:
+        """Whether `fd` still means the process, and not something that the program opened since."""
+        return self._descriptor.still_ours()
+
     def close(self) -> None:
         """Watch no more; again, it does nothing."""
-        if self.fd >= 0:
-            os.close(self.fd)
-            self.fd = -1
+        self._descriptor.close()
 
     def _kept(self) -> int | None:
         info = bytearray(_INFO_BYTES)
         struct.pack_into("=Q", info, 0, _WANTS_EXIT)
         try:
-            fcntl.ioctl(self.fd, _GET_INFO, info)
+            fcntl.ioctl(self._descriptor.fd, _GET_INFO, info)
         except OSError:
             return None
         (told,) = struct.unpack_from("=Q", info, 0)

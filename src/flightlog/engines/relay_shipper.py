@@ -108,6 +108,7 @@ class Shipper:
 
     def _pass(self, everything: bool, again: bool) -> bool:
         """Send what is new; whether nothing more can come."""
+        self.spool.hold_on()
         living = True
         departing = self._departing
         if departing or everything:

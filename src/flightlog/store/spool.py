@@ -37,6 +37,14 @@ class Spool:
         self.name = home.name
         self._lock = lock
 
+    def hold_on(self) -> None:
+        """Take the lock again if the program has closed its descriptor, and nobody else has taken it since.
+
+        Where another process has, both send the spool: what arrives twice is taken once.
+        """
+        if not self._lock.still_ours():
+            self._lock = _hold(self.home) or self._lock
+
     def let_go(self) -> None:
         """Leave it to whoever wants to send it."""
         self._lock.close()

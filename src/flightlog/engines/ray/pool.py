@@ -262,6 +262,11 @@ class RayPool:
             return
         if looks == 0:
             self._loop.remove_reader(worker.watched.fd)
+            if (
+                not worker.watched.is_watched()
+            ):  # the number is the program's now: Ray tells of the worker's end
+                worker.close()
+                return
         worker.exit_code = worker.watched.exit_code()
         if worker.exit_code is None and looks < LOOKS:
             self._loop.call_later(LOOK_S, self._gone, worker, looks + 1)
