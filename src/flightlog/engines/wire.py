@@ -172,7 +172,7 @@ class EngineEnd:
         try:
             while self._out:
                 part = self._out[0]
-                sent = self._ours.write(part)
+                sent = os.write(self._ours.fd, part)
                 if sent < len(part):
                     self._out[0] = part[sent:]
                 else:
@@ -188,10 +188,13 @@ class EngineEnd:
 
     def receive(self) -> Iterator[Frame]:
         """The frames that have arrived; sets `ended` once there can be no more."""
-        view = memoryview(self._buffer)
+        view, checked = memoryview(self._buffer), False
         while not self.ended and not self.lost:
             try:
-                size = os.readv(self._ours.fd, [view])
+                if checked:
+                    self._ours.check_mark()  # it was ours a moment ago, and this costs less
+                size = os.readv(self._ours.number if checked else self._ours.fd, [view])
+                checked = True
             except BlockingIOError:
                 return
             except _ENDED:
@@ -291,7 +294,7 @@ class WorkerEnd:
                 rest = part
                 while rest:
                     try:
-                        rest = rest[self._end.write(rest) :]
+                        rest = rest[os.write(self._end.fd, rest) :]
                     except BlockingIOError:
                         self._wait(select.POLLOUT)
         except OSError as error:
