@@ -29,6 +29,7 @@ from bench import (
 LIMIT_SPAN, LIMIT_OFF, LIMIT_IMPORT_S, LIMIT_VERSION_S = 1 / 12, 2.5, 0.050, 0.200
 LIMIT_EVENTS_PER_S, LIMIT_SAMPLING_PERCENT = 1_000_000, 1.0
 LIMIT_HISTORY_S = 2.0
+LIMIT_BEGIN_S = 1.0
 LIMIT_END_S = 0.3
 LIMIT_LOOK, LIMIT_VIEWED, LIMIT_LATE_S = 1.25, 0.95, 2.0
 LIMIT_DEVICE_EVENTS_PER_S, LIMIT_DEVICE_PEAK_BYTES = 500_000, 400e6
@@ -120,6 +121,10 @@ def main() -> int:
             more < LIMIT_VERSION_S,
         )
     )
+
+    for threads, (took, again) in ending.begin_medians().items():
+        what = f"begin of a run beside {threads} busy threads (of a second one: {again:.3f} s)"
+        held.append(say(what, f"{took:.3f} s", "1 s", took <= LIMIT_BEGIN_S))
 
     for (threads, events), took in ending.medians().items():
         what = f"end of a run of {events:,} events beside {threads} busy threads"
