@@ -338,11 +338,11 @@ def test_a_run_that_was_never_closed_is_one_plain_finding(runs: Path, capsys: Ca
 
 
 def test_checksums_that_are_gone_say_nothing_of_the_files(runs: Path, capsys: Captured) -> None:
-    some_run(runs)
+    path = some_run(runs)
     assert main(["verify"]) == 1
     assert (
         "  wrong  files         there are no checksums to compare with: "
-        "they were removed, or closing the run failed\n"
+        f"they were removed, or closing the run failed; `flightlog verify {path.name} --repair` makes them\n"
     ) in capsys.readouterr().out
 
 

@@ -119,8 +119,14 @@ def test_a_disk_that_stays_full_is_named_by_every_command_and_the_run_is_complet
     assert (run.status, run.ending().end_time is not None) == ("completed", True)
     assert [entry.status for entry in list_runs(tmp_path / "runs")] == ["completed"]
     assert lines_check(run) == f"{found:,} of 4,500 read, {lost:,} lost: no space left on device"
-    assert f"{lost:,} lost: no space left on device" in report_text(report_on(run))
+    report = report_text(report_on(run))
+    assert f"{lost:,} lost: no space left on device" in report
+    assert (
+        f"\nRecord:    incomplete: {lost:,} of 4,500 lines are lost, and no figure below has them\n" in report
+    )
+    assert "  Overhead:      unknown: not every process noted what it cost\n" in report
     said = diagnose(run)
+    assert said.answer == "The run completed; the record is incomplete, and no failure is in it."
     assert (said.status, said.causes) == ("completed", [])
     assert [
         f"{lost:,} lines of the record are lost (no space left on device)" in one for one in said.problems
@@ -129,6 +135,9 @@ def test_a_disk_that_stays_full_is_named_by_every_command_and_the_run_is_complet
         assert [entry.lines_lost for entry in list_runs(tmp_path / "runs")] == [lost]
         assert main(["list", "--runs-dir", str(tmp_path / "runs")]) == 0
         assert f" completed, {lost:,} lost " in capsys.readouterr().out
+        assert (
+            json.loads((run.path / layout.RUN).read_text())["status"] == "completed"
+        )  # the list completed it
 
 
 def test_what_a_page_says_goes_with_the_run_when_it_is_folded_and_copied(io_faults, tmp_path):

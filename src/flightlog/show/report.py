@@ -105,6 +105,10 @@ def _head(summary: Report, width: int, ink: Ink) -> list[tuple[str, str]]:
         ("Duration", format_duration(run.duration_s)),
         ("Status", _status(summary, ink)),
     ]
+    found = summary.completeness
+    if found.lost_lines:
+        of = f"{format_count(found.lost_lines)} of {format_count(found.lines + found.lost_lines)} lines"
+        pairs.append(("Record", ink("bad", f"incomplete: {of} are lost, and no figure below has them")))
     if run.error and run.error not in _remarks(summary):
         pairs.append(("Error", ink("bad", fit(clean(run.error), max(20, width - 11)))))
     if summary.adopted is not None:

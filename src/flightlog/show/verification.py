@@ -21,18 +21,22 @@ def verification_text(result: Verification, *, color: bool = False) -> str:
     longest = max((len(check.name) for check in result.checks), default=0)
     for check in result.checks:
         word, style = _WORDS[check.ok]
-        detail, findings = _in_words(check, result.status)
+        detail, findings = _in_words(check, result)
         lines.append(f"  {ink(style, pad(word, 5))}  {pad(check.name, longest)}  {clean(detail)}")
         lines += [f"           {clean(finding)}" for finding in findings]
     return "\n".join(lines) + "\n"
 
 
-def _in_words(check: Check, status: str) -> tuple[str, tuple[str, ...]]:
+def _in_words(check: Check, result: Verification) -> tuple[str, tuple[str, ...]]:
     """What a check found. Checksums that are missing say nothing of the files: that is one plain
     statement.
     """
     if check.ok is not False or [f.partition(":")[0] for f in check.findings] != [_NO_CHECKSUMS]:
         return check.detail, check.findings
-    if status in {"crashed", "unknown"}:
+    if result.status in {"crashed", "unknown"}:
         return "the run was never closed: there are no checksums to compare with", ()
-    return "there are no checksums to compare with: they were removed, or closing the run failed", ()
+    repair = f"`flightlog verify {result.run_id} --repair` makes them"
+    return (
+        f"there are no checksums to compare with: they were removed, or closing the run failed; {repair}",
+        (),
+    )

@@ -251,11 +251,12 @@ def _entry(path: Path, read: Document[RunInfo], sizes: bool, observer: Observer)
             path, path.name, project_of(path.name), "unknown", start_of(path.name),
             None, None, None, None, None, size, read.problem,
         )  # fmt: skip
-    info = run_as_it_ended(path, info, observer)
+    noted, info = info.status, run_as_it_ended(path, info, observer)
+    to_complete = info.to_complete is True or info.status != noted
     return RunEntry(
         path, info.run_id, info.project, observer.status(info), _start(info),
         info.end_time, info.duration_s, info.tasks_submitted, info.tasks_completed, info.tasks_failed, size,
-        read.problem, (info.lines_lost or None) if isinstance(info.lines_lost, int) else None, info.to_complete is True,
+        read.problem, (info.lines_lost or None) if isinstance(info.lines_lost, int) else None, to_complete,
     )  # fmt: skip
 
 

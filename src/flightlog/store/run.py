@@ -125,7 +125,9 @@ class Run(Displayed):
         if self._info is None:
             return self._infer()
         info = run_as_it_ended(self.path, self._info, self.observer)
-        if info.to_complete is True:  # it has the tasks of the process that owns the run alone
+        if (
+            info.to_complete is True or info is not self._info
+        ):  # it has the tasks of the process that owns the run alone
             info.tasks_submitted, info.tasks_completed, info.tasks_failed = map(
                 max, (info.tasks_submitted, info.tasks_completed, info.tasks_failed), self.counted_tasks()
             )

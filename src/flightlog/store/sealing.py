@@ -170,11 +170,13 @@ def sole_sealer(path: Path, wait_s: float = 0.0) -> Iterator[bool]:
 def is_to_complete(path: Path) -> bool:
     """Whether a run has ended and is not in its final form, or processes that outlived it have left lines since."""
     info = read_document(path / layout.RUN, RunInfo).value
-    if info is None or info.status not in layout.ENDED:
+    if info is None:
         return False
+    observer = here()
+    if info.status not in layout.ENDED:  # a disk that was full may have refused to write the end down
+        return run_as_it_ended(path, info, observer).status in layout.ENDED
     if info.to_complete is True:
         return True
-    observer = here()
     for folder, writer in writer_folders(path):
         wrote = read_document(folder / layout.WRITER, WriterInfo).value
         if wrote is not None and not observer.writer_alive(wrote) and any(folder_parts(folder, writer)):

@@ -117,6 +117,10 @@ def merge_page(info: WriterInfo, page: PageInfo, folder: Path) -> WriterInfo:
     streams = named_streams(page, known)
     reasons = named_reasons(page, info.reasons)
     closed = info.closed or page.closed
+    if (
+        page.closed and not info.closed
+    ):  # a disk refused the last note: what stands in it was true at some time before
+        info = replace(info, drain_s=None, background_cpu_s=None, bytes=None)
     return replace(
         info,
         heartbeat=latest(info.heartbeat, page.heartbeat) or info.heartbeat,

@@ -66,6 +66,7 @@ class _Diagnosing:
         loaded = load_rules()
         self._rules: dict[str, Rule] = with_record(loaded)
         self._problems = [*run.problems, *loaded.problems]
+        self._incomplete = False
         self._workers: Workers = read_workers(run)
         self._ends: dict[str, RunEnd] = {}
         self._bundles: list[tuple[float | None, str, str]] = []
@@ -144,7 +145,9 @@ class _Diagnosing:
         return RunDiagnosis(
             run_id=self._run.run_id,
             status=self._run.status,
-            answer=answer(self._run.status, causes, counts, completed, cancelled),
+            answer=answer(
+                self._run.status, causes, counts, completed, cancelled, incomplete=self._incomplete
+            ),
             failures=counts.mishaps + len(self._ends),
             tasks_failed=counts.tasks_failed,
             recovered=counts.recovered,
@@ -262,7 +265,8 @@ class _Diagnosing:
             return
         found = self._run.completeness()
         damaged = found.torn + found.foreign + found.oversized
-        if found.lost_lines or damaged:
+        self._incomplete = bool(found.lost_lines or damaged)
+        if self._incomplete:
             many = found.lost_lines or damaged
             how = "damaged"
             if found.lost_lines:

@@ -22,14 +22,24 @@ _ENDED = {
 _ADVERBS = {"possible": "possibly", "a guess": "at a guess"}
 
 
-def answer(status: str, causes: Sequence[Cause], counts: Counts, completed: int, cancelled: int) -> str:
-    """What happened and most likely why; ends in a full stop."""
+def answer(
+    status: str,
+    causes: Sequence[Cause],
+    counts: Counts,
+    completed: int,
+    cancelled: int,
+    *,
+    incomplete: bool = False,
+) -> str:
+    """What happened and most likely why; ends in a full stop. `incomplete` says that lines of the record are lost."""
     begun = _ENDED.get(status, f"The run is {status}")
     done = f" ({_count(completed, 'task')} completed)" if completed else ""
     left = (
         f"; {_count(cancelled, 'task')} {'was' if cancelled == 1 else 'were'} cancelled" if cancelled else ""
     )
     if not causes:
+        if status in {"completed", "running"} and incomplete:
+            return f"{begun}; the record is incomplete, and no failure is in it{done}{left}."
         if status in {"completed", "running"}:
             return f"{begun} without failures{done}{left}."
         return f"{begun}, and the record holds no failure{done}{left}: why is unknown."
