@@ -177,7 +177,8 @@ class Descriptor:
             return
         duplicate = _direct_calls()[0](fd, fcntl.F_DUPFD_CLOEXEC, _lowest_kept())
         _close(fd, self._identity)
-        if duplicate >= 0:
+        # The program may have asked for that very number meanwhile.
+        if duplicate >= 0 and _has_mark(duplicate, self._identity):
             with suppress(OSError):
                 os.close(duplicate)  # where the disk is slow, this is what takes its time
 
