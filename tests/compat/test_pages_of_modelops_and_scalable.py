@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flightlog.compat.scalable.variables import STANDS_FOR
+from flightlog.compat.scalable.manifest import STANDS_FOR
 from flightlog.store.run import open_run
 
 DOCS = Path(__file__).parents[2] / "docs"

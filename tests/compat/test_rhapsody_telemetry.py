@@ -335,7 +335,7 @@ def test_the_file_holds_events_metrics_and_every_span_once(tmp_path):
 
 def test_two_sessions_of_one_name_and_second_have_files_of_their_own(tmp_path):
     folder = tmp_path / "checkpoints"
-    from flightlog.compat.rhapsody.telemetry.checkpoint import CheckpointFile
+    from flightlog.compat.rhapsody.telemetry.dispatch import CheckpointFile
 
     for _ in range(2):
         CheckpointFile(folder, "a/b", 7.5).close()

@@ -15,8 +15,8 @@ import test_tutorial as tutorial
 from building import make_run
 
 from flightlog.compat.scalable import ResourceAdvisor, ScalableSession
+from flightlog.compat.scalable.cli.main import as_flightlog, main
 from flightlog.compat.scalable.cli.main import main as named_main
-from flightlog.compat.scalable.console import as_flightlog, main
 from flightlog.compat.scalable.session.session import ScalableSession as named_session
 from flightlog.store.run import Run
 

@@ -21,7 +21,8 @@ NAMES = {
         OPTIONAL_V3_FIELDS REQUIRED_V2_FIELDS OPTIONAL_V2_FIELDS KNOWN_V2_FIELD_SET KNOWN_V3_FIELD_SET
         TelemetryEvent TelemetryEventV2 TelemetryEventV3 LoadedTelemetrySession ProjectedTelemetryRecord
         resolve_distributed_identity telemetry_event_to_dict validate_telemetry_record
-        telemetry_event_from_record load_telemetry_sessions load_telemetry_events project_telemetry_event project_telemetry_events
+        telemetry_event_from_record load_telemetry_sessions load_telemetry_events
+        project_telemetry_event project_telemetry_events
     """,
     "session": """
         SESSION_STATUS_RUNNING SESSION_STATUS_COMPLETED SESSION_STATUS_INTERRUPTED SESSION_STATUS_INCOMPLETE

@@ -95,7 +95,7 @@ class RunMaker:
         self.last_ns = at_ns if self.last_ns is None else max(self.last_ns, at_ns)
 
     def new_span_id(self, number: int) -> str:
-        """The id of a span that has none: from the recording and the span's place in it, the same each time."""
+        """The id of a span that has none: made from the recording and the span's place in it, so stable."""
         return f"{(int(self.digest[56:64], 16) << 32 | number + 1) & (2**64 - 1):016x}"
 
     def describe(self, **about: Any) -> None:

@@ -2,7 +2,12 @@
 import.
 """
 
-from flightlog.compat.modelops.collector import NOOP_SPAN, NoopSpan, TelemetryCollector, TelemetrySpan
-from flightlog.compat.modelops.storage import TelemetryStorage
+from flightlog.compat.modelops.telemetry.collector import (
+    NOOP_SPAN,
+    NoopSpan,
+    TelemetryCollector,
+    TelemetrySpan,
+)
+from flightlog.compat.modelops.telemetry.storage import TelemetryStorage
 
 __all__ = ["NOOP_SPAN", "NoopSpan", "TelemetryCollector", "TelemetrySpan", "TelemetryStorage"]

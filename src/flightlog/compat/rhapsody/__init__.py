@@ -2,6 +2,12 @@
 `flightlog.compat.rhapsody`.
 """
 
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
 from flightlog.compat.rhapsody.api import (
     AITask,
     BackendError,
@@ -15,7 +21,6 @@ from flightlog.compat.rhapsody.api import (
     TaskValidationError,
 )
 from flightlog.compat.rhapsody.backends import BackendRegistry, discover_backends, get_backend
-from flightlog.compat.rhapsody.logger import enable_logging
 from flightlog.version import __version__
 
 __all__ = [
@@ -35,3 +40,26 @@ __all__ = [
     "enable_logging",
     "get_backend",
 ]
+
+
+FORMAT = "%(asctime)s | %(levelname)-8s | [%(name)s] | %(message)s"
+
+
+def enable_logging(
+    level: int = logging.INFO,
+    format_string: str | None = FORMAT,
+    stream: Any | None = None,
+    force: bool = True,
+) -> None:
+    """Log to a stream, stderr if none is given, from this level on; `force` takes the place of earlier
+    handlers.
+    """
+    stream = sys.stderr if stream is None else stream
+    logging.basicConfig(level=level, format=format_string or FORMAT, stream=stream, force=force)
+    ours = logging.getLogger(__package__)
+    ours.setLevel(level)
+    told = logging.StreamHandler(stream)
+    told.setLevel(level)
+    told.setFormatter(logging.Formatter(format_string or FORMAT))
+    ours.handlers = [told]
+    ours.propagate = False  # the handler above has it already

@@ -2,7 +2,7 @@
 
 import sys
 
-from flightlog.compat.scalable.console import main
+from flightlog.compat.scalable.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,5 +1,325 @@
-"""What `modelops.telemetry.collector` offers."""
+"""Spans by context manager, kept in memory, and recorded in the Flightlog run where one is active."""
 
-from flightlog.compat.modelops.collector import NOOP_SPAN, NoopSpan, TelemetryCollector, TelemetrySpan
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, ContextDecorator
+from dataclasses import dataclass, field
+from math import isfinite
+from types import TracebackType
+from typing import Any
+
+from flightlog.export.modelops_shape import span_line
+from flightlog.record.collector import CollectedSpan, Collector
+from flightlog.record.span import NOOP, Span, add_metric, span
+from flightlog.record.values import clean, encodable, text_of
+from flightlog.redaction import redact_text
 
 __all__ = ["NOOP_SPAN", "NoopSpan", "TelemetryCollector", "TelemetrySpan"]
+
+SWITCH = "MODELOPS_TELEMETRY_ENABLED"
+OFF_WORDS = frozenset({"0", "false", "off", "no"})
+LONGEST_MESSAGE = 200
+
+
+class TelemetryCollector:
+    """Keeps the spans opened through it; thread-safe, and at home in asyncio and generators.
+
+    `spans` holds those that ended, in the order of their ends; `open_spans` the others, in the order they
+    began. Each is also a span of the run that is active, if one is: there it is safe from the moment it
+    begins.
+    """
+
+    def __init__(self, enabled: bool | None = None, *, environ: Mapping[str, str] | None = None) -> None:
+        """`enabled=False` makes every span the no-op. Where it is not said, `MODELOPS_TELEMETRY_ENABLED` may
+        say so.
+        """
+        environ = os.environ if environ is None else environ
+        self.enabled = (
+            environ.get(SWITCH, "").strip().lower() not in OFF_WORDS if enabled is None else enabled
+        )
+        self.spans: list[TelemetrySpan] = []
+        self._open: dict[CollectedSpan, TelemetrySpan] = {}
+        self._lock = threading.Lock()
+        self._collector = Collector()
+
+    def span(self, name: str | None = None, /, **tags: Any) -> AbstractContextManager[Any]:
+        """A span around the block, or around each call of a function that it decorates.
+
+        The block gets a `TelemetrySpan`, or the `NoopSpan` where the collector is switched off. Any exception
+        ends it with the tags `error` and `error_msg`, and passes through. Tags may have any name; one called
+        `name` is the span's name only where no other is given.
+        """
+        if not self.enabled:
+            return _OFF
+        return _Opening(self, text_of(tags.pop("name", "") if name is None else name), tags)
+
+    def begin(self, name: str, tags: dict[str, Any]) -> tuple[TelemetrySpan, Span | None]:
+        """Open a span; the other is that of the run, where one is active. For those who cannot use `with`."""
+        recorded = span(name, **tags)
+        in_run = recorded.__enter__() if isinstance(recorded, Span) else None
+        measured = self._collector.begin(name, tags)
+        made = TelemetrySpan(name, measured.start_ns / 1e9, None, measured.metrics, tags)
+        made.zero_ns = self._collector.clock.anchor_ns
+        made.span_id, made.parent_id = measured.span_id, measured.parent_id
+        made.start_ns, made.measured = measured.start_ns + made.zero_ns, measured
+        with self._lock:
+            self._open[measured] = made
+        if in_run is not None:  # one set of values for both
+            in_run.metrics, in_run.tags = made.metrics, tags
+        return made, in_run
+
+    def end(self, made: TelemetrySpan, in_run: Span | None, error: BaseException | None = None) -> None:
+        """End what `begin` opened, with the exception that ended it if there is one."""
+        measured = made.measured
+        if measured is None or made.start_ns is None:
+            return
+        self._collector.end(measured, error)
+        assert measured.end_ns is not None
+        made.end_ns = made.start_ns + measured.end_ns - measured.start_ns
+        made.end_time, made.measured = measured.end_ns / 1e9, None
+        if not isinstance(
+            made.tags, dict
+        ):  # replaced by something else; an exception on its way out must not change
+            made.tags = {"tags": made.tags}
+        if error is not None:
+            made.tags["error"] = type(error).__name__
+            made.tags["error_msg"] = (measured.error_message or "")[:LONGEST_MESSAGE]
+        with self._lock:
+            self._open.pop(measured, None)
+            self.spans.append(made)
+        if in_run is None:
+            return
+        in_run.metrics, in_run.tags = made.metrics, made.tags  # they may have been replaced
+        if error is None and "error" in made.tags:  # an error that was returned, and not raised
+            in_run.set_status("error", text_of(made.tags.get("error_msg", made.tags["error"])))
+        in_run.__exit__(None if error is None else type(error), error, None)
+
+    @property
+    def open_spans(self) -> list[TelemetrySpan]:
+        """Spans that have begun and not ended, in any thread."""
+        with self._lock:
+            return list(self._open.values())
+
+    def add_metric(self, key: str, value: float) -> None:
+        """Add a value to the innermost open span of this context; nothing outside any span, or when switched
+        off.
+
+        A second value of the same key stands beside the first, as a list.
+        """
+        here = self._collector.current() if self.enabled else None
+        if here is not None:
+            add_metric(self._open[here].metrics, key, value)
+
+    def everything(self) -> list[TelemetrySpan]:
+        """The spans that ended, then those that are open."""
+        with self._lock:
+            return [*self.spans, *self._open.values()]
+
+    def to_dict(self) -> dict[str, Any]:
+        """All spans as JSON values, open ones last, and two totals.
+
+        `total_duration` is the time, in seconds, during which any span that ended was open: nested and
+        parallel spans count once.
+        """
+        from flightlog.export.modelops_shape import JobSummary
+
+        spans = self.everything()
+        summary = JobSummary()
+        for one in spans:
+            summary.add(one.name, *one.interval_ns())
+        return {
+            "spans": [one.to_dict() for one in spans],
+            "total_spans": len(spans),
+            "total_duration": summary.to_dict()["total_duration"],
+        }
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What can travel: the spans that ended."""
+        return {"enabled": self.enabled, "spans": list(self.spans)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["enabled"])  # type: ignore[misc] # a new one, with those spans
+        self.spans = state["spans"]
+
+
+class _Opening(ContextDecorator):
+    """One use of `TelemetryCollector.span`."""
+
+    __slots__ = ("_collector", "_in_run", "_made", "_name", "_tags")
+
+    def __init__(self, collector: TelemetryCollector, name: str, tags: dict[str, Any]) -> None:
+        self._collector, self._name, self._tags = collector, name, tags
+        self._made: TelemetrySpan | None = None
+        self._in_run: Span | None = None
+
+    def _recreate_cm(self) -> _Opening:
+        """For decorators: each call is a span of its own."""
+        return _Opening(self._collector, self._name, dict(self._tags))
+
+    def __enter__(self) -> TelemetrySpan:
+        self._made, self._in_run = self._collector.begin(self._name, self._tags)
+        return self._made
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._made is not None:
+            self._collector.end(self._made, self._in_run, error)
+
+
+class _Off(ContextDecorator):
+    """What `span` is where the collector is switched off: one for all."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> NoopSpan:
+        return NOOP_SPAN
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        return None
+
+
+_OFF = _Off()
+
+
+class NoopSpan:
+    """The span of a collector that is switched off: takes metrics and tags, and keeps none of them."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, metrics: Mapping[str, float] | None = None, tags: Mapping[str, str] | None = None
+    ) -> None:
+        """Both arguments are there for the interface's sake."""
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        """Always empty, whatever is put in."""
+        return NOOP.metrics
+
+    @metrics.setter
+    def metrics(self, _value: object) -> None:
+        """Nothing."""
+
+    @property
+    def tags(self) -> dict[str, Any]:
+        """Always empty, whatever is put in."""
+        return NOOP.tags
+
+    @tags.setter
+    def tags(self, _value: object) -> None:
+        """Nothing."""
+
+    def duration(self) -> None:
+        """None: nothing was measured."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Nothing, as an empty object."""
+        return {}
+
+    def __repr__(self) -> str:
+        return "NoopSpan()"
+
+
+NOOP_SPAN = NoopSpan()
+
+
+@dataclass
+class TelemetrySpan:
+    """One thing that code does, with metrics and tags of any value.
+
+    Times are seconds: of a collector's spans on the machine's monotonic clock, which all its processes share
+    and nobody sets; of one that is made by hand on the clock of whoever made it.
+    """
+
+    name: str
+    start_time: float
+    end_time: float | None = None
+    metrics: dict[str, Any] = field(default_factory=dict)
+    tags: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """What a collector fills in; no fields, so that those are what they were in ModelOps."""
+        self.span_id: int | None = None
+        """Number of the span within its collector; None for one made by hand."""
+        self.parent_id: int | None = None
+        """Number of the span it happened in."""
+        self.start_ns: int | None = None
+        """When it began, in nanoseconds since 1970; None for one made by hand."""
+        self.end_ns: int | None = None
+        self.zero_ns = 0
+        """What to take from these for `start_time` and `end_time`."""
+        self.measured: CollectedSpan | None = None
+        """What measures it while a collector has it open."""
+
+    def duration(self) -> float | None:
+        """Seconds: so far while a collector has it open, in all when it has ended; None for one by hand
+        without an end.
+        """
+        if self.measured is not None:
+            return self.measured.duration()
+        if self.start_ns is not None and self.end_ns is not None:
+            return (self.end_ns - self.start_ns) / 1e9
+        return None if self.end_time is None else self.end_time - self.start_time
+
+    def to_dict(self) -> dict[str, Any]:
+        """The span as JSON values: bounded, secrets redacted; NaN and infinities are null and named in
+        `nonfinite`.
+
+        `duration` and `end_time` are null while it is open. A collector's spans have `span_id`, `parent_id`
+        and `started_at`, in seconds since 1970, too.
+        """
+        metrics, odd = clean(_mapping("metrics", self.metrics), keys_secret=False)
+        tags, more = clean(_mapping("tags", self.tags))
+        nonfinite = {**odd, **more}
+        if self.start_ns is not None:
+            return span_line(
+                name=encodable(redact_text(text_of(self.name))),
+                start_ns=self.start_ns,
+                end_ns=self.end_ns,
+                metrics=metrics,
+                tags=tags,
+                span_id=self.span_id,
+                parent_id=self.parent_id,
+                nonfinite=nonfinite,
+                zero_ns=self.zero_ns,
+            )
+        line = {
+            "name": encodable(redact_text(text_of(self.name))),
+            "start_time": _seconds(self.start_time),
+            "end_time": _seconds(self.end_time),
+            "duration": _seconds(self.duration()),
+            "metrics": metrics,
+            "tags": tags,
+        }
+        return {**line, "nonfinite": nonfinite} if nonfinite else line
+
+    def interval_ns(self) -> tuple[int, int | None]:
+        """From when to when, in nanoseconds since 1970 or of its maker's clock; the second is None while it
+        is open.
+        """
+        if self.start_ns is not None:
+            return self.start_ns, self.end_ns
+        start, end = _seconds(self.start_time), _seconds(self.end_time)
+        if start is None or end is None:
+            return round((start or 0) * 1e9), None
+        return round(start * 1e9), round(end * 1e9)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what measures it, which stays in its process."""
+        return {**self.__dict__, "measured": None}
+
+
+def _mapping(name: str, value: Any) -> dict[str, Any]:
+    """Metrics or tags, whatever they were replaced by."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return {} if value is None else {name: value}
+
+
+def _seconds(value: Any) -> float | None:
+    """A time that somebody wrote into a span, if it is one."""
+    return value if isinstance(value, int | float) and isfinite(value) else None

@@ -1,5 +1,148 @@
-"""What `modelops.telemetry.storage` offers."""
+"""A job's telemetry on disk: `telemetry/jobs/<job>/summary.json` and `spans.jsonl`."""
 
-from flightlog.compat.modelops.storage import TelemetryStorage
+from __future__ import annotations
 
-__all__ = ["TelemetryStorage"]
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from flightlog.compat.modelops.telemetry.collector import TelemetryCollector
+from flightlog.export.modelops_shape import SPANS, SUMMARY, JobSummary, job_folder, job_name
+from flightlog.record.values import encodable, text_of
+from flightlog.store.documents import replace_bytes, write_document
+
+logger = logging.getLogger("flightlog.compat.modelops")
+
+
+class TelemetryStorage:
+    """Saves what collectors hold; never fails a job: what goes wrong is a warning in the log.
+
+    Any number of threads and processes may save at once. Each file is replaced whole, and both files of a job
+    are of one save, the last one's.
+    """
+
+    def __init__(
+        self,
+        storage_dir: str | os.PathLike[str],
+        prov_store: Any | None = None,
+        *,
+        upload_wait_s: float = 5.0,
+    ) -> None:
+        """Save below `storage_dir`; a `prov_store` that has an Azure backend gets the job's folder to upload
+        as well.
+
+        It uploads on a thread of its own, which is waited for `upload_wait_s` seconds at most.
+        """
+        self.storage_dir = Path(storage_dir)
+        self.prov_store = prov_store
+        self.upload_wait_s = upload_wait_s
+
+    def save_job_telemetry(
+        self, job_id: str, telemetry: TelemetryCollector, job_type: str = "simulation"
+    ) -> None:
+        """Write both files of a job, again if they are there. Spans that are still open are in, without an
+        end.
+
+        An id that is no name of a folder is written as in addresses: `a/b` becomes `a%2Fb`.
+        """
+        try:
+            folder = job_folder(self.storage_dir, text_of(job_id))
+            folder.mkdir(parents=True, exist_ok=True)
+            self._write(folder, encodable(text_of(job_id)), telemetry, encodable(text_of(job_type)))
+        except Exception as error:  # noqa: BLE001 - telemetry fails no job
+            logger.warning("Failed to save telemetry for %s: %s", text_of(job_id), text_of(error))
+            return
+        logger.info("Saved telemetry: %s", folder / SUMMARY)
+        self._upload_to_azure(folder, text_of(job_id))
+
+    def load_summary(self, job_id: str) -> dict[str, Any] | None:
+        """A job's summary; None where there is none."""
+        with suppress(FileNotFoundError):
+            loaded: dict[str, Any] = msgspec.json.decode(
+                (job_folder(self.storage_dir, job_id) / SUMMARY).read_bytes()
+            )
+            return loaded
+        return None
+
+    def load_spans(self, job_id: str) -> list[dict[str, Any]]:
+        """A job's spans, in the order of the file; none where there is no file. Lines that are no JSON are
+        told and left out.
+        """
+        file = job_folder(self.storage_dir, job_id) / SPANS
+        spans: list[dict[str, Any]] = []
+        with suppress(FileNotFoundError):
+            for number, line in enumerate(file.read_bytes().splitlines(), 1):
+                try:
+                    spans.append(msgspec.json.decode(line))
+                except msgspec.DecodeError as error:
+                    logger.warning("%s:%d is left out: %s", file, number, error)
+        return spans
+
+    def _write(self, folder: Path, job_id: str, telemetry: TelemetryCollector, job_type: str) -> None:
+        summary, lines = JobSummary(job_type), []
+        for span in telemetry.everything():
+            try:
+                line = span.to_dict()
+                encoded = msgspec.json.encode(line)
+                summary.add(
+                    line["name"], *span.interval_ns(), line["metrics"], failed="error" in line["tags"]
+                )
+            except Exception as error:  # noqa: BLE001 - one span that is none does not cost the others
+                logger.warning("Left a span out of the telemetry of %s: %s", job_id, text_of(error))
+                continue
+            lines.append(encoded)
+        with _alone_in(folder):
+            replace_bytes(folder / SPANS, b"".join(line + b"\n" for line in lines))
+            write_document(folder / SUMMARY, {"job_id": job_id, **summary.to_dict()})
+
+    def _upload_to_azure(self, folder: Path, job_id: str) -> None:
+        """Hand the folder to the provenance store, as far as it can upload; without holding up the job for
+        long.
+        """
+        store = self.prov_store
+        if not store or not getattr(store, "_azure_backend", None):
+            return
+        prefix = f"telemetry/jobs/{job_name(job_id)}"
+
+        def upload() -> None:
+            try:
+                store._upload_to_azure(folder, prefix)
+            except Exception as error:  # noqa: BLE001 - the files are here, and telemetry fails no job
+                logger.warning(
+                    "Failed to upload telemetry to %s: %s; it is in %s", prefix, text_of(error), folder
+                )
+            else:  # the store may have swallowed an error of its own: this is all that can be said
+                logger.info("Handed telemetry to the provenance store: %s", prefix)
+
+        thread = threading.Thread(target=upload, name=f"upload of {prefix}", daemon=True)
+        thread.start()
+        thread.join(self.upload_wait_s)
+        if thread.is_alive():
+            logger.warning(
+                "The upload of telemetry to %s takes longer than %g s and goes on in the background; it is "
+                "in %s",
+                prefix,
+                self.upload_wait_s,
+                folder,
+            )
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """One writer at a time in a folder, of this and other processes; without locks where the file system has
+    none.
+    """
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)

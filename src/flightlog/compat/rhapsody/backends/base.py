@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import pickle
+import signal
+import threading
+import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import ExitStack, suppress
+from contextvars import copy_context
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
+
+from flightlog.compat.rhapsody.backends.constants import BackendMainStates, StateMapper
+from flightlog.engines.contract import Outcome, Work
+from flightlog.engines.execute import awaited, execute
+from flightlog.engines.pickling import dumps
+from flightlog.errors import TaskError
+from flightlog.record.carrier import RUN, TRACEPARENT, format_traceparent
+from flightlog.record.clock import monotonic_ns
+from flightlog.record.run import LiveRun
+from flightlog.record.task import AttemptSpan
+from flightlog.store.liveness import this_host
 
 
 class BaseBackend(ABC):
@@ -75,3 +95,256 @@ class BaseBackend(ABC):
     async def cancel_task(self, uid: str) -> bool:
         """Give a task up; whether that was tried."""
         raise NotImplementedError("Not implemented in the base backend")
+
+
+class StandardBackend(BaseBackend):
+    """A backend that is awaited before use, or used with `async with`, and calls states by their usual names.
+
+    `tasks` holds those that have not ended. What telemetry wants to know of one is in `measured`; `place_of`
+    says where in a run it is to be recorded, and is set by telemetry. For one event loop.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name)
+        StateMapper.register_backend_states_with_defaults(backend=self)
+        StateMapper.register_backend_tasks_states_with_defaults(backend=self)
+        self.tasks: dict[str, dict[str, Any]] = {}
+        self.measured: dict[str, dict[str, Any]] = {}
+        self.place_of: Callable[[str], Place | None] | None = None
+        self._initialized = False
+        self._backend_state = BackendMainStates.INITIALIZED
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self._async_init().__await__()
+
+    async def _async_init(self) -> Self:
+        self._initialized = True
+        return self
+
+    def get_task_states_map(self) -> StateMapper:
+        """The usual names of states."""
+        return StateMapper(backend=self)
+
+    async def state(self) -> str:
+        """INITIALIZED, RUNNING once it was given tasks, or SHUTDOWN."""
+        return self._backend_state.value
+
+    def task_state_cb(self, task: dict[str, Any] | None = None, state: str | None = None) -> Any:
+        """Nothing: whoever wants to know registers a callback."""
+
+    def build_task(self, task: Any, task_desc: Any = None, task_specific_kwargs: Any = None) -> Any:
+        """Nothing: tasks are run as they are."""
+
+    async def cancel_all_tasks(self) -> int:
+        """Give up every task that has not ended; how many that were."""
+        return sum([await self.cancel_task(uid) for uid in list(self.tasks)])
+
+    async def __aenter__(self) -> Self:
+        return await self
+
+    async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
+        await self.shutdown()
+
+    def _take(self, task: dict[str, Any]) -> None:
+        self._backend_state = BackendMainStates.RUNNING
+        self.tasks[task["uid"]] = task
+
+    def _place(self, uid: str) -> Place | None:
+        return self.place_of(uid) if self.place_of is not None else None
+
+    def _began(self, task: dict[str, Any], started_at: float, **facts: Any) -> None:
+        """A task runs, since then; unless it was given up meanwhile. `recorded` says that the run knows
+        already.
+        """
+        if task["uid"] in self.tasks:
+            self.measured.setdefault(task["uid"], {}).update(facts, started_at=started_at)
+            self._callback_func(task, "RUNNING")
+
+    def _ended(self, task: dict[str, Any], state: str, found: dict[str, Any] | None = None) -> None:
+        """A task has ended: once, whatever is heard of it later."""
+        if self.tasks.pop(task["uid"], None) is None:
+            return
+        task.update(found or {})
+        try:
+            self._callback_func(task, state)
+        finally:
+            self.measured.pop(task["uid"], None)
+
+
+_FACTS = (
+    "worker",
+    "duration_s",
+    "queue_s",
+    "cpu_s",
+    "cpu_scope",
+    "peak_rss_bytes",
+    "rss_scope",
+    "read_bytes",
+    "write_bytes",
+    "gpu_peak_bytes",
+    "gpu_memory_scope",
+    "gpu_s",
+    "gpu_scope",
+    "tags",
+    "metrics",
+    "nonfinite",
+)
+"""What an outcome says that an end of a task has too."""
+
+
+class Place(NamedTuple):
+    """Where in a run a task is to be recorded."""
+
+    run: LiveRun
+    task: str
+    span_id: str
+    parent_id: str
+    submitted: float
+
+    def carrier(self) -> dict[str, str]:
+        """The run and the parent, for another process."""
+        trace = format_traceparent(self.run.info.trace_id, self.parent_id)
+        return {TRACEPARENT: trace, RUN: str(self.run.path)}
+
+
+class Called(NamedTuple):
+    """What a call gave, or raised, and what it took."""
+
+    value: Any
+    error: BaseException | None
+    facts: dict[str, Any]
+
+
+def call_here(
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    place: Place | None,
+    began: Callable[[float, str | None], None],
+) -> Called:
+    """Call a function, or run a coroutine function to its end, on this thread; spans inside it belong to the
+    task.
+    """
+    return copy_context().run(_call_here, function, args, kwargs, place, began)
+
+
+def _call_here(
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    place: Place | None,
+    began: Callable[[float, str | None], None],
+) -> Called:
+    span = AttemptSpan(place.task if place is not None else "task")
+    worker = None
+    if place is not None:
+        run = place.run
+        worker = run.lane()
+        span.open_in(run.recorder.open.get(place.parent_id, run.root), place.span_id)
+    value: Any = None
+    error: BaseException | None = None
+    started_at = time.time()
+    began(started_at, worker)
+    span.measure()
+    try:
+        value = awaited(function(*args, **kwargs))
+    except BaseException as raised:  # noqa: BLE001 - whatever a task ends with is its outcome, not the worker's end
+        error = raised
+        if raised.__traceback__ is not None and raised.__traceback__.tb_next is not None:
+            raised.__traceback__ = raised.__traceback__.tb_next  # the task's own frames, without this one
+    measured = span.close(monotonic_ns())
+    ended_at = started_at + (measured["duration_s"] or 0.0)
+    return Called(
+        value, error, {**measured, "worker": worker, "started_at": started_at, "ended_at": ended_at}
+    )
+
+
+def pack(function: Callable[..., Any], args: Any, kwargs: Any, place: Place | None, uid: str) -> Work:
+    """A call that can travel; raises what pickling raises."""
+    return Work(
+        task_id=uid,
+        task=place.task if place is not None else "task",
+        attempt=1,
+        call=dumps((function, tuple(args), dict(kwargs))),
+        args={},
+        args_bytes=0,
+        submitted=place.submitted if place is not None else time.time(),
+        place=place.carrier() if place is not None else {},
+        span_id=place.span_id if place is not None else "0" * 16,
+    )
+
+
+def call_there(work: Work, alone: bool = True) -> Outcome:
+    """Run a call that has travelled; this is what another process is asked to do."""
+    thread = threading.current_thread()
+    name = "" if thread is threading.main_thread() else f"/{thread.name}"
+    return execute(work, worker=f"{this_host()}:{os.getpid()}{name}", alone=alone, dumps=dumps)
+
+
+def unpack(outcome: Outcome) -> Called:
+    """What a call elsewhere gave, or raised, and what it took."""
+    facts = {name: getattr(outcome, name) for name in _FACTS}
+    facts |= {"started_at": unix(outcome.started), "ended_at": unix(outcome.ended)}
+    if outcome.end == "completed" and outcome.result is not None:
+        return Called(pickle.loads(outcome.result), None, facts)  # noqa: S301 - from a worker of ours
+    if outcome.error is not None:
+        return Called(None, pickle.loads(outcome.error), facts)  # noqa: S301 - from a worker of ours
+    error = TaskError(": ".join(text for text in (outcome.error_type, outcome.error_message) if text))
+    error.error_type, error.remote_traceback = outcome.error_type, outcome.traceback
+    return Called(None, error, facts)
+
+
+def unix(timestamp: str | None) -> float | None:
+    """A timestamp of an event as Unix seconds."""
+    return None if timestamp is None else datetime.fromisoformat(timestamp).timestamp()
+
+
+async def run_command(task: dict[str, Any], folder: str, began: Callable[[float], None]) -> dict[str, Any]:
+    """Run the command of a task: its output, its exit code, and when it started and ended.
+
+    `shell`, `cwd` and `env` are in `task_backend_specific_kwargs`. With `capture_stdio` the output goes into
+    files of the folder, and their paths are given. A command whose task is cancelled is killed with all it
+    started: it has a session of its own.
+    """
+    options = task.get("task_backend_specific_kwargs") or {}
+    command = [task["executable"], *(task.get("arguments") or [])]
+    with ExitStack() as files:
+        paths, streams = [], []
+        for kind in ("stdout", "stderr"):
+            if task.get("capture_stdio"):
+                paths.append(str(Path(folder) / f"{task['uid']}.{kind}"))
+                streams.append(files.enter_context(Path(paths[-1]).open("wb")))
+            else:
+                streams.append(asyncio.subprocess.PIPE)  # type: ignore[arg-type]
+        where: dict[str, Any] = {
+            "start_new_session": True,
+            "stdout": streams[0],
+            "stderr": streams[1],
+            "cwd": options.get("cwd"),
+            "env": options.get("env"),
+        }
+        started_at, began_ns = time.time(), time.monotonic_ns()
+        if options.get("shell", False):
+            process = await asyncio.create_subprocess_shell(" ".join(command), **where)
+        else:
+            process = await asyncio.create_subprocess_exec(*command, **where)
+        began(started_at)
+        try:
+            said = await process.communicate()
+        except BaseException:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            await asyncio.shield(process.wait())
+            raise
+    duration_s = (time.monotonic_ns() - began_ns) / 1e9
+    output = paths or [(text or b"").decode(errors="replace") for text in said]
+    return {
+        "stdout": output[0],
+        "stderr": output[1],
+        "exit_code": process.returncode,
+        "measured": {
+            "started_at": started_at,
+            "ended_at": started_at + duration_s,
+            "duration_s": duration_s,
+        },
+    }

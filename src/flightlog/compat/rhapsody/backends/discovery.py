@@ -10,8 +10,8 @@ _BUILT_IN = {
     "concurrent": f"{_HERE}.concurrent.ConcurrentExecutionBackend",
     "noop": f"{_HERE}.noop.NoopExecutionBackend",
     "dask": f"{_HERE}.dask_parallel.DaskExecutionBackend",
-    "dragon": f"{_HERE}.elsewhere.DragonExecutionBackend",
-    "radical_pilot": f"{_HERE}.elsewhere.RadicalExecutionBackend",
+    "dragon": f"{_HERE}.DragonExecutionBackend",
+    "radical_pilot": f"{_HERE}.RadicalExecutionBackend",
 }
 
 

@@ -15,8 +15,7 @@ from flightlog.compat.rhapsody.telemetry.events import (
     define_event,
     make_event,
 )
-from flightlog.compat.rhapsody.telemetry.interfaces import TelemetryReader, TelemetrySubscriber
-from flightlog.compat.rhapsody.telemetry.manager import TelemetryManager
+from flightlog.compat.rhapsody.telemetry.manager import TelemetryManager, TelemetryReader, TelemetrySubscriber
 
 __all__ = [
     "BaseEvent",

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import inspect
 import logging
+import os
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
+from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flightlog.compat.rhapsody.telemetry.checkpoint import (
-    CheckpointFile,
-    event_line,
-    metric_line,
-    span_line,
-)
-from flightlog.compat.rhapsody.telemetry.delivery import Listener
-from flightlog.compat.rhapsody.telemetry.events import BaseEvent, SessionStarted
-from flightlog.compat.rhapsody.telemetry.instruments import Tallies
-from flightlog.compat.rhapsody.telemetry.providers import Providers
+import msgspec
+
+from flightlog.compat.rhapsody.telemetry.events import BaseEvent, ResourceUpdate, SessionStarted, seconds_of
+from flightlog.descriptors import Descriptor
+from flightlog.record.values import clean
+
+if TYPE_CHECKING:
+    from flightlog.compat.rhapsody.telemetry.otel import Providers
 
 log = logging.getLogger(__name__)
 
@@ -173,3 +177,347 @@ class Dispatch:
             lines = self._lines[:]
             del self._lines[: len(lines)]  # others append meanwhile
             self._file.write(lines)
+
+
+PATIENCE_S = 30.0
+"""How long the end of telemetry waits for a listener."""
+
+
+class Listener:
+    """Calls one function with every event, in order, on a thread of its own; a coroutine function on the
+    event loop.
+
+    A slow one delays nobody, and gets everything all the same. One that raises misses that event.
+    """
+
+    def __init__(self, callback: Callable[[BaseEvent], Any], loop: asyncio.AbstractEventLoop | None) -> None:
+        self._callback, self._loop = callback, loop
+        self._async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
+            getattr(callback, "__call__", None)  # noqa: B004 - an object with an async `__call__`
+        )
+        self._pending: set[asyncio.Task[None]] = set()
+        self._queue: SimpleQueue[BaseEvent | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._deliver, name="telemetry-listener", daemon=True)
+        self._thread.start()
+
+    def tell(self, event: BaseEvent) -> None:
+        """Queue an event; never waits."""
+        self._queue.put(event)
+
+    async def finish(self) -> None:
+        """Deliver what is waiting, and then nothing more."""
+        self._queue.put(None)
+        await asyncio.to_thread(self._thread.join, PATIENCE_S)
+        await asyncio.sleep(0)  # what the thread has handed to the loop begins
+        if self._pending:
+            await asyncio.wait(set(self._pending), timeout=PATIENCE_S)
+        left = self._queue.qsize() + len(self._pending)
+        if left:
+            log.warning("a subscriber is too slow: it did not take %d events in %g s", left, PATIENCE_S)
+
+    def _deliver(self) -> None:
+        while (event := self._queue.get()) is not None:
+            try:
+                if self._async:
+                    self._hand_over(event)
+                else:
+                    self._callback(event)
+            except Exception:
+                log.debug("a subscriber raised", exc_info=True)
+
+    def _hand_over(self, event: BaseEvent) -> None:
+        if self._loop is None:
+            asyncio.run(self._callback(event))
+            return
+        with suppress(RuntimeError):  # the loop is closed already
+            self._loop.call_soon_threadsafe(self._begin, event)
+
+    def _begin(self, event: BaseEvent) -> None:
+        task = asyncio.ensure_future(self._call(event))
+        self._pending.add(task)
+        task.add_done_callback(self._pending.discard)
+
+    async def _call(self, event: BaseEvent) -> None:
+        try:
+            await self._callback(event)
+        except Exception:
+            log.debug("a subscriber raised", exc_info=True)
+
+
+def in_a_thread(work: Callable[[], None], name: str) -> Future[None]:
+    """Do something on a thread that does not keep the program from ending; the future is done when that is
+    over.
+    """
+    future: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future
+
+
+_MAX_TEXT = 1 << 20
+_FLAGS = os.O_WRONLY | os.O_APPEND
+
+
+class CheckpointFile:
+    """`<session>.<time>.telemetry.jsonl` in a folder, which is made; for one thread.
+
+    Every line is with the kernel when `write` returns, so that a killed program loses none. Lines are JSON,
+    whatever they hold: numbers that are none are null, and what JSON has no word for is text. A disk that
+    refuses costs the lines and is said once. Raises OSError where the file cannot be made.
+    """
+
+    def __init__(self, folder: str | Path, session_id: str, started_at: float) -> None:
+        where = Path(folder)
+        where.mkdir(parents=True, exist_ok=True)
+        stem = f"{session_id.replace('/', '_')}.{int(started_at)}"
+        self.lost = 0
+        for number in range(1, 1000):
+            self.path = where / f"{stem}{'' if number == 1 else f'-{number}'}.telemetry.jsonl"
+            try:
+                self._out: Descriptor | None = Descriptor.open(self.path, _FLAGS | os.O_CREAT | os.O_EXCL)
+                return
+            except FileExistsError:
+                continue
+        raise FileExistsError(f"{where} holds too many files of {stem}")
+
+    def write(self, lines: list[dict[str, Any]]) -> None:
+        """Append lines."""
+        if self._out is None or not lines:
+            return
+        text = b"".join([_encode(line) + b"\n" for line in lines])
+        try:
+            while text:
+                if not self._out.still_ours():  # the program has closed it
+                    self._out = Descriptor.open(self.path, _FLAGS)
+                text = text[os.write(self._out.number, text) :]
+        except OSError as error:
+            self.lost += len(lines)
+            if self.lost == len(lines):
+                log.warning(
+                    "%s cannot be written: %s; what is lost there stands in the run", self.path, error
+                )
+
+    def close(self) -> None:
+        """No more lines; may be called again."""
+        if self._out is not None:
+            self._out.close()
+            self._out = None
+
+
+def event_line(event: BaseEvent, trace_id: int | None, span_id: int | None) -> dict[str, Any]:
+    """An event with the span it belongs to."""
+    line = {one.name: getattr(event, one.name) for one in dataclasses.fields(event)}
+    line |= {"trace_id": hexadecimal(trace_id), "span_id": hexadecimal(span_id)}
+    return line | {"name": event.event_type, "section": "event"}
+
+
+def span_line(span: Any) -> dict[str, Any]:
+    """A span that has ended."""
+    return {
+        "name": span.name,
+        "span_id": hexadecimal(span.context.span_id),
+        "trace_id": hexadecimal(span.context.trace_id),
+        "parent_span_id": hexadecimal(span.parent.span_id) if span.parent else None,
+        "start_ns": span.start_time,
+        "end_ns": span.end_time,
+        "start_time_s": span.start_time / 1e9,
+        "end_time_s": span.end_time / 1e9,
+        "duration_ms": round((span.end_time - span.start_time) / 1e6, 3),
+        "status_code": span.status.status_code.name,
+        "status_description": span.status.description or None,
+        "attributes": dict(span.attributes or {}),
+        "section": "span",
+    }
+
+
+def metric_line(metrics: Any) -> dict[str, Any]:
+    """All metrics in one line: counts added up, percentages of nodes as their mean."""
+    line: dict[str, Any] = {"checkpoint_time": time.time(), "section": "metric"}
+    for metric in metrics_of(metrics):
+        points = metric.data.data_points
+        if not points:
+            continue
+        if hasattr(points[0], "count"):
+            line[f"{metric.name}_count"] = sum(point.count for point in points)
+            line[f"{metric.name}_sum"] = sum(point.sum for point in points)
+        else:
+            total = sum(point.value for point in points)
+            line[metric.name] = total / len(points) if metric.name.startswith("node_") else total
+    return line
+
+
+def metrics_of(data: Any) -> list[Any]:
+    """The metrics in OpenTelemetry's nesting of them; none of None."""
+    return [
+        metric
+        for resource in (data.resource_metrics if data is not None else ())
+        for scope in resource.scope_metrics
+        for metric in scope.metrics
+    ]
+
+
+def hexadecimal(number: int | None) -> str | None:
+    """An id as it is written."""
+    return None if number is None else hex(number)
+
+
+def _encode(line: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(line, enc_hook=str)
+    except Exception:  # noqa: BLE001 - somebody's `__str__`, keys or half a character: as good as it gets
+        plain, _ = clean(line, limit=_MAX_TEXT, keys_secret=False)
+        return msgspec.json.encode(plain)
+
+
+def task_span(span: Any) -> dict[str, Any]:
+    """A task's span as `TelemetryManager.task_spans` gives it."""
+    attributes = dict(span.attributes or {})
+    seconds = attributes.get("duration_seconds", (span.end_time - span.start_time) / 1e9)
+    told = {
+        "task_id": attributes.get("task_id"),
+        "backend": attributes.get("backend"),
+        "executable": attributes.get("executable", ""),
+        "task_type": attributes.get("task_type", ""),
+        "status": attributes.get("status"),
+        "duration_seconds": round(seconds, 6),
+        "span_id": hexadecimal(span.context.span_id),
+        "trace_id": hexadecimal(span.context.trace_id),
+    }
+    if "error_type" in attributes:
+        told["error_type"] = attributes["error_type"]
+    if attributes.get("incomplete_lifecycle"):
+        told["incomplete_lifecycle"] = True
+    return told
+
+
+COUNTED = {
+    "TaskSubmitted": "submitted",
+    "TaskStarted": "started",
+    "TaskCompleted": "completed",
+    "TaskFailed": "failed",
+    "TaskCanceled": "canceled",
+}
+ENDS = frozenset({"TaskCompleted", "TaskFailed", "TaskCanceled"})
+MAX_EXECUTABLES = 100
+"""Executables that a metric tells apart; the others are one."""
+_NODE = ("cpu_percent", "memory_percent", "gpu_percent")
+_KEPT = (*_NODE, "disk_read_bytes", "disk_write_bytes", "net_sent_bytes", "net_recv_bytes")
+
+
+class Tallies:
+    """Counts of tasks and the latest samples of nodes. Thread-safe.
+
+    A task counts once as running, from its start to its end, so that the gauge is never below 0. Memory grows
+    with the number of tasks that run, of executables and of nodes, and not with the number of tasks.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._counts: Counter[tuple[str, str, str, str, str]] = Counter()
+        self._running: dict[str, tuple[str, str, str, str]] = {}
+        self._nodes: dict[str, tuple[dict[str, str], ResourceUpdate]] = {}
+        self._executables: set[str] = set()
+        self.timed = 0
+        self.total_s = self.least_s = self.most_s = 0.0
+        self.record: Callable[[float, dict[str, str]], None] = lambda seconds, labels: None  # noqa: ARG005
+
+    def add(self, event: BaseEvent) -> None:
+        """Take one event in."""
+        kind = event.event_type
+        timed: tuple[float, dict[str, str]] | None = None
+        with self._lock:
+            if isinstance(event, ResourceUpdate):
+                if event.gpu_id is None:
+                    key, labels = _node(event)
+                    self._nodes[key] = (labels, event)
+            elif kind in COUNTED:
+                labels_key = self._labels(event)
+                self._counts[COUNTED[kind], *labels_key] += 1
+                if kind == "TaskStarted" and event.task_id is not None:
+                    self._running.setdefault(event.task_id, labels_key)
+                elif kind in ENDS:
+                    self._running.pop(event.task_id or "", None)
+                    timed = self._time(event, labels_key)
+        if timed is not None:
+            self.record(*timed)  # without the lock: OpenTelemetry has locks of its own
+
+    def count(self, what: str) -> int:
+        """How many tasks were submitted, started, completed, failed or canceled, or are running."""
+        with self._lock:
+            if what == "running":
+                return len(self._running)
+            return sum(number for key, number in self._counts.items() if key[0] == what)
+
+    def running(self) -> list[str]:
+        """The tasks that have started and not ended."""
+        with self._lock:
+            return list(self._running)
+
+    def nodes(self) -> dict[str, dict[str, Any]]:
+        """The latest sample of each node, or worker where a backend samples those."""
+        with self._lock:
+            return {
+                key: {"backend": event.backend, "node_id": event.node_id}
+                | {name: getattr(event, name) for name in _KEPT}
+                for key, (_, event) in self._nodes.items()
+            }
+
+    def observed(self, what: str) -> list[tuple[float, dict[str, str]]]:
+        """A metric's values with their labels."""
+        with self._lock:
+            if what in _NODE:
+                found = ((getattr(event, what), labels) for labels, event in self._nodes.values())
+                return [(value, labels) for value, labels in found if value is not None]
+            if what == "running":
+                seen = dict.fromkeys((key[1:] for key in self._counts if key[0] == "started"), 0)
+                now = Counter(seen)
+                now.update(self._running.values())
+                return [(number, _named(labels)) for labels, number in now.items()]
+            return [(number, _named(key[1:])) for key, number in self._counts.items() if key[0] == what]
+
+    def _labels(self, event: BaseEvent) -> tuple[str, str, str, str]:
+        executable = str(event.attributes.get("executable", ""))
+        if executable not in self._executables:
+            if len(self._executables) < MAX_EXECUTABLES:
+                self._executables.add(executable)
+            else:
+                executable = "other"
+        return event.session_id, event.backend or "", executable, str(event.attributes.get("task_type", ""))
+
+    def _time(
+        self, event: BaseEvent, labels: tuple[str, str, str, str]
+    ) -> tuple[float, dict[str, str]] | None:
+        seconds = seconds_of(event)
+        if seconds is None or event.attributes.get("incomplete_lifecycle"):
+            return None
+        self.least_s = seconds if not self.timed else min(self.least_s, seconds)
+        self.most_s = max(self.most_s, seconds)
+        self.timed += 1
+        self.total_s += seconds
+        return seconds, _named(labels)
+
+
+def _named(labels: tuple[str, ...]) -> dict[str, str]:
+    return dict(zip(("session_id", "backend", "executable", "task_type"), labels, strict=True))
+
+
+def _node(event: ResourceUpdate) -> tuple[str, dict[str, str]]:
+    labels = {
+        "session_id": event.session_id,
+        "backend": event.backend or "",
+        "node_id": str(event.node_id or ""),
+    }
+    key = f"{event.backend}/{event.node_id}"
+    worker = event.attributes.get("worker")
+    if worker is not None:
+        labels["worker"] = str(worker)
+        key += f"/{worker}"
+    return key, labels

@@ -16,23 +16,32 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from flightlog.compat.rhapsody.telemetry.checkpoint import CheckpointFile, task_span
-from flightlog.compat.rhapsody.telemetry.delivery import PATIENCE_S, in_a_thread
-from flightlog.compat.rhapsody.telemetry.dispatch import Dispatch, Listeners, Told
+from flightlog.compat.rhapsody.telemetry.dispatch import (
+    ENDS,
+    PATIENCE_S,
+    CheckpointFile,
+    Dispatch,
+    Listeners,
+    Tallies,
+    Told,
+    in_a_thread,
+    task_span,
+)
 from flightlog.compat.rhapsody.telemetry.events import (
     BaseEvent,
+    Lifecycle,
     SessionEnded,
     SessionStarted,
     TaskCanceled,
+    arguments,
     make_event,
 )
-from flightlog.compat.rhapsody.telemetry.instruments import ENDS, Tallies
-from flightlog.compat.rhapsody.telemetry.lifecycle import Lifecycle, arguments
-from flightlog.compat.rhapsody.telemetry.providers import Providers, require_opentelemetry
 from flightlog.compat.rhapsody.telemetry.run_record import RunRecord
+from flightlog.errors import MissingExtra
 
 if TYPE_CHECKING:
-    from flightlog.compat.rhapsody.telemetry.adapters.base import TelemetryAdapter
+    from flightlog.compat.rhapsody.telemetry.adapters import TelemetryAdapter
+    from flightlog.compat.rhapsody.telemetry.otel import Providers
 
 log = logging.getLogger(__name__)
 
@@ -99,7 +108,7 @@ class TelemetryManager:
         """Begin. Raises `MissingExtra` without OpenTelemetry, and what an adapter raises; then nothing has
         begun.
         """
-        require_opentelemetry()
+        providers = _otel_providers()
         self._record = RunRecord(self._session_id)
         self._pid, self._start_time = os.getpid(), time.time()
         begun: list[TelemetryAdapter] = []
@@ -108,7 +117,7 @@ class TelemetryManager:
             self._dispatch = Dispatch(
                 self._queue, self._tallies, self._listeners, self._checkpoint_file, self._checkpoint_interval
             )
-            self._otel = Providers(
+            self._otel = providers(
                 session_id=self._session_id,
                 started_at=self._start_time,
                 run=self._record.run,
@@ -265,7 +274,7 @@ class TelemetryManager:
         """The spans that have ended in the JSON form of OpenTelemetry's protocol; written to a file too, if
         that is said.
         """
-        from flightlog.compat.rhapsody.telemetry.otlp_json import spans_document
+        from flightlog.compat.rhapsody.telemetry.otel import spans_document
 
         resource = {} if self._otel is None else dict(self._otel.resource.attributes)
         resource.setdefault("session_id", self._session_id)
@@ -393,3 +402,42 @@ class TelemetryManager:
         except OSError as error:
             log.warning("there will be no checkpoint file in %s: %s", self._checkpoint_path, error)
             return None
+
+
+class TelemetryReader:
+    """Reads what a manager has."""
+
+    def __init__(self, manager: TelemetryManager) -> None:
+        self._manager = manager
+
+    def read_metrics(self) -> Any:
+        """The metrics now, as OpenTelemetry's `MetricsData`."""
+        return self._manager.read_metrics()
+
+    def read_traces(self, session_id: str | None = None, task_id: str | None = None) -> tuple[Any, ...]:
+        """The spans that have ended, of one session or task if that is said."""
+        wanted = {"session_id": session_id, "task_id": task_id}
+        return tuple(
+            span
+            for span in self._manager.read_traces()
+            if all(value is None or span.attributes.get(name) == value for name, value in wanted.items())
+        )
+
+
+class TelemetrySubscriber:
+    """Listens to what a manager tells."""
+
+    def __init__(self, manager: TelemetryManager) -> None:
+        self._manager = manager
+
+    def subscribe(self, callback: Callable[[BaseEvent], Any]) -> None:
+        """Call this function, or coroutine function, with every event; see `TelemetryManager.subscribe`."""
+        self._manager.subscribe(callback)
+
+
+def _otel_providers() -> type[Providers]:
+    try:
+        from flightlog.compat.rhapsody.telemetry.otel import Providers
+    except ImportError as error:
+        raise MissingExtra("telemetry needs OpenTelemetry's SDK: pip install 'flightlog[otel]'") from error
+    return Providers

@@ -7,9 +7,9 @@ import hashlib
 import socket
 from typing import Any, Literal
 
-from flightlog.compat.rhapsody.backends.execution.measuring import Place
+from flightlog.compat.rhapsody.backends.base import Place
+from flightlog.compat.rhapsody.telemetry.dispatch import ENDS
 from flightlog.compat.rhapsody.telemetry.events import BaseEvent, ResourceUpdate, happened, seconds_of
-from flightlog.compat.rhapsody.telemetry.instruments import ENDS
 from flightlog.events import (
     Failure,
     ResourceSample,

@@ -5,25 +5,17 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from flightlog.compat.scalable.client import ScalableClient
-from flightlog.compat.scalable.manifest import Translation, load_scalable
-from flightlog.compat.scalable.planning import (
-    DeploymentSpec,
-    DryRunPlan,
-    ValidationIssue,
-    ValidationReport,
-    adjusted,
-    dry_run_plan,
-)
-from flightlog.compat.scalable.variables import AUTO, Variables, translated
+from flightlog.compat.scalable.manifest import AUTO, Translation, Variables, load_scalable, translated
 from flightlog.errors import UsageError
 from flightlog.record.run import LiveRun
 from flightlog.session.manifest import Manifest, parse_manifest
-from flightlog.session.plan import make_plan
+from flightlog.session.plan import Plan, make_plan
 from flightlog.session.session import Session
 
 log = logging.getLogger("flightlog")
@@ -245,5 +237,130 @@ def session_on(cluster: Any) -> ScalableSession:
             f"{type(cluster).__name__} is no Dask cluster: give its address, the cluster, or a "
             "ScalableSession"
         )
-    source = f"version: 1\nproject: {{name: scalable}}\ntargets:\n  dask:\n    provider: dask\n    address: {address}\n"
+    source = (
+        "version: 1\nproject:\n  name: scalable\n"
+        f"targets:\n  dask:\n    provider: dask\n    address: {address}\n"
+    )
     return ScalableSession(parse_manifest(source, Path("scalable.yaml")), target="dask")
+
+
+OBJECTIVES = ("minimize cost", "minimize time", "balance")
+POLICIES = ("safe", "aggressive", "manual")
+
+
+@dataclass(frozen=True)
+class ValidationIssue:
+    """One thing to know of a manifest, and where it stands."""
+
+    path: str
+    message: str
+    code: str | None = None
+
+
+@dataclass
+class ValidationReport:
+    """All there is to know: errors stop a session, warnings do not."""
+
+    errors: list[ValidationIssue] = field(default_factory=list)
+    warnings: list[ValidationIssue] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """Whether a session can start."""
+        return not self.errors
+
+
+@dataclass(frozen=True)
+class DeploymentSpec:
+    """Where a session runs."""
+
+    target_name: str
+    provider_name: str
+
+
+@dataclass(frozen=True)
+class ResourceRequest:
+    """What a worker of a component asks for, sizes and times as they are written; None is "not said"."""
+
+    cpus: float | None = None
+    memory: str | None = None
+    walltime: str | None = None
+    gpus: float | None = None
+
+
+@dataclass(frozen=True)
+class ScalePlan:
+    """Workers and their resources, by component."""
+
+    workers_by_tag: dict[str, int] = field(default_factory=dict)
+    resources_by_tag: dict[str, ResourceRequest] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class DryRunPlan:
+    """What would run where."""
+
+    target_name: str
+    provider_name: str
+    manifest_lock: str
+    """SHA-256 of the manifest's text."""
+    scale_plan: ScalePlan
+    task_to_component: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as JSON values."""
+        return {
+            "version": 1,
+            "target": self.target_name,
+            "provider": self.provider_name,
+            "manifest_lock": self.manifest_lock,
+            "task_to_component": dict(self.task_to_component),
+            "scale_plan": asdict(self.scale_plan),
+        }
+
+
+def dry_run_plan(plan: Plan, manifest: Manifest) -> DryRunPlan:
+    """Flightlog's plan in these words: a worker for each component that a task names."""
+
+    def written(*path: str) -> str | None:
+        node = manifest.tree.get(*path)
+        return node.value if node is not None and isinstance(node.value, str) else None
+
+    used = {name: made for name, made in plan.components.items() if made.tasks}
+    return DryRunPlan(
+        target_name=plan.target,
+        provider_name=plan.provider,
+        manifest_lock=plan.manifest_sha256,
+        scale_plan=ScalePlan(
+            workers_by_tag=dict.fromkeys(used, 1),
+            resources_by_tag={
+                name: ResourceRequest(
+                    cpus=made.cpus,
+                    memory=written("components", name, "memory"),
+                    walltime=written("components", name, "walltime")
+                    or written("targets", plan.target, "walltime"),
+                    gpus=made.gpus,
+                )
+                for name, made in used.items()
+            },
+        ),
+        task_to_component={
+            name: task.component for name, task in plan.tasks.items() if task.component is not None
+        },
+    )
+
+
+def adjusted(made: DryRunPlan, workers: int | None, objective: str | None, policy: str | None) -> DryRunPlan:
+    """The plan for an objective: for `minimize time` as many workers as the target has, else as it is.
+
+    With the policy `manual` it stays as it is. Other words are a `NotImplementedError`.
+    """
+    aim, how = (objective or "balance").strip().lower(), (policy or "safe").strip().lower()
+    if aim not in OBJECTIVES:
+        raise NotImplementedError(f"Unsupported objective: {objective!r}; there are {', '.join(OBJECTIVES)}")
+    if how not in POLICIES:
+        raise NotImplementedError(f"Unsupported policy: {policy!r}; there are {', '.join(POLICIES)}")
+    if aim != "minimize time" or how == "manual" or workers is None:
+        return made
+    counts = {name: max(count, workers) for name, count in made.scale_plan.workers_by_tag.items()}
+    return replace(made, scale_plan=replace(made.scale_plan, workers_by_tag=counts))

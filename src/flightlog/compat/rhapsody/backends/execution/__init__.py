@@ -1,13 +1,13 @@
 """The backends themselves."""
 
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
 from flightlog.compat.rhapsody.backends.execution.concurrent import ConcurrentExecutionBackend
 from flightlog.compat.rhapsody.backends.execution.dask_parallel import DaskExecutionBackend
-from flightlog.compat.rhapsody.backends.execution.elsewhere import (
-    DragonExecutionBackend,
-    OrbitExecutionBackend,
-    RadicalExecutionBackend,
-)
 from flightlog.compat.rhapsody.backends.execution.noop import NoopExecutionBackend
+from flightlog.errors import UsageError
 
 __all__ = [
     "ConcurrentExecutionBackend",
@@ -17,3 +17,37 @@ __all__ = [
     "OrbitExecutionBackend",
     "RadicalExecutionBackend",
 ]
+
+
+class _Elsewhere:
+    """A backend that cannot be had."""
+
+    instead = ""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> NoReturn:  # noqa: ARG002 - whatever it was asked for with
+        raise UsageError(f"{type(self).__name__} is not part of flightlog.compat.rhapsody: {self.instead}")
+
+    @staticmethod
+    def is_available() -> bool:
+        """Never."""
+        return False
+
+
+class DragonExecutionBackend(_Elsewhere):
+    """Tasks on Dragon."""
+
+    instead = "run on Dragon with a manifest and `flightlog.Session`, target provider `dragon`"
+
+
+class RadicalExecutionBackend(_Elsewhere):
+    """Tasks on RADICAL-Pilot."""
+
+    instead = (
+        "use the Dask backend on the nodes of the allocation, or `flightlog.Session` with provider `slurm`"
+    )
+
+
+class OrbitExecutionBackend(_Elsewhere):
+    """Tasks sent to another machine's broker."""
+
+    instead = "use the Dask backend with that machine's scheduler"

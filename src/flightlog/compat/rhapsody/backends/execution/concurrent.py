@@ -10,15 +10,15 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from flightlog.compat.rhapsody.backends.constants import BackendMainStates
-from flightlog.compat.rhapsody.backends.execution.command import run_command
-from flightlog.compat.rhapsody.backends.execution.measuring import (
+from flightlog.compat.rhapsody.backends.base import (
+    StandardBackend,
     call_here,
     call_there,
     pack,
+    run_command,
     unpack,
 )
-from flightlog.compat.rhapsody.backends.execution.standard import StandardBackend
+from flightlog.compat.rhapsody.backends.constants import BackendMainStates
 
 
 class ConcurrentExecutionBackend(StandardBackend):

@@ -9,9 +9,8 @@ import time
 from typing import Any
 
 from flightlog.compat.rhapsody.api.errors import BackendError
+from flightlog.compat.rhapsody.backends.base import StandardBackend, call_there, pack, unpack
 from flightlog.compat.rhapsody.backends.constants import BackendMainStates
-from flightlog.compat.rhapsody.backends.execution.measuring import call_there, pack, unpack
-from flightlog.compat.rhapsody.backends.execution.standard import StandardBackend
 from flightlog.engines.contract import Outcome, Work
 from flightlog.errors import MissingExtra
 from flightlog.store.liveness import this_host
@@ -219,7 +218,7 @@ def _command_of(task: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _run_there(task: dict[str, Any], folder: str) -> dict[str, Any]:
-    from flightlog.compat.rhapsody.backends.execution.command import run_command
+    from flightlog.compat.rhapsody.backends.base import run_command
 
     found = await run_command(task, folder, lambda started_at: None)  # noqa: ARG005 - said already
     found.pop("measured")

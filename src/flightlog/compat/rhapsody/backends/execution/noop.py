@@ -6,8 +6,8 @@ import asyncio
 import uuid
 from typing import Any
 
+from flightlog.compat.rhapsody.backends.base import StandardBackend
 from flightlog.compat.rhapsody.backends.constants import BackendMainStates
-from flightlog.compat.rhapsody.backends.execution.standard import StandardBackend
 
 
 class NoopExecutionBackend(StandardBackend):

@@ -1,17 +1,39 @@
-"""The machine of the session, sampled from a thread."""
+"""What samples a backend's machines."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flightlog.compat.rhapsody.telemetry.adapters.base import TelemetryAdapter
 from flightlog.compat.rhapsody.telemetry.events import ResourceUpdate, make_event
+
+if TYPE_CHECKING:
+    from flightlog.compat.rhapsody.telemetry.manager import TelemetryManager
+
+
+class TelemetryAdapter(ABC):
+    """Tells a manager of `ResourceUpdate` events, from any thread. `stop` may come without a `start`.
+
+    `_manager` is set by `TelemetryManager.register_adapter`.
+    """
+
+    _manager: TelemetryManager | None = None
+
+    @abstractmethod
+    def start(self) -> None:
+        """Begin to sample; may raise, and then telemetry does not start."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Sample no more."""
+
 
 log = logging.getLogger(__name__)
 
@@ -117,3 +139,82 @@ class _GpuUse:
                 del self._ask[gpu]
                 log.warning("GPU %d does not say how busy it is (%s): it is asked no more", gpu, error)
         return found
+
+
+class DaskTelemetryAdapter(TelemetryAdapter):
+    """CPU, memory and disk of every worker: one sample at once and then one every `interval` seconds.
+
+    `node_id` is the worker's host, `attributes["worker"]` its address. CPU and memory are the worker
+    process's, of as many cores as it has threads and of its memory limit. Dask tells nothing of networks and
+    GPUs.
+    """
+
+    def __init__(self, client: Any, session_id: str, backend_name: str, interval: float = 10.0) -> None:
+        self._client = client
+        self._about = {"session_id": session_id, "backend": backend_name}
+        self._interval = interval
+        self._task: asyncio.Task[None] | None = None
+        self._before: dict[str, tuple[float, float]] = {}
+
+    def start(self) -> None:
+        """Begin to sample, on the running event loop."""
+        self._task = asyncio.create_task(self._sample(), name="telemetry-dask-adapter")
+
+    def stop(self) -> None:
+        """Sample no more."""
+        if self._task is not None and not self._task.done():
+            self._task.cancel()
+
+    async def _sample(self) -> None:
+        while True:
+            try:
+                for address, worker in (await self._workers()).items():
+                    self._tell(address, worker)
+            except Exception:
+                log.debug("a sample of the Dask workers is missing", exc_info=True)
+            await asyncio.sleep(self._interval)
+
+    async def _workers(self) -> Mapping[str, Any]:
+        """All workers; an asynchronous client knows none of them by itself, so the scheduler is asked."""
+        known: Mapping[str, Any] = self._client.scheduler_info().get("workers", {})
+        if known or not getattr(self._client, "asynchronous", False):
+            return known
+        found = await self._client.scheduler.identity()
+        workers: Mapping[str, Any] = found.get("workers", {})
+        return workers
+
+    def _tell(self, address: str, worker: Mapping[str, Any]) -> None:
+        assert self._manager is not None
+        metrics, limit = worker.get("metrics", {}), worker.get("memory_limit")
+        memory, cpu = metrics.get("memory"), metrics.get("cpu")
+        threads = worker.get("nthreads") or 1
+        disk = self._since(address, metrics)
+        self._manager.emit(
+            make_event(
+                ResourceUpdate,
+                **self._about,
+                node_id=worker.get("host") or address,
+                cpu_percent=None if cpu is None else min(100.0, float(cpu) / threads),
+                memory_percent=100.0 * memory / limit if memory is not None and limit else None,
+                disk_read_bytes=disk[0],
+                disk_write_bytes=disk[1],
+                attributes={"worker": address},
+            )
+        )
+
+    def _since(self, address: str, metrics: Mapping[str, Any]) -> tuple[float | None, float | None]:
+        """What was read and written since this was asked last; None is unknown.
+
+        Older versions of Dask count `read_bytes` from the worker's start, newer ones tell `host_disk_io`.
+        """
+        disk = metrics.get("host_disk_io") or {}
+        if "read_bps" in disk:
+            return float(disk["read_bps"]) * self._interval, float(disk["write_bps"]) * self._interval
+        if metrics.get("read_bytes") is None or metrics.get("write_bytes") is None:
+            return None, None
+        now = (float(metrics["read_bytes"]), float(metrics["write_bytes"]))
+        before = self._before.get(address)
+        self._before[address] = now
+        return (
+            (None, None) if before is None else (max(0.0, now[0] - before[0]), max(0.0, now[1] - before[1]))
+        )

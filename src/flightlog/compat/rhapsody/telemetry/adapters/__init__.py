@@ -1,7 +1,0 @@
-"""What samples the machines of the backends."""
-
-from flightlog.compat.rhapsody.telemetry.adapters.base import TelemetryAdapter
-from flightlog.compat.rhapsody.telemetry.adapters.concurrent import ConcurrentTelemetryAdapter
-from flightlog.compat.rhapsody.telemetry.adapters.dask import DaskTelemetryAdapter
-
-__all__ = ["ConcurrentTelemetryAdapter", "DaskTelemetryAdapter", "TelemetryAdapter"]

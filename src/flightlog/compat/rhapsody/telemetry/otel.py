@@ -1,0 +1,392 @@
+"""A session in OpenTelemetry's terms: its meters, a span for each task, and the JSON form of its spans.
+
+Needs OpenTelemetry's SDK, so it is imported when telemetry starts.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from opentelemetry import context, trace
+from opentelemetry.metrics import Observation
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.id_generator import IdGenerator
+
+from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, Tallies
+from flightlog.compat.rhapsody.telemetry.events import BaseEvent, happened, seconds_of
+from flightlog.export.otlp.json_form import attributes_form
+from flightlog.record.run import LiveRun
+
+log = logging.getLogger(__name__)
+
+MAX_KEPT = 100_000
+"""Ended spans that can be read; older ones stand in the checkpoint file and in the run."""
+MAX_ENDED = 10_000
+"""Ended tasks whose late events still find their span."""
+SESSION = "flightlog-rhapsody-session"
+"""Where a context holds the session that it is of, by its span."""
+_STATUS = {"TaskCompleted": "completed", "TaskFailed": "failed", "TaskCanceled": "canceled"}
+
+
+class Providers:
+    """Metrics that ask the tallies, and spans with times of their own; needs what `require_opentelemetry`
+    asks for.
+
+    Where there is a run, the session's span has its ids, so that both tell of one trace. `span_ended` is
+    called with every span that has ended, on the thread that ended it; `active` is kept as the spans of tasks
+    that have not.
+    """
+
+    def __init__(
+        self,
+        *,
+        session_id: str,
+        started_at: float,
+        run: LiveRun | None,
+        tallies: Tallies,
+        enrichers: list[Callable[[BaseEvent], dict[str, Any]]],
+        active: dict[str, Any],
+        span_ended: Callable[[Any], None],
+        span_processors: Sequence[Any] = (),
+        metric_readers: Sequence[Any] = (),
+        resource: Any | None = None,
+    ) -> None:
+        self._run = run
+        about = {"service.name": "rhapsody", "session_id": session_id}
+        self.resource = resource or Resource.create(about)
+        self._reader = InMemoryMetricReader()
+        self._meters = MeterProvider(metric_readers=[self._reader, *metric_readers], resource=self.resource)
+        instrument(self._meters.get_meter("rhapsody"), tallies)
+        self._given = GivenIds()
+        self._tracers = TracerProvider(resource=self.resource, id_generator=self._given)
+        self.kept = KeptSpans(span_ended)
+        for processor in (self.kept, *span_processors):
+            self._tracers.add_span_processor(processor)
+        self._tracer = self._tracers.get_tracer("rhapsody")
+        if run is not None:
+            self._given.give(int(run.info.span_id, 16), int(run.info.trace_id, 16))
+        self.session: Any = self._tracer.start_span(
+            "session",
+            context=context.Context(),
+            attributes={"session_id": session_id, "backend": "rhapsody"},
+            start_time=int(started_at * 1e9),
+        )
+        self._ids = self.session.get_span_context()
+        if not self._ids.is_valid and run is not None:  # OpenTelemetry is switched off; the run is not
+            self._ids = trace.SpanContext(
+                int(run.info.trace_id, 16), int(run.info.span_id, 16), is_remote=False
+            )
+        self.tasks = TaskSpans(self._tracer, self._given, self._ids, enrichers, active)
+        self._before: Any = None
+
+    def enter(self) -> None:
+        """Let the session's span be the one that is open here, for what else makes spans."""
+        self._before = context.get_current()
+        self._attach(self.session)
+
+    def leave(self) -> None:
+        """Let the span be open here that was before; nothing in a context that the session's is not open
+        in.
+        """
+        if trace.get_current_span() is self.session:
+            context.attach(self._before)
+
+    def metrics(self) -> Any:
+        """All metrics now."""
+        return self._reader.get_metrics_data()
+
+    @contextmanager
+    def scope(self, name: str, attributes: Mapping[str, Any]) -> Iterator[None]:
+        """A span around what happens inside, in the run too; in the one of this trace that is open here, or
+        in the session's.
+        """
+        inside = None if open_in(self._ids) else trace.set_span_in_context(self.session)
+        if self._run is None:
+            with self._opened(name, attributes, inside):
+                yield
+            return
+        with self._run.span(name) as recorded:
+            recorded.tags.update(attributes)
+            self._given.give(int(recorded.span_id, 16))
+            with self._opened(name, attributes, inside):
+                yield
+
+    @contextmanager
+    def _opened(self, name: str, attributes: Mapping[str, Any], inside: Any) -> Iterator[None]:
+        span = self._tracer.start_span(name, context=inside, attributes=dict(attributes))
+        token = self._attach(span)
+        try:
+            yield
+        finally:
+            context.detach(token)
+            span.end()
+
+    def _attach(self, span: Any) -> Any:
+        """Let a span of this session be the one that is open here; gives what ends that."""
+        inside = trace.set_span_in_context(span)
+        return context.attach(context.set_value(SESSION, self._ids.span_id, inside))
+
+    def annotate(self, event: BaseEvent) -> None:
+        """Note an event on the span that is open here, or on the session's."""
+        here: Any = trace.get_current_span()
+        span = here if here.get_span_context().is_valid else self.session
+        span.add_event(event.event_type, {name: str(value) for name, value in event.attributes.items()})
+
+    def end(self, now: float) -> None:
+        """End the session's span, and those of tasks that were never heard of again."""
+        self.tasks.end_all(now)
+        self.session.end(int(now * 1e9))
+
+    def shut_down(self) -> None:
+        """Let processors and readers finish."""
+        self._meters.shutdown()
+        self._tracers.shutdown()
+
+
+class Ids(NamedTuple):
+    """The span of a task, known before it is made."""
+
+    span_id: int
+    parent: Any
+
+
+class GivenIds(IdGenerator):
+    """Gives ids out that were decided on before, where there are any; for each thread its own."""
+
+    def __init__(self) -> None:
+        self._next = threading.local()
+
+    def give(self, span_id: int | None, trace_id: int | None = None) -> None:
+        """The next span of this thread has these ids."""
+        self._next.span_id, self._next.trace_id = span_id, trace_id
+
+    def generate_span_id(self) -> int:
+        """An id for a span."""
+        given, self._next.span_id = getattr(self._next, "span_id", None), None
+        return given or new_id(64)
+
+    def generate_trace_id(self) -> int:
+        """An id for a trace."""
+        given, self._next.trace_id = getattr(self._next, "trace_id", None), None
+        return given or new_id(128)
+
+
+class KeptSpans(SpanProcessor):
+    """The spans that have ended, the latest so many; and who else wants to know of each."""
+
+    def __init__(self, ended: Callable[[ReadableSpan], None]) -> None:
+        self._spans: deque[ReadableSpan] = deque(maxlen=MAX_KEPT)
+        self._ended = ended
+        self._told = False
+
+    def on_end(self, span: ReadableSpan) -> None:
+        """A span has ended."""
+        if len(self._spans) == MAX_KEPT and not self._told:
+            self._told = True
+            log.warning("more than %d spans: read_traces() gives the latest ones, the file has all", MAX_KEPT)
+        self._spans.append(span)
+        self._ended(span)
+
+    def kept(self) -> tuple[ReadableSpan, ...]:
+        """The spans, in the order of their ends."""
+        return tuple(self._spans.copy())
+
+
+class TaskSpans:
+    """The spans of tasks, from what is told of them. `ids` is for any thread, all else for one."""
+
+    def __init__(
+        self,
+        tracer: Any,
+        given: GivenIds,
+        session: Any,
+        enrichers: list[Callable[[BaseEvent], dict[str, Any]]],
+        active: dict[str, Any],
+    ) -> None:
+        self._enrichers, self._active = enrichers, active
+        self._tracer, self._given, self._session = tracer, given, session
+        self._ids: dict[str, Ids] = {}
+        self._ended: OrderedDict[str, Ids] = OrderedDict()
+
+    def ids(self, event: BaseEvent) -> tuple[int, int]:
+        """The trace and span that an event belongs to: its task's, or the session's."""
+        if event.task_id is None:
+            return self._session.trace_id, self._session.span_id
+        ids = self._ids.get(event.task_id)
+        if ids is None and event.event_type != "TaskCreated":
+            ids = self._ended.get(event.task_id)
+        if ids is None:
+            here = open_in(self._session)
+            ids = self._ids.setdefault(event.task_id, Ids(new_id(64), here or self._session))
+        return ids.parent.trace_id, ids.span_id
+
+    def parent_id(self, task_id: str) -> int | None:
+        """The span that a task is inside of; None for a task that nobody has told of."""
+        ids = self._ids.get(task_id)
+        return None if ids is None else ids.parent.span_id
+
+    def add(self, event: BaseEvent) -> None:
+        """Take one event in."""
+        kind, task_id = event.event_type, event.task_id
+        if task_id is None:
+            return
+        span = self._active.get(task_id)
+        if kind in _STATUS:
+            self._end(event, span)
+        elif kind in {"TaskCreated", "TaskStarted"} and span is None:
+            self._open(event, nanoseconds(happened(event)), enrich=True)
+        elif kind in {"TaskQueued", "TaskStarted"} and span is not None:
+            span.add_event(kind, {"task_id": task_id}, nanoseconds(happened(event)))
+
+    def end_all(self, now: float) -> None:
+        """End the spans of tasks that were never heard of again."""
+        for task_id, span in list(self._active.items()):
+            span.set_attribute("incomplete_lifecycle", True)
+            self._forget(task_id)
+            span.end(nanoseconds(now))
+
+    def _open(self, event: BaseEvent, start_ns: int, *, enrich: bool) -> Any:
+        assert event.task_id is not None
+        attributes = {
+            "session_id": event.session_id,
+            "backend": event.backend or "",
+            "task_id": event.task_id,
+            "executable": event.attributes.get("executable", ""),
+            "task_type": event.attributes.get("task_type", ""),
+        }
+        for enricher in self._enrichers if enrich else ():
+            try:
+                attributes.update(enricher(event))
+            except Exception:
+                log.debug("a span enricher failed", exc_info=True)
+        self.ids(event)
+        ids = self._ids.get(event.task_id) or self._ended[event.task_id]
+        self._given.give(ids.span_id)
+        inside = trace.set_span_in_context(trace.NonRecordingSpan(ids.parent))
+        span = self._tracer.start_span("task", context=inside, attributes=attributes, start_time=start_ns)
+        self._active[event.task_id] = span
+        return span
+
+    def _end(self, event: Any, span: Any) -> None:
+        end_ns, duration_s = nanoseconds(happened(event)), seconds_of(event)
+        if span is None:
+            if event.task_id in self._ended:
+                return  # it has ended before
+            span = self._open(event, end_ns - nanoseconds(duration_s or 0.0), enrich=False)
+        status = _STATUS[event.event_type]
+        span.set_attributes(
+            {
+                "status": status,
+                "duration_seconds": duration_s or 0.0,
+                "executable": event.attributes.get("executable", ""),
+                "task_type": event.attributes.get("task_type", ""),
+            }
+        )
+        if event.attributes.get("incomplete_lifecycle"):
+            span.set_attribute("incomplete_lifecycle", True)
+        if status == "failed":
+            error_type = event.attributes.get("error_type", event.error_type)
+            span.set_attribute("error_type", error_type)
+            span.set_status(trace.StatusCode.ERROR, error_type)
+        elif status == "completed":
+            span.set_status(trace.StatusCode.OK)
+        self._forget(event.task_id)
+        span.end(end_ns)
+
+    def _forget(self, task_id: str) -> None:
+        self._active.pop(task_id, None)
+        ids = self._ids.pop(task_id, None)
+        if ids is not None:
+            self._ended[task_id] = ids
+            if len(self._ended) > MAX_ENDED:
+                self._ended.popitem(last=False)
+
+
+def instrument(meter: Any, tallies: Tallies) -> None:
+    """Let a meter of OpenTelemetry's ask the tallies. No label grows with the number of tasks."""
+
+    def ask(what: str) -> Callable[[Any], Iterable[Any]]:
+        return lambda options: [  # noqa: ARG005 - the SDK's signature
+            Observation(value, labels) for value, labels in tallies.observed(what)
+        ]
+
+    for what in COUNTED.values():
+        meter.create_observable_counter(f"tasks_{what}", [ask(what)], description=f"Tasks {what}")
+    meter.create_observable_up_down_counter(
+        "tasks_running", [ask("running")], description="Tasks that run now"
+    )
+    duration = meter.create_histogram(
+        "task_duration_seconds", unit="s", description="Execution of a task, without its waiting"
+    )
+    tallies.record = duration.record
+    for name, what in (("cpu", "cpu_percent"), ("memory", "memory_percent"), ("gpu", "gpu_percent")):
+        meter.create_observable_gauge(
+            f"node_{name}_utilization", [ask(what)], unit="%", description=f"How busy a node's {name} is"
+        )
+
+
+def open_in(session: Any) -> Any | None:
+    """The span that is open here, if it is one of this session's: another session's may be open here too."""
+    now = context.get_current()
+    here, whose = trace.get_current_span(now).get_span_context(), now.get(SESSION)
+    ours = here.trace_id == session.trace_id if whose is None else whose == session.span_id
+    return here if here.is_valid and ours else None
+
+
+def nanoseconds(seconds: float) -> int:
+    """Seconds in nanoseconds."""
+    return int(seconds * 1e9)
+
+
+def new_id(bits: int) -> int:
+    """An id that is not 0."""
+    return random.getrandbits(bits) or 1
+
+
+def spans_document(spans: Iterable[Any], resource: Mapping[str, Any]) -> dict[str, Any]:
+    """What a collector takes at `/v1/traces`."""
+    return {
+        "resourceSpans": [
+            {
+                "resource": {"attributes": attributes_form(resource)},
+                "scopeSpans": [{"scope": {"name": "rhapsody"}, "spans": [_span(span) for span in spans]}],
+            }
+        ]
+    }
+
+
+def _span(span: Any) -> dict[str, Any]:
+    status: dict[str, Any] = {"code": span.status.status_code.value}
+    if span.status.description:
+        status["message"] = span.status.description
+    document = {
+        "traceId": f"{span.context.trace_id:032x}",
+        "spanId": f"{span.context.span_id:016x}",
+        "name": span.name,
+        "kind": span.kind.value + 1,  # the protocol counts from "unspecified", the API does not
+        "startTimeUnixNano": str(span.start_time or 0),
+        "endTimeUnixNano": str(span.end_time or 0),
+        "attributes": attributes_form(span.attributes or {}),
+        "status": status,
+    }
+    if span.parent:
+        document["parentSpanId"] = f"{span.parent.span_id:016x}"
+    if span.events:
+        document["events"] = [
+            {
+                "timeUnixNano": str(event.timestamp),
+                "name": event.name,
+                "attributes": attributes_form(event.attributes or {}),
+            }
+            for event in span.events
+        ]
+    return document
