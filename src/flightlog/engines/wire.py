@@ -18,8 +18,9 @@ import select
 import socket
 import struct
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any, NamedTuple
 
 from flightlog.descriptors import Descriptor, map_file
@@ -84,6 +85,40 @@ def _map_notes(memory: Descriptor | None, size: int) -> mmap.mmap | None:
     with suppress(OSError):
         return None if memory is None else map_file(memory.fd, size)
     return None
+
+
+def _read_now(end: Descriptor, buffer: bytearray) -> int:
+    """Read into a buffer from a socket that never waits; gives the bytes read. Raises OSError.
+
+    No other thread of the program's runs between the check and the system call: the result of a task that was just
+    received often has the program go on, and close descriptors, at this very moment.
+    """
+    number, read = end.fd, _direct_read()
+    if read is None:
+        return os.readv(number, [buffer])
+    size = read(number, buffer)
+    if size < 0:
+        raise OSError(-size, os.strerror(-size))
+    return size
+
+
+@cache
+def _direct_read() -> Callable[[int, bytearray], int] | None:
+    """`read` that keeps the interpreter meanwhile, and gives the negative error code; None where it is not to be had."""
+    try:
+        import ctypes
+
+        libc = ctypes.PyDLL(None, use_errno=True)
+        call, char = libc.read, ctypes.c_char
+        call.argtypes, call.restype = [ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t], ctypes.c_ssize_t
+    except (ImportError, OSError, AttributeError):
+        return None
+
+    def read(number: int, buffer: bytearray) -> int:
+        size: int = call(number, ctypes.addressof(char.from_buffer(buffer)), len(buffer))
+        return size if size >= 0 else -ctypes.get_errno()
+
+    return read
 
 
 class Frames:
@@ -188,13 +223,10 @@ class EngineEnd:
 
     def receive(self) -> Iterator[Frame]:
         """The frames that have arrived; sets `ended` once there can be no more."""
-        view, checked = memoryview(self._buffer), False
+        view = memoryview(self._buffer)
         while not self.ended and not self.lost:
             try:
-                if checked:
-                    self._ours.check_mark()  # it was ours a moment ago, and this costs less
-                size = os.readv(self._ours.number if checked else self._ours.fd, [view])
-                checked = True
+                size = _read_now(self._ours, self._buffer)
             except BlockingIOError:
                 return
             except _ENDED:
@@ -273,7 +305,7 @@ class WorkerEnd:
         view = memoryview(self._buffer)
         while not self._arrived:
             try:
-                size = os.readv(self._end.fd, [view])
+                size = _read_now(self._end, self._buffer)
             except BlockingIOError:
                 if not wait:
                     return None
