@@ -18,7 +18,7 @@ from flightlog.analyze.report import report_on
 from flightlog.compat.rhapsody import ComputeTask, Session
 from flightlog.compat.rhapsody.backends import ConcurrentExecutionBackend
 from flightlog.events import TaskCompleted, TaskEnded
-from flightlog.show.answer import answer_text
+from flightlog.show.comparison import answer_text
 from flightlog.show.report import report_text
 from flightlog.store.run import Run
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from flightlog.analyze.gpus import GpuDeviceUse, GpuTally, GpuUse
 from flightlog.analyze.load import Load
 from flightlog.events import ResourceSample
-from flightlog.show.gpus import gpu_facts
+from flightlog.show.report_details import gpu_facts
 from flightlog.show.terminal import Ink
 
 GIB = 2**30

@@ -13,7 +13,7 @@ from flightlog.errors import MissingExtra, UsageError
 from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.place import ASIDE, whole_file, whole_folder
 from flightlog.export.registry import exporter_names, extras_of, find_exporter
-from flightlog.show.exported import exported_text
+from flightlog.show.outcomes import exported_text
 
 
 def test_the_built_in_exporters_come_through_the_door_of_plugins() -> None:

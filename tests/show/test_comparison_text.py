@@ -15,8 +15,13 @@ from flightlog.analyze.bootstrap import Interval
 from flightlog.analyze.compare import compare
 from flightlog.analyze.thresholds import check, parse_thresholds
 from flightlog.events import SpanEvent, TaskFailed, WorkerReady, WorkerRemoved
-from flightlog.show.answer import ratio_text, speed_text
-from flightlog.show.comparison import comparison_markdown, comparison_text, percent_text
+from flightlog.show.comparison import (
+    comparison_markdown,
+    comparison_text,
+    percent_text,
+    ratio_text,
+    speed_text,
+)
 
 
 def worker(name, end):

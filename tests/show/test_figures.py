@@ -14,7 +14,6 @@ from flightlog.analyze.critical import CriticalPath
 from flightlog.analyze.drawn.results import Cells, Mark, Series
 from flightlog.analyze.tree import SpanTree
 from flightlog.show import figures
-from flightlog.show.figures.axes import clock_text, day_text, duration_text, duration_ticks, time_scale
 from flightlog.show.figures.style import (
     BAD,
     DARK,
@@ -24,8 +23,13 @@ from flightlog.show.figures.style import (
     PALETTE,
     QUIET,
     WARN,
+    clock_text,
     colors_of,
+    day_text,
+    duration_text,
+    duration_ticks,
     ink_on,
+    time_scale,
 )
 
 FIGURES = values.every_figure()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flightlog.analyze.drawn.look import Look, look_at
 from flightlog.show import figures
-from flightlog.show.figures.text import name_text, plain, plain_back, shown
+from flightlog.show.figures.style import name_text, plain, plain_back, shown
 from flightlog.show.terminal import width_of
 from flightlog.store.run import open_run
 

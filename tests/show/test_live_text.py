@@ -9,9 +9,18 @@ from hypothesis import strategies as st
 
 from flightlog.analyze.drawn.results import Chart, Series
 from flightlog.analyze.live.results import Failed, Progress
-from flightlog.show.live import details_lines, latest_of, progress_line
-from flightlog.show.live_tables import Cell, Column, Pane, Row, arranged, brief, widths
-from flightlog.show.terminal import width_of
+from flightlog.show.live import (
+    Cell,
+    Column,
+    Pane,
+    Row,
+    arranged,
+    details_lines,
+    latest_of,
+    progress_line,
+    widths,
+)
+from flightlog.show.terminal import brief, width_of
 
 NONE = Progress(
     submitted=0,

@@ -14,9 +14,7 @@ import pytest
 from flightlog.errors import MissingExtra, UsageError
 from flightlog.show import figures
 from flightlog.show.picture import picture
-from flightlog.show.picture.axes import apart
-from flightlog.show.picture.fonts import Lettering
-from flightlog.show.picture.sheet import plan
+from flightlog.show.picture.layout import Lettering, apart, plan
 
 FIGURES = values.every_figure()
 

@@ -13,7 +13,7 @@ from flightlog.analyze.glance import VIEWS, Durations, Glance, glance_of
 from flightlog.analyze.report import report_and
 from flightlog.cli.main import main
 from flightlog.events import Event, ResourceSample, TaskCompleted, TaskStarted, TaskSubmitted
-from flightlog.show.report_plots import report_plots
+from flightlog.show.plot import report_plots
 from flightlog.show.terminal import width_of
 from flightlog.store.run import Run
 

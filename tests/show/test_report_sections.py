@@ -22,7 +22,7 @@ from flightlog.events import (
 )
 from flightlog.show.markdown import escaped
 from flightlog.show.report import report_markdown, report_text
-from flightlog.show.time import sparkline
+from flightlog.show.report_sections import sparkline
 from flightlog.store.run import Run
 
 

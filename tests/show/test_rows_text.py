@@ -6,7 +6,7 @@ from decimal import Decimal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.show.rows import cell_text, plain, rows_text
+from flightlog.show.document import cell_text, plain, rows_text
 from flightlog.show.terminal import width_of
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.drawn.results import Chart, Series
-from flightlog.show.small_plots import (
+from flightlog.show.plot import (
     area,
     at_even_times,
     half,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flightlog.show.document import table
 from flightlog.show.phrases import args_text, call_text, innermost, moment_text, money_text
-from flightlog.show.table import table
 from flightlog.show.terminal import Ink, clean, fit, pad, width_of
 
 anything = st.text(st.characters(), max_size=40)

@@ -12,8 +12,7 @@ from pages import Page
 from flightlog.analyze.drawn.look import Look, look_at
 from flightlog.events import SpanEvent, SpanOpened, TaskCompleted
 from flightlog.show.html.report_page import report_page
-from flightlog.show.report import report_markdown, report_text
-from flightlog.show.wall_time import TITLE, wall_time_text
+from flightlog.show.report import TITLE, report_markdown, report_text, wall_time_text
 from flightlog.store.run import open_run
 
 

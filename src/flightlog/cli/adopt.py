@@ -149,7 +149,7 @@ def adopt(
     if path is not None:
         if into is not None:
             raise UsageError("--into is for Slurm's accounting: other recordings become runs of their own")
-        from flightlog.show.adoption import adopted_text
+        from flightlog.show.outcomes import adopted_text
 
         refused: list[str] = []
         with progress("adopting recording") as tell:
@@ -164,7 +164,7 @@ def adopt(
     if kind not in (None, SLURM) or mapping is not None or project is not None:
         raise UsageError("--kind, --mapping and --project are for a PATH that is not Slurm's accounting")
     from flightlog.adopt.slurm import adopt_slurm, adopt_slurm_file
-    from flightlog.show.adoption import adoption_text
+    from flightlog.show.outcomes import adoption_text
     from flightlog.store.run import find_run
 
     target = None if into is None else find_run(into, runs_dir=folder)

@@ -144,7 +144,7 @@ def export(
     target = _target(opened, exporter, output, ending, force)
     exported = _export(exporter, opened, target, options)
     size = None if target is None else _size_of(target)
-    from flightlog.show.exported import exported_json, exported_text
+    from flightlog.show.outcomes import exported_json, exported_text
 
     if format_ is Format.json:
         put(exported_json(exported, opened.run_id, size_bytes=size))

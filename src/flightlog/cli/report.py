@@ -210,8 +210,8 @@ def _with_plots(run: Run, rates: CostRates | None, *, whole: bool) -> str:
     from flightlog.analyze.report import report_and
     from flightlog.analyze.usual import EarlierRuns
     from flightlog.show.bounded import bounded
+    from flightlog.show.plot import report_plots
     from flightlog.show.report import WIDTH, report_text
-    from flightlog.show.report_plots import report_plots
 
     found, glance = report_and(
         run, glance_of, views=VIEWS, details=False, history=EarlierRuns(run), rates=rates
@@ -224,7 +224,7 @@ def _with_plots(run: Run, rates: CostRates | None, *, whole: bool) -> str:
 
 def _note_copies(run: Path) -> None:
     """Say where the run should have been copied to and was not, at least not wholly."""
-    from flightlog.show.sync import lacking_text
+    from flightlog.show.outcomes import lacking_text
     from flightlog.store.remote_status import unfinished_copies
 
     for copy in unfinished_copies(run):

@@ -123,7 +123,7 @@ def _rebuild(run: Run) -> Iterable[str]:
 
 def _send(path: Path, dry_run: bool) -> bool:
     """Replace the copies of a run that were sent from here; whether that was done."""
-    from flightlog.show.sync import synced_text
+    from flightlog.show.outcomes import synced_text
     from flightlog.store.remote import Remote
     from flightlog.store.remote_follow import sync_with_patience
     from flightlog.store.remote_local import list_files, name_of

@@ -134,7 +134,7 @@ def _open_runs(named: list[str], every: bool, runs_dir: str | None) -> list[Run]
 
 
 def _table(answer: Answer, width: int | None) -> str:
-    from flightlog.show.rows import rows_text
+    from flightlog.show.document import rows_text
 
     shown: list[tuple[Any, ...]] = []
     count = 0
@@ -153,7 +153,7 @@ def _csv(answer: Answer) -> Iterator[str]:
     import io
     import json
 
-    from flightlog.show.rows import plain
+    from flightlog.show.document import plain
 
     def text(rows: list[Any]) -> str:
         out = io.StringIO()
@@ -172,7 +172,7 @@ def _csv(answer: Answer) -> Iterator[str]:
 def _json(answer: Answer) -> Iterator[str]:
     import msgspec
 
-    from flightlog.show.rows import plain
+    from flightlog.show.document import plain
 
     names = answer.columns
     texts = [kind == "JSON" for kind in answer.types]

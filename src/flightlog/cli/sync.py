@@ -114,7 +114,7 @@ def _open(to: str | None, paths: list[Path]) -> Remote:
 
 def _copy(paths: list[Path], remote: Remote, follow: bool, format_: Format) -> bool:
     from flightlog.analyze.completing import complete_ended
-    from flightlog.show.sync import synced_text
+    from flightlog.show.outcomes import synced_text
     from flightlog.store.remote_follow import follow as follow_run
     from flightlog.store.remote_follow import sync_with_patience
     from flightlog.store.remote_state import sole_uploader
@@ -148,7 +148,7 @@ def _copy(paths: list[Path], remote: Remote, follow: bool, format_: Format) -> b
 
 
 def _verify(paths: list[Path], remote: Remote, format_: Format) -> bool:
-    from flightlog.show.sync import check_text
+    from flightlog.show.outcomes import check_text
     from flightlog.store.liveness import here
     from flightlog.store.remote_check import check_copy
     from flightlog.store.remote_follow import sync_with_patience
@@ -177,7 +177,7 @@ def _verify(paths: list[Path], remote: Remote, format_: Format) -> bool:
 
 
 def _say_status(paths: list[Path], format_: Format) -> None:
-    from flightlog.show.sync import copies_text
+    from flightlog.show.outcomes import copies_text
     from flightlog.store.remote_status import copies_of
 
     copies = [copy for path in paths for copy in copies_of(path)]

@@ -55,7 +55,7 @@ def verify(
     """
     from flightlog.analyze import verify as check
     from flightlog.analyze.completing import open_run
-    from flightlog.show.verification import verification_text
+    from flightlog.show.outcomes import verification_text
 
     opened = open_run(run or "latest", runs_dir=runs_dir, note=note)
     if repair:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flightlog.notebook.elements import folded, fragment, headline, pre, prose, quiet, table, text, title
-from flightlog.show.answer import answer_text, ratio_text
 from flightlog.show.bounded import bounded
-from flightlog.show.comparison import comparison_text, percent_text
+from flightlog.show.comparison import answer_text, comparison_text, percent_text, ratio_text
 from flightlog.show.diagnosis import diagnosis_text
 from flightlog.show.phrases import count_text, moment_text
 from flightlog.show.trends import trend_text

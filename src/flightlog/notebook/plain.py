@@ -25,10 +25,9 @@ from flightlog.notebook.sessions import counts_words, future_facts, session_fact
 from flightlog.show.bounded import bounded
 from flightlog.show.comparison import comparison_text
 from flightlog.show.diagnosis import diagnosis_text
-from flightlog.show.document import Remarks, Section, Table, section_text
+from flightlog.show.document import Remarks, Section, Table, facts, section_text
 from flightlog.show.report import report_text
-from flightlog.show.sections import names_table
-from flightlog.show.table import facts
+from flightlog.show.report_sections import names_table
 from flightlog.show.terminal import Ink, clean, fit, wrap
 from flightlog.show.trends import trend_text
 from flightlog.units import format_bytes

@@ -35,7 +35,7 @@ from flightlog.show.bounded import bounded
 from flightlog.show.document import Table
 from flightlog.show.phrases import count_text, first_line, moment_text
 from flightlog.show.report import report_sections
-from flightlog.show.sections import names_table
+from flightlog.show.report_sections import names_table
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:

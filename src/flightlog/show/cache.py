@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flightlog.show.document import facts, table
 from flightlog.show.phrases import count_text, moment_text
-from flightlog.show.table import facts, table
 from flightlog.show.terminal import Ink, clean
 from flightlog.units import format_bytes, format_count, format_duration
 

@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 
 from flightlog.analyze.device_results import Curve, DeviceReport, OutOfMemory, PhaseUse, Request, SessionUse
 from flightlog.show.document import Item, Items, Remarks, Section, Table, section_text
-from flightlog.show.gpus import gpu_place
 from flightlog.show.markdown import markdown_text
 from flightlog.show.phrases import count_text, first_line
 from flightlog.show.plot import Line, plot
+from flightlog.show.report_details import gpu_place
 from flightlog.show.terminal import Ink, clean, width_of, wrap
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from flightlog.analyze.advice.resources import is_same
 from flightlog.analyze.advice.words import request_text
 from flightlog.analyze.past_requests import Requested
+from flightlog.show.document import facts, table
 from flightlog.show.phrases import args_text, count_text, free_text, money_text
-from flightlog.show.table import facts, table
 from flightlog.show.terminal import Ink, clean, fit
 from flightlog.units import format_bytes, format_count, format_duration
 

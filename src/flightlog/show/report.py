@@ -6,20 +6,25 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flightlog.show.cost import cost_section
-from flightlog.show.details import details
-from flightlog.show.document import Facts, Remarks, Section, section_text
-from flightlog.show.findings import findings_section
+from flightlog.show.document import Facts, Remarks, Section, facts, section_text
 from flightlog.show.markdown import markdown_text
-from flightlog.show.phrases import args_text, moment_text
-from flightlog.show.sections import all_elapsed, all_failures, all_spans, all_tasks, all_workers
-from flightlog.show.table import facts
+from flightlog.show.phrases import args_text, count_text, moment_text
+from flightlog.show.report_details import details
+from flightlog.show.report_sections import (
+    all_elapsed,
+    all_failures,
+    all_spans,
+    all_tasks,
+    all_workers,
+    cost_section,
+    link_name,
+    time_sections,
+)
 from flightlog.show.terminal import Ink, clean, fit, width_of
-from flightlog.show.time import time_sections
-from flightlog.show.wall_time import wall_time_section
 from flightlog.units import format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
+    from flightlog.analyze.critical import Part
     from flightlog.analyze.report import Report
     from flightlog.analyze.summary import Summary
 
@@ -223,3 +228,104 @@ def _cache(summary: Summary) -> Section:
         more = f"none: lookups took {format_duration(-cache.saved_s)} more than they saved"
         pairs.append(("Time saved", more if cache.saved_s < 0 else format_duration(cache.saved_s)))
     return Section("Cache", "", [Facts(pairs)])
+
+
+SHOWN = 4
+
+
+def findings_section(report: Report, shown: int = SHOWN) -> Section:
+    """The findings, the costliest first; one line for a run in which nothing stands out."""
+    title = "What stands out"
+    if not report.findings:
+        if report.time is None or not report.time.whole.total_s:
+            return Section(title)
+        share = format_percent(report.time.whole.run_s / report.time.whole.total_s)
+        of = "worker time" if report.time.basis == "workers" else "the wall time"
+        return Section(title, f"nothing; {share} of {of} went to work that completed")
+    left = len(report.findings) - shown
+    more = f"and {count_text(left, 'smaller finding')} (--format json has all)" if left > 0 else ""
+    sentences = [one.sentence[:1].upper() + one.sentence[1:] for one in report.findings[:shown]]
+    return Section(title, "", [Remarks(sentences, more)])
+
+
+TITLE = "What set the wall time"
+NAMED_PARTS = 3
+"""So many parts of the chain are named, the longest."""
+LEAST_SHARE = 0.03
+"""Shorter ones are not."""
+NAME = 60
+"""Columns of a name."""
+_LIMITS = {
+    "cache_misses": "needless cache misses",
+    "cold_starts": "workers that start",
+    "device_memory": "memory of a device",
+    "failed_work": "failed work",
+    "handover": "handing tasks over",
+    "memory_pressure": "memory",
+    "oversubscription": "too much at once",
+    "program_alone": "the program outside of its tasks",
+    "serialization": "moving data",
+    "stragglers": "a few long tasks",
+    "stuck_tasks": "a task that may be stuck",
+    "throttling": "the CPU quota",
+}
+"""What a finding is about, by its kind; others are called by it."""
+
+
+def wall_time_section(report: Report) -> Section:
+    """The line as a section; it says nothing where no chain is known."""
+    line = wall_time_text(report)
+    return Section(TITLE, "", [Remarks([line])] if line else [])
+
+
+def wall_time_text(report: Report) -> str | None:
+    """What the wall time consisted of, how much could be saved at most, and what to try; None where no chain
+    is known.
+
+    `85% of the 10.0s was run_simulation, 10% waiting to start run_simulation; were run_simulation instant,
+    the run would be
+    8.5s shorter at most. Limited most by handing tasks over: try giving each task several pieces of work.`
+    """
+    path = report.critical_path
+    parts = [part for part in path.parts if part.seconds > 0] if path is not None else []
+    if path is None or not parts:
+        return None
+    told = [part for part in parts[:NAMED_PARTS] if part.share >= LEAST_SHARE]
+    so_far = " so far" if report.run.status == "running" else ""
+    took = path.wall_s if report.run.duration_s is None else report.run.duration_s
+    whole = f" of the {format_duration(took)}{so_far} was"
+    if not told:
+        longest = f"the longest was {_name(parts[0])}, {format_percent(parts[0].share)}"
+        return (
+            f"Many short parts of the critical path made up the {format_duration(took)}{so_far}: "
+            f"{longest}. {_limited(report)}"
+        ).rstrip()
+    said = ", ".join(
+        f"{format_percent(part.share)}{'' if number else whole} {_name(part)}"
+        for number, part in enumerate(told)
+    )
+    saved = next((part for part in told if part.saves_s), None)
+    if saved is not None and saved.saves_s is not None:
+        said += (
+            f"; were {_name(saved)} instant, the run would be {format_duration(saved.saves_s)} shorter "
+            "at most"
+        )
+    return f"{said}. {_limited(report)}".rstrip()
+
+
+def _name(part: Part) -> str:
+    """As the critical path names it, but for the program: its comma would be one of the list's."""
+    name = part.name[: 4 * NAME]
+    shown = f"the program {clean(name)}" if part.kind == "program" else link_name(part.kind, name)
+    return fit(shown, NAME)
+
+
+def _limited(report: Report) -> str:
+    """What cost most, and what it says to try; that nothing stands out, where nothing does."""
+    for finding in report.findings:
+        _, found, advice = finding.sentence.rpartition("; try ")
+        if found:
+            return (
+                f"Limited most by {_LIMITS.get(finding.kind, finding.kind.replace('_', ' '))}: try {advice}"
+            )
+    return "" if report.findings or report.time is None else "Nothing else stands out."

@@ -16,6 +16,8 @@ STYLES = {
 }
 """What the styles are in the codes of ECMA-48: bold, faint, and three colours every palette has."""
 
+LONGEST = 300
+"""Columns of the longest text in a cell; a name may have millions of characters."""
 _SHOWN = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 """Controls, formats (writing direction, zero width), surrogates, unassigned, line and paragraph
@@ -58,6 +60,11 @@ def fit(text: str, width: int) -> str:
             break
         kept.append(character)
     return "".join(kept) + "…"
+
+
+def brief(text: str | None, width: int = LONGEST) -> str:
+    """Text on one line, cleaned and cut to so many columns; only its beginning is looked at, however long it is."""
+    return fit(clean((text or "")[: 4 * width]), width)
 
 
 def cut_middle(text: str, width: int, keep: int) -> str:

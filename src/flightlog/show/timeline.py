@@ -6,9 +6,17 @@ from collections.abc import Sequence
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
-from flightlog.show.figures.axes import clock_text, duration_text
-from flightlog.show.figures.style import BAD, OTHER, PALETTE, QUIET, WARN
-from flightlog.show.figures.text import NAMELESS, shown
+from flightlog.show.figures.style import (
+    BAD,
+    NAMELESS,
+    OTHER,
+    PALETTE,
+    QUIET,
+    WARN,
+    clock_text,
+    duration_text,
+    shown,
+)
 from flightlog.show.figures.timeline import OTHERS, lane_parts
 from flightlog.show.phrases import count_text
 from flightlog.show.terminal import Ink, fit, pad, width_of, wrap

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from flightlog.analyze.change_points import LEAST
 from flightlog.analyze.run_metrics import parse_metric
 from flightlog.analyze.trends import Change, Point, Trend
+from flightlog.show.document import table
 from flightlog.show.phrases import count_text, moment_text, money_text
 from flightlog.show.plot import Line, plot, scale_of
-from flightlog.show.table import table
 from flightlog.show.terminal import Ink, clean, width_of, wrap
 from flightlog.units import format_bytes, format_duration, format_percent
 

@@ -12,9 +12,9 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import Footer, Input, Static, TabbedContent, TabPane, Tabs
 
-from flightlog.show.live import details_lines, head_lines, latest_of
-from flightlog.show.live_tables import brief, panes
-from flightlog.show.small_plots import half, plot_over_time, side_by_side, unit_label
+from flightlog.show.live import details_lines, head_lines, latest_of, panes
+from flightlog.show.plot import half, plot_over_time, side_by_side, unit_label
+from flightlog.show.terminal import brief
 from flightlog.tui.board import Board, say
 from flightlog.tui.reading import Follows, Reader
 from flightlog.tui.screens import KEYS, RunsScreen, TextScreen

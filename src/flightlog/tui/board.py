@@ -13,7 +13,7 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import DataTable, Static
 
-from flightlog.show.live_tables import Pane, Row, arranged, widths
+from flightlog.show.live import Pane, Row, arranged, widths
 
 STYLES = {"bad": "red", "warn": "yellow", "good": "green", "quiet": "dim", "name": "cyan"}
 """Styles of `show.terminal` in Rich's words. Without colour nothing is lost: the words say it, too."""

@@ -14,9 +14,8 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Static
 
-from flightlog.show.live_tables import brief
 from flightlog.show.phrases import moment_text
-from flightlog.show.terminal import cut_middle
+from flightlog.show.terminal import brief, cut_middle
 from flightlog.units import format_count, format_duration
 
 if TYPE_CHECKING:

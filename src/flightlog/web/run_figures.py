@@ -9,7 +9,7 @@ import msgspec
 from flightlog.analyze.drawn.results import Curve
 from flightlog.analyze.moments import SECOND, moment
 from flightlog.show.figures import CONFIG, chart_figure, colors_of, limit_note, timeline_figure
-from flightlog.show.figures.curves import curve_figure, curve_notes
+from flightlog.show.figures.lines import curve_figure, curve_notes
 from flightlog.show.phrases import moment_text
 from flightlog.web.listing import short
 

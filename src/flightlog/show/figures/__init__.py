@@ -5,17 +5,22 @@ Each function is pure, and gives None where there is nothing to draw. Plotly is 
 is made. Texts of a run are data: they pass through `plain`, and Plotly finds no markup in them.
 """
 
-from flightlog.show.figures.chart import chart_figure, limit_note
 from flightlog.show.figures.comparison import comparison_figure, ratios_figure
-from flightlog.show.figures.curves import curve_figure, curve_notes
-from flightlog.show.figures.durations import durations_figure
-from flightlog.show.figures.parts import cost_figure, critical_figure, shares_figure
-from flightlog.show.figures.spans import spans_figure
-from flightlog.show.figures.style import CONFIG, DARK, LIGHT, PALETTE, colors_of, figure_json, with_theme
-from flightlog.show.figures.text import plain
+from flightlog.show.figures.durations import durations_figure, waits_figure
+from flightlog.show.figures.lines import chart_figure, curve_figure, curve_notes, limit_note
+from flightlog.show.figures.parts import cost_figure, critical_figure, shares_figure, spans_figure
+from flightlog.show.figures.style import (
+    CONFIG,
+    DARK,
+    LIGHT,
+    PALETTE,
+    colors_of,
+    figure_json,
+    plain,
+    with_theme,
+)
 from flightlog.show.figures.timeline import timeline_figure
 from flightlog.show.figures.trends import trends_figure
-from flightlog.show.figures.waits import waits_figure
 
 __all__ = [
     "CONFIG",

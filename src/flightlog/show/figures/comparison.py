@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flightlog.show.figures.axes import duration_text, time_scale
 from flightlog.show.figures.parts import apart, rows_axis
-from flightlog.show.figures.style import BAD, GOOD, PALETTE, QUIET, make_figure
-from flightlog.show.figures.text import name_text, plain
+from flightlog.show.figures.style import (
+    BAD,
+    GOOD,
+    PALETTE,
+    QUIET,
+    duration_text,
+    make_figure,
+    name_text,
+    plain,
+    time_scale,
+)
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

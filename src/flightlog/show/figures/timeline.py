@@ -7,9 +7,22 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from flightlog.show.figures.axes import Scale, clock_text, day_text, duration_text, time_axis
-from flightlog.show.figures.style import BAD, OTHER, QUIET, WARN, colors_of, faded, make_figure
-from flightlog.show.figures.text import name_text, plain
+from flightlog.show.figures.style import (
+    BAD,
+    OTHER,
+    QUIET,
+    WARN,
+    Scale,
+    clock_text,
+    colors_of,
+    day_text,
+    duration_text,
+    faded,
+    make_figure,
+    name_text,
+    plain,
+    time_axis,
+)
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

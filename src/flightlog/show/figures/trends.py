@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from flightlog.show.figures.axes import Scale, bytes_scale, time_scale, value_text
-from flightlog.show.figures.style import BAD, PALETTE, QUIET, faded, make_figure
-from flightlog.show.figures.text import plain
+from flightlog.show.figures.style import (
+    BAD,
+    PALETTE,
+    QUIET,
+    Scale,
+    bytes_scale,
+    faded,
+    make_figure,
+    plain,
+    time_scale,
+    value_text,
+)
 from flightlog.show.phrases import moment_text, money_text
 
 if TYPE_CHECKING:

@@ -8,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from flightlog.show import figures
-from flightlog.show.answer import answer_text, wall_text
 from flightlog.show.bounded import bounded
-from flightlog.show.comparison import comparison_sections, percent_text
+from flightlog.show.comparison import answer_text, comparison_sections, percent_text, wall_text
 from flightlog.show.figures.timeline import span_names
+from flightlog.show.html.blocks import blocks_of, plot
 from flightlog.show.html.elements import Child, Element, coded, said, tag
 from flightlog.show.html.page import Part, page_html, plotly_script
-from flightlog.show.html.plots import plot
 from flightlog.show.html.report_page import timeline_plot
-from flightlog.show.html.sections import blocks_of
 from flightlog.show.html.verdict import Told, raw, sign, told
 from flightlog.show.phrases import count_text, money_text
 from flightlog.units import format_count, format_duration

@@ -11,28 +11,37 @@ from msgspec.structs import replace
 
 from flightlog.show import figures
 from flightlog.show.bounded import bounded
-from flightlog.show.cost import TITLE as COST
-from flightlog.show.details import metrics_section
-from flightlog.show.document import Section
-from flightlog.show.figures.chart import limit_note
+from flightlog.show.diagnosis import evidence_text
+from flightlog.show.document import Facts, Section, Table
+from flightlog.show.figures.lines import limit_note
 from flightlog.show.figures.timeline import OUTSIDE, span_names, timeline_notes
-from flightlog.show.html.elements import Child, Element, coded, said, tag
-from flightlog.show.html.environment import environment_part
-from flightlog.show.html.failures import failures_part
+from flightlog.show.html.blocks import (
+    block_of,
+    blocks_of,
+    chart_numbers,
+    mark_numbers,
+    plot,
+    spread_numbers,
+    table_of,
+    wait_numbers,
+)
+from flightlog.show.html.elements import Child, Element, coded, lines_said, said, tag
 from flightlog.show.html.page import Part, page_html, plotly_script
-from flightlog.show.html.plots import chart_numbers, mark_numbers, plot, spread_numbers, wait_numbers
-from flightlog.show.html.sections import blocks_of, table_of
-from flightlog.show.html.verdict import verdict_element
-from flightlog.show.phrases import moment_text
+from flightlog.show.html.verdict import raw, verdict_element
+from flightlog.show.phrases import args_text, call_text, count_text, first_line, moment_text
+from flightlog.show.report import TITLE as WALL_TIME
 from flightlog.show.report import report_sections
-from flightlog.show.sections import all_spans, names_table
-from flightlog.show.wall_time import TITLE as WALL_TIME
+from flightlog.show.report_details import metrics_section
+from flightlog.show.report_sections import TITLE as COST
+from flightlog.show.report_sections import all_spans, names_table
+from flightlog.units import format_count
 
 if TYPE_CHECKING:
-    from flightlog.analyze.compare_environment import Facts
-    from flightlog.analyze.diagnosis.results import RunDiagnosis
+    from flightlog.analyze.compare_environment import Facts as EnvironmentFacts
+    from flightlog.analyze.diagnosis.results import Cause, RunDiagnosis
     from flightlog.analyze.drawn.look import Look
     from flightlog.analyze.drawn.results import Chart, Curves, Drawn, Timeline, Waits
+    from flightlog.analyze.failure_groups import FailureCause
     from flightlog.analyze.report import Report
 
 NAMES = 50
@@ -43,7 +52,7 @@ def report_page(
     look: Look,
     *,
     diagnosis: RunDiagnosis | None = None,
-    environment: Facts | None = None,
+    environment: EnvironmentFacts | None = None,
     plotly_js: str | None = None,
     ways: Mapping[str, str] | None = None,
 ) -> str:
@@ -413,3 +422,154 @@ def _recording(named: Mapping[str, Section]) -> Part:
     return _part(
         "recording", "Completeness", _of(named, "Recording"), "Nothing is known of how it was recorded."
     )
+
+
+_LISTS = {"package": "Packages", "variable": "Variables", "function": "Functions", "image": "Images"}
+_LONGEST = 500
+"""Rows of a list."""
+
+
+def environment_part(report: Report, around: EnvironmentFacts | None) -> Part:
+    """The facts of the run, then what else was around it, where that was recorded."""
+    run = report.run
+    pairs = [
+        ("Host", run.host),
+        ("Command", " ".join(run.command)),
+        ("Folder", run.cwd or ""),
+        ("Python", run.python or ""),
+        (
+            "Git commit",
+            f"{run.git_commit}{', with changes' if run.git_dirty else ''}" if run.git_commit else "",
+        ),
+        ("Tags", args_text(run.tags, 600)),
+        ("Target", run.target or ""),
+        ("Provider", run.provider or ""),
+        ("Manifest", run.manifest_hash or ""),
+        ("Flightlog", run.flightlog_version or ""),
+    ]
+    around = around or {}
+    pairs += [
+        (name[:1].upper() + name[1:], value) for (what, name), value in around.items() if what == "machine"
+    ]
+    if ("git", "branch") in around:
+        pairs.append(("Git branch", around["git", "branch"]))
+    content = [*block_of(Facts([(label, value) for label, value in pairs if value]))]
+    for what, title in _LISTS.items():
+        content += _list(title, [(name, value) for (kind, name), value in around.items() if kind == what])
+    return Part("environment", "Environment", content)
+
+
+def _list(title: str, rows: list[tuple[str, str]]) -> list[Element]:
+    if not rows:
+        return []
+    table = Table(("Name", "Value"), sorted(rows), left=("Value",))
+    return [
+        tag(
+            "details",
+            tag("summary", f"{title}: {count_text(len(rows), 'entry', 'entries')}"),
+            table_of(table, title, most=_LONGEST),
+            class_="list",
+        )
+    ]
+
+
+CAUSES = 8
+"""Causes of a diagnosis, and groups of failures, that a page tells in full."""
+LISTED = 20
+
+
+def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> Part:
+    """Why tasks failed, then what failed; one line where nothing did."""
+    failures = report.failures
+    causes = report.details.failures if report.details is not None else []
+    if not failures.count and not (diagnosis is not None and diagnosis.causes):
+        return Part("failures", "Failures", [tag("p", "None.")])
+    count = tag(
+        "span", format_count(failures.count), data_path="failures.count", data_value=raw(failures.count)
+    )
+    content = [tag("p", count, f" in all, of {count_text(failures.groups, 'cause')}.", class_="note")]
+    if diagnosis is not None and diagnosis.causes:
+        content += [tag("p", coded(diagnosis.answer, 1000)), *map(_diagnosed, diagnosis.causes[:CAUSES])]
+        left = len(diagnosis.causes) - CAUSES + diagnosis.more_causes
+        if left > 0:
+            content.append(tag("p", f"… and {count_text(left, 'rarer cause')}", class_="more"))
+    else:
+        content.append(
+            tag("p", "What may have caused them: ", _command(f"flightlog diagnose {report.run.run_id}"))
+        )
+    if causes:
+        content += [tag("h3", "What failed"), *map(_group, causes[:LISTED])]
+        left = failures.groups - min(len(causes), LISTED)
+        if left > 0:
+            content.append(tag("p", f"… and {count_text(left, 'more cause')}", class_="more"))
+    return Part("failures", "Failures", content)
+
+
+def _diagnosed(cause: Cause) -> Element:
+    known = cause.failure_class != "unknown"
+    name = said(cause.failure_class, 80).replace("_", " ").capitalize() if known else "Cause unknown"
+    sure = f", {said(cause.certainty, 40)} ({cause.confidence:.2f})" if known else ""
+    lists = [
+        ("Because", [evidence_text(one) for one in cause.evidence]),
+        ("What to do", cause.suggestions),
+        ("Not known", cause.missing),
+    ]
+    return tag(
+        "div",
+        tag(
+            "h3",
+            tag("span", f"{name}{sure}", class_="bad" if known else "warn"),
+            ": ",
+            coded(cause.headline, 600),
+        ),
+        tag("p", f"{count_text(cause.recovered, 'task')} of it completed in a later attempt.")
+        if cause.recovered
+        else None,
+        tag(
+            "dl",
+            ((tag("div", tag("dt", label), tag("dd", _several(texts)))) for label, texts in lists if texts),
+            class_="facts",
+        ),
+        tag("details", tag("summary", "Check it"), map(_command, cause.checks[:6])) if cause.checks else None,
+        class_="cause",
+    )
+
+
+def _several(texts: list[str]) -> list[Element]:
+    return [tag("p", coded(text, 800)) for text in texts[:6]]
+
+
+def _command(text: str) -> Element:
+    return tag("code", said(text, 2000), class_="command")
+
+
+def _group(cause: FailureCause) -> Element:
+    kind = cause.error_type or "failure"
+    message = f"{kind}: {first_line(cause.message)}" if cause.message else kind
+    pairs = [
+        ("When", f"first {moment_text(cause.first)}, last {moment_text(cause.last)}"),
+        ("Tasks", _counts(cause.tasks)),
+        ("Workers", _counts(cause.workers)),
+        ("Attempts", _counts({f"attempt {number}": count for number, count in cause.attempts.items()})),
+        (
+            "Such as",
+            "; ".join(call_text(case.task, case.args, 120) for case in cause.cases if case.task is not None),
+        ),
+        ("Fingerprint", cause.fingerprint or ""),
+    ]
+    traceback = tag("pre", lines_said(cause.traceback), tabindex="0") if cause.traceback else None
+    shown = tag(
+        "dl",
+        (tag("div", tag("dt", label), tag("dd", said(text, 1000))) for label, text in pairs if text),
+        class_="facts",
+    )
+    return tag(
+        "details",
+        tag("summary", tag("span", f"{format_count(cause.count)}x {said(message, 300)}", class_="bad")),
+        shown,
+        traceback or tag("p", "No traceback was recorded.", class_="note"),
+    )
+
+
+def _counts(found: dict[str, int]) -> str:
+    return ", ".join(f"{said(name, 80)} ({format_count(number)})" for name, number in list(found.items())[:8])

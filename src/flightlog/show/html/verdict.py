@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from flightlog.show.findings import findings_section
 from flightlog.show.html.elements import Child, Element, coded, said, tag
 from flightlog.show.phrases import count_text, moment_text, money_text
-from flightlog.show.wall_time import TITLE, wall_time_text
+from flightlog.show.report import TITLE, findings_section, wall_time_text
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:

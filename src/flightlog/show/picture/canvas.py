@@ -7,6 +7,8 @@ Only what our figures use is known here: bars, lines and markers, heatmaps, icic
 from __future__ import annotations
 
 import io
+import math
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -15,11 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from flightlog.errors import MissingExtra, UsageError
 from flightlog.show.figures.style import DARK
-from flightlog.show.picture.axes import draw_axes
-from flightlog.show.picture.fonts import Lettering
-from flightlog.show.picture.icicle import draw_icicle
-from flightlog.show.picture.sheet import plan
-from flightlog.show.picture.traces import draw_traces
+from flightlog.show.picture.layout import Lettering, Places, draw_axes, in_legend, plan
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -116,3 +114,277 @@ def _own_settings() -> Iterator[None]:
     }
     with style.context("default"), matplotlib.rc_context(ours):
         yield
+
+
+_POINT_PX = 72 / 100
+_SYMBOLS = {
+    "x": "X",
+    "circle": "o",
+    "circle-open-dot": "o",
+    "square": "s",
+    "square-open": "s",
+    "diamond": "D",
+    "diamond-open": "D",
+    "line-ns-open": "|",
+    "triangle-up": "^",
+    "triangle-left": "<",
+    "triangle-right": ">",
+}
+_DASHES = {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-."}
+_RGBA = re.compile(r"rgba\((\d+),(\d+),(\d+),([\d.]+)\)")
+
+Color = tuple[float, float, float, float]
+
+
+def draw_traces(
+    sheet: Any, axes: Any, traces: list[Any], layout: dict[str, Any], places: Places, lettering: Lettering
+) -> list[Any]:
+    """Draw all, in their order; the keys of those that the legend has."""
+    stacked: dict[Any, float] | None = {} if layout.get("barmode") == "stack" else None
+    keys: list[Any] = []
+    for trace in traces:
+        if trace["type"] == "bar":
+            key = _bars(axes, trace, layout, places, stacked, lettering)
+        elif trace["type"] == "heatmap":
+            key = _heatmap(sheet, axes, trace, places, lettering)
+        else:
+            key = _scatter(axes, trace, places)
+        if in_legend(trace, layout):
+            keys.append(key)
+    return keys
+
+
+def color_of(text: str, opacity: float = 1.0) -> Color:
+    """A colour as our figures write it, `#rrggbb` or `rgba(r,g,b,a)`."""
+    found = _RGBA.fullmatch(text)
+    if found:
+        red, green, blue = (int(part) / 255 for part in found.groups()[:3])
+        return red, green, blue, float(found[4]) * opacity
+    red, green, blue = (int(text[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    return red, green, blue, opacity
+
+
+def _each(value: Any, count: int, default: Any) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return list(value)
+    return [default if value is None else value] * count
+
+
+def _bars(
+    axes: Any,
+    trace: Any,
+    layout: dict[str, Any],
+    places: Places,
+    stacked: dict[Any, float] | None,
+    lettering: Lettering,
+) -> Any:
+    from matplotlib.collections import PolyCollection
+    from matplotlib.patches import Patch
+
+    rows, lengths = places.on("y", trace["y"]), list(trace["x"])
+    count = len(rows)
+    bases = _each(trace.get("base"), count, 0.0)
+    if stacked is not None:
+        bases = [stacked.get(row, 0.0) for row in rows]
+        for row, base, length in zip(rows, bases, lengths, strict=True):
+            stacked[row] = base + length
+    half = trace.get("width", 1 - layout.get("bargap", 0.2)) / 2
+    paint = [
+        color_of(color, opacity)
+        for color, opacity in zip(
+            _each(trace["marker"]["color"], count, ""),
+            _each(trace["marker"].get("opacity"), count, 1.0),
+            strict=True,
+        )
+    ]
+    corners = [
+        [(base, row - half), (base + length, row - half), (base + length, row + half), (base, row + half)]
+        for row, base, length in zip(rows, bases, lengths, strict=True)
+    ]
+    edge = trace["marker"].get("line") or {}
+    widths = _each(edge.get("width"), count, 0)
+    edges = [
+        color_of(color) if color and width else fill
+        for color, width, fill in zip(_each(edge.get("color"), count, ""), widths, paint, strict=True)
+    ]
+    # A bar thinner than a pixel is still there: its edge in its own colour makes it a quarter of one wide.
+    lines = [max(0.2, width * _POINT_PX) for width in widths]
+    axes.add_collection(
+        PolyCollection(corners, facecolors=paint, edgecolors=edges, linewidths=lines), autolim=False
+    )
+    for text, row, base, length in zip(trace.get("text", ()), rows, bases, lengths, strict=False):
+        axes.annotate(
+            lettering.text(text),
+            (base + length, row),
+            xytext=(3, 0),
+            textcoords="offset points",
+            va="center",
+            annotation_clip=False,
+            **lettering.style(),
+        )
+    return Patch(facecolor=color_of(edge.get("color") or _each(trace["marker"]["color"], 1, "")[0]))
+
+
+def _scatter(axes: Any, trace: Any, places: Places) -> Any:
+    x = [math.nan if value is None else value for value in places.on("x", trace["x"])]
+    y = [math.nan if value is None else value for value in places.on("y", trace["y"])]
+    key: Any = None
+    if "lines" in trace["mode"]:
+        key = _line(axes, trace, x, y)
+    if "markers" in trace["mode"]:
+        dots = _markers(axes, trace, x, y)
+        key = key or dots
+    return key
+
+
+def _line(axes: Any, trace: Any, x: list[float], y: list[float]) -> Any:
+    from matplotlib.patches import Patch
+
+    line = trace["line"]
+    if trace.get("fill") == "toself":
+        piece: list[tuple[float, float]] = []
+        for point in [*zip(x, y, strict=True), (math.nan, math.nan)]:
+            if math.isnan(point[0]) or math.isnan(point[1]):
+                if len(piece) > 2:
+                    axes.fill(
+                        *zip(*piece, strict=True), color=color_of(trace["fillcolor"]), linewidth=0, zorder=1.5
+                    )
+                piece = []
+            else:
+                piece.append(point)
+        if not line.get("width"):
+            return Patch(facecolor=color_of(trace["fillcolor"]))
+    [drawn] = axes.plot(
+        x,
+        y,
+        color=color_of(line["color"]),
+        linewidth=line.get("width", 2) * _POINT_PX,
+        linestyle=_DASHES[line.get("dash", "solid")],
+        drawstyle="steps-post" if line.get("shape") == "hv" else "default",
+    )
+    return drawn
+
+
+def _markers(axes: Any, trace: Any, x: list[float], y: list[float]) -> Any:
+    marker = trace["marker"]
+    symbol = marker.get("symbol", "circle")
+    paint = [color_of(color, marker.get("opacity", 1.0)) for color in _each(marker["color"], len(x), "")]
+    sizes = [each * _POINT_PX for each in _each(marker.get("size"), len(x), 6)]
+    edge = marker.get("line") or {}
+    errors = trace.get("error_x")
+    if errors:
+        axes.errorbar(
+            x,
+            y,
+            xerr=[errors["arrayminus"], errors["array"]],
+            fmt="none",
+            ecolor=color_of(errors["color"]),
+            elinewidth=errors["thickness"] * _POINT_PX,
+            capsize=errors["width"] * _POINT_PX,
+        )
+    bare = symbol.startswith("line")
+    open_ = "open" in symbol and not bare
+    lined = _each(edge.get("color"), len(x), None)
+    drawn = axes.scatter(
+        x,
+        y,
+        s=[size**2 for size in sizes],
+        marker=_SYMBOLS[symbol],
+        zorder=3,
+        facecolors="none" if open_ else paint,
+        edgecolors=None
+        if bare
+        else paint
+        if open_
+        else [color_of(c) if c else p for c, p in zip(lined, paint, strict=True)],
+        linewidths=(edge.get("width", 1.5 if open_ else 0.0)) * _POINT_PX,
+    )
+    if symbol.endswith("dot"):
+        axes.scatter(
+            x,
+            y,
+            s=[(size / 3) ** 2 for size in sizes],
+            marker="o",
+            facecolors=paint,
+            edgecolors="none",
+            zorder=3,
+        )
+    return drawn
+
+
+def _heatmap(sheet: Any, axes: Any, trace: Any, places: Places, lettering: Lettering) -> Any:
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LinearSegmentedColormap, Normalize
+
+    steps = [(place, color_of(color)) for place, color in trace["colorscale"]]
+    colors = LinearSegmentedColormap.from_list("flightlog", steps, N=4096)
+    norm = Normalize(trace["zmin"], trace["zmax"])
+    x = list(trace["x"])
+    y = [n - 0.5 for n in range(len(trace["y"]) + 1)] if places.y else list(trace["y"])
+    values = [[math.nan if value is None else value for value in row] for row in trace["z"]]
+    axes.pcolormesh(x, y, values, cmap=colors, norm=norm, shading="flat", rasterized=True, linewidth=0)
+    if trace.get("ygap"):
+        for row in y[1:-1]:
+            axes.axhline(
+                row, color=axes.figure.get_facecolor(), linewidth=trace["ygap"] * _POINT_PX, zorder=1
+            )
+    bar = trace.get("colorbar")
+    if bar:
+        made = sheet.colorbar(
+            ScalarMappable(norm, colors), ax=axes, ticks=bar["tickvals"], fraction=0.03, pad=0.01
+        )
+        made.outline.set_visible(False)
+        made.ax.set_yticklabels([lettering.text(text) for text in bar["ticktext"]], **lettering.style())
+        made.ax.tick_params(length=0)
+        made.set_label(lettering.text(bar["title"]["text"]), **lettering.style())
+
+
+_LETTER_PX = 7.2
+
+
+def draw_icicle(axes: Any, trace: Any, lettering: Lettering, width_px: int) -> None:
+    """Draw the tree from the top; a text that has no room is cut, or left out."""
+    from matplotlib.patches import Rectangle
+
+    spot: dict[str, tuple[float, float, int]] = {}
+    filled: dict[str, float] = {}
+    for id_, parent, label, value, color, ink in zip(
+        trace["ids"],
+        trace["parents"],
+        trace["labels"],
+        trace["values"],
+        trace["marker"]["colors"],
+        trace["textfont"]["color"],
+        strict=True,
+    ):
+        if not parent:
+            left, width, depth = 0.0, 1.0, 0
+            whole = value
+        else:
+            start, _, above = spot[parent]
+            left, width, depth = filled.get(parent, start), value / whole if whole else 0.0, above + 1
+            filled[parent] = left + width
+        spot[id_] = left, width, depth
+        axes.add_patch(
+            Rectangle(
+                (left, depth),
+                width,
+                1,
+                facecolor=color_of(color),
+                edgecolor=axes.figure.get_facecolor(),
+                linewidth=0.8,
+            )
+        )
+        room = int((width * width_px - 8) / _LETTER_PX)
+        text = lettering.text(label)
+        if room >= 2:
+            axes.text(
+                left + 5 / width_px,
+                depth + 0.5,
+                text if len(text) <= room else f"{text[: room - 1]}…",
+                va="center",
+                **{**lettering.style(), "color": ink},
+            )
+    axes.set_xlim(0, 1)
+    axes.set_ylim(max(depth for _, _, depth in spot.values()) + 1, 0)
+    axes.set_axis_off()

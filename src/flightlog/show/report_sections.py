@@ -5,20 +5,26 @@ loops.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flightlog.analyze.chain import Kind
 from flightlog.analyze.metrics import MetricStats, metric_stats
+from flightlog.analyze.prices import is_old
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
-from flightlog.show.phrases import call_text, count_text, first_line, moment_text
+from flightlog.show.phrases import call_text, count_text, first_line, moment_text, money_text
 from flightlog.show.terminal import clean
-from flightlog.show.time import time_sections
 from flightlog.store.adopted import ELAPSED
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     from flightlog.analyze.calibration import CalibrationLoop
+    from flightlog.analyze.cost import CostItem, CostSummary
+    from flightlog.analyze.cost_split import CostSplit
+    from flightlog.analyze.critical import CriticalPath
     from flightlog.analyze.report import Report
-    from flightlog.analyze.shares import TimeSplit
+    from flightlog.analyze.shares import Shares, TimeSplit
+    from flightlog.analyze.summary import Summary
     from flightlog.analyze.tasks import TaskName
 
 FRAMES, COUNTED = 4, 5
@@ -322,3 +328,204 @@ def _pace(number: float) -> str:
 
 def _loss(loss: float | None) -> str:
     return "" if loss is None else f"{loss:.6g}"
+
+
+_PARTS = {
+    "run": "Completed work",
+    "unfinished": "In flight",
+    "failed": "Failed work",
+    "transfer": "Transfer",
+    "scheduler": "Scheduler",
+    "startup": "Start-up",
+    "idle": "Idle",
+}
+_BLOCKS = "▁▂▃▄▅▆▇█"
+BAR = 24
+"""Columns of a whole bar."""
+STEPS = 48
+"""Columns of the line that shows how many ran at once; fewer where there is less room."""
+
+
+def time_sections(report: Report, width: int, *, links: int = 4) -> list[Section]:
+    """The split and the critical path, each where it is known."""
+    found = [_split(report.time, report, width)] if report.time is not None else []
+    return [*found, *([critical_section(report.critical_path, links)] if report.critical_path else [])]
+
+
+def _split(time: Shares, report: Report, width: int) -> Section:
+    whole = time.whole
+    parts = [(name, getattr(whole, f"{part}_s")) for part, name in _PARTS.items()]
+    rows = [
+        (name, format_percent(lasted / whole.total_s), format_duration(lasted), bar(lasted / whole.total_s))
+        for name, lasted in sorted(parts, key=lambda part: -(part[1] or 0.0))
+        if lasted and whole.total_s
+    ]
+    if whole.transfer_s is None and time.basis == "workers":
+        rows.append(("Transfer", "unknown", "", ""))
+    of = f"{worker_time(whole.total_s)} of {count_text(time.workers, 'worker')}"
+    if time.basis == "wall":
+        of = f"{format_duration(whole.total_s)} on the clock, for no worker is known"
+    pairs = []
+    if report.concurrency is not None:
+        at_once = report.concurrency
+        most = f"{format_count(at_once.peak)} at most, {at_once.mean:.1f} on average"
+        pairs.append(("Tasks at once", f"{sparkline(at_once.running, min(STEPS, width - 52))} {most}"))
+    if time.without_worker:
+        pairs.append(("Not counted", f"{count_text(time.without_worker, 'attempt')} on unknown workers"))
+    table = [Table(("Part", "Share", "Time", ""), rows, left=("",))] if rows else []
+    return Section("Where the time went", of, [*table, *([Facts(pairs)] if pairs else [])])
+
+
+def critical_section(path: CriticalPath, rows: int) -> Section:
+    """The critical path by name; the longest parts, so many of them."""
+    shown = path.parts[:rows]
+    table = Table(
+        ("What", "Links", "Time", "Share", "Saves if instant"),
+        [
+            (
+                link_name(part.kind, part.name),
+                format_count(part.links),
+                format_duration(part.seconds),
+                format_percent(part.share),
+                "" if part.saves_s is None else f"≤ {format_duration(part.saves_s)}",
+            )
+            for part in shown
+        ],
+        more=f"and {count_text(len(path.parts) - len(shown), 'shorter part')}"
+        if len(path.parts) > len(shown)
+        else "",
+    )
+    return Section("Critical path", f"what set the {format_duration(path.wall_s)} of wall time", [table])
+
+
+def link_name(kind: Kind, name: str) -> str:
+    """What a link of the chain is: `simulate`, `waiting to start simulate`, `program, after the last
+    task`.
+    """
+    shown = clean(name)
+    return {"wait": f"waiting to start {shown}", "program": f"program, {shown}"}.get(kind, shown)
+
+
+def worker_time(lasted: float) -> str:
+    """`1.9 worker-hours`."""
+    if lasted >= 3600:
+        return f"{lasted / 3600:,.1f} worker-hours"
+    return f"{lasted / 60:,.1f} worker-minutes" if lasted >= 120 else f"{lasted:,.1f} worker-seconds"
+
+
+def bar(share: float) -> str:
+    """A bar as long as the share, in whole columns; nothing below half a column."""
+    return "█" * round(share * BAR)
+
+
+def sparkline(values: Sequence[float], columns: int) -> str:
+    """Values as one line of blocks, the highest full; an empty place is nothing at all."""
+    if len(values) > columns:
+        edges = [len(values) * n // columns for n in range(columns + 1)]
+        values = [
+            sum(values[a:b]) / (b - a)
+            for a, b in zip(edges, edges[1:], strict=False)  # noqa: RUF007
+        ]
+    highest = max(values, default=0.0)
+    if highest <= 0:
+        return " " * len(values)
+    return "".join(" " if value <= 0 else _BLOCKS[min(7, int(value / highest * 8))] for value in values)
+
+
+TITLE = "Estimated Cost"
+NAMED = 3
+"""How many items without an amount the first line names."""
+_PAID_FOR = {
+    "useful": "Useful work",
+    "retried": "Tried again",
+    "failed": "Failed work",
+    "unfinished": "In flight",
+    "idle": "Idle",
+    "starting": "Starting",
+}
+_ITEMS = {"storage": "Storage", "energy": "Energy", "egress": "Egress"}
+
+
+def cost_section(report: Report) -> Section:
+    """The cost of a run; one line where there is nothing to split."""
+    cost, split = report.cost, report.cost_split
+    table = [_table(split)] if split is not None and 0 < split.total < math.inf else []
+    pairs = _facts(report, cost)
+    return Section(TITLE, _note(report), [*table, *([Facts(pairs)] if pairs else [])])
+
+
+def _note(summary: Summary) -> str:
+    cost = summary.cost
+    if cost.total is None:
+        if cost.reason is None or not cost.by_item:
+            return f"unknown: {clean(cost.reason or 'no rate was given')}"
+        return f"unknown ({clean(cost.reason)})"
+    text = money_text(cost.total, cost.currency or ("USD" if not cost.total else None))
+    if cost.at_least:
+        text = f"{text} so far" if summary.run.status == "running" else f"at least {text}"
+    remarks = []
+    provider = cost.provider or summary.run.provider
+    if cost.instance is not None:
+        remarks.append(_priced(cost.instance, cost))
+    elif provider:
+        remarks.append(f"{clean(provider)} provider")
+    lacking = [clean(item) for item, found in cost.by_item.items() if found.amount is None]
+    if lacking:
+        more = f" and {len(lacking) - NAMED} more" if len(lacking) > NAMED else ""
+        remarks.append(f"without {', '.join(lacking[:NAMED])}{more}")
+    return text + (f" ({', '.join(remarks)})" if remarks else "")
+
+
+def _priced(instance: str, cost: CostSummary) -> str:
+    """`aws/m6i.xlarge at its price of 2026-02-09`, or that nobody knows of which day it is."""
+    if cost.prices_of is not None:
+        return f"{clean(instance)} at its price of {clean(cost.prices_of)}"
+    return f"{clean(instance)}, price undated" + (f", from {clean(cost.source)}" if cost.source else "")
+
+
+def _table(split: CostSplit) -> Table:
+    parts = [(name, getattr(split, part)) for part, name in _PAID_FOR.items()]
+    rows = [
+        (
+            name,
+            format_percent(spent / split.total),
+            money_text(spent, split.currency),
+            bar(spent / split.total),
+        )
+        for name, spent in sorted(parts, key=lambda part: -part[1])
+        if spent
+    ]
+    return Table(("Paid for", "Share", "Cost", ""), rows, left=("",))
+
+
+def _facts(summary: Summary, cost: CostSummary) -> list[tuple[str, str]]:
+    pairs: list[tuple[str, str]] = []
+    for item, found in cost.by_item.items():
+        if found.amount is None or (item in _ITEMS and found.amount):
+            pairs.append((_ITEMS.get(item, clean(item)), _item(found)))
+    if cost.workers_total is not None and cost.workers_total != cost.total:
+        pairs.insert(0, ("Workers" if cost.basis == "workers" else "Machine", _hours(cost)))
+    if cost.saved is not None and cost.saved > 0:
+        pairs.append(("Saved by cache", f"{money_text(cost.saved, cost.currency)}, not in the sum"))
+    if is_old(cost.prices_of, summary.run.start_time):
+        pairs.append(
+            ("Price", f"of {clean(cost.prices_of or '')}, more than a year before the run: look it up anew")
+        )
+    return pairs
+
+
+def _hours(cost: CostSummary) -> str:
+    lived = f", {worker_time(cost.workers_s)}" if cost.workers_s is not None else ""
+    return f"{money_text(cost.workers_total, cost.currency)}{lived}"
+
+
+def _item(item: CostItem) -> str:
+    """`$0.04, 0.12 kWh`, or why it is unknown."""
+    unit = f"{item.quantity:.3g} {clean(item.quantity_unit or '')}" if item.quantity is not None else ""
+    if item.amount is None:
+        return f"unknown: {clean(item.reason or 'no rate was known')}"
+    return (
+        f"{money_text(item.amount, item.currency)}, {unit}"
+        if unit
+        else money_text(item.amount, item.currency)
+    )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
-from flightlog.show.gpus import energy_text, gpu_facts
-from flightlog.show.jobs import jobs_section
 from flightlog.show.phrases import call_text, count_text, first_line, innermost, last_line, moment_text
-from flightlog.show.sections import calibration_sections, few, known, names_table, why
+from flightlog.show.report_sections import calibration_sections, few, known, names_table, why
 from flightlog.show.terminal import Ink, clean
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
+    from flightlog.analyze.gpus import GpuDeviceUse, GpuUse
+    from flightlog.analyze.jobs import JobRow, JobSummary
     from flightlog.analyze.report import Report
     from flightlog.analyze.stuck import InFlight
     from flightlog.analyze.summary import Summary
@@ -234,3 +234,135 @@ def _recording(summary: Report, ink: Ink) -> Section:
     said = (*found.problems, *found.notes)
     remarks = [Remarks(said[:FEW], few(len(said) - FEW, "remark"))] if said else []
     return Section("Recording", "", [Facts(pairs), *remarks])
+
+
+JOBS = 5
+HEAD = ("Job", "State", "Queued", "Elapsed", "Limit", "CPU time", "CPUs", "Peak RSS", "Memory")
+
+
+def jobs_section(jobs: JobSummary | None, *, running: bool = False) -> Section:
+    """How the jobs ended and what they used; of a run that is over, what to do where nobody has asked for
+    that yet.
+    """
+    if jobs is None:
+        return Section("Jobs")
+    name = "Slurm" if jobs.scheduler == "slurm" else clean(jobs.scheduler)
+    note = count_text(jobs.count, f"{name} job")
+    if jobs.states:
+        note += ": " + ", ".join(f"{format_count(n)} {clean(state)}" for state, n in jobs.states.items())
+    if jobs.queue_s.max:
+        note += f"; {format_duration(jobs.queue_s.max)} in the queue at most"
+    rows = [_row(job) for job in jobs.jobs[:JOBS]]
+    left = sum(jobs.states.values()) - len(rows)
+    body: list[Table | Remarks] = []
+    if rows:
+        more = f"and {count_text(left, 'more job')}: flightlog sql 'FROM jobs'" if left else ""
+        body.append(Table(HEAD, rows, left=("State",), more=more))
+    if jobs.unaccounted and not running:
+        shown = ",".join(map(clean, jobs.unaccounted[:JOBS])) + (",…" if len(jobs.unaccounted) > JOBS else "")
+        body.append(
+            Remarks([f"what Slurm's accounting knows is not here yet: flightlog adopt --slurm {shown}"])
+        )
+    return Section("Jobs", note, body)
+
+
+def _row(job: JobRow) -> tuple[str, ...]:
+    again = f" (attempt {job.attempt})" if job.attempt > 1 else ""
+    return (
+        f"{job.job_id}{again}",
+        job.state,
+        _time(job.queue_s),
+        _time(job.elapsed_s),
+        _time(job.walltime_s),
+        _time(job.cpu_s),
+        "" if job.cpus is None else format_count(job.cpus),
+        "" if job.max_rss_bytes is None else format_bytes(job.max_rss_bytes),
+        "" if job.memory_bytes is None else format_bytes(job.memory_bytes),
+    )
+
+
+def _time(seconds: float | None) -> str:
+    return "" if seconds is None else format_duration(seconds)
+
+
+_REASONS = {
+    "power_cap": "its power limit",
+    "power_brake": "the power supply",
+    "thermal_hardware": "heat",
+    "thermal_software": "heat",
+    "hardware_slowdown": "heat or power",
+    "board_limit": "its board's limits",
+    "reliability": "its voltage limit",
+}
+
+
+def gpu_facts(use: GpuUse, ink: Ink) -> list[tuple[str, str]]:
+    """The lines of a report's resources; one for what is unknown is left out."""
+    pairs: list[tuple[str, str]] = []
+    what = _what(use)
+    load = use.gpu_percent
+    if load.mean is not None and load.max is not None:
+        busy = f"busy {load.mean:.0f}% of the time, {load.max:.0f}% max"
+        busiest = use.each[0]
+        if use.devices > 1 and busiest.gpu_percent.mean is not None:
+            busy += f"; the busiest is {_label(busiest)}: {busiest.gpu_percent.mean:.0f}%"
+        pairs.append(("GPU", f"{what}; {busy}"))
+    else:
+        pairs.append(("GPU", what))
+    if use.memory_peak_bytes is not None:
+        of = f" of {format_bytes(use.memory_total_bytes)}" if use.memory_total_bytes is not None else ""
+        by_run = ""
+        if use.process_memory_peak_bytes is not None:
+            by_run = f"; by this run {format_bytes(use.process_memory_peak_bytes)}"
+        pairs.append(("GPU memory", f"{format_bytes(use.memory_peak_bytes)}{of} peak on one device{by_run}"))
+    power = []
+    if use.power_max_w is not None:
+        power.append(f"{use.power_max_w:.0f} W max on one device")
+    if use.energy_j is not None:
+        power.append(f"{energy_text(use.energy_j)} in all")
+    if use.temperature_max_c is not None:
+        power.append(f"{use.temperature_max_c:.0f} °C max")
+    if power:
+        pairs.append(("GPU power", ", ".join(power)))
+    held = [f"{_label(one)} {text}" for one in use.each if (text := _held_back(one))]
+    if held:
+        pairs.append(("GPU throttled", ink("warn", "; ".join(held))))
+    broken = [one for one in use.each if one.ecc_uncorrected]
+    if broken:
+        errors = "; ".join(f"{_label(one)} {count_text(one.ecc_uncorrected or 0, 'error')}" for one in broken)
+        pairs.append(("GPU memory errors", ink("bad", f"{errors} that could not be corrected")))
+    return pairs
+
+
+def _what(use: GpuUse) -> str:
+    names = dict.fromkeys(clean(one.name) for one in use.each if one.name)
+    named = ", ".join(names)
+    if use.devices == 1:
+        return named or "1 device"
+    return f"{use.devices} devices" + (f" ({named})" if named else "")
+
+
+def _label(one: GpuDeviceUse) -> str:
+    return f"GPU {gpu_place(one.index, one.mig)}" + (f" on {clean(one.host)}" if one.host else "")
+
+
+def gpu_place(index: int | None, mig: str | None) -> str:
+    """`3`, or `3/MIG-1a2b3c4d` of an instance: its UUID up to where instances differ."""
+    place = "?" if index is None else str(index)
+    return place if mig is None else f"{place}/{clean(mig)[:12]}"
+
+
+def _held_back(one: GpuDeviceUse) -> str:
+    """`by its power limit in 40% of samples`."""
+    causes: dict[str, float] = {}
+    for reason, share in one.throttled_percent.items():
+        cause = _REASONS.get(reason, reason)
+        causes[cause] = max(causes.get(cause, 0.0), share)
+    return ", ".join(
+        f"by {cause} in {format_percent(share / 100)} of samples" for cause, share in causes.items()
+    )
+
+
+def energy_text(joules: float) -> str:
+    """`250 J`, `12.3 Wh`."""
+    return f"{joules:.0f} J" if joules < 360 else f"{joules / 3600:.1f} Wh"

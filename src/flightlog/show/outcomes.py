@@ -1,0 +1,244 @@
+"""What came of copying runs to a remote place, as text."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from flightlog.engines.slurm.merging import Merged
+from flightlog.show.document import table
+from flightlog.show.phrases import count_text, moment_text
+from flightlog.show.terminal import Ink, clean, pad, wrap
+from flightlog.store.adopted import Adoption
+from flightlog.store.layout import CHECKSUMS
+from flightlog.store.plain_paths import path_text
+from flightlog.units import format_bytes, format_count
+
+if TYPE_CHECKING:
+    from flightlog.analyze.verify import Check, Verification
+    from flightlog.export.base import Exported
+    from flightlog.store.remote_check import RemoteCheck
+    from flightlog.store.remote_status import CopyStatus
+    from flightlog.store.remote_upload import Synced
+
+
+def synced_text(synced: Synced) -> str:
+    """A line on a run that was copied, and one for each thing to know; ends in a newline."""
+    there = f"{count_text(synced.files, 'file')}, {format_bytes(synced.bytes)}"
+    if not synced.sent_files:
+        what = f"nothing new; {there} in {synced.address}"
+    else:
+        sent = f"sent {format_bytes(synced.sent_bytes)} of {count_text(synced.sent_files, 'file')}"
+        what = f"{sent}; {there} in {synced.address}"
+    lines = [f"{synced.run_id}: {what}"]
+    if not synced.complete:
+        lines.append("  it has not ended: run the same again later, or use --follow, for the rest")
+    lines += [f"  {note}" for note in synced.notes]
+    return "".join(f"{clean(line)}\n" for line in lines)
+
+
+def check_text(check: RemoteCheck, *, color: bool = False) -> str:
+    """A line on a copy that was read again, and one for each thing that is wrong; ends in a newline."""
+    ink = Ink(color)
+    word = ink("bad", "wrong") if check.problems else ink("good", "ok")
+    read = f"{count_text(check.files, 'file')}, {format_bytes(check.bytes)} read in {check.address}"
+    lines = [f"{clean(check.run_id)}: {word}, {clean(read)}"]
+    lines += [f"  {clean(problem)}" for problem in check.problems]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def copies_text(copies: Sequence[CopyStatus], *, color: bool = False) -> str:
+    """A row for each run and address, and below it what is wrong; ends in a newline, empty for none."""
+    if not copies:
+        return ""
+    ink = Ink(color)
+    rows = [
+        (
+            clean(one.run_id),
+            one.state,
+            moment_text(one.synced_at) if one.synced_at else "",
+            _unsent(one),
+            clean(one.address or ""),
+        )
+        for one in copies
+    ]
+    head = ("Run", "Copy", "Last", "Unsent", "Where")
+    lines = table(head, rows, width=sys.maxsize, ink=ink, left=("Copy", "Last", "Where"), indent="")
+    lines += [clean(f"{one.run_id}: {one.problem}") for one in copies if one.problem]
+    return "\n".join(lines) + "\n"
+
+
+def lacking_text(copy: CopyStatus) -> str:
+    """A sentence on a copy that is not whole, and what to do."""
+    if copy.state == "copying":
+        return clean(f"it is being copied to {copy.address}, {_unsent(copy)} are left")
+    why = f" ({copy.problem})" if copy.problem else ""
+    if copy.address is None:
+        return clean(f"it was not copied{why}; `flightlog sync {copy.run_id}` does that")
+    mend = f"`flightlog sync {copy.run_id} --to {copy.address}` sends it"
+    return clean(f"{_unsent(copy)} of it were not copied to {copy.address}{why}; {mend}")
+
+
+def _unsent(one: CopyStatus) -> str:
+    return "" if one.unsent_bytes is None else format_bytes(one.unsent_bytes)
+
+
+def exported_text(exported: Exported, *, written: bool, size_bytes: int | None) -> str:
+    """Where it went, how large it is and what is in it, on one line; then a line a note.
+
+    `written` is false for what was sent to a server. Counts of nothing are left out, unless there is nothing
+    else.
+    """
+    counts = {what: number for what, number in exported.counts.items() if number} or exported.counts
+    said = ", ".join(f"{format_count(number)} {_of(number, clean(what))}" for what, number in counts.items())
+    size = "" if size_bytes is None else f" ({format_bytes(size_bytes)})"
+    head = f"{'Wrote' if written else 'Sent to'} {clean(exported.where)}{size}{': ' if said else ''}{said}"
+    return "".join(f"{line}\n" for line in (head, *(f"  {clean(note)}" for note in exported.notes)))
+
+
+def _of(number: int, what: str) -> str:
+    """`rows of tasks`, and of one `row of tasks`."""
+    if number != 1 or what.endswith("series"):
+        return what
+    head, of, rest = what.partition(" of ")
+    one = f"{head[:-3]}y" if head.endswith("ies") else head.removesuffix("s")
+    return f"{one}{of}{rest}"
+
+
+def exported_json(exported: Exported, run_id: str, *, size_bytes: int | None) -> str:
+    """The same as an object; `size_bytes` is null for what was sent to a server."""
+    import msgspec
+
+    found = {
+        "run_id": run_id,
+        "to": exported.to,
+        "where": path_text(exported.where),
+        "size_bytes": size_bytes,
+        "counts": exported.counts,
+        "notes": list(exported.notes),
+    }
+    return msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n"
+
+
+_NO_CHECKSUMS = f"{CHECKSUMS} missing"
+_WORDS = {True: ("ok", "good"), False: ("wrong", "bad"), None: ("-", "quiet")}
+
+
+def verification_text(result: Verification, *, color: bool = False) -> str:
+    """One line a check, its findings below it; ends in a newline."""
+    ink = Ink(color)
+    lines = [f"{ink('title', clean(result.run_id))}: {clean(result.status)}"]
+    longest = max((len(check.name) for check in result.checks), default=0)
+    for check in result.checks:
+        word, style = _WORDS[check.ok]
+        detail, findings = _in_words(check, result)
+        lines.append(f"  {ink(style, pad(word, 5))}  {pad(check.name, longest)}  {clean(detail)}")
+        lines += [f"           {clean(finding)}" for finding in findings]
+    return "\n".join(lines) + "\n"
+
+
+def _in_words(check: Check, result: Verification) -> tuple[str, tuple[str, ...]]:
+    """What a check found. Checksums that are missing say nothing of the files: that is one plain
+    statement.
+    """
+    if check.ok is not False or [f.partition(":")[0] for f in check.findings] != [_NO_CHECKSUMS]:
+        return check.detail, check.findings
+    if result.status in {"crashed", "unknown"}:
+        return "the run was never closed: there are no checksums to compare with", ()
+    repair = f"`flightlog verify {result.run_id} --repair` makes them"
+    return (
+        f"there are no checksums to compare with: they were removed, or closing the run failed; {repair}",
+        (),
+    )
+
+
+WIDTH = 100
+DROPPED = (
+    "per-node and per-task extremes, I/O and energy of steps, requests other than CPUs, memory, GPUs and "
+    "time, "
+    "priority, reservation, comments"
+)
+"""What accounting holds and no event does; said each time something was added."""
+_MAPPED = {
+    "task_submitted": ("new task", None),
+    "task_completed": ("task completed", "tasks completed"),
+    "task_failed": ("task failed", "tasks failed"),
+    "task_cancelled": ("task cancelled", "tasks cancelled"),
+    "task_retried": ("attempt put back into the queue", "attempts put back into the queue"),
+    "worker_lost": ("worker lost", "workers lost"),
+    "worker_removed": ("worker ended", "workers ended"),
+    "failure": ("failure with its reason", "failures with their reasons"),
+    "span": ("step as a span", "steps as spans"),
+}
+
+
+def adoption_text(merged: Sequence[Merged]) -> str:
+    """The lines of one adoption, run by run."""
+    return "\n".join(_run_text(one) for one in merged)
+
+
+def _run_text(one: Merged) -> str:
+    added = sum(one.states.values())
+    if added:
+        ends = ", ".join(f"{number:,} {state}" for state, number in sorted(one.states.items()))
+        where = "made into" if one.made else "merged into"
+        lines = [f"{count_text(added, 'job')} {where} {clean(one.run_id)}: {clean(ends)}"]
+        mapped = [
+            count_text(one.events[kind], *words) for kind, words in _MAPPED.items() if kind in one.events
+        ]
+        lines.append(f"  mapped:  {', '.join(mapped) or 'nothing: the run knew every end'}")
+        lines.append(
+            f"  kept:    {count_text(added, 'account')} of a job, as Slurm gives it: flightlog sql 'FROM "
+            "jobs'"
+        )
+        lines.append(f"  dropped: {DROPPED}")
+    else:
+        lines = [f"Nothing to add to {clean(one.run_id)}"]
+    if one.already:
+        lines.append(f"  known before: {count_text(one.already, 'account')} of a job")
+    if one.waiting:
+        lines.append(f"  not ended yet, adopt again then: {_names(one.waiting)}")
+    if one.missing:
+        lines.append(f"  not in Slurm's accounting: {_names(one.missing)}")
+    return "\n".join(lines) + "\n"
+
+
+def _names(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - 10:,} more" if len(ids) > 10 else ""
+    return clean(", ".join(ids[:10])) + more
+
+
+def adopted_text(adoptions: Sequence[Adoption], *, width: int = WIDTH) -> str:
+    """What became of other tools' recordings, run by run: where it went, what was kept, mapped and
+    dropped.
+    """
+    return "\n".join(_adopted(one, width) for one in adoptions)
+
+
+def _adopted(one: Adoption, width: int) -> str:
+    what = clean(one.title[:1].upper() + one.title[1:])
+    if not one.made:
+        return f"{what} was adopted before, nothing was changed: {clean(one.run_id)}\n"
+    lines = [f"{what} made into {clean(one.run_id)}"]
+    parts = (("kept", one.kept), ("mapped", one.mapped), ("dropped", one.dropped))
+    broad = max([1, *(len(f"{number:,}") for _, counts in parts for number in counts.values())])
+    for label, counts in parts:
+        rows = [(f"{number:>{broad},} ", clean(what)) for what, number in counts.items()] or [("", "nothing")]
+        lines += _labelled(f"{label}:", rows, width)
+    if one.notes:
+        lines += _labelled("to know:", [("- ", clean(note)) for note in one.notes], width)
+    if one.problems:
+        lines += _labelled("skipped:", [("- ", clean(problem)) for problem in one.problems], width)
+    return "\n".join([*lines, f"  flightlog report {clean(one.run_id)}"]) + "\n"
+
+
+def _labelled(label: str, rows: Sequence[tuple[str, str]], width: int) -> list[str]:
+    """Rows below each other, the label beside the first; each has a mark that its further lines stand clear
+    of.
+    """
+    lines: list[str] = []
+    for mark, words in rows:
+        first, *more = wrap(words, max(20, width - 11 - len(mark))) or [""]
+        lines += [mark + first, *(" " * len(mark) + line for line in more)]
+    return [f"  {label if not number else '':<9}{line}" for number, line in enumerate(lines)]
