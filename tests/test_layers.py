@@ -150,7 +150,7 @@ def test_only_the_command_line_prints():
         f"{module}:{node.lineno}"
         for module, path in MODULES.items()
         if part_of(module) not in {"cli", "__main__"}
-        and module != "flightlog.notebook.updating"  # a display in a console is what `follow` was asked for
+        and module != "flightlog.notebook.live"  # a display in a console is what `follow` was asked for
         for node in ast.walk(ast.parse(path.read_text("utf-8")))
         if (isinstance(node, ast.Call) and ast.unparse(node.func) in {"print", "echo", "typer.echo"})
         or (isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.stdout.write")

@@ -29,7 +29,7 @@ class Displayed:
     def _repr_mimebundle_(self, **_asked: Any) -> dict[str, str]:
         """HTML and text at once in a kernel, for which a run is read once; nothing elsewhere, and where that fails."""
         try:
-            bundle: dict[str, str] = notebook_part("bundle").bundle_of(self) if in_notebook() else {}
+            bundle: dict[str, str] = notebook_part("display").bundle_of(self) if in_notebook() else {}
         except Exception:  # noqa: BLE001 - each of the two below says why
             return {}
         return bundle
@@ -37,7 +37,7 @@ class Displayed:
     def _repr_html_(self) -> str | None:
         """A static piece of HTML without scripts, or None where nothing better than `repr` is known. Never raises."""
         try:
-            html = notebook_part("bundle").html_of(self)
+            html = notebook_part("display").html_of(self)
         except Exception as error:  # noqa: BLE001 - a display that fails must not look as if the cell had failed
             from html import escape
 
@@ -48,7 +48,7 @@ class Displayed:
         """For IPython: text in lines where this is what is shown; `repr` inside of something else. Never raises."""
         try:
             alone = not cycle and len(getattr(printer, "stack", ())) <= 1
-            words = notebook_part("bundle").plain_of(self) if alone else None
+            words = notebook_part("display").plain_of(self) if alone else None
         except Exception as error:  # noqa: BLE001 - as above
             words = _failed(self, error)
         printer.text(words if isinstance(words, str) else repr(self))

@@ -20,9 +20,7 @@ from traitlets.config import Config
 
 import flightlog
 from flightlog.events import ResourceSample, TaskCancelled, TaskCompleted, TaskFailed, TaskSubmitted
-from flightlog.notebook.cells import CellRecorder, notebook_name, read_cell
-from flightlog.notebook.notes import Note
-from flightlog.notebook.resting import WhileBusy
+from flightlog.notebook.extension import CellRecorder, MagicAnswer, WhileBusy, notebook_name, read_cell
 from flightlog.store.run import Run, open_run
 
 
@@ -238,7 +236,7 @@ def test_an_end_without_a_result_gives_the_open_cell_up(shell, tmp_path):
 
 def answers(shell: Any, line: str) -> str:
     said = shell.run_line_magic("flightlog", line)
-    assert isinstance(said, Note)
+    assert isinstance(said, MagicAnswer)
     return said.words
 
 

@@ -28,8 +28,8 @@ from flightlog.events import (
     TaskSubmitted,
     WorkerReady,
 )
-from flightlog.notebook.bundle import MOST, html_of
-from flightlog.notebook.elements import Part, bar, fragment, prose, sentences, table, text
+from flightlog.notebook.display import MOST, html_of
+from flightlog.notebook.elements import BarPart, bar, fragment, prose, sentences, table, text
 from flightlog.notebook.runs import read_html, read_run
 from flightlog.notebook.tables import read_html as table_html
 from flightlog.notebook.tables import read_table
@@ -299,7 +299,7 @@ def test_any_text_comes_out_as_one_short_piece_of_text(value):
 
 @given(st.lists(st.tuples(st.text(max_size=5), st.floats(0, 1e9), st.just("#123456")), max_size=5))
 def test_the_stretches_of_a_bar_fill_it(parts):
-    html = bar([Part(*part) for part in parts])
+    html = bar([BarPart(*part) for part in parts])
     widths = [float(found) for found in re.findall(r"width:([\d.]+)%", html)]
     assert not widths or abs(sum(widths) - 100) < 0.1
 

@@ -20,9 +20,8 @@ from flightlog.errors import RunNotFound, UsageError
 from flightlog.events import TaskCompleted, TaskStarted, TaskSubmitted
 from flightlog.notebook import follow
 from flightlog.notebook.elements import badge, fragment, headline, line, table
-from flightlog.notebook.live import state_html
-from flightlog.notebook.progress import displayed
-from flightlog.notebook.updating import EVERY_S, Printed, _OnPage, words_of
+from flightlog.notebook.live import PRINT_EVERY_S, PrintedDisplay, _NotebookDisplay, state_html, words_of
+from flightlog.notebook.sessions import displayed
 from flightlog.session.tracking import Counts
 
 
@@ -197,7 +196,7 @@ def test_a_console_without_html_gets_the_words():
             self.said.append((bundle, options))
 
     front_end = IPython()
-    shown = _OnPage(front_end, "<div><b>3 of 4</b> tasks</div>")
+    shown = _NotebookDisplay(front_end, "<div><b>3 of 4</b> tasks</div>")
     shown.update("<div>a &lt; b</div>")
     assert front_end.said == [
         (
@@ -214,9 +213,9 @@ def test_a_console_prints_all_once_then_a_line_now_and_then_and_one_for_each_sta
     def at_count(status: str, done: int) -> str:
         return fragment(headline(f"{badge(status)} · {done} of 9 tasks"), line("two workers"))
 
-    shown = Printed(at_count("running", 0), write=said.append, clock=lambda: now[0])
+    shown = PrintedDisplay(at_count("running", 0), write=said.append, clock=lambda: now[0])
     shown.update(at_count("running", 1))
-    now[0] = EVERY_S
+    now[0] = PRINT_EVERY_S
     shown.update(at_count("running", 2))
     shown.update(at_count("running", 3))
     shown.update(at_count("completed", 9))

@@ -12,7 +12,7 @@ from nbclient import NotebookClient
 
 import flightlog
 from flightlog import figures
-from flightlog.notebook.magics import HELP
+from flightlog.notebook.extension import HELP
 
 PAGE = (Path(__file__).parents[2] / "docs" / "notebook.md").read_text()
 

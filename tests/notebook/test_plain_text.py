@@ -17,11 +17,10 @@ import flightlog
 from flightlog.analyze.report import report_on
 from flightlog.analyze.summary import summarize
 from flightlog.events import Failure, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted, WorkerReady
-from flightlog.notebook.bundle import MOST_PLAIN, plain_of
-from flightlog.notebook.notes import Note
-from flightlog.notebook.plain import run_text
+from flightlog.notebook.display import MOST_PLAIN, plain_of, run_text
+from flightlog.notebook.extension import MagicAnswer
 from flightlog.notebook.runs import read_run
-from flightlog.notebook.tables import First, read_table, read_text
+from flightlog.notebook.tables import FirstRows, read_table, read_text
 from flightlog.session.session import Session
 from flightlog.show.terminal import clean, width_of
 from flightlog.store.run import Run
@@ -150,7 +149,7 @@ def test_nothing_that_draws_is_imported_to_show_text_and_html(tmp_path):
     code = (
         "import sys, flightlog\n"
         "from flightlog.notebook import follow\n"
-        "from flightlog.notebook.bundle import bundle_of\n"
+        "from flightlog.notebook.display import bundle_of\n"
         f"run = flightlog.open_run({str(path)!r})\n"
         "follow(run)\n"
         "for value in (run, run.tasks, flightlog.diagnose(run)):\n"
@@ -177,7 +176,7 @@ def test_a_table_that_is_not_gone_through_says_how_to(tmp_path):
     st.integers(20, 200),
 )
 def test_rows_stand_on_a_line_each_whatever_is_in_them(rows, width):
-    lines = read_text(First(["a", "b"], [list(row) for row in rows], ["note"]), width).splitlines()
+    lines = read_text(FirstRows(["a", "b"], [list(row) for row in rows], ["note"]), width).splitlines()
     assert len(lines) == len(rows) + 2
     assert all(clean(line) == line for line in lines)
 
@@ -209,7 +208,7 @@ def test_a_run_that_is_being_recorded_is_told_too(tmp_path):
 
 
 def test_a_note_is_its_words():
-    assert SHOWN(Note("one\ntwo \x1b[31m")) == "one\ntwo \\x1b[31m"
+    assert SHOWN(MagicAnswer("one\ntwo \x1b[31m")) == "one\ntwo \\x1b[31m"
 
 
 def test_texts_of_a_hostile_run_cannot_move_the_cursor(tmp_path):

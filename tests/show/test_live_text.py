@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from flightlog.analyze.drawn.results import Chart, Series
 from flightlog.analyze.live.results import Failed, Progress
 from flightlog.show.live import (
-    Cell,
-    Column,
+    LiveCell,
+    LiveColumn,
+    LiveRow,
     Pane,
-    Row,
     arranged,
     details_lines,
     latest_of,
@@ -42,15 +42,16 @@ def pane(*rows: tuple[str, float | None]) -> Pane:
     return Pane(
         name="p",
         title="P",
-        columns=(Column("Name", wide=True), Column("Number", right=True)),
+        columns=(LiveColumn("Name", wide=True), LiveColumn("Number", right=True)),
         empty="",
         rows=tuple(
-            Row(name, (Cell(name, name.casefold()), Cell(str(number), number)), NONE) for name, number in rows
+            LiveRow(name, (LiveCell(name, name.casefold()), LiveCell(str(number), number)), NONE)
+            for name, number in rows
         ),
     )
 
 
-def names(rows: list[Row]) -> list[str]:
+def names(rows: list[LiveRow]) -> list[str]:
     return [row.key for row in rows]
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.show.plot import Line, plot, scale_of
+from flightlog.show.plot import LevelLine, plot, scale_of
 from flightlog.show.terminal import width_of
 
 
@@ -36,7 +36,7 @@ def test_levels_stand_behind_the_points_and_marks_under_the_axis():
         width=14,
         height=3,
         label=label,
-        lines=[Line(0, 2, 1.0), Line(3, 5, 3.0)],
+        lines=[LevelLine(0, 2, 1.0), LevelLine(3, 5, 3.0)],
         marks=[3],
         ascii_only=True,
     )

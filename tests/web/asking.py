@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from flightlog.web.door import Application, Door, Receive, Scope, Send
+from flightlog.web.access import AccessControl, Application, Receive, Scope, Send
 
 
 class Answer(NamedTuple):
@@ -84,7 +84,7 @@ class Inside:
             await send({"type": "http.response.body", "body": b"inside"})
 
 
-def behind(token: str | None = None, *, host: str = "127.0.0.1") -> tuple[Door, Inside]:
+def behind(token: str | None = None, *, host: str = "127.0.0.1") -> tuple[AccessControl, Inside]:
     """A door, and what stands behind it."""
     inside = Inside(content_type="text/plain", access_control_allow_origin="*")
-    return Door(inside, token=token, host=host), inside
+    return AccessControl(inside, token=token, host=host), inside

@@ -14,12 +14,12 @@ from building import make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.web.choosing import Chosen, Wanted, choose, wanted_of
-from flightlog.web.listing import Row, RunsFolder, key_of, short
-from flightlog.web.once import FAILED_S, Once
+from flightlog.web.dashboard import FAILED_S, SharedResults
+from flightlog.web.listing import RunRow, RunsFolder, key_of, short
+from flightlog.web.runs_page import RunFilter, RunSelection, choose, wanted_of
 
 
-def row(name: str, **fields: object) -> Row:
+def row(name: str, **fields: object) -> RunRow:
     known: dict[str, object] = {
         "key": name,
         "path": Path(name),
@@ -41,10 +41,10 @@ def row(name: str, **fields: object) -> Row:
         "error": None,
         "problem": None,
     }
-    return Row(**{**known, **fields})
+    return RunRow(**{**known, **fields})
 
 
-def names(chosen: Chosen) -> list[str]:
+def names(chosen: RunSelection) -> list[str]:
     return [one.key for one in chosen.rows]
 
 
@@ -82,11 +82,11 @@ ROWS = [
     ],
 )
 def test_the_list_shows_what_is_asked_for_in_the_order_asked_for(wanted, found):
-    assert names(choose(ROWS, Wanted(**wanted))) == found
+    assert names(choose(ROWS, RunFilter(**wanted))) == found
 
 
 def test_a_day_that_is_none_is_said_and_left_out_of_account():
-    chosen = choose(ROWS, Wanted(since="yesterday"))
+    chosen = choose(ROWS, RunFilter(since="yesterday"))
     assert (len(chosen.rows), chosen.problem) == (4, "A day is written as 2026-05-20.")
 
 
@@ -102,12 +102,12 @@ def test_any_query_of_an_address_is_understood_or_passed_over(query):
 @given(st.integers(-5, 50), st.integers(-5, 50), st.integers(0, 30))
 def test_the_pages_hold_every_run_once(page, per_page, count):
     rows = [row(f"{number:02d}", started=float(number)) for number in range(count)]
-    first = choose(rows, Wanted(page=page, per_page=per_page))
+    first = choose(rows, RunFilter(page=page, per_page=per_page))
     pages = -(-count // max(1, per_page))
     seen = [
         key
         for number in range(1, pages + 1)
-        for key in names(choose(rows, Wanted(page=number, per_page=per_page)))
+        for key in names(choose(rows, RunFilter(page=number, per_page=per_page)))
     ]
     assert seen == [f"{number:02d}" for number in reversed(range(count))]
     assert first.total == count
@@ -176,7 +176,7 @@ def test_what_many_ask_for_at_once_is_computed_once():
         return "done"
 
     async def viewers() -> list[str]:
-        once = Once()
+        once = SharedResults()
         waiting = [asyncio.ensure_future(once.get("run", compute)) for _ in range(20)]
         await asyncio.sleep(0)
         gate.set()
@@ -191,7 +191,7 @@ def test_what_many_ask_for_at_once_is_computed_once():
 
 def test_a_result_is_computed_again_when_it_is_too_old():
     clock = SimpleNamespace(now=0.0)
-    once, reads = Once(clock=lambda: clock.now), []
+    once, reads = SharedResults(clock=lambda: clock.now), []
 
     def read() -> int:
         reads.append(1)
@@ -211,7 +211,7 @@ def test_a_result_is_computed_again_when_it_is_too_old():
 
 def test_what_fails_fails_for_all_who_ask_soon_and_is_tried_again_for_the_next():
     clock = SimpleNamespace(now=0.0)
-    once, tries = Once(clock=lambda: clock.now), []
+    once, tries = SharedResults(clock=lambda: clock.now), []
 
     def fails_first() -> str:
         tries.append(1)
@@ -228,7 +228,7 @@ def test_what_fails_fails_for_all_who_ask_soon_and_is_tried_again_for_the_next()
 
 
 def test_what_is_kept_is_bounded_in_number_and_in_size():
-    once, reads = Once(threads=1, kept=2, kept_bytes=100), []
+    once, reads = SharedResults(threads=1, kept=2, kept_bytes=100), []
 
     def page(name: str, size: int) -> str:
         reads.append(name)
@@ -248,7 +248,7 @@ def test_a_viewer_who_leaves_does_not_stop_the_others():
         return "done"
 
     async def viewers() -> str:
-        once = Once()
+        once = SharedResults()
         leaves, stays = (asyncio.ensure_future(once.get("run", compute)) for _ in range(2))
         await asyncio.sleep(0)
         leaves.cancel()
@@ -263,7 +263,7 @@ def test_a_viewer_who_leaves_does_not_stop_the_others():
 
 def test_what_waits_for_its_turn_when_all_ends_is_cancelled():
     begun, gate = threading.Event(), threading.Event()
-    once = Once(threads=1)
+    once = SharedResults(threads=1)
 
     def wait() -> bool:
         begun.set()

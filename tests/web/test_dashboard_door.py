@@ -7,7 +7,7 @@ from asking import Answer, Inside, ask, behind, open_socket
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.web.door import Door
+from flightlog.web.access import AccessControl
 
 TOKEN = "correct-horse-battery-staple"
 PATHS = [
@@ -221,7 +221,7 @@ def test_an_image_or_a_script_of_another_page_is_refused_and_a_link_is_followed(
 def test_no_answer_is_kept_by_a_browser_unless_it_says_for_how_long():
     door, _ = behind(TOKEN)
     known = {"authorization": f"Bearer {TOKEN}"}
-    kept = Door(Inside(cache_control="public, max-age=60"), token=TOKEN)
+    kept = AccessControl(Inside(cache_control="public, max-age=60"), token=TOKEN)
     answers = [ask(door), ask(door, query=f"token={TOKEN}"), ask(door, **known), ask(kept, **known)]
     assert [answer.headers["cache-control"] for answer in answers] == ["no-store"] * 3 + [
         "public, max-age=60"

@@ -22,7 +22,7 @@ from flightlog.web.serving import (
     MOST_HEADERS,
     PORT,
     CleanLines,
-    Place,
+    ServerAddress,
     is_loopback,
     listen,
     needs_ui,
@@ -45,10 +45,10 @@ def test_an_address_is_known_as_this_machines_alone_or_as_one_that_others_reach(
 @pytest.mark.parametrize(
     ("place", "address"),
     [
-        (Place(host="127.0.0.1", port=8420, token=None), "http://127.0.0.1:8420/"),
-        (Place(host="::1", port=1, token=None), "http://[::1]:1/"),
-        (Place(host="0.0.0.0", port=8420, token=TOKEN), f"http://127.0.0.1:8420/?token={TOKEN}"),
-        (Place(host="node-7", port=8420, token=TOKEN), f"http://node-7:8420/?token={TOKEN}"),
+        (ServerAddress(host="127.0.0.1", port=8420, token=None), "http://127.0.0.1:8420/"),
+        (ServerAddress(host="::1", port=1, token=None), "http://[::1]:1/"),
+        (ServerAddress(host="0.0.0.0", port=8420, token=TOKEN), f"http://127.0.0.1:8420/?token={TOKEN}"),
+        (ServerAddress(host="node-7", port=8420, token=TOKEN), f"http://node-7:8420/?token={TOKEN}"),
     ],
 )
 def test_the_address_can_be_opened_as_it_is_printed(place, address):

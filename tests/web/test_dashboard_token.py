@@ -14,8 +14,8 @@ from test_dashboard_serving import dashboard, status_of
 from flightlog.cli import ui as command
 from flightlog.cli.main import main
 from flightlog.errors import UsageError
-from flightlog.web.serving import Place
-from flightlog.web.token import FILE, Token, token_for
+from flightlog.web.access import FILE, Token, token_for
+from flightlog.web.serving import ServerAddress
 
 TOKEN = "a-token-that-is-long-enough"
 
@@ -158,7 +158,7 @@ def test_a_browser_is_started_with_a_private_page_and_without_the_token(tmp_path
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", lambda address: opened.append(address) or True)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    command._browse(Place(host="127.0.0.1", port=8420, token=TOKEN))
+    command._browse(ServerAddress(host="127.0.0.1", port=8420, token=TOKEN))
     page = tmp_path / "flightlog" / "open-dashboard.html"
     assert opened == [page.as_uri()]
     assert f"url=http://127.0.0.1:8420/?token={TOKEN}" in page.read_text()

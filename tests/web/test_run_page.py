@@ -35,9 +35,16 @@ from flightlog.events import (
     TaskSubmitted,
     WorkerReady,
 )
-from flightlog.web.run_figures import CURVES, figure_notes, figure_titles, run_figures
 from flightlog.web.run_page import RunPage
-from flightlog.web.run_shown import FIGURES_S, ShownRun, shown_run
+from flightlog.web.run_parts import (
+    CURVES,
+    FIGURES_S,
+    RunParts,
+    figure_notes,
+    figure_titles,
+    run_figures,
+    run_parts,
+)
 from flightlog.web.run_view import RunView, run_view
 
 NOW = (moment(START) or 0) / SECOND + 40
@@ -258,7 +265,7 @@ def test_what_twenty_look_at_is_made_once_and_a_part_that_has_not_changed_is_the
     state: LiveState,
 ) -> None:
     clock = SimpleNamespace(now=0.0)
-    shown = ShownRun(lambda: clock.now)
+    shown = RunParts(lambda: clock.now)
     first = shown(state)
     assert all(shown(state) is first for _ in range(20))
     more = shown(msgspec.structs.replace(state, failures_all=7))
@@ -270,7 +277,7 @@ def test_what_twenty_look_at_is_made_once_and_a_part_that_has_not_changed_is_the
 
 def test_figures_are_made_every_two_seconds_at_most_and_of_a_run_that_is_over_once(state: LiveState) -> None:
     clock = SimpleNamespace(now=0.0)
-    shown = ShownRun(lambda: clock.now)
+    shown = RunParts(lambda: clock.now)
     fuller = msgspec.structs.replace(state, cpu=state.memory)
     first = shown(state).parts["cpu"]
     clock.now = FIGURES_S - 0.1
@@ -279,14 +286,14 @@ def test_figures_are_made_every_two_seconds_at_most_and_of_a_run_that_is_over_on
     later = shown(fuller).parts["cpu"]
     assert (soon is first, later == first) == (True, False)
     over = msgspec.structs.replace(state, status="completed")
-    ended = ShownRun(lambda: clock.now)
+    ended = RunParts(lambda: clock.now)
     drawn = ended(over).parts["cpu"]
     clock.now += 10 * FIGURES_S
     assert ended(msgspec.structs.replace(over, cpu=state.memory)).parts["cpu"] is drawn
 
 
 def test_all_who_look_at_a_run_share_what_is_made_of_it_which_goes_with_the_last() -> None:
-    first, second, other = shown_run(Path("a")), shown_run(Path("a")), shown_run(Path("b"))
+    first, second, other = run_parts(Path("a")), run_parts(Path("a")), run_parts(Path("b"))
     assert (second is first, other is first) == (True, False)
     gone = weakref.ref(first)
     del first, second
@@ -300,7 +307,7 @@ class Viewed:
     def __init__(self, user: User, *states: LiveState | None) -> None:
         self.user, self.now, self.states = user, 0.0, list(states)
         with user.client.content if user.client is not None else ui.element():
-            self.page = RunPage(self._state, ShownRun(lambda: self.now), address="/run/x")
+            self.page = RunPage(self._state, RunParts(lambda: self.now), address="/run/x")
 
     def _state(self) -> LiveState | None:
         return self.states.pop(0) if len(self.states) > 1 else self.states[0]
@@ -350,7 +357,7 @@ def test_a_run_that_cannot_be_read_is_said_and_no_longer_when_it_can(
 
     async def doing(user: User) -> list[str]:
         with user.client.content if user.client is not None else ui.element():
-            page = RunPage(lambda: None, ShownRun(), address="/run/x", problem_of=lambda: problems.pop(0))
+            page = RunPage(lambda: None, RunParts(), address="/run/x", problem_of=lambda: problems.pop(0))
         said = []
         for _ in range(2):
             page.tick()
@@ -406,7 +413,7 @@ def test_a_traceback_is_sent_when_it_is_asked_for_and_not_before(tmp_path: Path,
 
 def test_names_of_a_hostile_run_are_short_in_what_is_sent(tmp_path: Path) -> None:
     state = FollowedRun(hostile_run(tmp_path, name_bytes=1_000_000)).update()
-    parts = ShownRun()(state).parts
+    parts = RunParts()(state).parts
     assert max(len(text) for text in parts.values()) < 1_000_000
     keys = [item["key"] for name in ("failures", "log") for item in msgspec.json.decode(parts[name])["items"]]
     assert {len(key) for key in keys} == {24}

@@ -10,7 +10,7 @@ from building import at, make_run
 from flightlog.analyze.live.follow import FollowedRun
 from flightlog.analyze.live.task_names import LISTED, NAMES
 from flightlog.events import ResourceSample, SpanOpened, TaskFailed, TaskSubmitted, WorkerReady
-from flightlog.web.run_shown import ShownRun
+from flightlog.web.run_parts import RunParts
 from flightlog.web.run_view import run_view
 
 
@@ -70,7 +70,7 @@ def test_a_run_that_goes_on_has_not_failed_though_tasks_have(tmp_path: Path) -> 
             timestamp=at(2),
         )
         state = FollowedRun(make_run(tmp_path / name, [failed], **run)).update()
-        return str(json.loads(ShownRun()(state).parts["head"])["why"])
+        return str(json.loads(RunParts()(state).parts["head"])["why"])
 
     assert why("over", status="completed") == "Why did tasks fail?"
     assert why("failed", status="failed", error="ValueError: no data") == "Why did it fail?"

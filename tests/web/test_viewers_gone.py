@@ -17,7 +17,7 @@ from viewing import look, viewer
 from flightlog.analyze.diagnosis.diagnose import diagnose
 from flightlog.errors import UsageError
 from flightlog.store.run import Run
-from flightlog.web.once import Once
+from flightlog.web.dashboard import SharedResults
 
 RUN = "run-20260520T035200Z-demo-a1b2c3d4"
 
@@ -32,7 +32,7 @@ def test_nothing_is_logged_of_what_fails_after_all_who_asked_for_it_have_gone():
 
     async def viewers() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda _, said: logged.append(said))
-        once = Once()
+        once = SharedResults()
         leaves = asyncio.ensure_future(once.get("run", fails))
         await asyncio.to_thread(begun.wait, 30)
         leaves.cancel()
@@ -52,7 +52,7 @@ def test_nothing_is_logged_of_what_fails_after_all_who_asked_for_it_have_gone():
 
 def test_what_is_computed_when_the_event_loop_has_been_closed_is_told_to_nobody(caplog):
     gate = threading.Event()
-    once = Once(threads=1)
+    once = SharedResults(threads=1)
 
     async def leaves() -> None:
         waiting = asyncio.ensure_future(once.get("run", lambda: gate.wait(30)))

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import httpx
 from nicegui.testing import User
 
+from flightlog.web.access import Application
 from flightlog.web.app import make_app
 from flightlog.web.dashboard import Dashboard
-from flightlog.web.door import Application
 
 HERE = "http://127.0.0.1:8420"
 Result = TypeVar("Result")
@@ -69,7 +69,7 @@ def look(
             async with served(make_app(dashboard, **door)) as client:
                 return await doing(client, dashboard)
         finally:
-            dashboard.once.join(30.0)  # a query must not be under way when the interpreter ends
+            dashboard.results.join(30.0)  # a query must not be under way when the interpreter ends
 
     return asyncio.run(looked())
 

@@ -31,7 +31,7 @@ from flightlog.cli.output import note
 from flightlog.cli.progress import hand_over
 
 if TYPE_CHECKING:
-    from flightlog.web.serving import Place
+    from flightlog.web.serving import ServerAddress
 
 DOING = "starting the dashboard"
 OPENING = (
@@ -69,8 +69,8 @@ def ui(
     Example: flightlog ui --open
     """
     from flightlog.store.runs_folder import place as name_of
-    from flightlog.web.serving import Place, is_loopback, listen, needs_ui, serve
-    from flightlog.web.token import token_for
+    from flightlog.web.access import token_for
+    from flightlog.web.serving import ServerAddress, is_loopback, listen, needs_ui, serve
 
     asked = token_for(token, none=no_token, loopback=is_loopback(host))
     folder = readable_runs_folder(runs_dir)
@@ -78,7 +78,7 @@ def ui(
         from flightlog.web.app import make_app
         from flightlog.web.dashboard import Dashboard
     listening = listen(host, port)
-    place = Place(host=host, port=listening.getsockname()[1], token=asked.value)
+    place = ServerAddress(host=host, port=listening.getsockname()[1], token=asked.value)
 
     def ready() -> None:
         hand_over()
@@ -99,7 +99,7 @@ def ui(
     _leave()  # also where the signal is ignored, as in the background of a script: the server ends by it all the same
 
 
-def _browse(place: Place) -> None:
+def _browse(place: ServerAddress) -> None:
     """Not where requests are answered: some browsers only come back when they are left.
 
     The browser is given a private page that leads to the dashboard: its command line, which all users of the machine can
@@ -107,7 +107,7 @@ def _browse(place: Place) -> None:
     """
     import webbrowser
 
-    from flightlog.web.token import private_folder, write_private
+    from flightlog.web.access import private_folder, write_private
 
     address = place.address
     try:

@@ -27,7 +27,7 @@ _OUTER = "font-family:system-ui,sans-serif;font-size:13px;line-height:1.45;max-w
 _RULE = "border:0;border-bottom:1px solid rgba(128,128,128,.25)"
 
 
-class Part(NamedTuple):
+class BarPart(NamedTuple):
     """One stretch of a bar."""
 
     label: str
@@ -84,7 +84,7 @@ def sentences(said: Iterable[str], more: str = "", written: Callable[[str, int],
     return f'<ul style="{style}">{items}</ul>{_more(more)}' if items else ""
 
 
-def bar(parts: Sequence[Part], total: float | None = None) -> str:
+def bar(parts: Sequence[BarPart], total: float | None = None) -> str:
     """A bar of shares, with their names and figures below it; nothing where there is nothing to share."""
     whole = sum(part.amount for part in parts) if total is None else total
     shown = [part for part in parts if part.amount > 0]

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import logging
 import os
+import re
+import sys
 import threading
 import time
 from collections.abc import Callable
+from contextvars import copy_context
+from html import unescape
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from flightlog.displayed import in_notebook
 from flightlog.notebook.elements import (
     BAD,
     GOOD,
     NEW,
     QUIET,
     WARN,
-    Part,
+    BarPart,
     badge,
     bar,
     fragment,
@@ -28,7 +34,6 @@ from flightlog.notebook.elements import (
     text,
     title,
 )
-from flightlog.notebook.updating import Shown, show_here
 from flightlog.record.active import active_runs
 from flightlog.show.phrases import count_text, doing_title
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
@@ -38,6 +43,97 @@ if TYPE_CHECKING:
     from flightlog.record.run import LiveRun as Recorded
     from flightlog.session.session import Session
     from flightlog.store.run import Run
+
+PRINT_EVERY_S = 5.0
+
+
+class DisplayHandle(Protocol):
+    """A display that is on the page."""
+
+    def update(self, html: str) -> None:
+        """Show this in its place."""
+        ...
+
+
+class _NotebookDisplay:
+    """A display of IPython's, changed by its id."""
+
+    def __init__(self, ipython: Any, html: str) -> None:
+        self._handle = ipython.display(_bundle(html), raw=True, display_id=True)
+
+    def update(self, html: str) -> None:
+        self._handle.update(_bundle(html), raw=True)
+
+
+class PrintedDisplay:
+    """The same where nothing that is shown can be changed: all of it once, then its first line, now and then.
+
+    A line is written when the status changes (what stands before the first ` · `), and otherwise at most
+    every `PRINT_EVERY_S`.
+    """
+
+    def __init__(
+        self,
+        html: str,
+        *,
+        write: Callable[[str], object] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._write, self._clock = write or _print, clock
+        words = words_of(html)
+        self._write(f"{words}\n")
+        self._note(words)
+
+    def update(self, html: str) -> None:
+        """Write its first line, if it is time."""
+        line = words_of(html).partition("\n")[0]
+        if line.partition(" · ")[0] != self._status or self._clock() >= self._next:
+            self._write(f"{line}\n")
+            self._note(line)
+
+    def _note(self, line: str) -> None:
+        self._status, self._next = line.partition(" · ")[0], self._clock() + PRINT_EVERY_S
+
+
+def _print(words: str) -> None:
+    """On standard output, at once; as escapes what its encoding does not have."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(words.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()
+
+
+def words_of(html: str) -> str:
+    """What HTML of ours says, in lines."""
+    broken = re.sub(r"</(?:div|tr|li|table)>|<br>", "\n", html)
+    lines = (" ".join(unescape(re.sub(r"<[^>]*>", " ", line)).split()) for line in broken.split("\n"))
+    return "\n".join(line for line in lines if line)
+
+
+def _bundle(html: str) -> dict[str, str]:
+    """The HTML, and its words for a front end that shows none."""
+    return {"text/html": html, "text/plain": words_of(html)}
+
+
+def show_here(html: str) -> DisplayHandle:
+    """Show HTML below the cell that runs; in a console, its words."""
+    return _NotebookDisplay(import_module("IPython.display"), html) if in_notebook() else PrintedDisplay(html)
+
+
+def show_from_here(show: Callable[[str], DisplayHandle]) -> Callable[[str], DisplayHandle]:
+    """The same for another thread to call: it shows below the cell that runs now.
+
+    The kernel finds the place by the context. Updates need none, and reach their display whatever cell runs
+    then.
+    """
+    context = copy_context()
+    return lambda html: context.run(show, html)
+
+
+def display_here(value: object) -> None:
+    """Show a value below the cell that runs, as it shows itself."""
+    ipython: Any = import_module("IPython.display")
+    ipython.display(value)
+
 
 log = logging.getLogger("flightlog")
 
@@ -60,7 +156,7 @@ def follow(
     *,
     wait: bool | None = None,
     every_s: float = EVERY_S,
-    show: Callable[[str], Shown] = show_here,
+    show: Callable[[str], DisplayHandle] = show_here,
     follower: Callable[[Path], Followed] | None = None,
 ) -> None:
     """Show a run, and go on showing how it stands until it ends or the cell is interrupted.
@@ -93,7 +189,7 @@ def follow(
     ).start()
 
 
-def _go_on(watched: Followed, state: LiveState, shown: Shown, every_s: float) -> None:
+def _go_on(watched: Followed, state: LiveState, shown: DisplayHandle, every_s: float) -> None:
     before = state_html(state)
     while state.status == "running" or state.reading is not None:
         time.sleep(every_s)
@@ -104,7 +200,7 @@ def _go_on(watched: Followed, state: LiveState, shown: Shown, every_s: float) ->
             before = html
 
 
-def _aside(watched: Followed, state: LiveState, shown: Shown, every_s: float) -> None:
+def _aside(watched: Followed, state: LiveState, shown: DisplayHandle, every_s: float) -> None:
     try:
         _go_on(watched, state, shown, every_s)
     except Exception:  # nobody waits for this thread, and the notebook goes on
@@ -127,11 +223,11 @@ def state_html(state: LiveState) -> str:
         said.append(text(f"{format_percent(state.reading)} read so far"))
     at_end = "" if state.status == "running" else " at the end"
     parts = [
-        Part(f"{format_count(done.completed)} completed", done.completed, GOOD),
-        Part(f"{format_count(done.failed)} failed", done.failed, BAD),
-        Part(f"{format_count(done.cancelled)} cancelled", done.cancelled, WARN),
-        Part(f"{format_count(done.running)} running{at_end}", done.running, NEW),
-        Part(f"{format_count(done.waiting)} waiting{at_end}", done.waiting, QUIET),
+        BarPart(f"{format_count(done.completed)} completed", done.completed, GOOD),
+        BarPart(f"{format_count(done.failed)} failed", done.failed, BAD),
+        BarPart(f"{format_count(done.cancelled)} cancelled", done.cancelled, WARN),
+        BarPart(f"{format_count(done.running)} running{at_end}", done.running, NEW),
+        BarPart(f"{format_count(done.waiting)} waiting{at_end}", done.waiting, QUIET),
     ]
     return fragment(
         headline(" · ".join(said)),

@@ -17,12 +17,13 @@ from flightlog.notebook.elements import (
     NEW,
     QUIET,
     WARN,
-    Part,
+    BarPart,
     badge,
     bar,
     folded,
     fragment,
     headline,
+    pre,
     prose,
     quiet,
     sections_html,
@@ -32,28 +33,34 @@ from flightlog.notebook.elements import (
     title,
 )
 from flightlog.show.bounded import bounded
+from flightlog.show.comparison import answer_text, comparison_text, percent_text, ratio_text
+from flightlog.show.diagnosis import diagnosis_text
 from flightlog.show.document import Table
 from flightlog.show.phrases import count_text, first_line, moment_text
 from flightlog.show.report import report_sections
 from flightlog.show.report_sections import names_table
+from flightlog.show.trends import trend_text
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
+    from flightlog.analyze.changes import Comparison
+    from flightlog.analyze.diagnosis.results import RunDiagnosis
     from flightlog.analyze.report import Report
     from flightlog.analyze.summary import Summary
+    from flightlog.analyze.trends import Trend
     from flightlog.record.run import LiveRun
     from flightlog.store.run import Run
 
 NAMES, FINDINGS, CAUSES = 8, 4, 3
 
 
-class Counted(NamedTuple):
+class CountsOnly(NamedTuple):
     """A large run of which no summary was kept: what it says of itself is all there is."""
 
     run: Run
 
 
-def read_run(run: Run, *, large_bytes: int = LARGE_BYTES) -> Report | Summary | Counted:
+def read_run(run: Run, *, large_bytes: int = LARGE_BYTES) -> Report | Summary | CountsOnly:
     """What is shown of a run as it is now, also of one that is being written."""
     from flightlog.store.run import Run as Opened
 
@@ -63,10 +70,10 @@ def read_run(run: Run, *, large_bytes: int = LARGE_BYTES) -> Report | Summary | 
 
         return report_on(run)
     kept = kept_summary(run)
-    return Counted(run) if kept is None else kept
+    return CountsOnly(run) if kept is None else kept
 
 
-def read_recording(run: LiveRun) -> Report | Summary | Counted:
+def read_recording(run: LiveRun) -> Report | Summary | CountsOnly:
     """The same of the run that is being recorded here, by what has reached its files: at most a second
     ago.
     """
@@ -75,11 +82,11 @@ def read_recording(run: LiveRun) -> Report | Summary | Counted:
     return read_run(Opened(run.path))
 
 
-def read_html(read: Report | Summary | Counted) -> str:
+def read_html(read: Report | Summary | CountsOnly) -> str:
     """What was read of a run, as HTML."""
     from flightlog.analyze.report import Report as Whole
 
-    if isinstance(read, Counted):
+    if isinstance(read, CountsOnly):
         return _by_its_counts(read.run)
     return report_html(read) if isinstance(read, Whole) else summary_html(read)
 
@@ -170,7 +177,7 @@ def _counts(summary: Summary) -> str:
     return bar(count_parts(summary))
 
 
-def count_parts(summary: Summary) -> list[Part]:
+def count_parts(summary: Summary) -> list[BarPart]:
     """How many tasks ended how."""
     tasks = summary.tasks
     at_end = "" if summary.run.status == "running" else " at the end"
@@ -181,7 +188,7 @@ def count_parts(summary: Summary) -> list[Part]:
         (f"running{at_end}", tasks.running, NEW),
         (f"waiting{at_end}", tasks.pending, QUIET),
     )
-    return [Part(f"{format_count(number)} {word}", number, color) for word, number, color in parts]
+    return [BarPart(f"{format_count(number)} {word}", number, color) for word, number, color in parts]
 
 
 def _failures(summary: Summary) -> str:
@@ -226,7 +233,7 @@ def _known(seconds: float | None) -> str:
     return "" if seconds is None else format_duration(seconds)
 
 
-def counted_words(run: Run) -> tuple[list[str], list[Part]]:
+def counted_words(run: Run) -> tuple[list[str], list[BarPart]]:
     """What a run says of itself: as `verdict_words`, and how many tasks ended how.
 
     Of a run that was killed that is what it had said last: its streams are not gone through for its end.
@@ -244,9 +251,9 @@ def counted_words(run: Run) -> tuple[list[str], list[Part]]:
         words.append(f"{'for' if running else 'in'} {least}{format_duration(took)}")
     left = max(0, info.tasks_submitted - info.tasks_completed - info.tasks_failed) if told else 0
     parts = [
-        Part(f"{least}{format_count(info.tasks_completed)} completed", info.tasks_completed, GOOD),
-        Part(f"{least}{format_count(info.tasks_failed)} failed", info.tasks_failed, BAD),
-        Part(f"{format_count(left)} cancelled, running or waiting", left, QUIET),
+        BarPart(f"{least}{format_count(info.tasks_completed)} completed", info.tasks_completed, GOOD),
+        BarPart(f"{least}{format_count(info.tasks_failed)} failed", info.tasks_failed, BAD),
+        BarPart(f"{format_count(left)} cancelled, running or waiting", left, QUIET),
     ]
     return words, parts
 
@@ -277,3 +284,80 @@ def foot_words(summary: Summary) -> str:
     run = summary.run
     where = run.target or run.host or "unknown"
     return f"{run.run_id[:120]} · started {moment_text(run.start_time)} · on {where[:80]}"
+
+
+ROWS = 10
+
+
+def comparison_html(comparison: Comparison) -> str:
+    """What changed, in a sentence; why the wall time differs; the durations; everything, to unfold."""
+    comparison = bounded(comparison)
+    found = comparison.explained
+    shares = [
+        (share.what, _signed(share.seconds), share.detail) for share in (found.shares[:ROWS] if found else [])
+    ]
+    if found is not None and found.not_explained_s:
+        shares.append(("not explained", _signed(found.not_explained_s), ""))
+    durations = [
+        (
+            change.name,
+            change.verdict,
+            ratio_text(change.typical),
+            *("" if side is None else format_count(side.count) for side in (change.before, change.after)),
+            *("" if side is None else format_duration(side.p50_s) for side in (change.before, change.after)),
+        )
+        for change in comparison.durations[:ROWS]
+    ]
+    left = len(comparison.durations) - ROWS
+    head = ("Name", "Verdict", "Typical ratio", "A", "B", "A p50", "B p50")
+    return fragment(
+        headline(prose(answer_text(comparison))),
+        _wall(comparison),
+        title("Why the wall time differs")
+        + table(("Share", "Wall time", "From A to B"), shares, left=("From A to B",))
+        if shares
+        else "",
+        title("Durations")
+        + table(
+            head,
+            durations,
+            left=("Verdict",),
+            more=f"and {count_text(left, 'more name')}" if left > 0 else "",
+        )
+        if durations
+        else "",
+        folded("The whole comparison", pre(comparison_text(comparison, width=120))),
+    )
+
+
+def trend_html(trend: Trend) -> str:
+    """The trend as its text says it."""
+    return fragment(pre(trend_text(bounded(trend), width=100)))
+
+
+def diagnosis_html(diagnosis: RunDiagnosis) -> str:
+    """Why it failed, in a sentence; causes, evidence and what to do about them below."""
+    return fragment(pre(diagnosis_text(bounded(diagnosis), width=110)))
+
+
+def _wall(comparison: Comparison) -> str:
+    sides = []
+    for letter, side, wall in (
+        ("A", comparison.before, comparison.wall_s.before),
+        ("B", comparison.after, comparison.wall_s.after),
+    ):
+        run = side.runs[0] if side.runs else None
+        which = text(side.asked if run is None or len(side.runs) > 1 else run.run_id, 120)
+        when = (
+            f", started {text(moment_text(run.start_time))}"
+            if run is not None and len(side.runs) == 1
+            else ""
+        )
+        sides.append(f"{letter}: {which}{when}, {format_duration(wall)}")
+    ratio = comparison.wall_s.ratio
+    moved = f" · wall time {percent_text(ratio)}" if ratio is not None else ""
+    return quiet("<br>".join(sides) + moved)
+
+
+def _signed(seconds: float) -> str:
+    return f"+{format_duration(seconds)}" if seconds >= 0 else format_duration(seconds)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from flightlog.notebook.elements import (
@@ -11,7 +14,7 @@ from flightlog.notebook.elements import (
     NEW,
     QUIET,
     WARN,
-    Part,
+    BarPart,
     bar,
     facts,
     fragment,
@@ -21,6 +24,7 @@ from flightlog.notebook.elements import (
     text,
     title,
 )
+from flightlog.notebook.live import DisplayHandle, show_from_here, show_here
 from flightlog.session.progress import eta_text
 from flightlog.show.phrases import count_text
 from flightlog.units import format_count, format_duration
@@ -42,12 +46,12 @@ _ENDS: Mapping[str, str] = {
 }
 
 
-def counts_words(counts: Counts, eta: Eta | None = None) -> tuple[list[str], list[Part]]:
+def counts_words(counts: Counts, eta: Eta | None = None) -> tuple[list[str], list[BarPart]]:
     """How far the tasks are, how long it still takes where that is known, and how many ended how."""
     parts = [
-        Part(f"{format_count(counts.completed)} completed", counts.completed, GOOD),
-        Part(f"{format_count(counts.failed)} failed", counts.failed, BAD),
-        Part(f"{format_count(counts.cancelled)} cancelled", counts.cancelled, WARN),
+        BarPart(f"{format_count(counts.completed)} completed", counts.completed, GOOD),
+        BarPart(f"{format_count(counts.failed)} failed", counts.failed, BAD),
+        BarPart(f"{format_count(counts.cancelled)} cancelled", counts.cancelled, WARN),
     ]
     said = [f"{format_count(counts.ended)} of {count_text(counts.submitted, 'task')}"]
     if counts.retried:
@@ -124,3 +128,46 @@ def _result(value: Any) -> str:
     if kind is int and value.bit_length() > 1000:
         return f"a number of {value.bit_length():,} bits"
     return repr(value) if kind in _PLAIN else f"{kind.__module__}.{kind.__qualname__}"
+
+
+log = logging.getLogger("flightlog")
+
+EVERY_S = 0.5
+
+
+@contextmanager
+def displayed(
+    counts: Callable[[], Counts],
+    eta: Callable[[], Eta | None] | None = None,
+    *,
+    show: Callable[[str], DisplayHandle] = show_here,
+    every_s: float = EVERY_S,
+) -> Iterator[None]:
+    """Show how far the tasks are, twice a second, and at the end how they ended; nothing for what is over
+    sooner.
+
+    One thread draws. Where a display fails, it is said once and no more is drawn; the tasks go on.
+    """
+    over, show = threading.Event(), show_from_here(show)
+
+    def draw() -> None:
+        shown: DisplayHandle | None = None
+        try:
+            while not over.wait(every_s):
+                html = fragment(counts_html(counts(), eta() if eta is not None else None))
+                if shown is None:
+                    shown = show(html)
+                else:
+                    shown.update(html)
+            if shown is not None:
+                shown.update(fragment(counts_html(counts())))
+        except Exception:  # whatever the front end met, the tasks are not its business
+            log.warning("the progress of the session cannot be displayed", exc_info=True)
+
+    drawing = threading.Thread(target=draw, name="flightlog-progress", daemon=True)
+    drawing.start()
+    try:
+        yield
+    finally:
+        over.set()
+        drawing.join(2.0)

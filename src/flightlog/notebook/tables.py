@@ -27,7 +27,7 @@ _TABLE = re.compile(r"FROM \w+")
 """A table itself, and not a question."""
 
 
-class First(NamedTuple):
+class FirstRows(NamedTuple):
     """The first rows of a table, in the columns that say something."""
 
     columns: list[str]
@@ -36,18 +36,18 @@ class First(NamedTuple):
     """How many rows there are, and what is left out."""
 
 
-class NotRead(NamedTuple):
+class TableNotRead(NamedTuple):
     """A table that a display does not go through."""
 
     query: str
     size: int
 
 
-def read_table(answer: Table, *, large_bytes: int = LARGE_BYTES) -> First | NotRead:
+def read_table(answer: Table, *, large_bytes: int = LARGE_BYTES) -> FirstRows | TableNotRead:
     """The first rows, and the count of all."""
     lines = answer.lines_bytes()
     if lines > large_bytes:
-        return NotRead(answer.query, lines)
+        return TableNotRead(answer.query, lines)
     found = answer.peek(ROWS)
     shown = [n for n, _ in enumerate(found.columns) if any(row[n] is not None for row in found.rows)]
     empty = len(found.columns) - len(shown)
@@ -59,12 +59,12 @@ def read_table(answer: Table, *, large_bytes: int = LARGE_BYTES) -> First | NotR
     if empty and found.rows:
         notes.append(f"{count_text(empty, 'column')} without a value in these left out")
     rows = [[row[n] for n in shown] for row in found.rows]
-    return First([found.columns[n] for n in shown], rows, notes)
+    return FirstRows([found.columns[n] for n in shown], rows, notes)
 
 
-def read_html(read: First | NotRead) -> str:
+def read_html(read: FirstRows | TableNotRead) -> str:
     """The first rows as HTML, each cell cut."""
-    if isinstance(read, NotRead):
+    if isinstance(read, TableNotRead):
         return _not_read(read.query, read.size)
     head = read.columns[:COLUMNS]
     left = [
@@ -79,9 +79,9 @@ def read_html(read: First | NotRead) -> str:
     )
 
 
-def read_text(read: First | NotRead, width: int) -> str:
+def read_text(read: FirstRows | TableNotRead, width: int) -> str:
     """The first rows in as many columns as stand side by side, each cell cut."""
-    if isinstance(read, NotRead):
+    if isinstance(read, TableNotRead):
         query, size = clean(read.query[:300]), format_bytes(read.size)
         return f"{query}\n{size} of lines stand behind it: .df() and .rows() go through them."
     rows = [[_short(value) for value in row] for row in read.rows]

@@ -29,7 +29,7 @@ def shown(
     updated. `wanted=False` switches it off.
     """
     if wanted is not False and in_notebook():
-        with notebook_part("progress").displayed(counts, eta):
+        with notebook_part("sessions").displayed(counts, eta):
             yield
         return
     if wanted is False or sys.stderr is None or not sys.stderr.isatty():

@@ -10,7 +10,7 @@ from flightlog.analyze.device_results import Curve, DeviceReport, OutOfMemory, P
 from flightlog.show.document import Item, Items, Remarks, Section, Table, section_text
 from flightlog.show.markdown import markdown_text
 from flightlog.show.phrases import count_text, first_line
-from flightlog.show.plot import Line, plot
+from flightlog.show.plot import LevelLine, plot
 from flightlog.show.report_details import gpu_place
 from flightlog.show.terminal import Ink, clean, width_of, wrap
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
@@ -355,7 +355,7 @@ def _plot(session: SessionUse, width: int, height: int, ascii_only: bool) -> tup
     scaled = [level / 1024**power for level in levels]
     # From 0, so that a small change looks small, to the peak, however short that was.
     peak = scaled.index(max(scaled))
-    ends = [Line(0, 0, 0.0), Line(peak, peak, scaled[peak])]
+    ends = [LevelLine(0, 0, 0.0), LevelLine(peak, peak, scaled[peak])]
     rows = plot(scaled, width=width, height=height, label=label, lines=ends, ascii_only=ascii_only)
     where = "host memory" if session.device_id < 0 else f"device {session.device_id}"
     title = f"Rank {session.rank}, {where}: {what} memory over {format_duration(session.duration_s)}"

@@ -39,14 +39,14 @@ NARROWEST = 12
 """A column that is cut to fit keeps so many columns."""
 
 
-class Cell(Struct, frozen=True):
+class LiveCell(Struct, frozen=True):
     """A text, and what it is sorted by; null for what is unknown, which always stands last."""
 
     text: str
     order: float | str | None
 
 
-class Column(Struct, frozen=True):
+class LiveColumn(Struct, frozen=True):
     """A column's title, and whether it stands right, as numbers do, and is cut where there is no room."""
 
     title: str
@@ -60,16 +60,16 @@ class Column(Struct, frozen=True):
         return cut_middle(text, size, self.end)
 
 
-WORKER = Column("Worker", wide=True, end=6)
+WORKER = LiveColumn("Worker", wide=True, end=6)
 """Names of workers often differ in their ends alone: `node-1:4711/ThreadPoolExecutor-0_3`,
 `tcp://10.0.0.1:40123`."""
 
 
-class Row(Struct, frozen=True):
+class LiveRow(Struct, frozen=True):
     """What is known of one thing. `key` is the same in every state; `about` is what the row was made of."""
 
     key: str
-    cells: tuple[Cell, ...]
+    cells: tuple[LiveCell, ...]
     about: Struct
     style: str = ""
     """Of `show.terminal.STYLES`, or nothing."""
@@ -80,8 +80,8 @@ class Pane(Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
-    columns: tuple[Column, ...]
-    rows: tuple[Row, ...]
+    columns: tuple[LiveColumn, ...]
+    rows: tuple[LiveRow, ...]
     empty: str
     """What is said where there are no rows."""
 
@@ -97,7 +97,7 @@ def panes(state: LiveState) -> dict[str, Pane]:
     return {pane.name: pane for pane in (make(state) for make in made)}
 
 
-def arranged(pane: Pane, *, by: int | None = None, reverse: bool = False, having: str = "") -> list[Row]:
+def arranged(pane: Pane, *, by: int | None = None, reverse: bool = False, having: str = "") -> list[LiveRow]:
     """The rows that have a text in them, upper or lower case, ordered by a column; unknown values last."""
     wanted = having.casefold()
     rows = [
@@ -106,8 +106,8 @@ def arranged(pane: Pane, *, by: int | None = None, reverse: bool = False, having
     if by is None:
         return rows[::-1] if reverse else rows
     unknown = [row for row in rows if row.cells[by].order is None]
-    numbers: list[tuple[float, Row]] = []
-    texts: list[tuple[str, Row]] = []
+    numbers: list[tuple[float, LiveRow]] = []
+    texts: list[tuple[str, LiveRow]] = []
     for row in rows:
         order = row.cells[by].order
         if isinstance(order, str):
@@ -119,7 +119,7 @@ def arranged(pane: Pane, *, by: int | None = None, reverse: bool = False, having
     return [*(row for _, row in numbers), *(row for _, row in texts), *unknown]
 
 
-def widths(pane: Pane, rows: Sequence[Row], room: int, gap: int) -> list[int]:
+def widths(pane: Pane, rows: Sequence[LiveRow], room: int, gap: int) -> list[int]:
     """Columns for each column of a table, of `room` in all; the wide ones are cut, where need be, to share
     what is left.
     """
@@ -135,38 +135,38 @@ def widths(pane: Pane, rows: Sequence[Row], room: int, gap: int) -> list[int]:
     return needed
 
 
-def _words(text: str | None) -> Cell:
+def _words(text: str | None) -> LiveCell:
     shown = brief(text)
-    return Cell(shown or "-", shown.casefold() if text else None)
+    return LiveCell(shown or "-", shown.casefold() if text else None)
 
 
-def _number(number: float | None, write: Callable[[float | None], str] = format_count) -> Cell:
-    return Cell("-" if number is None else fit(write(number), 16), number)
+def _number(number: float | None, write: Callable[[float | None], str] = format_count) -> LiveCell:
+    return LiveCell("-" if number is None else fit(write(number), 16), number)
 
 
-def _call(task: str, args: str) -> Cell:
+def _call(task: str, args: str) -> LiveCell:
     """`simulate(n=1)`; the arguments are a text already."""
     shown = brief(task, 120)
     inside = brief(args, 160)
-    return Cell(f"{shown}({inside})" if inside else shown, f"{shown}({inside})".casefold())
+    return LiveCell(f"{shown}({inside})" if inside else shown, f"{shown}({inside})".casefold())
 
 
-def _when(timestamp: str) -> Cell:
-    return Cell(clock_text(timestamp), timestamp[:40])
+def _when(timestamp: str) -> LiveCell:
+    return LiveCell(clock_text(timestamp), timestamp[:40])
 
 
-def _ago(seconds: float | None, over: bool) -> Cell:
+def _ago(seconds: float | None, over: bool) -> LiveCell:
     """How long ago, or how long before the end; whole seconds are enough, and do not flicker."""
     if seconds is None:
-        return Cell("-", None)
+        return LiveCell("-", None)
     if seconds < 2:
-        return Cell("at end" if over else "now", seconds)
+        return LiveCell("at end" if over else "now", seconds)
     whole = format_duration(float(int(seconds))).replace(".0s", "s")
-    return Cell(f"{whole} {'before' if over else 'ago'}", seconds)
+    return LiveCell(f"{whole} {'before' if over else 'ago'}", seconds)
 
 
 def _names(state: LiveState) -> Pane:
-    def row(one: TaskName) -> Row:
+    def row(one: TaskName) -> LiveRow:
         cells = (
             _words(one.name),
             _number(one.submitted),
@@ -176,60 +176,60 @@ def _names(state: LiveState) -> Pane:
             _number(one.mean_s, format_duration),
             _number(one.max_s, format_duration),
         )
-        return Row(one.name[:LONGEST], cells, one, "bad" if one.failed else "")
+        return LiveRow(one.name[:LONGEST], cells, one, "bad" if one.failed else "")
 
     titles = ("Submitted", "Completed", "Failed", "Running", "Mean", "Max")
     return Pane(
         name="tasks",
         title="Tasks",
-        columns=(Column("Task", wide=True), *(Column(title, right=True) for title in titles)),
+        columns=(LiveColumn("Task", wide=True), *(LiveColumn(title, right=True) for title in titles)),
         rows=tuple(map(row, state.names)),
         empty="No task has been submitted.",
     )
 
 
 def _running(state: LiveState) -> Pane:
-    def row(one: Doing) -> Row:
+    def row(one: Doing) -> LiveRow:
         cells = (
             _call(one.task, one.args),
             _number(one.elapsed_s, format_duration),
             _number(one.usual_s, format_duration),
-            Cell("may be stuck" if one.stuck else "", 1 if one.stuck else 0),
+            LiveCell("may be stuck" if one.stuck else "", 1 if one.stuck else 0),
             _words(one.worker),
             _number(one.attempt),
         )
-        return Row(f"{one.task_id[:LONGEST]} {one.attempt}", cells, one, "warn" if one.stuck else "")
+        return LiveRow(f"{one.task_id[:LONGEST]} {one.attempt}", cells, one, "warn" if one.stuck else "")
 
     return Pane(
         name="running",
         title=_counted("Running", state.progress.running + len(state.open_spans)),
         columns=(
-            Column("Task", wide=True),
-            Column("For", right=True),
-            Column("Usual", right=True),
-            Column("Stuck"),
+            LiveColumn("Task", wide=True),
+            LiveColumn("For", right=True),
+            LiveColumn("Usual", right=True),
+            LiveColumn("Stuck"),
             WORKER,
-            Column("Try", right=True),
+            LiveColumn("Try", right=True),
         ),
         rows=(*map(row, state.doing), *map(_open_span, state.open_spans)),
         empty="No task is running.",
     )
 
 
-def _open_span(one: OpenSpan) -> Row:
+def _open_span(one: OpenSpan) -> LiveRow:
     cells = (
         _call(one.name, one.tags),
         _number(one.elapsed_s, format_duration),
         _number(one.usual_s, format_duration),
-        Cell("may be stuck" if one.stuck else "", 1 if one.stuck else 0),
-        Cell("span", "span"),
-        Cell("-", None),
+        LiveCell("may be stuck" if one.stuck else "", 1 if one.stuck else 0),
+        LiveCell("span", "span"),
+        LiveCell("-", None),
     )
-    return Row(f"span {one.span_id[:LONGEST]}", cells, one, "warn" if one.stuck else "")
+    return LiveRow(f"span {one.span_id[:LONGEST]}", cells, one, "warn" if one.stuck else "")
 
 
 def _workers(state: LiveState) -> Pane:
-    def row(one: WorkerNow) -> Row:
+    def row(one: WorkerNow) -> LiveRow:
         cells = (
             _words(one.worker),
             _words(one.state),
@@ -241,7 +241,7 @@ def _workers(state: LiveState) -> Pane:
             _number(one.memory_bytes, format_bytes),
             _ago(one.seen_s, state.over),
         )
-        return Row(one.worker[:LONGEST], cells, one, {"lost": "bad", "gone": "quiet"}.get(one.state, ""))
+        return LiveRow(one.worker[:LONGEST], cells, one, {"lost": "bad", "gone": "quiet"}.get(one.state, ""))
 
     numbers = ("For", "Ended", "Failed", "Cores", "Memory", "Seen")
     return Pane(
@@ -249,9 +249,9 @@ def _workers(state: LiveState) -> Pane:
         title=_counted("Workers", state.workers_all),
         columns=(
             WORKER,
-            Column("State"),
-            Column("Task", wide=True),
-            *(Column(title, right=True) for title in numbers),
+            LiveColumn("State"),
+            LiveColumn("Task", wide=True),
+            *(LiveColumn(title, right=True) for title in numbers),
         ),
         rows=tuple(map(row, state.workers)),
         empty="No worker is known.",
@@ -259,7 +259,7 @@ def _workers(state: LiveState) -> Pane:
 
 
 def _hosts(state: LiveState) -> Pane:
-    def row(one: HostNow) -> Row:
+    def row(one: HostNow) -> LiveRow:
         share = _share(one.memory_used_bytes, one.memory_total_bytes)
         cells = (
             _words(one.host),
@@ -269,20 +269,20 @@ def _hosts(state: LiveState) -> Pane:
             _number(share, format_percent),
             _ago(one.seen_s, state.over),
         )
-        return Row(one.host[:LONGEST], cells, one, "warn" if share is not None and share >= 0.95 else "")
+        return LiveRow(one.host[:LONGEST], cells, one, "warn" if share is not None and share >= 0.95 else "")
 
     titles = ("CPU", "Memory", "Of", "Share", "Seen")
     return Pane(
         name="resources",
         title="Machines",
-        columns=(Column("Machine", wide=True), *(Column(title, right=True) for title in titles)),
+        columns=(LiveColumn("Machine", wide=True), *(LiveColumn(title, right=True) for title in titles)),
         rows=tuple(map(row, state.hosts)),
         empty="No machine has been sampled.",
     )
 
 
 def _devices(state: LiveState) -> Pane:
-    def row(one: DeviceNow) -> Row:
+    def row(one: DeviceNow) -> LiveRow:
         share = _share(one.memory_used_bytes, one.memory_total_bytes)
         cells = (
             _words(one.label),
@@ -294,7 +294,7 @@ def _devices(state: LiveState) -> Pane:
             _words(one.scope),
             _ago(one.seen_s, state.over),
         )
-        return Row(
+        return LiveRow(
             brief(f"{one.host} {one.label} {one.scope}"),
             cells,
             one,
@@ -306,11 +306,11 @@ def _devices(state: LiveState) -> Pane:
         name="gpu",
         title="GPU",
         columns=(
-            Column("Device", wide=True),
-            Column("Machine", wide=True),
-            *(Column(title, right=True) for title in titles),
-            Column("Counts"),
-            Column("Seen", right=True),
+            LiveColumn("Device", wide=True),
+            LiveColumn("Machine", wide=True),
+            *(LiveColumn(title, right=True) for title in titles),
+            LiveColumn("Counts"),
+            LiveColumn("Seen", right=True),
         ),
         rows=tuple(map(row, state.devices)),
         empty="No GPU has been sampled.",
@@ -318,26 +318,26 @@ def _devices(state: LiveState) -> Pane:
 
 
 def _failures(state: LiveState) -> Pane:
-    def row(number: int, one: Failed) -> Row:
+    def row(number: int, one: Failed) -> LiveRow:
         error = f"{one.error_type}: {one.message[:LONGEST]}" if one.error_type else one.message[:LONGEST]
         cells = (
             _when(one.at),
             _call(one.task, one.args),
             _words(error),
-            Cell("tried again" if one.retried else "", 1 if one.retried else 0),
+            LiveCell("tried again" if one.retried else "", 1 if one.retried else 0),
             _words(one.worker),
         )
         key = f"{one.at} {one.task_id or number} {one.attempt}"
-        return Row(key[:LONGEST], cells, one, "warn" if one.retried else "bad")
+        return LiveRow(key[:LONGEST], cells, one, "warn" if one.retried else "bad")
 
     return Pane(
         name="failures",
         title=_counted("Failures", max(state.failures_all, len(state.failures))),
         columns=(
-            Column("At (UTC)"),
-            Column("Task", wide=True),
-            Column("Error", wide=True),
-            Column("Then"),
+            LiveColumn("At (UTC)"),
+            LiveColumn("Task", wide=True),
+            LiveColumn("Error", wide=True),
+            LiveColumn("Then"),
             WORKER,
         ),
         rows=tuple(row(number, one) for number, one in enumerate(state.failures)),
@@ -346,7 +346,7 @@ def _failures(state: LiveState) -> Pane:
 
 
 def _slowest(state: LiveState) -> Pane:
-    def row(one: Ended) -> Row:
+    def row(one: Ended) -> LiveRow:
         cells = (
             _call(one.task, one.args),
             _number(one.duration_s, format_duration),
@@ -355,7 +355,7 @@ def _slowest(state: LiveState) -> Pane:
             _words(one.worker),
             _when(one.at),
         )
-        return Row(
+        return LiveRow(
             f"{one.task_id[:LONGEST]} {one.attempt}", cells, one, "bad" if one.state == "failed" else ""
         )
 
@@ -363,12 +363,12 @@ def _slowest(state: LiveState) -> Pane:
         name="slowest",
         title="Slowest",
         columns=(
-            Column("Task", wide=True),
-            Column("Took", right=True),
-            Column("Queued", right=True),
-            Column("Ended as"),
+            LiveColumn("Task", wide=True),
+            LiveColumn("Took", right=True),
+            LiveColumn("Queued", right=True),
+            LiveColumn("Ended as"),
             WORKER,
-            Column("At (UTC)"),
+            LiveColumn("At (UTC)"),
         ),
         rows=tuple(map(row, state.slowest)),
         empty="No task has ended.",
@@ -376,7 +376,7 @@ def _slowest(state: LiveState) -> Pane:
 
 
 def _spans(state: LiveState) -> Pane:
-    def row(one: SpanNow) -> Row:
+    def row(one: SpanNow) -> LiveRow:
         cells = (
             _words(one.name),
             _number(one.ended),
@@ -386,27 +386,27 @@ def _spans(state: LiveState) -> Pane:
             _number(one.max_s, format_duration),
             _number(one.total_s, format_duration),
         )
-        return Row(one.name[:LONGEST], cells, one, "bad" if one.errors else "")
+        return LiveRow(one.name[:LONGEST], cells, one, "bad" if one.errors else "")
 
     titles = ("Ended", "Errors", "Open", "Mean", "Max", "Total")
     return Pane(
         name="spans",
         title="Spans",
-        columns=(Column("Span", wide=True), *(Column(title, right=True) for title in titles)),
+        columns=(LiveColumn("Span", wide=True), *(LiveColumn(title, right=True) for title in titles)),
         rows=tuple(map(row, state.spans)),
         empty="No span has ended.",
     )
 
 
 def _log(state: LiveState) -> Pane:
-    def row(number: int, one: LogLine) -> Row:
+    def row(number: int, one: LogLine) -> LiveRow:
         style = {"warning": "warn", "error": "bad"}.get(one.level, "")
-        return Row(str(number), (_when(one.at), _words(one.kind), _words(one.text)), one, style)
+        return LiveRow(str(number), (_when(one.at), _words(one.kind), _words(one.text)), one, style)
 
     return Pane(
         name="log",
         title="Log",
-        columns=(Column("At (UTC)"), Column("Event"), Column("What", wide=True)),
+        columns=(LiveColumn("At (UTC)"), LiveColumn("Event"), LiveColumn("What", wide=True)),
         rows=tuple(row(number, one) for number, one in enumerate(state.log)),
         empty="Nothing has been recorded.",
     )

@@ -41,7 +41,7 @@ UNICODE = Signs("─", "│", "┤", "└", "─", "▲", "↑", "↓")
 ASCII = Signs("-", "|", "+", "+", "-", "^", "^", "v")
 
 
-class Line(Struct, frozen=True):
+class LevelLine(Struct, frozen=True):
     """A horizontal line from one point to another, both counted."""
 
     first: int
@@ -55,7 +55,7 @@ def plot(
     width: int,
     height: int,
     label: Callable[[float, float], str],
-    lines: Sequence[Line] = (),
+    lines: Sequence[LevelLine] = (),
     marks: Sequence[int] = (),
     ascii_only: bool = False,
 ) -> list[str]:
@@ -70,7 +70,7 @@ def plot(
     ticks = {row: label(value, gap) for row, value, gap in _ticks(low, high, height)}
     margin = max(map(width_of, ticks.values()), default=0) + 2
     columns = max(width - margin, 1)
-    grid = _Grid(columns, height, len(values), low, high, ascii_only)
+    grid = _DotGrid(columns, height, len(values), low, high, ascii_only)
     for line in lines:
         grid.draw(line, signs.level)
     for number, value in enumerate(values):
@@ -120,7 +120,7 @@ def _ticks(low: float, high: float, height: int) -> list[tuple[int, float, float
     return list(found.values())
 
 
-class _Grid:
+class _DotGrid:
     """Characters, and the dots in them."""
 
     def __init__(
@@ -156,7 +156,7 @@ class _Grid:
         if self._dots[y // tall][column] >= 0:
             self._dots[y // tall][column] |= _DOTS[x % wide][y % tall]
 
-    def draw(self, line: Line, sign: str) -> None:
+    def draw(self, line: LevelLine, sign: str) -> None:
         """Draw a line where there are no points."""
         row = self._signs[self._y(line.value) // self._fine[1]]
         for column in range(self.column(line.first), self.column(line.last) + 1):

@@ -91,7 +91,7 @@ def timeline_text(
     labels = [named(name, LABEL) + more for name, more in map(lane_parts, drawn)]
     margin = max(map(width_of, labels))
     columns = max(10, width - margin - 4)
-    grid = _Grid(timeline, len(drawn), columns, color, ascii_only)
+    grid = _LaneGrid(timeline, len(drawn), columns, color, ascii_only)
     edge = "|" if ascii_only else "│"
     lines.append("")
     lines += [f"  {pad(label, margin)} {edge}{grid.row(n)}".rstrip() for n, label in enumerate(labels)]
@@ -145,7 +145,7 @@ def headline(look: TimelineLook) -> str:
     return " · ".join(parts)
 
 
-class _Grid:
+class _LaneGrid:
     """How long each name held each lane in each column, and what is drawn for it."""
 
     def __init__(self, timeline: Timeline, lanes: int, columns: int, color: bool, ascii_only: bool) -> None:
@@ -272,7 +272,7 @@ def _step(length_s: float, columns: int) -> float:
     return float(fitting if fitting is not None else length_s / most)
 
 
-def _legend(timeline: Timeline, grid: _Grid, width: int) -> list[str]:
+def _legend(timeline: Timeline, grid: _LaneGrid, width: int) -> list[str]:
     entries = [
         (grid.key(name), fit(named(timeline.names[name]), 40) if name < len(timeline.names) else OTHERS)
         for name in sorted(grid.names)

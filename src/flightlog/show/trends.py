@@ -12,7 +12,7 @@ from flightlog.analyze.run_metrics import parse_metric
 from flightlog.analyze.trends import Change, Point, Trend
 from flightlog.show.document import table
 from flightlog.show.phrases import count_text, moment_text, money_text
-from flightlog.show.plot import Line, plot, scale_of
+from flightlog.show.plot import LevelLine, plot, scale_of
 from flightlog.show.terminal import Ink, clean, width_of, wrap
 from flightlog.units import format_bytes, format_duration, format_percent
 
@@ -235,7 +235,8 @@ def _plot(trend: Trend, width: int, ascii_only: bool) -> list[str]:
         lines=[]
         if trend.drift is not None
         else [
-            Line(level.first, level.first + level.runs - 1, level.typical * factor) for level in trend.levels
+            LevelLine(level.first, level.first + level.runs - 1, level.typical * factor)
+            for level in trend.levels
         ],
         marks=[change.at for change in trend.changes],
         ascii_only=ascii_only,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -15,8 +16,7 @@ from textual.widgets import Footer, Input, Static, TabbedContent, TabPane, Tabs
 from flightlog.show.live import details_lines, head_lines, latest_of, panes
 from flightlog.show.plot import half, plot_over_time, side_by_side, unit_label
 from flightlog.show.terminal import brief
-from flightlog.tui.board import Board, say
-from flightlog.tui.reading import Follows, Reader
+from flightlog.tui.pane import PaneView, say
 from flightlog.tui.screens import KEYS, RunsScreen, TextScreen
 from flightlog.units import format_duration
 
@@ -55,10 +55,10 @@ CSS = """
 #head { height: auto; padding: 0 1; }
 TabbedContent { height: 1fr; }
 TabPane { padding: 0; }
-Board { height: 1fr; }
-Board Rows { height: auto; max-height: 1fr; background: transparent; }
-Board .empty { padding: 0 1; height: auto; }
-Board .plots { padding: 1 1 0 1; height: auto; display: none; }
+PaneView { height: 1fr; }
+PaneView PaneTable { height: auto; max-height: 1fr; background: transparent; }
+PaneView .empty { padding: 0 1; height: auto; }
+PaneView .plots { padding: 1 1 0 1; height: auto; display: none; }
 #filter { display: none; border: none; height: 1; padding: 0 1; }
 ModalScreen { align: center middle; }
 .card { width: 92%; height: 88%; border: round $primary; padding: 0 1; background: $surface; }
@@ -66,7 +66,7 @@ ModalScreen { align: center middle; }
 """
 
 
-class Read(Message):
+class RunRead(Message):
     """A run was read: its state, or why it could not be."""
 
     def __init__(self, path: Path, found: LiveState | Exception) -> None:
@@ -113,7 +113,7 @@ class TopApp(App[None]):
         self.paused = False
         self._trouble = ""
         self._runs, self._ascii = runs, ascii_only
-        self._reader = Reader(open_live, self._tell, interval_s=interval_s)
+        self._reader = RunReader(open_live, self._tell, interval_s=interval_s)
 
     def compose(self) -> ComposeResult:
         """Head, panes, filter and keys."""
@@ -121,7 +121,7 @@ class TopApp(App[None]):
         with TabbedContent(initial="tasks"):
             for name, title in TITLES.items():
                 with TabPane(title, id=name):
-                    yield Board(name=name, ascii_only=self._ascii)
+                    yield PaneView(name=name, ascii_only=self._ascii)
         yield Input(placeholder="only rows with this text in them", id="filter", select_on_focus=False)
         yield Footer(show_command_palette=False)
 
@@ -133,18 +133,18 @@ class TopApp(App[None]):
         self._reader.watch(self.path)
 
     def on_unmount(self) -> None:
-        """Read no more."""
+        """RunRead no more."""
         self._reader.close()
 
     def _tell(self, path: Path, found: LiveState | Exception) -> None:
-        self.post_message(Read(path, found))  # from the reading thread, which is allowed
+        self.post_message(RunRead(path, found))  # from the reading thread, which is allowed
 
     @property
-    def board(self) -> Board:
+    def board(self) -> PaneView:
         """The pane in front."""
-        return self.query_one(f"#{self.query_one(TabbedContent).active}", TabPane).query_one(Board)
+        return self.query_one(f"#{self.query_one(TabbedContent).active}", TabPane).query_one(PaneView)
 
-    def on_read(self, message: Read) -> None:
+    def on_run_read(self, message: RunRead) -> None:
         """Show what was read, unless another run is watched by now or the view is paused."""
         if message.path != self.path or self.paused:
             return
@@ -218,7 +218,7 @@ class TopApp(App[None]):
         self.board.table.focus()
         self._show()
 
-    def on_board_opened(self, event: Board.Opened) -> None:
+    def on_pane_view_opened(self, event: PaneView.Opened) -> None:
         """Show all about a row."""
         self.push_screen(
             TextScreen(_KINDS.get(type(event.about).__name__, "Details"), details_lines(event.about))
@@ -260,7 +260,7 @@ class TopApp(App[None]):
         box = self.query_one("#filter", Input)
         box.value = ""
         box.display = False
-        for board in self.query(Board):
+        for board in self.query(PaneView):
             board.narrow("")
         self.board.table.focus()
 
@@ -280,7 +280,7 @@ class TopApp(App[None]):
         self.path, self.state, self.paused, self._trouble = path, None, False, ""
         self._reader.pause(False)
         self._reader.watch(path)
-        for board in self.query(Board):
+        for board in self.query(PaneView):
             board.forget()
         self._show()
 
@@ -301,3 +301,87 @@ def _painted(lines: Sequence[str], status: str) -> Text:
     elif at >= 0 and status == "completed":
         text.stylize("green", at, at + len(status))
     return text
+
+
+LOOK_S = 0.5
+"""A look at a large run takes no longer than that: what is known so far is shown."""
+
+
+class Follows(Protocol):
+    """What gives a run's state; a `FollowedRun`, for one."""
+
+    def update(self, limit_s: float | None = None) -> LiveState:
+        """RunRead what is new, for so many seconds at most, and say how things stand."""
+        ...
+
+
+class RunReader:
+    """Tells how a run stands, every `interval_s` seconds and at once when another is to be watched.
+
+    `tell(path, state)` is called in the reading thread, with the error in place of a state where a run cannot
+    be read. The thread is a daemon: closing never waits for a read that hangs.
+    """
+
+    def __init__(
+        self,
+        open_live: Callable[[Path], Follows],
+        tell: Callable[[Path, LiveState | Exception], None],
+        *,
+        interval_s: float,
+    ) -> None:
+        self._open, self._tell, self._interval_s = open_live, tell, interval_s
+        self._changed = threading.Condition()
+        self._path: Path | None = None
+        self._due = self._paused = self._closed = False
+        self._thread: threading.Thread | None = None
+
+    def watch(self, path: Path) -> None:
+        """RunRead this run from now on; starts the thread the first time."""
+        with self._changed:
+            self._path, self._due = path, True
+            self._changed.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._read, name="flightlog-top", daemon=True)
+            self._thread.start()
+
+    def pause(self, paused: bool) -> None:
+        """RunRead nothing until further notice, or go on at once."""
+        with self._changed:
+            self._paused, self._due = paused, not paused
+            self._changed.notify()
+
+    def close(self) -> None:
+        """RunRead nothing any more, and tell nobody; returns at once."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+
+    def _read(self) -> None:
+        live: Follows | None = None
+        watched: Path | None = None
+        while (path := self._next()) is not None:
+            try:
+                if live is None or path != watched:
+                    live, watched = self._open(path), path
+                found: LiveState | Exception = live.update(LOOK_S)
+            except Exception as error:  # noqa: BLE001 - the view says what happened, and tries again
+                live, found = None, error
+            with self._changed:
+                if self._closed:
+                    return
+            self._tell(path, found)
+            if not isinstance(found, Exception) and found.reading is not None:
+                self._read_on(path)
+
+    def _read_on(self, path: Path) -> None:
+        """There is more to read already: do not wait."""
+        with self._changed:
+            self._due = self._due or path == self._path
+
+    def _next(self) -> Path | None:
+        """The run to read, when it is time; None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._due or self._closed, timeout=self._interval_s)
+            self._changed.wait_for(lambda: self._closed or not self._paused)
+            self._due = False
+            return None if self._closed else self._path

@@ -8,7 +8,7 @@ from nicegui import ui
 
 from flightlog.analyze.advice.words import gain, notes, reason, request_text, unadvised
 from flightlog.show.phrases import count_text
-from flightlog.web.frame import card, computed, heading, words
+from flightlog.web.layout import card, computed, heading, words
 from flightlog.web.listing import short
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from flightlog.analyze.advice.advise import Advised
     from flightlog.analyze.advice.resources import Recommendation
     from flightlog.web.dashboard import Dashboard
-    from flightlog.web.listing import Row
+    from flightlog.web.listing import RunRow
 
 SHOWN = 12
 LONG = 1000
 
 
-async def advice_page(dashboard: Dashboard, row: Row) -> None:
+async def advice_page(dashboard: Dashboard, row: RunRow) -> None:
     """The content of `/run/<key>/advice`."""
     project = row.project_name
 

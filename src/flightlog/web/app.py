@@ -6,24 +6,33 @@ request brings its own along. Several dashboards of one process therefore show e
 
 from __future__ import annotations
 
+import asyncio
+import gzip
+import logging
+import threading
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
+from html import escape
 from typing import TYPE_CHECKING, cast
 
 from fastapi import FastAPI, Request
 from nicegui import app as nicegui_app
 from nicegui import ui
-from starlette.responses import Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from flightlog.web import served
+from flightlog.errors import FlightlogError
+from flightlog.web.access import AccessControl, Application, Receive, Scope, Send
 from flightlog.web.advice_page import advice_page
 from flightlog.web.diagnosis_page import diagnosis_page
-from flightlog.web.door import Application, Door, Receive, Scope, Send
-from flightlog.web.frame import card, frame, run_head, words
-from flightlog.web.live_page import live_page
+from flightlog.web.layout import card, page_layout, run_head, words
+from flightlog.web.listing import short
+from flightlog.web.run_page import live_page
 from flightlog.web.runs_page import runs_page
 from flightlog.web.trends_page import trends_page
 
 if TYPE_CHECKING:
+    from flightlog.export.prometheus.page import MetricsPage
+    from flightlog.store.run import Run
     from flightlog.web.dashboard import Dashboard
 
 OURS = "flightlog.dashboard"
@@ -35,8 +44,8 @@ PATIENCE_S = 30.0
 """How long a page may take to be begun: the first look at a long history on a slow disk."""
 
 
-def make_app(dashboard: Dashboard, *, token: str | None = None, host: str = "127.0.0.1") -> Door:
-    """The dashboard behind its door; see `Door` for `token` and `host`. It is closed when the application
+def make_app(dashboard: Dashboard, *, token: str | None = None, host: str = "127.0.0.1") -> AccessControl:
+    """The dashboard behind its door; see `AccessControl` for `token` and `host`. It is closed when the application
     is.
     """
     inner = cast("Application", _pages())
@@ -51,7 +60,7 @@ def make_app(dashboard: Dashboard, *, token: str | None = None, host: str = "127
             scope[OURS] = dashboard
             await inner(scope, receive, send)
 
-    return Door(app, token=token, host=host)
+    return AccessControl(app, token=token, host=host)
 
 
 def _of(request: Request) -> Dashboard:
@@ -62,7 +71,7 @@ def _of(request: Request) -> Dashboard:
 def _pages() -> FastAPI:
     """All addresses; made once in a process."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    served.add_to(app, _of)
+    add_to(app, _of)
 
     @ui.page("/", response_timeout=PATIENCE_S)
     async def runs(request: Request) -> None:
@@ -114,7 +123,7 @@ _ICON = (
 
 async def _nothing_there(_request: Request, _error: Exception) -> Response:
     """NiceGUI's own answer keeps a page in memory for each, and logs the address as it was sent."""
-    return served.no_such_page()
+    return no_such_page()
 
 
 async def _run_page(request: Request, key: str, page: str) -> None:
@@ -122,10 +131,167 @@ async def _run_page(request: Request, key: str, page: str) -> None:
     row = await dashboard.find(key)
     if row is None:
         ui.context.client.status_code = 404
-        with frame(page, "No such run"), card():
+        with page_layout(page, "No such run"), card():
             words("There is no run of that name here. It may have been removed.")
             ui.link("All runs", "/")
         return
-    with frame(page, row.project):
+    with page_layout(page, row.project):
         run_head(row, page)
         await _CONTENT[page](dashboard, row)
+
+
+log = logging.getLogger("flightlog")
+
+LONGEST_ACCEPT = 1000
+DashboardOf = Callable[[Request], "Dashboard"]
+_STYLE = (
+    ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:16vh "
+    "auto;padding:0 1.25rem}"
+    "h1{font-size:1.3rem}p{overflow-wrap:anywhere}"
+)
+
+
+def ways_of(key: str) -> dict[str, str]:
+    """From a run's report to what else there is of it in the dashboard."""
+    here = f"/run/{key}"
+    return {"All runs": "/", "Live": here, "Diagnosis": f"{here}/diagnosis", "Advice": f"{here}/advice"}
+
+
+def add_to(app: FastAPI, dashboard_of: DashboardOf) -> None:
+    """Give the application these addresses."""
+
+    async def report(request: Request) -> Response:
+        dashboard = dashboard_of(request)
+        row = await dashboard.find(request.path_params["key"])
+        if row is None:
+            return _no_such_run()
+        ways = ways_of(row.key)
+        return await _page(
+            request,
+            dashboard.patience_s,
+            lambda: dashboard.of_run("report", row, lambda run: _report(run, ways)),
+        )
+
+    async def compare(request: Request) -> Response:
+        dashboard = dashboard_of(request)
+        rows = [await dashboard.find(request.query_params.get(side, "")) for side in ("a", "b")]
+        found = tuple(row for row in rows if row is not None)
+        if len(found) < 2:
+            return _no_such_run()
+        return await _page(
+            request, dashboard.patience_s, lambda: dashboard.of_runs("compare", found, _compare)
+        )
+
+    async def metrics(request: Request) -> Response:
+        dashboard, accept = dashboard_of(request), request.headers.get("accept", "")[:LONGEST_ACCEPT]
+        try:
+            body, kind = await dashboard.results.get(
+                ("metrics", accept), lambda: _metrics(dashboard, accept), max_age_s=1.0
+            )
+        except FlightlogError as error:
+            return PlainTextResponse(f"{error}\n", status_code=501)
+        return Response(body, headers={"content-type": kind})
+
+    async def health(_: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    app.add_route("/run/{key}/report", report)
+    app.add_route("/compare", compare)
+    app.add_route("/metrics", metrics)
+    app.add_route("/health", health)
+
+
+def _report(run: Run, ways: Mapping[str, str]) -> bytes:
+    from flightlog.show.html.of_runs import report_html
+    from flightlog.store.still import held_still
+
+    with held_still(run, note=log.warning) as still:
+        return _packed(report_html(still, ways=ways))
+
+
+def _compare(runs: tuple[Run, ...]) -> bytes:
+    from flightlog.show.html.of_runs import compare_html
+
+    before, after = runs
+    return _packed(compare_html(before, after, runs_dir=before.path.parent, ways={"All runs": "/"}))
+
+
+def _packed(page: str) -> bytes:
+    """A page as it is kept and sent: a quarter of its size, made where it does not keep others waiting."""
+    return gzip.compress(page.encode(), 4)
+
+
+async def _page(request: Request, patience_s: float, work: Callable[[], Awaitable[bytes]]) -> Response:
+    try:
+        packed, headers = (
+            await _in_time(request, patience_s, work),
+            {"cache-control": "no-store", "vary": "accept-encoding"},
+        )
+        if packed is None:
+            return _said("The page is being made", "It appears here by itself.", 200, refresh=True)
+        if "gzip" in request.headers.get("accept-encoding", ""):
+            return HTMLResponse(packed, headers={**headers, "content-encoding": "gzip"})
+        return HTMLResponse(gzip.decompress(packed), headers=headers)
+    except FlightlogError as error:
+        return _said("This cannot be shown", str(error), 422)
+    except Exception as error:  # a damaged run is said, and does not end the server
+        log.exception("a page could not be made")
+        return _said("This cannot be shown", f"{type(error).__name__}: {error}", 500)
+
+
+async def _in_time(request: Request, patience_s: float, work: Callable[[], Awaitable[bytes]]) -> bytes | None:
+    """What is asked for; None where it takes long and somebody looks at an empty window meanwhile: the work
+    goes on.
+    """
+    if request.headers.get("sec-fetch-dest") != "document":
+        return await work()
+    waiting = asyncio.ensure_future(work())
+    await asyncio.wait({waiting}, timeout=patience_s)
+    if not waiting.done():
+        waiting.cancel()
+        return None
+    return waiting.result()
+
+
+def no_such_page() -> Response:
+    """The answer at an address that there is none of."""
+    return _said("There is no such page", "", 404)
+
+
+def _no_such_run() -> Response:
+    return _said("There is no run of that name here", "It may have been removed.", 404)
+
+
+def _said(title: str, text: str, status: int, *, refresh: bool = False) -> Response:
+    again = {"refresh": "1"} if refresh else {}
+    return HTMLResponse(
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style><h1>{escape(title)}</h1>"
+        f"{f'<p>{escape(short(text, 1000))}</p>' if text else ''}"
+        '<p><a href="/">All runs</a></p></html>\n',
+        status_code=status,
+        headers={"cache-control": "no-store", **again},
+    )
+
+
+_making = threading.Lock()
+
+
+def _metrics(dashboard: Dashboard, accept: str) -> tuple[bytes, str]:
+    """The page for Prometheus; the collector reads on where the last scrape ended, and is kept with the
+    dashboard.
+    """
+    with _making:
+        if dashboard.metrics is None:
+            dashboard.metrics = _metrics_page(dashboard)
+    return dashboard.metrics.answer(accept)
+
+
+def _metrics_page(dashboard: Dashboard) -> MetricsPage:
+    from flightlog.export.registry import extras_of
+
+    with extras_of("prometheus"):
+        from flightlog.export.prometheus.folder import RunsCollector
+        from flightlog.export.prometheus.page import MetricsPage
+    return MetricsPage(RunsCollector(dashboard.runs.place))

@@ -4,15 +4,20 @@ live.
 
 from __future__ import annotations
 
+import asyncio
+import queue
+import threading
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from flightlog.store import layout
 from flightlog.store.stamps import stamp_at
-from flightlog.web.listing import Listing, Row, RunsFolder
-from flightlog.web.once import Once
+from flightlog.web.listing import Listing, RunRow, RunsFolder
 
 if TYPE_CHECKING:
     from flightlog.analyze.live.results import LiveState
@@ -56,8 +61,8 @@ class Dashboard:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.runs = RunsFolder(given)
-        self.once = Once(clock=clock)
-        self.listing_once = Once(threads=1, clock=clock)
+        self.results = SharedResults(clock=clock)
+        self.listing_results = SharedResults(threads=1, clock=clock)
         self.live = _live() if live is None else live
         self.metrics: MetricsPage | None = None
         """Made when it is first asked for."""
@@ -67,7 +72,7 @@ class Dashboard:
     async def listing(self, *, now: bool = False) -> Listing:
         """The runs, as of a moment ago; `now` as of now."""
         age = 0.0 if now else max(FRESH_S, 4 * self._took_s)
-        return await self.listing_once.get("runs", self._look, max_age_s=age)
+        return await self.listing_results.get("runs", self._look, max_age_s=age)
 
     def _look(self) -> Listing:
         began = self._clock()
@@ -75,17 +80,17 @@ class Dashboard:
         self._took_s = self._clock() - began
         return found
 
-    async def find(self, key: str) -> Row | None:
+    async def find(self, key: str) -> RunRow | None:
         """The run of that name; one that began since the last look is found, too."""
         found = (await self.listing()).find(key)
         return found or (await self.listing(now=True)).find(key)
 
-    async def of_run(self, what: str, row: Row, compute: Callable[[Run], Result]) -> Result:
+    async def of_run(self, what: str, row: RunRow, compute: Callable[[Run], Result]) -> Result:
         """What is computed of a run, once for all viewers, until the run's documents change."""
         return await self.of_runs(what, (row,), lambda runs: compute(runs[0]))
 
     async def of_runs(
-        self, what: str, rows: tuple[Row, ...], compute: Callable[[tuple[Run, ...]], Result]
+        self, what: str, rows: tuple[RunRow, ...], compute: Callable[[tuple[Run, ...]], Result]
     ) -> Result:
         """As `of_run`, of several runs."""
 
@@ -100,21 +105,171 @@ class Dashboard:
             for row, runs in zip(rows, goes_on, strict=True)
         ]
         key = (what, *((row.key, stamp) for row, stamp in zip(rows, stamps, strict=True)))
-        return await self.once.get(key, work, max_age_s=RUNNING_S if any(goes_on) else None)
+        return await self.results.get(key, work, max_age_s=RUNNING_S if any(goes_on) else None)
 
     async def of_history(self, what: tuple[object, ...], compute: Callable[[Path], Result]) -> Result:
         """What is computed of the folder, once for all viewers and for a short while."""
         folder = (await self.listing()).folder
-        return await self.once.get(what, lambda: compute(folder), max_age_s=RUNNING_S)
+        return await self.results.get(what, lambda: compute(folder), max_age_s=RUNNING_S)
 
     def close(self) -> None:
         """Let go of everything that runs."""
         self.live.close()
-        self.once.close()
-        self.listing_once.close()
+        self.results.close()
+        self.listing_results.close()
 
 
 def _live() -> Live:
     from flightlog.analyze.live.hub import FollowedRuns
 
     return FollowedRuns()
+
+
+THREADS = 3
+KEPT = 64
+KEPT_BYTES = 128 << 20
+"""Of texts that are kept, such as pages: the least used go first."""
+FAILED_S = 5.0
+"""How long a failure is kept, in seconds: whoever went away for a moment is told, and does not begin it all
+again."""
+
+
+class _SharedResult(NamedTuple):
+    future: Future[Any]
+    done: float | None
+    """When; None before that."""
+    size: int
+    failed: bool = False
+
+    def is_good(self, now: float, max_age_s: float | None) -> bool:
+        """Whether it is what somebody gets who asks now."""
+        if self.done is None:
+            return True
+        most = min(FAILED_S, FAILED_S if max_age_s is None else max_age_s) if self.failed else max_age_s
+        return most is None or now - self.done <= most
+
+
+class SharedResults:
+    """Computations by key. A result is given to all who ask for its key, until it is too old or others need
+    the room.
+
+    `get` belongs to an event loop and never blocks it; everything else is thread-safe. A computation that
+    raises raises to all who wait for it or ask within `FAILED_S`, and is tried again for the next. The
+    threads end with the process, in the middle of what they do; `close` lets them end earlier, and cancels
+    what waits for its turn.
+    """
+
+    def __init__(
+        self,
+        *,
+        threads: int = THREADS,
+        kept: int = KEPT,
+        kept_bytes: int = KEPT_BYTES,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._most, self._most_bytes, self._clock = kept, kept_bytes, clock
+        self._kept: OrderedDict[Hashable, _SharedResult] = OrderedDict()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._work: queue.SimpleQueue[tuple[Hashable, Future[Any], Callable[[], Any]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._threads = [
+            threading.Thread(target=self._run, name=f"flightlog-ui-{number}", daemon=True)
+            for number in range(threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def get(
+        self, key: Hashable, compute: Callable[[], Result], *, max_age_s: float | None = None
+    ) -> Result:
+        """The result for the key, computed unless there is one that is no older than `max_age_s`."""
+        return cast("Result", await _there(self.begin(key, compute, max_age_s=max_age_s)))
+
+    def begin(
+        self, key: Hashable, compute: Callable[[], Result], *, max_age_s: float | None = None
+    ) -> Future[Result]:
+        """As `get`, at once: what will be the result."""
+        now = self._clock()
+        with self._lock:
+            known = self._kept.get(key)
+            if known is not None and known.is_good(now, max_age_s):
+                self._kept.move_to_end(key)
+                return known.future
+            future: Future[Any] = Future()
+            self._kept[key] = _SharedResult(future, None, 0)
+            self._kept.move_to_end(key)
+        self._work.put((key, future, compute))
+        return future
+
+    def close(self) -> None:
+        """Begin nothing more, and let the threads end after what they do now."""
+        self._closed = True
+        for _ in self._threads:
+            self._work.put(None)
+
+    def join(self, timeout_s: float) -> None:
+        """Wait for the threads to have ended, after `close`; so long for each."""
+        for thread in self._threads:
+            thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            if self._closed:
+                work[1].cancel()
+            else:
+                self._compute(*work)
+
+    def _compute(self, key: Hashable, future: Future[Any], compute: Callable[[], Any]) -> None:
+        try:
+            result = compute()
+        except BaseException as error:  # noqa: BLE001 - it is raised where it is waited for
+            with self._lock:
+                self._note(key, future, 0, failed=True)
+            future.set_exception(error)
+            return
+        size = len(result) if isinstance(result, str | bytes) else 0
+        with self._lock:
+            self._note(key, future, size)
+        future.set_result(result)
+
+    def _note(self, key: Hashable, future: Future[Any], size: int, *, failed: bool = False) -> None:
+        known = self._kept.get(key)
+        if known is not None and known.future is future:
+            self._kept[key] = _SharedResult(future, self._clock(), size, failed)
+        self._make_room()
+
+    def _make_room(self) -> None:
+        held = sum(one.size for one in self._kept.values())
+        for key, one in list(self._kept.items())[:-1]:  # the one used last stays, however large
+            if len(self._kept) <= self._most and held <= self._most_bytes:
+                return
+            if one.done is not None:
+                held -= one.size
+                del self._kept[key]
+
+
+def _there(future: Future[Any]) -> asyncio.Future[Any]:
+    """The same for this event loop. Whoever waits for it may go away: then nobody is told how it ended, and
+    nothing logged.
+    """
+    loop = asyncio.get_running_loop()
+    waited: asyncio.Future[Any] = loop.create_future()
+
+    def hand_over() -> None:
+        if waited.done():
+            return
+        if future.cancelled():
+            waited.cancel()
+        elif (error := future.exception()) is not None:
+            waited.set_exception(error)
+        else:
+            waited.set_result(future.result())
+
+    def ended(_: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop has been closed
+            loop.call_soon_threadsafe(hand_over)
+
+    future.add_done_callback(ended)
+    return waited

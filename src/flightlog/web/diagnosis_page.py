@@ -9,21 +9,21 @@ from nicegui import ui
 
 from flightlog.show.diagnosis import SHOWN, cause_parts, cause_title
 from flightlog.show.phrases import count_text
-from flightlog.web.frame import card, computed, heading, words
+from flightlog.web.layout import card, computed, heading, words
 from flightlog.web.listing import short
 
 if TYPE_CHECKING:
     from flightlog.analyze.diagnosis.results import Cause, RunDiagnosis
     from flightlog.store.run import Run
     from flightlog.web.dashboard import Dashboard
-    from flightlog.web.listing import Row
+    from flightlog.web.listing import RunRow
 
 LINES = 20
 LONG = 1000
 """Lines under one label, and characters of a line, that are shown."""
 
 
-async def diagnosis_page(dashboard: Dashboard, row: Row) -> None:
+async def diagnosis_page(dashboard: Dashboard, row: RunRow) -> None:
     """The content of `/run/<key>/diagnosis`."""
     await computed(
         "Looking for causes", lambda: dashboard.of_run("diagnosis", row, _diagnose), draw_diagnosis

@@ -24,7 +24,7 @@ SHOWN = 200
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class RunRow(Struct, frozen=True, kw_only=True):
     """A run in the list; its texts are clean and not long. Unknown is null."""
 
     key: str
@@ -57,12 +57,12 @@ class Listing(Struct, frozen=True, kw_only=True):
 
     place: str
     folder: Path
-    rows: tuple[Row, ...]
+    rows: tuple[RunRow, ...]
     notes: tuple[str, ...]
     """What to know of it: that a remote does not answer, say."""
-    by_key: dict[str, Row]
+    by_key: dict[str, RunRow]
 
-    def find(self, key: str) -> Row | None:
+    def find(self, key: str) -> RunRow | None:
         """The run of that name, exactly."""
         return self.by_key.get(key)
 
@@ -98,7 +98,7 @@ class RunsFolder:
             self.looks += 1
             folder = self.place.folder()
             rows = _rows(past_runs(folder, figures=False))
-            named: dict[str, Row] = {}
+            named: dict[str, RunRow] = {}
             for row in rows:
                 named.setdefault(row.key, row)
             return Listing(
@@ -106,13 +106,13 @@ class RunsFolder:
             )
 
 
-def _rows(found: Iterable[PastRun]) -> tuple[Row, ...]:
+def _rows(found: Iterable[PastRun]) -> tuple[RunRow, ...]:
     return tuple(_row(one) for one in found)
 
 
-def _row(one: PastRun) -> Row:
+def _row(one: PastRun) -> RunRow:
     entry, info = one.entry, one.info
-    return Row(
+    return RunRow(
         key=key_of(entry.path),
         path=entry.path,
         run_id=short(entry.run_id),

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from nicegui import ui
+import msgspec
+from nicegui import events, ui
+from nicegui.element import Element
 
-from flightlog.web.run_elements import Part, RunFeed, RunFigure, RunHead, RunTable
-from flightlog.web.run_figures import CURVES, TITLES
-from flightlog.web.run_shown import ShownRun
+from flightlog.web.listing import short
+from flightlog.web.run_parts import CURVES, TITLES, RunParts
 
 if TYPE_CHECKING:
     from flightlog.analyze.live.results import LiveState
+    from flightlog.web.dashboard import Dashboard
+    from flightlog.web.listing import RunRow
 
 EVERY_S = 0.5
 """How often the page is brought up to date, where something has changed."""
@@ -98,7 +101,7 @@ def _css() -> str:
 
 def run_page(
     state_of: Callable[[], LiveState | None],
-    shown: ShownRun,
+    shown: RunParts,
     *,
     address: str,
     problem_of: Callable[[], str | None] = lambda: None,
@@ -127,14 +130,14 @@ class RunPage:
     def __init__(
         self,
         state_of: Callable[[], LiveState | None],
-        shown: ShownRun,
+        shown: RunParts,
         *,
         address: str,
         problem_of: Callable[[], str | None] = lambda: None,
     ) -> None:
         self._state_of, self._shown, self._problem_of = state_of, shown, problem_of
         self.head = RunHead(address)
-        self.parts: dict[str, Part] = {
+        self.parts: dict[str, RunElement] = {
             "head": self.head,
             "doing": RunTable("", "doing", _DOING),
             "failures": RunFeed("Failures", "failures", self._details),
@@ -166,3 +169,107 @@ class RunPage:
     def _details(self, key: str) -> str | None:
         state = self._state_of()
         return None if state is None else self._shown(state).details.get(key)
+
+
+Column = tuple[str, str, str]
+"""The field, the heading, and `text`, `toned` (in the tone of its row), `number` (with its text beside it),
+`quiet` or `time`.
+"""
+LONGEST_KEY, MOST_TOLD = 100, 20
+
+
+class RunElement(Element):
+    """A part of the page; empty data hides it."""
+
+    def show(self, text: str) -> None:
+        """Show this, which is JSON, if it is another. It is never parsed here: props that are dicts are
+        copied for each viewer.
+        """
+        if self._props.get("shown", "") != text:
+            self._props["shown"] = text
+
+
+class RunHead(RunElement, component="run_head.js"):
+    """How far the run is; says that it is being read before there is data. `address` is where the run's pages
+    begin.
+    """
+
+    def __init__(self, address: str) -> None:
+        super().__init__()
+        self._props["address"] = address
+
+    def say(self, problem: str | None) -> None:
+        """Say that the run cannot be read, and why; with None that it can."""
+        text = "" if problem is None else short(problem, 1000)
+        if self._props.get("problem", "") != text:
+            self._props["problem"] = text
+
+
+class RunTable(RunElement, component="run_table.js"):
+    """A table that keeps how a viewer has sorted it and which page is open."""
+
+    def __init__(self, title: str, name: str, columns: tuple[Column, ...]) -> None:
+        super().__init__()
+        self._props.update({"heading": title, "name": name, "columns": _columns(columns)})
+
+
+class RunFeed(RunElement, component="run_feed.js"):
+    """Items with the newest first. `details` gives what is behind a click on one by its key: it is sent when
+    it is asked for.
+    """
+
+    def __init__(self, title: str, name: str, details: Callable[[str], str | None] | None = None) -> None:
+        super().__init__()
+        self._props.update({"heading": title, "name": name})
+        self._told: dict[str, str] = {}
+        if details is not None:
+            self._details = details
+            self.on("details", self._tell)
+
+    def _tell(self, event: events.GenericEventArguments) -> None:
+        key = str(event.args)[:LONGEST_KEY]
+        if len(self._told) >= MOST_TOLD:
+            self._told = {}
+        self._told[key] = self._details(key) or "no traceback was recorded"
+        self._props["told"] = msgspec.json.encode(self._told).decode()
+
+
+class RunFigure(RunElement, component="run_figure.js"):
+    """A figure, drawn by the Plotly that NiceGUI brings. What a viewer has zoomed stays zoomed."""
+
+    plotly = ui.plotly
+    """It is here so that the browser is told where that is."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._props["name"] = name
+
+
+@cache
+def _columns(columns: tuple[Column, ...]) -> str:
+    made: list[dict[str, Any]] = [
+        {
+            "name": name,
+            "label": label,
+            "field": name,
+            "kind": kind,
+            "sortable": True,
+            "align": "right" if kind == "number" else "left",
+            "classes": {"quiet": "fl-live-quiet", "time": "fl-live-quiet fl-live-time"}.get(kind, ""),
+        }
+        for name, label, kind in columns
+    ]
+    return msgspec.json.encode(made).decode()
+
+
+async def live_page(dashboard: Dashboard, row: RunRow) -> None:
+    """The content of `/run/<key>`."""
+    from flightlog.web.run_parts import run_parts
+
+    def state_of() -> LiveState | None:
+        return dashboard.live.state(row.path)
+
+    def problem_of() -> str | None:
+        return dashboard.live.problem(row.path)
+
+    run_page(state_of, run_parts(row.path), address=f"/run/{row.key}", problem_of=problem_of)

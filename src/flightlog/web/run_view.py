@@ -45,7 +45,7 @@ class Tile(Struct, frozen=True, kw_only=True):
     tone: str = ""
 
 
-class Told(Struct, frozen=True, kw_only=True):
+class FeedItem(Struct, frozen=True, kw_only=True):
     """A failure, or a line of the log."""
 
     key: str
@@ -80,9 +80,9 @@ class RunView(Struct, frozen=True, kw_only=True):
     spans: list[Row]
     open_spans: list[Row]
     metrics: list[Row]
-    failures: list[Told]
+    failures: list[FeedItem]
     failures_note: str
-    log: list[Told]
+    log: list[FeedItem]
 
 
 def run_view(state: LiveState) -> RunView:
@@ -378,12 +378,12 @@ def _metric(one: Any) -> Row:
     return _plain_number(row, step=one.step, count=one.count)
 
 
-def _failure(one: Failed) -> Told:
+def _failure(one: Failed) -> FeedItem:
     error = ": ".join(part for part in (short(one.error_type or "", 100), short(one.message, 300)) if part)
     call = f"{short(one.task, 80)}({short(one.args, 100)})" if one.args else short(one.task, 80)
     again = f", attempt {one.attempt}" if one.attempt > 1 else ""
     where = f" on {short(one.worker, 60)}" if one.worker else ""
-    return Told(
+    return FeedItem(
         key=f"{one.at} {one.task_id} {one.attempt} {one.fingerprint}",
         at=moment_text(one.at),
         text=error or "no error was given",
@@ -393,8 +393,8 @@ def _failure(one: Failed) -> Told:
     )
 
 
-def _line(one: LogLine) -> Told:
-    return Told(
+def _line(one: LogLine) -> FeedItem:
+    return FeedItem(
         key=f"{one.at} {one.kind} {one.text}",
         at=moment_text(one.at),
         text=short(one.text, 300),
@@ -403,7 +403,7 @@ def _line(one: LogLine) -> Told:
     )
 
 
-def _keyed(items: Sequence[Told]) -> list[Told]:
+def _keyed(items: Sequence[FeedItem]) -> list[FeedItem]:
     """The same with keys that are all different."""
     seen: dict[str, int] = {}
     found = []

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
 from urllib.parse import urlencode
 
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 from nicegui import events, ui
 
 from flightlog.show.phrases import moment_text
 from flightlog.units import format_count, format_duration
-from flightlog.web.choosing import Wanted, choose, wanted_of
 from flightlog.web.dashboard import FRESH_S, Dashboard
-from flightlog.web.frame import frame, heading, words
-from flightlog.web.listing import Listing, Row, short
+from flightlog.web.layout import heading, page_layout, words
+from flightlog.web.listing import Listing, RunRow, short
 
 STATUSES = ("running", "completed", "failed", "interrupted", "crashed", "unknown")
 OFFERED = 500
@@ -61,7 +62,7 @@ _HEADING = r"""
 """Sorted by the keyboard, too."""
 
 
-def shown(row: Row) -> dict[str, Any]:
+def shown(row: RunRow) -> dict[str, Any]:
     """A run as the browser gets it: texts, and nothing else that a run recorded."""
     goes_on = row.status == "running"
     done = (
@@ -85,7 +86,7 @@ def shown(row: Row) -> dict[str, Any]:
     }
 
 
-def _tasks(row: Row, at_least: str) -> str:
+def _tasks(row: RunRow, at_least: str) -> str:
     if not row.submitted and not row.completed and not row.failed:
         return ""
     failed = f", {at_least}{format_count(row.failed)} failed" if row.failed else ""
@@ -96,7 +97,7 @@ def _tasks(row: Row, at_least: str) -> str:
 class RunsPage:
     """The list as one viewer sees it."""
 
-    def __init__(self, dashboard: Dashboard, listing: Listing, wanted: Wanted) -> None:
+    def __init__(self, dashboard: Dashboard, listing: Listing, wanted: RunFilter) -> None:
         self._dashboard, self._listing, self.wanted = dashboard, listing, wanted
         self._rows: list[dict[str, Any]] = []
         self._noted: list[str] = []
@@ -288,7 +289,7 @@ def _set(label: ui.label, text: str) -> None:
         label.set_text(text)
 
 
-def address_of(wanted: Wanted) -> str:
+def address_of(wanted: RunFilter) -> str:
     """The address of the list with these filters."""
     texts = {
         name: value
@@ -300,5 +301,123 @@ def address_of(wanted: Wanted) -> str:
 
 async def runs_page(dashboard: Dashboard, query: Mapping[str, str]) -> None:
     """The page at `/`."""
-    with frame("runs", "Runs"):
+    with page_layout("runs", "Runs"):
         RunsPage(dashboard, await dashboard.listing(), wanted_of(query))
+
+
+PER_PAGE = 25
+Order = Literal["started", "project", "run", "status", "duration", "tasks"]
+
+
+class RunFilter(Struct, frozen=True, kw_only=True):
+    """What is asked for; empty texts ask for nothing. Dates are days, UTC, both counted in."""
+
+    project: str = ""
+    status: str = ""
+    tag: str = ""
+    text: str = ""
+    """Words that have to stand, all of them, in the run's name, project, host, target, commit, tags or
+    error."""
+    since: str = ""
+    until: str = ""
+    order: Order = "started"
+    descending: bool = True
+    page: int = 1
+    per_page: int = PER_PAGE
+
+
+class RunSelection(Struct, frozen=True, kw_only=True):
+    """One page of what was asked for."""
+
+    rows: tuple[RunRow, ...]
+    total: int
+    page: int
+    problem: str | None
+    """What is wrong with what was asked for; it was left out of account."""
+
+
+def wanted_of(query: Mapping[str, str]) -> RunFilter:
+    """What the query of an address asks for; what is none of its names or makes no sense is passed over."""
+
+    def text(name: str) -> str:
+        return query.get(name, "")[:200]
+
+    order = query.get("order", "started")
+    return RunFilter(
+        project=text("project"),
+        status=text("status"),
+        tag=text("tag"),
+        text=text("text"),
+        since=text("since"),
+        until=text("until"),
+        order=order if order in _ORDERS else "started",  # type: ignore[arg-type]
+        descending=query.get("descending", "1") != "0",
+    )
+
+
+def choose(rows: Sequence[RunRow], wanted: RunFilter) -> RunSelection:
+    """The page that is asked for, or the last one where there are fewer. What is unknown stands last in any
+    order.
+    """
+    since, until, problem = _days(wanted)
+    words = wanted.text.lower().split()
+    found = [
+        row
+        for row in rows
+        if (not wanted.project or row.project == wanted.project)
+        and (not wanted.status or row.status == wanted.status)
+        and (not wanted.tag or wanted.tag in row.tags)
+        and (since is None or (row.started is not None and row.started >= since))
+        and (until is None or (row.started is not None and row.started < until))
+        and _has(row, words)
+    ]
+    key = _ORDERS[wanted.order]
+    known = [row for row in found if key(row) is not None]
+    known.sort(key=key, reverse=wanted.descending)
+    ordered = [*known, *(row for row in found if key(row) is None)]
+    per_page = max(1, wanted.per_page)
+    page = min(max(1, wanted.page), max(1, -(-len(ordered) // per_page)))
+    shown = ordered[(page - 1) * per_page : page * per_page]
+    return RunSelection(rows=tuple(shown), total=len(ordered), page=page, problem=problem)
+
+
+def day_of(text: str) -> float | None:
+    """The first second of a day, `2026-05-20`, since 1970; None if it is none."""
+    try:
+        return datetime.strptime(text.strip().replace("/", "-"), "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None
+
+
+def _days(wanted: RunFilter) -> tuple[float | None, float | None, str | None]:
+    since, until = day_of(wanted.since), day_of(wanted.until)
+    wrong = [
+        text
+        for text, found in ((wanted.since, since), (wanted.until, until))
+        if text.strip() and found is None
+    ]
+    if until is not None:
+        until += timedelta(days=1).total_seconds()
+    return since, until, "A day is written as 2026-05-20." if wrong else None
+
+
+def _has(row: RunRow, words: Sequence[str]) -> bool:
+    if not words:
+        return True
+    parts = (row.run_id, row.project, row.status, row.host, row.target, row.commit, row.error, *row.tags)
+    text = "\n".join(part for part in parts if part).lower()
+    return all(word in text for word in words)
+
+
+def _started(row: RunRow) -> Any:
+    return None if row.started is None else (row.started, row.run_id)
+
+
+_ORDERS: dict[str, Callable[[RunRow], Any]] = {
+    "started": _started,
+    "project": lambda row: (row.project, row.started or 0.0),
+    "run": lambda row: row.run_id,
+    "status": lambda row: (row.status, row.started or 0.0),
+    "duration": lambda row: row.duration_s,
+    "tasks": lambda row: row.submitted or row.completed,
+}

@@ -18,7 +18,7 @@ from flightlog.errors import MissingExtra, UsageError
 from flightlog.show.terminal import clean
 
 if TYPE_CHECKING:
-    from flightlog.web.door import Application
+    from flightlog.web.access import Application
 
 PORT = 8420
 TRIED = 20
@@ -39,7 +39,7 @@ LEAVE_S = 1
 """How long connections have to end when the server does, in seconds."""
 
 
-class Place(Struct, frozen=True, kw_only=True):
+class ServerAddress(Struct, frozen=True, kw_only=True):
     """Where the dashboard is served."""
 
     host: str

@@ -11,7 +11,7 @@ from nicegui import ui
 from flightlog.show.figures import CONFIG, trends_figure
 from flightlog.show.trends import trend_answer, trend_title
 from flightlog.web.dashboard import Dashboard
-from flightlog.web.frame import card, computed, frame, heading, words
+from flightlog.web.layout import card, computed, heading, page_layout, words
 from flightlog.web.listing import Listing, short
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ LAST = 1000
 
 async def trends_page(dashboard: Dashboard, query: Mapping[str, str]) -> None:
     """The page at `/trends`; `project` and `metric` may stand in the query."""
-    with frame("trends", "Trends"):
+    with page_layout("trends", "Trends"):
         heading("Trends", level=1)
         await _Chooser(dashboard, await dashboard.listing(), query).draw()
 

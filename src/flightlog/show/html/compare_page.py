@@ -13,9 +13,9 @@ from flightlog.show.comparison import answer_text, comparison_sections, percent_
 from flightlog.show.figures.timeline import span_names
 from flightlog.show.html.blocks import blocks_of, plot
 from flightlog.show.html.elements import Child, Element, coded, said, tag
-from flightlog.show.html.page import Part, page_html, plotly_script
+from flightlog.show.html.page import PagePart, page_html, plotly_script
 from flightlog.show.html.report_page import timeline_plot
-from flightlog.show.html.verdict import Told, raw, sign, told
+from flightlog.show.html.verdict import AdviceRow, advice_list, raw, sign
 from flightlog.show.phrases import count_text, money_text
 from flightlog.units import format_count, format_duration
 
@@ -71,10 +71,10 @@ def compare_page(
         _part("why", WHY, [*steps, *_blocks(named, WHY)], "Nothing was recorded to explain it with."),
     ]
     if "Conditions" in named:
-        parts.insert(0, Part("conditions", "Conditions", blocks_of(named["Conditions"])))
+        parts.insert(0, PagePart("conditions", "Conditions", blocks_of(named["Conditions"])))
     rest = [one for one in sections if one.title not in {"Conditions", "Durations", WHY}]
     parts += [
-        Part(f"more-{number}", said(one.title, 80), blocks_of(one)) for number, one in enumerate(rest, 1)
+        PagePart(f"more-{number}", said(one.title, 80), blocks_of(one)) for number, one in enumerate(rest, 1)
     ]
     sides = [_name(side) for side in (comparison.before, comparison.after)]
     return page_html(
@@ -87,8 +87,8 @@ def compare_page(
     )
 
 
-def _part(identity: str, title: str, content: Sequence[Child], nothing: str) -> Part:
-    return Part(identity, title, content or [tag("p", nothing)], empty=not content)
+def _part(identity: str, title: str, content: Sequence[Child], nothing: str) -> PagePart:
+    return PagePart(identity, title, content or [tag("p", nothing)], empty=not content)
 
 
 def _blocks(named: dict[str, Any], title: str) -> list[Element]:
@@ -112,14 +112,14 @@ def _verdict(comparison: Comparison, outcomes: Sequence[Outcome]) -> Element:
         tag("p", coded(rest[:1].upper() + rest[1:]), class_="lead") if rest.strip(".") else None,
         _checked(outcomes),
         tag("dl", _tiles(comparison), class_="tiles wide"),
-        told(_reasons(comparison), ("What explains it", "From A to B")),
+        advice_list(_reasons(comparison), ("What explains it", "From A to B")),
         id="verdict",
         class_=f"verdict is-{style}",
     )
 
 
 def _checked(outcomes: Sequence[Outcome]) -> Element | None:
-    """How many conditions failed, passed, and cannot be told; nothing where none was asked for."""
+    """How many conditions failed, passed, and cannot be advice_list; nothing where none was asked for."""
     words = {"failed": "failed", "passed": "passed", "unknown": "cannot be told"}
     counts = {word: sum(one.state == state for one in outcomes) for state, word in words.items()}
     there = {word: count for word, count in counts.items() if count}
@@ -128,8 +128,8 @@ def _checked(outcomes: Sequence[Outcome]) -> Element | None:
     style = "bad" if counts["failed"] else "good" if there.keys() == {"passed"} else "warn"
     if len(outcomes) == 1:
         return tag("p", f"The condition {next(iter(there))}.", class_=style)
-    told = ", ".join(f"{count} {word}" for word, count in there.items())
-    return tag("p", f"Of {len(outcomes)} conditions, {told}.", class_=style)
+    advice_list = ", ".join(f"{count} {word}" for word, count in there.items())
+    return tag("p", f"Of {len(outcomes)} conditions, {advice_list}.", class_=style)
 
 
 def _style(wall: Change) -> str:
@@ -168,13 +168,13 @@ def _both(label: str, path: str, change: Change, show: Any) -> list[Element]:
     return [tag("div", tag("dt", label), tag("dd", pair, tag("small", below) if below else None))]
 
 
-def _reasons(comparison: Comparison) -> list[Told]:
+def _reasons(comparison: Comparison) -> list[AdviceRow]:
     found = comparison.explained
     if found is None:
         return []
     least = 0.01 * max(abs(found.difference_s), *(abs(share.seconds) for share in found.shares), 0.0)
     return [
-        Told(
+        AdviceRow(
             tag(
                 "p",
                 tag("strong", f"{'+' if share.seconds >= 0 else ''}{format_duration(share.seconds)}"),
@@ -187,7 +187,7 @@ def _reasons(comparison: Comparison) -> list[Told]:
     ]
 
 
-def _timelines(comparison: Comparison, before: Timeline | None, after: Timeline | None) -> Part:
+def _timelines(comparison: Comparison, before: Timeline | None, after: Timeline | None) -> PagePart:
     """Both on one scale and in the same colours; side by side where there is room."""
     there = [timeline for timeline in (before, after) if timeline is not None]
     if not there:
@@ -217,4 +217,4 @@ def _timelines(comparison: Comparison, before: Timeline | None, after: Timeline 
     note = tag(
         "p", "Both are drawn on the same time scale, and a task has the same colour in both.", class_="note"
     )
-    return Part("timelines", "Timelines", [note, tag("div", sides, class_="pair")])
+    return PagePart("timelines", "Timelines", [note, tag("div", sides, class_="pair")])

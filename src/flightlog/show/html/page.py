@@ -19,7 +19,7 @@ from flightlog.show.figures import CONFIG, DARK, LIGHT
 from flightlog.show.html.elements import Child, Element, data, html_text, script, style, tag, way
 
 
-class Part(NamedTuple):
+class PagePart(NamedTuple):
     """A part of a page with a place in its contents."""
 
     identity: str
@@ -33,7 +33,7 @@ def page_html(
     title: str,
     subtitle: str,
     verdict: Element,
-    parts: Sequence[Part],
+    parts: Sequence[PagePart],
     plotly_js: str,
     *,
     ways: Mapping[str, str] | None = None,
@@ -111,13 +111,13 @@ def plotly_script() -> str:
     return str(get_plotlyjs()).replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _gathered(parts: Sequence[Part]) -> list[Part]:
+def _gathered(parts: Sequence[PagePart]) -> list[PagePart]:
     """What there is to show, and in one part at the end what there is not, each with its reason."""
     there, missing = ([part for part in parts if part.empty is empty] for empty in (False, True))
     if not missing:
         return there
     lines = (tag("div", tag("dt", part.title), tag("dd", part.content), id=part.identity) for part in missing)
-    return [*there, Part("nothing", "Nothing to show", [tag("dl", lines, class_="facts")], empty=True)]
+    return [*there, PagePart("nothing", "Nothing to show", [tag("dl", lines, class_="facts")], empty=True)]
 
 
 def _ways(ways: Mapping[str, str]) -> Sequence[Element]:
@@ -127,12 +127,12 @@ def _ways(ways: Mapping[str, str]) -> Sequence[Element]:
     return (tag("div", links, class_="ways", role="navigation", aria_label="Dashboard"),)
 
 
-def _contents(parts: Sequence[Part]) -> Element:
+def _contents(parts: Sequence[PagePart]) -> Element:
     links = (tag("li", tag("a", part.title, href=f"#{part.identity}")) for part in parts)
     return tag("nav", tag("details", tag("summary", "Contents"), tag("ol", links)), aria_label="Contents")
 
 
-def _part(part: Part) -> Element:
+def _part(part: PagePart) -> Element:
     return tag(
         "section",
         tag("h2", part.title, id=f"{part.identity}-title"),

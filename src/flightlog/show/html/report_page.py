@@ -26,7 +26,7 @@ from flightlog.show.html.blocks import (
     wait_numbers,
 )
 from flightlog.show.html.elements import Child, Element, coded, lines_said, said, tag
-from flightlog.show.html.page import Part, page_html, plotly_script
+from flightlog.show.html.page import PagePart, page_html, plotly_script
 from flightlog.show.html.verdict import raw, verdict_element
 from flightlog.show.phrases import args_text, call_text, count_text, first_line, moment_text
 from flightlog.show.report import TITLE as WALL_TIME
@@ -104,11 +104,11 @@ def _names(report: Report, drawn: Drawn) -> list[str]:
     return [*first, *(name for name, _ in rest), *(name for name, _ in spans)]
 
 
-def _part(identity: str, title: str, content: Sequence[Child], nothing: str) -> Part:
+def _part(identity: str, title: str, content: Sequence[Child], nothing: str) -> PagePart:
     """A part; one quiet line where there is nothing to show in it."""
     if content:
-        return Part(identity, title, content)
-    return Part(identity, title, [tag("p", coded(nothing))], empty=True)
+        return PagePart(identity, title, content)
+    return PagePart(identity, title, [tag("p", coded(nothing))], empty=True)
 
 
 def _of(named: Mapping[str, Section], *titles: str) -> list[Element]:
@@ -160,7 +160,7 @@ def timeline_plot(
     return plot(identity, figure, caption, notes=timeline_notes(timeline), numbers=mark_numbers(timeline))
 
 
-def _timeline(report: Report, timeline: Timeline | None, colors: Mapping[str, str]) -> Part:
+def _timeline(report: Report, timeline: Timeline | None, colors: Mapping[str, str]) -> PagePart:
     drawn = timeline_plot("timeline", timeline, colors, of="tasks" if report.tasks.names else "spans")
     nothing = (
         "No task and no span with a start was recorded: tasks come from a session or an engine, spans "
@@ -169,7 +169,7 @@ def _timeline(report: Report, timeline: Timeline | None, colors: Mapping[str, st
     return _part("timeline", "Timeline", drawn, nothing)
 
 
-def _metrics(report: Report, found: Curves | None) -> Part:
+def _metrics(report: Report, found: Curves | None) -> PagePart:
     """A curve for each metric, and all of them in a table."""
     drawn = found.curves if found is not None else []
     length_s, since = (found.length_s, found.since) if found is not None else (0.0, None)
@@ -205,7 +205,7 @@ def _chart(
     return plot(identity, figure, caption, notes=notes, numbers=chart_numbers(chart), title=title)
 
 
-def _concurrency(drawn: Drawn, named: Mapping[str, Section]) -> Part:
+def _concurrency(drawn: Drawn, named: Mapping[str, Section]) -> PagePart:
     """Tasks that run and workers beside each other; those that wait apart, for they may be thousands."""
     content: list[Element] = []
     if drawn.concurrency is not None:
@@ -228,7 +228,7 @@ def _concurrency(drawn: Drawn, named: Mapping[str, Section]) -> Part:
     )
 
 
-def _shares(report: Report, named: Mapping[str, Section]) -> Part:
+def _shares(report: Report, named: Mapping[str, Section]) -> PagePart:
     caption = "The time of all workers from launch to removal, every moment of every worker counted once."
     if report.time is not None and report.time.basis == "wall":
         caption = "The time of the run on the clock, split; no worker is known."
@@ -241,7 +241,7 @@ def _shares(report: Report, named: Mapping[str, Section]) -> Part:
     )
 
 
-def _load(drawn: Drawn, named: Mapping[str, Section]) -> Part:
+def _load(drawn: Drawn, named: Mapping[str, Section]) -> PagePart:
     content = [
         *_chart(
             "worker_cpu",
@@ -279,7 +279,7 @@ def _load(drawn: Drawn, named: Mapping[str, Section]) -> Part:
     return _part("load", "CPU and memory", content, nothing)
 
 
-def _devices(drawn: Drawn) -> Part:
+def _devices(drawn: Drawn) -> PagePart:
     content = [
         *_chart(
             "device_memory",
@@ -296,7 +296,9 @@ def _devices(drawn: Drawn) -> Part:
     return _part("devices", "GPU memory", content, nothing)
 
 
-def _durations(report: Report, drawn: Drawn, named: Mapping[str, Section], colors: Mapping[str, str]) -> Part:
+def _durations(
+    report: Report, drawn: Drawn, named: Mapping[str, Section], colors: Mapping[str, str]
+) -> PagePart:
     caption = "How long tasks of each name executed, queueing left out, on an axis that grows by factors."
     if not report.tasks.names:
         caption = "How long spans of each name took, on an axis that grows by factors."
@@ -310,7 +312,7 @@ def _durations(report: Report, drawn: Drawn, named: Mapping[str, Section], color
     return _part("durations-part", "Durations", content, "No task with a duration was recorded.")
 
 
-def _waits(report: Report, drawn: Drawn, colors: Mapping[str, str]) -> Part:
+def _waits(report: Report, drawn: Drawn, colors: Mapping[str, str]) -> PagePart:
     waits, content = drawn.waits, list[Element]()
     if waits is not None:
         shown = "Each point is an attempt" if waits.queue_s else "Each cell counts attempts"
@@ -333,7 +335,7 @@ def _longer(waits: Waits) -> str:
     return "Above the dashed line it waited longer than it ran."
 
 
-def _critical(report: Report, named: Mapping[str, Section], colors: Mapping[str, str]) -> Part:
+def _critical(report: Report, named: Mapping[str, Section], colors: Mapping[str, str]) -> PagePart:
     path, content = report.critical_path, list[Element]()
     if path is not None:
         caption = (
@@ -347,7 +349,7 @@ def _critical(report: Report, named: Mapping[str, Section], colors: Mapping[str,
     return _part("critical-part", "Critical path", content, nothing)
 
 
-def _spans(report: Report, colors: Mapping[str, str]) -> Part:
+def _spans(report: Report, colors: Mapping[str, str]) -> PagePart:
     tree, content = report.details.span_tree if report.details is not None else None, list[Element]()
     if tree is not None and tree.nodes:
         caption = (
@@ -363,7 +365,7 @@ def _spans(report: Report, colors: Mapping[str, str]) -> Part:
     return _part("spans-part", "Spans", content, nothing)
 
 
-def _cache(drawn: Drawn, named: Mapping[str, Section]) -> Part:
+def _cache(drawn: Drawn, named: Mapping[str, Section]) -> PagePart:
     chart = _chart(
         "cache",
         drawn.cache,
@@ -375,7 +377,7 @@ def _cache(drawn: Drawn, named: Mapping[str, Section]) -> Part:
     return _part("cache-part", "Cache", content, nothing)
 
 
-def _cost(report: Report, named: Mapping[str, Section]) -> Part:
+def _cost(report: Report, named: Mapping[str, Section]) -> PagePart:
     caption = "What the time of workers was paid for."
     split = report.cost_split
     content = [
@@ -409,16 +411,16 @@ _PLACED = {
 """Sections that have a part of their own; all others follow as they are."""
 
 
-def _others(named: Mapping[str, Section]) -> list[Part]:
+def _others(named: Mapping[str, Section]) -> list[PagePart]:
     """What only some runs have: jobs, calibration, tasks in flight, artifacts."""
     rest = [section for title, section in named.items() if title not in _PLACED and section.says_something()]
     return [
-        Part(f"more-{number}", said(section.title, 80), blocks_of(section))
+        PagePart(f"more-{number}", said(section.title, 80), blocks_of(section))
         for number, section in enumerate(rest, 1)
     ]
 
 
-def _recording(named: Mapping[str, Section]) -> Part:
+def _recording(named: Mapping[str, Section]) -> PagePart:
     return _part(
         "recording", "Completeness", _of(named, "Recording"), "Nothing is known of how it was recorded."
     )
@@ -429,7 +431,7 @@ _LONGEST = 500
 """Rows of a list."""
 
 
-def environment_part(report: Report, around: EnvironmentFacts | None) -> Part:
+def environment_part(report: Report, around: EnvironmentFacts | None) -> PagePart:
     """The facts of the run, then what else was around it, where that was recorded."""
     run = report.run
     pairs = [
@@ -456,7 +458,7 @@ def environment_part(report: Report, around: EnvironmentFacts | None) -> Part:
     content = [*block_of(Facts([(label, value) for label, value in pairs if value]))]
     for what, title in _LISTS.items():
         content += _list(title, [(name, value) for (kind, name), value in around.items() if kind == what])
-    return Part("environment", "Environment", content)
+    return PagePart("environment", "Environment", content)
 
 
 def _list(title: str, rows: list[tuple[str, str]]) -> list[Element]:
@@ -478,12 +480,12 @@ CAUSES = 8
 LISTED = 20
 
 
-def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> Part:
+def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> PagePart:
     """Why tasks failed, then what failed; one line where nothing did."""
     failures = report.failures
     causes = report.details.failures if report.details is not None else []
     if not failures.count and not (diagnosis is not None and diagnosis.causes):
-        return Part("failures", "Failures", [tag("p", "None.")])
+        return PagePart("failures", "Failures", [tag("p", "None.")])
     count = tag(
         "span", format_count(failures.count), data_path="failures.count", data_value=raw(failures.count)
     )
@@ -502,7 +504,7 @@ def failures_part(report: Report, diagnosis: RunDiagnosis | None) -> Part:
         left = failures.groups - min(len(causes), LISTED)
         if left > 0:
             content.append(tag("p", f"… and {count_text(left, 'more cause')}", class_="more"))
-    return Part("failures", "Failures", content)
+    return PagePart("failures", "Failures", content)
 
 
 def _diagnosed(cause: Cause) -> Element:

@@ -28,7 +28,7 @@ _SIGNS = {
 """Paths in a circle: a tick, a cross, an exclamation mark, a clock."""
 
 
-class Verdict(NamedTuple):
+class RunVerdict(NamedTuple):
     """How a run ended, in a word for its colour and in words."""
 
     style: str
@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
     lead: str
 
 
-def verdict_of(report: Report) -> Verdict:
+def verdict_of(report: Report) -> RunVerdict:
     """How the run ended: the headline names the status and the time, the lead what became of the tasks."""
     run, tasks = report.run, report.tasks
     took = format_duration(run.duration_s) if run.duration_s is not None else "an unknown time"
@@ -50,7 +50,7 @@ def verdict_of(report: Report) -> Verdict:
     if tasks.failed:
         headline += f", with {count_text(tasks.failed, 'failed task')}"
         style = "warn" if style == "good" else style
-    return Verdict(style, headline, _lead(report))
+    return RunVerdict(style, headline, _lead(report))
 
 
 def _lead(report: Report) -> str:
@@ -91,8 +91,8 @@ def verdict_element(report: Report, diagnosis: RunDiagnosis | None) -> Element:
         tag("p", tag("strong", f"{TITLE}: "), coded(line)) if line else None,
         error,
         tag("dl", (_tile(*tile) for tile in _tiles(report)), class_="tiles"),
-        told(_failed(diagnosis), ("What went wrong", "What to do")),
-        told(_limited(report), ("What limited it", "What to do")),
+        advice_list(_failed(diagnosis), ("What went wrong", "What to do")),
+        advice_list(_limited(report), ("What limited it", "What to do")),
         id="verdict",
         class_=f"verdict is-{found.style}",
     )
@@ -208,14 +208,14 @@ def raw(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-class Told(NamedTuple):
+class AdviceRow(NamedTuple):
     """What happened, and what to do about it."""
 
     what: Child
     advice: Child
 
 
-def told(rows: Sequence[Told], heads: tuple[str, str]) -> Element | None:
+def advice_list(rows: Sequence[AdviceRow], heads: tuple[str, str]) -> Element | None:
     """What stands out, each with its advice beside it; the heads stand above the first."""
     if not rows:
         return None
@@ -233,7 +233,7 @@ def told(rows: Sequence[Told], heads: tuple[str, str]) -> Element | None:
     )
 
 
-def _failed(diagnosis: RunDiagnosis | None) -> list[Told]:
+def _failed(diagnosis: RunDiagnosis | None) -> list[AdviceRow]:
     """The causes that explain most, with the first remedies of each."""
     if diagnosis is None:
         return []
@@ -248,11 +248,11 @@ def _failed(diagnosis: RunDiagnosis | None) -> list[Told]:
             coded(cause.headline, 600),
         )
         advice = cause.suggestions[:2] or cause.missing[:1]
-        rows.append(Told(what, [tag("p", coded(_upper(text), 600)) for text in advice]))
+        rows.append(AdviceRow(what, [tag("p", coded(_upper(text), 600)) for text in advice]))
     return rows
 
 
-def _limited(report: Report) -> list[Told]:
+def _limited(report: Report) -> list[AdviceRow]:
     """What took the most time beside the work itself; that nothing did, where nothing did."""
     rows = []
     for finding in report.findings[:FINDINGS]:
@@ -260,7 +260,7 @@ def _limited(report: Report) -> list[Told]:
         if not found:
             what, advice = finding.sentence, ""
         rows.append(
-            Told(
+            AdviceRow(
                 tag("p", coded(f"{_upper(what).rstrip('.')}.", 1000)),
                 tag("p", coded(f"Try {advice}", 600)) if advice else None,
             )
@@ -268,7 +268,7 @@ def _limited(report: Report) -> list[Told]:
     note = findings_section(report).note
     if not rows and note:
         _, _, rest = note.partition("; ")
-        rows.append(Told(tag("p", f"Nothing stands out: {said(rest)}."), None))
+        rows.append(AdviceRow(tag("p", f"Nothing stands out: {said(rest)}."), None))
     return rows
 
 

@@ -21,7 +21,7 @@ _BOLD_PX, _LETTER_PX, _KEY_PX = 8.6, 7.6, 46
 """What a letter takes on average, and a key of the legend beside its letters."""
 
 
-class Plan(NamedTuple):
+class SheetPlan(NamedTuple):
     """What stands around the plot, in lines that fit."""
 
     title: list[str]
@@ -85,7 +85,7 @@ class Plan(NamedTuple):
             shown.set_in_layout(False)
 
 
-def plan(traces: list[Any], layout: dict[str, Any], lettering: Lettering, width_px: int) -> Plan:
+def plan(traces: list[Any], layout: dict[str, Any], lettering: Lettering, width_px: int) -> SheetPlan:
     """What stands on a sheet so wide."""
     room = width_px - 2 * EDGE_PX
     title = lettering.text((layout.get("title") or {}).get("text", "").replace("<br>", " "))
@@ -100,7 +100,7 @@ def plan(traces: list[Any], layout: dict[str, Any], lettering: Lettering, width_
     longest = max(map(width_of, names), default=1)
     fitting = int(room / (_LETTER_PX * longest + _KEY_PX))
     margin = layout["margin"]
-    return Plan(
+    return SheetPlan(
         title=_lines([title] if title else [], int(room / _BOLD_PX)),
         notes=_lines(notes, int(room / _LETTER_PX)),
         legend=names,

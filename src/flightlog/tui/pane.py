@@ -13,7 +13,7 @@ from textual.containers import Vertical
 from textual.message import Message
 from textual.widgets import DataTable, Static
 
-from flightlog.show.live import Pane, Row, arranged, widths
+from flightlog.show.live import LiveRow, Pane, arranged, widths
 
 STYLES = {"bad": "red", "warn": "yellow", "good": "green", "quiet": "dim", "name": "cyan"}
 """Styles of `show.terminal` in Rich's words. Without colour nothing is lost: the words say it, too."""
@@ -21,7 +21,7 @@ PADDING = 2
 """Columns around a cell."""
 
 
-class Rows(DataTable[Text]):
+class PaneTable(DataTable[Text]):
     """A table of lines; left and right turn to another pane."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -30,7 +30,7 @@ class Rows(DataTable[Text]):
     ]
 
 
-class Board(Vertical):
+class PaneView(Vertical):
     """A pane's table. Sorting and filtering stay when the state changes; the cursor stays with its row."""
 
     class Opened(Message):
@@ -47,19 +47,19 @@ class Board(Vertical):
         self._by: int | None = None
         self._reverse = False
         self._having = ""
-        self._rows: list[Row] = []
+        self._rows: list[LiveRow] = []
         self._head: list[tuple[str, int]] = []
 
     def compose(self) -> ComposeResult:
         """The table, what is said in its place, and the plots."""
-        yield Rows(cursor_type="row", zebra_stripes=False, cell_padding=PADDING // 2)
+        yield PaneTable(cursor_type="row", zebra_stripes=False, cell_padding=PADDING // 2)
         yield Static(markup=False, classes="empty")
         yield Static(markup=False, classes="plots")
 
     @property
-    def table(self) -> Rows:
+    def table(self) -> PaneTable:
         """The table."""
-        return self.query_one(Rows)
+        return self.query_one(PaneTable)
 
     def show(self, pane: Pane, plots: Sequence[str] = ()) -> None:
         """Show a new state."""
@@ -143,7 +143,7 @@ class Board(Vertical):
         said = f"No row has {self._having!r} in it." if self._having and self._pane.rows else self._pane.empty
         say(empty, Text(said))
 
-    def _texts(self, row: Row, sizes: Sequence[int]) -> list[Text]:
+    def _texts(self, row: LiveRow, sizes: Sequence[int]) -> list[Text]:
         assert self._pane is not None
         return [
             Text(
@@ -156,7 +156,7 @@ class Board(Vertical):
         ]
 
     @staticmethod
-    def _change(table: Rows, cells: Sequence[Sequence[Text]]) -> None:
+    def _change(table: PaneTable, cells: Sequence[Sequence[Text]]) -> None:
         for at, texts in enumerate(cells):
             for column, (old, new) in enumerate(zip(table.get_row_at(at), texts, strict=True)):
                 if old != new or old.style != new.style:
@@ -164,9 +164,9 @@ class Board(Vertical):
 
     def _replace(
         self,
-        table: Rows,
+        table: PaneTable,
         head: Sequence[tuple[str, int]],
-        rows: Sequence[Row],
+        rows: Sequence[LiveRow],
         cells: Sequence[Sequence[Text]],
     ) -> None:
         at = table.cursor_row
@@ -194,6 +194,6 @@ def say(static: Static, text: Text) -> None:
         static.update(text)
 
 
-def _unlike(rows: Sequence[Row]) -> list[Row]:
+def _unlike(rows: Sequence[LiveRow]) -> list[LiveRow]:
     """The rows, of those with one key the first: a run may say the same thing twice."""
     return list({row.key: row for row in reversed(rows)}.values())[::-1]

@@ -1,18 +1,19 @@
-"""Runs, answers, sessions and futures as lines of text: for IPython in a terminal and for front ends without
-HTML.
-
-What a run recorded is on one line, cut, with every control character spelled out.
+"""The HTML and the text of everything that displays itself: one door, which finds the writers of each kind
+when needed.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flightlog.notebook.elements import Part
+from flightlog.displayed import in_notebook
+from flightlog.notebook.elements import BarPart
 from flightlog.notebook.runs import (
     NAMES,
-    Counted,
+    CountsOnly,
     count_parts,
     counted_words,
     failure_words,
@@ -41,17 +42,108 @@ if TYPE_CHECKING:
     from flightlog.session.futures import TaskFuture
     from flightlog.session.session import Session
 
+MOST = 200_000
+"""A display has so many characters of HTML at most."""
+MOST_PLAIN = 20_000
+WIDTH, NARROWEST, WIDEST = 100, 40, 160
+"""Columns of text: in a kernel, which knows no width; and in a terminal at least and at most."""
+
+
+class DisplayKind(NamedTuple):
+    """Who reads what there is to show, and who writes it, as `module:function`."""
+
+    html: str
+    plain: str
+    read: str | None = None
+    """Goes through files; what it gives is written instead of the value."""
+
+
+_KINDS = {
+    "flightlog.store.run.Run": DisplayKind("runs:read_html", "display:run_text", "runs:read_run"),
+    "flightlog.record.run.LiveRun": DisplayKind("runs:read_html", "display:run_text", "runs:read_recording"),
+    "flightlog.analyze.report.Report": DisplayKind("runs:report_html", "display:report_plain"),
+    "flightlog.analyze.summary.Summary": DisplayKind("runs:summary_html", "display:run_text"),
+    "flightlog.store.query.Table": DisplayKind("tables:read_html", "tables:read_text", "tables:read_table"),
+    "flightlog.analyze.changes.Comparison": DisplayKind("runs:comparison_html", "display:comparison_plain"),
+    "flightlog.analyze.trends.Trend": DisplayKind("runs:trend_html", "display:trend_plain"),
+    "flightlog.analyze.diagnosis.results.RunDiagnosis": DisplayKind(
+        "runs:diagnosis_html", "display:diagnosis_plain"
+    ),
+    "flightlog.session.session.Session": DisplayKind("sessions:session_html", "display:session_text"),
+    "flightlog.session.futures.TaskFuture": DisplayKind("sessions:future_html", "display:future_text"),
+    "flightlog.notebook.extension.MagicAnswer": DisplayKind("extension:note_html", "extension:note_plain"),
+}
+"""By the name of the class; that of a base holds for what is made of it."""
+
+
+def html_of(value: Any) -> str | None:
+    """The display of a value, of at most `MOST` characters; None for what has none."""
+    kind = _kind(value)
+    return None if kind is None else _html(kind, _read(kind, value))
+
+
+def plain_of(value: Any, width: int | None = None) -> str | None:
+    """The same in lines of text, at most `MOST_PLAIN` characters, without a line break at the end; None for
+    what has none.
+    """
+    kind = _kind(value)
+    return None if kind is None else _plain(kind, _read(kind, value), width)
+
+
+def bundle_of(value: Any) -> dict[str, str]:
+    """Both, by their media types, from one reading; empty for what has none."""
+    kind = _kind(value)
+    if kind is None:
+        return {}
+    read = _read(kind, value)
+    return {"text/html": _html(kind, read), "text/plain": _plain(kind, read, None)}
+
+
+def _html(kind: DisplayKind, read: Any) -> str:
+    html: str = _found(kind.html)(read)
+    if len(html) > MOST:
+        raise ValueError(f"its display would have {len(html):,} characters")
+    return html
+
+
+def _plain(kind: DisplayKind, read: Any, width: int | None) -> str:
+    words: str = _found(kind.plain)(read, width or _width())
+    words = words.strip("\n")
+    return words if len(words) <= MOST_PLAIN else f"{words[:MOST_PLAIN]}\n… cut"
+
+
+def _width() -> int:
+    """The terminal's; what a kernel writes is the same on every machine."""
+    if in_notebook():
+        return WIDTH
+    return min(max(shutil.get_terminal_size((WIDTH, 24)).columns, NARROWEST), WIDEST)
+
+
+def _read(kind: DisplayKind, value: Any) -> Any:
+    return value if kind.read is None else _found(kind.read)(value)
+
+
+def _kind(value: Any) -> DisplayKind | None:
+    names = (f"{one.__module__}.{one.__qualname__}" for one in type(value).__mro__)
+    return next((_KINDS[name] for name in names if name in _KINDS), None)
+
+
+def _found(name: str) -> Any:
+    module, _, function = name.partition(":")
+    return getattr(import_module(f"flightlog.notebook.{module}"), function)
+
+
 INK = Ink(False)
 TEXT = 200
 
 
-def run_text(read: Report | Summary | Counted, width: int) -> str:
+def run_text(read: Report | Summary | CountsOnly, width: int) -> str:
     """A run: the verdict in a line, what stands out, how the tasks ended, why some failed, the names of
     tasks.
     """
     from flightlog.analyze.report import Report as Whole
 
-    if isinstance(read, Counted):
+    if isinstance(read, CountsOnly):
         words, parts = counted_words(read.run)
         more = (
             f"{format_bytes(read.run.size_bytes())} were recorded: `flightlog report` goes through all of it."
@@ -119,7 +211,7 @@ def _joined(words: Sequence[str], width: int) -> list[str]:
     return wrap(" · ".join(fit(clean(word[: 4 * TEXT]), TEXT) for word in words), width)
 
 
-def _counts(parts: Sequence[Part]) -> list[str]:
+def _counts(parts: Sequence[BarPart]) -> list[str]:
     said = ", ".join(part.label for part in parts if part.amount > 0)
     return [said] if said else []
 

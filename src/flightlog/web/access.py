@@ -9,11 +9,19 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import os
+import stat
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
-from typing import Any
+from contextlib import suppress
+from pathlib import Path
+from secrets import token_hex, token_urlsafe
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from flightlog.web import refusals
+from msgspec import Struct
+
+from flightlog.errors import UsageError
+from flightlog.settings import expanded
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -47,7 +55,7 @@ _SHARING = b"access-control-"
 _ELSEWHERE = frozenset({"cross-site", "same-site"})
 
 
-class Door:
+class AccessControl:
     """An ASGI application around another one.
 
     With a `token`, every request and socket has to bring it: in the header `Authorization: Bearer`, in the
@@ -70,7 +78,7 @@ class Door:
             return
         headers = _read(scope["headers"])
         refusal = self._refusal(scope, headers)
-        if refusal in {None, refusals.NO_TOKEN} and self._is_in_query(scope):
+        if refusal in {None, NO_TOKEN} and self._is_in_query(scope):
             await self._lead_on(scope, headers, send)
         elif refusal is None:
             await self._app(scope, receive, _secured(send))
@@ -78,18 +86,18 @@ class Door:
             await receive()
             await send({"type": "websocket.close", "code": 1008, "reason": refusal.reason})
         else:
-            await _answer(send, refusal.status, refusals.page(refusal), refusal.headers)
+            await _answer(send, refusal.status, refusal_page(refusal), refusal.headers)
 
-    def _refusal(self, scope: Scope, headers: Mapping[str, str]) -> refusals.Refusal | None:
+    def _refusal(self, scope: Scope, headers: Mapping[str, str]) -> AccessRefusal | None:
         if self._token is None and not self._is_here(headers.get("host", "")):
-            return refusals.OTHER_HOST
+            return OTHER_HOST
         origin = headers.get("origin")
         if origin is not None and not _is_same(origin, headers.get("host", "")):
-            return refusals.OTHER_ORIGIN
+            return OTHER_ORIGIN
         if headers.get("sec-fetch-site") in _ELSEWHERE and headers.get("sec-fetch-mode") != "navigate":
-            return refusals.OTHER_ORIGIN  # an image or a script of another page: no `Origin` comes with these
+            return OTHER_ORIGIN  # an image or a script of another page: no `Origin` comes with these
         if self._token is not None and not self._is_known(scope, headers):
-            return refusals.NO_TOKEN
+            return NO_TOKEN
         return None
 
     def _is_here(self, host: str) -> bool:
@@ -121,7 +129,7 @@ class Door:
         if headers.get("sec-fetch-site") in _ELSEWHERE:
             # After a link in a page of another site the cookie would not come along to where a redirect
             # leads; it does where a page of our own leads.
-            await _answer(send, 200, refusals.GOING_ON, [(b"refresh", b"0;url=" + where), given])
+            await _answer(send, 200, GOING_ON, [(b"refresh", b"0;url=" + where), given])
         else:
             await _answer(send, 303, b"", [(b"location", where), given])
 
@@ -237,4 +245,234 @@ def _is_same(origin: str, host: str) -> bool:
         and found.hostname is not None
         and found.hostname == asked.hostname
         and (ports[0] or default) == (ports[1] or default)
+    )
+
+
+class AccessRefusal(NamedTuple):
+    """One reason not to answer."""
+
+    status: int
+    reason: str
+    title: str
+    text: str
+    form: bool = False
+
+    @property
+    def headers(self) -> list[tuple[bytes, bytes]]:
+        """Headers that belong to the status."""
+        return [(b"www-authenticate", b'Bearer realm="flightlog"')] if self.status == 401 else []
+
+
+NO_TOKEN = AccessRefusal(
+    401,
+    "token needed",
+    "This dashboard needs its token",
+    "`flightlog ui` printed a link with the token in it: open that one, or enter the token here. Whoever "
+    "started the "
+    "dashboard also has it in ~/.local/state/flightlog/dashboard-token.",
+    form=True,
+)
+OTHER_HOST = AccessRefusal(
+    403,
+    "not a name of this machine",
+    "This dashboard answers to this machine only",
+    "It was asked for under a name that is not this machine's own. Open it at http://127.0.0.1 or "
+    "http://localhost, with its "
+    "port. To reach it from elsewhere or through a proxy, start it with its token: flightlog ui, without "
+    "--no-token.",
+)
+OTHER_ORIGIN = AccessRefusal(
+    403,
+    "another origin",
+    "This request came from another site",
+    "The dashboard answers to its own pages only. Behind a proxy, have the proxy pass on the Host header "
+    "as it came.",
+)
+
+_FORM = (
+    '<form method="get"><label>Token <input name="token" type="password" autocomplete="current-password" '
+    "autofocus>"
+    "</label> <button>Open</button></form>"
+    '<p>Was it open in this browser before, and did a link of another site lead here? <a href="">Go '
+    "on</a>.</p>"
+)
+GOING_ON = (
+    b'<!doctype html><html lang="en"><meta charset="utf-8"><title>Flightlog</title><p>Opening the '
+    b"dashboard.</p></html>\n"
+)
+"""What is seen for a moment between bringing the token and the page that was asked for."""
+_STYLE = (
+    ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:18vh "
+    "auto;padding:0 1.25rem}"
+    "h1{font-size:1.3rem}input,button{font:inherit;padding:.35rem .6rem}"
+)
+
+
+def refusal_page(refusal: AccessRefusal) -> bytes:
+    """The refusal as a page; made of our own words alone, nothing of the request stands in it."""
+    form = _FORM if refusal.form else ""
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" '
+        'content="width=device-width">'
+        f"<title>{refusal.title}</title><style>{_STYLE}</style><h1>{refusal.title}</h1>"
+        f"<p>{refusal.text}</p>{form}</html>\n"
+    ).encode()
+
+
+LEAST_TOKEN = 16
+MOST_TOKEN = 256
+"""Characters of a token, at least and at most."""
+FILE = "dashboard-token"
+
+
+class Token(Struct, frozen=True, kw_only=True):
+    """What requests have to bring, and what the user should know about it."""
+
+    value: str | None
+    """None: the dashboard asks for no token."""
+    note: str | None = None
+
+
+def token_for(
+    given: str | None, *, none: bool = False, loopback: bool = True, environ: Mapping[str, str] | None = None
+) -> Token:
+    """The token to ask for: the one that is given, or else the user's own, which is made at the first start.
+
+    With `none` there is no token, which only an address that other machines cannot reach allows. A
+    `UsageError` for that elsewhere, and for a token that is too short or that an address cannot hold.
+    """
+    if none and given is not None:
+        raise UsageError("--token and --no-token contradict each other: give one of them")
+    if none and not loopback:
+        raise UsageError(
+            "--no-token works on this machine only (127.0.0.1): with another --host, every machine on the "
+            "network could "
+            "read the runs"
+        )
+    if none:
+        return Token(
+            value=None, note="no token is asked for: every user of this machine can read what is shown"
+        )
+    if given is None:
+        return kept_token(environ)
+    if not _can_stand_in_an_address(given):
+        raise UsageError("--token may hold letters, digits, and - . _ ~ only")
+    if len(given) < LEAST_TOKEN:
+        raise UsageError(
+            f"--token has {len(given)} characters and could be guessed: {LEAST_TOKEN} at least; without "
+            "it, your own "
+            "token is used, which is made at the first start"
+        )
+    return Token(
+        value=given,
+        note="other users of this machine can see --token in the list of processes; without it, your own "
+        "token is used",
+    )
+
+
+def kept_token(environ: Mapping[str, str] | None = None) -> Token:
+    """The user's token, from a private file that is made where there is none. Never raises.
+
+    A token that others could have read or written is replaced. Where none can be kept, a new one is made at
+    every start. Both are said in the note.
+    """
+    try:
+        folder = private_folder(environ)
+    except OSError as error:
+        return _not_kept(error)
+    file = folder / FILE
+    for _ in range(3):
+        try:
+            return Token(value=_read_token(file))
+        except FileNotFoundError:
+            reason = None
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else str(error)
+        try:
+            made = _make(file, replace=reason is not None)
+        except FileExistsError:
+            continue  # another dashboard was started at the same moment, and has made one
+        except OSError as error:
+            return _not_kept(error)
+        note = None if reason is None else f"a new token was made, old links no longer work: {file} {reason}"
+        return Token(value=made, note=note)
+    return _not_kept(FileExistsError("it comes and goes"))
+
+
+def private_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """The folder for what only this user may see, which is made where it is missing. `OSError` where it
+    cannot be private.
+    """
+    environ = os.environ if environ is None else environ
+    state = Path(environ.get("XDG_STATE_HOME") or "")
+    if not state.is_absolute():  # those do not count, by the specification of the variable
+        state = expanded(environ.get("HOME") or "~") / ".local" / "state"
+    folder = state / "flightlog"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or not _is_ours(found):
+        raise PermissionError(f"{folder} is not a folder of this user's")
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        folder.chmod(0o700)
+    return folder
+
+
+def write_private(file: Path, text: str, *, replace: bool) -> None:
+    """Write a file that only this user can read, whole or not at all. `FileExistsError` without `replace`."""
+    draft = file.with_name(f".{file.name}.{token_hex(8)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    out = os.open(draft, flags, 0o600)
+    try:
+        with open(out, "w", encoding="ascii") as opened:  # noqa: PTH123 - a descriptor
+            opened.write(text)
+        if replace:
+            draft.replace(file)
+        else:
+            file.hardlink_to(draft)
+    finally:
+        with suppress(OSError):
+            draft.unlink()
+
+
+def _make(file: Path, *, replace: bool) -> str:
+    made = token_urlsafe(24)
+    write_private(file, f"{made}\n", replace=replace)
+    return made
+
+
+def _read_token(file: Path) -> str:
+    """The token in a file; a `ValueError` says why it is not to be used, as `... reason`."""
+    flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    if file.is_symlink():
+        raise ValueError("was a link")
+    opened = os.open(file, flags)
+    try:
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode):
+            raise ValueError("was not a regular file")
+        if not _is_ours(found):
+            raise ValueError("belonged to another user")
+        if os.name == "posix" and stat.S_IMODE(found.st_mode) & 0o077:
+            raise ValueError(f"could be read by others (mode {stat.S_IMODE(found.st_mode):04o})")
+        data = os.read(opened, MOST_TOKEN + 2)
+    finally:
+        os.close(opened)
+    text = data.decode("ascii", "replace").strip()
+    if not LEAST_TOKEN <= len(text) <= MOST_TOKEN or not _can_stand_in_an_address(text):
+        raise ValueError("held no token")
+    return text
+
+
+def _is_ours(found: os.stat_result) -> bool:
+    return not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+
+
+def _can_stand_in_an_address(text: str) -> bool:
+    return all(character.isascii() and (character.isalnum() or character in "-._~") for character in text)
+
+
+def _not_kept(error: OSError) -> Token:
+    return Token(
+        value=token_urlsafe(24),
+        note=f"the token could not be kept ({error.strerror or error}): the next start has another one",
     )

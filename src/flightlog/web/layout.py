@@ -1,4 +1,4 @@
-"""The frame of every page: the head with the way around, and a place for the content. Names from runs are
+"""The page_layout of every page: the head with the way around, and a place for the content. Names from runs are
 text, only text.
 """
 
@@ -14,7 +14,7 @@ from typing import TypeVar
 from nicegui import ui
 
 from flightlog.errors import FlightlogError
-from flightlog.web.listing import Row, short
+from flightlog.web.listing import RunRow, short
 
 log = logging.getLogger("flightlog")
 Result = TypeVar("Result")
@@ -26,7 +26,7 @@ def _css() -> str:
 
 
 @contextmanager
-def frame(page: str, title: str) -> Iterator[None]:
+def page_layout(page: str, title: str) -> Iterator[None]:
     """The page of that kind; what is made within stands in it. `title` is shown as text."""
     ui.page_title(f"{short(title, 80)} · Flightlog")
     ui.add_css(_css())
@@ -42,7 +42,7 @@ def frame(page: str, title: str) -> Iterator[None]:
         yield
 
 
-def run_head(row: Row, here: str) -> None:
+def run_head(row: RunRow, here: str) -> None:
     """The run's name, and the ways to what else there is of it."""
     with ui.element("div").classes("fl-run-head"):
         heading(short(row.project, 80), level=1)
