@@ -22,7 +22,7 @@ from statistics import fmean
 from bench.truth import GB, WORKLOADS, Kind, TrueAttempt, Workload, write_history
 from flightlog.analyze.advice.advise import advise_on
 from flightlog.analyze.advice.resources import Recommendation
-from flightlog.analyze.past import read_past
+from flightlog.analyze.history.attempts import read_past
 
 SHARE = 0.95
 BAND = (0.93, 0.99)

@@ -13,7 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import flightlog
-from flightlog.analyze.summary import summarize
+from flightlog.analyze.report.summary import summarize
 from flightlog.events import TaskCompleted, TaskQueued, TaskStarted, TaskSubmitted
 from flightlog.store.run import Run
 

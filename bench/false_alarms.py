@@ -12,8 +12,8 @@ import random
 import sys
 from collections.abc import Callable
 
-from flightlog.analyze.compare import judge
-from flightlog.analyze.matching import match
+from flightlog.analyze.compare.compare import judge
+from flightlog.analyze.compare.matching import match
 
 REPETITIONS, NOISE, CHANGE = 200, 0.2, 1.1
 PAIRS, SEED = 1_000, 20_261

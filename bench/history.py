@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from flightlog.analyze.summary import summarize, summary_bytes
+from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.events import CacheLookup, Event, ResourceSample, TaskCompleted, TaskStarted, TaskSubmitted
 from flightlog.store import layout
 from flightlog.store.documents import RecorderInfo

@@ -54,8 +54,8 @@ def measure_run(run: Path) -> dict[str, float]:
 def _measured(way: str, run: Path) -> None:
     import msgspec
 
-    from flightlog.analyze.drawn.look import look_at
-    from flightlog.analyze.report import report_on
+    from flightlog.analyze.charts.report_with_charts import look_at
+    from flightlog.analyze.report.report import report_on
 
     begun = perf_counter()
     look = look_at(Run(run)) if way == "look" else None

@@ -18,13 +18,12 @@ import time
 from pathlib import Path
 
 from bench.truth import WORKLOADS, TrueAttempt, Workload, write_history
-from flightlog.analyze.past import read_past
-from flightlog.analyze.prediction.base import Quantity
-from flightlog.analyze.prediction.evaluation import Outcome, Score, score
-from flightlog.analyze.prediction.examples import Example
-from flightlog.analyze.prediction.features import flatten
-from flightlog.analyze.prediction.model import Model, estimate, train
-from flightlog.analyze.prediction.simulation import simulate
+from flightlog.analyze.history.attempts import read_past
+from flightlog.analyze.predict.baseline import Quantity
+from flightlog.analyze.predict.evaluation import Outcome, Score, score
+from flightlog.analyze.predict.features import Example, flatten
+from flightlog.analyze.predict.model import Model, estimate, train
+from flightlog.analyze.predict.schedule import simulate
 from flightlog.session.forecast import UNSURE
 from flightlog.session.workload import calls_of_run
 from flightlog.store.run import Run

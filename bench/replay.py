@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from flightlog.analyze.advice.gathered import RunShape, gather
+from flightlog.analyze.advice.statistics import RunShape, gather
 from flightlog.session.session import Session
 from flightlog.store.run import Run
 

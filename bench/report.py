@@ -132,7 +132,7 @@ def _follow(
 
 
 def _report(run: Path) -> int:
-    from flightlog.analyze.report import report_on
+    from flightlog.analyze.report.report import report_on
     from flightlog.show.report import report_text
 
     report = report_on(Run(run), details=False)

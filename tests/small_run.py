@@ -9,8 +9,8 @@ from typing import Any
 
 from building import at, make_run
 
-from flightlog.analyze.device_bundles import BUNDLE
-from flightlog.analyze.summary import summarize, summary_bytes
+from flightlog.analyze.devices.oom import BUNDLE
+from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.events import (
     ArtifactRecorded,
     CacheLookup,

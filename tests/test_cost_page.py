@@ -7,7 +7,7 @@ import sys
 
 from test_documentation import ROOT, blocks, run_in
 
-from flightlog.analyze.prices import find_price, read_prices
+from flightlog.analyze.cost.rates import find_price, read_prices
 from flightlog.session.contents import Rates
 from flightlog.session.shapes import fields_of
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from hostile_run import EVERYTHING, PROJECT, RUN_ID, TRICKS, hostile_run
 
-from flightlog.analyze.compare import compare
-from flightlog.analyze.report import report_on
+from flightlog.analyze.compare.compare import compare
+from flightlog.analyze.report.report import report_on
 from flightlog.cli.main import main
 from flightlog.store.catalogue import list_runs
 from flightlog.store.run import Run

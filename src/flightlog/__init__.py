@@ -34,12 +34,12 @@ except ImportError as problem:
     say(problem)
 
 if TYPE_CHECKING:
-    from flightlog.analyze.compare import compare
+    from flightlog.analyze.compare.compare import compare
     from flightlog.analyze.completing import open_run
     from flightlog.analyze.diagnosis.diagnose import diagnose
-    from flightlog.analyze.diagnosis.text import diagnose_text
-    from flightlog.analyze.prediction.predict import predict
-    from flightlog.analyze.trends import trends
+    from flightlog.analyze.diagnosis.scoring import diagnose_text
+    from flightlog.analyze.history.trends import trends
+    from flightlog.analyze.predict.predict import predict
     from flightlog.engines.dask.watching import watch
     from flightlog.record.collector import Collector
     from flightlog.record.device_memory import track_device_memory
@@ -52,13 +52,13 @@ _LAZY = {
     "Run": "flightlog.store.run",
     "Session": "flightlog.session.session",
     "cacheable": "flightlog.session.cache",
-    "compare": "flightlog.analyze.compare",
+    "compare": "flightlog.analyze.compare.compare",
     "diagnose": "flightlog.analyze.diagnosis.diagnose",
-    "diagnose_text": "flightlog.analyze.diagnosis.text",
+    "diagnose_text": "flightlog.analyze.diagnosis.scoring",
     "open_run": "flightlog.analyze.completing",
-    "predict": "flightlog.analyze.prediction.predict",
+    "predict": "flightlog.analyze.predict.predict",
     "track_device_memory": "flightlog.record.device_memory",
-    "trends": "flightlog.analyze.trends",
+    "trends": "flightlog.analyze.history.trends",
     "watch": "flightlog.engines.dask.watching",
 }
 

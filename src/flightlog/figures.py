@@ -23,9 +23,9 @@ from flightlog.errors import UsageError
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from flightlog.analyze.changes import Comparison
-    from flightlog.analyze.drawn.look import Look
-    from flightlog.analyze.trends import Trend
+    from flightlog.analyze.charts.report_with_charts import Look
+    from flightlog.analyze.compare.results import Comparison
+    from flightlog.analyze.history.trends import Trend
     from flightlog.record.run import LiveRun
     from flightlog.session.session import Session
     from flightlog.store.run import Run
@@ -205,11 +205,11 @@ def ratios(before: AnyRun | Comparison | None = None, after: AnyRun | None = Non
 
 
 def _compared(before: AnyRun | Comparison | None, after: AnyRun | None) -> Comparison:
-    from flightlog.analyze.changes import Comparison
+    from flightlog.analyze.compare.results import Comparison
 
     if isinstance(before, Comparison):
         return before
-    from flightlog.analyze.compare import compare as compared
+    from flightlog.analyze.compare.compare import compare as compared
 
     return compared(
         *(side if side is None or isinstance(side, str) else _opened(side) for side in (before, after))
@@ -218,8 +218,8 @@ def _compared(before: AnyRun | Comparison | None, after: AnyRun | None) -> Compa
 
 def trends(of: Trend | str | None = None, metric: str = "wall", **options: Any) -> Figure:
     """How a figure of a project's runs moved; `of` is a trend, or a project as for `flightlog.trends`, with its options."""
-    from flightlog.analyze.trends import Trend
-    from flightlog.analyze.trends import trends as history
+    from flightlog.analyze.history.trends import Trend
+    from flightlog.analyze.history.trends import trends as history
     from flightlog.show.figures import trends_figure
 
     found = of if isinstance(of, Trend) else history(of, metric, **options)
@@ -271,7 +271,7 @@ def _opened(run: AnyRun) -> Run:
 
 
 def _look(given: AnyRun) -> Look:
-    from flightlog.analyze.drawn.look import look_at
+    from flightlog.analyze.charts.report_with_charts import look_at
 
     run = _opened(given)
     state = _state(run.path)

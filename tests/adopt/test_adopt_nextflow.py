@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.adopt.nextflow import bytes_of, seconds_of, share_of, time_of, whole_of
-from flightlog.analyze.report import report_on
+from flightlog.analyze.report.report import report_on
 from flightlog.errors import UsageError
 from flightlog.events import (
     CacheLookup,

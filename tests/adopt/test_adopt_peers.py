@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from adopting import PEERS, STORMLOG, adopt_all, adopt_one, content, events_of
 
-from flightlog.analyze.report import report_on
+from flightlog.analyze.report.report import report_on
 from flightlog.analyze.verify import verify
 from flightlog.cli.main import main
 from flightlog.events import (

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from adopting import PEERS, adopt_one, events_of
 
-from flightlog.analyze.compare import compare
-from flightlog.analyze.report import report_on
+from flightlog.analyze.compare.compare import compare
+from flightlog.analyze.report.report import report_on
 from flightlog.compat.rhapsody import ComputeTask, Session
 from flightlog.compat.rhapsody.backends import ConcurrentExecutionBackend
 from flightlog.events import TaskCompleted, TaskEnded

@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from flightlog.adopt.slurm import adopt_slurm_file
-from flightlog.analyze.report import report_on
+from flightlog.analyze.report.report import report_on
 from flightlog.events import CostRates, JobAccounted
 from flightlog.store.run import Run
 

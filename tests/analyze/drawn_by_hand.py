@@ -9,9 +9,9 @@ from typing import Any
 
 import plain
 
-from flightlog.analyze.drawn.look import VIEWS, drawn_of, timeline_of
-from flightlog.analyze.drawn.results import Drawn, Timeline
-from flightlog.analyze.report import report_and
+from flightlog.analyze.charts.report_with_charts import VIEWS, drawn_of, timeline_of
+from flightlog.analyze.charts.results import Drawn, Timeline
+from flightlog.analyze.report.report import report_and
 from flightlog.store.run import Run
 
 S = 1_000_000_000

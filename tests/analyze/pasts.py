@@ -8,7 +8,7 @@ from typing import Any
 
 from building import at, make_run
 
-from flightlog.analyze.past import PastAttempt
+from flightlog.analyze.history.attempts import PastAttempt
 from flightlog.events import Event, ResourceRequest, TaskCompleted, TaskFailed
 
 GB = 10**9

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.advice.growth import LEAST, Growth, argument_of, find_growth
-from flightlog.analyze.advice.recent import Recent, what_is_recent
+from flightlog.analyze.advice.observations import Recent, what_is_recent
 
 Args = dict[str, Any]
 

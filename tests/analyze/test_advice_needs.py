@@ -10,7 +10,7 @@ import pytest
 from pasts import GB, attempt
 
 from flightlog.analyze.advice.needs import Need, find_need
-from flightlog.analyze.advice.use import Use, memory_had, uses
+from flightlog.analyze.advice.observations import Use, memory_had, uses
 
 RUNS = [f"r{n}" for n in range(20)]
 

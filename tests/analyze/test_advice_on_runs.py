@@ -11,12 +11,10 @@ import pytest
 from building import make_run
 from pasts import GB, completed, killed, request, run_id, write_run
 
-from flightlog.analyze.advice.advise import Advised, advise, advise_on
-from flightlog.analyze.advice.components import component_needs
-from flightlog.analyze.advice.document import advice_schema, advised_json
-from flightlog.analyze.advice.words import gain, notes, reason, sentence, unadvised
-from flightlog.analyze.past import read_past
-from flightlog.analyze.past_requests import Requested
+from flightlog.analyze.advice.advise import Advised, advice_schema, advise, advise_on, advised_json
+from flightlog.analyze.advice.resources import component_needs
+from flightlog.analyze.advice.wording import gain, notes, reason, sentence, unadvised
+from flightlog.analyze.history.attempts import Requested, read_past
 from flightlog.errors import RunNotFound, UsageError
 from flightlog.events import CostRates, Event, ResourceSample
 from flightlog.show.advice import advice_text

@@ -6,14 +6,21 @@ import pytest
 from building import at
 from shaped import Call, write_shape
 
+from flightlog.analyze.advice.advise import advise_shape
 from flightlog.analyze.advice.base import Advice
-from flightlog.analyze.advice.caching import advise_caching
-from flightlog.analyze.advice.gathered import CacheUse, Job, RunShape, TaskShape
-from flightlog.analyze.advice.planned import Planned, PlannedComponent, PlannedTask
-from flightlog.analyze.advice.repeats import Mended, Repeats, find_repeats
+from flightlog.analyze.advice.caching import Mended, Repeats, advise_caching, find_repeats
 from flightlog.analyze.advice.retries import TRANSIENT, advise_retries
-from flightlog.analyze.advice.shape import advise_shape
-from flightlog.analyze.advice.troubles import Retried, TimedOut
+from flightlog.analyze.advice.statistics import (
+    CacheUse,
+    Job,
+    Planned,
+    PlannedComponent,
+    PlannedTask,
+    Retried,
+    RunShape,
+    TaskShape,
+    TimedOut,
+)
 from flightlog.analyze.advice.walltime import advise_walltime
 from flightlog.events import CacheLookup
 

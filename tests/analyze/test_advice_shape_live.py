@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from threading import Barrier
 
-from flightlog.analyze.advice.gathered import gather
-from flightlog.analyze.advice.repeats import find_repeats
+from flightlog.analyze.advice.caching import find_repeats
+from flightlog.analyze.advice.statistics import gather
 from flightlog.session.session import Session
 from flightlog.store.run import Run
 

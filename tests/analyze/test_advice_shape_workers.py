@@ -8,10 +8,10 @@ import msgspec
 from building import START
 from shaped import Call, write_shape
 
+from flightlog.analyze.advice.advise import advise_shape, gather_runs
 from flightlog.analyze.advice.base import Advice
-from flightlog.analyze.advice.gathered import SideBySide, gather
-from flightlog.analyze.advice.shape import advise_shape, gather_runs
-from flightlog.analyze.advice.threads import advise_threads
+from flightlog.analyze.advice.parallelism import advise_threads
+from flightlog.analyze.advice.statistics import SideBySide, gather
 from flightlog.store.run import Run
 
 LONG_AND_SHORT = [Call("fit", 100.0, {"n": 0}), *(Call("sim", 10.0, {"n": n}) for n in range(1, 15))]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.bootstrap import (
+from flightlog.analyze.compare.bootstrap import (
     Block,
     Interval,
     Sample,

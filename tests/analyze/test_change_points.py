@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze import change_points as module
-from flightlog.analyze.change_points import LEAST, ChangePoints, chance_of, change_points
-from flightlog.analyze.clear_steps import CLEAR_SIDE
+from flightlog.analyze.history import change_points as module
+from flightlog.analyze.history.change_points import CLEAR_SIDE, LEAST, ChangePoints, chance_of, change_points
 
 HISTORIES = 300
 FIFTH = math.log(1.2)

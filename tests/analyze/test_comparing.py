@@ -11,9 +11,9 @@ from compared import closed_run, task_events
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.changes import Comparison, EnvironmentChange, NameCount
-from flightlog.analyze.compare import compare, comparison_bytes
-from flightlog.analyze.summary import summarize
+from flightlog.analyze.compare.compare import compare, comparison_bytes
+from flightlog.analyze.compare.results import Comparison, EnvironmentChange, NameCount
+from flightlog.analyze.report.summary import summarize
 from flightlog.events import (
     CacheLookup,
     CostEstimate,

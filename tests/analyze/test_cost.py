@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lives import completed, started, submitted
 
-from flightlog.analyze.compare import compare
-from flightlog.analyze.cost import CostItem, CostSummary, CostTally, Used
-from flightlog.analyze.cost_used import run_cost
-from flightlog.analyze.rates import HOUR_NS, Sizes, apportion, billionths
-from flightlog.analyze.report import report_bytes, report_on
-from flightlog.analyze.summary import summarize
+from flightlog.analyze.compare.compare import compare
+from flightlog.analyze.cost.cost import CostItem, CostSummary, CostTally, Used, run_cost
+from flightlog.analyze.cost.rates import HOUR_NS, Sizes, apportion, billionths
+from flightlog.analyze.report.report import report_bytes, report_on
+from flightlog.analyze.report.summary import summarize
 from flightlog.events import (
     ArtifactRecorded,
     CacheLookup,

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from lives import completed, failed, started, submitted
 from test_where_time_went import a_task, a_worker, events_of
 
-from flightlog.analyze.cost_split import CostSplit
-from flightlog.analyze.cost_used import run_cost
-from flightlog.analyze.report import report_on
-from flightlog.analyze.summary import summarize
+from flightlog.analyze.cost.cost import CostSplit, run_cost
+from flightlog.analyze.report.report import report_on
+from flightlog.analyze.report.summary import summarize
 from flightlog.events import CostRates, TaskRetried, WorkerLaunched, WorkerReady, WorkerRemoved
 from flightlog.store.run import Run
 

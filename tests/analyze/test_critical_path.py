@@ -8,8 +8,8 @@ from pathlib import Path
 from building import at, make_run
 from lives import completed, started
 
-from flightlog.analyze.critical import CriticalPath
-from flightlog.analyze.report import report_on
+from flightlog.analyze.report.critical_path import CriticalPath
+from flightlog.analyze.report.report import report_on
 from flightlog.events import Event, SpanEvent, TaskSubmitted
 from flightlog.store.run import Run
 

@@ -16,9 +16,9 @@ from device_sessions import GIB, MIB, event
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.device_results import DeviceReport
-from flightlog.analyze.device_trend import rising_chance, steady_growth, theil_sen
-from flightlog.analyze.devices import devices_of_run
+from flightlog.analyze.devices.leaks import rising_chance, steady_growth, theil_sen
+from flightlog.analyze.devices.report import devices_of_run
+from flightlog.analyze.devices.results import DeviceReport
 from flightlog.store.run import open_run
 
 HEALTHY = (

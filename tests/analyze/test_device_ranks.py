@@ -8,8 +8,8 @@ import msgspec
 from building import make_run
 from device_sessions import GIB, MIB, S, event, of_rank
 
-from flightlog.analyze.device_results import Alignment, DeviceReport, Straggler
-from flightlog.analyze.devices import devices_of_run
+from flightlog.analyze.devices.report import devices_of_run
+from flightlog.analyze.devices.results import Alignment, DeviceReport, Straggler
 from flightlog.events import DeviceMemory
 from flightlog.store.run import open_run
 

@@ -13,9 +13,9 @@ from device_sessions import GIB, T0, S, event, sessions, slow_report
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.device_results import DeviceReport, SessionUse
-from flightlog.analyze.device_thinning import Heights, Thinned
-from flightlog.analyze.devices import devices_of_path, devices_of_run, devices_schema, only
+from flightlog.analyze.devices.report import devices_of_path, devices_of_run, devices_schema, only
+from flightlog.analyze.devices.results import DeviceReport, SessionUse
+from flightlog.analyze.devices.track import Heights, Thinned
 from flightlog.devices import TelemetryReading, telemetry_event_to_dict
 from flightlog.errors import UsageError
 from flightlog.events import DeviceMemory, ResourceSample

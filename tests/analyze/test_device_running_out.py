@@ -11,10 +11,10 @@ from device_sessions import GIB, MIB, T0, S, event, of_rank
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.device_oom import causes
-from flightlog.analyze.device_requests import parse_request
-from flightlog.analyze.device_results import DeviceReport, Leak, Request
-from flightlog.analyze.devices import devices_of_run
+from flightlog.analyze.devices.oom import causes
+from flightlog.analyze.devices.oom_messages import parse_request
+from flightlog.analyze.devices.report import devices_of_run
+from flightlog.analyze.devices.results import DeviceReport, Leak, Request
 from flightlog.store.run import open_run
 
 NEW = (

@@ -13,8 +13,8 @@ from lives import failed
 from mishap_events import launched, lost, lost_task, only
 
 import flightlog
-from flightlog.analyze.diagnosis.answer.remedies import size_text, time_text
 from flightlog.analyze.diagnosis.diagnose import diagnosis_bytes
+from flightlog.analyze.diagnosis.remedies import size_text, time_text
 from flightlog.analyze.diagnosis.results import RunDiagnosis
 from flightlog.cli.main import main
 from flightlog.events import (

@@ -9,7 +9,7 @@ from lives import completed, failed, started
 from mishap_events import failure, launched, lost, lost_task, only
 
 import flightlog
-from flightlog.analyze.diagnosis.record.gathering import without_own_frames
+from flightlog.analyze.diagnosis.case import without_own_frames
 from flightlog.events import Event, Failure, Metric, ResourceSample
 from flightlog.show.diagnosis import diagnosis_text
 

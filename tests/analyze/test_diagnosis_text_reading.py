@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flightlog.analyze.diagnosis.exceptions import Raised
-from flightlog.analyze.diagnosis.lines import Line, prose, read_lines
+from flightlog.analyze.diagnosis.exceptions import Line, Raised, prose, read_lines
 from flightlog.analyze.diagnosis.reading import Reading, read_text
 
 

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.diagnosis.base import Case, Diagnosis, Sign, Source
-from flightlog.analyze.diagnosis.facts import RunFacts
+from flightlog.analyze.diagnosis.base import Case, Diagnosis, RunFacts, Sign, Source
 from flightlog.analyze.diagnosis.patterns import Phrases, alternatives, needed, small_letters
 from flightlog.analyze.diagnosis.reading import Reading, read_text
-from flightlog.analyze.diagnosis.weighing import load_rules, weigh
+from flightlog.analyze.diagnosis.scoring import load_rules, weigh
 
 NOTHING = Case(reading=Reading())
 
@@ -125,7 +124,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         "oursite_rules:shapeless\n"
     )
     (tmp_path / "oursite_rules.py").write_text(
-        "from flightlog.analyze.diagnosis.clues import Clues, says\n"
+        "from flightlog.analyze.diagnosis.matchers import Clues, says\n"
         "licence = Clues(says(5, 'no licence left'), suggest=['Wait for a licence.'])\nshapeless = 3\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))

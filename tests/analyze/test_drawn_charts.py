@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import completed, failed, started
 
-from flightlog.analyze.drawn.bins import bin_of, edges
-from flightlog.analyze.drawn.frame import Frame, means
-from flightlog.analyze.drawn.results import Series, Spread
-from flightlog.analyze.drawn.samples import with_gaps
+from flightlog.analyze.charts.durations import bin_of, edges
+from flightlog.analyze.charts.layout import Frame, means
+from flightlog.analyze.charts.lines import with_gaps
+from flightlog.analyze.charts.results import Series, Spread
 from flightlog.events import CacheLookup, DeviceMemory, Event, ResourceSample, WorkerReady
 from flightlog.store.connecting import private_connection
 

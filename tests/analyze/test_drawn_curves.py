@@ -13,8 +13,8 @@ from drawn_by_hand import drawn
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.drawn.curves import CURVES, POINTS
-from flightlog.analyze.drawn.results import Curve, Curves
+from flightlog.analyze.charts.lines import CURVES, POINTS
+from flightlog.analyze.charts.results import Curve, Curves
 from flightlog.events import Metric
 
 

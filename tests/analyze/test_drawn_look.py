@@ -11,10 +11,10 @@ from drawn_by_hand import drawn
 from hostile_run import hostile_run
 from lives import completed, started
 
-from flightlog.analyze.drawn.look import Look, TimelineLook, look_at, timeline_of
-from flightlog.analyze.drawn.results import Bars, Drawn, Lane, Nested, Spread, Timeline, Waits
-from flightlog.analyze.report import report_bytes, report_on
-from flightlog.analyze.summary import Summary
+from flightlog.analyze.charts.report_with_charts import Look, TimelineLook, look_at, timeline_of
+from flightlog.analyze.charts.results import Bars, Drawn, Lane, Nested, Spread, Timeline, Waits
+from flightlog.analyze.report.report import report_bytes, report_on
+from flightlog.analyze.report.summary import Summary
 from flightlog.store.integrity import write_checksums
 from flightlog.store.run import Run
 

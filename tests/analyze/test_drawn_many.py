@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from flightlog.analyze.drawn.durations import durations
-from flightlog.analyze.drawn.frame import Frame
-from flightlog.analyze.drawn.load import load
-from flightlog.analyze.drawn.pieces import lay_out_pieces
-from flightlog.analyze.drawn.results import Timeline
-from flightlog.analyze.drawn.timeline import timeline
-from flightlog.analyze.drawn.waits import waits
-from flightlog.analyze.ground import Ground
-from flightlog.analyze.held import MACROS
-from flightlog.analyze.workers import WorkerTally
+from flightlog.analyze.charts.durations import durations, waits
+from flightlog.analyze.charts.layout import Frame, lay_out_pieces
+from flightlog.analyze.charts.report_with_charts import load
+from flightlog.analyze.charts.results import Timeline
+from flightlog.analyze.charts.timeline import timeline
+from flightlog.analyze.report.interval_tables import MACROS
+from flightlog.analyze.report.report import Ground
+from flightlog.analyze.report.workers import WorkerTally
 from flightlog.store.connecting import private_connection
 
 if TYPE_CHECKING:

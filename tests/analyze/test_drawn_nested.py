@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lives import completed, span
 
-from flightlog.analyze.drawn.nested import DEPTH, OUTSIDE_ROWS, ROWS, SPANS
-from flightlog.analyze.drawn.results import Nested
+from flightlog.analyze.charts.nested_spans import DEPTH, OUTSIDE_ROWS, ROWS, SPANS
+from flightlog.analyze.charts.results import Nested
 from flightlog.events import SpanOpened, WorkerReady
 
 RUN_SPAN = "f" * 16

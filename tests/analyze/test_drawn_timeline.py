@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from lives import completed, failed, started, submitted
 from test_where_time_went import a_task, a_worker, events_of
 
-from flightlog.analyze.drawn.lanes import in_order, merge_lanes, pack
-from flightlog.analyze.drawn.results import Bars, Lane, Mark
+from flightlog.analyze.charts.layout import in_order, merge_lanes, pack
+from flightlog.analyze.charts.results import Bars, Lane, Mark
 from flightlog.events import (
     Event,
     Failure,

@@ -10,10 +10,10 @@ from building import at, make_run
 from lives import completed, started, submitted
 
 from flightlog.analyze.distribution import Distribution
-from flightlog.analyze.report import report_on
-from flightlog.analyze.stuck import Usual
-from flightlog.analyze.summary import summarize, summary_bytes
-from flightlog.analyze.usual import RUNS, EarlierRuns
+from flightlog.analyze.history.historical_durations import RUNS, EarlierRuns
+from flightlog.analyze.report.in_flight import Usual
+from flightlog.analyze.report.report import report_on
+from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.cli.main import main
 from flightlog.store import layout
 from flightlog.store.run import Run

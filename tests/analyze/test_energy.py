@@ -7,8 +7,7 @@ from building import at
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.energy import EnergyUse, HostEnergy, counted
-from flightlog.analyze.resources import ResourceTally
+from flightlog.analyze.report.resources import EnergyUse, HostEnergy, ResourceTally, counted
 from flightlog.events import ResourceSample
 
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze import eta as eta_module
 from flightlog.analyze import survival
 from flightlog.analyze.distribution import Distribution
-from flightlog.analyze.eta import (
+from flightlog.analyze.predict import eta as eta_module
+from flightlog.analyze.predict.eta import (
     DRAWS,
     FLYING,
     SEEN,

@@ -8,8 +8,8 @@ from building import at, make_run
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.event_figures import figures_of_events
-from flightlog.analyze.summary import summarize, summary_bytes
+from flightlog.analyze.history.trends import figures_of_events
+from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.events import (
     CacheLookup,
     CostEstimate,

@@ -7,8 +7,8 @@ from pathlib import Path
 from building import at, make_run
 from lives import failed, started, submitted
 
-from flightlog.analyze.failure_groups import FailureCase
-from flightlog.analyze.report import report_on
+from flightlog.analyze.report.failures import FailureCase
+from flightlog.analyze.report.report import report_on
 from flightlog.events import Event, Failure, TaskRetried, TaskStarted
 from flightlog.store.run import Run
 

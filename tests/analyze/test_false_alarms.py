@@ -8,8 +8,8 @@ import random
 
 from compared import noisy, tables
 
-from flightlog.analyze.compare import judge
-from flightlog.analyze.matching import match
+from flightlog.analyze.compare.compare import judge
+from flightlog.analyze.compare.matching import match
 
 DRIFT = 0.0075
 """How far a whole run is off, as a standard deviation of the logarithm."""

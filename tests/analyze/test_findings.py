@@ -11,7 +11,7 @@ from building import at, make_run
 from lives import completed, failed, span, started, submitted
 
 from flightlog.analyze.findings import Finding
-from flightlog.analyze.report import report_on
+from flightlog.analyze.report.report import report_on
 from flightlog.events import (
     CacheLookup,
     Event,

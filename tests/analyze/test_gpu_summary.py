@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.gpus import GpuDeviceUse, GpuTally, GpuUse
-from flightlog.analyze.load import Load
+from flightlog.analyze.report.resources import GpuDeviceUse, GpuTally, GpuUse, Load
 from flightlog.events import ResourceSample
 from flightlog.show.report_details import gpu_facts
 from flightlog.show.terminal import Ink

@@ -8,8 +8,8 @@ from building import at, make_run
 from lives import completed, started, submitted
 
 from flightlog.analyze.distribution import distribution
-from flightlog.analyze.stuck import InFlight, Usual, in_flight
-from flightlog.analyze.summary import summarize
+from flightlog.analyze.report.in_flight import InFlight, Usual, in_flight
+from flightlog.analyze.report.summary import summarize
 from flightlog.events import Event, SpanEvent, SpanOpened
 from flightlog.store.run import Run
 

@@ -14,9 +14,9 @@ from building import at
 from lives import completed, failed, started, submitted
 from test_large_runs import EVERY, NONE, sealed, spans_of, with_usage
 
-from flightlog.analyze.kept import keep_summary, kept_summary
-from flightlog.analyze.report import report_bytes, report_on
-from flightlog.analyze.summary import summarize
+from flightlog.analyze.report.large_run import keep_summary, kept_summary
+from flightlog.analyze.report.report import report_bytes, report_on
+from flightlog.analyze.report.summary import summarize
 from flightlog.store.parquet import snapshot_run
 from flightlog.store.run import Run
 

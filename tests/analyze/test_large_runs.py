@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from lives import completed, started, submitted
 from test_where_time_went import a_task, a_worker, events_of
 
-from flightlog.analyze.large import LargeStreams
-from flightlog.analyze.report import report_bytes, report_on
+from flightlog.analyze.report.large_run import LargeStreams
+from flightlog.analyze.report.report import report_bytes, report_on
 from flightlog.events import Event, SpanEvent, SpanOpened, TaskEnded
 from flightlog.store.integrity import write_checksums
 from flightlog.store.run import Run

@@ -11,13 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.analyze.distribution import distribution
-from flightlog.analyze.live import durations as durations_module
-from flightlog.analyze.live.durations import EXACT, Durations, ExactSum
-from flightlog.analyze.live.levels import KEPT, POINTS, WIDTH, Level
-from flightlog.analyze.live.newest import Newest
-from flightlog.analyze.live.sampled import KEPT_S, Sampled
-from flightlog.analyze.live.task_names import NAMES, TaskNames
-from flightlog.analyze.live.words import args_text, cut, cut_end, first_line
+from flightlog.analyze.least import Newest
+from flightlog.analyze.live import tasks as durations_module
+from flightlog.analyze.live.levels import KEPT, KEPT_S, POINTS, WIDTH, Level, Sampled
+from flightlog.analyze.live.results import args_text, cut, cut_end, first_line
+from flightlog.analyze.live.tasks import EXACT, NAMES, Durations, ExactSum, TaskNames
 from flightlog.analyze.moments import SECOND
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)

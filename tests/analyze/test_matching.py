@@ -10,9 +10,9 @@ from compared import tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.bootstrap import estimate
+from flightlog.analyze.compare.bootstrap import estimate
+from flightlog.analyze.compare.matching import Key, match
 from flightlog.analyze.distribution import quantile
-from flightlog.analyze.matching import Key, match
 
 
 def matched(rows, runs=(1, 1), spared=()):

@@ -11,8 +11,16 @@ import pytest
 from building import at, make_run
 from pasts import GB, KILLED, completed, killed, request, run_id, write_run
 
-from flightlog.analyze.past import Past, PastAttempt, base_name, read_past
-from flightlog.analyze.past_ends import gpu_memory_killed, memory_killed, timed_out, timeout_of
+from flightlog.analyze.history.attempts import (
+    Past,
+    PastAttempt,
+    base_name,
+    gpu_memory_killed,
+    memory_killed,
+    read_past,
+    timed_out,
+    timeout_of,
+)
 from flightlog.events import (
     Failure,
     ResourceRequest,

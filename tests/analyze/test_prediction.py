@@ -11,23 +11,30 @@ import pytest
 from histories import make_history
 
 import flightlog
-from flightlog.analyze.past import PastAttempt, read_past
-from flightlog.analyze.prediction import predict
-from flightlog.analyze.prediction.baseline import Logs
-from flightlog.analyze.prediction.boosting import Boosting, BoostingFailed, Shape, fit_quantile
-from flightlog.analyze.prediction.evaluation import Outcome, evaluate, score
-from flightlog.analyze.prediction.examples import (
+from flightlog.analyze.history.attempts import PastAttempt, read_past
+from flightlog.analyze.predict import predict
+from flightlog.analyze.predict.baseline import Logs
+from flightlog.analyze.predict.boosting import Boosting, BoostingFailed, Shape, Trees, fit_quantile
+from flightlog.analyze.predict.evaluation import Outcome, evaluate, score
+from flightlog.analyze.predict.features import (
     Example,
     Examples,
     duration_examples,
+    flatten,
     memory_examples,
     saved_by_cache,
 )
-from flightlog.analyze.prediction.features import flatten
-from flightlog.analyze.prediction.model import FORMAT, Model, estimate, train
-from flightlog.analyze.prediction.saved import load_model, model_file, save_model, staleness
-from flightlog.analyze.prediction.training import train_quantity
-from flightlog.analyze.prediction.trees import Trees
+from flightlog.analyze.predict.model import (
+    FORMAT,
+    Model,
+    estimate,
+    load_model,
+    model_file,
+    save_model,
+    staleness,
+    train,
+)
+from flightlog.analyze.predict.training import train_quantity
 from flightlog.errors import MissingExtra, UsageError
 from flightlog.store.catalogue import list_runs
 from flightlog.version import __version__

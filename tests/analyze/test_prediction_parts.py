@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.prediction.base import Estimate
-from flightlog.analyze.prediction.baseline import ENOUGH, LEAST, RECENT, Logs, baseline
-from flightlog.analyze.prediction.conformal import (
+from flightlog.analyze.predict.baseline import ENOUGH, LEAST, RECENT, Estimate, Logs, baseline
+from flightlog.analyze.predict.boosting import LEAF, Tree, Trees
+from flightlog.analyze.predict.features import KEYS, Column, Example, flatten, make_columns, row
+from flightlog.analyze.predict.schedule import mean_of, simulate
+from flightlog.analyze.predict.training import (
     Correction,
     Seen,
     correction,
@@ -20,10 +22,6 @@ from flightlog.analyze.prediction.conformal import (
     pinball,
     weighted_quantile,
 )
-from flightlog.analyze.prediction.examples import Example
-from flightlog.analyze.prediction.features import KEYS, Column, flatten, make_columns, row
-from flightlog.analyze.prediction.simulation import mean_of, simulate
-from flightlog.analyze.prediction.trees import LEAF, Tree, Trees
 
 FINITE = st.floats(-50, 50)
 SECONDS = st.floats(1e-3, 1e4)

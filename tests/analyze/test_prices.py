@@ -11,8 +11,8 @@ from building import at, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.prices import SHIPPED, Price, find_price, is_old, read_prices
-from flightlog.analyze.report import report_on
+from flightlog.analyze.cost.rates import SHIPPED, Price, find_price, is_old, read_prices
+from flightlog.analyze.report.report import report_on
 from flightlog.errors import UsageError
 from flightlog.events import CostRates, WorkerLaunched, WorkerRemoved
 from flightlog.show.report import report_text

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lives import completed, failed, started, submitted
 
-from flightlog.analyze.summary import Summary, summarize, summary_bytes, summary_schema
+from flightlog.analyze.report.summary import Summary, summarize, summary_bytes, summary_schema
 from flightlog.analyze.verify import verify
 from flightlog.events import CacheLookup, Event, Metric, ResourceSample, SpanEvent, SpanOpened, WorkerReady
 from flightlog.store import layout

@@ -6,18 +6,24 @@ import pytest
 from building import at
 from lives import failed
 
-from flightlog.analyze.artifacts import Artifact, ArtifactSummary, ArtifactTally
-from flightlog.analyze.cache import CacheName, CacheSummary, CacheTally
-from flightlog.analyze.cost import CostTally
-from flightlog.analyze.failures import (
+from flightlog.analyze.cost.cost import CostTally
+from flightlog.analyze.report.cache import (
+    Artifact,
+    ArtifactSummary,
+    ArtifactTally,
+    CacheName,
+    CacheSummary,
+    CacheTally,
+)
+from flightlog.analyze.report.failures import (
     TRACEBACK_CHARS,
     FailureExample,
     FailureGroup,
     FailureSummary,
     FailureTally,
 )
-from flightlog.analyze.overhead import OverheadSummary, overhead
-from flightlog.analyze.resources import CgroupUse, Load, NodeUse, ProcessUse, ResourceTally
+from flightlog.analyze.report.resources import CgroupUse, Load, NodeUse, ProcessUse, ResourceTally
+from flightlog.analyze.report.summary import OverheadSummary, overhead
 from flightlog.events import ArtifactRecorded, CacheLookup, CostEstimate, Failure, ResourceSample
 from flightlog.store.layout import WriterInfo
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from lives import completed, failed, started, submitted
 
 from flightlog.analyze.distribution import Distribution, distribution
-from flightlog.analyze.metrics import MetricStats
-from flightlog.analyze.summary import summarize
-from flightlog.analyze.tasks import TaskInFlight, TaskRow, TaskSummary, TaskTally
+from flightlog.analyze.report.metrics import MetricStats
+from flightlog.analyze.report.summary import summarize
+from flightlog.analyze.report.tasks import TaskInFlight, TaskRow, TaskSummary, TaskTally
 from flightlog.events import Event, TaskCancelled, TaskRetried
 from flightlog.store.run import open_run
 

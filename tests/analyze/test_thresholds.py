@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.bootstrap import Interval
-from flightlog.analyze.changes import (
+from flightlog.analyze.compare.bootstrap import Interval
+from flightlog.analyze.compare.results import (
     CacheChange,
     Change,
     ComparedRun,
@@ -19,7 +19,7 @@ from flightlog.analyze.changes import (
     Side,
     Spread,
 )
-from flightlog.analyze.thresholds import METRICS, Threshold, check, parse_threshold, parse_thresholds
+from flightlog.analyze.compare.thresholds import METRICS, Threshold, check, parse_threshold, parse_thresholds
 from flightlog.errors import UsageError
 
 UNKNOWN = Change(before=None, after=None, difference=None, ratio=None)

@@ -14,8 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flightlog
-from flightlog.analyze.run_metrics import Metric, parse_metric
-from flightlog.analyze.trends import Difference, mean_interval, shift_interval, trend_of, trends
+from flightlog.analyze.history.trends import (
+    Difference,
+    Metric,
+    mean_interval,
+    parse_metric,
+    shift_interval,
+    trend_of,
+    trends,
+)
 from flightlog.errors import RunNotFound, UsageError
 from flightlog.store.catalogue import PastRun, RunEntry
 from flightlog.store.figures import Figures, TaskFigures

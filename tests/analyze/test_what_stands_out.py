@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from plain_findings import Findings
 from shapes import Shape
 
-from flightlog.analyze.calibration import CalibrationLoop
-from flightlog.analyze.report import Report, report_on
+from flightlog.analyze.report.calibration import CalibrationLoop
+from flightlog.analyze.report.report import Report, report_on
 from flightlog.demo.sweep import sweep
 from flightlog.store.run import Run
 

@@ -15,7 +15,7 @@ from building import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.report import Report, report_on
+from flightlog.analyze.report.report import Report, report_on
 from flightlog.demo.sweep import sweep
 from flightlog.events import (
     Event,

@@ -14,8 +14,8 @@ import pytest
 from building import at, make_run
 
 import flightlog
-from flightlog.analyze.report import report_bytes, report_on
-from flightlog.analyze.summary import summarize, summary_bytes
+from flightlog.analyze.report.report import report_bytes, report_on
+from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.cli.main import COMMANDS, main
 from flightlog.events import TaskCompleted, TaskSubmitted
 from flightlog.show.report import report_text

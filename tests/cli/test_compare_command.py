@@ -9,7 +9,7 @@ from building import at
 from compared import closed_run, task_events
 
 import flightlog
-from flightlog.analyze.changes import Comparison
+from flightlog.analyze.compare.results import Comparison
 from flightlog.cli.main import main
 
 

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 from building import make_run
 
-from flightlog.analyze.device_results import Curve, DeviceReport
-from flightlog.analyze.devices import devices_of_run
+from flightlog.analyze.devices.report import devices_of_run
+from flightlog.analyze.devices.results import Curve, DeviceReport
 from flightlog.cli.main import main
 from flightlog.events import DeviceMemory
 from flightlog.show.devices import devices_text, over_time

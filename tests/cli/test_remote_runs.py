@@ -11,7 +11,7 @@ import pytest
 from building import at, make_run
 from counted_place import ADDRESS, CountedMemory, empty_place, sync
 
-from flightlog.analyze.summary import summarize, summary_bytes
+from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.cli.main import main
 from flightlog.events import Failure, TaskCompleted, TaskFailed, TaskSubmitted
 from flightlog.store import layout

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.summary import summarize
+from flightlog.analyze.report.summary import summarize
 from flightlog.record.passing import Tail
 from flightlog.store.run import Run
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from flightlog.analyze.report import report_on
+from flightlog.analyze.report.report import report_on
 from flightlog.events import CostEstimate, CostRates
 from flightlog.store.run import open_run
 

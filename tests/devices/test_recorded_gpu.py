@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flightlog.analyze.devices import devices_of_run
-from flightlog.analyze.report import report_on
+from flightlog.analyze.devices.report import devices_of_run
+from flightlog.analyze.report.report import report_on
 from flightlog.analyze.verify import verify
 from flightlog.devices import (
     load_telemetry_events,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flightlog
-from flightlog.analyze.summary import summarize
-from flightlog.analyze.tasks import TaskTally
+from flightlog.analyze.report.summary import summarize
+from flightlog.analyze.report.tasks import TaskTally
 from flightlog.events import (
     CacheLookup,
     CostEstimate,

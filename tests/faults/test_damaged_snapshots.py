@@ -12,11 +12,11 @@ import msgspec
 import pytest
 from building import at, make_run
 
-from flightlog.analyze.compare import compare_groups
-from flightlog.analyze.kept import keep_summary
-from flightlog.analyze.report import report_bytes, report_on
-from flightlog.analyze.run_groups import RunGroup
-from flightlog.analyze.summary import summarize, summary_bytes
+from flightlog.analyze.compare.compare import compare_groups
+from flightlog.analyze.compare.run_groups import RunGroup
+from flightlog.analyze.report.large_run import keep_summary
+from flightlog.analyze.report.report import report_bytes, report_on
+from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.analyze.verify import verify
 from flightlog.cli.main import main
 from flightlog.errors import DamagedSnapshot

@@ -15,7 +15,7 @@ import pytest
 from building import make_run
 from small_run import small_run
 
-from flightlog.analyze.device_bundles import BUNDLE
+from flightlog.analyze.devices.oom import BUNDLE
 from flightlog.cli.main import main
 from flightlog.events import Metric
 from flightlog.store import layout

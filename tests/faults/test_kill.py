@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from building import finished
 
-from flightlog.analyze.summary import summarize
+from flightlog.analyze.report.summary import summarize
 from flightlog.store.run import Run, open_run
 
 # Each process tells on a pipe how many spans it has recorded, after each; the pipe outlives the process.

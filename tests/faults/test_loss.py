@@ -18,7 +18,7 @@ from io_faults import CALLS, IoFaults
 
 import flightlog
 from flightlog.analyze.diagnosis.diagnose import diagnose
-from flightlog.analyze.report import report_on
+from flightlog.analyze.report.report import report_on
 from flightlog.analyze.verify import verify
 from flightlog.cli.main import main
 from flightlog.show.report import report_text

@@ -18,7 +18,7 @@ from building import finished
 
 import flightlog
 from flightlog.analyze.completing import complete, complete_ended
-from flightlog.analyze.summary import summarize, summary_bytes
+from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.cli.main import main
 from flightlog.events import ResourceSample
 from flightlog.record.run import LiveRun

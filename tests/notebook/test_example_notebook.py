@@ -11,7 +11,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from flightlog.analyze.report import report_on
+from flightlog.analyze.report.report import report_on
 from flightlog.events import TaskCompleted
 from flightlog.store.catalogue import list_runs
 from flightlog.store.run import Run

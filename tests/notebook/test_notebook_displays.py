@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flightlog
-from flightlog.analyze.report import report_on
-from flightlog.analyze.summary import summarize
+from flightlog.analyze.report.report import report_on
+from flightlog.analyze.report.summary import summarize
 from flightlog.displayed import Displayed, in_notebook
 from flightlog.events import (
     Failure,

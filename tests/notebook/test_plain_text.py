@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from IPython.core.formatters import PlainTextFormatter
 
 import flightlog
-from flightlog.analyze.report import report_on
-from flightlog.analyze.summary import summarize
+from flightlog.analyze.report.report import report_on
+from flightlog.analyze.report.summary import summarize
 from flightlog.events import Failure, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted, WorkerReady
 from flightlog.notebook.display import MOST_PLAIN, plain_of, run_text
 from flightlog.notebook.extension import MagicAnswer

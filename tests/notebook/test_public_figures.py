@@ -14,7 +14,7 @@ from hostile_run import hostile_run
 
 import flightlog
 from flightlog import figures
-from flightlog.analyze.drawn import look
+from flightlog.analyze.charts import report_with_charts
 from flightlog.errors import RunNotFound, UsageError
 from flightlog.events import (
     CacheLookup,
@@ -141,8 +141,10 @@ def test_the_figure_of_a_machine_is_named_where_that_of_workers_is_missing(tmp_p
 
 def test_a_run_is_worked_out_once_for_all_its_figures_and_again_when_it_has_changed(tmp_path, monkeypatch):
     path, seen = make_run(tmp_path, lives()), []
-    real = look.look_at
-    monkeypatch.setattr(look, "look_at", lambda run, **more: (seen.append(run.path), real(run, **more))[1])
+    real = report_with_charts.look_at
+    monkeypatch.setattr(
+        report_with_charts, "look_at", lambda run, **more: (seen.append(run.path), real(run, **more))[1]
+    )
     figures.timeline(path)
     figures.durations(str(path))
     figures.waits(Run(path))

@@ -16,7 +16,7 @@ from fake_machine import FakeClock, write
 from fake_nvml import FakeGpu, FakeNvml
 
 import flightlog
-from flightlog.analyze.report import report_on
+from flightlog.analyze.report.report import report_on
 from flightlog.engines.execute import execute
 from flightlog.events import ResourceSample, TaskCompleted
 from flightlog.samplers import gpu_task

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flightlog.analyze.summary import Summary, summarize
+from flightlog.analyze.report.summary import Summary, summarize
 from flightlog.events import Event
 from flightlog.session.session import Session
 from flightlog.store.run import Run

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import flightlog
-from flightlog.analyze.cache import CacheTally
+from flightlog.analyze.report.cache import CacheTally
 from flightlog.errors import UsageError
 from flightlog.session import cache_store
 from flightlog.session.cache import Cache, CacheOptions, cache_options, cacheable, cached_call

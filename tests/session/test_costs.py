@@ -9,8 +9,8 @@ import pytest
 import work_for_sessions as work
 from sessions import PROCESSES, THREADS, events_of, run_of, session_in
 
-from flightlog.analyze.cost_used import workers_on_one_machine
-from flightlog.analyze.report import report_on
+from flightlog.analyze.cost.cost import workers_on_one_machine
+from flightlog.analyze.report.report import report_on
 from flightlog.errors import ManifestError, UsageError
 from flightlog.events import CostEstimate, CostRates
 from flightlog.session.charges import charges_of

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 from building import at, make_run
 
-from flightlog.analyze.prediction.baseline import Logs
-from flightlog.analyze.prediction.model import FORMAT, Model
-from flightlog.analyze.prediction.simulation import Spread
-from flightlog.analyze.prediction.training import OfName, QuantityModel
+from flightlog.analyze.predict.baseline import Logs
+from flightlog.analyze.predict.model import FORMAT, Model
+from flightlog.analyze.predict.schedule import Spread
+from flightlog.analyze.predict.training import OfName, QuantityModel
 from flightlog.errors import UsageError
 from flightlog.events import TaskCompleted, TaskSubmitted
 from flightlog.session.forecast import forecast

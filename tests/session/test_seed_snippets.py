@@ -11,7 +11,7 @@ import pytest
 import work_for_sessions as work
 from sessions import HEAD, PROCESSES, counts
 
-from flightlog.analyze.summary import summarize
+from flightlog.analyze.report.summary import summarize
 from flightlog.events import ArtifactRecorded
 from flightlog.session.session import Session
 from flightlog.store.run import Run

@@ -182,7 +182,7 @@ def test_two_sessions_in_a_row_are_two_runs(tmp_path):
 
 
 def summary_of_path(path):
-    from flightlog.analyze.summary import summarize
+    from flightlog.analyze.report.summary import summarize
 
     return summarize(Run(path))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from sessions import HEAD, PROCESSES, counts, summary_of
 
-from flightlog.analyze.summary import summarize
+from flightlog.analyze.report.summary import summarize
 from flightlog.engines.contract import Engine, Outcome, Reports, Work
 from flightlog.store.run import Run
 

@@ -5,19 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from flightlog.analyze.bootstrap import Interval
-from flightlog.analyze.changes import (
-    CacheChange,
-    Change,
-    Comparison,
-    DurationChange,
-    Share,
-    Side,
-    WallExplained,
-)
-from flightlog.analyze.cost_split import CostSplit
-from flightlog.analyze.critical import CriticalPath, Part
-from flightlog.analyze.drawn.results import (
+from flightlog.analyze.charts.results import (
     Bars,
     Cells,
     Chart,
@@ -30,10 +18,22 @@ from flightlog.analyze.drawn.results import (
     Timeline,
     Waits,
 )
-from flightlog.analyze.shares import Shares, TimeSplit
-from flightlog.analyze.tree import SpanNode, SpanTree
-from flightlog.analyze.trends import Change as Step
-from flightlog.analyze.trends import Difference, Level, Point, Trend
+from flightlog.analyze.compare.bootstrap import Interval
+from flightlog.analyze.compare.results import (
+    CacheChange,
+    Change,
+    Comparison,
+    DurationChange,
+    Share,
+    Side,
+    WallExplained,
+)
+from flightlog.analyze.cost.cost import CostSplit
+from flightlog.analyze.history.trends import Change as Step
+from flightlog.analyze.history.trends import Difference, Level, Point, Trend
+from flightlog.analyze.report.critical_path import CriticalPath, Part
+from flightlog.analyze.report.spans import SpanNode, SpanTree
+from flightlog.analyze.report.time_shares import Shares, TimeSplit
 
 SINCE = "2026-05-20T03:52:00.000000Z"
 

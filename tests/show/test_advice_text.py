@@ -9,7 +9,7 @@ from typing import Any
 from building import at, make_run
 
 from flightlog.analyze.advice.advise import advise_on
-from flightlog.analyze.past import read_past
+from flightlog.analyze.history.attempts import read_past
 from flightlog.events import Event, ResourceRequest, TaskCompleted
 from flightlog.show.advice import advice_text
 

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from flightlog.analyze.bootstrap import Interval
-from flightlog.analyze.compare import compare
-from flightlog.analyze.thresholds import check, parse_thresholds
+from flightlog.analyze.compare.bootstrap import Interval
+from flightlog.analyze.compare.compare import compare
+from flightlog.analyze.compare.thresholds import check, parse_thresholds
 from flightlog.events import SpanEvent, TaskFailed, WorkerReady, WorkerRemoved
 from flightlog.show.comparison import (
     comparison_markdown,

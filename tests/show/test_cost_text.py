@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from building import at, make_run
 
-from flightlog.analyze.report import report_on
+from flightlog.analyze.report.report import report_on
 from flightlog.cli.main import main
 from flightlog.events import (
     ArtifactRecorded,

@@ -10,9 +10,9 @@ import drawn_values as values
 import msgspec
 import pytest
 
-from flightlog.analyze.critical import CriticalPath
-from flightlog.analyze.drawn.results import Cells, Mark, Series
-from flightlog.analyze.tree import SpanTree
+from flightlog.analyze.charts.results import Cells, Mark, Series
+from flightlog.analyze.report.critical_path import CriticalPath
+from flightlog.analyze.report.spans import SpanTree
 from flightlog.show import figures
 from flightlog.show.figures.style import (
     BAD,

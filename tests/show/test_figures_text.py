@@ -11,7 +11,7 @@ from hostile_run import hostile_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.drawn.look import Look, look_at
+from flightlog.analyze.charts.report_with_charts import Look, look_at
 from flightlog.show import figures
 from flightlog.show.figures.style import name_text, plain, plain_back, shown
 from flightlog.show.terminal import width_of

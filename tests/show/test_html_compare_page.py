@@ -10,10 +10,10 @@ from building import at
 from compared import closed_run, task_events
 from pages import Page
 
-from flightlog.analyze.changes import Comparison
-from flightlog.analyze.compare import compare, comparison_bytes
-from flightlog.analyze.drawn.look import look_at
-from flightlog.analyze.thresholds import check, parse_thresholds
+from flightlog.analyze.charts.report_with_charts import look_at
+from flightlog.analyze.compare.compare import compare, comparison_bytes
+from flightlog.analyze.compare.results import Comparison
+from flightlog.analyze.compare.thresholds import check, parse_thresholds
 from flightlog.show.html.compare_page import compare_page
 from flightlog.store.run import open_run
 

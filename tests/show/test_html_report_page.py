@@ -17,11 +17,11 @@ from hostile_run import TRICKS, hostile_run
 from msgspec.structs import replace
 from pages import Page
 
+from flightlog.analyze.charts.report_with_charts import Look, look_at
+from flightlog.analyze.charts.results import Cells, Lane, Timeline, Waits
 from flightlog.analyze.diagnosis.diagnose import diagnose
-from flightlog.analyze.drawn.look import Look, look_at
-from flightlog.analyze.drawn.results import Cells, Lane, Timeline, Waits
 from flightlog.analyze.findings.base import Finding
-from flightlog.analyze.report import report_bytes
+from flightlog.analyze.report.report import report_bytes
 from flightlog.events import (
     CacheLookup,
     Event,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.drawn.results import Chart, Series
+from flightlog.analyze.charts.results import Chart, Series
 from flightlog.analyze.live.results import Failed, Progress
 from flightlog.show.live import (
     LiveCell,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.drawn.results import Chart, Series
+from flightlog.analyze.charts.results import Chart, Series
 from flightlog.show.plot import (
     area,
     at_even_times,

@@ -9,9 +9,9 @@ import pytest
 from building import at, make_run
 from msgspec.structs import replace
 
-from flightlog.analyze.drawn.look import TimelineLook
-from flightlog.analyze.drawn.results import Bars, Lane, Timeline
-from flightlog.analyze.report import Report, report_on
+from flightlog.analyze.charts.report_with_charts import TimelineLook
+from flightlog.analyze.charts.results import Bars, Lane, Timeline
+from flightlog.analyze.report.report import Report, report_on
 from flightlog.events import TaskSubmitted
 from flightlog.show.terminal import width_of
 from flightlog.show.timeline import headline, timeline_text

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.run_metrics import Unit
-from flightlog.analyze.trends import Change, Difference, Level, Point, Trend
+from flightlog.analyze.history.trends import Change, Difference, Level, Point, Trend, Unit
 from flightlog.show.terminal import width_of
 from flightlog.show.trends import trend_csv, trend_text
 

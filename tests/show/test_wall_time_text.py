@@ -9,7 +9,7 @@ from building import at, make_run
 from msgspec.structs import replace
 from pages import Page
 
-from flightlog.analyze.drawn.look import Look, look_at
+from flightlog.analyze.charts.report_with_charts import Look, look_at
 from flightlog.events import SpanEvent, SpanOpened, TaskCompleted
 from flightlog.show.html.report_page import report_page
 from flightlog.show.report import TITLE, report_markdown, report_text, wall_time_text

@@ -15,7 +15,7 @@ from building import make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.summary import Summary, summarize, summary_bytes
+from flightlog.analyze.report.summary import Summary, summarize, summary_bytes
 from flightlog.events import TaskCompleted, TaskSubmitted
 from flightlog.store import layout
 from flightlog.store.catalogue import list_runs, past_runs, run_paths

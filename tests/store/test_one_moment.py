@@ -16,7 +16,7 @@ import pytest
 from building import at, make_run
 
 from flightlog.analyze.diagnosis.diagnose import diagnose, diagnosis_bytes
-from flightlog.analyze.report import report_on
+from flightlog.analyze.report.report import report_on
 from flightlog.events import TaskFailed, kind_of
 from flightlog.events.codec import UnknownEvent
 from flightlog.store.liveness import Observer, unix_time

@@ -147,8 +147,8 @@ def test_one_run_by_its_whole_name_asks_for_nothing_of_the_others(
 
 
 def test_summaries_come_only_for_the_runs_that_a_trend_is_of(tmp_path: Path, there: CountedMemory) -> None:
-    from flightlog.analyze.summary import summarize, summary_bytes
-    from flightlog.analyze.trends import trends
+    from flightlog.analyze.history.trends import trends
+    from flightlog.analyze.report.summary import summarize, summary_bytes
 
     for project in ("demo", "other"):
         run = some_run(tmp_path / "runs", project=project)

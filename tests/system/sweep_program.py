@@ -34,7 +34,7 @@ if __name__ == "__main__" and "HIDDEN" in os.environ:
 
 import flightlog
 from flightlog import Session
-from flightlog.analyze.summary import summarize
+from flightlog.analyze.report.summary import summarize
 from flightlog.events import SpanEvent, TaskStarted
 
 

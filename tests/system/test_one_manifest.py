@@ -11,7 +11,7 @@ import pytest
 from engine_programs import RECORDED, RESULTS, SCRIPTS, agreed, sweep
 
 import flightlog
-from flightlog.analyze.report import report_bytes, report_on
+from flightlog.analyze.report.report import report_bytes, report_on
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 

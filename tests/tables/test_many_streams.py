@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from building import at, make_run
 
-from flightlog.analyze.report import report_on
+from flightlog.analyze.report.report import report_on
 from flightlog.events import EventDefined, TaskStarted
 from flightlog.store import lines, parts, snapshots
 from flightlog.store.integrity import write_checksums

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from flightlog.analyze.drawn.results import Chart, Series
+from flightlog.analyze.charts.results import Chart, Series
 from flightlog.analyze.live.results import (
     DeviceNow,
     Doing,

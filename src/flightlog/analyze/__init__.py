@@ -1,1 +1,1 @@
-"""Pure analysis: a run in, a frozen result out."""
+"""Analysis: a run in, a frozen result out. Nothing here writes, prints or waits, but for `completing`."""

@@ -104,7 +104,10 @@ def _complete(path: Path, settings: Settings, closed_here: bool, step: Step) -> 
     info.tasks_submitted, info.tasks_completed, info.tasks_failed = closed.counted_tasks()
     lost = sum(sum(writer.lost.values()) for writer in closed.writers())
     if closed.size_bytes() <= SUMMARY_BYTES:
-        from flightlog.analyze.summary import summarize, summary_bytes  # not needed to open a complete run
+        from flightlog.analyze.report.summary import (  # not needed to open a complete run
+            summarize,
+            summary_bytes,
+        )
 
         summary = summarize(closed)
         tasks = summary.tasks
@@ -127,7 +130,7 @@ def _complete(path: Path, settings: Settings, closed_here: bool, step: Step) -> 
         replace_bytes(path / layout.RUN, final, durable=True)  # last: only now it is complete
     step("wrote run.json")
     if snapshot:
-        from flightlog.analyze.kept import keep_summary
+        from flightlog.analyze.report.large_run import keep_summary
         from flightlog.store.parquet import snapshot_run
 
         snapshot_run(Run(path))  # after the checksums, which tell that the lines need no second look

@@ -1,4 +1,4 @@
-"""The few of many: what comes first by a key, in bounded memory and whatever the order of arrival."""
+"""The first or the last few of many by a key, in bounded memory and whatever the order of arrival."""
 
 from __future__ import annotations
 
@@ -37,3 +37,41 @@ class Least(Generic[T]):
         """The kept items, smallest key first."""
         self._shrink()
         return [item for _, item in self._kept]
+
+
+Key = tuple[str, str, int, str]
+"""When, by whom, and which: complete, so that the same events give the same list in any order."""
+
+
+class Newest(Generic[T]):
+    """Keeps the `limit` items with the greatest keys."""
+
+    __slots__ = ("_bar", "_kept", "_limit")
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept: list[tuple[Key, T]] = []
+        self._bar: Key = ("", "", -2, "")
+
+    def would_keep(self, timestamp: str) -> bool:
+        """Whether something of this time may be among the newest: a cheap look before an item is made."""
+        return timestamp >= self._bar[0]
+
+    def add(self, key: Key, item: T) -> None:
+        """Take an item, or leave it where enough newer ones are known."""
+        if key <= self._bar:
+            return
+        self._kept.append((key, item))
+        if len(self._kept) >= 4 * self._limit:
+            self._shrink()
+
+    def _shrink(self) -> None:
+        self._kept.sort(key=lambda pair: pair[0])  # they come nearly in order, so this is cheap
+        if len(self._kept) > self._limit:
+            del self._kept[: -self._limit]
+            self._bar = self._kept[0][0]
+
+    def items(self) -> list[T]:
+        """What was kept, the newest first."""
+        self._shrink()
+        return [item for _, item in reversed(self._kept)]

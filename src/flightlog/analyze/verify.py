@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.kept import KEPT, keep_summary, kept_damage
-from flightlog.analyze.summary import Summary, summarize, summary_bytes
+from flightlog.analyze.report.large_run import KEPT, keep_summary, kept_damage
+from flightlog.analyze.report.summary import Summary, summarize, summary_bytes
 from flightlog.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.documents import replace_bytes

@@ -78,7 +78,7 @@ def advise(
     Example: flightlog advise --task run_simulation
     """
     from flightlog.analyze.advice.advise import advise as advised_by
-    from flightlog.analyze.advice.document import advised_json
+    from flightlog.analyze.advice.advise import advised_json
     from flightlog.show.advice import advice_text
 
     into = None

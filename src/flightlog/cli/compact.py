@@ -94,7 +94,7 @@ def compact(
 def _made(run: Run, history: Path | None) -> str:
     import duckdb
 
-    from flightlog.analyze.kept import keep_summary
+    from flightlog.analyze.report.large_run import keep_summary
     from flightlog.show.phrases import count_text
     from flightlog.store.history import add_to_history
     from flightlog.store.parquet import snapshot_run

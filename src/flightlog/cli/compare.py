@@ -74,7 +74,7 @@ from flightlog.cli.output import check_file, note, put, wants_color, width, writ
 from flightlog.errors import UsageError
 
 if TYPE_CHECKING:
-    from flightlog.analyze.thresholds import Outcome, Threshold
+    from flightlog.analyze.compare.thresholds import Outcome, Threshold
 
 DOING = "comparing runs"
 
@@ -143,7 +143,7 @@ def compare_runs(
 
     Of `runs`, what holds `<` or `>` and is no path is a condition: `--fail-on` may be followed by several.
     """
-    from flightlog.analyze.thresholds import parse_thresholds
+    from flightlog.analyze.compare.thresholds import parse_thresholds
 
     named = [run for run in runs if not _is_condition(run)]
     conditions = [*fail_on, *filter(_is_condition, runs)]
@@ -194,13 +194,14 @@ def _put_comparison(
     format_: str,
     output: Path | None,
 ) -> list[Outcome]:
-    from flightlog.analyze import compare as analysis
-    from flightlog.analyze.thresholds import check
+    from flightlog.analyze.compare.compare import compare as compare_sides
+    from flightlog.analyze.compare.compare import comparison_bytes
+    from flightlog.analyze.compare.thresholds import check
 
-    comparison = analysis.compare(before, after, runs_dir=folder)
+    comparison = compare_sides(before, after, runs_dir=folder)
     outcomes = check(comparison, thresholds, strict=strict)
     if format_ == ComparisonFormat.json:
-        text = analysis.comparison_bytes(comparison, outcomes if thresholds else None).decode()
+        text = comparison_bytes(comparison, outcomes if thresholds else None).decode()
     else:
         from flightlog.show.comparison import comparison_markdown, comparison_text
 

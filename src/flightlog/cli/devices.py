@@ -86,7 +86,7 @@ def devices(
     import msgspec
 
     from flightlog.analyze.completing import open_run
-    from flightlog.analyze.devices import devices_of_path, devices_of_run, only
+    from flightlog.analyze.devices.report import devices_of_path, devices_of_run, only
     from flightlog.show.devices import devices_markdown, devices_text
 
     recording = _recording(run)

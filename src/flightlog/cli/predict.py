@@ -121,7 +121,7 @@ def predict(
     elif evaluate:
         put(_shown(_evaluated(folder, project), format_))
     elif task is not None:
-        from flightlog.analyze.prediction.predict import predict as predicted
+        from flightlog.analyze.predict.predict import predict as predicted
 
         args = read_arguments(arguments or [])
         put(
@@ -157,8 +157,8 @@ def read_arguments(words: list[str]) -> dict[str, Any]:
 
 def _shown(found: Any, format_: Format) -> str:
     """A result as text or as JSON."""
-    from flightlog.analyze.prediction.base import Prediction
-    from flightlog.analyze.prediction.evaluation import Evaluation
+    from flightlog.analyze.predict.baseline import Prediction
+    from flightlog.analyze.predict.evaluation import Evaluation
     from flightlog.show import prediction as show
 
     if format_ is Format.json:
@@ -177,7 +177,7 @@ def _json(value: Any) -> str:
 
 
 def _trained(folder: Path, project: str | None, format_: Format) -> str:
-    from flightlog.analyze.prediction.predict import open_model
+    from flightlog.analyze.predict.predict import open_model
     from flightlog.show.prediction import model_text
 
     opened = open_model(folder, project, train_anew=True)
@@ -195,8 +195,8 @@ def _trained(folder: Path, project: str | None, format_: Format) -> str:
 
 
 def _evaluated(folder: Path, project: str | None) -> Any:
-    from flightlog.analyze.past import read_past
-    from flightlog.analyze.prediction.evaluation import evaluate
+    from flightlog.analyze.history.attempts import read_past
+    from flightlog.analyze.predict.evaluation import evaluate
 
     past = read_past(folder, project=project)
     if not past.runs:
@@ -213,7 +213,7 @@ def _forecast(
     workers: int | None,
     anew: bool,
 ) -> Forecast:
-    from flightlog.analyze.prediction.predict import open_model
+    from flightlog.analyze.predict.predict import open_model
     from flightlog.session.forecast import forecast
     from flightlog.session.history import read_history
     from flightlog.session.manifest import load_manifest

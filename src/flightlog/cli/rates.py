@@ -31,7 +31,7 @@ def rates_in(
     """
     if file is None:
         return None
-    from flightlog.analyze.cost_used import workers_on_one_machine
+    from flightlog.analyze.cost.cost import workers_on_one_machine
     from flightlog.cli.manifests import problems_noted
     from flightlog.session.rates_file import read_rates
 

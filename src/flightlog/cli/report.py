@@ -158,7 +158,7 @@ def report(
         check_file(output)
 
     from flightlog.analyze.completing import open_run
-    from flightlog.analyze.usual import EarlierRuns
+    from flightlog.analyze.history.historical_durations import EarlierRuns
     from flightlog.store.still import held_still
 
     opened = open_run(named.pop() if named else "latest", runs_dir=runs_dir, note=note)
@@ -187,8 +187,8 @@ def _report_in(
     """The report as text, JSON or Markdown; `whole` is not cut to the terminal's width, nor painted."""
     if plots and format_ is ReportFormat.text and not parts:
         return _with_plots(run, rates, whole=whole)
-    from flightlog.analyze.report import report_bytes, report_on
-    from flightlog.analyze.usual import EarlierRuns
+    from flightlog.analyze.history.historical_durations import EarlierRuns
+    from flightlog.analyze.report.report import report_bytes, report_on
     from flightlog.show.bounded import bounded
     from flightlog.show.report import report_markdown, report_text
 
@@ -206,15 +206,15 @@ def _report_in(
 
 def _with_plots(run: Run, rates: CostRates | None, *, whole: bool) -> str:
     """The whole report as text, with small plots."""
-    from flightlog.analyze.glance import VIEWS, glance_of
-    from flightlog.analyze.report import report_and
-    from flightlog.analyze.usual import EarlierRuns
+    from flightlog.analyze.charts.report_with_charts import OVERVIEW_VIEWS, glance_of
+    from flightlog.analyze.history.historical_durations import EarlierRuns
+    from flightlog.analyze.report.report import report_and
     from flightlog.show.bounded import bounded
     from flightlog.show.plot import report_plots
     from flightlog.show.report import WIDTH, report_text
 
     found, glance = report_and(
-        run, glance_of, views=VIEWS, details=False, history=EarlierRuns(run), rates=rates
+        run, glance_of, views=OVERVIEW_VIEWS, details=False, history=EarlierRuns(run), rates=rates
     )
     found = bounded(found)
     wide = WIDTH if whole else width()

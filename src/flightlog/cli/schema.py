@@ -74,15 +74,15 @@ def _of_document(name: str | None) -> dict[str, Any]:
 
         return manifest_schema()
     if name == COMPARE:
-        from flightlog.analyze.compare import comparison_schema
+        from flightlog.analyze.compare.compare import comparison_schema
 
         return comparison_schema()
     if name == TRENDS:
-        from flightlog.analyze.trends import trend_schema
+        from flightlog.analyze.history.trends import trend_schema
 
         return trend_schema()
     if name == ADVICE:
-        from flightlog.analyze.advice.document import advice_schema
+        from flightlog.analyze.advice.advise import advice_schema
 
         return advice_schema()
     if name == DIAGNOSIS:
@@ -90,10 +90,10 @@ def _of_document(name: str | None) -> dict[str, Any]:
 
         return diagnosis_schema()
     if name == DEVICE_REPORT:
-        from flightlog.analyze.devices import devices_schema
+        from flightlog.analyze.devices.report import devices_schema
 
         return devices_schema()
-    from flightlog.analyze.report import report_schema
+    from flightlog.analyze.report.report import report_schema
 
     return report_schema()
 

@@ -105,8 +105,8 @@ def _say(found: Scrubbed, dry_run: bool) -> None:
 
 def _rebuild(run: Run) -> Iterable[str]:
     """The summary and the snapshots, where there are any; gives the files that checksums are of."""
-    from flightlog.analyze.kept import keep_summary
-    from flightlog.analyze.summary import summarize, summary_bytes
+    from flightlog.analyze.report.large_run import keep_summary
+    from flightlog.analyze.report.summary import summarize, summary_bytes
     from flightlog.store import layout
     from flightlog.store.documents import replace_bytes
     from flightlog.store.parquet import snapshot_run

@@ -38,7 +38,7 @@ from flightlog.errors import UsageError
 from flightlog.export.perfetto.serving import PORT, UI
 
 if TYPE_CHECKING:
-    from flightlog.analyze.drawn.look import TimelineLook
+    from flightlog.analyze.charts.report_with_charts import TimelineLook
     from flightlog.store.run import Run
 
 DOING = "drawing the timeline"
@@ -111,7 +111,7 @@ def timeline(
     if perfetto:
         _in_perfetto(opened, perfetto_ui, port, open_)
         return
-    from flightlog.analyze.drawn.look import timeline_of
+    from flightlog.analyze.charts.report_with_charts import timeline_of
 
     found = timeline_of(opened)
     if png is None and svg is None:

@@ -102,8 +102,8 @@ def _print_frame(path: Path) -> None:
 
 
 def _followed(path: Path) -> FollowedRun:
+    from flightlog.analyze.history.historical_durations import EarlierRuns
     from flightlog.analyze.live.follow import FollowedRun
-    from flightlog.analyze.usual import EarlierRuns
     from flightlog.store.run import Run
 
     return FollowedRun(path, history=EarlierRuns(Run(path)))

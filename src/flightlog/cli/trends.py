@@ -86,7 +86,7 @@ def trends(
     """
     import msgspec
 
-    from flightlog.analyze.trends import trends as read_trends
+    from flightlog.analyze.history.trends import trends as read_trends
     from flightlog.show.trends import trend_csv, trend_text
 
     folder = readable_runs_folder(runs_dir)

@@ -34,11 +34,11 @@ from flightlog.show.trends import trend_text
 from flightlog.units import format_bytes
 
 if TYPE_CHECKING:
-    from flightlog.analyze.changes import Comparison
+    from flightlog.analyze.compare.results import Comparison
     from flightlog.analyze.diagnosis.results import RunDiagnosis
-    from flightlog.analyze.report import Report
-    from flightlog.analyze.summary import Summary
-    from flightlog.analyze.trends import Trend
+    from flightlog.analyze.history.trends import Trend
+    from flightlog.analyze.report.report import Report
+    from flightlog.analyze.report.summary import Summary
     from flightlog.session.futures import TaskFuture
     from flightlog.session.session import Session
 
@@ -61,11 +61,13 @@ class DisplayKind(NamedTuple):
 _KINDS = {
     "flightlog.store.run.Run": DisplayKind("runs:read_html", "display:run_text", "runs:read_run"),
     "flightlog.record.run.LiveRun": DisplayKind("runs:read_html", "display:run_text", "runs:read_recording"),
-    "flightlog.analyze.report.Report": DisplayKind("runs:report_html", "display:report_plain"),
-    "flightlog.analyze.summary.Summary": DisplayKind("runs:summary_html", "display:run_text"),
+    "flightlog.analyze.report.report.Report": DisplayKind("runs:report_html", "display:report_plain"),
+    "flightlog.analyze.report.summary.Summary": DisplayKind("runs:summary_html", "display:run_text"),
     "flightlog.store.query.Table": DisplayKind("tables:read_html", "tables:read_text", "tables:read_table"),
-    "flightlog.analyze.changes.Comparison": DisplayKind("runs:comparison_html", "display:comparison_plain"),
-    "flightlog.analyze.trends.Trend": DisplayKind("runs:trend_html", "display:trend_plain"),
+    "flightlog.analyze.compare.results.Comparison": DisplayKind(
+        "runs:comparison_html", "display:comparison_plain"
+    ),
+    "flightlog.analyze.history.trends.Trend": DisplayKind("runs:trend_html", "display:trend_plain"),
     "flightlog.analyze.diagnosis.results.RunDiagnosis": DisplayKind(
         "runs:diagnosis_html", "display:diagnosis_plain"
     ),
@@ -141,7 +143,7 @@ def run_text(read: Report | Summary | CountsOnly, width: int) -> str:
     """A run: the verdict in a line, what stands out, how the tasks ended, why some failed, the names of
     tasks.
     """
-    from flightlog.analyze.report import Report as Whole
+    from flightlog.analyze.report.report import Report as Whole
 
     if isinstance(read, CountsOnly):
         words, parts = counted_words(read.run)

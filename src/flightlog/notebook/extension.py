@@ -332,7 +332,7 @@ class Magic:
 
     def _report(self, rest: list[str]) -> object:
         from flightlog.analyze.completing import open_run
-        from flightlog.analyze.report import report_on
+        from flightlog.analyze.report.report import report_on
 
         return report_on(open_run(rest[0] if rest else self._cells.path or "latest"))
 

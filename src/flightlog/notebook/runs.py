@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from flightlog.analyze.kept import kept_summary
-from flightlog.analyze.large import LARGE_BYTES
+from flightlog.analyze.report.large_run import LARGE_BYTES, kept_summary
 from flightlog.notebook.elements import (
     BAD,
     GOOD,
@@ -43,11 +42,11 @@ from flightlog.show.trends import trend_text
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
-    from flightlog.analyze.changes import Comparison
+    from flightlog.analyze.compare.results import Comparison
     from flightlog.analyze.diagnosis.results import RunDiagnosis
-    from flightlog.analyze.report import Report
-    from flightlog.analyze.summary import Summary
-    from flightlog.analyze.trends import Trend
+    from flightlog.analyze.history.trends import Trend
+    from flightlog.analyze.report.report import Report
+    from flightlog.analyze.report.summary import Summary
     from flightlog.record.run import LiveRun
     from flightlog.store.run import Run
 
@@ -66,7 +65,7 @@ def read_run(run: Run, *, large_bytes: int = LARGE_BYTES) -> Report | Summary | 
 
     run = Opened(run.path, observer=run.observer)  # what was opened an hour ago may have ended since
     if run.size_bytes() <= large_bytes:
-        from flightlog.analyze.report import report_on
+        from flightlog.analyze.report.report import report_on
 
         return report_on(run)
     kept = kept_summary(run)
@@ -84,7 +83,7 @@ def read_recording(run: LiveRun) -> Report | Summary | CountsOnly:
 
 def read_html(read: Report | Summary | CountsOnly) -> str:
     """What was read of a run, as HTML."""
-    from flightlog.analyze.report import Report as Whole
+    from flightlog.analyze.report.report import Report as Whole
 
     if isinstance(read, CountsOnly):
         return _by_its_counts(read.run)
@@ -128,7 +127,7 @@ def verdict_words(summary: Summary) -> list[str]:
     """How it ended, what it was, how much, how long, and whether anything is left to say; the status
     first.
     """
-    from flightlog.analyze.report import Report as Whole
+    from flightlog.analyze.report.report import Report as Whole
 
     run, tasks = summary.run, summary.tasks
     words = [run.status, run.project]

@@ -30,7 +30,7 @@ TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is made the
 """Folders whose content is often removed by the program that made it, while a process beside would still write there."""
 
 NEEDED = (
-    "subprocess", "flightlog.store.run", "flightlog.analyze.resources", "flightlog.analyze.cost_used", "flightlog.analyze.summary",
+    "subprocess", "flightlog.store.run", "flightlog.analyze.report.resources", "flightlog.analyze.cost.cost", "flightlog.analyze.report.summary",
     "flightlog.analyze.completing",
 )  # fmt: skip
 """What completing a small run takes: imported one by one, since a fork waits for an import and so does the pulse."""

@@ -7,7 +7,15 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from flightlog import threads
-from flightlog.analyze.rates import BY_THE_HOUR, Sizes, component_sizes, number, quantity, rate_of, sizes_of
+from flightlog.analyze.cost.rates import (
+    BY_THE_HOUR,
+    Sizes,
+    component_sizes,
+    number,
+    quantity,
+    rate_of,
+    sizes_of,
+)
 from flightlog.events import (
     CostEstimate,
     CostRates,

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from flightlog.analyze.prices import Price, find_price, read_prices
-from flightlog.analyze.rates import BESIDE, BY_THE_HOUR, rate_of
+from flightlog.analyze.cost.rates import BESIDE, BY_THE_HOUR, Price, find_price, rate_of, read_prices
 from flightlog.errors import UsageError
 from flightlog.events import CostRates
 from flightlog.session.contents import Component, Contents, Rates

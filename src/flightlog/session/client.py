@@ -26,7 +26,7 @@ from flightlog.session.task import Task
 from flightlog.session.tracking import Tracker
 
 if TYPE_CHECKING:
-    from flightlog.analyze.usual import EarlierRuns
+    from flightlog.analyze.history.historical_durations import EarlierRuns
     from flightlog.session.eta import Eta
 
 TOGETHER = 64
@@ -193,7 +193,7 @@ class Client:
         """How long it still takes, for whoever draws; earlier runs are looked at when it is first asked for."""
         try:
             if self._earlier is None and self._run is not None:
-                from flightlog.analyze.usual import EarlierRuns
+                from flightlog.analyze.history.historical_durations import EarlierRuns
                 from flightlog.store.run import Run
 
                 self._earlier = EarlierRuns(Run(self._run.path))

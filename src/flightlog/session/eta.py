@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from flightlog.analyze.eta import Eta, Known, from_durations, from_earlier, remaining
+from flightlog.analyze.predict.eta import Eta, Known, from_durations, from_earlier, remaining
 
 if TYPE_CHECKING:
     from flightlog.analyze.distribution import Distribution

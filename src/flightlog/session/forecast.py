@@ -9,10 +9,9 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog.analyze.prediction.base import Estimate
-from flightlog.analyze.prediction.model import Model, estimate
-from flightlog.analyze.prediction.simulation import Spread, mean_of, simulate
-from flightlog.analyze.schedule import makespan
+from flightlog.analyze.predict.baseline import Estimate
+from flightlog.analyze.predict.model import Model, estimate
+from flightlog.analyze.predict.schedule import Spread, makespan, mean_of, simulate
 from flightlog.errors import UsageError
 from flightlog.session.plan import ExpectedCost, Plan
 from flightlog.session.workload import Call, Workload

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.rates import Sizes, hourly, names_time, number
+from flightlog.analyze.cost.rates import Sizes, hourly, names_time, number
 from flightlog.events import CostRates
 from flightlog.redaction import REDACTED, is_secret, redact_text
 from flightlog.session.charges import charges, charges_of

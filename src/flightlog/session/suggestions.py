@@ -38,8 +38,8 @@ def read_suggestions(
     Nothing where there is no history, or none that can be read.
     """
     from flightlog.analyze.advice.advise import advise_on
-    from flightlog.analyze.advice.components import component_needs
-    from flightlog.analyze.past import read_past
+    from flightlog.analyze.advice.resources import component_needs
+    from flightlog.analyze.history.attempts import read_past
 
     try:
         past = read_past(runs_dir, project=project, target=target, runs=RUNS, attempts=ATTEMPTS)

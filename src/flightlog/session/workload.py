@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.past import base_name
+from flightlog.analyze.history.attempts import base_name
 from flightlog.errors import UsageError
 from flightlog.events import TaskEnded, TaskSubmitted
 from flightlog.store.liveness import unix_time

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from flightlog.analyze.advice.words import gain, notes, reason, request_text, unadvised
+from flightlog.analyze.advice.wording import gain, notes, reason, request_text, unadvised
 from flightlog.show.phrases import count_text, money_text
 from flightlog.show.terminal import Ink, clean, pad, wrap
 from flightlog.units import format_percent

@@ -13,9 +13,9 @@ from flightlog.show.terminal import Ink, clean, fit, width_of, wrap
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
-    from flightlog.analyze.bootstrap import Interval
-    from flightlog.analyze.changes import Change, Comparison, DurationChange, ResourceChange, Side
-    from flightlog.analyze.thresholds import Outcome
+    from flightlog.analyze.compare.bootstrap import Interval
+    from flightlog.analyze.compare.results import Change, Comparison, DurationChange, ResourceChange, Side
+    from flightlog.analyze.compare.thresholds import Outcome
 
 WIDTH = 100
 ROWS = 15

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from flightlog.analyze.device_results import Curve, DeviceReport, OutOfMemory, PhaseUse, Request, SessionUse
+from flightlog.analyze.devices.results import Curve, DeviceReport, OutOfMemory, PhaseUse, Request, SessionUse
 from flightlog.show.document import Item, Items, Remarks, Section, Table, section_text
 from flightlog.show.markdown import markdown_text
 from flightlog.show.phrases import count_text, first_line

@@ -19,7 +19,7 @@ from flightlog.show.terminal import LONGEST, Ink, brief, clean, cut_middle, fit,
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
-    from flightlog.analyze.drawn.results import Chart
+    from flightlog.analyze.charts.results import Chart
     from flightlog.analyze.live.results import (
         DeviceNow,
         Doing,

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from flightlog.analyze.advice.resources import is_same
-from flightlog.analyze.advice.words import request_text
-from flightlog.analyze.past_requests import Requested
+from flightlog.analyze.advice.wording import request_text
+from flightlog.analyze.history.attempts import Requested
 from flightlog.show.document import facts, table
 from flightlog.show.phrases import args_text, count_text, free_text, money_text
 from flightlog.show.terminal import Ink, clean, fit

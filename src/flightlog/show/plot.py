@@ -13,9 +13,9 @@ from flightlog.show.terminal import brief, fit, pad, width_of
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
-    from flightlog.analyze.drawn.results import Chart, Series
-    from flightlog.analyze.glance import Durations, Glance
-    from flightlog.analyze.report import Report
+    from flightlog.analyze.charts.report_with_charts import Durations, Glance
+    from flightlog.analyze.charts.results import Chart, Series
+    from flightlog.analyze.report.report import Report
 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 """The bit of each dot of a Braille character, by column and by row from the top."""

@@ -11,10 +11,10 @@ from flightlog.show.terminal import Ink, clean, wrap
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
-    from flightlog.analyze.prediction.base import Estimate, Prediction
-    from flightlog.analyze.prediction.evaluation import Evaluation, QuantityScores, Score
-    from flightlog.analyze.prediction.model import Model
-    from flightlog.analyze.prediction.simulation import Spread
+    from flightlog.analyze.predict.baseline import Estimate, Prediction
+    from flightlog.analyze.predict.evaluation import Evaluation, QuantityScores, Score
+    from flightlog.analyze.predict.model import Model
+    from flightlog.analyze.predict.schedule import Spread
     from flightlog.session.forecast import Forecast, MemoryForecast
 
 WIDTH = 100

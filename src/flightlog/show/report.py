@@ -24,9 +24,9 @@ from flightlog.show.terminal import Ink, clean, fit, width_of
 from flightlog.units import format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
-    from flightlog.analyze.critical import Part
-    from flightlog.analyze.report import Report
-    from flightlog.analyze.summary import Summary
+    from flightlog.analyze.report.critical_path import Part
+    from flightlog.analyze.report.report import Report
+    from flightlog.analyze.report.summary import Summary
 
 WIDTH = 100
 ANSWERS = 3

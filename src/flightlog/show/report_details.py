@@ -11,11 +11,11 @@ from flightlog.show.terminal import Ink, clean
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
-    from flightlog.analyze.gpus import GpuDeviceUse, GpuUse
-    from flightlog.analyze.jobs import JobRow, JobSummary
-    from flightlog.analyze.report import Report
-    from flightlog.analyze.stuck import InFlight
-    from flightlog.analyze.summary import Summary
+    from flightlog.analyze.report.in_flight import InFlight
+    from flightlog.analyze.report.report import Report
+    from flightlog.analyze.report.resources import GpuDeviceUse, GpuUse
+    from flightlog.analyze.report.summary import Summary
+    from flightlog.analyze.report.workers import JobRow, JobSummary
 
 ROWS = 10
 FEW = 5

@@ -8,9 +8,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from flightlog.analyze.chain import Kind
-from flightlog.analyze.metrics import MetricStats, metric_stats
-from flightlog.analyze.prices import is_old
+from flightlog.analyze.cost.rates import is_old
+from flightlog.analyze.report.dependencies import Kind
+from flightlog.analyze.report.metrics import MetricStats, metric_stats
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
 from flightlog.show.phrases import call_text, count_text, first_line, moment_text, money_text
 from flightlog.show.terminal import clean
@@ -18,14 +18,13 @@ from flightlog.store.adopted import ELAPSED
 from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
-    from flightlog.analyze.calibration import CalibrationLoop
-    from flightlog.analyze.cost import CostItem, CostSummary
-    from flightlog.analyze.cost_split import CostSplit
-    from flightlog.analyze.critical import CriticalPath
-    from flightlog.analyze.report import Report
-    from flightlog.analyze.shares import Shares, TimeSplit
-    from flightlog.analyze.summary import Summary
-    from flightlog.analyze.tasks import TaskName
+    from flightlog.analyze.cost.cost import CostItem, CostSplit, CostSummary
+    from flightlog.analyze.report.calibration import CalibrationLoop
+    from flightlog.analyze.report.critical_path import CriticalPath
+    from flightlog.analyze.report.report import Report
+    from flightlog.analyze.report.summary import Summary
+    from flightlog.analyze.report.tasks import TaskName
+    from flightlog.analyze.report.time_shares import Shares, TimeSplit
 
 FRAMES, COUNTED = 4, 5
 """How many innermost frames of a traceback, and how many tasks and workers of a cause, are shown."""

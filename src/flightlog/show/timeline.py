@@ -23,8 +23,8 @@ from flightlog.show.terminal import Ink, fit, pad, width_of, wrap
 from flightlog.units import format_percent
 
 if TYPE_CHECKING:
-    from flightlog.analyze.drawn.look import TimelineLook
-    from flightlog.analyze.drawn.results import Timeline
+    from flightlog.analyze.charts.report_with_charts import TimelineLook
+    from flightlog.analyze.charts.results import Timeline
 
 LANES = 40
 LABEL = 24

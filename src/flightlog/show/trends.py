@@ -7,9 +7,8 @@ import io
 import math
 from collections.abc import Callable
 
-from flightlog.analyze.change_points import LEAST
-from flightlog.analyze.run_metrics import parse_metric
-from flightlog.analyze.trends import Change, Point, Trend
+from flightlog.analyze.history.change_points import LEAST
+from flightlog.analyze.history.trends import Change, Point, Trend, parse_metric
 from flightlog.show.document import table
 from flightlog.show.phrases import count_text, moment_text, money_text
 from flightlog.show.plot import LevelLine, plot, scale_of

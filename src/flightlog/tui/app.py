@@ -21,7 +21,7 @@ from flightlog.tui.screens import KEYS, RunsScreen, TextScreen
 from flightlog.units import format_duration
 
 if TYPE_CHECKING:
-    from flightlog.analyze.drawn.results import Chart
+    from flightlog.analyze.charts.results import Chart
     from flightlog.analyze.live.results import LiveState
     from flightlog.store.catalogue import RunEntry
 

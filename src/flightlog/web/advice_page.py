@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from nicegui import ui
 
-from flightlog.analyze.advice.words import gain, notes, reason, request_text, unadvised
+from flightlog.analyze.advice.wording import gain, notes, reason, request_text, unadvised
 from flightlog.show.phrases import count_text
 from flightlog.web.layout import card, computed, heading, words
 from flightlog.web.listing import short

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 from nicegui import json
 
-from flightlog.analyze.drawn.results import Curve
+from flightlog.analyze.charts.results import Curve
 from flightlog.analyze.moments import SECOND, moment
 from flightlog.show.figures import CONFIG, chart_figure, colors_of, limit_note, timeline_figure
 from flightlog.show.figures.lines import curve_figure, curve_notes
@@ -24,7 +24,7 @@ from flightlog.web.run_view import run_view
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from flightlog.analyze.drawn.results import Chart, MetricPoints
+    from flightlog.analyze.charts.results import Chart, MetricPoints
     from flightlog.analyze.live.results import LiveState
     from flightlog.web.run_view import FeedItem, Row, RunView
 

@@ -17,7 +17,7 @@ from flightlog.web.listing import Listing, short
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from flightlog.analyze.trends import Change, Trend
+    from flightlog.analyze.history.trends import Change, Trend
 
 OF_RUNS = {
     "wall": "Wall time",
@@ -105,7 +105,7 @@ class _Chooser:
         keys = {row.run_id: row.key for row in self._listing.rows}
 
         def read(folder: Path) -> Trend:
-            from flightlog.analyze.trends import trends
+            from flightlog.analyze.history.trends import trends
 
             return trends(project, metric, last=LAST, runs_dir=folder)
 

@@ -1,1 +1,1 @@
-"""What history says to change: what to ask for (`resources`), and how to lay the work out (`shape`)."""
+"""What to change next time: what to request, and how to lay the work out."""

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from flightlog.analyze.advice.amounts import worker_time
 from flightlog.analyze.advice.base import Advice
-from flightlog.analyze.advice.gathered import Look, RunShape
-from flightlog.analyze.advice.repeats import Mended
-from flightlog.analyze.advice.rounding import worker_time
+from flightlog.analyze.advice.caching import Mended
+from flightlog.analyze.advice.statistics import Look, RunShape
 from flightlog.units import format_percent
 
 LEAST_RETRIED, LEAST_UNSURE = 5, 10

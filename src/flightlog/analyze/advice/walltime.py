@@ -7,9 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
+from flightlog.analyze.advice.amounts import manifest_duration, round_duration, worker_time
 from flightlog.analyze.advice.base import Advice
-from flightlog.analyze.advice.gathered import Job, Look, RunShape
-from flightlog.analyze.advice.rounding import manifest_duration, round_duration, worker_time
+from flightlog.analyze.advice.statistics import Job, Look, RunShape
 from flightlog.units import format_duration, format_percent
 
 LEAST_JOBS = 5

@@ -12,7 +12,6 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from flightlog.analyze.diagnosis.facts import RunFacts
 from flightlog.analyze.diagnosis.reading import Reading
 
 
@@ -82,3 +81,68 @@ class Diagnosis(Struct, frozen=True, kw_only=True):
     """Other classes that some evidence speaks for, with their confidence, the likeliest first."""
     problems: list[str] = []
     """Rules that could not be used, and why."""
+
+
+class RunFacts(Struct, frozen=True, kw_only=True):
+    """Facts from events, samples and accounting, about one failed attempt, worker, command or run."""
+
+    scope: str | None = None
+    """What failed: `task`, `command`, `worker`, `job`, `run`; or, where nothing failed of it, `metric` (a
+    value) and `device`."""
+    run_status: str | None = None
+    """How the run ended: `completed`, `failed`, `interrupted`, `crashed` (its process went away without a
+    word), …"""
+    task: str | None = None
+    component: str | None = None
+    worker: str | None = None
+    host: str | None = None
+    exit_code: int | None = None
+    signal: str | None = None
+    kernel_oom: bool | None = None
+    """The kernel killed for memory in this cgroup, or on this host, at that moment."""
+    cgroup_oom_kills: int | None = None
+    job_state: str | None = None
+    """The batch system's word: `TIMEOUT`, `OUT_OF_MEMORY`, `PREEMPTED`, `NODE_FAIL`, …"""
+    job_reason: str | None = None
+    """What the batch system or its figures say beside the state."""
+    worker_lost_reason: str | None = None
+    """What the engine and the kernel say of a worker that went away; None where no worker did."""
+    duration_s: float | None = None
+    """Execution of the attempt; of a job, a command or the run, its whole life."""
+    timed_out: bool = False
+    """Flightlog ended the attempt at the limit that its task has, `timeout_s`: `timeout`, and not
+    `time_limit`."""
+    timeout_s: float | None = None
+    """The task's own limit in the manifest."""
+    walltime_s: float | None = None
+    """The limit of the batch job or of the component's workers."""
+    requested_memory_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    """The least limit that applied: request, cgroup or rlimit, or else the host's memory."""
+    last_rss_bytes: int | None = None
+    """The last sample before the end, of the smallest scope there is: task, worker, or the run's cgroup."""
+    peak_rss_bytes: int | None = None
+    memory_scope: str | None = None
+    """Whose memory the last sample and the slope are: `task`, `worker`, `cgroup` or `node`."""
+    memory_slope_bytes_per_s: float | None = None
+    """Over the last samples before the end; positive is climbing."""
+    node_memory_used_percent: float | None = None
+    gpu_memory_used_percent: float | None = None
+    success_peaks_bytes: tuple[int, ...] = ()
+    """Largest memory of attempts of the same task that succeeded, the largest first."""
+    neighbours: tuple[str, ...] = ()
+    """Names of what else ran on the host then."""
+    lost_with: int = 0
+    """Other tasks that ended with the same worker or host."""
+    hosts_workers_lost: int = 0
+    """Worker processes of the same host that went away within seconds, this one included."""
+    failed_same_moment: int = 0
+    """Other failures on the host, of other causes, within seconds."""
+    cancelled_by: str | None = None
+    """Who or what gave it up, in the record's words: `SIGINT`, `the session was closed`, …"""
+    nonfinite: tuple[str, ...] = ()
+    """Metrics that had become NaN or infinite before the end, such as `loss`."""
+    device_oom: tuple[str, ...] = ()
+    """What the device's allocator said, of each bundle that running out of device memory left in the run."""
+    recorder_lost: str | None = None
+    """Why the recorder itself could not write there, such as `No space left on device`."""

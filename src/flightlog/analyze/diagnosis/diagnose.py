@@ -4,26 +4,38 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flightlog.analyze.diagnosis.answer.checks import checks
-from flightlog.analyze.diagnosis.answer.folding import CANCELLED, fold, in_order, lay_cancelled
-from flightlog.analyze.diagnosis.answer.remedies import what_to_do
-from flightlog.analyze.diagnosis.answer.summing_up import answer
-from flightlog.analyze.diagnosis.answer.telling import certainty, evidence, frame, headline, missing
-from flightlog.analyze.diagnosis.answer.unfailed import of_bundles, of_values
+from flightlog.analyze.diagnosis.attribution import (
+    CANCELLED,
+    UNFAILED,
+    fold,
+    in_order,
+    lay_cancelled,
+    of_bundles,
+    of_values,
+)
 from flightlog.analyze.diagnosis.base import Rule
-from flightlog.analyze.diagnosis.record.gathering import Gathered, gather
-from flightlog.analyze.diagnosis.record.groups import LISTED, Counts, Group, find_groups
-from flightlog.analyze.diagnosis.record.losses import Incident, Workers, lay_to_incidents, read_workers
-from flightlog.analyze.diagnosis.record.mishaps import VIEWS, collect, explain_dependents
-from flightlog.analyze.diagnosis.record.nonfinite import read_nonfinite
-from flightlog.analyze.diagnosis.record.run_end import RunEnd, run_end
-from flightlog.analyze.diagnosis.record.signs import with_record
+from flightlog.analyze.diagnosis.case import Gathered, gather
+from flightlog.analyze.diagnosis.evidence import with_record
+from flightlog.analyze.diagnosis.failures import (
+    VIEWS,
+    Incident,
+    Workers,
+    collect,
+    explain_dependents,
+    lay_to_incidents,
+    read_nonfinite,
+    read_workers,
+)
+from flightlog.analyze.diagnosis.groups import LISTED, Counts, Group, RunEnd, find_groups, run_end
+from flightlog.analyze.diagnosis.remedies import what_to_do
 from flightlog.analyze.diagnosis.results import Cause, Example, Explained, RunDiagnosis
-from flightlog.analyze.diagnosis.weighing import load_rules, weigh
+from flightlog.analyze.diagnosis.scoring import load_rules, weigh
+from flightlog.analyze.diagnosis.wording import certainty, checks, evidence, frame, headline, missing
 from flightlog.errors import DamagedRun
 from flightlog.settings import expanded
 from flightlog.store import layout
@@ -34,7 +46,8 @@ from flightlog.store.runs_folder import place
 if TYPE_CHECKING:
     import duckdb
 
-    from flightlog.analyze.diagnosis.record.asked import Plans
+    from flightlog.analyze.diagnosis.groups import Counts
+    from flightlog.analyze.diagnosis.requests import Plans
     from flightlog.store.run import Run
 
 LARGEST_CHECKED = 32 << 20
@@ -81,9 +94,8 @@ class _Diagnosing:
             raise DamagedRun(f"{self._run.path} cannot be read: {error.strerror or error}") from error
 
     def _result(self, connection: duckdb.DuckDBPyConnection) -> RunDiagnosis:
-        from flightlog.analyze.diagnosis.record.asked import read_plans
-        from flightlog.analyze.diagnosis.record.successes import read_successes
-        from flightlog.analyze.diagnosis.record.surroundings import Around, Place, look_around
+        from flightlog.analyze.diagnosis.case import Around, Place, look_around, read_successes
+        from flightlog.analyze.diagnosis.requests import read_plans
 
         collect(connection)
         lay_to_incidents(connection, self._workers)
@@ -249,7 +261,7 @@ class _Diagnosing:
     def _read_bundles(self) -> None:
         if not (self._run.path / layout.OOM).is_dir():
             return
-        from flightlog.analyze.device_bundles import read_bundles
+        from flightlog.analyze.devices.oom import read_bundles
 
         bundles, problems = read_bundles(self._run.path)
         self._problems += problems
@@ -336,3 +348,61 @@ def diagnosis_schema() -> dict[str, Any]:
         "title": "Flightlog diagnosis",
         **schema,
     }
+
+
+_ENDED = {
+    "completed": "The run completed",
+    "running": "The run is running",
+    "failed": "The run failed",
+    "interrupted": "The run was interrupted",
+    "crashed": "The run crashed",
+    "unknown": "How the run ended is unknown",
+}
+_ADVERBS = {"possible": "possibly", "a guess": "at a guess"}
+
+
+def answer(
+    status: str,
+    causes: Sequence[Cause],
+    counts: Counts,
+    completed: int,
+    cancelled: int,
+    *,
+    incomplete: bool = False,
+) -> str:
+    """What happened and most likely why; ends in a full stop. `incomplete` says that lines of the record are
+    lost.
+    """
+    begun = _ENDED.get(status, f"The run is {status}")
+    done = f" ({_count(completed, 'task')} completed)" if completed else ""
+    left = (
+        f"; {_count(cancelled, 'task')} {'was' if cancelled == 1 else 'were'} cancelled" if cancelled else ""
+    )
+    if not causes:
+        if status in {"completed", "running"} and incomplete:
+            return f"{begun}; the record is incomplete, and no failure is in it{done}{left}."
+        if status in {"completed", "running"}:
+            return f"{begun} without failures{done}{left}."
+        return f"{begun}, and the record holds no failure{done}{left}: why is unknown."
+    first = causes[0]
+    parts = []
+    if counts.tasks_failed:
+        parts.append(f"{_count(counts.tasks_failed, 'task')} failed")
+    if counts.recovered:
+        parts.append(f"{_count(counts.recovered, 'task')} failed first and completed when retried")
+    if first.scope in UNFAILED and not parts:
+        parts.append("nothing failed, but something went wrong")
+    head = f"{begun}{': ' + ', '.join(parts) if parts else ''}"
+    why = (
+        f"why is unknown: {first.headline}"
+        if first.failure_class == "unknown"
+        else f"{_ADVERBS.get(first.certainty, first.certainty)} {first.failure_class}: {first.headline}"
+    ).rstrip(".")
+    explained = first.explains.count
+    more = f"; that explains {_count(explained, 'other end', 'other ends')}" if explained > 1 else ""
+    others = f" {_count(len(causes) - 1, 'other cause')} below." if len(causes) > 1 else ""
+    return f"{head}. {why[:1].upper()}{why[1:]}{more}.{others}"
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"

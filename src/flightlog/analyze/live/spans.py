@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from flightlog.analyze.live.durations import Durations
-from flightlog.analyze.live.results import OpenSpan, SpanNow
-from flightlog.analyze.live.words import NAME, args_text, cut
+from flightlog.analyze.live.results import NAME, OpenSpan, SpanNow, args_text, cut
+from flightlog.analyze.live.tasks import Durations
 from flightlog.analyze.moments import SECOND, moment
-from flightlog.analyze.stuck import ENOUGH, FAR
+from flightlog.analyze.report.in_flight import ENOUGH, FAR
 from flightlog.events import SpanEvent, SpanOpened
 from flightlog.store.lines import AnyEvent
 

@@ -1,18 +1,23 @@
-"""Where the tasks of a run are now, from events that come in any order and never twice."""
+"""Where the tasks of a run are now, by name and in all, from events that come in any order and never
+twice.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable
 from typing import Any
 
 from msgspec import Struct
 
-from flightlog.analyze.attempts import attempt_key
-from flightlog.analyze.least import Least
+from flightlog.analyze.distribution import exact_sum, mean_of, place_of, quantile
+from flightlog.analyze.least import Least, Newest
 from flightlog.analyze.live.levels import Level
-from flightlog.analyze.live.newest import Newest
-from flightlog.analyze.live.task_names import NameTally, TaskNames
-from flightlog.analyze.moments import moment, nanoseconds
+from flightlog.analyze.live.results import NAME, TaskName, cut
+from flightlog.analyze.moments import SECOND, moment, nanoseconds
+from flightlog.analyze.predict.eta import ENOUGH, Known, from_durations, of_mean
+from flightlog.analyze.report.attempts import attempt_key
 from flightlog.events import (
     TaskCancelled,
     TaskCompleted,
@@ -241,3 +246,267 @@ class LiveTasks:
         if began is not None and until is not None:
             self.running_level.add(began, 1)
             self.running_level.add(max(began, until), -1)
+
+
+NAMES = 2_000
+"""So many names are told apart; all further ones count together."""
+LISTED = 200
+OTHERS = "(other names)"
+LONG = 400
+RECENT = 100
+"""So many of the tasks that completed last are known with their times, of each name."""
+
+
+class NameTally:
+    """Tasks of one name."""
+
+    __slots__ = (
+        "cancelled",
+        "completed",
+        "durations",
+        "failed",
+        "name",
+        "recent",
+        "retried",
+        "running",
+        "submitted",
+    )
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.submitted = self.completed = self.failed = self.cancelled = self.retried = self.running = 0
+        self.durations = Durations()
+        self.recent: Newest[tuple[str, float]] = Newest(RECENT)
+        """When a task completed, and how long it took."""
+
+    def took(self, event: TaskCompleted, duration_s: float) -> None:
+        """A task completed, after so long."""
+        self.durations.add(duration_s)
+        at = event.timestamp
+        if self.recent.would_keep(at):
+            self.recent.add((at, event.writer, event.seq, event.task_id), (at, duration_s))
+
+    def known(self, until: int) -> Known | None:
+        """What they say of how long the next one takes; null where they are too few."""
+        ends = [
+            ((until - at) / SECOND, took)
+            for when, took in self.recent.items()
+            if (at := moment(when)) is not None
+        ]
+        whole = self.durations.count <= len(ends)
+        return from_durations(ends, whole=whole, spread=() if whole else self.durations.sample())
+
+    def known_roughly(self) -> Known | None:
+        """What their mean says, for a name that is one of very many."""
+        mean = self.durations.mean
+        return None if mean is None or self.durations.count < ENOUGH else of_mean(mean)
+
+    @property
+    def size(self) -> int:
+        """How much there is of it, as the summary reckons."""
+        return max(self.submitted, self.ended + self.running)
+
+    @property
+    def ended(self) -> int:
+        """Tasks that are over."""
+        return self.completed + self.failed + self.cancelled
+
+    def result(self) -> TaskName:
+        """The counts, and how long it takes."""
+        spread = self.durations
+        known = spread.count > 0
+        return TaskName(
+            name=cut(self.name, NAME),
+            submitted=self.submitted,
+            completed=self.completed,
+            failed=self.failed,
+            running=self.running,
+            mean_s=spread.mean,
+            max_s=spread.max if known else None,
+            cancelled=self.cancelled,
+            retried=self.retried,
+            p95_s=spread.quantile(0.95),
+            total_s=spread.total if known else None,
+        )
+
+
+class TaskNames:
+    """All names."""
+
+    def __init__(self) -> None:
+        self.tallies: dict[str, NameTally] = {}
+        self._others = NameTally(OTHERS)
+
+    def of(self, name: str) -> NameTally:
+        """The tally of a name; a very long one is known by its beginning and a digest."""
+        found = self.tallies.get(name)
+        if found is not None:
+            return found
+        if len(name) > LONG:
+            digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+            return self.of(f"{name[: LONG - 20]} {digest}")
+        if len(self.tallies) >= NAMES:
+            return self._others
+        found = self.tallies[name] = NameTally(name)
+        return found
+
+    def __len__(self) -> int:
+        return len(self.tallies)
+
+    @property
+    def has_others(self) -> bool:
+        """Whether there are more names than are told apart."""
+        return self._others.size > 0
+
+    def all(self) -> list[NameTally]:
+        """Every tally, that of all further names last."""
+        return [*self.tallies.values(), *([self._others] if self.has_others else [])]
+
+    def results(self) -> list[TaskName]:
+        """The largest first."""
+        most = sorted(self.all(), key=lambda one: (one is self._others, -one.size, one.name))[:LISTED]
+        return [one.result() for one in most]
+
+    def busiest(self, limit: int) -> list[str]:
+        """The names that took most of the time, in order of the alphabet, so that colours stay what they
+        are.
+        """
+        most = sorted(self.tallies.values(), key=lambda one: (-one.durations.total, -one.size, one.name))[
+            :limit
+        ]
+        return sorted(one.name for one in most)
+
+
+EXACT = 10_000
+"""So many values are kept as they are; beyond, counts in bins that grow by 1 %."""
+SAMPLE = 100
+_BLOCK = 256
+_STEP = math.log(1.01)
+_NOTHING = -(1 << 30)
+"""The bin of values that have no logarithm."""
+
+
+class ExactSum:
+    """A sum that is rounded once, however many values there are: what `math.fsum` of all of them gives."""
+
+    __slots__ = ("_parts",)
+
+    def __init__(self) -> None:
+        self._parts: list[float] = []
+
+    def add(self, value: float) -> None:
+        """Put a value in."""
+        parts = self._parts
+        parts.append(value)
+        if len(parts) >= _BLOCK:
+            self._parts = _folded(parts)
+
+    def value(self) -> float:
+        """The sum; infinite where it leaves the range of floats."""
+        return exact_sum(self._parts)
+
+
+def _folded(parts: list[float]) -> list[float]:
+    """Few numbers with the same exact sum: the rounded sum, what rounding left, and so on until nothing is
+    left.
+    """
+    found: list[float] = []
+    while True:
+        rest = exact_sum([*parts, *(-part for part in found)])
+        if not math.isfinite(rest):
+            return [math.inf]
+        if rest == 0.0:
+            return found
+        found.append(rest)
+
+
+class Durations:
+    """Durations of things of one name, in seconds."""
+
+    __slots__ = ("_bins", "_max", "_min", "_settled", "_sum", "_values", "count")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._values: list[float] = []
+        self._bins: dict[int, int] = {}
+        self._sum = ExactSum()
+        self._min, self._max = math.inf, -math.inf
+        self._settled: tuple[int, float] = (0, 0.0)
+
+    def add(self, value: float) -> None:
+        """Put a value in."""
+        self.count += 1
+        if not self._bins:
+            self._values.append(value)
+            if self.count <= EXACT:
+                return
+            for each in self._values:
+                self._count(each)
+            self._values = []
+        else:
+            self._count(value)
+
+    def _count(self, value: float) -> None:
+        where = math.floor(math.log(value) / _STEP) if value > 0 else _NOTHING
+        self._bins[where] = self._bins.get(where, 0) + 1
+        self._min, self._max = min(self._min, value), max(self._max, value)
+        self._sum.add(value)
+
+    @property
+    def total(self) -> float:
+        """Their sum."""
+        if self._settled[0] != self.count:
+            self._values.sort()  # cheap where little is new
+            self._settled = self.count, self._sum.value() if self._bins else exact_sum(self._values)
+        return self._settled[1]
+
+    @property
+    def min(self) -> float:
+        """The shortest; there must be one."""
+        return self._min if self._bins else min(self._values)
+
+    @property
+    def max(self) -> float:
+        """The longest; there must be one."""
+        return self._max if self._bins else max(self._values)
+
+    @property
+    def mean(self) -> float | None:
+        """Null where there is none."""
+        return mean_of(self.count, self.total, self.min, self.max) if self.count else None
+
+    def quantile(self, q: float) -> float | None:
+        """Interpolated as everywhere; within 1 % where there are more than `EXACT` values, null where there
+        is none.
+        """
+        if not self.count:
+            return None
+        if not self._bins:
+            self._values.sort()  # cheap where little is new
+            return quantile(self._values, q)
+        place, passed = place_of(q, self.count).below + 1, 0
+        for where in sorted(self._bins):
+            passed += self._bins[where]
+            if passed >= place:
+                return self._within(where)
+        return self.max
+
+    def _within(self, where: int) -> float:
+        value = 0.0 if where == _NOTHING else math.exp((where + 0.5) * _STEP)
+        return min(max(value, self.min), self.max)
+
+    def sample(self) -> list[float]:
+        """All values where they are few, else as many as stand for them."""
+        if not self._bins:
+            self._values.sort()
+            if self.count <= SAMPLE:
+                return self._values
+            return [self._values[(2 * rank + 1) * self.count // (2 * SAMPLE)] for rank in range(SAMPLE)]
+        wanted = [(2 * rank + 1) * self.count // (2 * SAMPLE) for rank in range(SAMPLE)]
+        found: list[float] = []
+        passed = 0
+        for where in sorted(self._bins):
+            passed += self._bins[where]
+            while len(found) < SAMPLE and wanted[len(found)] < passed:
+                found.append(self._within(where))
+        return found

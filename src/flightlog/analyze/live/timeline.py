@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal, NamedTuple
 
-from flightlog.analyze.attempts import attempt_key
-from flightlog.analyze.drawn.results import Bars, Lane, Mark, Timeline
+from flightlog.analyze.charts.results import Bars, Lane, Mark, Timeline
+from flightlog.analyze.live.results import NAME, cut, first_line
 from flightlog.analyze.live.tasks import Attempt, Done
-from flightlog.analyze.live.words import NAME, cut, first_line
 from flightlog.analyze.moments import SECOND, timestamp_of
+from flightlog.analyze.report.attempts import attempt_key
 from flightlog.events import TaskCancelled, TaskCompleted, TaskFailed
 
 LANES = 60

@@ -1,15 +1,16 @@
-"""The workers of a run: who is there, and what each does."""
+"""Workers, hosts and devices of a run: who is there, what each does, and how it did over the last minutes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Literal
 
-from flightlog.analyze.live.levels import Level
-from flightlog.analyze.live.results import WorkerNow
+from flightlog.analyze.charts.results import Chart, Series
+from flightlog.analyze.live.levels import Level, Sampled
+from flightlog.analyze.live.results import NAME, DeviceNow, HostNow, WorkerNow, cut
 from flightlog.analyze.live.tasks import Attempt, Done
-from flightlog.analyze.live.words import NAME, cut
 from flightlog.analyze.moments import SECOND, moment
-from flightlog.analyze.workers import WorkerTally
+from flightlog.analyze.report.workers import WorkerTally
 from flightlog.events import (
     ResourceSample,
     TaskFailed,
@@ -20,8 +21,9 @@ from flightlog.events import (
     WorkerReady,
     WorkerRemoved,
 )
+from flightlog.events.devices import DeviceMemory
 
-LISTED = 200
+LISTED_WORKERS = 200
 _ORDER = (WorkerLaunched, WorkerReady, WorkerLost, WorkerRemoved)
 _BUSY, _IDLE, _STARTING, _LOST, _GONE = range(5)
 
@@ -124,7 +126,7 @@ class LiveWorkers:
             if one.event.worker is not None:
                 doing.setdefault(one.event.worker, []).append(one)
         states = {name: _state(one, name in doing, over=over) for name, one in self._workers.items()}
-        named = sorted(states, key=lambda name: (states[name], name))[:LISTED]
+        named = sorted(states, key=lambda name: (states[name], name))[:LISTED_WORKERS]
         return [self._result(name, states[name], doing.get(name, []), until) for name in named]
 
     def _result(self, name: str, state: int, doing: list[Attempt], until: int | None) -> WorkerNow:
@@ -159,3 +161,188 @@ def _state(one: OneWorker, busy: bool, *, over: bool) -> int:
     if busy:
         return _BUSY
     return _STARTING if kind is WorkerLaunched and not one.ended else _IDLE
+
+
+PLACES = 500
+"""So many hosts, and so many devices, are told apart; further ones are left out, and a note says so."""
+LISTED_MACHINES = 64
+DRAWN = 16
+Window = tuple[str, int, int]
+"""When it begins, as a timestamp and in nanoseconds, and when it ends."""
+
+
+class _Host:
+    def __init__(self) -> None:
+        self.latest: ResourceSample | None = None
+        self.cpu, self.memory = Sampled("mean"), Sampled("most")
+
+
+class _Device:
+    def __init__(self, label: str, host: str | None, scope: str) -> None:
+        self.label, self.host, self.scope = label, host, scope
+        self.at: tuple[str, str, int] = ("", "", -1)
+        self.used: int | None = None
+        self.total: int | None = None
+        self.percent: float | None = None
+        self.memory = Sampled("most")
+
+
+class LiveMachines:
+    """Takes samples of nodes and GPUs and device-memory events, in any order. `limit` is a moment near
+    now.
+    """
+
+    def __init__(self) -> None:
+        self.left_out = False
+        self._hosts: dict[str, _Host] = {}
+        self._gpus: dict[tuple[object, ...], _Device] = {}
+        self._ranks: dict[tuple[object, ...], _Device] = {}
+
+    def set_limit(self, limit: int) -> None:
+        """What claims to be later than this does not push the past out of the charts."""
+        for host in self._hosts.values():
+            host.cpu.limit = host.memory.limit = limit
+        for device in self._devices():
+            device.memory.limit = limit
+
+    def add(self, event: ResourceSample) -> None:
+        """A sample; those of workers and tasks are passed over."""
+        if event.scope == "node":
+            name = event.host or "unknown"
+            host = self._hosts.get(name)
+            if host is None:
+                if len(self._hosts) >= PLACES:
+                    self.left_out = True
+                    return
+                host = self._hosts[name] = _Host()
+            at = moment(event.timestamp)
+            host.cpu.add(at, event.cpu_percent)
+            host.memory.add(at, event.memory_used_bytes)
+            if host.latest is None or _when(event) > _when(host.latest):
+                host.latest = event
+        elif event.scope == "gpu":
+            key = (event.host, event.gpu_index, event.gpu_uuid, event.gpu_mig)
+            label = (
+                f"GPU {event.gpu_index}"
+                if event.gpu_index is not None
+                else cut(event.gpu_uuid or "GPU", NAME)
+            )
+            device = self._of(
+                self._gpus, key, label + (" (MIG)" if event.gpu_mig else ""), event.host, "device"
+            )
+            if device is not None:
+                device.memory.add(moment(event.timestamp), event.gpu_memory_used_bytes)
+                if _when(event) > device.at:
+                    device.at = _when(event)
+                    device.used, device.total = event.gpu_memory_used_bytes, event.gpu_memory_total_bytes
+                    device.percent = event.gpu_percent
+
+    def tracked(self, event: DeviceMemory) -> None:
+        """What a process counted of a device's memory."""
+        key = (event.host, event.rank, event.pid, event.device_id)
+        label = f"rank {event.rank}, device {event.device_id}"
+        device = self._of(self._ranks, key, label, event.host, "allocator")
+        if device is not None:
+            device.memory.add(moment(event.timestamp), event.allocator_allocated_bytes)
+            if _when(event) > device.at:
+                device.at = _when(event)
+                device.used, device.total = event.allocator_allocated_bytes, event.device_total_bytes
+
+    def _of(
+        self,
+        known: dict[tuple[object, ...], _Device],
+        key: tuple[object, ...],
+        label: str,
+        host: str | None,
+        scope: str,
+    ) -> _Device | None:
+        found = known.get(key)
+        if found is None:
+            if len(known) >= PLACES:
+                self.left_out = True
+                return None
+            found = known[key] = _Device(label, host, scope)
+        return found
+
+    def hosts(self, until: int | None) -> list[HostNow]:
+        """In order of their names."""
+        found = [(name, host.latest) for name, host in sorted(self._hosts.items()) if host.latest is not None]
+        return [
+            HostNow(
+                host=cut(name, NAME),
+                cpu_percent=last.cpu_percent,
+                memory_used_bytes=last.memory_used_bytes,
+                memory_total_bytes=last.memory_total_bytes,
+                seen_s=_ago(last.timestamp, until),
+            )
+            for name, last in found[:LISTED_MACHINES]
+        ]
+
+    def devices(self, until: int | None) -> list[DeviceNow]:
+        """GPUs first, then what ranks tracked themselves."""
+        return [
+            DeviceNow(
+                label=cut(one.label, NAME),
+                host=None if one.host is None else cut(one.host, NAME),
+                scope=one.scope,
+                memory_used_bytes=one.used,
+                memory_total_bytes=one.total,
+                percent=one.percent,
+                seen_s=_ago(one.at[0], until),
+            )
+            for one in list(self._devices())[:LISTED_MACHINES]
+        ]
+
+    def _devices(self) -> Iterator[_Device]:
+        for known in (self._gpus, self._ranks):
+            yield from sorted(known.values(), key=lambda one: (one.host or "", len(one.label), one.label))
+
+    def cpu(self, window: Window) -> Chart | None:
+        """Of each host, in percent."""
+        return self._chart(
+            "percent", [(name, host.cpu, None) for name, host in sorted(self._hosts.items())], window
+        )
+
+    def memory(self, window: Window) -> Chart | None:
+        """Of each host, in bytes."""
+        lines = [
+            (name, host.memory, host.latest.memory_total_bytes if host.latest is not None else None)
+            for name, host in sorted(self._hosts.items())
+        ]
+        return self._chart("bytes", lines, window)
+
+    def device_memory(self, window: Window) -> Chart | None:
+        """By rank where ranks tracked it, else by device; in bytes."""
+        ranks = [one for one in self._devices() if one.scope == "allocator"]
+        shown = ranks or list(self._devices())
+        hosts = {one.host for one in shown}
+        lines = [
+            (one.label if len(hosts) < 2 else f"{one.host}: {one.label}", one.memory, one.total)
+            for one in shown
+        ]
+        return self._chart("bytes", lines, window)
+
+    def _chart(
+        self, unit: Literal["percent", "bytes"], lines: list[tuple[str, Sampled, int | None]], window: Window
+    ) -> Chart | None:
+        text, since, until = window
+        series: list[Series] = []
+        for label, sampled, limit in lines[:DRAWN]:
+            at, value = sampled.points(since, until)
+            if at:
+                series.append(Series(label=cut(label, NAME), at_s=at, value=value, limit=limit))
+        if not series:
+            return None
+        notes = [f"{len(lines) - DRAWN} more are not drawn"] if len(lines) > DRAWN else []
+        return Chart(
+            since=text, length_s=max(0, until - since) / SECOND, unit=unit, series=series, notes=notes
+        )
+
+
+def _when(event: ResourceSample | DeviceMemory) -> tuple[str, str, int]:
+    return event.timestamp, event.writer, event.seq
+
+
+def _ago(timestamp: str, until: int | None) -> float | None:
+    at = moment(timestamp)
+    return None if at is None or until is None else max(0, until - at) / SECOND

@@ -52,7 +52,7 @@ class ResourceAdvisor:
         predict`.
         """
         from flightlog.analyze.advice.advise import HIGHEST, LOWEST, advise
-        from flightlog.analyze.past import base_name
+        from flightlog.analyze.history.attempts import base_name
 
         del input_features
         share = min(max(float(confidence), LOWEST), HIGHEST)
@@ -68,7 +68,7 @@ class ResourceAdvisor:
 
 
 def _made(task: str, target: str | None, share: float, one: Recommendation) -> ResourceRecommendation:
-    from flightlog.analyze.advice.sizes import memory_text
+    from flightlog.analyze.advice.amounts import memory_text
 
     of = one.component or task
     asked = one.recommended.else_(one.current)

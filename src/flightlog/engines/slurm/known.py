@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct, field
 
-from flightlog.analyze.attempts import Attempts
+from flightlog.analyze.report.attempts import Attempts
 from flightlog.events import (
     JobAccounted,
     JobStarted,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flightlog.analyze.attempts import attempt_key
+from flightlog.analyze.report.attempts import attempt_key
 from flightlog.events import TaskCancelled, TaskCompleted, TaskEnded, TaskEvent, TaskFailed, TaskStarted
 from flightlog.events.tasks import TaskRetried, TaskSubmitted
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.analyze.overhead import overhead
+from flightlog.analyze.report.summary import overhead
 from flightlog.events import (
     CacheLookup,
     CostEstimate,

@@ -20,7 +20,7 @@ from flightlog.show.figures.style import (
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from flightlog.analyze.changes import Comparison
+    from flightlog.analyze.compare.results import Comparison
 
 SHARES = 12
 NAMES = 20

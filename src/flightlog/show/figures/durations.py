@@ -26,7 +26,7 @@ from flightlog.show.figures.timeline import OTHERS
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from flightlog.analyze.drawn.results import Spread, Waits
+    from flightlog.analyze.charts.results import Spread, Waits
 
 ROWS = 20
 _HIGH = 0.8

@@ -25,7 +25,7 @@ from flightlog.show.figures.style import (
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from flightlog.analyze.drawn.results import Chart, Curve, Series
+    from flightlog.analyze.charts.results import Chart, Curve, Series
 
 FAR = 5.0
 """A limit that is so many times what was reached is told and not drawn: the lines would lie flat."""

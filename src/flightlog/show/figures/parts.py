@@ -26,10 +26,10 @@ from flightlog.units import format_percent
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from flightlog.analyze.cost_split import CostSplit
-    from flightlog.analyze.critical import CriticalPath
-    from flightlog.analyze.shares import Shares, TimeSplit
-    from flightlog.analyze.tree import SpanNode, SpanTree
+    from flightlog.analyze.cost.cost import CostSplit
+    from flightlog.analyze.report.critical_path import CriticalPath
+    from flightlog.analyze.report.spans import SpanNode, SpanTree
+    from flightlog.analyze.report.time_shares import Shares, TimeSplit
 
 LINKS = 12
 WORKERS = 30

@@ -27,7 +27,7 @@ from flightlog.show.figures.style import (
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from flightlog.analyze.drawn.results import Bars, Cells, Lane, Mark, Nested, Timeline
+    from flightlog.analyze.charts.results import Bars, Cells, Lane, Mark, Nested, Timeline
 
 ROW_PX = 22
 LEAST_ROW_PX = 11

@@ -21,7 +21,7 @@ from flightlog.show.phrases import moment_text, money_text
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from flightlog.analyze.trends import Trend
+    from flightlog.analyze.history.trends import Trend
 
 TICKS = 8
 BANDED = 10

@@ -13,8 +13,8 @@ from flightlog.units import format_bytes, format_count, format_duration, format_
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from flightlog.analyze.drawn.results import Chart, Spread, Timeline
-    from flightlog.analyze.report import Report
+    from flightlog.analyze.charts.results import Chart, Spread, Timeline
+    from flightlog.analyze.report.report import Report
 
 ROWS = 200
 """Rows of a table that a page shows."""

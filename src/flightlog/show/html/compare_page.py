@@ -20,9 +20,9 @@ from flightlog.show.phrases import count_text, money_text
 from flightlog.units import format_count, format_duration
 
 if TYPE_CHECKING:
-    from flightlog.analyze.changes import Change, Comparison, Side
-    from flightlog.analyze.drawn.results import Timeline
-    from flightlog.analyze.thresholds import Outcome
+    from flightlog.analyze.charts.results import Timeline
+    from flightlog.analyze.compare.results import Change, Comparison, Side
+    from flightlog.analyze.compare.thresholds import Outcome
 
 ALIKE = 0.02
 """Wall times that differ by less are as good as the same."""

@@ -6,21 +6,21 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from flightlog.analyze.compare import compare_groups
-from flightlog.analyze.compare_environment import environment_of
-from flightlog.analyze.drawn.look import look_at, timeline_of
-from flightlog.analyze.run_groups import find_groups
-from flightlog.analyze.thresholds import check
+from flightlog.analyze.charts.report_with_charts import look_at, timeline_of
+from flightlog.analyze.compare.compare import compare_groups
+from flightlog.analyze.compare.environment import environment_of
+from flightlog.analyze.compare.run_groups import find_groups
+from flightlog.analyze.compare.thresholds import check
 from flightlog.errors import FlightlogError
 from flightlog.show.html.compare_page import compare_page
 from flightlog.show.html.report_page import report_page
 
 if TYPE_CHECKING:
+    from flightlog.analyze.charts.report_with_charts import Look
+    from flightlog.analyze.compare.run_groups import Reference
+    from flightlog.analyze.compare.thresholds import Outcome, Threshold
     from flightlog.analyze.diagnosis.results import RunDiagnosis
     from flightlog.analyze.distribution import Distribution
-    from flightlog.analyze.drawn.look import Look
-    from flightlog.analyze.run_groups import Reference
-    from flightlog.analyze.thresholds import Outcome, Threshold
     from flightlog.events import CostRates
     from flightlog.store.run import Run
 

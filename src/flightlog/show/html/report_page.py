@@ -37,12 +37,12 @@ from flightlog.show.report_sections import all_spans, names_table
 from flightlog.units import format_count
 
 if TYPE_CHECKING:
-    from flightlog.analyze.compare_environment import Facts as EnvironmentFacts
+    from flightlog.analyze.charts.report_with_charts import Look
+    from flightlog.analyze.charts.results import Chart, Curves, Drawn, Timeline, Waits
+    from flightlog.analyze.compare.environment import Facts as EnvironmentFacts
     from flightlog.analyze.diagnosis.results import Cause, RunDiagnosis
-    from flightlog.analyze.drawn.look import Look
-    from flightlog.analyze.drawn.results import Chart, Curves, Drawn, Timeline, Waits
-    from flightlog.analyze.failure_groups import FailureCause
-    from flightlog.analyze.report import Report
+    from flightlog.analyze.report.failures import FailureCause
+    from flightlog.analyze.report.report import Report
 
 NAMES = 50
 """Names in the tables of durations and of metrics."""

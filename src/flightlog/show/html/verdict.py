@@ -14,7 +14,7 @@ from flightlog.units import format_bytes, format_count, format_duration, format_
 
 if TYPE_CHECKING:
     from flightlog.analyze.diagnosis.results import RunDiagnosis
-    from flightlog.analyze.report import Report
+    from flightlog.analyze.report.report import Report
 
 FINDINGS, CAUSES = 3, 2
 """How many findings and causes the verdict tells; the rest stands below."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.clues import Clue, Clues, ended, job_state, named, raised, says
+from flightlog.analyze.diagnosis.matchers import Clue, Clues, ended, job_state, named, raised, says
 
 
 def _facts(case: Case) -> Iterator[Sign]:

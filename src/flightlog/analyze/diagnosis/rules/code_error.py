@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.clues import Clues, ended, named, raised, reports, says
+from flightlog.analyze.diagnosis.matchers import Clues, ended, named, raised, reports, says
 
 _SHAPE = (
     r"shapes?\b|dimension|broadcast|size mismatch|must match|size of tensor|dtype|ndim|same device"

@@ -4,7 +4,7 @@ grant.
 
 from __future__ import annotations
 
-from flightlog.analyze.diagnosis.clues import Clues, named, raised, reports, says
+from flightlog.analyze.diagnosis.matchers import Clues, named, raised, reports, says
 
 _FILE = r"config|\.ya?ml|\.toml|\.ini\b|\.cfg|settings|hydra|omegaconf"
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.clues import Clues, named, raised, says
+from flightlog.analyze.diagnosis.matchers import Clues, named, raised, says
 
 _CONFIG = r"config|\.ya?ml|\.toml|\.ini|\.cfg|settings|hydra"
 _SERVER = r"status code|<!DOCTYPE html|Max retries"

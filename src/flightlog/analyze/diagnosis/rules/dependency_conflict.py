@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flightlog.analyze.diagnosis.clues import Clues, named, raised, says
+from flightlog.analyze.diagnosis.matchers import Clues, named, raised, says
 
 rule = Clues(
     raised(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flightlog.analyze.diagnosis.clues import Clues, ended, errno, named, raised, reports, says
+from flightlog.analyze.diagnosis.matchers import Clues, ended, errno, named, raised, reports, says
 
 rule = Clues(
     errno("ENOSPC", 6),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flightlog.analyze.diagnosis.clues import Clues, named, raised, reports, says
+from flightlog.analyze.diagnosis.matchers import Clues, named, raised, reports, says
 
 _MEMORY = r"out of memory|OUT_OF_MEMORY|ALLOC_FAILED|MemoryAllocation"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.clues import Clues, raised, says
+from flightlog.analyze.diagnosis.matchers import Clues, raised, says
 
 _DEVICE = (
     r"\b(?:cuda|gpu|hip|rocm|hbm|xpu|mps|vram|device)\b|GPU_\d|_bfc\b|\bGPU:\d|cuda:\d"

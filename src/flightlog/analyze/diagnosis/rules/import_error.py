@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from flightlog.analyze.diagnosis.base import Case, Source
-from flightlog.analyze.diagnosis.clues import Clues, ended, named, raised, reports, says
+from flightlog.analyze.diagnosis.matchers import Clues, ended, named, raised, reports, says
 
 _MODULE = re.compile(r"No module named '?\"?([\w.]+)")
 _LIBRARY = re.compile(r"\b(lib[\w.+-]+\.so[\w.]*)")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from flightlog.analyze.diagnosis.base import Case
-from flightlog.analyze.diagnosis.clues import Clues, errno, named, raised, reports, says, status
+from flightlog.analyze.diagnosis.matchers import Clues, errno, named, raised, reports, says, status
 
 _PATH = re.compile(r"['\"]((?:[\w.-]+:/)?/?[^'\"\n]{0,300}[/.][^'\"\n]{1,300})['\"]")
 _MOUNT = r"mount|bind|volume|stale file handle|in container|required by"

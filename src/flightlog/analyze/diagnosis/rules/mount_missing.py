@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flightlog.analyze.diagnosis.clues import Clues, errno, named, reports, says
+from flightlog.analyze.diagnosis.matchers import Clues, errno, named, reports, says
 
 rule = Clues(
     errno("ESTALE", 5.5),

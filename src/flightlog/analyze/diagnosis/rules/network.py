@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flightlog.analyze.diagnosis.base import Source
-from flightlog.analyze.diagnosis.clues import Clues, errno, named, raised, reports, says, status
+from flightlog.analyze.diagnosis.matchers import Clues, errno, named, raised, reports, says, status
 
 rule = Clues(
     raised(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.clues import Clues, ended, errno, job_state, named, raised, reports, says
-from flightlog.analyze.past_ends import MORE_THAN_KILLED
+from flightlog.analyze.diagnosis.matchers import Clues, ended, errno, job_state, named, raised, reports, says
+from flightlog.analyze.history.attempts import MORE_THAN_KILLED
 from flightlog.units import format_bytes
 
 _DEVICE = (

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flightlog.analyze.diagnosis.clues import Clues, ended, errno, named, raised, says
+from flightlog.analyze.diagnosis.matchers import Clues, ended, errno, named, raised, says
 
 REMOTE = (
     r"s3://|gs://|gcs|abfss?://|wasbs?://|\bs3\b|amazonaws|\bbucket|blob\.core|AccessDenied(?!Exception)"

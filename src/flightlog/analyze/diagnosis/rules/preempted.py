@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flightlog.analyze.diagnosis.clues import Clues, job_state, named, raised, reports, says
+from flightlog.analyze.diagnosis.matchers import Clues, job_state, named, raised, reports, says
 
 rule = Clues(
     job_state("PREEMPTED", "TERM_PREEMPT", "REVOKED", "EVICTED"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flightlog.analyze.diagnosis.base import Source
-from flightlog.analyze.diagnosis.clues import Clues, named, raised, reports, says
+from flightlog.analyze.diagnosis.matchers import Clues, named, raised, reports, says
 
 _DATA = (
     "invalid load key|truncated|ran out of input|corrupt|could not find MARK"

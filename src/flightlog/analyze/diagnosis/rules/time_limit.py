@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.clues import Clues, ended, job_state, named, raised, reports, says
+from flightlog.analyze.diagnosis.matchers import Clues, ended, job_state, named, raised, reports, says
 from flightlog.units import format_duration
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.clues import Clues, ended, named, raised, reports, says, status
+from flightlog.analyze.diagnosis.matchers import Clues, ended, named, raised, reports, says, status
 from flightlog.units import format_duration
 
 _CONNECT = (

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
-from flightlog.analyze.diagnosis.clues import Clues, job_state, named, raised, reports, says
-from flightlog.analyze.diagnosis.endings import exit_codes, signals
+from flightlog.analyze.diagnosis.matchers import Clues, job_state, named, raised, reports, says
+from flightlog.analyze.diagnosis.reading import exit_codes, signals
 
 
 def _facts(case: Case) -> Iterator[Sign]:

@@ -1,0 +1,569 @@
+"""How many workers, threads or processes, and how large a task: found by replaying what was recorded.
+
+The replay has to agree with what was measured on the workers that there were; where it does not, nothing is
+advised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from statistics import median
+
+from msgspec import Struct
+
+from flightlog.analyze.advice.amounts import round_count, worker_time
+from flightlog.analyze.advice.base import Advice
+from flightlog.analyze.advice.statistics import LEAST_RUNS, Look, Machine, RunShape, SideBySide, TaskShape
+from flightlog.units import format_bytes, format_duration, format_percent
+
+AGREES = 0.15
+"""How far the replay may be off the measured time, as a share of it."""
+WITHIN = 0.05
+"""By so much the wall time may grow for the sake of fewer workers."""
+LEAST_WALL_S = 10.0
+"""Shorter runs are not worth the thought."""
+LEAST_SAVED, LEAST_SAVED_LOCALLY = 0.15, 0.50
+"""The share of worker time that fewer workers have to save; more where workers are processes of one's own
+machine."""
+LONG_S = 600.0
+"""Wall time from which on more workers of a cluster are worth a word."""
+BUSY = 0.9
+"""Workers are all busy, where they are so for this share of their time."""
+LEAST_FASTER = 0.25
+"""The share of wall time that more workers have to save."""
+ROOM = 0.8
+"""The share of a machine's cores and memory that may be planned with."""
+
+_COUNTS = {
+    "local": "max_workers",
+    "ray": "max_workers",
+    "dragon": "max_workers",
+    "dask": "n_workers",
+    "slurm": "n_workers",
+}
+
+
+class Replayed(Struct, frozen=True, kw_only=True):
+    """One run, and how long its work takes on other numbers of workers."""
+
+    shape: RunShape
+    at_once: int
+    """Tasks that a worker runs at once."""
+    measured_s: float
+    """Wall time in which there was work, all waves together."""
+    lived_s: float
+    """How long a worker was up, on average."""
+
+    def wall_s(self, workers: int) -> float:
+        """Wall time in which there would be work."""
+        return math.fsum(wave.on(workers, self.at_once) for wave in self.shape.waves or ())
+
+    def worker_s(self, workers: int, base_s: float) -> float:
+        """Worker time of the whole run; `base_s` is the replayed wall time on the workers that there were."""
+        return workers * max(0.0, self.lived_s + self.wall_s(workers) - base_s)
+
+
+def advise_workers(shapes: Sequence[RunShape]) -> Look:
+    """Fewer workers where some have little to do, more where tasks wait and there is room.
+
+    Looks at those of the runs that had the newest one's target and number of workers.
+    """
+    known = [s for s in shapes if s.status == "completed" and s.time is not None and s.workers]
+    if not known:
+        return Look(silent="no completed run tells when its workers were up")
+    newest = known[0]
+    alike = [
+        s
+        for s in known
+        if (s.target, s.provider, s.workers) == (newest.target, newest.provider, newest.workers)
+    ]
+    if len(alike) < LEAST_RUNS:
+        return Look(
+            silent=f"{len(alike)} completed run{'s' * (len(alike) != 1)} with {newest.workers} workers"
+            f"{f' on target {newest.target}' if newest.target else ''}; {LEAST_RUNS} are needed"
+        )
+    if median(shape.wall_s or 0.0 for shape in alike) < LEAST_WALL_S:
+        return Look(silent=f"runs are shorter than {format_duration(LEAST_WALL_S)}")
+    runs = [run for run in map(_replayable, alike) if run is not None]
+    if not any(shape.waves for shape in alike):
+        return Look(silent="too many tasks depend on each other, or come one at a time")
+    if len(runs) < max(LEAST_RUNS, math.ceil(len(alike) / 2)):
+        return Look(
+            silent="how long the work takes on other numbers of workers cannot be told: replayed on"
+            f" {newest.workers} workers it does not take as long as it did"
+        )
+    advice = _fewer(runs) or _more(runs)
+    if advice is None:
+        return Look(silent=f"{newest.workers} workers suit the work of {len(runs)} runs")
+    return Look(advice=[advice])
+
+
+def _replayable(shape: RunShape) -> Replayed | None:
+    """The run, if replaying it on its own workers takes as long as it did."""
+    at_once = _at_once(shape)
+    if not shape.waves or shape.time is None or at_once is None:
+        return None
+    measured = math.fsum(wave.wall_s for wave in shape.waves)
+    run = Replayed(
+        shape=shape, at_once=at_once, measured_s=measured, lived_s=shape.time.total_s / shape.workers
+    )
+    return run if abs(run.wall_s(shape.workers) - measured) <= AGREES * measured else None
+
+
+def _at_once(shape: RunShape) -> int | None:
+    """Tasks that a worker runs at once, by the plan; None where more ran side by side than it says."""
+    assert shape.time is not None
+    threads = shape.planned.whole("threads_per_worker") or 1
+    if shape.planned.options.get("processes") is False and shape.provider == "local":
+        threads = 1  # each thread is a worker of its own
+    held = shape.side_by_side.held_s if shape.side_by_side is not None else 0.0
+    return threads if held <= 1.05 * threads * shape.time.busy_s else None
+
+
+def _fewer(runs: Sequence[Replayed]) -> Advice | None:
+    workers = runs[0].shape.workers
+    enough = max(_enough(run, workers) for run in runs)
+    if enough >= workers:
+        return None
+    before, after, walls = [], [], []
+    for run in runs:
+        base = run.wall_s(workers)
+        before.append(run.worker_s(workers, base))
+        after.append(run.worker_s(enough, base))
+        walls.append((run.wall_s(enough) - base) / max(run.lived_s, 1e-9))
+    saved, share = (
+        median(b - a for b, a in zip(before, after, strict=True)),
+        median(1 - a / b for b, a in zip(before, after, strict=True)),
+    )
+    local = runs[0].shape.provider == "local"
+    if share < (LEAST_SAVED_LOCALLY if local else LEAST_SAVED):
+        return None
+    idle = median(_idle(run) for run in runs)
+    slower = max(0.0, *walls)
+    takes = f"{format_percent(slower)} longer at most" if slower >= 0.005 else "no longer"
+    name, changes = _change(runs[0].shape, enough)
+    return Advice(
+        kind="workers",
+        about=name,
+        sentence=(
+            f"Use {enough} workers instead of {workers}: they were idle for {format_percent(idle)} of their "
+            f"time, and on {enough} the same work takes {takes}, replayed from {len(runs)} runs."
+        ),
+        evidence={
+            "runs": len(runs),
+            "workers": workers,
+            "workers_enough": enough,
+            "idle_share": idle,
+            "wall_s": median(run.lived_s for run in runs),
+            "wall_change_share": max(walls),
+            "worker_s": median(before),
+            "worker_s_after": median(after),
+            "replay_error_share": _error(runs),
+        },
+        gain=f"{worker_time(saved)} of {worker_time(median(before))} a run ({format_percent(share)})",
+        gain_s=saved,
+        changes=changes,
+    )
+
+
+def _enough(run: Replayed, workers: int) -> int:
+    """The fewest workers on which a run would take hardly longer."""
+    base = run.wall_s(workers)
+    # On one's own machine idle workers cost little: there the work itself may hardly take longer.
+    limit = base + WITHIN * (base if run.shape.provider == "local" else run.lived_s)
+    low, high = 1, workers
+    while low < high:
+        middle = (low + high) // 2
+        if run.wall_s(middle) <= limit:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _more(runs: Sequence[Replayed]) -> Advice | None:
+    shape = runs[0].shape
+    workers = shape.workers
+    if any(run.shape.time is None or run.shape.time.busy_s < BUSY * run.shape.time.uptime_s for run in runs):
+        return None
+    if any(task.on_gpu for run in runs for task in run.shape.tasks.values()):
+        return None  # they may share the devices that there are
+    local = shape.provider in {"local", None}
+    if not local and median(run.lived_s for run in runs) < LONG_S:
+        return None
+    most = min(2 * workers, min(_room(run.shape, workers) for run in runs) if local else 2 * workers)
+    if most <= workers:
+        return None
+    best = {run.shape.run_id: run.wall_s(most) for run in runs}
+    wanted = max(_as_fast(run, workers, most, best[run.shape.run_id]) for run in runs)
+    faster = [(run.wall_s(workers) - run.wall_s(wanted)) / run.lived_s for run in runs]
+    if min(faster) < LEAST_FASTER:
+        return None
+    walls = median(run.lived_s for run in runs)
+    after = median(run.lived_s * (1 - share) for run, share in zip(runs, faster, strict=True))
+    queued = median(run.shape.queue_s or 0.0 for run in runs)
+    name, changes = _change(shape, wanted)
+    room = _room_text(runs) if local else " for about the same worker time"
+    return Advice(
+        kind="workers",
+        about=name,
+        sentence=(
+            f"Use {wanted} workers instead of {workers}: they were all busy, and tasks waited "
+            f"{format_duration(queued)} on average; on {wanted} a run takes about {format_duration(after)} "
+            f"instead of {format_duration(walls)}{room}, replayed from {len(runs)} runs."
+        ),
+        evidence={
+            "runs": len(runs),
+            "workers": workers,
+            "workers_wanted": wanted,
+            "queue_s": queued,
+            "wall_s": walls,
+            "wall_s_after": after,
+            "busy_share": median(_busy(run) for run in runs),
+            "replay_error_share": _error(runs),
+        },
+        gain=(
+            f"{format_duration(walls - after)} of {format_duration(walls)} a run "
+            f"({format_percent(min(faster))} at least)"
+        ),
+        gain_s=None,
+        changes=changes,
+    )
+
+
+def _as_fast(run: Replayed, workers: int, most: int, best_s: float) -> int:
+    """The fewest of more workers that come within reach of the best."""
+    low, high = workers + 1, most
+    while low < high:
+        middle = (low + high) // 2
+        if run.wall_s(middle) <= best_s * (1 + WITHIN):
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def _room(shape: RunShape, workers: int) -> int:
+    """How many workers the machine has cores and memory for; as many as there are where it was not
+    sampled.
+    """
+    machine, shared = shape.machine, shape.side_by_side
+    if machine is None or machine.hosts != 1 or machine.cpus is None or machine.cpu_percent is None:
+        return workers
+    if shared is None or shared.cpu_s is None or machine.memory_total_bytes is None:
+        return workers
+    each = shared.cpu_s / shared.held_s if shared.held_s else 1.0
+    if shared.processes == 1 and workers > 1 and shared.cpu_s > 0.5 * shared.covered_s:
+        return workers  # threads of one process: more of them may wait for the same lock
+    idle = max(0.0, ROOM - machine.cpu_percent / 100) * machine.cpus
+    by_cores = workers + int(idle / max(each, 0.05))
+    used = machine.memory_peak_bytes or machine.memory_total_bytes
+    by_memory = int(workers * ROOM * machine.memory_total_bytes / max(1, used))
+    return max(workers, min(by_cores, by_memory))
+
+
+def _room_text(runs: Sequence[Replayed]) -> str:
+    machine = runs[0].shape.machine
+    assert machine is not None
+    assert machine.cpu_percent is not None
+    return f" ({machine.cpu_percent:.0f}% of {machine.cpus:g} cores were in use)"
+
+
+def _change(shape: RunShape, workers: int) -> tuple[str, dict[str, str]]:
+    """What the advice is about, and the manifest's key; none where the workers are not the manifest's to
+    say.
+    """
+    target, options = shape.target, shape.planned.options
+    if target is None:
+        return shape.provider or "workers", {}
+    said = [name for name in ("n_workers", "max_workers") if name in options]
+    key = said[0] if said else _COUNTS.get(shape.provider or "")
+    if key is None or shape.planned.target != target or "address" in options or "scheduler_file" in options:
+        return target, {}
+    threads = shape.planned.whole("threads_per_worker") or 1
+    if shape.provider == "local" and options.get("processes") is False:
+        workers = -(-workers // threads)
+    return target, {f"targets.{target}.{key}": str(workers)}
+
+
+def _idle(run: Replayed) -> float:
+    assert run.shape.time is not None
+    return run.shape.time.idle_s / run.shape.time.total_s if run.shape.time.total_s else 0.0
+
+
+def _busy(run: Replayed) -> float:
+    assert run.shape.time is not None
+    return run.shape.time.busy_s / run.shape.time.uptime_s if run.shape.time.uptime_s else 0.0
+
+
+def _error(runs: Sequence[Replayed]) -> float:
+    """How far replays were off, at most."""
+    return max(abs(run.wall_s(run.shape.workers) / run.measured_s - 1) for run in runs)
+
+
+LEAST_SIMILAR_RUNS = 2
+LEAST_AT_ONCE = 1.5
+"""Fewer tasks of a process at once say nothing of a lock between them."""
+ONE_CORE = (0.8, 1.1)
+"""Threads that take turns at one lock keep one core busy together, whatever their number."""
+LEAST_TIMES = 1.3
+"""Processes have to make tasks so many times as fast, on the cores that were free."""
+LEAST_S = 5.0
+"""Less time of a run is not worth a change."""
+LEAST_STARTUP = 0.3
+"""The share of worker time that went to starting processes, where threads are worth it."""
+BOUND = 0.5
+"""The CPU time of all tasks together is less than this share of what a process takes to start."""
+LARGE_BYTES = 1 << 20
+"""Results from which on their travel is worth a word."""
+
+
+def advise_threads(shapes: Sequence[RunShape]) -> Look:
+    """Processes for threads that wait for each other's lock; threads for processes that hardly work once they
+    are up.
+
+    Looks at the newest runs of the newest one's target that shared processes in the same way.
+    """
+    known = [
+        shape
+        for shape in shapes
+        if shape.status == "completed"
+        and shape.side_by_side is not None
+        and shape.provider in {"local", "dask"}
+    ]
+    if not known:
+        return Look(silent="no completed run of the engines that have both threads and processes")
+    newest = known[0]
+    alike = [s for s in known if (s.target, _threaded(s)) == (newest.target, _threaded(newest))]
+    if len(alike) < LEAST_SIMILAR_RUNS:
+        return Look(silent=f"1 completed run of this kind; {LEAST_SIMILAR_RUNS} are needed")
+    advice = _processes(alike) if _threaded(newest) else _threads(alike)
+    if advice is None:
+        kind = "threads" if _threaded(newest) else "processes"
+        return Look(silent=f"nothing in {len(alike)} runs speaks against {kind}")
+    return Look(advice=[advice])
+
+
+def _threaded(shape: RunShape) -> bool:
+    """Whether attempts ran side by side in one process."""
+    shared = shape.side_by_side
+    return shared is not None and shared.held_s >= LEAST_AT_ONCE * shared.covered_s > 0
+
+
+def _processes(shapes: Sequence[RunShape]) -> Advice | None:
+    if not all(map(_locked, shapes)):
+        return None
+    cores, at_once, saved, times = [], [], [], []
+    for shape in shapes:
+        shared, machine = shape.side_by_side, shape.machine
+        assert shared is not None
+        assert shared.cpu_s is not None
+        assert machine is not None
+        cores.append(shared.cpu_s / shared.covered_s)
+        at_once.append(shared.held_s / shared.covered_s)
+        times.append(_times(shared, machine))
+        saved.append(shared.held_s * (1 - 1 / times[-1]))
+    moved, processors = median(_result_bytes(shape) for shape in shapes), shapes[0].machine
+    assert processors is not None
+    name, changes, what = _apart(shapes[0])
+    return Advice(
+        kind="threads",
+        about=name,
+        sentence=(
+            f"{what}: {median(at_once):.1f} tasks at once kept {median(cores):.1f} cores busy together, as "
+            f"Python code does that holds the interpreter's lock, while {processors.cpus:g} cores were "
+            f"there ({len(shapes)} runs). Results then travel as pickles, {format_bytes(moved)} each."
+        ),
+        evidence={
+            "runs": len(shapes),
+            "tasks_at_once": median(at_once),
+            "cores_busy": median(cores),
+            "cores": processors.cpus,
+            "cpu_percent": processors.cpu_percent,
+            "result_bytes": moved,
+            "waited_s": median(saved),
+        },
+        gain=f"tasks about {median(times):.1f} times as fast; {worker_time(median(saved))} a run less",
+        gain_s=median(saved),
+        changes=changes,
+    )
+
+
+def _apart(shape: RunShape) -> tuple[str, dict[str, str], str]:
+    """What the advice is about, the manifest's keys, and what to do, so that each task has a process of its
+    own.
+    """
+    shared = shape.side_by_side
+    assert shared is not None
+    if shared.processes < shape.workers:  # each worker is a thread
+        return *_changed_options(shape, {"processes": "true"}), "Use processes instead of threads"
+    threads = shape.planned.whole("threads_per_worker") or round(shared.held_s / shared.covered_s)
+    number = shape.workers * threads
+    count = (
+        "max_workers" if shape.provider == "local" or "max_workers" in shape.planned.options else "n_workers"
+    )
+    changes = {"threads_per_worker": "1", count: str(number)}
+    said = f"Use {number} workers with 1 thread each instead of {shape.workers} with {threads}"
+    return *_changed_options(shape, changes), said
+
+
+def _locked(shape: RunShape) -> bool:
+    """Whether threads took turns at one core, while others were free and nothing else held them up."""
+    shared, machine = shape.side_by_side, shape.machine
+    if shared is None or shared.cpu_s is None or machine is None or machine.hosts != 1:
+        return False
+    if machine.cpus is None or machine.cpu_percent is None or shared.held_s - shared.cpu_s < LEAST_S:
+        return False
+    low, high = ONE_CORE
+    each = shared.cpu_s / shared.covered_s  # what processes cover adds up, so that this is of one of them
+    if not low <= each <= high or any(task.on_gpu for task in shape.tasks.values()):
+        return False
+    return _times(shared, machine) >= LEAST_TIMES
+
+
+def _times(shared: SideBySide, machine: Machine) -> float:
+    """How many times as fast tasks are, each on a core of its own, as far as there were free ones."""
+    assert shared.cpu_s is not None
+    assert machine.cpus is not None
+    assert machine.cpu_percent is not None
+    busy = shared.cpu_s / shared.covered_s
+    free = machine.cpus * (1 - machine.cpu_percent / 100)
+    return min(shared.held_s / shared.covered_s, busy + free / shared.processes) / busy
+
+
+def _threads(shapes: Sequence[RunShape]) -> Advice | None:
+    """Where starting processes takes longer than all work would take in turn on one core: threads start at
+    once.
+
+    That holds even if the tasks hold the interpreter's lock all the time.
+    """
+    started, worked, tasks, shares = [], [], [], []
+    for shape in shapes:
+        shared, time = shape.side_by_side, shape.time
+        if shape.provider != "local" or shared is None or shared.cpu_s is None or time is None:
+            return None
+        if time.startup_s < max(LEAST_S, LEAST_STARTUP * time.total_s):
+            return None
+        if shared.cpu_s > BOUND * time.startup_s / shape.workers:
+            return None
+        started.append(time.startup_s)
+        worked.append(shared.cpu_s)
+        tasks.append(time.attempts)
+        shares.append(time.startup_s / time.total_s)
+    name, changes = _changed_options(shapes[0], {"processes": "false"})
+    moved = median(_result_bytes(shape) for shape in shapes)
+    travel = f", and results of {format_bytes(moved)} need not travel" if moved >= LARGE_BYTES else ""
+    each = median(shape.time.startup_s / shape.workers for shape in shapes if shape.time is not None)
+    return Advice(
+        kind="threads",
+        about=name,
+        sentence=(
+            f"Use threads instead of processes: {median(tasks):,.0f} tasks need "
+            f"{format_duration(median(worked))} of CPU time together, and each of {shapes[0].workers} "
+            f"processes took {format_duration(each)} to start, {format_percent(median(shares))} of all "
+            f"worker time ({len(shapes)} runs); threads start at once{travel}."
+        ),
+        evidence={
+            "runs": len(shapes),
+            "tasks": median(tasks),
+            "cpu_s": median(worked),
+            "startup_s": median(started),
+            "startup_each_s": each,
+            "startup_share": median(shares),
+            "result_bytes": moved,
+        },
+        gain=f"{worker_time(median(started))} a run",
+        gain_s=median(started),
+        changes=changes,
+    )
+
+
+def _result_bytes(shape: RunShape) -> float:
+    """Size of a result, the mean over all tasks that know it; 0 where none does."""
+    known = [
+        (task.result_bytes, task.completed) for task in shape.tasks.values() if task.result_bytes is not None
+    ]
+    count = sum(number for _, number in known)
+    return sum(size * number for size, number in known) / count if count else 0.0
+
+
+def _changed_options(shape: RunShape, options: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """What the advice is about, and the manifest's keys; none where a cluster was there before the run."""
+    if shape.target is None or shape.planned.target != shape.target or "address" in shape.planned.options:
+        return shape.target or shape.provider or "workers", {}
+    return shape.target, {f"targets.{shape.target}.{name}": value for name, value in options.items()}
+
+
+LEAST_TASKS = 200
+"""Tasks of a name in a run, and handovers that were measured: fewer are no matter for chunks."""
+LEAST_SHARE = 0.1
+"""Handing over takes at least this share of the time that tasks and handovers take together."""
+LEAST_HANDOVER_S = 1.0
+"""And so many worker-seconds of a run."""
+AIM = 0.01
+"""The share of a chunk's time that handing it over may take."""
+CHUNKS_A_WORKER = 8
+"""So many chunks each worker gets at least: few large ones leave workers idle at the end."""
+LONGEST_CHUNK_S = 10.0
+
+
+def advise_chunks(shapes: Sequence[RunShape]) -> Look:
+    """Names whose tasks are worth putting together, in the newest runs that have enough of them."""
+    names: dict[str, list[tuple[RunShape, TaskShape]]] = {}
+    for shape in shapes:
+        for name, task in shape.tasks.items():
+            if task.handovers >= LEAST_TASKS and shape.workers:
+                names.setdefault(name, []).append((shape, task))
+    if not names:
+        return Look(silent=f"no task has {LEAST_TASKS} or more handovers in a run whose workers are known")
+    advice = [one for name in sorted(names) if (one := _chunk(name, names[name])) is not None]
+    if not advice:
+        few = all(len(found) < LEAST_SIMILAR_RUNS for found in names.values())
+        return Look(
+            silent=f"1 run has tasks enough to tell; {LEAST_SIMILAR_RUNS} are needed"
+            if few
+            else "handing tasks over takes little time"
+        )
+    return Look(advice=advice)
+
+
+def _chunk(name: str, found: Sequence[tuple[RunShape, TaskShape]]) -> Advice | None:
+    if len(found) < LEAST_SIMILAR_RUNS:
+        return None
+    each, lost, lengths, sizes, counts = [], [], [], [], []
+    for shape, task in found:
+        handover, length = task.handover_s or 0.0, task.total_s / task.completed if task.completed else 0.0
+        held = task.attempts * handover
+        if held < LEAST_HANDOVER_S or held < LEAST_SHARE * (held + task.total_s) or length <= 0:
+            return None
+        fair = task.attempts / (CHUNKS_A_WORKER * shape.workers)
+        size = min(fair, LONGEST_CHUNK_S / length, round_count(handover / (AIM * length)))
+        each.append(handover)
+        lengths.append(length)
+        sizes.append(size)
+        counts.append(task.attempts)
+        lost.append(held * (1 - 1 / size) if size > 1 else 0.0)
+    size = math.floor(min(sizes))
+    if size < 2:
+        return None
+    share = median(handover / (handover + length) for handover, length in zip(each, lengths, strict=True))
+    return Advice(
+        kind="chunks",
+        about=name,
+        sentence=(
+            f"Give each task of {name} {size:,} pieces of work at once: {median(counts):,.0f} tasks a run "
+            f"take {format_duration(median(lengths))} each, and handing one over takes "
+            f"{format_duration(median(each))} more, {format_percent(share)} of both ({len(found)} runs)."
+        ),
+        evidence={
+            "runs": len(found),
+            "tasks": median(counts),
+            "task_s": median(lengths),
+            "handover_s": median(each),
+            "handovers": sum(task.handovers for _, task in found),
+            "chunk": size,
+        },
+        gain=f"about {worker_time(median(lost))} a run",
+        gain_s=median(lost),
+    )

@@ -1,0 +1,555 @@
+"""Statistics of each run that advice looks at: a few numbers by task, worker, cache and failure.
+
+A run is read once for all of it, in SQL; what stays of it in memory is bounded whatever its size.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from flightlog.analyze.advice.base import Advice
+from flightlog.analyze.advice.batches import Wave, waves
+from flightlog.analyze.history.attempts import timed_out, timeout_of
+from flightlog.analyze.moments import moment, seconds
+from flightlog.analyze.report.interval_tables import hold, most_at_once
+from flightlog.analyze.report.large_run import LARGE_BYTES, LargeStreams, kept_summary
+from flightlog.analyze.report.large_tasks import hold_tasks
+from flightlog.analyze.report.time_shares import TimeSplit, shares
+from flightlog.analyze.report.workers import WorkerTally
+from flightlog.events import JobAccounted, WorkerEvent
+from flightlog.store import layout
+from flightlog.store.documents import read_document
+from flightlog.store.liveness import unix_time
+from flightlog.store.tables import open_all
+from flightlog.store.tables_views import KIND
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.store.run import Run
+
+LEAST_RUNS = 3
+"""So many runs have to say the same before anything is advised of workers."""
+REASONS = 5
+"""How many reasons of a cache are kept for each function, the most frequent ones."""
+
+_EVENTFUL = frozenset({"cache", "failures", "jobs"})
+_VIEWS = {"attempts", "cache", "resources", "task_events"}
+
+
+class TaskShape(Struct, frozen=True, kw_only=True):
+    """The tasks of one name in a run; `sim[3]` counts as `sim`. Null is unknown."""
+
+    attempts: int
+    """That began and ended."""
+    completed: int
+    total_s: float
+    """Execution time of completed ones, all together."""
+    median_s: float | None
+    longest_s: float | None
+    handover_s: float | None
+    """Median time between the end of a worker's task and the start of its next one, where that was
+    waiting."""
+    handovers: int
+    """How many times that was seen."""
+    cpu_s: float | None
+    """CPU time of completed ones that know it."""
+    cpu_of_s: float
+    """Their execution time."""
+    result_bytes: float | None
+    """Size of a serialized result, the mean."""
+    on_gpu: bool
+
+
+class CacheUse(Struct, frozen=True, kw_only=True):
+    """The lookups of one function in a run."""
+
+    hits: int
+    misses: int
+    bypassed: int
+    lookup_s: float
+    """What the lookups took, all together."""
+    kept_bytes: int
+    """What was written for later."""
+    reasons: dict[str, int]
+    """Why misses and bypasses were such, the most frequent first."""
+
+
+class Machine(Struct, frozen=True, kw_only=True):
+    """The hosts that were sampled; null is unknown."""
+
+    hosts: int
+    cpus: float | None
+    """Cores of the largest host, or the quota of the run where that is less."""
+    cpu_percent: float | None
+    """Of a host's cores, the mean over the run."""
+    memory_peak_bytes: int | None
+    memory_total_bytes: int | None
+
+
+class SideBySide(Struct, frozen=True, kw_only=True):
+    """How attempts shared processes."""
+
+    processes: int
+    covered_s: float
+    """Time in which at least one attempt ran in a process, all processes together."""
+    held_s: float
+    """Execution time of all attempts: over `covered_s` it is how many ran in a process at once on average."""
+    cpu_s: float | None
+    """Their CPU time; null where a twentieth of the execution time or more does not tell it."""
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """One attempt of a batch job that ended."""
+
+    state: str
+    elapsed_s: float
+    walltime_s: float
+
+
+class RunShape(Struct, frozen=True, kw_only=True):
+    """One run that has ended."""
+
+    run_id: str
+    target: str | None
+    provider: str | None
+    status: str
+    started: float | None
+    """Unix seconds."""
+    wall_s: float | None
+    planned: Planned
+    workers: int
+    """The most that were up at once, used or not; 0 where none is known."""
+    time: TimeSplit | None
+    """Where the time of workers went; null where no worker is known."""
+    queue_s: float | None
+    """How long an attempt waited for its worker, the mean."""
+    waves: list[Wave] | None
+    """Null where the work cannot be told apart in waves: too many tasks that depend on each other."""
+    machine: Machine | None
+    side_by_side: SideBySide | None
+    tasks: dict[str, TaskShape]
+    cache: dict[str, CacheUse]
+    cached_tasks: frozenset[str]
+    """Names of tasks in which a cache was asked."""
+    retried: list[Retried]
+    timed_out: list[TimedOut]
+    jobs: list[Job]
+
+
+class Look(Struct, frozen=True, kw_only=True):
+    """What one look at the runs gave: advice, or why there is none where there might be some."""
+
+    advice: list[Advice] = []
+    silent: str | None = None
+
+
+def gather(run: Run, *, large_bytes: int = LARGE_BYTES) -> RunShape:
+    """The shape of a run. Raises `OSError` or `duckdb.Error` where its files cannot be read.
+
+    Tasks of `large_bytes` or more are read another way, with the same result.
+    """
+    info, ending = run.info, run.ending()
+    window = moment(info.start_time), moment(ending.end_time)
+    tally = WorkerTally()
+    processes: dict[str, str] = {}
+    for event in run.events("workers"):
+        if isinstance(event, WorkerEvent):
+            tally.add(event)
+            if event.pid is not None:
+                processes[event.worker] = f"{event.host} {event.pid}"
+    with open_all([run], only=_VIEWS) as tables:
+        connection = tables.connection
+        counted = kept_summary(run) is not None
+        large = LargeStreams(run, tables, large_bytes, counted=counted, only=("tasks",))
+        read = "tasks" in large.scans
+        if read:
+            hold_tasks(connection, run.run_id, window[1], tables.scratch)
+            large.held.add("tasks")
+        else:
+            large.hold_stored(window[1])
+        connection.execute(_ENDS.format(source="tasks_read" if read else _TASK_EVENTS))
+        connection.execute(_NO_SPANS)
+        hold(connection, window[1], but={"spans", *large.held})
+        connection.execute(_NAMED)
+        split = shares(connection, tally, window)
+        by_workers = split is not None and split.basis == "workers"
+        tasks = _tasks(connection)
+        each_s = _overall_handover(tasks)
+        troubled = any(task.attempts > task.completed for task in tasks.values())
+        return RunShape(
+            run_id=run.run_id,
+            target=info.target,
+            provider=info.provider,
+            status=run.status,
+            started=unix_time(info.start_time),
+            wall_s=ending.duration_s,
+            planned=read_plan(run.path),
+            workers=_at_once(connection) if by_workers else 0,
+            time=split.whole if split is not None and by_workers else None,
+            queue_s=_queued(connection),
+            waves=waves(connection, each_s) if by_workers else None,
+            machine=_machine(connection),
+            side_by_side=_side_by_side(connection, processes),
+            tasks=tasks,
+            cache=_cache(connection),
+            cached_tasks=frozenset(name for (name,) in connection.execute(_CACHED).fetchall()),
+            retried=retried(connection) if troubled else [],
+            timed_out=timed_out_attempts(connection) if troubled else [],
+            jobs=_jobs(run),
+        )
+
+
+def is_uneventful(run: Run) -> bool:
+    """Whether a run completed without a failure, a cache or a batch job, by its counts and the streams it
+    has.
+    """
+    calm = run.status == "completed" and not run.info.tasks_failed
+    return calm and not _EVENTFUL.intersection(run.streams())
+
+
+def uneventful(run: Run) -> RunShape:
+    """Such a run without looking at its tasks and workers: nothing is known of them."""
+    return RunShape(
+        run_id=run.run_id,
+        target=run.info.target,
+        provider=run.info.provider,
+        status=run.status,
+        started=unix_time(run.info.start_time),
+        wall_s=run.ending().duration_s,
+        planned=read_plan(run.path),
+        workers=0,
+        time=None,
+        queue_s=None,
+        waves=None,
+        machine=None,
+        side_by_side=None,
+        tasks={},
+        cache={},
+        cached_tasks=frozenset(),
+        retried=[],
+        timed_out=[],
+        jobs=[],
+    )
+
+
+def _at_once(connection: duckdb.DuckDBPyConnection) -> int:
+    most = most_at_once(connection, "SELECT since, until FROM ups")
+    return most[0] if most is not None else 0
+
+
+def _queued(connection: duckdb.DuckDBPyConnection) -> float | None:
+    [(waited,)] = connection.execute(
+        "SELECT avg(greatest(0, began - waits)) FROM held WHERE began IS NOT NULL AND waits IS NOT NULL"
+    ).fetchall()
+    return None if waited is None else seconds(round(waited))
+
+
+def _overall_handover(tasks: dict[str, TaskShape]) -> float:
+    """What handing over one task takes, of all names together; 0 where it was never seen."""
+    known = [(task.handover_s, task.handovers) for task in tasks.values() if task.handover_s is not None]
+    times = sum(number for _, number in known)
+    return sum(each * number for each, number in known) / times if times else 0.0
+
+
+_NO_SPANS = """
+CREATE OR REPLACE TEMP TABLE timed AS
+SELECT NULL::VARCHAR AS name, NULL::VARCHAR AS span_id, NULL::VARCHAR AS parent_id, NULL::VARCHAR AS status,
+    NULL::BOOLEAN AS "open", NULL::BIGINT AS lasted, NULL::BIGINT AS own, NULL::BIGINT AS began,
+        NULL::BIGINT AS stopped
+WHERE false
+"""
+"""Transfers inside of tasks, which spans tell, are part of the tasks here."""
+
+_TASK_EVENTS = f"(SELECT *, {KIND} AS kind FROM task_events)"  # noqa: S608 - a constant
+_ENDS = r"""
+CREATE OR REPLACE TEMP VIEW ends AS
+SELECT kind, regexp_replace(task, '(.)\[[^\[\]]*\]$', '\1') AS name, error_type,
+    coalesce(error_message, reason) AS said,
+    gpu_s, gpu_memory_scope
+FROM {source} WHERE kind >= 4
+"""
+"""Ends and retries of attempts, as they were written."""
+
+_NAMED = r"""
+CREATE OR REPLACE TEMP VIEW named AS SELECT *, regexp_replace(task, '(.)\[[^\[\]]*\]$', '\1') AS name
+    FROM held
+"""
+
+# Times are added as whole nanoseconds: sums of fractions would depend on the order that rows happen to come
+# in.
+_TASKS = """
+WITH lined AS (
+    SELECT name, state, CASE WHEN duration_s BETWEEN 0 AND 2e9 THEN duration_s END AS duration_s,
+        CASE WHEN duration_s BETWEEN 0 AND 2e9 THEN round(duration_s * 1e9)::BIGINT END AS lasted,
+        CASE WHEN cpu_s BETWEEN 0 AND 2e9 THEN round(cpu_s * 1e9)::BIGINT END AS cpu, result_bytes, began,
+            stopped, waits, max(stopped) OVER (
+        PARTITION BY worker ORDER BY began, stopped ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS free FROM named WHERE began IS NOT NULL AND stopped IS NOT NULL AND name IS NOT NULL
+)
+SELECT name, count(*) AS attempts, count(*) FILTER (state = 'completed') AS completed,
+    coalesce(sum(lasted) FILTER (state = 'completed'), 0) / 1e9 AS total_s,
+    median(duration_s) FILTER (state = 'completed') AS median_s,
+    max(duration_s) FILTER (state = 'completed') AS longest_s,
+    median(began - free) FILTER (waits <= free AND began >= free) AS handover_s,
+    count(*) FILTER (waits <= free AND began >= free) AS handovers,
+    sum(cpu) FILTER (state = 'completed' AND lasted IS NOT NULL) / 1e9 AS cpu_s,
+    coalesce(sum(lasted) FILTER (state = 'completed' AND cpu IS NOT NULL), 0) / 1e9 AS cpu_of_s,
+    avg(result_bytes) FILTER (state = 'completed') AS result_bytes
+FROM lined GROUP BY name ORDER BY name
+"""
+_ON_GPU = """
+SELECT DISTINCT name FROM ends WHERE kind = 5 AND (gpu_s > 0 OR gpu_memory_scope IN ('allocator', 'process'))
+"""
+
+
+def _tasks(connection: duckdb.DuckDBPyConnection) -> dict[str, TaskShape]:
+    on_gpu = {name for (name,) in connection.execute(_ON_GPU).fetchall()}
+    rows = connection.execute(_TASKS)
+    columns = [column[0] for column in rows.description or ()]
+    found = {}
+    for row in rows.fetchall():
+        values = dict(zip(columns, row, strict=True))
+        name, handover = values.pop("name"), values.pop("handover_s")
+        found[name] = TaskShape(
+            **values,
+            handover_s=None if handover is None else seconds(round(handover)),
+            on_gpu=name in on_gpu,
+        )
+    return found
+
+
+_MACHINE = """
+SELECT count(DISTINCT host) FILTER (scope = 'node'), max(cpus) FILTER (scope = 'node'), min(cpus)
+    FILTER (scope = 'cgroup'),
+    sum(cpu_percent * coalesce(interval_s, 1)) FILTER (scope = 'node')
+        / nullif(sum(coalesce(interval_s, 1)) FILTER (scope = 'node' AND cpu_percent IS NOT NULL), 0),
+    max(memory_used_bytes) FILTER (scope = 'node'), max(memory_total_bytes) FILTER (scope = 'node')
+FROM resources WHERE event = 'resource_sample'
+"""
+
+
+def _machine(connection: duckdb.DuckDBPyConnection) -> Machine | None:
+    [(hosts, cpus, quota, percent, peak, total)] = connection.execute(_MACHINE).fetchall()
+    if not hosts:
+        return None
+    known = [number for number in (cpus, quota) if number]
+    return Machine(
+        hosts=hosts,
+        cpus=min(known) if known else None,
+        cpu_percent=percent,
+        memory_peak_bytes=peak,
+        memory_total_bytes=total,
+    )
+
+
+_SIDE_BY_SIDE = """
+WITH placed AS (
+    SELECT coalesce(processes.process, held.worker) AS process, began, stopped,
+        CASE WHEN cpu_s BETWEEN 0 AND 2e9 THEN round(cpu_s * 1e9)::BIGINT END AS cpu
+    FROM held LEFT JOIN (SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS process) AS
+        processes USING (worker)
+    WHERE held.worker IS NOT NULL AND began < stopped
+), swept AS (
+    SELECT *, max(stopped) OVER (
+        PARTITION BY process ORDER BY began, stopped ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS reached FROM placed
+)
+SELECT count(DISTINCT process), coalesce(sum(greatest(0, stopped - greatest(began, coalesce(reached,
+    began)))), 0),
+    coalesce(sum(stopped - began), 0), sum(cpu) / 1e9, coalesce(sum(stopped - began)
+        FILTER (cpu IS NOT NULL), 0)
+FROM swept
+"""
+
+
+def _side_by_side(connection: duckdb.DuckDBPyConnection, processes: dict[str, str]) -> SideBySide | None:
+    rows = connection.execute(_SIDE_BY_SIDE, [list(processes), list(processes.values())]).fetchall()
+    [(number, covered, held, cpu_s, known)] = rows
+    if not number:
+        return None
+    return SideBySide(
+        processes=number,
+        covered_s=seconds(int(covered)),
+        held_s=seconds(int(held)),
+        cpu_s=cpu_s if int(known) >= 0.95 * int(held) else None,
+    )
+
+
+_CACHE = """
+SELECT task, count(*) FILTER (result = 'hit'), count(*) FILTER (result = 'miss'), count(*)
+    FILTER (result = 'bypass'),
+    coalesce(sum(round(duration_s * 1e9)::BIGINT) FILTER (duration_s BETWEEN 0 AND 2e9), 0) / 1e9,
+    coalesce(sum(size_bytes) FILTER (result = 'miss'), 0)
+FROM cache WHERE task IS NOT NULL GROUP BY task ORDER BY task
+"""
+_REASONS = """
+SELECT task, reason, count(*) AS number FROM cache WHERE result <> 'hit' AND reason IS NOT NULL GROUP BY task,
+    reason
+QUALIFY row_number() OVER (PARTITION BY task ORDER BY number DESC, reason) <= $few ORDER BY task, number DESC,
+    reason
+"""
+_CACHED = "SELECT DISTINCT named.name FROM cache JOIN named USING (task_id) WHERE named.name IS NOT NULL"
+
+
+def _cache(connection: duckdb.DuckDBPyConnection) -> dict[str, CacheUse]:
+    reasons: dict[str, dict[str, int]] = {}
+    for task, reason, number in connection.execute(_REASONS, {"few": REASONS}).fetchall():
+        reasons.setdefault(task, {})[reason] = number
+    return {
+        task: CacheUse(
+            hits=hits,
+            misses=misses,
+            bypassed=bypassed,
+            lookup_s=lookup_s,
+            kept_bytes=int(kept),
+            reasons=reasons.get(task, {}),
+        )
+        for task, hits, misses, bypassed, lookup_s, kept in connection.execute(_CACHE).fetchall()
+    }
+
+
+def _jobs(run: Run) -> list[Job]:
+    return [
+        Job(state=event.state, elapsed_s=event.elapsed_s, walltime_s=event.walltime_s)
+        for event in run.events("jobs")
+        if isinstance(event, JobAccounted) and event.elapsed_s is not None and event.walltime_s
+    ]
+
+
+class PlannedTask(Struct, frozen=True):
+    """How tasks of a name were run; None is "not said"."""
+
+    component: str | None = None
+    retries: int | None = None
+    timeout_s: float | None = None
+    cache: Any = None
+    """A switch, or a table with `ttl_s` and others."""
+    outputs: tuple[str, ...] = ()
+
+
+class PlannedComponent(Struct, frozen=True):
+    """What its workers were given."""
+
+    walltime_s: float | None = None
+
+
+class Planned(Struct, frozen=True):
+    """The plan of a run; empty where it was made without a manifest, or its plan cannot be read."""
+
+    target: str | None = None
+    provider: str | None = None
+    options: dict[str, Any] = {}
+    """The provider's own, sizes in bytes and durations in seconds."""
+    tasks: dict[str, PlannedTask] = {}
+    components: dict[str, PlannedComponent] = {}
+
+    def whole(self, option: str) -> int | None:
+        """An option that is a whole number; None where it is not said."""
+        value = self.options.get(option)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def task(self, name: str) -> PlannedTask:
+        """What was said of a task; nothing where it is not named."""
+        return self.tasks.get(name, PlannedTask())
+
+
+def read_plan(run: Path) -> Planned:
+    """The plan in a run's folder; fields of another type than expected are passed over."""
+    return read_document(run / layout.PLAN, Planned).value or Planned()
+
+
+KINDS = 1000
+"""How many kinds of failures of a run are kept, those of most tasks first."""
+
+
+class Retried(Struct, frozen=True, kw_only=True):
+    """Tasks of one name whose first attempt failed of one kind of error."""
+
+    name: str
+    error_type: str | None
+    tasks: int
+    """All of them."""
+    tried_again: int
+    """Those that had a further attempt that ended."""
+    rescued: int
+    """Those of them that completed in the end."""
+    same_again: int
+    """Those of them that failed for good, every time with the same type of error."""
+    again_s: float
+    """Time that further attempts took which came to nothing."""
+    first_s: float
+    """Time that the first attempts took."""
+
+
+class TimedOut(Struct, frozen=True, kw_only=True):
+    """Attempts of one name that were ended at their timeout."""
+
+    name: str
+    attempts: int
+    limit_s: float | None
+    """The shortest of their timeouts, as they name it."""
+
+
+_RETRIED = """
+WITH troubled AS (
+    SELECT name, task_id, attempt, state, error_type, coalesce(greatest(0, stopped - began), 0) AS ns
+        FROM named
+    WHERE name IS NOT NULL AND state IN ('completed', 'failed')
+        AND task_id IN (SELECT task_id FROM held WHERE state = 'failed')
+), tasks AS (
+    SELECT any_value(name) AS name, task_id, arg_min_null(error_type, attempt) AS error_type,
+        min(attempt) AS first, max(attempt) AS last, arg_min(state, attempt) AS began_as,
+            arg_max(state, attempt) AS state,
+        count(DISTINCT coalesce(error_type, '')) FILTER (state = 'failed') AS kinds,
+        sum(ns) AS ns, arg_min(ns, attempt) AS first_ns
+    FROM troubled GROUP BY task_id
+)
+SELECT name, error_type, count(*) AS number, count(*) FILTER (last > first),
+    count(*) FILTER (last > first AND state = 'completed'),
+    count(*) FILTER (last > first AND state = 'failed' AND kinds = 1),
+    coalesce(sum(ns - first_ns) FILTER (state = 'failed'), 0), coalesce(sum(first_ns), 0)
+FROM tasks WHERE first = 1 AND began_as = 'failed' GROUP BY name, error_type
+ORDER BY number DESC, name, error_type LIMIT $kinds
+"""
+_MESSAGES = """
+SELECT name, error_type, said, count(*) FROM ends
+WHERE kind IN (4, 6) AND regexp_matches(said, 'timeout of|did not end|time limit')
+GROUP BY name, error_type, said ORDER BY count(*) DESC, name, said LIMIT $kinds
+"""
+
+
+def retried(connection: duckdb.DuckDBPyConnection) -> list[Retried]:
+    """Of tasks whose first attempt failed, from the view `named`: a row for each name and type of error."""
+    return [
+        Retried(
+            name=name,
+            error_type=error_type,
+            tasks=tasks,
+            tried_again=again,
+            rescued=rescued,
+            same_again=same,
+            again_s=seconds(int(again_ns)),
+            first_s=seconds(int(first_ns)),
+        )
+        for name, error_type, tasks, again, rescued, same, again_ns, first_ns in connection.execute(
+            _RETRIED, {"kinds": KINDS}
+        ).fetchall()
+    ]
+
+
+def timed_out_attempts(connection: duckdb.DuckDBPyConnection) -> list[TimedOut]:
+    """Attempts ended at their timeout, from the view `ends`; a TimeoutError of the program's own is none."""
+    found: dict[str, tuple[int, list[float]]] = {}
+    for name, error_type, said, number in connection.execute(_MESSAGES, {"kinds": KINDS}).fetchall():
+        if timed_out(error_type, said, None):
+            attempts, limits = found.get(name, (0, []))
+            limit = timeout_of(said)
+            found[name] = attempts + number, [*limits, limit] if limit is not None else limits
+    return [
+        TimedOut(name=name, attempts=attempts, limit_s=min(limits) if limits else None)
+        for name, (attempts, limits) in sorted(found.items())
+    ]

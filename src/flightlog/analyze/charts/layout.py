@@ -1,0 +1,380 @@
+"""Layout of charts: the time window and its stretches, the rows of a timeline, and the items on them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, NamedTuple
+
+from flightlog.analyze.charts.results import Lane
+from flightlog.analyze.moments import SECOND, timestamp_of
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.analyze.report.report import Ground
+
+NAMES = 12
+"""So many names are drawn apart, those that took most of the time."""
+NUMBERED = 32
+"""So many are told apart where it is asked which one took longest; all others count together."""
+
+_ATTEMPTS = """
+CREATE OR REPLACE TEMP VIEW to_draw AS
+SELECT task, task_id, attempt, worker, state, retried, began, stopped, waits, queue_s, duration_s, error_type,
+    span_id, args
+FROM held
+"""
+
+_OUTERMOST = """
+CREATE OR REPLACE TEMP TABLE outermost AS
+SELECT name, span_id, status, "open", began, stopped, lasted, NULL::VARCHAR AS worker
+FROM timed AS child ANTI JOIN timed AS parent ON parent.span_id = child.parent_id
+    AND parent.span_id <> child.span_id
+"""
+
+_INSIDE = """
+INSERT INTO outermost SELECT name, span_id, status, "open", began, stopped, lasted, NULL FROM timed
+WHERE parent_id = (SELECT min(span_id) FROM outermost) AND span_id <> parent_id
+"""
+
+_PROCESSES = """
+UPDATE outermost SET worker = wrote.worker FROM (
+    SELECT span_id, min(names.worker) AS worker FROM span_events JOIN (
+        SELECT unnest($1::VARCHAR[]) AS writer, unnest($2::VARCHAR[]) AS worker
+    ) AS names USING (writer) GROUP BY span_id
+) AS wrote WHERE wrote.span_id = outermost.span_id
+"""
+
+_SPANS = """
+CREATE OR REPLACE TEMP VIEW to_draw AS
+SELECT name AS task, span_id AS task_id, 1 AS attempt, worker,
+    CASE WHEN "open" THEN 'running' WHEN status = 'error' THEN 'failed' ELSE 'completed' END AS state,
+        false AS retried,
+    began, stopped, NULL::BIGINT AS waits, NULL::DOUBLE AS queue_s, lasted / 1e9 AS duration_s,
+    NULL::VARCHAR AS error_type, span_id, NULL::VARCHAR AS args
+FROM outermost
+"""
+
+_CHOSEN = """
+CREATE OR REPLACE TEMP TABLE chosen AS
+SELECT task, row_number() OVER (ORDER BY total DESC NULLS LAST, task) - 1 AS number FROM (
+    SELECT task, sum(stopped - began) AS total FROM to_draw GROUP BY task ORDER BY total DESC NULLS LAST,
+        task LIMIT {names}
+)
+"""
+
+_PIECES = """
+CREATE OR REPLACE TEMP TABLE drawn AS
+SELECT coalesce(place, -1)::INTEGER AS place, coalesce(number, -1)::TINYINT AS name,
+    CASE WHEN began IS NOT NULL THEN greatest(least(began, {until}), {start}) - {start} END AS since,
+    CASE WHEN began IS NOT NULL THEN greatest(least(stopped, {until}), {start}) - {start} END AS until,
+    CASE WHEN (began IS NOT NULL OR state = 'pending') AND waits < coalesce(began, {until})
+        THEN greatest(least(waits, {until}), {start}) - {start} END AS waits,
+    greatest(least(coalesce(began, {until}), {until}), {start}) - {start} AS waited,
+    CASE WHEN queue_s >= 0 AND isfinite(queue_s) THEN queue_s END AS queue_s,
+    CASE WHEN isfinite(duration_s) THEN greatest(duration_s, 0) END AS duration_s,
+    state = 'pending' AS pending, began < {start} OR stopped > {until} AS outside
+FROM to_draw LEFT JOIN places USING (worker) LEFT JOIN chosen USING (task)
+"""
+"""A few dozen bytes of each, so that all drawings ask this table and read nothing again. Times are
+nanoseconds from the start on, and none lies outside of what is drawn."""
+
+
+class Pieces(NamedTuple):
+    """What there is in the table `drawn`."""
+
+    what: str
+    """`attempts` or `spans`."""
+    workers: Sequence[str]
+    """By their places; of spans the processes, where there are several."""
+    names: list[str]
+    """Those that are drawn apart, by their number; other numbers stand for others."""
+    others: int
+    """How many names are not."""
+    total: int
+    placed: int
+    """How many have a known time."""
+    pending: int
+    """How many had not begun."""
+    outside: int
+    """How many lie before the start or after the end, by their clocks."""
+
+
+def lay_out_pieces(
+    connection: duckdb.DuckDBPyConnection,
+    frame: Frame,
+    workers: Sequence[str],
+    processes: Mapping[str, str] | None = None,
+) -> Pieces | None:
+    """Make the view `to_draw` and the table `drawn`, where workers have the numbers of their places; None
+    where nothing ran.
+
+    `processes` has the name of the process behind each writer, in order: where there are only spans, and
+    several processes, those are their places. Where one span holds all others, those directly inside it are
+    drawn, too.
+    """
+    what = "attempts"
+    connection.execute(_ATTEMPTS)
+    if connection.execute("SELECT count(*) FROM held").fetchone() == (0,):
+        what = "spans"
+        connection.execute(_OUTERMOST)
+        if connection.execute("SELECT count(*) FROM outermost").fetchone() == (1,):
+            connection.execute(_INSIDE)
+        workers = []
+        if processes is not None and len(processes) > 1:
+            workers = list(dict.fromkeys(processes.values()))
+            connection.execute(_PROCESSES, [list(processes), list(processes.values())])
+        connection.execute(_SPANS)
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE places AS "
+        "SELECT unnest($1::VARCHAR[]) AS worker, unnest(range(len($1::VARCHAR[]))) AS place",
+        [list(workers)],
+    )
+    connection.execute(_CHOSEN.format(names=NUMBERED))
+    connection.execute(_PIECES.format(start=frame.start, until=frame.until))
+    [(count, placed, pending, outside)] = connection.execute(
+        "SELECT count(*), count(since), count(*) FILTER (pending), count(*) FILTER (outside) FROM drawn"
+    ).fetchall()
+    if not count:
+        return None
+    names = connection.execute(
+        f"SELECT left(task, {TEXT_CHARACTERS + 1}) FROM chosen ORDER BY number"  # noqa: S608 - a number
+    ).fetchall()
+    others = max(0, len(names) - NAMES)
+    if len(names) == NUMBERED:
+        [(more,)] = connection.execute(
+            "SELECT count(DISTINCT task) FROM to_draw ANTI JOIN chosen USING (task)"
+        ).fetchall()
+        others += more
+    return Pieces(
+        what, workers, [cut(name) for (name,) in names[:NAMES]], others, count, placed, pending, outside
+    )
+
+
+def drawn_apart(number: int) -> int:
+    """The number of a name among those that are drawn apart; -1 for others."""
+    return number if number < NAMES else -1
+
+
+_EARLIEST = 365 * 86400 * SECOND
+"""What begins before 1971 by a duration of centuries is noise."""
+TEXT_CHARACTERS = 200
+"""So much is drawn of a name or an id."""
+
+
+class Frame(NamedTuple):
+    """From `start`, nanoseconds since 1970, on for `length` nanoseconds, one at least."""
+
+    start: int
+    length: int
+
+    @property
+    def since(self) -> str:
+        """When it begins."""
+        return timestamp_of(self.start)
+
+    @property
+    def length_s(self) -> float:
+        """How long it is."""
+        return self.length / SECOND
+
+    @property
+    def until(self) -> int:
+        """When it ends, nanoseconds since 1970."""
+        return self.start + self.length
+
+    def stretches(self, most: int) -> Stretches:
+        """At most so many stretches of equal length; the last one may be shorter."""
+        width = -(-self.length // most)
+        return Stretches(width, -(-self.length // width), self.length)
+
+
+class Stretches(NamedTuple):
+    """`number` stretches of `width` nanoseconds from 0 to `length`: a moment t lies in number t // width."""
+
+    width: int
+    number: int
+    length: int
+
+    def begins(self, number: int) -> int:
+        """When it begins; the one after the last begins at the end."""
+        return min(number * self.width, self.length)
+
+    def middles_s(self) -> list[float]:
+        """The middle of each, in seconds."""
+        return [(self.begins(n) + self.begins(n + 1)) / 2 / SECOND for n in range(self.number)]
+
+
+def frame_of(ground: Ground) -> Frame | None:
+    """The time of the run; where its start or end is unknown, that of its attempts and spans. None where all
+    is unknown.
+    """
+    start, until = ground.window
+    if start is None or until is None or until <= start:
+        [(first, last)] = ground.connection.execute(
+            """
+            SELECT min(began), max(stopped) FROM (
+                SELECT began, stopped FROM held UNION ALL SELECT began, stopped FROM timed
+            )
+            """
+        ).fetchall()
+        start = max(first, _EARLIEST) if start is None and first is not None else start
+        until = max((moment for moment in (until, last) if moment is not None), default=None)
+    if start is None:
+        return None
+    return Frame(start, max(1, until - start if until is not None else 1))
+
+
+def means(
+    connection: duckdb.DuckDBPyConnection, intervals: str, stretches: Stretches, *parameters: object
+) -> list[float]:
+    """How many of these intervals run at once, on average over each stretch.
+
+    `intervals` is a select statement of `since` and `until`, nanoseconds from 0 to the end of the stretches.
+    Up to a moment t an interval has run for t - since, less t - until once it is over: so sums by stretch are
+    enough.
+    """
+    found = {
+        number: (int(running), int(total))
+        for number, running, total in connection.execute(
+            f"""
+            SELECT moment // {stretches.width} AS number, sum(step), sum(step * moment::HUGEINT) FROM (
+                SELECT unnest([since, until]) AS moment, unnest([1, -1]) AS step FROM ({intervals})
+            ) GROUP BY number
+            """,  # noqa: S608 - a number, and a statement of ours
+            parameters,
+        ).fetchall()
+    }
+    values, running, total, before = [], 0, 0, 0
+    for number in range(stretches.number):
+        steps, moments = found.get(number, (0, 0))
+        running, total = running + steps, total + moments
+        end = stretches.begins(number + 1)
+        done = running * end - total
+        values.append((done - before) / (end - stretches.begins(number)))
+        before = done
+    return values
+
+
+def cut(text: str, characters: int = TEXT_CHARACTERS) -> str:
+    """The text, or its beginning where it is longer than is drawn."""
+    return text if len(text) <= characters else text[: characters - 1] + "…"
+
+
+LANES = 64
+"""At most so many rows are drawn."""
+
+
+def in_order(workers: Iterable[str], hosts: Mapping[str, str | None]) -> list[str]:
+    """Workers by host, then by name; numbers in names by their value, so that 10 comes after 9."""
+    return sorted(workers, key=lambda name: (_natural(hosts.get(name) or ""), _natural(name), name))
+
+
+def _natural(text: str) -> list[tuple[int, str]]:
+    parts = re.split(r"([0-9]{1,18})", cut(text))
+    return [(int(part), "") if number % 2 else (-1, part) for number, part in enumerate(parts)]
+
+
+class Packed(NamedTuple):
+    """Rows of pieces that were packed, and the row of each piece; `of_worker` has the first row of each
+    worker.
+    """
+
+    lanes: list[Lane]
+    lane: list[int]
+    of_worker: dict[str, int]
+
+
+def pack(
+    pieces: Sequence[tuple[int, int, int]],
+    workers: Sequence[str],
+    hosts: Mapping[str, str | None],
+    nowhere: str,
+    *,
+    idle: bool = True,
+) -> Packed:
+    """Rows on which no two pieces overlap: one for each worker, or as many as pieces ran side by side on it.
+
+    A piece is its worker's place among `workers` (-1 for none that is known: those are in rows called
+    `nowhere`), and its first and last nanosecond; pieces of a place are in order of their starts. Each goes
+    to the first row that is free. Without `idle`, workers that have no piece have no row.
+    """
+    rows = [0] * len(pieces)
+    used: dict[int, int] = {}
+    taken: dict[int, list[tuple[int, int]]] = {}
+    free: dict[int, list[int]] = {}
+    for number, (place, since, until) in enumerate(pieces):
+        ends, spare = taken.setdefault(place, []), free.setdefault(place, [])
+        while ends and ends[0][0] <= since:
+            heappush(spare, heappop(ends)[1])
+        if spare:
+            row = heappop(spare)
+        else:
+            row = used.get(place, 0)
+            used[place] = row + 1
+        rows[number] = row
+        heappush(ends, (max(until, since + 1), row))
+    first: dict[int, int] = {}
+    lanes: list[Lane] = []
+    for place in (*range(len(workers)), -1):
+        count = used.get(place, 1 if place >= 0 and idle else 0)
+        first[place] = len(lanes)
+        worker = workers[place] if place >= 0 else None
+        label = nowhere if worker is None else cut(worker)
+        lanes += [
+            Lane(
+                label=label if count == 1 else f"{label} · {row + 1}",
+                worker=None if worker is None else cut(worker),
+                host=None if worker is None else _host(hosts.get(worker)),
+            )
+            for row in range(count)
+        ]
+    lane = [first[place] + row for (place, _, _), row in zip(pieces, rows, strict=True)]
+    drawn = {name: first[place] for place, name in enumerate(workers) if idle or place in used}
+    return Packed(lanes, lane, drawn)
+
+
+class Merged(NamedTuple):
+    """Rows of workers, and the row of each place; that of pieces on no known worker is the last in
+    `of_place`.
+    """
+
+    lanes: list[Lane]
+    of_place: list[int]
+
+
+def merge_lanes(
+    workers: Sequence[str], hosts: Mapping[str, str | None], nowhere: str | None, most: int = LANES
+) -> Merged:
+    """A row for each worker; where there are more than rows, neighbours share one, and each row has about as
+    many.
+
+    `nowhere` is the label of the row for what ran on no worker that is known; None where there is nothing of
+    that kind.
+    """
+    rows = min(len(workers), most - (nowhere is not None))
+    lanes: list[Lane] = []
+    of_place: list[int] = []
+    for row in range(rows):
+        group = workers[len(workers) * row // rows : len(workers) * (row + 1) // rows]
+        of_place += [row] * len(group)
+        known = {hosts.get(name) for name in group}
+        one = len(group) == 1
+        lanes.append(
+            Lane(
+                label=cut(group[0]) if one else f"{cut(group[0], 60)} to {cut(group[-1], 60)}",
+                worker=cut(group[0]) if one else None,
+                host=_host(known.pop()) if len(known) == 1 else None,
+                merged=len(group),
+            )
+        )
+    of_place.append(len(lanes))
+    if nowhere is not None:
+        lanes.append(Lane(label=nowhere, worker=None))
+    return Merged(lanes, of_place)
+
+
+def _host(name: str | None) -> str | None:
+    return None if name is None else cut(name)

@@ -1,0 +1,409 @@
+"""Lines over time or steps: CPU, memory and GPUs by host and worker, device memory by rank, cache lookups,
+metrics.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import median
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from flightlog.analyze.charts.layout import TEXT_CHARACTERS, Frame, cut
+from flightlog.analyze.charts.results import Chart, Curve, Curves, Series
+from flightlog.analyze.moments import SECOND
+from flightlog.analyze.report.metrics import LARGEST
+from flightlog.units import format_duration
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.analyze.charts.results import Unit
+
+SERIES = 16
+"""At most so many lines a chart."""
+STRETCHES = 300
+"""At most so many points a line, and beside them one for each gap."""
+_GAP = 3.5
+"""Nothing is known of a time this many times as long as usual between two points."""
+_NEAR_S = 2.0
+"""Samples taken so shortly before the run began or after it ended are drawn at its edge."""
+
+
+class Line(NamedTuple):
+    """What is drawn of a table of samples by stretch: columns of it, or expressions over them."""
+
+    table: str
+    label: str
+    value: str
+    where: str
+    kind: str
+    """What the value is of the samples that fall on one point: `mean` or `largest`."""
+    rank: str
+    """An aggregate: the lines for which it is the largest are drawn."""
+    limit: str = "NULL"
+    """An aggregate: what the value cannot exceed."""
+
+
+def inside(frame: Frame, moment: str) -> str:
+    """SQL: when something was sampled, nanoseconds after the start and none outside; null where it lies far
+    outside.
+    """
+    near = round(_NEAR_S * SECOND)
+    return (
+        f"CASE WHEN {moment} BETWEEN {frame.start - near} AND {frame.until + near} "
+        f"THEN greatest(least({moment}, {frame.until}), {frame.start}) - {frame.start} END"
+    )
+
+
+def chart(
+    connection: duckdb.DuckDBPyConnection,
+    frame: Frame,
+    unit: Unit,
+    line: Line,
+    notes: Sequence[str] = (),
+) -> Chart | None:
+    """The lines of a table that has `label`, `moment` and `samples`; None where nothing is known of any."""
+    connection.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE ranked AS
+        SELECT {line.label} AS label, {line.rank} AS rank, {line.limit} AS "limit" FROM {line.table}
+        WHERE {line.where} AND {line.value} IS NOT NULL GROUP BY label
+        """  # noqa: S608 - statements of ours
+    )
+    [(lines,)] = connection.execute("SELECT count(*) FROM ranked").fetchall()
+    if not lines:
+        return None
+    rows = connection.execute(
+        f"""
+        SELECT ranked.label, "limit", moment, {line.value}, samples
+        FROM (SELECT * FROM ranked ORDER BY rank DESC NULLS LAST, label LIMIT {SERIES}) AS ranked
+            JOIN {line.table} AS sampled ON sampled.label = ranked.label
+        WHERE {line.where} AND {line.value} IS NOT NULL ORDER BY rank DESC NULLS LAST, ranked.label, moment
+        """  # noqa: S608 - statements of ours
+    ).fetchall()
+    found: dict[str, tuple[float | None, list[tuple[float, float | None]]]] = {}
+    for label, limit, at, value, _ in rows:
+        found.setdefault(label, (limit, []))[1].append((at / SECOND, _number(value)))
+    said = list(notes)
+    if any(row[-1] > 1 for row in rows):
+        within = format_duration(frame.stretches(STRETCHES).width / SECOND)
+        said.append(f"Each point is the {line.kind} of the samples within {within}.")
+    if all(len(known) == 1 for _, known in found.values()):
+        said.append("There is but one point of each, and no line.")
+    if lines > SERIES:
+        said.append(f"The {SERIES} largest of {lines:,} are drawn.")
+    return Chart(
+        since=frame.since,
+        length_s=frame.length_s,
+        unit=unit,
+        notes=said,
+        series=[
+            Series(
+                label=cut(label),
+                at_s=[at for at, _ in points],
+                value=[value for _, value in points],
+                limit=_number(limit),
+            )
+            for label, (limit, known) in found.items()
+            if (points := with_gaps(known))
+        ],
+    )
+
+
+def with_gaps(points: Sequence[tuple[float, float | None]]) -> list[tuple[float, float | None]]:
+    """The points, with one of no value in the middle of each time for which nothing is known, but for short
+    ones.
+    """
+    steps = [later - earlier for (earlier, _), (later, _) in pairwise(points)]
+    if not steps:
+        return list(points)
+    longest = _GAP * median(steps)
+    found = list(points[:1])
+    for step, (at, value) in zip(steps, points[1:], strict=True):
+        if step > longest and found[-1][1] is not None:
+            found.append((at - step / 2, None))
+        found.append((at, value))
+    return found
+
+
+def _number(value: float | None) -> float | None:
+    """With as many digits as mean something: in which order samples are added up shows in the last ones."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.12g}")
+
+
+_SAMPLED = """
+CREATE OR REPLACE TEMP TABLE sampled AS
+WITH samples AS (
+    SELECT scope, coalesce(host, 'unknown host') AS host, worker, pid, gpu_index, gpu_uuid, gpu_mig,
+        {at} AS moment,
+        CASE WHEN interval_s > 0 AND isfinite(interval_s) THEN interval_s ELSE 1e-3 END AS weight,
+        CASE WHEN isfinite(cpu_cores) THEN cpu_cores END AS cpu_cores,
+        CASE WHEN isfinite(cpu_percent) THEN cpu_percent END AS cpu_percent,
+        CASE WHEN isfinite(gpu_percent) THEN gpu_percent END AS gpu_percent,
+        rss_bytes, memory_used_bytes, memory_total_bytes, gpu_memory_used_bytes, gpu_memory_total_bytes
+    FROM resources WHERE event = 'resource_sample' AND scope IN ('node', 'cgroup', 'worker', 'gpu')
+)
+SELECT scope,
+    CASE scope WHEN 'node' THEN host WHEN 'cgroup' THEN host || ', container'
+        WHEN 'worker' THEN coalesce(worker, host || ', process ' || coalesce(pid::VARCHAR, 'unknown'))
+            || CASE WHEN worker IN (SELECT worker FROM places) THEN '' ELSE ' and its processes' END
+        ELSE host || ', GPU ' || coalesce(gpu_index::VARCHAR, gpu_uuid, 'unknown') || coalesce(', ' ||
+            gpu_mig, '')
+    END AS label,
+    moment // {width} AS stretch, avg(moment) AS moment, count(*) AS samples,
+    sum(cpu_cores * weight) / sum(CASE WHEN cpu_cores IS NOT NULL THEN weight END) AS cores,
+    sum(cpu_percent * weight) / sum(CASE WHEN cpu_percent IS NOT NULL THEN weight END) AS "percent",
+    sum(gpu_percent * weight) / sum(CASE WHEN gpu_percent IS NOT NULL THEN weight END) AS gpu_percent,
+    max(rss_bytes) AS rss, max(memory_used_bytes) AS used, max(memory_total_bytes) AS total,
+    max(gpu_memory_used_bytes) AS gpu_used, max(gpu_memory_total_bytes) AS gpu_total
+FROM samples GROUP BY ALL
+"""
+"""Means of rates, each sample weighed by the time it covers, and the largest of sizes."""
+
+_WORKER, _NODE, _GPU = (f"scope = '{scope}' AND stretch IS NOT NULL" for scope in ("worker", "node", "gpu"))
+_NODE_OR_LIMITED = (
+    "scope IN ('node', 'cgroup') AND (scope = 'node' OR total IS NOT NULL) AND stretch IS NOT NULL"
+)
+_WORKER_CPU = Line("sampled", "label", "cores", _WORKER, "mean", "avg(cores)")
+_WORKER_MEMORY = Line("sampled", "label", "rss", _WORKER, "largest", "max(rss)")
+_HOST_CPU = Line("sampled", "label", '"percent"', _NODE, "mean", 'avg("percent")', "100")
+_HOST_MEMORY = Line("sampled", "label", "used", _NODE_OR_LIMITED, "largest", "max(used)", "max(total)")
+_GPU_MEMORY = Line("sampled", "label", "gpu_used", _GPU, "largest", "max(gpu_used)", "max(gpu_total)")
+_GPU_USE = Line("sampled", "label", "gpu_percent", _GPU, "mean", "avg(gpu_percent)", "100")
+
+
+class Use(NamedTuple):
+    """The charts; None where nothing was sampled of it."""
+
+    worker_cpu: Chart | None
+    worker_memory: Chart | None
+    host_cpu: Chart | None
+    host_memory: Chart | None
+    gpu_memory: Chart | None
+    gpu_use: Chart | None
+
+
+def resource_use(connection: duckdb.DuckDBPyConnection, frame: Frame) -> Use:
+    """What the samples say; the stream is read once. Names that are not in `places` are of the run's own
+    processes.
+    """
+    width = frame.stretches(STRETCHES).width
+    connection.execute(_SAMPLED.format(at=inside(frame, "at_ns(timestamp)"), width=width))
+    [(astray,)] = connection.execute(
+        "SELECT coalesce(sum(samples), 0)::BIGINT FROM sampled WHERE stretch IS NULL"
+    ).fetchall()
+    beside = [f"{astray:,} samples were taken outside of the run's time, by their clocks."] if astray else []
+    return Use(
+        worker_cpu=chart(connection, frame, "cores", _WORKER_CPU, beside),
+        worker_memory=chart(connection, frame, "bytes", _WORKER_MEMORY, beside),
+        host_cpu=chart(connection, frame, "percent", _HOST_CPU, beside),
+        host_memory=chart(connection, frame, "bytes", _HOST_MEMORY, beside),
+        gpu_memory=chart(connection, frame, "bytes", _GPU_MEMORY, beside),
+        gpu_use=chart(connection, frame, "percent", _GPU_USE, beside),
+    )
+
+
+_TRACKED = """
+CREATE OR REPLACE TEMP TABLE tracked AS
+SELECT CASE WHEN ranks > 1 THEN 'rank ' || rank ELSE coalesce(host, 'unknown host') || ', device ' ||
+    device_id END
+        || CASE WHEN ranks > 1 AND devices > ranks THEN ', device ' || device_id ELSE '' END AS label,
+    moment // {width} AS stretch, avg(moment) AS moment, count(*) AS samples,
+        max(coalesce(allocated, used)) AS bytes, max(total) AS total
+FROM (
+    SELECT coalesce(rank, 0) AS rank, host, coalesce(device_id, 0) AS device_id, {at} AS moment,
+        allocator_allocated_bytes AS allocated, device_used_bytes AS used, device_total_bytes AS total
+    FROM devices WHERE timestamp_ns IS NOT NULL
+), (
+    SELECT count(DISTINCT coalesce(rank, 0)) AS ranks, count(DISTINCT (coalesce(rank, 0), coalesce(device_id,
+        0))) AS devices
+    FROM devices WHERE timestamp_ns IS NOT NULL
+)
+WHERE moment IS NOT NULL GROUP BY ALL
+"""
+_DEVICE_MEMORY = Line("tracked", "label", "bytes", "true", "largest", "max(bytes)", "max(total)")
+
+
+def device_memory(connection: duckdb.DuckDBPyConnection, frame: Frame) -> Chart | None:
+    """What the frameworks' allocators had handed out, by rank, or by device where there is one rank; None
+    without any.
+    """
+    width = frame.stretches(STRETCHES).width
+    connection.execute(_TRACKED.format(at=inside(frame, "timestamp_ns"), width=width))
+    return chart(connection, frame, "bytes", _DEVICE_MEMORY, ["Memory that the framework had handed out."])
+
+
+LOOKUP_STRETCHES = 60
+_LABELS = {"hit": "hits", "miss": "misses", "bypass": "bypassed"}
+
+
+def lookups(connection: duckdb.DuckDBPyConnection, frame: Frame) -> Chart | None:
+    """How many lookups hit, missed or were bypassed in each stretch of time, at its middle; None where there
+    was none.
+    """
+    stretches = frame.stretches(LOOKUP_STRETCHES)
+    counts: dict[str, dict[int | None, int]] = {}
+    for result, stretch, count in connection.execute(
+        f"""
+        SELECT result, CASE WHEN moment IS NOT NULL THEN least(moment // {stretches.width},
+            {stretches.number - 1}) END AS stretch,
+            count(*)
+        FROM (SELECT result, {inside(frame, "at_ns(timestamp)")} AS moment FROM cache
+            WHERE event = 'cache_lookup') GROUP BY ALL
+        """  # noqa: S608 - numbers
+    ).fetchall():
+        counts.setdefault(result, {})[stretch] = count
+    astray = sum(by_stretch.pop(None, 0) for by_stretch in counts.values())
+    known = {result: counts[result] for result in _LABELS if result in counts}
+    if not known and not astray:
+        return None
+    notes = [f"Lookups within {format_duration(stretches.width / SECOND)} each."]
+    if astray:
+        notes.append(f"{astray:,} lookups were outside of the run's time, by their clocks.")
+    return Chart(
+        since=frame.since,
+        length_s=frame.length_s,
+        unit="count",
+        notes=notes,
+        series=[
+            Series(
+                label=_LABELS[result],
+                at_s=stretches.middles_s(),
+                value=[float(by_stretch.get(number, 0)) for number in range(stretches.number)],
+            )
+            for result, by_stretch in known.items()
+        ],
+    )
+
+
+CURVES = 24
+"""So many metrics are drawn, those with the most values."""
+POINTS = 300
+"""At most so many points a curve, and one more at its end."""
+
+_VALUES = f"""
+CREATE OR REPLACE TEMP VIEW metric_points AS
+SELECT name, step::DOUBLE AS step, {{at}} / {SECOND}::DOUBLE AS at_s, CASE
+    WHEN abs(value) <= {LARGEST} THEN value END AS value
+FROM metrics WHERE event = 'metric' AND name IS NOT NULL
+"""  # noqa: S608 - numbers
+_NAMES = """
+CREATE OR REPLACE TEMP TABLE metric_names AS
+SELECT *, count(*) OVER () AS names, count(*) FILTER (known = 0) OVER () AS unknown,
+    count(*) FILTER (known = 1 OR known > 1 AND NOT coalesce(low < high, false)) OVER () AS alone,
+        sum("values" - placed) OVER () AS astray,
+FROM (
+    SELECT name, count(*) AS "values", count(value) AS known,
+        count(step) = count(*) AND min(step) < max(step) AS stepped, CASE WHEN stepped THEN count(step)
+            ELSE count(at_s) END AS placed,
+        CASE WHEN stepped THEN min(step) ELSE min(at_s) END AS low, CASE WHEN stepped THEN max(step)
+            ELSE max(at_s) END AS high,
+    FROM metric_points GROUP BY name
+) ORDER BY known > 1 DESC, "values" DESC, name LIMIT $most
+"""
+_POINTS = """
+SELECT name, avg(x), avg(value), min(value), max(value), count(*), count(value), min(x) FILTER (value IS NULL)
+FROM (
+    SELECT name, value, low, high, "values", CASE WHEN stepped THEN step ELSE at_s END AS x
+    FROM metric_points JOIN metric_names USING (name) WHERE known > 1 AND low < high
+) WHERE x IS NOT NULL
+-- the width of a stretch is never 0, and no difference of two numbers is beyond what a number can be
+GROUP BY name, CASE WHEN "values" <= $points THEN x ELSE floor((x / 2 - low / 2) / ((high / 2 - low / 2) /
+    $points)) END
+ORDER BY name, avg(x)
+"""
+
+
+class _Point(NamedTuple):
+    """What falls on one point of a curve."""
+
+    name: str
+    at: float
+    mean: float | None
+    least: float | None
+    most: float | None
+    values: int
+    known: int
+    lost: float | None
+    """Where the first value is that is no number."""
+
+
+def curves(
+    connection: duckdb.DuckDBPyConnection, frame: Frame, *, most: int = CURVES, points: int = POINTS
+) -> Curves | None:
+    """The metrics of the run, those with the most values first; None where none was recorded.
+
+    A curve goes over the steps that its values were given, over the time of the run where they were given
+    none. Names with fewer than two numbers, or with all of them at one place, have no curve, and are counted.
+    Where a name has more than `points` values, those of a stretch share a point, counted in SQL: nothing is
+    kept of single values.
+    """
+    connection.execute(_VALUES.format(at=inside(frame, "at_ns(timestamp)")))
+    connection.execute(_NAMES, {"most": most})
+    series: dict[str, tuple[Any, ...]] = {
+        row[0]: row[1:]
+        for row in connection.execute(
+            'SELECT name, "values", known, stepped, names, unknown, alone, astray FROM metric_names ORDER '
+            'BY known > 1 DESC, "values" DESC, name'
+        ).fetchall()
+    }
+    if not series:
+        return None
+    found: dict[str, list[_Point]] = {}
+    answer = connection.execute(_POINTS, {"points": points})
+    while rows := answer.fetchmany(2000):
+        for row in rows:
+            found.setdefault(row[0], []).append(_Point(*row))
+    drawn = [
+        _curve(name, found[name], stepped=stepped, values=values, unknown=values - known)
+        for name, (values, known, stepped, *_) in series.items()
+        if name in found
+    ]
+    [(names, unknown, alone, astray), *_] = (row[3:] for row in series.values())
+    return Curves(
+        since=frame.since,
+        length_s=frame.length_s,
+        curves=drawn,
+        names=names,
+        notes=_notes(len(drawn), names, alone, unknown, int(astray)),
+    )
+
+
+def _curve(name: str, points: list[_Point], *, stepped: bool, values: int, unknown: int) -> Curve:
+    several = any(point.known > 1 for point in points)
+    return Curve(
+        name=cut(name, TEXT_CHARACTERS),
+        by="step" if stepped else "time",
+        at=[_short(point.at) or 0.0 for point in points],
+        value=[_short(point.mean) for point in points],
+        least=[_short(point.least) for point in points] if several else [],
+        most=[_short(point.most) for point in points] if several else [],
+        lost_at=[point.lost for point in points if point.lost is not None],
+        values=values,
+        lost=unknown,
+    )
+
+
+def _short(value: float | None) -> float | None:
+    """With as many digits as mean something: in which order values are added up shows in the last ones."""
+    return None if value is None or not math.isfinite(value) else float(f"{value:.12g}")
+
+
+def _notes(drawn: int, names: int, alone: int, unknown: int, astray: int) -> list[str]:
+    notes = []
+    if alone:
+        notes.append(f"{_names(alone)} one point, and no curve.")
+    if unknown:
+        notes.append(f"{_names(unknown)} no value that is a number, and no curve.")
+    if (left := names - alone - unknown - drawn) > 0:
+        notes.append(f"{left:,} more metrics are not drawn: the {drawn} with the most values are.")
+    if astray:
+        many = f"{astray:,} values are" if astray != 1 else "1 value is"
+        notes.append(f"{many} not drawn: of another time than the run, by the clock.")
+    return notes
+
+
+def _names(number: int) -> str:
+    return f"{number:,} metrics have" if number != 1 else "1 metric has"

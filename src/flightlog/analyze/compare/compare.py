@@ -1,0 +1,502 @@
+"""What changed between two runs, or two groups of runs."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from flightlog.analyze.compare.bootstrap import DRAWS, Estimates, Interval, estimate, ratio_of_runs, stand_out
+from flightlog.analyze.compare.environment import compare_environments
+from flightlog.analyze.compare.matching import Key, Matched, compare_arguments, match
+from flightlog.analyze.compare.results import (
+    CacheChange,
+    Change,
+    ComparedRun,
+    Comparison,
+    DurationChange,
+    FailureChange,
+    NameCount,
+    ResourceChange,
+    Side,
+    Verdict,
+)
+from flightlog.analyze.compare.run_groups import Reference, RunGroup, find_groups
+from flightlog.analyze.compare.runs import VIEWS, RunFigures, explain, prepare, read_figures
+from flightlog.analyze.compare.thresholds import Outcome
+from flightlog.store.adopted import ELAPSED, Adopted
+from flightlog.store.plain_paths import path_text
+from flightlog.store.still import held_still
+from flightlog.store.tables import open_tables, read_again
+from flightlog.units import format_count, format_duration
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.store.run import Run
+
+
+FALSE_ALARMS = 0.04
+"""Among the changes that are called one, at most so many are noise; where nothing changed, so many
+comparisons at most call anything a change."""
+LEAST_CHANGE = 0.03
+"""A smaller change is called none, however sure it is."""
+WIDEST = 1.3
+"""An interval that reaches beyond this ratio, or its inverse, and holds 1, tells nothing: too few."""
+DRAWN = 60
+FEWER_DRAWS = 100
+"""So many names, by the time they take, have all draws; of a thousand others each has fewer."""
+SMALL = 0.01
+"""Spans that take less of the wall time than this are left out: a task may hold thousands of them."""
+_WEIGHTS = (0.9, 0.1)
+"""How the chance of a false alarm is spent on the typical ratio and on the mean's."""
+
+
+def compare(
+    before: Reference | Iterable[Reference] | None = None,
+    after: Reference | Iterable[Reference] | None = None,
+    *,
+    runs_dir: str | os.PathLike[str] | None = None,
+) -> Comparison:
+    """What changed from `before` to `after`: runs or groups of runs, as `flightlog compare` takes them.
+
+    Each is a run, its id, `latest`, a path, `project:last5`, several of them with commas, or a list. Without
+    any, the last two runs of the latest run's project. The same runs give the same result.
+    """
+    return compare_groups(*find_groups(before, after, runs_dir=runs_dir))
+
+
+@read_again
+def compare_groups(before: RunGroup, after: RunGroup) -> Comparison:
+    """What changed between two groups of runs, none of which is in both; of one that is running, as of one
+    moment.
+    """
+    told: list[str] = []
+    with ExitStack() as copies:
+        old, new = (
+            RunGroup(
+                group.asked,
+                tuple(copies.enter_context(held_still(run, note=told.append)) for run in group.runs),
+            )
+            for group in (before, after)
+        )
+        return _compared(old, new, told)
+
+
+def _compared(before: RunGroup, after: RunGroup, told: Sequence[str]) -> Comparison:
+    sides = (before.runs, after.runs)
+    runs = [*before.runs, *after.runs]
+    with open_tables(runs, only=VIEWS) as connection, ThreadPoolExecutor(1) as aside:
+        prepare(connection, sides)
+        reading = aside.submit(read_figures, connection.cursor(), runs)
+        matched = match(connection, (len(before.runs), len(after.runs)))
+        arguments = compare_arguments(connection)
+        failures = compare_failures(connection)
+        by_task = _task_resources(connection)
+        names = _names(connection)
+        elapsed = elapsed_notes(connection, runs)
+        figures = reading.result()
+    old, new = ([figures[run.run_id] for run in side] for side in sides)
+    currencies = _currencies(old, new)
+    one_currency = len(currencies) == 1
+    return Comparison(
+        before=_side(before),
+        after=_side(after),
+        wall_s=_change(old, new, lambda run: run.wall_s),
+        worker_s=_change(
+            old, new, lambda run: run.time.whole.total_s if run.time and run.time.workers else None
+        ),
+        explained=explain(old, new),
+        tasks={kind: _change(old, new, _counter(kind)) for kind in old[0].counts},
+        durations=judge(_worth_telling(matched, old, new)),
+        appeared=[count for count, side in names if side == 1],
+        vanished=[count for count, side in names if side == 0],
+        arguments=arguments,
+        resources=[_run_resources(old, new), *by_task],
+        failures=failures,
+        cache=CacheChange(
+            lookups=_change(old, new, lambda run: run.lookups),
+            hits=_change(old, new, lambda run: run.hits),
+            hit_rate=_change(old, new, lambda run: run.hits / run.lookups if run.lookups else None),
+            saved_s=_change(old, new, lambda run: run.saved_s),
+        ),
+        cost=_change(old, new, lambda run: run.cost if one_currency else None),
+        currency=currencies.pop() if one_currency else None,
+        environment=compare_environments(*sides),
+        notes=[*told, *elapsed, *_notes(before, after, old, new)],
+    )
+
+
+def comparison_bytes(comparison: Comparison, outcomes: Sequence[Outcome] | None = None) -> bytes:
+    """The comparison as JSON, with what became of `conditions` if there were any: UTF-8, indented; NaN as
+    null.
+    """
+    document = {field: getattr(comparison, field) for field in comparison.__struct_fields__}
+    if outcomes is not None:
+        document["conditions"] = list(outcomes)
+    return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"
+
+
+def comparison_schema() -> dict[str, Any]:
+    """The JSON Schema of the comparison's JSON."""
+    written = msgspec.defstruct(
+        "Comparison",
+        [("conditions", list[Outcome], [])],
+        bases=(Comparison,),
+        kw_only=True,
+        namespace={"__doc__": Comparison.__doc__},
+    )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Flightlog comparison",
+        **msgspec.json.schema(written),
+    }
+
+
+def _side(group: RunGroup) -> Side:
+    return Side(
+        asked=path_text(group.asked),
+        runs=[
+            ComparedRun(
+                run_id=run.run_id,
+                project=run.info.project,
+                status=run.status,
+                start_time=run.info.start_time,
+                duration_s=run.ending().duration_s,
+            )
+            for run in group.runs
+        ],
+    )
+
+
+def _change(
+    old: Sequence[RunFigures], new: Sequence[RunFigures], figure: Callable[[RunFigures], float | None]
+) -> Change:
+    """The means of a figure over the runs that know it, unknown if none does."""
+    values = [[value for run in side if (value := figure(run)) is not None] for side in (old, new)]
+    means = [math.fsum(known) / len(known) if known else None for known in values]
+    interval = ratio_of_runs(*values) if len(old) + len(new) > 2 else None
+    return _both(*means, interval=interval if interval and interval.low is not None else None)
+
+
+def _counter(kind: str) -> Callable[[RunFigures], float]:
+    return lambda run: run.counts[kind]
+
+
+def _both(before: float | None, after: float | None, *, interval: Interval | None = None) -> Change:
+    if before is None or after is None:
+        return Change(before=before, after=after, difference=None, ratio=None, interval=interval)
+    ratio = after / before if before else None
+    return Change(before=before, after=after, difference=after - before, ratio=ratio, interval=interval)
+
+
+# --- durations -------------------------------------------------------------------------------------------
+
+
+def judge(matched: dict[Key, Matched], *, draws: int = DRAWS) -> list[DurationChange]:
+    """The verdict on every name that both sides have: changes that stand out first, then by the time they
+    take.
+    """
+    both = [key for key, found in matched.items() if found.sample is not None]
+    both.sort(key=lambda key: (-_time(matched[key]), key))
+    estimates: dict[Key, Estimates] = {}
+    for number, key in enumerate(both):
+        sample = matched[key].sample
+        assert sample is not None
+        enough = draws if number < DRAWN else FEWER_DRAWS
+        estimates[key] = estimate(sample, draws=enough)
+    known = [key for key in both if estimates[key].typical.p is not None]
+    called = dict(
+        zip(known, stand_out([_p_value(estimates[key]) for key in known], FALSE_ALARMS), strict=True)
+    )
+    tails = [key for key in known if estimates[key].p95 is not None]
+    far = dict(zip(tails, stand_out([_p(estimates[key].p95) for key in tails], FALSE_ALARMS), strict=True))
+    found = [
+        _duration(key, matched[key], estimates[key], called.get(key, False), far.get(key, False))
+        for key in both
+    ]
+    found += [_alone(key, found_) for key, found_ in matched.items() if _has_twin(key, matched)]
+    return sorted(found, key=lambda change: change.verdict not in {"slower", "faster"})
+
+
+def _has_twin(key: Key, matched: dict[Key, Matched]) -> bool:
+    """Whether one side alone has it, and the other has the name with, or without, the cache's help."""
+    return matched[key].sample is None and key._replace(cached=not key.cached) in matched
+
+
+def _alone(key: Key, found: Matched) -> DurationChange:
+    return DurationChange(
+        kind="span" if key.kind == "span" else "task",
+        name=key.name,
+        cached=key.cached,
+        verdict="too few to tell",
+        by=None,
+        before=found.before,
+        after=found.after,
+        pairs=None,
+        shared_arguments=None,
+        typical=None,
+        mean=None,
+        p95=None,
+        p95_stands_out=False,
+    )
+
+
+def _worth_telling(
+    matched: dict[Key, Matched], old: Sequence[RunFigures], new: Sequence[RunFigures]
+) -> dict[Key, Matched]:
+    walls = [math.fsum(run.wall_s or 0.0 for run in side) for side in (old, new)]
+
+    def large(found: Matched) -> bool:
+        totals = [spread.total_s if spread is not None else 0.0 for spread in (found.before, found.after)]
+        return any(total >= SMALL * wall for total, wall in zip(totals, walls, strict=True))
+
+    return {key: found for key, found in matched.items() if key.kind == "task" or large(found)}
+
+
+def _time(found: Matched) -> float:
+    return sum(spread.total_s for spread in (found.before, found.after) if spread is not None)
+
+
+def _p(interval: Interval | None) -> float:
+    return 1.0 if interval is None or interval.p is None else interval.p
+
+
+def _p_value(found: Estimates) -> float:
+    return min(1.0, _p(found.typical) / _WEIGHTS[0], _p(found.mean) / _WEIGHTS[1])
+
+
+def _duration(key: Key, found: Matched, estimates: Estimates, called: bool, far: bool) -> DurationChange:
+    typical, mean, p95 = estimates.typical, estimates.mean, estimates.p95
+    by_typical = _p(typical) / _WEIGHTS[0] <= _p(mean) / _WEIGHTS[1] or abs(
+        math.log(typical.ratio)
+    ) >= math.log1p(LEAST_CHANGE)
+    deciding = typical if by_typical else mean
+    large = abs(math.log(deciding.ratio)) >= math.log1p(LEAST_CHANGE)
+    verdict: Verdict
+    if called and large:
+        verdict = "slower" if deciding.ratio > 1 else "faster"
+    elif typical.low is None or typical.high is None or max(1 / typical.low, typical.high) > WIDEST:
+        verdict = "too few to tell"
+    else:
+        verdict = "no change"
+    return DurationChange(
+        kind="span" if key.kind == "span" else "task",
+        name=key.name,
+        cached=key.cached,
+        verdict=verdict,
+        by=("typical" if by_typical else "mean") if verdict in {"slower", "faster"} else None,
+        before=found.before,
+        after=found.after,
+        pairs=found.pairs,
+        shared_arguments=found.shared,
+        typical=typical,
+        mean=mean,
+        p95=p95,
+        p95_stands_out=far and p95 is not None and abs(math.log(p95.ratio)) >= math.log1p(LEAST_CHANGE),
+    )
+
+
+# --- what appeared and vanished --------------------------------------------------------------------------
+
+
+def _names(connection: duckdb.DuckDBPyConnection) -> list[tuple[NameCount, int]]:
+    """Names that only one side has, with that side."""
+    rows = connection.execute(
+        """
+        SELECT kind, name, sum(number)::BIGINT AS number, min(side) FROM (
+            SELECT 'task' AS kind, task AS name, run_id, count(*) AS number FROM compared WHERE attempt = 1
+                GROUP BY task, run_id
+            UNION ALL SELECT 'span', name, run_id, count(*) FROM compared_spans GROUP BY name, run_id
+        ) JOIN sides USING (run_id) GROUP BY kind, name HAVING min(side) = max(side)
+            ORDER BY kind DESC, number DESC, name
+        """
+    ).fetchall()
+    return [(NameCount(kind=kind, name=name, count=count), side) for kind, name, count, side in rows]
+
+
+# --- resources and remarks -------------------------------------------------------------------------------
+
+
+def _run_resources(old: Sequence[RunFigures], new: Sequence[RunFigures]) -> ResourceChange:
+    peaks = [[run.peak_rss_bytes for run in side if run.peak_rss_bytes is not None] for side in (old, new)]
+    return ResourceChange(
+        name=None,
+        peak_rss_bytes=_both(*(float(max(known)) if known else None for known in peaks)),
+        cpu_s=_change(old, new, lambda run: run.cpu_s),
+        read_bytes=_change(old, new, lambda run: run.read_bytes),
+        write_bytes=_change(old, new, lambda run: run.write_bytes),
+    )
+
+
+def _task_resources(connection: duckdb.DuckDBPyConnection) -> list[ResourceChange]:
+    """What tasks used, by name: the highest peak, CPU time of one on average, bytes a run."""
+    rows = connection.execute(
+        """
+        SELECT task, side, max(peak_rss_bytes),
+            sum(CASE WHEN cpu_s IS NOT NULL THEN CAST(round_even(least(cpu_s, 9e9) * 1e9, 0) AS BIGINT) END)
+                / count(cpu_s) / 1e9,
+            sum(read_bytes) / runs, sum(write_bytes) / runs, count(*)
+        FROM compared JOIN sides USING (run_id) JOIN (SELECT side, count(*) AS runs FROM sides GROUP BY side)
+            USING (side)
+        GROUP BY task, side, runs
+        """
+    ).fetchall()
+    sides: dict[str, dict[int, tuple[Any, ...]]] = {}
+    for task, side, *used in rows:
+        sides.setdefault(task, {})[side] = tuple(used)
+    found = []
+    for name in sorted(sides, key=lambda task: (-sum(used[4] for used in sides[task].values()), task)):
+        if len(sides[name]) == 2 and any(
+            value is not None for used in sides[name].values() for value in used[:4]
+        ):
+            peak, cpu, read, written = (
+                _both(
+                    *(
+                        None if used[n] is None else float(used[n])
+                        for used in (sides[name][0], sides[name][1])
+                    )
+                )
+                for n in range(4)
+            )
+            found.append(
+                ResourceChange(
+                    name=name, peak_rss_bytes=peak, cpu_s=cpu, read_bytes=read, write_bytes=written
+                )
+            )
+    return found
+
+
+def _notes(
+    before: RunGroup, after: RunGroup, old: Sequence[RunFigures], new: Sequence[RunFigures]
+) -> list[str]:
+    notes = []
+    for run in (*before.runs, *after.runs):
+        if run.status != "completed":
+            how = "may have ended early" if run.status == "unknown" else f"is {run.status}"
+            notes.append(f"{run.run_id} {how}: it tells of less than a whole run")
+        lost = _lost(run)
+        if lost:
+            notes.append(f"{run.run_id} lost {lost:,} lines, whose tasks are not counted")
+    for group in (before, after):
+        asked = group.asked.rpartition(":last")[2]
+        if (
+            "," not in group.asked
+            and ":last" in group.asked
+            and asked.isdigit()
+            and int(asked) > len(group.runs)
+        ):
+            notes.append(f"{group.asked} asks for {int(asked)} runs; there are {len(group.runs)}")
+    projects = sorted({run.info.project for run in (*before.runs, *after.runs)})
+    if len(projects) > 1:
+        notes.append(f"the runs are of different projects: {', '.join(projects)}")
+    if len(_currencies(old, new)) > 1:
+        notes.append("costs are in different currencies and are not compared")
+    return notes
+
+
+def _currencies(old: Sequence[RunFigures], new: Sequence[RunFigures]) -> set[str]:
+    """The currencies of what runs cost; one that cost nothing is in any."""
+    return {run.currency for run in (*old, *new) if run.cost is not None and run.currency is not None}
+
+
+def _lost(run: Run) -> int:
+    return sum(sum(writer.lost.values()) for writer in run.writers())
+
+
+NAMED = 5
+_ELAPSED = f"""
+WITH times AS (
+    SELECT run_id, task, TRY_CAST(json_extract_string(metrics, '$.{ELAPSED}') AS DOUBLE) AS elapsed_s
+    FROM attempts WHERE state IN ('completed', 'failed') AND duration_s IS NULL
+)
+SELECT task, avg(elapsed_s) FILTER (side = 0) AS before, avg(elapsed_s) FILTER (side = 1) AS after
+FROM times JOIN sides USING (run_id) WHERE isfinite(elapsed_s) AND elapsed_s < 9e9 GROUP BY task
+HAVING before IS NOT NULL AND after IS NOT NULL ORDER BY sum(elapsed_s) DESC, task
+"""  # noqa: S608 - the name is ours
+
+
+def elapsed_notes(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> list[str]:
+    """How such times changed, a sentence a task name, the longest in all first; `sides` must be there.
+
+    They are not judged: waiting depends on how many tasks there are. None where no run was adopted.
+    """
+    if not any(isinstance(run.info.adopted, Adopted) for run in runs):
+        return []
+    rows = connection.execute(_ELAPSED).fetchall()
+    notes = [
+        f"{task} took {format_duration(before)} → {format_duration(after)} on average with waiting; how "
+        "long it executed is not recorded"
+        for task, before, after in rows[:NAMED]
+    ]
+    if len(rows) > NAMED:
+        notes.append(f"of {format_count(len(rows) - NAMED)} more names only times with waiting are recorded")
+    return notes
+
+
+_CAUSES = """
+WITH recorded AS (
+    SELECT run_id, CASE WHEN fingerprint <> '' THEN fingerprint
+            ELSE coalesce(error_type, '') || chr(0) || split_part(coalesce(message, ''), chr(10), 1)
+                END AS cause,
+        fingerprint, error_type, message, task, timestamp AS seen,
+        CASE WHEN task_id IS NOT NULL THEN 'task' WHEN scope = 'run' THEN 'run' ELSE 'elsewhere' END AS place
+    FROM failures WHERE event = 'failure'
+    UNION ALL
+    SELECT run_id, CASE WHEN fingerprint <> '' THEN fingerprint
+            ELSE coalesce(error_type, '') || chr(0) || split_part(coalesce(error_message, ''), chr(10), 1)
+                END,
+        fingerprint, error_type, error_message, task, timestamp, 'attempt'
+    FROM failed_tasks
+)
+SELECT cause, sides.side, sides.run, count(*) FILTER (place = 'task'), count(*) FILTER (place = 'attempt'),
+    count(*) FILTER (place = 'elsewhere'), count(*) FILTER (place = 'run'),
+    any_value(fingerprint), arg_min(error_type, seen), arg_min(message, seen), list(DISTINCT task)
+        FILTER (task IS NOT NULL)
+FROM recorded JOIN sides USING (run_id) GROUP BY cause, sides.side, sides.run ORDER BY cause, sides.side,
+    sides.run
+"""
+"""Grouped as `analyze.failures` does."""
+
+
+def compare_failures(connection: duckdb.DuckDBPyConnection) -> list[FailureChange]:
+    """Every cause with its count on both sides, all runs of a side together; new ones first, then gone, by
+    count.
+
+    A failed task stands in `failures` and in `tasks`, and counts once, wherever it was found.
+    """
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    for cause, *rest in connection.execute(_CAUSES).fetchall():
+        found.setdefault(cause, []).append(tuple(rest))
+    changes = [_failure_change(rows) for rows in found.values()]
+    rank = {"appeared": 0, "vanished": 1, "both": 2}
+    return sorted(
+        changes,
+        key=lambda change: (
+            rank[change.state],
+            -(change.before + change.after),
+            change.error_type or "",
+            change.message or "",
+        ),
+    )
+
+
+def _failure_change(rows: list[tuple[Any, ...]]) -> FailureChange:
+    counts = [0, 0]
+    for side, _, in_tasks, attempts, elsewhere, in_run, *_ in rows:
+        counts[side] += max(in_tasks, attempts) + elsewhere or in_run
+    fingerprint, error_type, message = rows[-1][6:9]
+    return FailureChange(
+        state="appeared" if not counts[0] else "vanished" if not counts[1] else "both",
+        fingerprint=fingerprint or None,
+        error_type=error_type,
+        message=message,
+        tasks=sorted({task for row in rows for task in row[9] or ()}),
+        before=counts[0],
+        after=counts[1],
+    )

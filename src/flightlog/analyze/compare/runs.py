@@ -1,0 +1,411 @@
+"""The figures of each compared run and the tables behind them; and why one side took longer than the
+other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from flightlog.analyze.compare.results import Share, WallExplained
+from flightlog.analyze.cost.cost import run_cost
+from flightlog.analyze.moments import SECOND, moment
+from flightlog.analyze.report.interval_tables import hold
+from flightlog.analyze.report.time_shares import TRANSFER, Shares, TimeSplit, shares
+from flightlog.analyze.report.workers import WorkerTally
+from flightlog.events import Event
+from flightlog.units import format_count, format_duration
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.store.run import Run
+
+VIEWS = ("attempts", "spans", "span_events", "task_events", "cache", "failures", "resources")
+"""The views that a comparison reads."""
+
+
+SIDE_BY_SIDE = 4
+"""So many runs' times are taken at once: much of it is sorting, which one run does in one thread."""
+
+
+class Work(Struct, frozen=True):
+    """What one name of task, or of span, came to in one run."""
+
+    count: float
+    seconds: float
+    saved_s: float
+    """What a cache spared it."""
+
+
+class RunFigures(Struct, frozen=True, kw_only=True):
+    """One run in numbers. Counts are 0 where there is nothing, everything else is null where nobody
+    measured.
+    """
+
+    wall_s: float | None
+    time: Shares | None
+    work: Mapping[str, Work]
+    """By task name, of completed tasks; by span name, their own time, where there are no tasks."""
+    work_kind: str
+    counts: dict[str, int]
+    cpu_s: float | None
+    peak_rss_bytes: int | None
+    read_bytes: int | None
+    write_bytes: int | None
+    lookups: int
+    hits: int
+    saved_s: float | None
+    cost: float | None
+    currency: str | None
+
+
+_COMPARED = """
+CREATE TABLE compared AS
+SELECT run_id, task, task_id, attempt, component, state, retried, worker, submitted_at, queued_at, started_at,
+    ended_at,
+    queue_s, duration_s, cpu_s, peak_rss_bytes, read_bytes, write_bytes, args_digest, depends_on,
+        {span_id} AS span_id
+FROM attempts
+"""
+_DIGESTED = """
+CREATE OR REPLACE TABLE compared AS
+SELECT compared.* REPLACE (coalesce(args_digest, digest) AS args_digest) FROM compared LEFT JOIN (
+    SELECT run_id, task_id, md5(max(args::VARCHAR)) AS digest FROM task_events
+    WHERE event = 'task_submitted' AND args IS NOT NULL GROUP BY run_id, task_id
+) USING (run_id, task_id)
+"""
+"""Tasks that a program records by itself have arguments and no digest of them; arguments take long to
+read."""
+_FAILED = """
+CREATE TABLE failed_tasks AS
+SELECT run_id, task, task_id, timestamp, error_type, error_message, fingerprint
+FROM task_events WHERE event = 'task_failed' AND {any}
+"""
+"""Texts of errors take as long to read as all durations, so that they are read only if anything failed."""
+_LOOKUPS = """
+CREATE TABLE lookups AS
+SELECT run_id, task_id, count(*) FILTER (result = 'hit') AS hits, count(*) FILTER (result = 'miss') AS misses,
+    sum(CAST(round_even(greatest(least(saved_s - coalesce(duration_s, 0), 9e9), -9e9) * 1e9, 0) AS BIGINT))
+        FILTER (result = 'hit' AND saved_s IS NOT NULL) AS saved_ns
+FROM cache GROUP BY ALL
+"""
+_COUNTS = """
+SELECT run_id, count(submitted_at), count(*) FILTER (state = 'completed'),
+    count(*) FILTER (state = 'failed' AND NOT retried), count(*) FILTER (state = 'cancelled'),
+    count(*) FILTER (retried), sum(cpu_s), max(peak_rss_bytes), sum(read_bytes), sum(write_bytes)
+FROM compared GROUP BY run_id
+"""
+_COUNTED = ("submitted", "completed", "failed", "cancelled", "retried")
+_SAMPLED = """
+SELECT run_id, sum(cpu_s), max(peak), sum(read_bytes), sum(write_bytes) FROM (
+    SELECT run_id, max(cpu_s) - min(cpu_s) AS cpu_s, max(greatest(peak_rss_bytes, rss_bytes)) AS peak,
+        max(read_bytes) - min(read_bytes) AS read_bytes, max(write_bytes) - min(write_bytes) AS write_bytes
+    FROM resources WHERE event = 'resource_sample' AND scope = 'worker' GROUP BY run_id, host, worker, pid
+) GROUP BY run_id
+"""
+_WORK = """
+SELECT run_id, task, count(*), sum(CAST(round_even(least(duration_s, 9e9) * 1e9, 0) AS BIGINT)), sum(saved_ns)
+FROM compared LEFT JOIN lookups USING (run_id, task_id)
+WHERE state = 'completed' AND duration_s >= 0 AND isfinite(duration_s) GROUP BY ALL
+"""
+_SPAN_WORK = """
+SELECT run_id, name, count(*), sum(CAST(round_even(least(self_s, 9e9) * 1e9, 0) AS BIGINT)), 0
+FROM spans WHERE self_s IS NOT NULL GROUP BY ALL
+"""
+
+
+def prepare(connection: duckdb.DuckDBPyConnection, sides: Sequence[Sequence[Run]]) -> None:
+    """Make the tables `sides`, `compared`, `compared_spans`, `failed_tasks` and `lookups`; attempts and spans
+    are read once.
+
+    They are there for every cursor of the connection, so that the runs' times can be taken side by side.
+    """
+    rows = [(run.run_id, side, number) for side, runs in enumerate(sides) for number, run in enumerate(runs)]
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    connection.execute(
+        "CREATE TABLE sides AS SELECT unnest($1::VARCHAR[]) AS run_id, unnest($2::INT[]) AS side, "
+        "unnest($3::INT[]) AS run",
+        columns,
+    )
+    connection.execute(
+        "CREATE TABLE compared_spans AS SELECT run_id, name, span_id, parent_id, status, timestamp AS "
+        "started_at, "
+        "duration_s FROM span_events WHERE event = 'span'"
+    )
+    connection.execute(
+        "CREATE TABLE transfers AS SELECT * FROM compared_spans WHERE regexp_matches(name, ?)", [TRANSFER]
+    )
+    connection.execute(_LOOKUPS)
+    # The ids of tasks' spans take long to read, too. They tell transfers, and which spans a cache spared.
+    known = _is_so(
+        connection,
+        "SELECT (SELECT count(*) > 0 FROM transfers) OR "
+        "coalesce((SELECT bool_or(hits > 0) FROM lookups), false) AND (SELECT count(*) > 0 FROM "
+        "compared_spans)",
+    )
+    connection.execute(_COMPARED.format(span_id="span_id" if known else "NULL::VARCHAR"))
+    if _is_so(connection, "SELECT count(*) > 0 FROM compared WHERE args_digest IS NULL"):
+        connection.execute(_DIGESTED)
+    failed = _is_so(connection, "SELECT count(*) > 0 FROM compared WHERE state = 'failed'")
+    connection.execute(_FAILED.format(any="true" if failed else "false"))
+
+
+def _is_so(connection: duckdb.DuckDBPyConnection, question: str) -> bool:
+    row = connection.execute(question).fetchone()
+    return bool(row and row[0])
+
+
+def read_figures(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> dict[str, RunFigures]:
+    """The figures of each run, by its id, after `prepare`."""
+    counts = {row[0]: row[1:] for row in connection.execute(_COUNTS).fetchall()}
+    sampled = {row[0]: row[1:] for row in connection.execute(_SAMPLED).fetchall()}
+    lookups = {
+        name: (int(hits), int(misses), saved)
+        for name, hits, misses, saved in connection.execute(
+            "SELECT run_id, sum(hits), sum(misses), sum(saved_ns) FROM lookups GROUP BY ALL"
+        ).fetchall()
+    }
+    kind = "task" if counts else "span"
+    work: dict[str, dict[str, Work]] = {}
+    for run_id, name, count, spent, saved in connection.execute(_WORK if counts else _SPAN_WORK).fetchall():
+        work.setdefault(run_id, {})[name] = Work(count, int(spent or 0) / SECOND, int(saved or 0) / SECOND)
+    walls = {run.run_id: run.ending().duration_s for run in runs}
+    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
+        times = list(pool.map(lambda run: _time(connection, run, walls[run.run_id]), runs))
+    found: dict[str, RunFigures] = {}
+    for run, time in zip(runs, times, strict=True):
+        *numbers, cpu_s, peak, read, written = counts.get(run.run_id, (0, 0, 0, 0, 0, None, None, None, None))
+        tree = sampled.get(run.run_id, (None, None, None, None))
+        hits, misses, saved = lookups.get(run.run_id, (0, 0, None))
+        cost = run_cost(run)
+        found[run.run_id] = RunFigures(
+            wall_s=walls[run.run_id],
+            time=time,
+            work=work.get(run.run_id, {}),
+            work_kind=kind,
+            counts=dict(zip(_COUNTED, map(int, numbers), strict=True)),
+            cpu_s=_first(tree[0], cpu_s),
+            peak_rss_bytes=_first(tree[1], peak),
+            read_bytes=_whole(_first(tree[2], read)),
+            write_bytes=_whole(_first(tree[3], written)),
+            lookups=hits + misses,
+            hits=hits,
+            saved_s=None if saved is None else int(saved) / SECOND,
+            cost=cost.total,
+            currency=cost.currency,
+        )
+    return found
+
+
+def _time(whole: duckdb.DuckDBPyConnection, run: Run, wall_s: float | None) -> Shares | None:
+    """Where the time of one run went, on a cursor of its own, in which its attempts stand for those of all
+    runs.
+    """
+    connection = whole.cursor()
+    start = moment(run.info.start_time)
+    until = None if start is None or wall_s is None else start + round(wall_s * SECOND)
+    workers, known = WorkerTally(), False
+    for event in run.events("workers"):
+        if isinstance(event, Event):
+            workers.add(event)
+            known = True
+    known = known or bool(
+        connection.execute(
+            "SELECT 1 FROM compared WHERE run_id = ? AND worker IS NOT NULL LIMIT 1", [run.run_id]
+        ).fetchone()
+    )
+    one = "'" + run.run_id.replace("'", "''") + "'"
+    source = "transfers" if known else "compared_spans"
+    connection.execute(f"""
+        CREATE OR REPLACE TEMP VIEW attempts AS
+        SELECT *, NULL::VARCHAR AS parent_id, NULL::VARCHAR AS cpu_scope, NULL::BIGINT AS result_bytes,
+            NULL::JSON AS args,
+            NULL::VARCHAR AS error_type
+        FROM compared WHERE run_id = {one};
+        CREATE OR REPLACE TEMP VIEW spans AS
+        SELECT *, duration_s AS self_s, false AS open FROM {source} WHERE run_id = {one}
+    """)  # noqa: S608 - quoted, and ours
+    try:
+        hold(connection, until)
+        return shares(connection, workers, (start, until))
+    finally:
+        connection.close()
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _whole(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+NAMED = 3
+"""How many names a share names."""
+
+_PARTS = {
+    "retries": ("failed_s", "attempts that failed or were tried again"),
+    "queue": ("scheduler_s", "workers free while tasks were queued"),
+    "idle": ("idle_s", "workers with nothing to do"),
+    "startup": ("startup_s", "workers starting up"),
+    "in flight": ("unfinished_s", "tasks whose end was not recorded"),
+}
+
+
+def explain(before: Sequence[RunFigures], after: Sequence[RunFigures]) -> WallExplained | None:
+    """Why `after` took longer or shorter; None where a wall time is unknown or nothing tells.
+
+    Wall time is worker time over the workers there were. What differs in each part of worker time counts by
+    the mean of both sides' workers; the workers that differ count by the mean of both sides' worker time.
+    Work is split into how many tasks there were, how long one takes with what caches spared it, and what
+    caches spared. A task's time counts with the share of it that held a worker.
+    """
+    sides = [_Side(runs) for runs in (before, after) if all(run.wall_s is not None for run in runs)]
+    if len(sides) != 2 or any(side.basis is None or side.total_s <= 0 for side in sides):
+        return None
+    old, new = sides
+    if old.basis != new.basis:
+        return None
+    basis = old.basis
+    assert basis is not None
+    scale = (old.scale + new.scale) / 2
+    shares = []
+    for what, (part, words) in _PARTS.items():
+        if basis == "wall" and what == "idle":
+            what, words = "unrecorded", "time outside of tasks and spans"  # noqa: PLW2901 - there is nobody to be idle
+        shares.append(_share(what, old.part(part), new.part(part), scale, words))
+    if basis == "workers":
+        moved = (old.total_s + new.total_s) / 2 * (new.scale - old.scale)
+        detail = f"{_number(1 / old.scale)} → {_number(1 / new.scale)} workers on average"
+        shares.append(Share(what="workers", seconds=moved, detail=detail))
+    shares += _work(old, new, scale, basis)
+    wanted = new.wall_s - old.wall_s
+    rest = wanted - math.fsum(share.seconds for share in shares)
+    told = [share for share in shares if abs(share.seconds) > 1e-9]
+    told.sort(key=lambda share: (-abs(share.seconds), share.what))
+    rest += math.fsum(share.seconds for share in shares) - math.fsum(share.seconds for share in told)
+    return WallExplained(
+        basis=basis, difference_s=wanted, shares=told, not_explained_s=0.0 if abs(rest) < 1e-9 else rest
+    )
+
+
+class _Side:
+    """The means over the runs of one side."""
+
+    def __init__(self, runs: Sequence[RunFigures]) -> None:
+        splits = [run.time.whole for run in runs if run.time is not None]
+        bases = {None if run.time is None else run.time.basis for run in runs}
+        self.basis = bases.pop() if len(bases) == 1 else None
+        self.wall_s = _mean([run.wall_s or 0.0 for run in runs])
+        self._splits: list[TimeSplit] = splits
+        self.total_s = self.part("total_s") if splits else 0.0
+        self.scale = self.wall_s / self.total_s if self.total_s > 0 else 0.0
+        self.held_s = self.part("run_s") + self.part("transfer_s") if splits else 0.0
+        self.kind = runs[0].work_kind
+        names = sorted({name for run in runs for name in run.work})
+        self.work = {
+            name: Work(
+                *(_mean([getattr(run.work.get(name, _NOTHING), field) for run in runs]) for field in _FIELDS)
+            )
+            for name in names
+        }
+        self.work_s = math.fsum(work.seconds for work in self.work.values())
+
+    def part(self, name: str) -> float:
+        return _mean([getattr(split, name) or 0.0 for split in self._splits])
+
+
+_FIELDS = ("count", "seconds", "saved_s")
+_NOTHING = Work(0, 0.0, 0.0)
+
+
+def _work(old: _Side, new: _Side, scale: float, basis: str) -> list[Share]:
+    """Work: how many, how long, what caches spared, and how much went on side by side."""
+    if not old.work_s and not new.work_s:
+        return [_share("work", old.held_s, new.held_s, scale, "work")]
+    densities = [side.held_s / side.work_s for side in (old, new) if side.work_s]
+    density = math.fsum(densities) / len(densities)
+    counts: dict[str, float] = {}
+    lengths: dict[str, float] = {}
+    for name in sorted(old.work.keys() | new.work.keys()):
+        counts[name], lengths[name] = _split(old.work.get(name, _NOTHING), new.work.get(name, _NOTHING))
+    saved = [math.fsum(work.saved_s for work in side.work.values()) for side in (old, new)]
+    each = density * scale
+    noun = old.kind
+    shares = [
+        _named(
+            f"number of {noun}s",
+            counts,
+            each,
+            {name: f"{_number(_count(old, name))} → {_number(_count(new, name))}" for name in counts},
+        ),
+        _named(
+            f"duration of {noun}s",
+            lengths,
+            each,
+            {
+                name: (
+                    f"{format_duration(_each(old, name))} → {format_duration(_each(new, name))} "
+                    f"each{_uncached(old, new, name)}"
+                )
+                for name in counts
+            },
+        ),
+        Share(
+            what="cache",
+            seconds=(saved[0] - saved[1]) * each,
+            detail=f"caches spared {format_duration(saved[0])} → {format_duration(saved[1])} of work",
+        ),
+    ]
+    if basis == "wall" and len(densities) == 2:
+        moved = (old.work_s + new.work_s) / 2 * (densities[1] - densities[0]) * scale
+        ran = [f"{_number(1 / value) if value else 'none'}" for value in densities]
+        shares.append(Share(what="overlap", seconds=moved, detail=f"{ran[0]} → {ran[1]} at once on average"))
+    return shares
+
+
+def _split(old: Work, new: Work) -> tuple[float, float]:
+    """The difference of all that was asked for, by how many there were and by how long one takes."""
+    wholes = [work.seconds + work.saved_s for work in (old, new)]
+    if not old.count or not new.count:
+        return wholes[1] - wholes[0], 0.0
+    means = wholes[0] / old.count, wholes[1] / new.count
+    return (new.count - old.count) * sum(means) / 2, (old.count + new.count) / 2 * (means[1] - means[0])
+
+
+def _named(what: str, seconds: dict[str, float], each: float, details: dict[str, str]) -> Share:
+    largest = sorted(seconds, key=lambda name: (-abs(seconds[name]), name))[:NAMED]
+    told = [f"{name}: {details[name]}" for name in largest if abs(seconds[name] * each) > 1e-9]
+    return Share(what=what, seconds=math.fsum(seconds.values()) * each, detail="; ".join(told))
+
+
+def _share(what: str, old: float, new: float, scale: float, words: str) -> Share:
+    detail = f"{words}: {format_duration(old)} → {format_duration(new)}"
+    return Share(what=what, seconds=(new - old) * scale, detail=detail)
+
+
+def _count(side: _Side, name: str) -> float:
+    return side.work.get(name, _NOTHING).count
+
+
+def _each(side: _Side, name: str) -> float | None:
+    work = side.work.get(name, _NOTHING)
+    return (work.seconds + work.saved_s) / work.count if work.count else None
+
+
+def _uncached(old: _Side, new: _Side, name: str) -> str:
+    spared = any(side.work.get(name, _NOTHING).saved_s for side in (old, new))
+    return ", if nothing were cached" if spared else ""
+
+
+def _mean(values: Sequence[float]) -> float:
+    return math.fsum(values) / len(values) if values else 0.0
+
+
+def _number(value: float) -> str:
+    return format_count(round(value, 1))

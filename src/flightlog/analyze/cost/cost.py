@@ -1,0 +1,497 @@
+"""What a run cost, by its rates and what it used; and how much of it was useful, failed or waiting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from fractions import Fraction
+from itertools import chain
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from flightlog.analyze.cost.rates import (
+    BESIDE,
+    BY_THE_HOUR,
+    HOUR_NS,
+    Sizes,
+    apportion,
+    billionths,
+    component_sizes,
+    hourly,
+    money,
+    names_time,
+    number,
+    quantity,
+    rate_of,
+    sizes_of,
+)
+from flightlog.analyze.distribution import exact_sum
+from flightlog.analyze.intervals import peak
+from flightlog.analyze.moments import moment
+from flightlog.analyze.report.cache import ArtifactTally
+from flightlog.analyze.report.resources import ResourceTally
+from flightlog.analyze.report.workers import WorkerTally
+from flightlog.events import CostEstimate, CostRates, Event, JobEvent, JobStarted
+from flightlog.store.liveness import latest
+
+if TYPE_CHECKING:
+    from flightlog.analyze.report.cache import ArtifactSummary, CacheSummary
+    from flightlog.analyze.report.resources import ResourceSummary
+    from flightlog.analyze.report.summary import RunFacts
+    from flightlog.analyze.report.time_shares import Life
+    from flightlog.store.run import Run
+
+JOULES_IN_KWH = 3_600_000
+_UNKNOWN = {
+    "workers": "no worker is known",
+    "cpus": "how many CPUs workers have is not known",
+    "memory": "how much memory workers have is not known",
+    "gpus": "how many GPUs workers have is not known",
+}
+
+
+class CostItem(Struct, frozen=True, kw_only=True):
+    """One thing that is paid for: what was worked out from the rates, or else its latest estimate."""
+
+    amount: float | None
+    currency: str
+    provider: str | None
+    rate: float | None
+    quantity: float | None
+    quantity_unit: str | None
+    reason: str | None = None
+    """Why there is no amount, where that is known."""
+
+
+class Used(Struct, frozen=True, kw_only=True):
+    """What of a run is paid for, beside the time of workers; None is not known."""
+
+    lifetimes: Mapping[str, int] = {}
+    """Of each worker that has events, from launch to end, in nanoseconds."""
+    components: Mapping[str, str | None] = {}
+    given: Mapping[str, Sizes] = {}
+    """The component of each worker, and what it was given."""
+    wall_ns: int | None = None
+    """From the run's start to its end, or its last sign of life."""
+    ended: bool = True
+    provider: str | None = None
+    told: bool = False
+    """Whether the run has a file of costs, readable or not."""
+    machine: Sizes = Sizes()
+    """What the largest host has, or may use of it."""
+    energy_j: float | None = None
+    artifact_bytes: int | None = None
+    sent_bytes: int | None = None
+    saved_s: float | None = None
+
+
+NOTHING = Used()
+
+
+class Worked(Struct, frozen=True, kw_only=True):
+    """The time that is paid by the hour."""
+
+    basis: Literal["workers", "machine"]
+    items: dict[str, CostItem]
+    total: int | None
+    """In billionths; None where something is not known."""
+    lived: int
+    """Nanoseconds, of all workers together."""
+
+
+def time_of(rates: CostRates, used: Used) -> Worked:
+    """Each rate by the hour, times what workers had of it, times how long they lived."""
+    sizes = worker_sizes(rates, used)
+    basis: Literal["workers", "machine"] = "workers" if used.lifetimes else "machine"
+    lifetimes = used.lifetimes or ({"": used.wall_ns} if used.wall_ns is not None else {})
+    exact: dict[str, Fraction] = {}
+    quantities: dict[str, Fraction] = {}
+    unknown: dict[str, str] = {}
+    for item, (field, _) in BY_THE_HOUR.items():
+        rate = rate_of(rates, field)
+        if rate is None:
+            continue
+        amounts = {name: quantity(item, sizes[name]) for name in lifetimes}
+        if not lifetimes or None in amounts.values():
+            unknown[item] = _UNKNOWN[item] if lifetimes else "no time is known"
+            continue
+        quantities[item] = sum(
+            (Fraction(lived, HOUR_NS) * (amounts[name] or 0) for name, lived in lifetimes.items()),
+            Fraction(0),
+        )
+        exact[item] = quantities[item] * rate
+    total = billionths(sum(exact.values(), Fraction(0)))
+    amounts_of = apportion(total, exact)
+    items = {
+        item: CostItem(
+            amount=money(amounts_of[item]) if item in exact else None,
+            currency=rates.currency,
+            provider=rates.provider,
+            rate=getattr(rates, field),
+            quantity=number(quantities[item]) if item in exact else None,
+            quantity_unit=unit,
+            reason=unknown.get(item),
+        )
+        for item, (field, unit) in BY_THE_HOUR.items()
+        if item in exact or item in unknown
+    }
+    lived = sum(lifetimes.values())
+    return Worked(basis=basis, items=items, total=None if unknown or not exact else total, lived=lived)
+
+
+def worker_sizes(rates: CostRates, used: Used) -> dict[str, Sizes]:
+    """What each worker is charged for; `""` is the machine of a run that has none."""
+    if not used.lifetimes:
+        return {"": used.machine}
+    components = component_sizes(rates)
+    machine = used.machine if len(used.lifetimes) == 1 else Sizes()  # several share it, nobody knows how
+    return {
+        name: sizes_of(rates, components, used.components.get(name), used.given.get(name, Sizes()), machine)
+        for name in used.lifetimes
+    }
+
+
+def worker_prices(rates: CostRates, used: Used) -> dict[str, Fraction] | None:
+    """What an hour of each worker costs; None where that is not known of all."""
+    prices = {name: hourly(rates, sizes) for name, sizes in worker_sizes(rates, used).items()}
+    known = {name: price for name, price in prices.items() if price is not None}
+    return known if len(known) == len(prices) else None
+
+
+def beside(rates: CostRates, used: Used) -> dict[str, CostItem]:
+    """Storage, energy and egress, each where it has a rate."""
+    kwh = None if used.energy_j is None else Fraction(used.energy_j) / JOULES_IN_KWH
+    stored = None if used.artifact_bytes is None else Fraction(used.artifact_bytes, 10**9)
+    sent = None if used.sent_bytes is None else Fraction(used.sent_bytes, 10**9)
+    known = {"energy": kwh, "storage": stored, "egress": sent}
+    why = {
+        "energy": "no energy counter could be read",
+        "storage": "no artifact with a size was recorded",
+        "egress": "what the hosts sent was not measured",
+    }
+    found: dict[str, CostItem] = {}
+    for item, (field, unit) in BESIDE.items():
+        rate, amount = rate_of(rates, field), known[item]
+        if rate is None:
+            continue
+        spent = None if amount is None else money(billionths(amount * rate))
+        reason = why[item] if amount is None else None
+        if item == "egress" and spent:
+            # What hosts send each other is free mostly, and nobody tells it from what leaves the network.
+            reason = f"at most {spent:.6g} {rates.currency}, for all that the hosts sent, to each other too"
+            spent = None
+        found[item] = CostItem(
+            amount=spent,
+            currency=rates.currency,
+            provider=rates.provider,
+            rate=getattr(rates, field),
+            quantity=None if amount is None else number(amount),
+            quantity_unit=unit,
+            reason=reason,
+        )
+    return found
+
+
+__all__ = ["CostItem", "CostSummary", "CostTally", "Used"]
+
+LOCAL = "local"
+"""The provider whose machine is paid for: without a rate it costs nothing."""
+
+
+class CostSummary(Struct, frozen=True, kw_only=True):
+    """What every item cost, and their sum. Estimates: nobody has seen a bill."""
+
+    total: float | None
+    """Sum of the known amounts; null where none is known or currencies differ."""
+    currency: str | None
+    """Null beside a total of 0: nothing was to be paid, in whatever currency."""
+    provider: str | None
+    """Who bills it, where it is one and the same."""
+    unknown_items: int
+    """Items without an amount, which the total leaves out."""
+    by_item: dict[str, CostItem]
+    at_least: bool = False
+    """Whether the run has no end on record: what it cost after its last sign of life is not in here."""
+    reason: str | None = None
+    """Why there is no total."""
+    basis: Literal["workers", "machine"] | None = None
+    """What was paid by the hour: the workers, or the machine of a run that has none; null where nothing
+    was."""
+    workers_total: float | None = None
+    """The part of the total that is paid by the hour: the report splits it."""
+    workers_s: float | None = None
+    """Time of all workers together, from launch to end, that it is for."""
+    saved: float | None = None
+    """What results that the cache had would have cost to make again; not in the total."""
+    source: str | None = None
+    instance: str | None = None
+    prices_of: str | None = None
+    """Whose rates they are, the instance type, and the day of its price; null where the manifest named a
+    price."""
+
+
+class CostTally:
+    """Takes the events of the stream `cost`; of each item the latest estimate counts, and of rates the
+    latest.
+    """
+
+    def __init__(self, rates: CostRates | None = None) -> None:
+        """With `rates`, these count in place of the run's own."""
+        self._latest: dict[str, tuple[tuple[str, str, int, float], CostEstimate]] = {}
+        self._rates: tuple[tuple[str, str, int], CostRates] | None = None
+        self._instead = rates
+
+    def add(self, event: Event) -> None:
+        """Take one event."""
+        if isinstance(event, CostRates):
+            when = (event.timestamp, event.writer, event.seq)
+            if self._rates is None or when > self._rates[0]:
+                self._rates = (when, event)
+        elif isinstance(event, CostEstimate):
+            order = (event.timestamp, event.writer, event.seq, -1.0 if event.amount is None else event.amount)
+            known = self._latest.get(event.item)
+            if known is None or order > known[0]:
+                self._latest[event.item] = (order, event)
+
+    @property
+    def rates(self) -> CostRates | None:
+        """The rates that count; what the run's own say of components stays known under others."""
+        own = self._rates[1] if self._rates is not None else None
+        if self._instead is None or own is None or self._instead.components:
+            return self._instead or own
+        fields = {name: getattr(self._instead, name) for name in CostRates.__struct_fields__}
+        return CostRates(**{**fields, "components": own.components})
+
+    def summary(self, used: Used = NOTHING) -> CostSummary:
+        """The result. Where rates and workers are known, they count, and not what was estimated of them on
+        the way.
+        """
+        rates = self.rates
+        items = {
+            item: CostItem(
+                amount=event.amount,
+                currency=event.currency,
+                provider=event.provider,
+                rate=event.rate,
+                quantity=event.quantity,
+                quantity_unit=event.quantity_unit,
+                reason=None if event.amount is not None else "no rate was known",
+            )
+            for item, (_, event) in self._latest.items()
+        }
+        worked = None
+        if rates is not None and (self._instead is not None or used.lifetimes):
+            worked = time_of(rates, used)
+            for item in BY_THE_HOUR:
+                items.pop(item, None)
+            items.update(worked.items)
+            items.update(beside(rates, used))
+        return _summed(dict(sorted(items.items())), rates, worked, used)
+
+
+def _summed(
+    items: dict[str, CostItem], rates: CostRates | None, worked: Worked | None, used: Used
+) -> CostSummary:
+    amounts = [item.amount for item in items.values() if item.amount is not None]
+    currencies = {item.currency for item in items.values() if item.amount is not None}
+    providers = {item.provider for item in items.values()}
+    one_currency = len(currencies) == 1
+    of_workers = worked.total if worked is not None else None
+    total = exact_sum(_summands(items, of_workers)) if one_currency else None
+    reason = None
+    if not items and used.provider == LOCAL and not used.told:
+        total = 0.0
+    elif total is None:
+        reason = _why_none(items, currencies, rates, used)
+    lived = worked.lived if worked is not None else 0
+    saved = None
+    if used.saved_s is not None and math.isfinite(used.saved_s) and of_workers is not None and lived:
+        saved = money(round(Fraction(used.saved_s) * 10**9 * of_workers / lived))
+    return CostSummary(
+        total=total,
+        currency=min(currencies) if one_currency else None,
+        provider=providers.pop() if len(providers) == 1 else None,
+        unknown_items=len(items) - len(amounts),
+        by_item=items,
+        at_least=not used.ended and bool(amounts),
+        reason=reason,
+        basis=worked.basis if worked is not None and worked.items else None,
+        workers_total=None if of_workers is None else money(of_workers),
+        workers_s=None if worked is None or not worked.items else lived / 1e9,
+        saved=saved,
+        source=rates.source if rates is not None else None,
+        instance=rates.instance if rates is not None else None,
+        prices_of=rates.prices_of if rates is not None else None,
+    )
+
+
+def _summands(items: dict[str, CostItem], of_workers: int | None) -> list[float]:
+    """What to add up: the time of workers as one, so that nothing is lost to the rounding of its items."""
+    apart = [
+        item.amount
+        for name, item in items.items()
+        if item.amount is not None and (of_workers is None or name not in BY_THE_HOUR)
+    ]
+    return apart if of_workers is None else [money(of_workers), *apart]
+
+
+def _why_none(items: dict[str, CostItem], currencies: set[str], rates: CostRates | None, used: Used) -> str:
+    if len(currencies) > 1:
+        return f"in several currencies: {', '.join(sorted(currencies))}"
+    if items:
+        return next((item.reason for item in items.values() if item.reason), "no rate was known")
+    if rates is not None:
+        return "no time of workers was recorded" if names_time(rates) else "the rates name no price"
+    return "what was recorded of it cannot be read" if used.told else "no rate was given"
+
+
+class CostSplit(Struct, frozen=True, kw_only=True):
+    """What the workers' time cost; the parts add up to `total`, to a billionth of the currency's unit."""
+
+    total: float
+    currency: str
+    useful: float
+    """Held by attempts that completed, transfer included."""
+    retried: float
+    """Held by attempts that failed and were tried again."""
+    failed: float
+    """Held by attempts that failed for good, or were cancelled."""
+    unfinished: float
+    """Held by attempts whose end was not recorded."""
+    idle: float
+    """Free: nothing was queued, or the scheduler had not handed out what was."""
+    starting: float
+    """From launch to ready."""
+
+
+def split_cost(lives: Mapping[str, Life], prices: Mapping[str, Fraction], currency: str) -> CostSplit | None:
+    """The split over the workers that have a price an hour; None where none has.
+
+    Where several attempts held a worker at once, useful counts before unfinished, that before retried, and
+    failed last.
+    """
+    exact = dict.fromkeys(("useful", "retried", "failed", "unfinished", "idle", "starting"), Fraction(0))
+    priced = [(life, prices[name] / HOUR_NS) for name, life in lives.items() if name in prices]
+    if not priced:
+        return None
+    for life, price in priced:
+        exact["useful"] += (life.run + life.transfer) * price
+        exact["retried"] += life.retried * price
+        exact["failed"] += (life.failed - life.retried) * price
+        exact["unfinished"] += life.unfinished * price
+        exact["idle"] += (life.scheduler + life.idle) * price
+        exact["starting"] += life.startup * price
+    total = billionths(sum(exact.values(), Fraction(0)))
+    parts = {name: money(part) for name, part in apportion(total, exact).items()}
+    return CostSplit(total=money(total), currency=currency, **parts)
+
+
+Bounds = Mapping[str, tuple[int, int] | None]
+
+
+def used_by(
+    run: Run,
+    facts: RunFacts,
+    workers: WorkerTally,
+    bounds: Bounds,
+    *,
+    resources: ResourceSummary,
+    cache: CacheSummary,
+    artifacts: ArtifactSummary,
+) -> Used:
+    """All of it. `bounds` has the first start and last end of each worker's tasks."""
+    start, until = moment(facts.start_time), moment(facts.end_time or facts.last_seen)
+    node = resources.node
+    return Used(
+        lifetimes=workers.lifetimes(bounds, until),
+        components=workers.components(),
+        given=_given(run, workers),
+        wall_ns=None if start is None or until is None else max(0, until - start),
+        ended=facts.end_time is not None,
+        provider=facts.provider,
+        told=_told(run),
+        machine=machine_of(resources),
+        energy_j=resources.energy.total_j if resources.energy is not None else None,
+        artifact_bytes=_stored(artifacts),
+        sent_bytes=node.sent_bytes if node is not None else None,
+        saved_s=cache.saved_s,
+    )
+
+
+def _told(run: Run) -> bool:
+    return CostEstimate.stream in run.streams()
+
+
+def _stored(artifacts: ArtifactSummary) -> int | None:
+    return artifacts.size_bytes if artifacts.count else 0
+
+
+def machine_of(resources: ResourceSummary) -> Sizes:
+    """What the largest host has; of CPUs and memory, what the control group may use of it."""
+    node, cgroup, gpu = resources.node, resources.cgroup, resources.gpu
+    limits = Sizes(cpus=cgroup.cpu_quota, memory_bytes=cgroup.memory_limit_bytes) if cgroup else Sizes()
+    whole = Sizes(cpus=node.cpus, memory_bytes=node.memory_total_bytes) if node else Sizes()
+    return Sizes(gpus=gpu.devices if gpu else None).else_(limits).else_(whole)
+
+
+def _given(run: Run, workers: WorkerTally) -> dict[str, Sizes]:
+    """What each worker was given: by itself, or by the batch job it lives in."""
+    found = workers.given()
+    for event in run.events(JobEvent.stream):
+        if isinstance(event, JobStarted) and event.worker is not None:
+            job = Sizes(cpus=event.cpus, memory_bytes=event.memory_bytes, gpus=event.gpus)
+            found[event.worker] = found.get(event.worker, Sizes()).else_(job)
+    return found
+
+
+def workers_on_one_machine(run: Run) -> int:
+    """How many workers shared the machine, at most: on the provider `local` all that were up at once,
+    elsewhere 1.
+    """
+    if run.info.provider != LOCAL:
+        return 1
+    workers = WorkerTally()
+    for event in run.events("workers"):
+        if isinstance(event, Event):
+            workers.add(event)
+    until = moment(run.info.end_time or run.info.heartbeat)
+    return max(1, peak(chain.from_iterable(workers.uptimes({}, until).values())))
+
+
+def run_cost(run: Run) -> CostSummary:
+    """What the summary of a run says of its cost, without the rest of it.
+
+    A worker whose beginning was not recorded is the exception: the summary goes by its first task.
+    """
+    tally = CostTally()
+    for event in run.events("cost"):
+        if isinstance(event, Event):
+            tally.add(event)
+    ended = run.info.end_time is not None
+    if tally.rates is None:
+        return tally.summary(Used(provider=run.info.provider, told=_told(run), ended=ended))
+    workers, resources, artifacts = WorkerTally(), ResourceTally(), ArtifactTally()
+    for stream, into in (("workers", workers), ("resources", resources), ("artifacts", artifacts)):
+        for event in run.events(stream):
+            if isinstance(event, Event):
+                into.add(event)
+    end = run.info.end_time
+    if end is None:
+        beats = (run.info.heartbeat, *(writer.heartbeat for writer in run.writers()))
+        end = latest(run.read().span()[1], *beats)
+    until, sampled = moment(end), resources.summary()
+    return tally.summary(
+        Used(
+            lifetimes=workers.lifetimes({}, until),
+            components=workers.components(),
+            given=_given(run, workers),
+            ended=ended,
+            provider=run.info.provider,
+            told=_told(run),
+            machine=machine_of(sampled),
+            energy_j=sampled.energy.total_j if sampled.energy is not None else None,
+            artifact_bytes=_stored(artifacts.summary()),
+            sent_bytes=sampled.node.sent_bytes if sampled.node is not None else None,
+        )
+    )

@@ -1,0 +1,436 @@
+"""Out of memory on a device, explained: who, in what, why, and which rank rose first; from the bundles
+`oom/<n>-<time>/bundle.json` and from ranks on one time line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import structs
+
+from flightlog.analyze.devices.oom_messages import parse_request
+from flightlog.analyze.devices.results import (
+    Alignment,
+    Cause,
+    CauseKind,
+    Leak,
+    OutOfMemory,
+    Request,
+    Rise,
+    SessionUse,
+    Straggler,
+    StragglerKind,
+)
+from flightlog.analyze.devices.track import (
+    ErrorSeen,
+    Point,
+    Track,
+    is_oom,
+    path_in,
+    phase_of,
+    text_in,
+    whole_in,
+)
+from flightlog.store import layout
+from flightlog.store.liveness import unix_time
+from flightlog.store.regular_files import read_regular
+from flightlog.units import format_bytes, format_percent
+
+WINDOW_S = 300.0
+"""How far before an error a rise is looked for."""
+NEAR_LOW, ROSE = 0.1, 0.05
+"""A rise begins where the level was last within a tenth of its lowest; it counts from 5 % of the device
+on."""
+SAME_S = 5.0
+"""A bundle and an error event of the same session within that time are one."""
+LARGE, OTHERS = 0.25, 0.05
+"""Of the device: what one large allocation is, and from when on other processes matter."""
+
+
+def running_out(
+    tracks: Sequence[Track],
+    sessions: Sequence[SessionUse],
+    bundles: Sequence[Bundle],
+    alignment: Alignment | None,
+) -> list[OutOfMemory]:
+    """Every time memory ran out, by time; `sessions` are those of the tracks, in the same order."""
+    found: list[OutOfMemory] = []
+    told = set()
+    for bundle in bundles:
+        at = _session_of(bundle, sessions)
+        error = _error_of(bundle, tracks[at]) if at is not None else None
+        if at is not None and error is not None:
+            told.add((at, error.time_ns))
+        found.append(_explained(bundle, error, at, sessions, tracks, alignment))
+    for number, track in enumerate(tracks):
+        for error in track.seen_errors:
+            if error.is_oom and (number, error.time_ns) not in told:
+                found.append(_explained(None, error, number, sessions, tracks, alignment))
+    return sorted(found, key=lambda one: (one.at_ns is None, one.at_ns or 0, one.rank or 0))
+
+
+def _session_of(bundle: Bundle, sessions: Sequence[SessionUse]) -> int | None:
+    """The session a bundle is of: by its id, on its device; else by process or rank, where only one is it."""
+    ways = (
+        lambda one: one.session_id == bundle.session_id and one.device_id == bundle.device_id,
+        lambda one: one.session_id == bundle.session_id,
+        lambda one: bundle.pid is not None and (one.pid, one.host) == (bundle.pid, bundle.host),
+        lambda one: bundle.rank is not None and one.rank == bundle.rank,
+    )
+    for way in ways:
+        fitting = [number for number, one in enumerate(sessions) if way(one)]
+        if len(fitting) == 1:
+            return fitting[0]
+    return None
+
+
+def _error_of(bundle: Bundle, track: Track) -> ErrorSeen | None:
+    near = [
+        error
+        for error in track.seen_errors
+        if bundle.time_ns is None or abs(error.time_ns - bundle.time_ns) <= SAME_S * 1e9
+    ]
+    return min(near, key=lambda error: abs(error.time_ns - (bundle.time_ns or 0)), default=None)
+
+
+def _explained(
+    bundle: Bundle | None,
+    error: ErrorSeen | None,
+    number: int | None,
+    sessions: Sequence[SessionUse],
+    tracks: Sequence[Track],
+    alignment: Alignment | None,
+) -> OutOfMemory:
+    session = sessions[number] if number is not None else None
+    time_ns = bundle.time_ns if bundle and bundle.time_ns is not None else error.time_ns if error else None
+    request = bundle.request if bundle else Request()
+    if error is not None:
+        request = _filled(_filled(request, parse_request(error.message)), _counted(error))
+    at_ns = time_ns
+    if time_ns is not None and session is not None:
+        at_ns = aligned_ns(session, time_ns, alignment)
+    leaks = session.leaks if session is not None else []
+    return OutOfMemory(
+        at_ns=at_ns,
+        after_s=None if session is None or time_ns is None else (time_ns - session.start_ns) / 1e9,
+        rank=session.rank if session else bundle.rank if bundle else None,
+        host=session.host if session else bundle.host if bundle else None,
+        pid=session.pid if session else bundle.pid if bundle else None,
+        device_id=session.device_id if session else bundle.device_id if bundle else None,
+        session_id=session.session_id if session else bundle.session_id if bundle else None,
+        phase=(bundle.phase if bundle else None) or (error.phase if error else None),
+        span_path=(bundle.span_path if bundle else []) or (error.span_path if error else []),
+        bundle=bundle.folder if bundle else None,
+        message=(bundle.message if bundle else None) or (error.message if error else None),
+        request=request,
+        causes=causes(request, leaks, session.capacity_bytes if session else None),
+        rises=[] if at_ns is None else rises(at_ns, tracks, sessions, alignment),
+    )
+
+
+def _filled(request: Request, other: Request) -> Request:
+    """The request, with the other's figures where it has none."""
+    missing = {name: value for name, value in structs.asdict(other).items() if getattr(request, name) is None}
+    return structs.replace(request, **missing)
+
+
+def _counted(error: ErrorSeen) -> Request:
+    """What the counters of the error's event say."""
+    seen = error.counters
+    unallocated = (
+        None if seen.reserved is None or seen.allocated is None else max(0, seen.reserved - seen.allocated)
+    )
+    return Request(
+        free_bytes=seen.free,
+        total_bytes=seen.total,
+        allocated_bytes=seen.allocated,
+        unallocated_bytes=unallocated,
+    )
+
+
+def causes(request: Request, leaks: Sequence[Leak], capacity: int | None) -> list[Cause]:
+    """What explains that an allocation failed, the most likely first; there is always one."""
+    tried, free, unused = request.tried_bytes, request.free_bytes, request.unallocated_bytes
+    total = request.total_bytes if request.total_bytes is not None else capacity
+    others = request.other_processes_bytes
+    if others is None and None not in (total, free, request.process_bytes):
+        others = max(0, (total or 0) - (free or 0) - (request.process_bytes or 0))
+    short = None if tried is None else max(1, tried - (free or 0))
+    found: list[Cause] = []
+
+    def add(kind: CauseKind, text: str) -> None:
+        found.append(Cause(kind=kind, text=text))
+
+    asked = format_bytes(tried)
+    if tried is not None and total is not None and tried > total:
+        add(
+            "impossible",
+            f"{asked} were asked for at once, more than the {format_bytes(total)} of the device.",
+        )
+    leak = max(leaks, key=lambda one: one.growth_bytes, default=None)
+    if leak is not None and (short is None or leak.growth_bytes >= short):
+        add(
+            "leak",
+            f"Memory grew by {format_bytes(leak.bytes_per_repetition)} with each `{leak.phase}`,"
+            f" {format_bytes(leak.growth_bytes)} over {leak.tested} of them: a leak used it up.",
+        )
+    if tried is not None and short is not None and unused is not None and unused >= short:
+        add(
+            "fragmentation",
+            f"{format_bytes(unused)} were reserved but unused, and {asked} did not fit into any piece:"
+            " the memory was fragmented.",
+        )
+    if short is not None and total and others is not None and others >= max(short, OTHERS * total):
+        add(
+            "other_process",
+            f"{format_bytes(others)} of the device were in use by others than this process.",
+        )
+    if tried is not None and total and LARGE * total <= tried <= total:
+        add(
+            "large_allocation",
+            f"One allocation of {asked} was {format_percent(tried / total)} of the device.",
+        )
+    if not found and tried is not None and total:
+        used = request.allocated_bytes
+        held = f"{format_bytes(used)} were in use" if used is not None else "The device was full"
+        add("full", f"{held} and {asked} more were needed, on a device of {format_bytes(total)}.")
+    if not found:
+        add("unknown", "The recording does not say how much was asked for.")
+    return found
+
+
+def rises(
+    at_ns: int, tracks: Sequence[Track], sessions: Sequence[SessionUse], alignment: Alignment | None
+) -> list[Rise]:
+    """The ranks whose memory rose before a moment of the common time line, the first to rise first."""
+    found = []
+    for track, session in zip(tracks, sessions, strict=True):
+        shift = session.start_ns - aligned_ns(session, session.start_ns, alignment)
+        local = at_ns + shift
+        rise = _rise(track.before(local, WINDOW_S * 1e9), session, local)
+        if rise is not None:
+            found.append(rise)
+    return sorted(found, key=lambda rise: (-rise.before_s, rise.rank))
+
+
+def _rise(points: Sequence[Point], session: SessionUse, local_ns: int) -> Rise | None:
+    whole = session.peak_allocated is None
+    levels = [
+        (point.time_ns, level)
+        for point in points
+        if (level := point.used if whole else point.allocated) is not None
+    ]
+    if len(levels) < 2:
+        return None
+    low, high = min(level for _, level in levels), max(level for _, level in levels)
+    begun = max(n for n, (_, level) in enumerate(levels) if level <= low + NEAR_LOW * (high - low))
+    top = max(level for _, level in levels[begun:])
+    time, start = levels[begun]
+    if top - start < ROSE * (session.capacity_bytes or high) or top == start:
+        return None
+    return Rise(
+        rank=session.rank,
+        session_id=session.session_id,
+        from_bytes=start,
+        to_bytes=top,
+        before_s=(local_ns - time) / 1e9,
+    )
+
+
+BUNDLE = "bundle.json"
+LARGEST = 16 << 20
+"""A bundle's document is a few kilobytes; one larger than that is none."""
+
+
+class Bundle(NamedTuple):
+    """What a bundle says; None is unknown."""
+
+    folder: str
+    time_ns: int | None
+    session_id: str | None
+    rank: int | None
+    host: str | None
+    pid: int | None
+    device_id: int | None
+    phase: str | None
+    span_path: list[str]
+    message: str | None
+    request: Request
+
+
+def read_bundles(run: Path) -> tuple[list[Bundle], list[str]]:
+    """The bundles of a run in the order of their names, and sentences on those that cannot be read."""
+    found, problems = [], []
+    for file in sorted((run / layout.OOM).glob(f"*/{BUNDLE}"), key=lambda file: _number(file.parent.name)):
+        name = f"{layout.OOM}/{file.parent.name}"
+        try:
+            document = msgspec.json.decode(read_regular(file, LARGEST))
+        except (OSError, ValueError, RecursionError) as error:
+            problems.append(f"{name}/{BUNDLE} cannot be read: {getattr(error, 'strerror', None) or error}")
+            continue
+        if isinstance(document, dict):
+            if _is_oom(document):
+                found.append(_bundle(name, document))
+        else:
+            problems.append(f"{name}/{BUNDLE} cannot be read: it holds no JSON object")
+    return found, problems
+
+
+def _is_oom(said: Mapping[str, Any]) -> bool:
+    """Whether memory ran out; a bundle may also have been asked for."""
+    return said.get("oom") is not False or is_oom(text_in(said, "message"), text_in(said, "error_type"))
+
+
+def _number(name: str) -> tuple[int, str]:
+    first = name.partition("-")[0]
+    return (int(first) if first.isdecimal() else 1 << 62, name)
+
+
+def _bundle(folder: str, said: Mapping[str, Any]) -> Bundle:
+    error, where = _part(said, "error"), _part(said, "identity")
+    message = text_in(said, "message", "error", "error_message") or text_in(error, "message")
+    path = path_in(said)
+    context = text_in(said, "context", "phase") or (path[-1] if path else None)
+    return Bundle(
+        folder=folder,
+        time_ns=_time(said),
+        session_id=text_in(said, "session_id") or text_in(where, "session_id"),
+        rank=_either(said, where, "rank"),
+        host=text_in(said, "host") or text_in(where, "host"),
+        pid=_either(said, where, "pid"),
+        device_id=_either(said, where, "device_id"),
+        phase=phase_of(context),
+        span_path=path,
+        message=message,
+        request=_request(said, message),
+    )
+
+
+def _request(said: Mapping[str, Any], message: str | None) -> Request:
+    """The allocator's exact figures where it told them, then the message's, and the bundle's own for what is
+    left.
+    """
+    parsed, allocator, device = parse_request(message), _part(said, "allocator"), _part(said, "device")
+    allocated = whole_in(allocator, "allocated_bytes", "allocator_allocated_bytes")
+    reserved = whole_in(allocator, "reserved_bytes", "allocator_reserved_bytes")
+    unallocated = None if allocated is None or reserved is None else reserved - allocated
+    own = {
+        "tried_bytes": whole_in(said, "requested_bytes", "tried_bytes"),
+        "free_bytes": whole_in(device, "free_bytes", "device_free_bytes"),
+        "total_bytes": whole_in(device, "total_bytes", "device_total_bytes"),
+        "allocated_bytes": allocated,
+        "unallocated_bytes": unallocated,
+    }
+    exact = {"tried_bytes": own["tried_bytes"], "free_bytes": whole_in(said, "free_bytes")}
+    known = {name: value for name, value in exact.items() if value is not None}
+    filled = {name: value for name, value in own.items() if getattr(parsed, name) is None}
+    return msgspec.structs.replace(parsed, **{**filled, **known})
+
+
+def _part(said: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    part = said.get(name)
+    return part if isinstance(part, Mapping) else {}
+
+
+def _either(said: Mapping[str, Any], where: Mapping[str, Any], name: str) -> int | None:
+    found = whole_in(said, name)
+    return whole_in(where, name) if found is None else found
+
+
+def _time(said: Mapping[str, Any]) -> int | None:
+    exact = whole_in(said, "time_ns", "timestamp_ns", "at_ns")
+    if exact is not None:
+        return exact
+    seconds = unix_time(text_in(said, "timestamp", "time", "when"))
+    return None if seconds is None else round(seconds * 1e6) * 1000
+
+
+RANKS = 3
+"""With fewer there is no telling who is odd."""
+LONGER, MORE = 1.25, 1.25
+"""A rank stands out with so many times the median …"""
+SCATTERS = 5.0
+"""… and so many times the usual distance from it."""
+LEAST_S, LEAST_BYTES = 0.1, 64 << 20
+"""Less than that is never worth a word."""
+
+
+def align(sessions: Sequence[SessionUse]) -> Alignment | None:
+    """By what ranks are compared: measured clock offsets where all have one, else the hosts' clocks.
+
+    Rank 0 is what offsets are measured against, and needs none. None for a single rank.
+    """
+    ranks = {session.rank for session in sessions}
+    if len(ranks) < 2:
+        return None
+    measured = {session.rank for session in sessions if session.clock_offset_ns is not None}
+    without = sorted(ranks - measured - {0}) if measured else []
+    return Alignment(
+        basis="clock_offset" if measured and not without else "wall_clock",
+        hosts=len({session.host for session in sessions}),
+        unaligned=without,
+    )
+
+
+def aligned_ns(session: SessionUse, time_ns: int, alignment: Alignment | None) -> int:
+    """A moment of a session on the time line of all."""
+    shift = alignment is not None and alignment.basis == "clock_offset"
+    return time_ns - ((session.clock_offset_ns or 0) if shift else 0)
+
+
+def stragglers(sessions: Sequence[SessionUse], alignment: Alignment | None) -> list[Straggler]:
+    """Ranks that stand out: late into a phase, long in it, or with far more memory than the others."""
+    starts: dict[str, dict[int, float]] = {}
+    lasted: dict[str, dict[int, float]] = {}
+    memory: dict[int, float] = {}
+    for session in sessions:
+        for phase in session.phases:
+            if phase.phase is not None:
+                first = aligned_ns(session, phase.first_ns, alignment) / 1e9
+                began = starts.setdefault(phase.phase, {})
+                began[session.rank] = min(first, began.get(session.rank, first))
+                took = lasted.setdefault(phase.phase, {})
+                took[session.rank] = max(phase.duration_s, took.get(session.rank, 0.0))
+        peak = session.peak_allocated or session.peak_device_used
+        if peak is not None:
+            memory[session.rank] = max(float(peak.bytes), memory.get(session.rank, 0.0))
+    step = 2 * max((session.sampling_interval_ms for session in sessions), default=0) / 1e3
+    least = max(LEAST_S, step)
+    found = [
+        Straggler(rank=rank, kind="late", phase=name, value=values[rank] - middle, median=0.0)
+        for name, values in starts.items()
+        for rank, middle in _far(values, 1.0, least)
+    ]
+    found += _ratios("long", lasted, LONGER, least)
+    found += [
+        Straggler(rank=rank, kind="memory", phase=None, value=memory[rank], median=middle)
+        for rank, middle in _far(memory, MORE, LEAST_BYTES)
+    ]
+    return sorted(found, key=lambda one: (one.rank, one.kind, one.phase or ""))
+
+
+def _ratios(
+    kind: StragglerKind, by_phase: Mapping[str, Mapping[int, float]], times: float, least: float
+) -> list[Straggler]:
+    return [
+        Straggler(rank=rank, kind=kind, phase=name, value=values[rank], median=middle)
+        for name, values in by_phase.items()
+        for rank, middle in _far(values, times, least)
+    ]
+
+
+def _far(values: Mapping[int, float], times: float, least: float) -> list[tuple[int, float]]:
+    """Ranks far above the median, with the median."""
+    if len(values) < RANKS:
+        return []
+    middle = median(values.values())
+    scatter = median(abs(value - middle) for value in values.values())
+    return [
+        (rank, middle)
+        for rank, value in values.items()
+        if value - middle > max(least, SCATTERS * scatter) and (times == 1.0 or value > times * middle)
+    ]

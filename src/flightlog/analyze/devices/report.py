@@ -1,0 +1,486 @@
+"""Device memory in a run, or in a recording of device telemetry: the report, and its advice, most urgent
+first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from heapq import heappop, heappush
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from flightlog.analyze.devices.leaks import fragmentation, headroom, hidden_gaps, leaks
+from flightlog.analyze.devices.oom import align, read_bundles, running_out, stragglers
+from flightlog.analyze.devices.results import (
+    Curve,
+    DeviceReport,
+    GpuSamples,
+    HiddenGap,
+    OutOfMemory,
+    PhaseUse,
+    SessionUse,
+    Straggler,
+)
+from flightlog.analyze.devices.track import AnyDeviceEvent, NotInOrder, Phase, Track
+from flightlog.errors import UsageError
+from flightlog.events import ResourceSample
+from flightlog.events.devices import DeviceMemory
+from flightlog.events.devices.sessions import COMPLETED, INCOMPLETE, INTERRUPTED, RUNNING
+from flightlog.store.devices.reading import TelemetryReading
+from flightlog.store.plain_paths import path_text
+from flightlog.units import format_bytes, format_duration, format_percent
+
+if TYPE_CHECKING:
+    from flightlog.analyze.devices.oom import Bundle
+    from flightlog.analyze.devices.results import GpuSamples
+    from flightlog.store.run import Run
+
+NEAR = 32
+"""Events of a session that wait to be put in order: threads of a process write past each other."""
+NOTHING = (
+    "this run recorded no device memory; record it with `flightlog.track_device_memory()` "
+    "or `flightlog run --device-memory`"
+)
+
+
+def devices_of_run(run: Run) -> DeviceReport:
+    """What the run's device events, GPU samples and bundles say; a `UsageError` where it has none of them.
+
+    Memory does not grow with the number of events, unless they stand out of order.
+    """
+    bundles, problems = read_bundles(run.path)
+    tracks = _tracks(lambda: _run_events(run))
+    gpus = gpu_samples(run.events("resources"))
+    if not tracks and not bundles:
+        raise UsageError(f"{run.run_id}: {NOTHING}")
+    unstopped = {"running": RUNNING, "crashed": INTERRUPTED, "interrupted": INTERRUPTED}
+    status = unstopped.get(run.status, INCOMPLETE)
+    return _report(run.run_id, tracks, {}, status, bundles, gpus, [*problems, *run.problems])
+
+
+def devices_of_path(path: str | Path) -> DeviceReport:
+    """The same of a telemetry file, of any tool that writes the schema, or of a sink folder.
+
+    A `UsageError` where it cannot be opened or holds no event.
+    """
+    readings: list[TelemetryReading] = []
+
+    def events() -> Iterator[AnyDeviceEvent]:
+        readings.append(TelemetryReading(path))
+        yield from readings[-1]
+
+    try:
+        tracks = _tracks(events)
+        reading = readings[-1]
+        if not tracks:
+            reading.fail_if_nothing_was_read()
+            raise UsageError(f"{path} holds no device-memory events")
+    except (OSError, ValueError) as error:
+        said = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise UsageError(f"{path} cannot be read as device telemetry: {said}") from error
+    statuses = {one.session_id: one.status for one in (reading.manifest.sessions if reading.manifest else [])}
+    return _report(path_text(path), tracks, statuses, INCOMPLETE, [], [], reading.problems)
+
+
+def only(report: DeviceReport, *, ranks: Collection[int] = (), phase: str | None = None) -> DeviceReport:
+    """The report of these ranks and this phase alone; what was compared with the others stays compared.
+
+    A `UsageError` where there is no such rank or phase.
+    """
+    sessions = [session for session in report.sessions if not ranks or session.rank in ranks]
+    missing = set(ranks) - {session.rank for session in report.sessions}
+    if missing:
+        have = ", ".join(map(str, sorted({session.rank for session in report.sessions})))
+        raise UsageError(f"there is no rank {min(missing)} in {report.source}; its ranks are {have}")
+    if phase is not None:
+        names = sorted({one.phase for session in sessions for one in session.phases if one.phase})
+        if phase not in names:
+            raise UsageError(
+                f"there is no phase {phase!r} in {report.source}; its phases are {', '.join(names)}"
+            )
+        sessions = [_in_phase(session, phase) for session in sessions]
+    kept = msgspec.structs.replace(
+        report,
+        sessions=sessions,
+        stragglers=[
+            one
+            for one in report.stragglers
+            if (not ranks or one.rank in ranks) and phase in {None, one.phase}
+        ],
+        out_of_memory=[
+            one
+            for one in report.out_of_memory
+            if (not ranks or one.rank in ranks) and phase in {None, one.phase}
+        ],
+    )
+    return msgspec.structs.replace(kept, advice=advice(kept))
+
+
+def devices_schema() -> dict[str, Any]:
+    """The JSON Schema of a device report."""
+    schema = msgspec.json.schema(DeviceReport)
+    title = "Flightlog device-memory report"
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": title, **schema}
+
+
+def _run_events(run: Run) -> Iterator[AnyDeviceEvent]:
+    return (event for event in run.events("devices") if isinstance(event, DeviceMemory))
+
+
+def _tracks(events: Callable[[], Iterable[AnyDeviceEvent]]) -> list[Track]:
+    """The events by session and device; read a second time, and sorted, where they are far out of order."""
+    try:
+        return _sorted_out(events())
+    except NotInOrder:
+        return _sorted_out(sorted(events(), key=attrgetter("timestamp_ns")))
+
+
+def _sorted_out(events: Iterable[AnyDeviceEvent]) -> list[Track]:
+    tracks: dict[tuple[object, ...], Track] = {}
+    waiting: dict[tuple[object, ...], list[tuple[int, int, AnyDeviceEvent]]] = {}
+
+    def release(key: tuple[object, ...]) -> None:
+        _, _, event = heappop(waiting[key])
+        track = tracks.get(key)
+        if track is None:
+            track = tracks[key] = Track(event)
+        track.add(event)
+
+    for number, event in enumerate(events):
+        key = (event.session_id, event.device_id, event.rank, event.host, event.pid)
+        heappush(waiting.setdefault(key, []), (event.timestamp_ns, number, event))
+        if len(waiting[key]) > NEAR:
+            release(key)
+    for of, left in waiting.items():
+        while left:
+            release(of)
+        tracks[of].finish()
+    return sorted(tracks.values(), key=_order)
+
+
+def _order(track: Track) -> tuple[object, ...]:
+    first = track.first
+    return (first.rank, first.host, first.device_id, track.start_ns, first.session_id, first.pid)
+
+
+def _report(
+    source: str,
+    tracks: list[Track],
+    statuses: dict[str, str],
+    unstopped: str,
+    bundles: list[Bundle],
+    gpus: list[GpuSamples],
+    problems: list[str],
+) -> DeviceReport:
+    gaps = hidden_gaps(tracks)
+    sessions = [
+        _session(track, statuses.get(track.first.session_id, COMPLETED if track.stopped else unstopped), gap)
+        for track, gap in zip(tracks, gaps, strict=True)
+    ]
+    alignment = align(sessions)
+    report = DeviceReport(
+        source=source,
+        events=sum(track.events for track in tracks),
+        sessions=sessions,
+        gpus=gpus,
+        alignment=alignment,
+        stragglers=stragglers(sessions, alignment),
+        out_of_memory=running_out(tracks, sessions, bundles, alignment),
+        advice=[],
+        problems=problems,
+    )
+    return msgspec.structs.replace(report, advice=advice(report))
+
+
+def _session(track: Track, status: str, gap: HiddenGap | None) -> SessionUse:
+    first = track.first
+    groups = track.heights.groups
+    phases = [_phase(name, phase) for name, phase in track.phases.items()]
+    return SessionUse(
+        session_id=first.session_id,
+        rank=first.rank,
+        local_rank=first.local_rank,
+        world_size=first.world_size,
+        host=first.host,
+        pid=first.pid,
+        device_id=first.device_id,
+        device_uuid=track.uuid,
+        job_id=first.job_id,
+        collector=first.collector,
+        status=status,
+        events=track.events,
+        start_ns=track.start_ns,
+        end_ns=track.end_ns,
+        duration_s=(track.end_ns - track.start_ns) / 1e9,
+        sampling_interval_ms=first.sampling_interval_ms,
+        clock_offset_ns=track.offset_ns,
+        capacity_bytes=track.capacity,
+        peak_allocated=track.peaks[0],
+        peak_reserved=track.peaks[1],
+        peak_device_used=track.peaks[2],
+        unknown=track.unseen,
+        phases=sorted(phases, key=lambda one: (-_height(one), one.phase or "")),
+        phases_left_out=len(track.phases_left_out),
+        fragmentation=fragmentation(track),
+        hidden=gap,
+        leaks=leaks(track, headroom(track)),
+        warnings=track.warnings,
+        criticals=track.criticals,
+        errors=track.errors,
+        curve=Curve(
+            after_s=[(at - track.start_ns) / 1e9 for at, _ in groups],
+            allocated_bytes=[highest[0] for _, highest in groups],
+            reserved_bytes=[highest[1] for _, highest in groups],
+            device_used_bytes=[highest[2] for _, highest in groups],
+        ),
+    )
+
+
+def _phase(name: str | None, phase: Phase) -> PhaseUse:
+    return PhaseUse(
+        phase=name,
+        repetitions=phase.repetitions,
+        events=phase.events,
+        first_ns=phase.first_ns,
+        duration_s=phase.duration_ns / 1e9,
+        peak_allocated_bytes=phase.peaks[0],
+        peak_reserved_bytes=phase.peaks[1],
+        peak_device_used_bytes=phase.peaks[2],
+        growth_bytes=phase.growth,
+    )
+
+
+def _height(phase: PhaseUse) -> int:
+    known = (phase.peak_allocated_bytes, phase.peak_device_used_bytes)
+    return next((value for value in known if value is not None), -1)
+
+
+def _in_phase(session: SessionUse, phase: str) -> SessionUse:
+    return msgspec.structs.replace(
+        session,
+        phases=[one for one in session.phases if one.phase == phase],
+        leaks=[leak for leak in session.leaks if leak.phase == phase],
+    )
+
+
+class _Gpu:
+    def __init__(self) -> None:
+        self.samples = 0
+        self.highest: dict[str, float] = {}
+        self.sums = {"gpu_percent": [0.0, 0.0], "gpu_power_w": [0.0, 0.0]}
+        """By figure: values times the seconds they cover, and the seconds; a first sample covers one."""
+
+    def add(self, sample: ResourceSample) -> None:
+        self.samples += 1
+        for name in ("gpu_memory_used_bytes", "gpu_memory_total_bytes", "gpu_percent", "gpu_power_w"):
+            value = getattr(sample, name)
+            if value is None:
+                continue
+            self.highest[name] = max(value, self.highest.get(name, value))
+            if name in self.sums:
+                weight = 1.0 if sample.interval_s is None else sample.interval_s
+                self.sums[name][0] += value * weight
+                self.sums[name][1] += weight
+
+    def mean(self, name: str) -> float | None:
+        weighed, weight = self.sums[name]
+        return weighed / weight if weight > 0 else None
+
+    def whole(self, name: str) -> int | None:
+        return int(self.highest[name]) if name in self.highest else None
+
+
+def gpu_samples(events: Iterable[object]) -> list[GpuSamples]:
+    """Every GPU, or instance of one, that was sampled, by host and index; what the driver did not say is
+    None.
+    """
+    gpus: dict[tuple[str | None, int | None, str | None, str | None], _Gpu] = {}
+    for event in events:
+        if isinstance(event, ResourceSample) and event.scope == "gpu":
+            key = (event.host, event.gpu_index, event.gpu_uuid, event.gpu_mig)
+            gpus.setdefault(key, _Gpu()).add(event)
+    order = sorted(
+        gpus, key=lambda key: (key[0] or "", -1 if key[1] is None else key[1], key[2] or "", key[3] or "")
+    )
+    return [
+        GpuSamples(
+            host=host,
+            gpu_index=index,
+            gpu_uuid=uuid,
+            gpu_mig=mig,
+            samples=(gpu := gpus[host, index, uuid, mig]).samples,
+            memory_peak_bytes=gpu.whole("gpu_memory_used_bytes"),
+            memory_total_bytes=gpu.whole("gpu_memory_total_bytes"),
+            gpu_percent_mean=gpu.mean("gpu_percent"),
+            gpu_percent_max=gpu.highest.get("gpu_percent"),
+            power_mean_w=gpu.mean("gpu_power_w"),
+            power_max_w=gpu.highest.get("gpu_power_w"),
+        )
+        for host, index, uuid, mig in order
+    ]
+
+
+NEARLY_FULL, UNUSED, HIDDEN = 0.9, 0.25, 0.1
+"""Shares of the device that are worth a word."""
+SHOWN = 8
+"""Lines of one kind; of more ranks with the same trouble, the first so many."""
+
+
+def advice(report: DeviceReport) -> list[str]:
+    """The sentences; at least one where there are sessions."""
+    many = len({session.rank for session in report.sessions}) > 1
+    lines = [line for out in report.out_of_memory[:SHOWN] for line in _ran_out(out, many)]
+    told = {out.session_id for out in report.out_of_memory if out.causes[0].kind == "leak"}
+    leaking = [session for session in report.sessions if session.session_id not in told]
+    lines += [line for session in leaking for line in _leaks(session, many)][:SHOWN]
+    lines += [line for session in report.sessions for line in _tight(session, many)][:SHOWN]
+    lines += [line for session in report.sessions for line in _hidden(session, many)][:SHOWN]
+    lines += _stragglers(report)[:SHOWN]
+    highest = max(report.sessions, key=_highest_use, default=None)
+    if highest is not None:
+        lines += _peak(highest, many)
+    if report.sessions and not any(phase.phase for one in report.sessions for phase in one.phases):
+        lines.append(
+            "No phases were recorded, so leaks cannot be told from growth that is meant: "
+            'put the steps of the program into `with flightlog.span("step"):`.'
+        )
+    return lines
+
+
+def _highest_use(session: SessionUse) -> int:
+    peak = session.peak_allocated or session.peak_device_used
+    return peak.bytes if peak is not None else -1
+
+
+def _of(session: SessionUse, many: bool, text: str) -> str:
+    """A sentence on a session, which names its rank where there are several."""
+    return f"Rank {session.rank}: {text}" if many else text[0].upper() + text[1:]
+
+
+def _place(session: SessionUse) -> str:
+    return "the host's memory" if session.device_id < 0 else "the device"
+
+
+def _in_words(phase: str | None) -> str:
+    return "outside of any phase" if phase is None else f"in `{phase}`"
+
+
+def _peak(session: SessionUse, many: bool) -> list[str]:
+    peak, what = session.peak_allocated, "allocated"
+    if peak is None:
+        peak, what = session.peak_device_used, "in use on the device"
+    if peak is None:
+        return ["The recording knows neither allocated memory nor the device's use."]
+    capacity = session.capacity_bytes
+    of = f" ({format_percent(peak.bytes / capacity)} of {_place(session)})" if capacity else ""
+    unused = session.fragmentation
+    lay = (
+        f"; {format_percent(unused.at_peak)} of what the allocator held was unused at its own peak"
+        if unused is not None and unused.at_peak > 0
+        else ""
+    )
+    text = (
+        f"the peak of {format_bytes(peak.bytes)} {what}{of} was reached {format_duration(peak.after_s)} in,"
+        f" {_in_words(peak.phase)}{lay}."
+    )
+    return [_of(session, many, text)]
+
+
+def _ran_out(out: OutOfMemory, many: bool) -> list[str]:
+    rank = f"Rank {out.rank} ran" if out.rank is not None and many else "The run ran"
+    when = f" {format_duration(out.after_s)} in" if out.after_s is not None else ""
+    asked = f", asking for {format_bytes(out.request.tried_bytes)}" if out.request.tried_bytes else ""
+    where = " > ".join(out.span_path)
+    place = f", in `{where}`" if where else f", {_in_words(out.phase)}" if out.phase else ""
+    lines = [f"{rank} out of memory{when}{place}{asked}. {out.causes[0].text} {_remedy(out)}".rstrip()]
+    if many and out.rises:
+        first = out.rises[0]
+        lines.append(
+            f"Rank {first.rank} was the first to rise before that, by"
+            f" {format_bytes(first.to_bytes - first.from_bytes)}, {format_duration(first.before_s)} before."
+        )
+    return lines
+
+
+def _remedy(out: OutOfMemory) -> str:
+    return {
+        "impossible": "Split it: a smaller batch, or work in pieces.",
+        "leak": "Look for what keeps tensors alive from one repetition to the next.",
+        "fragmentation": "Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True, or sizes that change less.",
+        "other_process": "See who else uses the device (nvidia-smi), or use another one.",
+        "large_allocation": "A smaller batch, or the same work in pieces, needs less at once.",
+        "full": "A smaller batch, activation checkpointing or more devices would make room.",
+        "unknown": "",
+    }[out.causes[0].kind]
+
+
+def _leaks(session: SessionUse, many: bool) -> list[str]:
+    """One sentence a session: a leak shows in every phase that comes after it."""
+    if not session.leaks:
+        return []
+    leak = max(session.leaks, key=lambda one: one.growth_bytes)
+    others = [f"`{one.phase}`" for one in session.leaks if one is not leak]
+    also = f" (seen in {', '.join(others)}, too)" if others else ""
+    full = (
+        f"; at this pace {_place(session)} is full {format_duration(leak.full_in_s)} after the last event"
+        if leak.full_in_s is not None
+        else ""
+    )
+    text = (
+        f"memory may leak: {format_bytes(leak.bytes_per_repetition)} more with each `{leak.phase}`,"
+        f" {format_bytes(leak.growth_bytes)} over {leak.tested} of them{also}{full}."
+    )
+    return [_of(session, many, text)]
+
+
+def _tight(session: SessionUse, many: bool) -> list[str]:
+    unused, capacity, held = session.fragmentation, session.capacity_bytes, session.peak_reserved
+    if unused is None or not unused.tight_events or held is None or not capacity:
+        return []
+    text = (
+        f"the allocator held {format_percent(held.bytes / capacity)} of the device while"
+        f" {format_bytes(unused.most_bytes)} lay unused: fragmentation may end the run before memory does."
+        " Try PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True."
+    )
+    return [_of(session, many, text)]
+
+
+def _hidden(session: SessionUse, many: bool) -> list[str]:
+    gap, capacity = session.hidden, session.capacity_bytes
+    if gap is None:
+        return []
+    large = capacity is not None and gap.max_bytes >= HIDDEN * capacity
+    if not large and not gap.growing:
+        return []
+    grew = f", and it grew by {format_bytes(gap.growth_bytes)}" if gap.growing else ""
+    text = (
+        f"up to {format_bytes(gap.max_bytes)} on the device were not the allocator's"
+        f" ({format_bytes(gap.median_bytes)} in the middle{grew}): contexts, libraries or other processes."
+    )
+    return [_of(session, many, text)]
+
+
+def _stragglers(report: DeviceReport) -> list[str]:
+    """One line a rank and kind: the phase in which it shows most, and how many others there are."""
+    worst: dict[tuple[int, str], list[Straggler]] = {}
+    for one in report.stragglers:
+        worst.setdefault((one.rank, one.kind), []).append(one)
+    lines = []
+    for found in worst.values():
+        one = max(found, key=lambda one: one.value - one.median)
+        more = f" (and {len(found) - 1} more phase{'s' * (len(found) > 2)})" if len(found) > 1 else ""
+        much = format_bytes if one.kind == "memory" else format_duration
+        lines.append(
+            {
+                "late": f"Rank {one.rank} began `{one.phase}`{more} {much(one.value)} after the others.",
+                "long": (
+                    f"Rank {one.rank} spent {much(one.value)} in `{one.phase}`{more}, the others "
+                    f"{much(one.median)}."
+                ),
+                "memory": f"Rank {one.rank} held {much(one.value)} at most, the others {much(one.median)}.",
+            }[one.kind]
+        )
+    return lines

@@ -1,0 +1,475 @@
+"""The case of a group of failures: its text, its facts, and where each of them stands in the run.
+
+The facts include the context: memory before it, kills by the kernel, what ran and failed beside it on the
+host, and what attempts of the same task that succeeded needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from flightlog.analyze.diagnosis.base import Case, RunFacts, Source
+from flightlog.analyze.diagnosis.failures import ENDED_BY_SCHEDULER, LOST_TYPES, Incident, Workers
+from flightlog.analyze.diagnosis.reading import read_text
+from flightlog.store import layout
+from flightlog.store.liveness import unix_time
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.analyze.diagnosis.failures import Nonfinite
+    from flightlog.analyze.diagnosis.groups import Group
+    from flightlog.analyze.diagnosis.requests import Asked, Plans
+    from flightlog.events import JobAccounted
+    from flightlog.store.run import Run
+
+TIMED_OUT = re.compile(r" (?:ran over its timeout of|did not end (?:within [0-9.e+]+ s|in time)$)")
+"""How a session says that it ended an attempt at its limit."""
+JOB_END_S = 120.0
+"""What ends so near to the end of its job may have ended with it: batch systems give time between signal and
+kill."""
+_OWN_FRAME = re.compile(
+    r'^  File "[^"\n]*[/\\]flightlog[/\\](?:engines|session|record'
+    r'|compat)[/\\][^"\n]*", line \d+.*\n(?:    .*\n)*',
+    re.M,
+)
+_NO_EXCEPTIONS = frozenset({*LOST_TYPES, "ExitCode", "CommandNotFound", "CommandNotExecutable"})
+
+
+class Origin(Struct, frozen=True):
+    """Where a fact stands."""
+
+    file: str
+    event: str | None
+    time: str | None
+
+
+class Gathered(Struct, kw_only=True):
+    """All there is to say of a group before it is weighed."""
+
+    group: Group
+    incident: Incident | None
+    case: Case
+    origins: dict[Source, Origin]
+    around: Around
+    asked: Asked
+    success: Success | None
+    host: str | None
+    job: JobAccounted | None
+    cgroup_bytes: int | None = None
+    """The limit of the cgroup that it was in."""
+    recorder_file: str | None = None
+    """The document that says why the recorder could not write, where it could not."""
+    device_file: str | None = None
+    """The document of a device that ran out of memory near it."""
+    of_class: dict[str, Origin] = {}
+    """Where the figures stand that speak for a class and are no samples: durations, and values that became
+    NaN."""
+
+
+def gather(
+    run: Run,
+    group: Group,
+    incident: Incident | None,
+    around: Around,
+    workers: Workers,
+    plans: Plans,
+    success: Success | None,
+    values: Sequence[Nonfinite],
+    bundles: Sequence[tuple[str, str]],
+    cancelled_by: str | None = None,
+) -> Gathered:
+    """Put the case of a group together; `bundles` are message and folder of device memory that ran out near
+    it.
+    """
+    worker = group.worker or (incident.losses[0].event.worker if incident and incident.losses else None)
+    host = workers.hosts.get(worker or "") or run.info.host or None
+    job = _job(group, incident, workers, worker)
+    asked = plans.of(group.task, group.component, group.task_id)
+    cgroup = around.cgroup_limit_bytes or (plans.cgroup_bytes if host == run.info.host else None)
+    limits = [job.memory_bytes if job else None, cgroup, asked.memory_bytes if plans.enforced else None]
+    least = min((one for one in limits if one), default=None) or around.node_total_bytes or plans.host_bytes
+    facts = _facts(run, group, incident, around, asked, success, job, host, worker, least)
+    earlier = [one for one in values if group.at is None or one.at is None or one.at <= group.at + 1]
+    full = [(reason, one.writer) for one in run.writers() for reason in one.reasons if _is_full(reason)]
+    lost, writer = full[0] if full else (None, None)
+    noted = (
+        layout.RECORDER
+        if (run.path / layout.RECORDER).exists()
+        else f"{layout.SEGMENTS}/{writer}/{layout.WRITER}"
+    )
+    changes = {
+        "nonfinite": tuple(dict.fromkeys((*group.nonfinite, *sorted({one.name for one in earlier})))),
+        "device_oom": tuple(message for message, _ in bundles),
+        "recorder_lost": lost,
+        "cancelled_by": cancelled_by,
+    }
+    facts = RunFacts(**{**{name: getattr(facts, name) for name in RunFacts.__struct_fields__}, **changes})
+    text, kind = _text(group, incident)
+    case = Case(reading=read_text(text, kind), facts=facts)
+    origins = _origins(group, incident, around, job)
+    lasted = origins[Source.scheduler if job is not None else Source.exit]
+    of_class = {"timeout": lasted, "time_limit": lasted}
+    if earlier:
+        of_class["numerical"] = Origin(earlier[0].file, earlier[0].event, earlier[0].first)
+    return Gathered(
+        group=group,
+        incident=incident,
+        case=case,
+        origins=origins,
+        around=around,
+        asked=asked,
+        success=success,
+        host=host,
+        job=job,
+        cgroup_bytes=cgroup,
+        recorder_file=noted if full else None,
+        device_file=f"{bundles[0][1]}/bundle.json" if bundles else None,
+        of_class=of_class,
+    )
+
+
+def _job(
+    group: Group, incident: Incident | None, workers: Workers, worker: str | None
+) -> JobAccounted | None:
+    """The job that the failure was in, where its end may be the failure's.
+
+    An exception has its own reasons, however its job was ended later: a session cancels its jobs when it
+    closes.
+    """
+    if incident is not None:
+        return incident.jobs[0] if incident.jobs else workers.jobs.get(worker or "")
+    told = group.traceback is not None or (group.scope == "task" and group.error_type not in _NO_EXCEPTIONS)
+    if told or group.scope == "metric":
+        return None
+    job = workers.jobs.get(worker or "") or workers.task_jobs.get(group.task_id or "")
+    if job is None and group.scope in {"run", "command"} and workers.run_jobs:
+        job = workers.run_jobs[-1]
+    ended = None if job is None else unix_time(job.ended or job.timestamp)
+    near = ended is None or group.last_at is None or abs(ended - group.last_at) <= JOB_END_S
+    return job if near else None
+
+
+def _facts(
+    run: Run,
+    group: Group,
+    incident: Incident | None,
+    around: Around,
+    asked: Asked,
+    success: Success | None,
+    job: JobAccounted | None,
+    host: str | None,
+    worker: str | None,
+    limit: int | None,
+) -> RunFacts:
+    lost = incident.losses[0].event if incident is not None and incident.losses else None
+    reason = lost.reason or "it went away" if lost is not None else None
+    if reason is None and group.error_type in {"WorkerLost", "KilledWorker"}:
+        reason = group.message or "it went away"
+    signal = group.signal or (lost.signal if lost is not None else None) or (job.signal if job else None)
+    told = "OOM killer" in (reason or "") or (
+        group.scope == "command" and "OOM killer" in (group.message or "")
+    )
+    kernel = True if told or ((around.oom_kills or 0) > 0 and _dead(group, reason, signal)) else None
+    if kernel is None and around.oom_kills == 0:
+        kernel = False
+    state = job.state if job is not None and job.state in ENDED_BY_SCHEDULER else None
+    if state is None and group.error_type in ENDED_BY_SCHEDULER:
+        state = group.error_type
+    crowd = incident.processes if incident is not None and incident.host else 0
+    duration = run.info.duration_s if group.duration_s is None and group.scope == "run" else group.duration_s
+    if job is not None and job.elapsed_s is not None and (incident is not None or duration is None):
+        duration = job.elapsed_s
+    return RunFacts(
+        scope=group.scope,
+        run_status=run.status,
+        task=group.task,
+        component=asked.component,
+        worker=worker,
+        host=host,
+        exit_code=group.exit_code if group.exit_code is not None else (lost.exit_code if lost else None),
+        signal=signal,
+        kernel_oom=kernel,
+        cgroup_oom_kills=around.oom_kills if kernel and around.oom_kills else None,
+        job_state=state,
+        job_reason=job.reason if job else None,
+        worker_lost_reason=reason,
+        duration_s=duration,
+        timed_out=bool(group.error_type == "TimeoutError" and TIMED_OUT.search(group.message or "")),
+        timeout_s=asked.timeout_s,
+        walltime_s=(job.walltime_s if job else None) or asked.walltime_s,
+        requested_memory_bytes=asked.memory_bytes,
+        memory_limit_bytes=limit,
+        last_rss_bytes=around.last_bytes if around.memory_scope != "node" else None,
+        peak_rss_bytes=group.peak_rss_bytes or (job.max_rss_bytes if job else None),
+        memory_scope=around.memory_scope,
+        memory_slope_bytes_per_s=around.slope_bytes_per_s,
+        node_memory_used_percent=around.node_used_percent,
+        gpu_memory_used_percent=around.gpu_used_percent,
+        success_peaks_bytes=success.peaks_bytes if success else (),
+        neighbours=around.neighbours if group.scope != "run" else (),
+        lost_with=max(0, group.lost_tasks - 1) if incident is not None else 0,
+        hosts_workers_lost=crowd,
+        failed_same_moment=around.failed_beside,
+    )
+
+
+def _dead(group: Group, reason: str | None, signal: str | None) -> bool:
+    """Whether a process of it ended in a way that the kernel's kill would look like."""
+    return signal == "SIGKILL" or group.exit_code in {137, -9} or reason is not None or group.scope == "run"
+
+
+def _is_full(reason: str) -> bool:
+    return "No space left" in reason or "quota" in reason.lower()
+
+
+def _text(group: Group, incident: Incident | None) -> tuple[str, str | None]:
+    """What is read as the failure's text, and the exception's type where it is one."""
+    if incident is not None:
+        reasons = dict.fromkeys(lost.event.reason or "" for lost in incident.losses[:20])
+        said = dict.fromkeys(job.reason or "" for job in incident.jobs[:20])
+        return "\n".join(filter(None, (*said, *reasons, group.output_tail))), None
+    kind = group.error_type
+    signal = kind is not None and kind.startswith("SIG")
+    kind = None if kind in _NO_EXCEPTIONS or signal or group.scope == "command" else kind
+    if group.traceback:
+        return without_own_frames(group.traceback), kind
+    return "\n".join(part for part in (group.message, group.output_tail) if part), kind
+
+
+def without_own_frames(traceback: str) -> str:
+    """A traceback without Flightlog's own frames: nobody's error is to be looked for there."""
+    return _OWN_FRAME.sub("", traceback)
+
+
+def _origins(
+    group: Group, incident: Incident | None, around: Around, job: JobAccounted | None
+) -> dict[Source, Origin]:
+    event = "failure" if group.recorded_in == "failures.jsonl" else "task_failed"
+    own = Origin(group.recorded_in, event, group.first)
+    if group.scope == "run" and group.recorded_in == "run.json":
+        own = Origin("run.json", None, group.first)
+    if group.scope == "metric":
+        own = Origin(group.recorded_in, "metric", group.first)
+    found = dict.fromkeys(Source, own)
+    if incident is not None and incident.losses:
+        lost = Origin("workers.jsonl", "worker_lost", incident.losses[0].event.timestamp)
+        found = dict.fromkeys(Source, lost)
+    if job is not None:
+        account = Origin("jobs.jsonl", "job_accounted", job.timestamp)
+        if incident is not None and not incident.losses:
+            found = dict.fromkeys(Source, account)
+        found[Source.scheduler] = account
+    if around.samples and group.scope != "metric":
+        found[Source.resources] = Origin("resources.jsonl", "resource_sample", around.last_time)
+    if around.oom_kills and "OOM" not in (
+        incident.losses[0].event.reason or "" if incident and incident.losses else ""
+    ):
+        found[Source.kernel] = Origin("resources.jsonl", "resource_sample", around.oom_time)
+    return found
+
+
+class Success(Struct, frozen=True, kw_only=True):
+    """Of one task name."""
+
+    completed: int = 0
+    peaks_bytes: tuple[int, ...] = ()
+    """The largest peaks, the largest first."""
+    longest_s: float | None = None
+
+
+def read_successes(connection: duckdb.DuckDBPyConnection, tasks: Collection[str]) -> dict[str, Success]:
+    """By task name, from `ended`; a task that never completed has none."""
+    rows = connection.execute(_SUCCESSES, {"tasks": list(tasks)}).fetchall()
+    return {
+        task: Success(completed=number, peaks_bytes=tuple(peaks or ()), longest_s=longest)
+        for task, number, peaks, longest in rows
+    }
+
+
+_SUCCESSES = """
+SELECT task, count(*), max(peak_rss_bytes, 3), max(duration_s) FROM ended
+WHERE event = 'task_completed' AND task IN (SELECT unnest($tasks::VARCHAR[])) GROUP BY task
+"""
+
+
+BEFORE_S = 120.0
+"""The curve before the end is looked at for so long."""
+AFTER_S = 10.0
+"""Samples so much later still tell of it: the kernel's counters are read by the next one."""
+MOMENT_S = 2.0
+"""What ends within so long of something else ended at that moment."""
+SLOPE_SAMPLES = 12
+NEIGHBOURS = 5
+_KEPT = 400
+
+
+class Place(NamedTuple):
+    """When and where a failure was."""
+
+    number: int
+    at: float
+    host: str | None
+    worker: str | None
+    task_id: str | None
+    root: str
+
+
+class Around(Struct, kw_only=True):
+    """What is known of the surroundings of a failure; None is unknown."""
+
+    memory_scope: str | None = None
+    last_bytes: int | None = None
+    slope_bytes_per_s: float | None = None
+    samples: int = 0
+    first_time: str | None = None
+    last_time: str | None = None
+    first_bytes: int | None = None
+    cgroup_limit_bytes: int | None = None
+    cgroup_used_bytes: int | None = None
+    node_total_bytes: int | None = None
+    node_used_percent: float | None = None
+    oom_kills: int | None = None
+    """Rise of the cgroup's counter from before to after the failure."""
+    oom_time: str | None = None
+    gpu_used_percent: float | None = None
+    neighbours: tuple[str, ...] = ()
+    running: int = 0
+    """Attempts that ran beside it on the host."""
+    failed_beside: int = 0
+
+
+class _Sample(NamedTuple):
+    at: float
+    scope: str
+    exact: bool
+    used: int | None
+    total: int | None
+    oom_kills: int | None
+    gpu_used: int | None
+    gpu_total: int | None
+    time: str
+
+
+def look_around(
+    connection: duckdb.DuckDBPyConnection, places: Sequence[Place], hosts: Mapping[str, str], home: str
+) -> dict[int, Around]:
+    """The surroundings of each place, from `resources`, `ended` and `rooted`; each is gone through once for
+    all.
+
+    `hosts` is where each worker ran; a worker that is not named there ran on `home`.
+    """
+    found = {place.number: Around() for place in places}
+    if not places:
+        return found
+    names = [[*column] for column in zip(*places, strict=True)]
+    connection.execute(_PLACES, names)
+    connection.execute(_HOSTS, [list(hosts), list(hosts.values())])
+    samples: dict[int, list[_Sample]] = {}
+    for number, *values in connection.execute(
+        _SAMPLES, {"before": BEFORE_S, "after": AFTER_S, "kept": _KEPT}
+    ).fetchall():
+        samples.setdefault(number, []).append(_Sample(*values))
+    for place in places:
+        _read_curve(found[place.number], samples.get(place.number, []), place.at)
+    for number, running, beside in connection.execute(_RUNNING, {"home": home}).fetchall():
+        found[number].running = running
+        found[number].neighbours = tuple(beside[:NEIGHBOURS])
+    for number, failed in connection.execute(_FAILED, {"home": home, "moment": MOMENT_S}).fetchall():
+        found[number].failed_beside = failed
+    return found
+
+
+def _read_curve(around: Around, samples: list[_Sample], at: float) -> None:
+    before = [one for one in samples if one.at <= at + 0.5]
+    for scope, exact in (
+        ("task", True),
+        ("worker", True),
+        ("worker", False),
+        ("cgroup", False),
+        ("node", False),
+    ):
+        curve = [one for one in before if one.scope == scope and one.exact == exact and one.used is not None]
+        if curve:
+            first, last = curve[0], curve[-1]
+            around.memory_scope, around.samples = scope, len(curve)
+            around.first_bytes, around.last_bytes = first.used, last.used
+            around.first_time, around.last_time = first.time, last.time
+            around.slope_bytes_per_s = _slope(curve[-SLOPE_SAMPLES:])
+            break
+    for one in before:
+        if one.scope == "cgroup" and one.total is not None:
+            around.cgroup_limit_bytes, around.cgroup_used_bytes = one.total, one.used
+        if one.scope == "node" and one.total:
+            around.node_total_bytes = one.total
+            around.node_used_percent = None if one.used is None else 100.0 * one.used / one.total
+        if one.scope == "gpu" and one.gpu_total and one.gpu_used is not None:
+            around.gpu_used_percent = 100.0 * one.gpu_used / one.gpu_total
+    counted = [one for one in samples if one.scope == "cgroup" and one.oom_kills is not None]
+    if len(counted) > 1:
+        around.oom_kills = (counted[-1].oom_kills or 0) - (counted[0].oom_kills or 0)
+        around.oom_time = counted[-1].time
+
+
+def _slope(curve: Sequence[_Sample]) -> float | None:
+    """Least squares over the last samples; None for fewer than three."""
+    if len(curve) < 3 or curve[-1].at <= curve[0].at:
+        return None
+    middle = sum(one.at for one in curve) / len(curve)
+    level = sum(one.used or 0 for one in curve) / len(curve)
+    spread = sum((one.at - middle) ** 2 for one in curve)
+    return sum((one.at - middle) * ((one.used or 0) - level) for one in curve) / spread
+
+
+_PLACES = """
+CREATE OR REPLACE TEMP TABLE places AS SELECT unnest($1::INTEGER[]) AS number,
+    unnest($2::DOUBLE[]) AS gone_at,
+    unnest($3::VARCHAR[]) AS host, unnest($4::VARCHAR[]) AS worker, unnest($5::VARCHAR[]) AS task_id,
+    unnest($6::VARCHAR[]) AS root
+"""
+
+_HOSTS = """
+CREATE OR REPLACE TEMP TABLE lives_on AS SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS host
+"""
+
+_SAMPLES = """
+SELECT number, epoch("timestamp") AS sampled, scope,
+    coalesce(scope = 'task' OR (scope = 'worker' AND resources.worker = places.worker), false),
+    CASE WHEN scope IN ('task', 'worker') THEN rss_bytes ELSE memory_used_bytes END, memory_total_bytes,
+        oom_kills,
+    gpu_memory_used_bytes, gpu_memory_total_bytes, strftime("timestamp", '%Y-%m-%dT%H:%M:%S.%fZ')
+FROM resources JOIN places
+    ON epoch("timestamp") BETWEEN gone_at - $before AND gone_at + $after
+    AND CASE scope WHEN 'task' THEN resources.task_id = places.task_id
+        ELSE coalesce(resources.host = places.host, true) AND
+            (scope <> 'worker' OR resources.worker IS NULL OR resources.worker = places.worker
+             OR places.worker IS NULL OR resources.worker NOT IN (SELECT worker FROM lives_on)) END
+WHERE event = 'resource_sample'
+QUALIFY row_number() OVER (PARTITION BY number, scope ORDER BY "timestamp" DESC) <= $kept
+ORDER BY number, sampled
+"""
+
+_RUNNING = """
+WITH beside AS (
+    SELECT number, ended.task, count(*) AS times FROM ended
+    LEFT JOIN lives_on USING (worker) JOIN places ON coalesce(lives_on.host, $home) = places.host
+    WHERE ended.worker IS NOT NULL AND ended.duration_s IS NOT NULL AND event <> 'task_retried'
+        AND epoch(ended.moment) >= places.gone_at - 0.02
+            AND epoch(ended.moment) - ended.duration_s < places.gone_at
+        AND ended.task_id IS DISTINCT FROM places.task_id
+    GROUP BY number, ended.task
+)
+SELECT number, CAST(sum(times) AS BIGINT), list(task ORDER BY times DESC, task) FROM beside GROUP BY number
+"""
+
+_FAILED = """
+SELECT number, count(*) FROM rooted LEFT JOIN lives_on USING (worker)
+JOIN places ON coalesce(lives_on.host, $home) = places.host
+WHERE rooted.root <> places.root AND NOT rooted.dependent
+    AND abs(epoch(rooted.moment) - places.gone_at) <= $moment
+GROUP BY number
+"""

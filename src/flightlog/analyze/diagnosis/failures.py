@@ -1,0 +1,396 @@
+"""Everything of a run that went wrong, once each, in tables of a connection: `ended` and `mishaps`.
+
+`ended` has one row for each line that ends an attempt, without the large texts. `mishaps` has one row for
+each failed attempt, whichever of its accounts are there, and for each failure of a run, worker or command
+without a task. `task_name(task)` is `sim` of `sim[3]`. Failures that came of a lost host, worker or job are
+attributed to it. Values that became NaN are found here too.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import Struct
+
+from flightlog.events import JobAccounted, JobStarted, WorkerEvent, WorkerLost
+from flightlog.store.liveness import unix_time
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.store.run import Run
+
+VIEWS = frozenset({"task_events", "failures", "workers", "jobs", "resources", "metrics", "span_events"})
+"""The views that a diagnosis reads."""
+
+LOST_TYPES = (
+    "WorkerLost",
+    "KilledWorker",
+    "distributed.scheduler.KilledWorker",
+    "SchedulerLost",
+    "OUT_OF_MEMORY",
+    "TIMEOUT",
+    "PREEMPTED",
+    "REQUEUED",
+    "NODE_FAIL",
+    "BOOT_FAIL",
+    "DEADLINE",
+    "REVOKED",
+    "ray.exceptions.ActorDiedError",
+    "ray.exceptions.WorkerCrashedError",
+    "ray.exceptions.NodeDiedError",
+    "ActorDiedError",
+    "WorkerCrashedError",
+)
+"""What attempts end with that did nothing wrong: their worker or their job was ended."""
+LONGEST = 64
+"""Rounds in which chains of dependents are followed; each doubles the distance."""
+
+
+def collect(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the two tables. Goes through `tasks` once and through `failures` once; keeps no tracebacks."""
+    connection.execute(_MACROS)
+    connection.execute(_ENDED)
+    connection.execute(_MISHAPS)
+    connection.execute(_FOLD_RUN)
+
+
+def explain_dependents(connection: duckdb.DuckDBPyConnection) -> None:
+    """Say of every mishap what it stands under, `root`, and lay those of dependents to what they depend on.
+
+    The table `given_up` then has, by root, how many tasks were cancelled for that reason.
+    """
+    connection.execute(_CLIMBS)
+    for _ in range(LONGEST):
+        row = connection.execute(_CLIMB).fetchone()
+        if not row or not row[0]:
+            break
+    connection.execute(_ROOTS)
+    connection.execute(_GIVEN_UP)
+
+
+_MACROS = """
+CREATE OR REPLACE TEMP MACRO task_name(task) AS regexp_replace(task, '\\[[0-9]+\\]$', '');
+CREATE OR REPLACE TEMP MACRO needed(words) AS
+    nullif(regexp_extract(words, '^[^\\n]*? \\(([^()\\s]+)\\), which [^\\n]*? depends on, ', 1), '');
+CREATE OR REPLACE TEMP MACRO cause_of(fingerprint, error_type, message) AS
+    CASE WHEN fingerprint <> '' THEN fingerprint ELSE coalesce(error_type, '') || chr(10) || regexp_replace(
+        left(split_part(coalesce(message, ''), chr(10), 1), 300), '0x[0-9a-fA-F]+|[0-9]+', '#', 'g') END;
+"""
+
+_ENDED = """
+CREATE OR REPLACE TEMP TABLE ended AS
+SELECT event, task_name(task) AS task, task_id, attempt, component, worker, "timestamp" AS moment, duration_s,
+    peak_rss_bytes, CASE WHEN event = 'task_failed' THEN error_type END AS error_type,
+    CASE WHEN event = 'task_failed' THEN left(error_message, 500) ELSE left(reason, 500) END AS words,
+    exit_code, fingerprint, nonfinite,
+    CASE WHEN event = 'task_failed' THEN left(CAST(args AS VARCHAR), 2000) END AS args
+FROM task_events WHERE event IN ('task_completed', 'task_failed', 'task_cancelled', 'task_retried')
+"""
+
+_MISHAPS = """
+CREATE OR REPLACE TEMP TABLE mishaps AS
+WITH accounts AS (
+    SELECT 0 AS rank, scope, error_type, left(message, 500) AS words, fingerprint, task_name(task) AS task,
+        task_id,
+        coalesce(attempt, 1) AS attempt, worker, exit_code, signal, "timestamp" AS moment
+    FROM failures
+    UNION ALL
+    SELECT 1, 'task', error_type, words, fingerprint, task, task_id, attempt, worker, exit_code, NULL, moment
+    FROM ended WHERE event = 'task_failed'
+    UNION ALL
+    SELECT 2, 'task', nullif(regexp_extract(words, '^((?:[A-Za-z0-9_]+[.])*[A-Z][A-Za-z0-9_]*)(?:: |$)', 1),
+        ''), words,
+        NULL, task, task_id, attempt, worker, NULL, NULL, moment
+    FROM ended WHERE event = 'task_retried'
+), told AS (
+    SELECT arg_min(scope, rank) AS scope, arg_min(error_type, rank) AS error_type,
+        arg_min(words, rank) AS words,
+        arg_min(fingerprint, rank) AS fingerprint, max(task) AS task, task_id, attempt, max(worker) AS worker,
+        max(exit_code) AS exit_code, max(signal) AS signal, min(moment) AS moment
+    FROM accounts WHERE task_id IS NOT NULL GROUP BY task_id, attempt, scope = 'worker'
+    UNION ALL
+    SELECT scope, error_type, words, fingerprint, task, NULL, attempt, worker, exit_code, signal, moment
+    FROM accounts WHERE task_id IS NULL
+)
+SELECT cause_of(fingerprint, error_type, words) AS cause, *, CAST(NULL AS VARCHAR) AS incident FROM told
+"""
+"""Of the accounts of one attempt that in `failures` comes first: it knows most. What a batch system says of
+an attempt that has its own account (scope `worker`) stands beside it."""
+
+_FOLD_RUN = """
+DELETE FROM mishaps WHERE scope = 'run' AND task_id IS NULL AND EXISTS (
+    SELECT 1 FROM mishaps AS others WHERE others.task_id IS NOT NULL AND (others.cause = mishaps.cause
+        OR (others.error_type = mishaps.error_type AND others.words = mishaps.words)))
+"""
+"""An error that ended a task and then, raised again, the run is that task's."""
+
+_CLIMBS = """
+CREATE OR REPLACE TEMP TABLE climbs AS
+SELECT task_id, any_value(needed(words)) AS above FROM (
+    SELECT task_id, words FROM mishaps WHERE error_type = 'DependencyFailed'
+    UNION ALL SELECT task_id, words FROM ended WHERE event = 'task_cancelled'
+) WHERE needed(words) <> task_id GROUP BY task_id
+"""
+
+_CLIMB = """
+UPDATE climbs SET above = higher.above FROM climbs AS higher
+WHERE climbs.above = higher.task_id AND higher.above <> climbs.above AND higher.above <> climbs.task_id
+"""
+
+_ROOTS = """
+CREATE OR REPLACE TEMP TABLE rooted AS
+WITH own AS (
+    SELECT task_id, arg_max(coalesce(incident, cause), attempt) AS root FROM mishaps
+    WHERE task_id IS NOT NULL AND error_type IS DISTINCT FROM 'DependencyFailed' GROUP BY task_id
+)
+SELECT mishaps.*, coalesce(own.root, incident, cause) AS root, own.root IS NOT NULL AS dependent
+FROM mishaps LEFT JOIN climbs ON climbs.task_id = mishaps.task_id AND mishaps.error_type = 'DependencyFailed'
+LEFT JOIN own ON own.task_id = climbs.above
+"""
+"""Only where the failure of what they depend on is in the record; other dependents stay a cause of their
+own."""
+
+_GIVEN_UP = """
+CREATE OR REPLACE TEMP TABLE given_up AS
+SELECT root, count(*) AS number FROM climbs
+JOIN (SELECT DISTINCT task_id FROM ended WHERE event = 'task_cancelled') USING (task_id)
+JOIN (SELECT task_id, arg_max(root, attempt) AS root FROM rooted WHERE task_id IS NOT NULL
+    GROUP BY task_id) AS upper
+    ON upper.task_id = climbs.above
+GROUP BY root
+"""
+
+
+MOMENT_S = 10.0
+"""Workers of one host that go within so long went together."""
+ENDED_BY_SCHEDULER = frozenset(
+    {
+        "TIMEOUT",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "REQUEUED",
+        "NODE_FAIL",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "CANCELLED",
+        "REVOKED",
+    }
+)
+"""States of a job that its program did not choose."""
+
+
+class Lost(NamedTuple):
+    """One worker's end."""
+
+    event: WorkerLost
+    at: float | None
+
+
+class Incident(Struct, kw_only=True):
+    """Workers and jobs that ended for one reason."""
+
+    key: str
+    losses: list[Lost] = []
+    jobs: list[JobAccounted] = []
+    host: str | None = None
+    """Where a whole host went away with several workers; None otherwise."""
+
+    @property
+    def processes(self) -> int:
+        """Lost worker processes: threads of one process are one."""
+        return len({(lost.event.host, lost.event.pid or lost.event.worker) for lost in self.losses})
+
+
+class Workers(Struct, kw_only=True):
+    """The workers of a run, as far as a diagnosis needs them."""
+
+    hosts: dict[str, str]
+    """Host by worker."""
+    incidents: list[Incident]
+    jobs: dict[str, JobAccounted]
+    """The last account of the job that a worker lived in, by worker."""
+    task_jobs: dict[str, JobAccounted]
+    """The same by task id, of tasks that are a job."""
+    run_jobs: list[JobAccounted]
+    """Of jobs that the run's own process lived in."""
+    started: list[JobStarted]
+
+
+def read_workers(run: Run) -> Workers:
+    """Workers and jobs of a run, from its events; as many are kept as there were workers."""
+    hosts: dict[str, str] = {}
+    lost: list[Lost] = []
+    for event in run.events("workers"):
+        if isinstance(event, WorkerEvent):
+            if event.host:
+                hosts[event.worker] = event.host
+            if isinstance(event, WorkerLost):
+                lost.append(Lost(event, unix_time(event.timestamp)))
+    started: list[JobStarted] = []
+    accounted: dict[str, JobAccounted] = {}
+    for job in run.events("jobs"):
+        if isinstance(job, JobStarted):
+            started.append(job)
+        elif isinstance(job, JobAccounted):
+            key = job.raw_job_id or job.job_id
+            if key not in accounted or job.attempt >= accounted[key].attempt:
+                accounted[key] = job
+    bound = [(one, accounted.get(one.raw_job_id or one.job_id)) for one in started]
+    by_worker = {one.worker: job for one, job in bound if one.worker and job}
+    for job in accounted.values():
+        by_worker.setdefault(f"slurm-{job.job_id}", job)
+    by_task = {one.task_id: job for one, job in bound if one.task_id and job}
+    whole = [job for one, job in bound if job and not one.worker and not one.task_id]
+    return Workers(
+        hosts=hosts,
+        incidents=_incidents(lost, by_worker, accounted, run.info.host),
+        jobs=by_worker,
+        task_jobs=by_task,
+        run_jobs=whole,
+        started=started,
+    )
+
+
+def _incidents(
+    lost: list[Lost], jobs: dict[str, JobAccounted], accounted: dict[str, JobAccounted], home: str
+) -> list[Incident]:
+    found: dict[str, Incident] = {}
+    crowds = _crowds(lost, home)
+    for one in sorted(lost, key=lambda one: (one.at or 0.0, one.event.worker)):
+        event, job = one.event, jobs.get(one.event.worker)
+        ended = job is not None and job.state in ENDED_BY_SCHEDULER
+        host = crowds.get((event.host, event.pid or event.worker)) if not ended else None
+        key = (
+            f"job {job.state}"
+            if job is not None and ended
+            else f"host {host}"
+            if host
+            else f"lost {_plain(event.reason)}"
+        )
+        incident = found.setdefault(key, Incident(key=key, host=host))
+        incident.losses.append(one)
+        if job is not None and ended and job not in incident.jobs:
+            incident.jobs.append(job)
+    for job in accounted.values():
+        if job.state in ENDED_BY_SCHEDULER and job.state != "CANCELLED":
+            incident = found.setdefault(f"job {job.state}", Incident(key=f"job {job.state}"))
+            if job not in incident.jobs:
+                incident.jobs.append(job)
+    return list(found.values())
+
+
+def _crowds(lost: list[Lost], home: str) -> dict[tuple[str | None, int | str], str]:
+    """The host of each process that went away with others of its host, in a moment.
+
+    The host of the run itself, `home`, lived on to tell of it. Deaths that have a reason of their own, such
+    as an exit code or the kernel's, are not the host's.
+    """
+    by_host: dict[str, list[Lost]] = {}
+    for one in lost:
+        own = one.event.exit_code is not None or "OOM" in (one.event.reason or "")
+        if one.event.host and one.event.host != home and one.at is not None and not own:
+            by_host.setdefault(one.event.host, []).append(one)
+    found: dict[tuple[str | None, int | str], str] = {}
+    for host, here in by_host.items():
+        here.sort(key=lambda one: one.at or 0.0)
+        processes = {one.event.pid or one.event.worker for one in here}
+        if len(processes) > 1 and (here[-1].at or 0.0) - (here[0].at or 0.0) <= MOMENT_S:
+            found.update({(host, process): host for process in processes})
+    return found
+
+
+def _plain(reason: str | None) -> str:
+    return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", (reason or "").partition("\n")[0])[:200]
+
+
+def lay_to_incidents(connection: duckdb.DuckDBPyConnection, workers: Workers) -> None:
+    """Mark in `mishaps` what ended with a lost worker or an ended job."""
+    rows = [
+        (lost.event.worker, lost.at, incident.key)
+        for incident in workers.incidents
+        for lost in incident.losses
+    ]
+    tasks = [
+        (task_id, f"job {job.state}")
+        for task_id, job in workers.task_jobs.items()
+        if job.state in ENDED_BY_SCHEDULER and job.state != "CANCELLED"
+    ]
+    connection.execute(
+        "CREATE OR REPLACE TEMP TABLE losses (worker VARCHAR, gone_at DOUBLE, incident VARCHAR)"
+    )
+    connection.execute("CREATE OR REPLACE TEMP TABLE job_tasks (task_id VARCHAR, incident VARCHAR)")
+    for table, columns, found in (("losses", 3, rows), ("job_tasks", 2, tasks)):
+        if found:
+            cells = [list(column) for column in zip(*found, strict=True)]
+            places = ", ".join(f"unnest(${n + 1})" for n in range(columns))
+            connection.execute(f"INSERT INTO {table} SELECT {places}", cells)
+    connection.execute(_LAY, {"types": list(LOST_TYPES)})
+    connection.execute(_LAY_TASKS, {"types": list(LOST_TYPES)})
+
+
+_LAY = """
+UPDATE mishaps SET incident = nearest.incident FROM (
+    SELECT mishaps.rowid AS at_row, arg_min(losses.incident, abs(coalesce(gone_at, 0) -
+        coalesce(epoch(moment), 0)))
+        AS incident
+    FROM mishaps JOIN losses USING (worker)
+    WHERE error_type IN (SELECT unnest($types::VARCHAR[])) OR scope = 'worker' GROUP BY mishaps.rowid
+) AS nearest WHERE mishaps.rowid = nearest.at_row
+"""
+"""A name may be used again by a later worker: the loss nearest in time counts."""
+
+_LAY_TASKS = """
+UPDATE mishaps SET incident = job_tasks.incident FROM job_tasks
+WHERE mishaps.task_id = job_tasks.task_id AND mishaps.incident IS NULL
+    AND (error_type IN (SELECT unnest($types::VARCHAR[])) OR signal IS NOT NULL OR scope = 'worker')
+"""
+
+
+LISTED = 20
+
+
+class Nonfinite(Struct, frozen=True, kw_only=True):
+    """One name whose values were NaN. Infinities are left out: they are often a bound that nobody has met
+    yet.
+    """
+
+    name: str
+    file: str
+    event: str
+    count: int
+    first: str | None
+    at: float | None
+    step: int | None
+    """Of the first one, in a series that has steps."""
+
+
+def read_nonfinite(connection: duckdb.DuckDBPyConnection) -> list[Nonfinite]:
+    """The earliest first, from `metrics`, `span_events` and `ended`."""
+    found = [
+        Nonfinite(name=name, file=file, event=event, count=count, first=first, at=at, step=step)
+        for file, event, name, count, first, at, step in connection.execute(
+            _FOUND, {"few": LISTED}
+        ).fetchall()
+    ]
+    return sorted(found, key=lambda one: (one.at if one.at is not None else 0.0, one.name, one.file))
+
+
+_FOUND = """
+WITH marked AS (
+    SELECT 'metrics.jsonl' AS file, 'metric' AS event, name, "timestamp" AS moment, step
+    FROM metrics WHERE nonfinite = 'nan'
+    UNION ALL
+    SELECT 'spans.jsonl', 'span', unnest(json_keys(nonfinite)), "timestamp", NULL
+    FROM span_events WHERE event = 'span' AND len(CAST(nonfinite AS VARCHAR)) > 2
+        AND contains(CAST(nonfinite AS VARCHAR), '"nan"')
+    UNION ALL
+    SELECT 'tasks.jsonl', event, unnest(json_keys(nonfinite)), moment, NULL
+    FROM ended WHERE len(CAST(nonfinite AS VARCHAR)) > 2 AND contains(CAST(nonfinite AS VARCHAR), '"nan"')
+)
+SELECT file, any_value(event), name, count(*), strftime(min(moment), '%Y-%m-%dT%H:%M:%S.%fZ'),
+    epoch(min(moment)),
+    arg_min(step, moment)
+FROM marked GROUP BY file, name ORDER BY min(moment), name LIMIT $few
+"""

@@ -1,0 +1,191 @@
+"""Signs to a diagnosis: what speaks for each class, how it adds up, and how sure one may be.
+
+A class's strength is its strongest sign, and of each further one a smaller part: ten lines that say the same
+are one fact. Signs against are taken off in full. The class with the greatest strength is the answer;
+confidence is the share of its strength, squared, among all classes' and a fixed doubt that stands for what no
+rule knows, greater where only words speak, less a part of the strongest rival's share. Two classes that are
+about equally strong therefore both stay below one half, and a lone hint stays near it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING
+
+from flightlog.analyze.diagnosis.base import Case, Diagnosis, Rule, Sign, Source
+from flightlog.analyze.diagnosis.reading import read_text
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+ENTRY_POINTS = "flightlog.rules"
+UNKNOWN = "unknown"
+FURTHER = 0.35
+"""The part that each further sign of a class adds, of the part before."""
+DOUBT = 1.0
+"""The strength of "something else", at which a hint is as good as a guess; and …"""
+DOUBT_OF_WORDS = 1.6
+"""… where nothing but words speaks for a class: no exception, no exit, no batch system."""
+RIVAL = 0.3
+"""The part of the strongest rival's share that is taken off the confidence: near a tie, nobody should be
+sure."""
+ENOUGH = 0.9
+"""Least strength, and …"""
+SURE = 0.35
+"""… least confidence at which a class is named at all."""
+MOST = 0.98
+EVIDENCE = 6
+"""Lines of evidence shown."""
+
+
+class Rules(dict[str, Rule]):
+    """Rules by the class they speak for, with what was wrong with those that could not be used."""
+
+    problems: tuple[str, ...] = ()
+
+
+@cache
+def load_rules() -> Rules:
+    """Every rule that an installed package offers, ours among them, by class; broken ones are named, never
+    fatal.
+
+    A package's rule for a class that we have a rule for takes its place.
+    """
+    from importlib.metadata import entry_points
+
+    rules, problems = Rules(), []
+    for point in sorted(entry_points(group=ENTRY_POINTS), key=_ours_first):
+        try:
+            rule = point.load()
+        except Exception as error:  # noqa: BLE001 - a site's rule is anybody's code, and must not stop a diagnosis
+            problems.append(
+                f"rule {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
+            )
+            continue
+        if not callable(getattr(rule, "signs", None)) or not callable(getattr(rule, "suggestions", None)):
+            problems.append(f"rule {point.name!r} ({point.value}) has no `signs` and `suggestions` to call")
+            continue
+        rules[point.name] = rule
+    rules.problems = tuple(problems)
+    return rules
+
+
+def _ours_first(point: EntryPoint) -> tuple[str, bool, str]:
+    return point.name, not point.value.startswith("flightlog."), point.value
+
+
+def weigh(case: Case, rules: Mapping[str, Rule] | None = None) -> Diagnosis:
+    """What the case most likely is; `unknown` where nothing speaks strongly for any class.
+
+    `rules` are those to ask, by class; by default all that are installed. A rule that raises or yields
+    something else than signs is left out, and named in `problems`.
+    """
+    asked = load_rules() if rules is None else rules
+    problems = list(asked.problems) if isinstance(asked, Rules) else []
+    signs: dict[str, list[Sign]] = {}
+    for name, rule in asked.items():
+        try:
+            signs[name] = _checked(rule, case)
+        except Exception as error:  # noqa: BLE001 - as above: anybody's code
+            problems.append(f"rule {name!r} failed and was left out: {type(error).__name__}: {error}")
+    strengths = {name: strength for name, found in signs.items() if (strength := _strength(found)) > 0}
+    ranked = sorted(strengths, key=lambda name: (-strengths[name], name))
+    doubt = _doubt(signs[ranked[0]]) if ranked else DOUBT
+    shares = _shares(strengths, doubt)
+    if not ranked or strengths[ranked[0]] < ENOUGH or shares[ranked[0]] < SURE:
+        return Diagnosis(
+            failure_class=UNKNOWN,
+            confidence=round(
+                min(0.49, doubt**2 / (doubt**2 + sum(value**2 for value in strengths.values()))), 2
+            ),
+            evidence=[sign.text for name in ranked[:2] for sign in _shown(signs[name])[:1]],
+            suggestions=_look_further(case),
+            also={name: shares[name] for name in ranked[:3]},
+            problems=problems,
+        )
+    best = ranked[0]
+    return Diagnosis(
+        failure_class=best,
+        confidence=_confidence(best, shares),
+        evidence=[sign.text for sign in _shown(signs[best])][:EVIDENCE],
+        suggestions=_suggestions(asked[best], best, case, problems),
+        also={name: shares[name] for name in ranked[1:4] if shares[name] >= 0.05},
+        problems=problems,
+    )
+
+
+def _checked(rule: Rule, case: Case) -> list[Sign]:
+    found = list(rule.signs(case))
+    for sign in found:
+        if not isinstance(sign, Sign):
+            raise TypeError(f"a sign was expected, not {type(sign).__name__}")
+        if not math.isfinite(sign.weight):
+            raise ValueError(f"a finite weight was expected, not {sign.weight}")
+    return found
+
+
+def _strength(signs: list[Sign]) -> float:
+    """One number for all signs of a class; those with the same text are one sign."""
+    strongest: dict[str, float] = {}
+    for sign in signs:
+        if sign.weight > 0:
+            strongest[sign.text] = max(strongest.get(sign.text, 0.0), sign.weight)
+    speaking = sorted(strongest.values(), reverse=True)
+    against = sum(sign.weight for sign in signs if sign.weight < 0)
+    return sum(weight * FURTHER**n for n, weight in enumerate(speaking)) + against
+
+
+def _doubt(signs: list[Sign]) -> float:
+    only_words = all(sign.source is Source.words for sign in signs if sign.weight > 0)
+    return DOUBT_OF_WORDS if only_words else DOUBT
+
+
+def _shares(strengths: Mapping[str, float], doubt: float) -> dict[str, float]:
+    whole = doubt**2 + sum(value**2 for value in strengths.values())
+    return {name: round(min(MOST, value**2 / whole), 2) for name, value in strengths.items()}
+
+
+def _confidence(best: str, shares: Mapping[str, float]) -> float:
+    rival = max((share for name, share in shares.items() if name != best), default=0.0)
+    return round(shares[best] - RIVAL * rival, 2)
+
+
+def _shown(signs: list[Sign]) -> list[Sign]:
+    """What speaks for a class, the strongest first, each text once."""
+    kept: dict[str, Sign] = {}
+    for sign in sorted(signs, key=lambda sign: -sign.weight):
+        if sign.weight > 0:
+            kept.setdefault(sign.text, sign)
+    return list(kept.values())
+
+
+def _suggestions(rule: Rule, name: str, case: Case, problems: list[str]) -> list[str]:
+    try:
+        said = rule.suggestions(case)
+        return [said] if isinstance(said, str) else [str(one) for one in said]
+    except Exception as error:  # noqa: BLE001 - the class stands even where its rule cannot say what to do
+        problems.append(f"rule {name!r} could not suggest anything: {type(error).__name__}: {error}")
+        return []
+
+
+def _look_further(case: Case) -> list[str]:
+    if "SIGKILL" in case.reading.signals and not case.reading.exceptions:
+        return [
+            "Something killed the process and left no reason. Ask the kernel (`dmesg -T | grep -i oom`) or "
+            "the batch "
+            "system (`sacct -j JOB -o State,ExitCode,MaxRSS,ReqMem`): running out of memory is the usual "
+            "one.",
+        ]
+    return ["Read the lines before the first error: this text names no cause that is known here."]
+
+
+def diagnose_text(text: str, exception_type: str | None = None) -> Diagnosis:
+    """What a log's end, a traceback or an error message most likely means; `unknown` where it does not tell.
+
+    `exception_type` is the type of the exception (`ValueError`, `torch.cuda.OutOfMemoryError`) where it is
+    known and the text does not show it. Never raises on any text; of a long one, its beginning and its end
+    are read.
+    """
+    return weigh(Case(reading=read_text(text, exception_type)))

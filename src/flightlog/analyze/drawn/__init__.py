@@ -1,1 +1,0 @@
-"""What is drawn of a run: results of bounded size, whatever the size of the run."""

@@ -1,0 +1,547 @@
+"""One metric of a project's runs over its history, and where its level changed.
+
+Metrics come from the summaries of runs, or from the events of runs too large to be summarized when they
+closed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+from collections import Counter
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import NormalDist, fmean, variance
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.analyze.cost.cost import run_cost
+from flightlog.analyze.distribution import quantile
+from flightlog.analyze.history.change_points import LEAST, Step, change_points
+from flightlog.displayed import Displayed
+from flightlog.errors import RunNotFound, UsageError
+from flightlog.store import layout
+from flightlog.store.catalogue import PastRun, Progress, RunEntry, past_runs
+from flightlog.store.figures import Figures, TaskFigures
+from flightlog.store.liveness import Observer, unix_time
+from flightlog.store.run import Run
+from flightlog.store.runs_folder import folder_of_runs, place
+from flightlog.store.tables import open_tables
+
+_SIDE = 200
+"""Runs on either side of a step that its size is reckoned from."""
+_SURE = NormalDist().inv_cdf(0.975)
+
+
+class Point(Struct, frozen=True, kw_only=True):
+    """One run that has the figure."""
+
+    run_id: str
+    start_time: str | None
+    status: str
+    value: float
+    git_commit: str | None
+    git_dirty: bool | None
+    level: int
+    """The number of its level, from 0."""
+
+
+class Level(Struct, frozen=True, kw_only=True):
+    """A stretch of runs between two steps."""
+
+    first: int
+    """Number of its first point."""
+    runs: int
+    typical: float
+    """The median where ratios count; of shares and counts the mean."""
+    p05: float
+    p95: float
+
+
+class Difference(Struct, frozen=True, kw_only=True):
+    """What is not the same in the run where a step began and in the one before."""
+
+    what: Literal["commit", "manifest", "host", "python", "target"]
+    before: str | None
+    after: str | None
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """A step of the figure: from what is typical of the level before to what is of the level after."""
+
+    at: int
+    """Number of the point where it began."""
+    earliest: int
+    latest: int
+    """Where it may have begun as well, at 95 % confidence."""
+    run_id: str
+    start_time: str | None
+    git_commit: str | None
+    git_dirty: bool | None
+    before: float
+    after: float
+    change: float | None
+    """Of a share or a count the difference, else the ratio less 1; null where it starts from 0."""
+    low: float | None
+    high: float | None
+    """Its interval at 95 % confidence."""
+    chance: float
+    """How likely noise alone shows such a step."""
+    differences: list[Difference]
+
+
+class Trend(Displayed, Struct, frozen=True, kw_only=True):
+    """The history of one figure, the oldest run first."""
+
+    project: str
+    metric: str
+    unit: Unit
+    currency: str | None
+    points: list[Point]
+    levels: list[Level]
+    changes: list[Change]
+    drift: float | None
+    """By how much the figure moved over all points without a step, as `Change.change`; null where it did
+    not."""
+    enough: bool
+    """Whether there are runs enough to tell a step from noise."""
+    left_out: dict[str, int]
+    """How many runs of the project have no point, by reason."""
+
+
+def trends(
+    project: str | None = None,
+    metric: str = "wall",
+    *,
+    last: int | None = None,
+    since: str | None = None,
+    runs_dir: str | os.PathLike[str] | None = None,
+    observer: Observer | None = None,
+    progress: Progress | None = None,
+) -> Trend:
+    """How a figure of a project's runs moved: `wall`, `duration:TASK`, `p95:TASK`, `memory`, `memory:TASK`,
+    `hits`, `cost` or `failures`.
+
+    The project is that of the latest run unless one is named. `last` counts the newest runs that have the
+    figure; `since` is an ISO 8601 date or time, UTC where it names no zone, and the first that counts. Runs
+    are looked up in `runs_dir`, by default the configured one. `progress` is told how many of them were
+    looked at, and of how many. Raises `RunNotFound` where there is no run, and `UsageError`.
+    """
+    folder, wanted, begin = folder_of_runs(runs_dir), parse_metric(metric), _moment(since)
+
+    name, compared = "", set[Path]()
+
+    def of_the_project(entries: list[RunEntry]) -> list[RunEntry]:
+        nonlocal name
+        name = _project(project, entries, folder)
+        found = [
+            entry
+            for entry in entries
+            if entry.project == name and (begin is None or (unix_time(entry.start_time) or 0.0) >= begin)
+        ]
+        compared.update([entry.path for entry in found if entry.status == "completed"][:last])
+        return found
+
+    def reckon(path: Path) -> Figures | None:
+
+        return figures_of_events(path) if path in compared else None
+
+    past = past_runs(
+        folder,
+        choose=of_the_project,
+        figures=wanted.needs_figures,
+        task=wanted.task,
+        reckon=reckon,
+        observer=observer,
+        progress=progress,
+    )
+    return trend_of(name, wanted, past, last=last)
+
+
+def trend_schema() -> dict[str, Any]:
+    """The JSON Schema of the JSON of `flightlog trends`."""
+    schema = msgspec.json.schema(Trend)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Flightlog trend", **schema}
+
+
+def _project(asked: str | None, entries: Sequence[RunEntry], folder: Path) -> str:
+    if not entries:
+        raise RunNotFound(f"there are no runs in {place(folder)}; record one, or name another folder of runs")
+    name = entries[0].project if asked is None else asked
+    projects = {entry.project for entry in entries}
+    if name not in projects:
+        known = ", ".join(sorted(projects)[:10]) + (", …" if len(projects) > 10 else "")
+        raise RunNotFound(f"no run in {place(folder)} is of project {name!r}; there are runs of {known}")
+    return name
+
+
+def _moment(since: str | None) -> float | None:
+    if since is None:
+        return None
+    found = unix_time(since)
+    if found is None:
+        raise UsageError(f"{since[:80]!r} is no date: write it as 2026-05-20, or 2026-05-20T14:00:00")
+    return found
+
+
+def trend_of(project: str, metric: Metric, past: Sequence[PastRun], *, last: int | None = None) -> Trend:
+    """The trend in these runs, which are of one project and in the order of a catalogue: the newest first."""
+    metric.check(past)
+    currency = next((run.figures.currency for run in past if run.figures and run.figures.currency), None)
+    currency = currency if metric.unit == "money" else None
+    left_out: Counter[str] = Counter()
+    taken: list[tuple[PastRun, float]] = []
+    for run in past:
+        value, reason = metric.value(run, currency)
+        if value is None:
+            left_out[reason] += 1
+        elif last is not None and len(taken) == last:
+            break
+        else:
+            taken.append((run, value))
+    taken.reverse()
+    values = [value for _, value in taken]
+    relative = metric.relative and all(value > 0 for value in values)
+    scale = [math.log(value) for value in values] if relative else values
+    found = change_points(scale)
+    bounds = [0, *(step.at for step in found.steps), len(values)]
+    levels = [_level(metric, values, *pair) for pair in pairwise(bounds)] if values else []
+    number = [n for n, level in enumerate(levels) for _ in range(level.runs)]
+    changes = [
+        _change(metric, taken, scale if relative else None, step, levels[n], levels[n + 1])
+        for n, step in enumerate(found.steps)
+    ]
+    drift = found.drift
+    if drift is not None and metric.relative:
+        drift = math.exp(drift) - 1.0 if relative else None
+    return Trend(
+        project=project,
+        metric=metric.text,
+        unit=metric.unit,
+        currency=currency,
+        points=[_point(run, value, n) for (run, value), n in zip(taken, number, strict=True)],
+        levels=levels,
+        changes=changes,
+        drift=drift,
+        enough=len(values) >= LEAST or bool(changes),
+        left_out=dict(left_out),
+    )
+
+
+def _point(run: PastRun, value: float, level: int) -> Point:
+    entry, info = run.entry, run.info
+    return Point(
+        run_id=entry.run_id,
+        start_time=entry.start_time,
+        status=entry.status,
+        value=value,
+        git_commit=info.git_commit if info else None,
+        git_dirty=info.git_dirty if info else None,
+        level=level,
+    )
+
+
+def _level(metric: Metric, values: Sequence[float], first: int, end: int) -> Level:
+    ordered = sorted(values[first:end])
+    return Level(
+        first=first,
+        runs=end - first,
+        typical=quantile(ordered, 0.5) if metric.relative else fmean(ordered),
+        p05=quantile(ordered, 0.05),
+        p95=quantile(ordered, 0.95),
+    )
+
+
+def _change(
+    metric: Metric,
+    taken: Sequence[tuple[PastRun, float]],
+    logs: Sequence[float] | None,
+    step: Step,
+    before: Level,
+    after: Level,
+) -> Change:
+    run, previous = taken[step.at][0], taken[step.at - 1][0]
+    values = [value for _, value in taken] if logs is None else logs
+    sides = (
+        values[max(before.first, step.at - _SIDE) : step.at],
+        values[step.at : step.at + min(after.runs, _SIDE)],
+    )
+    low: float | None
+    high: float | None
+    change: float | None
+    if not metric.relative:
+        change = after.typical - before.typical
+        low, high = mean_interval(values[before.first : step.at], values[step.at : step.at + after.runs])
+    elif logs is not None:
+        change = after.typical / before.typical - 1.0
+        low, high = (math.exp(shift) - 1.0 for shift in shift_interval(*sides))
+        low, high = min(low, change), max(high, change)
+    else:  # there are zeros among the values
+        change = after.typical / before.typical - 1.0 if before.typical > 0 else None
+        low = high = None
+    info = run.info
+    return Change(
+        at=step.at,
+        earliest=step.earliest,
+        latest=step.latest,
+        run_id=run.entry.run_id,
+        start_time=run.entry.start_time,
+        git_commit=info.git_commit if info else None,
+        git_dirty=info.git_dirty if info else None,
+        before=before.typical,
+        after=after.typical,
+        change=change,
+        low=low,
+        high=high,
+        chance=step.chance,
+        differences=_differences(previous, run),
+    )
+
+
+def mean_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
+    """Between which bounds the mean moved, at 95 % confidence; of two values on each side at least."""
+    moved = fmean(after) - fmean(before)
+    reach = _SURE * math.sqrt(variance(before) / len(before) + variance(after) / len(after))
+    return moved - reach, moved + reach
+
+
+def shift_interval(before: Sequence[float], after: Sequence[float]) -> tuple[float, float]:
+    """Between which bounds values shifted, at 95 % confidence: of all differences, those that ranks allow
+    for.
+
+    After Hodges and Lehmann: no outlier matters, whatever its size.
+    """
+    shifts = sorted(b - a for a in before for b in after)
+    m, n = len(before), len(after)
+    outside = m * n / 2 - _SURE * math.sqrt(m * n * (m + n + 1) / 12)
+    cut = max(0, math.floor(outside))
+    return shifts[cut], shifts[len(shifts) - 1 - cut]
+
+
+def _differences(before: PastRun, after: PastRun) -> list[Difference]:
+    a, b = before.info, after.info
+    if a is None or b is None:
+        return []
+    pairs: list[tuple[Literal["commit", "manifest", "host", "python", "target"], str | None, str | None]] = [
+        ("commit", a.git_commit, b.git_commit),
+        ("manifest", a.manifest_hash, b.manifest_hash),
+        ("host", a.host or None, b.host or None),
+        ("python", a.python, b.python),
+        ("target", a.target, b.target),
+    ]
+    return [Difference(what=what, before=old, after=new) for what, old, new in pairs if old != new]
+
+
+Kind = Literal["wall", "duration", "p95", "memory", "hits", "cost", "failures"]
+Unit = Literal["seconds", "bytes", "share", "count", "money"]
+
+_UNITS: dict[Kind, Unit] = {
+    "wall": "seconds",
+    "duration": "seconds",
+    "p95": "seconds",
+    "memory": "bytes",
+    "hits": "share",
+    "cost": "money",
+    "failures": "count",
+}
+_OF_RUNS: dict[str, Kind] = {
+    "wall": "wall",
+    "memory": "memory",
+    "hits": "hits",
+    "cost": "cost",
+    "failures": "failures",
+}
+_OF_TASKS: dict[str, Kind] = {"duration": "duration", "p95": "p95", "memory": "memory"}
+FORMS = "wall, duration:TASK, p95:TASK, memory:TASK, memory, hits, cost or failures"
+
+_LARGEST = 1e100
+"""Nothing in a run is as large: what claims to be is damage."""
+
+Found = tuple[float | None, str]
+"""A value, or None and why there is none."""
+
+
+class Metric(Struct, frozen=True, kw_only=True):
+    """One figure of a run: of all of it, or of the tasks of one name."""
+
+    kind: Kind
+    task: str | None = None
+
+    @property
+    def text(self) -> str:
+        """As it is written on the command line."""
+        return self.kind if self.task is None else f"{self.kind}:{self.task}"
+
+    @property
+    def unit(self) -> Unit:
+        """What its values are in; a `share` lies between 0 and 1."""
+        return _UNITS[self.kind]
+
+    @property
+    def relative(self) -> bool:
+        """Whether ratios count; of shares and counts differences do."""
+        return self.unit not in {"share", "count"}
+
+    @property
+    def needs_figures(self) -> bool:
+        """Whether `run.json` alone does not tell it."""
+        return self.kind not in {"wall", "failures"}
+
+    def value(self, run: PastRun, currency: str | None = None) -> Found:
+        """The figure of a run; None and the reason where the run has none that could be compared.
+
+        A run that did not complete is as short, small or cheap as it happened to be, so only `failures`
+        counts it: its failed tasks, or 1 where the run itself failed and no task did.
+        """
+        number, reason = self._value(run, currency)
+        if number is None:
+            return None, reason
+        if not 0 <= number < _LARGEST:
+            return None, "with a value that cannot be"
+        return float(number), ""
+
+    def _value(self, run: PastRun, currency: str | None) -> tuple[float | None, str]:
+        entry, figures = run.entry, run.figures
+        if entry.status not in layout.ENDED:
+            return None, entry.status
+        if self.kind == "failures":
+            failed = entry.tasks_failed
+            if entry.status in {"failed", "crashed"}:
+                return max(failed or 0, 1), ""
+            return failed, "unknown"
+        if entry.status != "completed":
+            return None, entry.status
+        if self.kind == "wall":
+            return entry.duration_s, "without a duration"
+        if figures is None:
+            return None, "without a summary"
+        if self.task is not None:
+            return self._of_task(run)
+        if self.kind == "memory":
+            return figures.peak_memory_bytes, "without samples of memory"
+        if self.kind == "hits":
+            hits, lookups = figures.cache_hits, figures.cache_lookups
+            if hits is None or not lookups or not 0 <= hits <= lookups < _LARGEST:
+                return None, "without lookups in a cache"
+            return hits / lookups, ""
+        if figures.cost is not None and figures.currency not in {None, currency}:
+            return None, "in another currency"
+        return figures.cost, "without a cost"
+
+    def _of_task(self, run: PastRun) -> Found:
+        found = run.figures.tasks.get(self.task or "") if run.figures else None
+        if found is None:
+            return None, "without such a task"
+        if self.kind == "memory":
+            return found.peak_rss_bytes, "without a measured memory"
+        why = "where no duration of it was recorded" if found.completed else "where no such task completed"
+        return (found.mean_s if self.kind == "duration" else found.p95_s), why
+
+    def check(self, past: Sequence[PastRun]) -> None:
+        """Raise a `UsageError` where there are summaries and no run has such a task."""
+        if self.task is None or not any(run.figures for run in past):
+            return
+        names = Counter(name for run in past if run.figures for name in run.figures.tasks)
+        if self.task not in names:
+            close = difflib.get_close_matches(self.task, names, n=3, cutoff=0.6)
+            listed = close or [name for name, _ in names.most_common(10)]
+            there = (
+                f"; {'close' if close else 'there are'}: {', '.join(listed)}"
+                if listed
+                else "; there are no tasks"
+            )
+            raise UsageError(f"no run has a task {self.task!r}{there}")
+
+
+def parse_metric(text: str) -> Metric:
+    """The figure that is called so; a `UsageError` names the forms there are."""
+    kind, colon, task = text.partition(":")
+    if not colon and kind in _OF_RUNS:
+        return Metric(kind=_OF_RUNS[kind])
+    if task and kind in _OF_TASKS:
+        return Metric(kind=_OF_TASKS[kind], task=task)
+    if kind in _OF_TASKS:
+        raise UsageError(f"metric {text[:80]!r} names no task: write {kind}:TASK")
+    raise UsageError(f"metric {text[:80]!r} is none of {FORMS}")
+
+
+_NAMES = """
+WITH ended AS (
+  SELECT task, count(*) FILTER (retried) AS retried,
+    avg(duration_s) FILTER (state = 'completed') AS mean_s,
+    quantile_cont(duration_s, [0.5, 0.95]) FILTER (state = 'completed') AS quantiles,
+    max(duration_s) FILTER (state = 'completed') AS max_s,
+    sum(duration_s) FILTER (state = 'completed') AS total_s,
+    sum(cpu_s) AS cpu_s, max(peak_rss_bytes) AS peak_rss_bytes
+  FROM attempts GROUP BY task
+), whole AS (
+  SELECT task, count(submitted_at) AS submitted, count(*) FILTER (state = 'completed') AS completed,
+    count(*) FILTER (state = 'failed') AS failed
+  FROM tasks GROUP BY task
+)
+SELECT task, submitted, completed, failed, retried, mean_s, quantiles[1], quantiles[2], max_s, total_s, cpu_s,
+  peak_rss_bytes
+FROM whole JOIN ended USING (task)
+"""
+_LOOKUPS = "SELECT count(*) FILTER (result != 'bypass'), count(*) FILTER (result = 'hit') FROM cache"
+_MEMORY = "SELECT max(greatest(rss_bytes, peak_rss_bytes)) FROM resources WHERE scope = 'worker'"
+
+
+def figures_of_events(path: Path) -> Figures | None:
+    """The figures that the summary of this run would hold; None where its files cannot be read."""
+    run = Run(path)
+    try:
+        spent = run_cost(run)
+        with open_tables([run], only={"attempts", "tasks", "cache", "resources"}) as tables:
+            rows = tables.execute(_NAMES).fetchall()
+            lookups, hits = tables.execute(_LOOKUPS).fetchall()[0]
+            [[memory]] = tables.execute(_MEMORY).fetchall()
+    except OSError:
+        return None
+    names = {row[0]: _task(*row[1:]) for row in rows}
+    return Figures(
+        run_id=run.run_id,
+        submitted=sum(name.submitted for name in names.values()),
+        completed=sum(name.completed for name in names.values()),
+        failed=sum(name.failed for name in names.values()),
+        retried=sum(name.retried for name in names.values()),
+        cache_lookups=lookups,
+        cache_hits=hits,
+        peak_memory_bytes=memory,
+        cost=spent.total,
+        currency=spent.currency,
+        names=len(names),
+        tasks=names,
+    )
+
+
+def _task(
+    submitted: int,
+    completed: int,
+    failed: int,
+    retried: int,
+    mean_s: float | None,
+    p50_s: float | None,
+    p95_s: float | None,
+    max_s: float | None,
+    total_s: float | None,
+    cpu_s: float | None,
+    peak: int | None,
+) -> TaskFigures:
+    return TaskFigures(
+        submitted=submitted,
+        completed=completed,
+        failed=failed,
+        retried=retried,
+        mean_s=mean_s,
+        p50_s=p50_s,
+        p95_s=p95_s,
+        max_s=max_s,
+        total_s=total_s,
+        cpu_s=cpu_s,
+        peak_rss_bytes=peak,
+    )

@@ -1,0 +1,186 @@
+"""How good the predictions are: models of earlier runs, held against the runs that followed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import fmean, median
+
+from msgspec import Struct
+
+from flightlog.analyze.history.attempts import Past
+from flightlog.analyze.predict.baseline import Logs, Method, Quantity
+from flightlog.analyze.predict.boosting import Boosting, BoostingFailed, Fit, find_boosting
+from flightlog.analyze.predict.features import (
+    Examples,
+    duration_examples,
+    gaps,
+    memory_examples,
+    saved_by_cache,
+)
+from flightlog.analyze.predict.training import pinball, train_quantity
+from flightlog.errors import MissingExtra
+
+TESTED = 0.3
+"""Share of the runs, the newest, that predictions are held against."""
+STEPS = 3
+"""They are taken in so many steps: a model learns from everything before its step, as it does when it is
+stale."""
+LEAST_RUNS = 3
+
+
+class Score(Struct, frozen=True, kw_only=True):
+    """How predictions compare with what came; shares are from 0 to 1."""
+
+    attempts: int
+    boosted: int
+    """Attempts that boosting predicted; the baseline did the others."""
+    error: float
+    """Median of how far the expected value was off: 0.1 is 10 %."""
+    baseline_error: float
+    loss: float
+    """Mean pinball loss of low, expected and high, of logarithms."""
+    baseline_loss: float
+    coverage: float
+    """Share of attempts within the interval, which should be 0.9."""
+    baseline_coverage: float
+    ratio: float
+    """Median of high over low."""
+    baseline_ratio: float
+
+
+class QuantityScores(Struct, frozen=True, kw_only=True):
+    """The scores of one quantity."""
+
+    quantity: Quantity
+    whole: Score | None
+    """None where nothing could be held against anything."""
+    names: dict[str, Score]
+    left_out: dict[str, int]
+    """Attempts that neither teach nor test, by reason."""
+    unpredicted: int
+    """Attempts of names that were not known well enough before."""
+
+
+class Evaluation(Struct, frozen=True, kw_only=True):
+    """How predictions of a project's tasks fared."""
+
+    project: str | None
+    runs: int
+    tested_runs: int
+    """The newest of them."""
+    duration_s: QuantityScores
+    peak_memory_bytes: QuantityScores
+    notes: list[str]
+
+
+class Outcome(Struct, frozen=True):
+    """One prediction and what came of it, as logarithms."""
+
+    name: str
+    method: Method
+    predicted: Logs
+    plain: Logs
+    actual: float
+    above: bool = False
+
+
+def evaluate(past: Past, *, find: Callable[[], Boosting] = find_boosting) -> Evaluation:
+    """Train on earlier runs and test on the later ones; never raises for what the history holds."""
+    notes = gaps(past)
+    fit: Fit | None = None
+    try:
+        fit = find().fit
+    except MissingExtra as missing:
+        notes.append(f"{missing}.")
+    runs = len(past.runs)
+    tested = max(1, round(TESTED * runs)) if runs >= LEAST_RUNS else 0
+    if not tested:
+        notes.append(
+            f"{runs} run{'s are' if runs != 1 else ' is'} too few to hold later ones against earlier ones: "
+            f"{LEAST_RUNS} are the least"
+        )
+    scores = []
+    saved = saved_by_cache(past)
+    for examples in (duration_examples(past, saved), memory_examples(past, saved)):
+        try:
+            scores.append(_scores(examples, runs, tested, fit))
+        except (BoostingFailed, ImportError) as error:
+            notes.append(f"boosting was left out: {error}")
+            scores.append(_scores(examples, runs, tested, None))
+    return Evaluation(
+        project=past.project,
+        runs=runs,
+        tested_runs=tested,
+        duration_s=scores[0],
+        peak_memory_bytes=scores[1],
+        notes=[*dict.fromkeys(notes)],
+    )
+
+
+def _scores(examples: Examples, runs: int, tested: int, fit: Fit | None) -> QuantityScores:
+    outcomes: list[Outcome] = []
+    unpredicted = 0
+    edges = (
+        sorted({runs - tested + round(tested * step / STEPS) for step in range(STEPS + 1)}) if tested else []
+    )
+    for since, until in pairwise(edges):
+        before = [example for example in examples.found if example.run < since]
+        model = train_quantity(Examples(examples.quantity, before, {}), fit=fit)
+        for example in examples.found:
+            if since <= example.run < until:
+                logs, of = model.logs(example), model.names.get(example.name)
+                if logs is None or of is None or of.plain is None:
+                    unpredicted += 1
+                else:
+                    outcomes.append(
+                        Outcome(example.name, of.method, logs, of.plain, example.log, example.above)
+                    )
+    by_name: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        by_name.setdefault(outcome.name, []).append(outcome)
+    named = {name: made for name, each in sorted(by_name.items()) if (made := score(each)) is not None}
+    return QuantityScores(
+        quantity=examples.quantity,
+        whole=score(outcomes),
+        names=named,
+        left_out=examples.left_out,
+        unpredicted=unpredicted,
+    )
+
+
+def score(outcomes: Sequence[Outcome]) -> Score | None:
+    """The score of some predictions; None of none.
+
+    An attempt that ended at its limit counts as a miss where that limit is beyond the interval, and not at
+    all otherwise.
+    """
+    whole = [each for each in outcomes if not each.above]
+    if not whole:
+        return None
+    return Score(
+        attempts=len(whole),
+        boosted=sum(each.method == "boosting" for each in whole),
+        error=median(_off(each.predicted.mid, each.actual) for each in whole),
+        baseline_error=median(_off(each.plain.mid, each.actual) for each in whole),
+        loss=fmean(pinball(each.predicted, each.actual) for each in whole),
+        baseline_loss=fmean(pinball(each.plain, each.actual) for each in whole),
+        coverage=_coverage([(each.predicted, each) for each in outcomes]),
+        baseline_coverage=_coverage([(each.plain, each) for each in outcomes]),
+        ratio=math.exp(min(700.0, median(each.predicted.high - each.predicted.low for each in whole))),
+        baseline_ratio=math.exp(min(700.0, median(each.plain.high - each.plain.low for each in whole))),
+    )
+
+
+def _coverage(pairs: Sequence[tuple[Logs, Outcome]]) -> float:
+    told = [
+        logs.low <= each.actual <= logs.high and not each.above
+        for logs, each in pairs
+        if not each.above or each.actual > logs.high
+    ]
+    return fmean(told)
+
+
+def _off(predicted: float, actual: float) -> float:
+    return abs(math.expm1(min(700.0, predicted - actual)))

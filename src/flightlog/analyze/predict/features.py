@@ -1,0 +1,351 @@
+"""Examples to learn from, and what is known of a task before it runs as columns of numbers.
+
+An attempt that completed tells what it took. One that was killed at its memory limit, or ended at its time
+limit, tells that it would have taken more: it is kept as such, and never as if it had been complete.
+
+Numbers stand as they are: trees ask whether a number is above another, so a logarithm of it would ask the
+same. Sizes are read from what the recorder writes in the place of data: the elements of an array, the length
+of a list or of bytes. A text is one of those seen often enough, a column each, so that the same text means
+the same in any process on any day.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from flightlog.analyze.history.attempts import Past, PastAttempt
+from flightlog.analyze.predict.baseline import Quantity
+from flightlog.errors import FlightlogError
+
+if TYPE_CHECKING:
+    pass
+
+Value = float | str
+"""A number, or a word."""
+
+DEPTH = 3
+ITEMS = 8
+KEYS = 40
+"""So deep, so many items of each list, and so many values of a call are looked at."""
+WORDS = 16
+SEEN = 5
+"""So many words of each argument get a column, the most frequent ones, each seen so often at least."""
+OF_ALL = ("task", "component", "host")
+"""Keys of what every task may have; no argument is called so: theirs begin with `args.`."""
+_LONGEST = 200
+_SHAPE = re.compile(r"<\w[\w.]*(?: \w+)? \(([\d, ]*)\)>")
+_LENGTH = re.compile(r"<[\w.]+, (\d+) (?:items?|bytes)\b")
+_CUT = re.compile(r"… \[\+(\d+) items?\]")
+
+
+class Column(Struct, frozen=True):
+    """One column: the number of an argument, or whether a word stands there."""
+
+    key: str
+    """Of `flatten`, or one of `OF_ALL`."""
+    word: str | None = None
+
+
+class Range(Struct, frozen=True):
+    """What was seen of an argument that is a number."""
+
+    least: float
+    most: float
+
+
+def flatten(args: Mapping[str, Any]) -> dict[str, Value]:
+    """The arguments as numbers and words by dotted name: `args.n`, `args.grid.0`, `args.data.size`,
+    `args.files.length`.
+    """
+    found: dict[str, Value] = {}
+    _flatten("args", args, found, 0)
+    return found
+
+
+def _flatten(key: str, value: object, found: dict[str, Value], depth: int) -> None:
+    if len(found) >= KEYS:
+        return
+    if isinstance(value, bool | int | float):
+        number = _finite(value)
+        if number is not None:
+            found[key] = number
+    elif isinstance(value, str):
+        _text(key, value, found)
+    elif isinstance(value, Mapping) and depth < DEPTH:
+        for name, inner in value.items():
+            _flatten(f"{key}.{name}", inner, found, depth + 1)
+    elif isinstance(value, list):
+        cut = _CUT.fullmatch(value[-1]) if value and isinstance(value[-1], str) else None
+        found[f"{key}.length"] = float(len(value) - 1 + int(cut[1]) if cut else len(value))
+        if depth < DEPTH:
+            for number_of, inner in enumerate(value[:ITEMS]):
+                _flatten(f"{key}.{number_of}", inner, found, depth + 1)
+
+
+def _text(key: str, text: str, found: dict[str, Value]) -> None:
+    if shape := _SHAPE.fullmatch(text[:_LONGEST]):
+        sizes = [int(size) for size in shape[1].replace(",", " ").split()]
+        found[f"{key}.size"] = float(math.prod(sizes)) if sizes else 1.0
+        return
+    if length := _LENGTH.match(text[:_LONGEST]):
+        found[f"{key}.length"] = float(length[1])
+        return
+    try:
+        number = _finite(float(text)) if len(text) <= 40 and text.isascii() and "_" not in text else None
+    except ValueError:
+        number = None
+    found[key] = text[:_LONGEST] if number is None else number
+
+
+def _finite(value: float) -> float | None:
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def make_columns(examples: Sequence[Example]) -> list[Column]:
+    """The columns in which these examples differ, in a fixed order."""
+    numbers: dict[str, set[float]] = {}
+    words: dict[str, Counter[str]] = {}
+    for example in examples:
+        for key, value in _all_values(example):
+            if isinstance(value, str):
+                words.setdefault(key, Counter())[value] += 1
+            else:
+                seen = numbers.setdefault(key, set())
+                if len(seen) < 2:
+                    seen.add(value)
+    columns = [Column(key) for key, seen in sorted(numbers.items()) if len(seen) > 1]
+    for key, counts in sorted(words.items()):
+        often = sorted(
+            (word for word, count in counts.items() if count >= SEEN), key=lambda w: (-counts[w], w)
+        )
+        if len(counts) > 1:
+            columns += [Column(key, word) for word in often[:WORDS]]
+    return columns
+
+
+def row(columns: Sequence[Column], example: Example) -> list[float]:
+    """An example as numbers, a column each; NaN where it has no such argument."""
+    values = dict(_all_values(example))
+    made: list[float] = []
+    for column in columns:
+        value = values.get(column.key)
+        if column.word is not None:
+            made.append(math.nan if value is None else float(value == column.word))
+        else:
+            made.append(value if isinstance(value, float) else math.nan)
+    return made
+
+
+def ranges(examples: Iterable[Example]) -> dict[str, Range]:
+    """What was seen of each argument that is a number."""
+    found: dict[str, Range] = {}
+    for example in examples:
+        for key, value in example.values.items():
+            if isinstance(value, float):
+                known = found.get(key)
+                found[key] = (
+                    Range(value, value)
+                    if known is None
+                    else Range(min(known.least, value), max(known.most, value))
+                )
+    return found
+
+
+def words(examples: Iterable[Example]) -> dict[str, list[str]]:
+    """What was seen of each argument that is a text, in order; nothing of one with more than `WORDS` of
+    them.
+    """
+    found: dict[str, set[str]] = {}
+    for example in examples:
+        for key, value in example.values.items():
+            if isinstance(value, str):
+                seen = found.setdefault(key, set())
+                if len(seen) <= WORDS:
+                    seen.add(value)
+    return {key: sorted(seen) if len(seen) <= WORDS else [] for key, seen in found.items()}
+
+
+def _all_values(example: Example) -> Iterable[tuple[str, Value]]:
+    yield "task", example.name
+    if example.component is not None:
+        yield "component", example.component
+    if example.host is not None:
+        yield "host", example.host
+    yield from example.values.items()
+
+
+DURATIONS = 1e-9, 3.2e9
+"""Seconds: from what clocks tell apart to a century. What is outside was not measured, whatever a line
+says."""
+PEAKS = 1.0, 2.0**60
+"""Bytes."""
+
+
+class Example(Struct, frozen=True):
+    """One attempt."""
+
+    name: str
+    component: str | None
+    host: str | None
+    values: dict[str, Value]
+    """Arguments, as `features.flatten` gives them."""
+    run: int
+    """Number of its run, the oldest is 0."""
+    log: float
+    """Natural logarithm of seconds or bytes."""
+    above: bool = False
+    """It would have taken more than `log` says, and nobody knows how much."""
+    rough: bool = False
+    """What was measured is a lower bound, as a process that is used again gives it."""
+
+
+class Examples(Struct, frozen=True):
+    """All examples of one quantity, the oldest first."""
+
+    quantity: Quantity
+    found: list[Example]
+    left_out: dict[str, int]
+    """Attempts that are no examples, by reason."""
+
+
+def gaps(past: Past) -> list[str]:
+    """Sentences on what could not be read of a past, runs without any attempt included."""
+    empty = len(past.runs) - len({attempt.run_id for attempt in past.attempts})
+    if not empty or not past.attempts:
+        return list(past.problems)
+    said = (
+        f"{empty} of {len(past.runs)} runs hold no attempt that can be read: `flightlog verify RUN` tells "
+        "what is wrong"
+    )
+    return [*past.problems, said]
+
+
+Saved = Mapping[tuple[str, str], float]
+"""Seconds that a cache spared a task, by run and task id."""
+
+
+def duration_examples(past: Past, saved: Saved = {}) -> Examples:  # noqa: B006 - it is only read
+    """How long attempts took to complete, in seconds.
+
+    One that a cache spared more than half of its work is left out: it tells nothing of what the work takes.
+    """
+    return _examples("duration_s", past, saved)
+
+
+def memory_examples(past: Past, saved: Saved = {}) -> Examples:  # noqa: B006 - it is only read
+    """The peak of memory of attempts that completed, in bytes, whoever's it is: see `rss_scope`."""
+    return _examples("peak_memory_bytes", past, saved)
+
+
+def saved_by_cache(past: Past) -> dict[tuple[str, str], float]:
+    """What caches spared the tasks of these runs; nothing where the files of lookups cannot be read."""
+    import duckdb
+
+    from flightlog.store.tables import open_tables
+
+    if not past.runs:
+        return {}
+    try:
+        with open_tables(past.runs, only=("cache",)) as connection:
+            rows = connection.execute(
+                "SELECT run_id, task_id, sum(saved_s) FROM cache "
+                "WHERE result = 'hit' AND task_id IS NOT NULL AND saved_s > 0 GROUP BY run_id, task_id"
+            ).fetchall()
+    except (OSError, FlightlogError, duckdb.Error):
+        return {}
+    return {(run_id, task_id): saved_s for run_id, task_id, saved_s in rows}
+
+
+def _examples(quantity: Quantity, past: Past, saved: Saved) -> Examples:
+    measure = _duration if quantity == "duration_s" else _memory
+    order = {run.run_id: number for number, run in enumerate(reversed(past.runs))}
+    left_out: Counter[str] = Counter()
+    found: list[Example] = []
+    for attempt in in_order(past.attempts, order):
+        spared = saved.get((attempt.run_id, attempt.task_id))
+        if spared is not None and spared > (attempt.duration_s or math.inf):
+            left_out["spared by the cache"] += 1
+            continue
+        amount, above, why = measure(attempt)
+        if amount is None:
+            left_out[why] += 1
+            continue
+        found.append(
+            Example(
+                name=attempt.name,
+                component=attempt.component,
+                host=attempt.host,
+                values=flatten(attempt.args),
+                run=order.get(attempt.run_id, 0),
+                log=math.log(amount),
+                above=above,
+                rough=quantity == "peak_memory_bytes" and attempt.rss_scope == "process_at_least",
+            )
+        )
+    return Examples(quantity, found, dict(sorted(left_out.items())))
+
+
+def in_order(attempts: Iterable[PastAttempt], order: dict[str, int]) -> Sequence[PastAttempt]:
+    """Attempts in order of their runs, and of their ends within a run."""
+    return sorted(attempts, key=lambda each: (order.get(each.run_id, 0), each.ended or 0.0, each.task_id))
+
+
+def _duration(attempt: PastAttempt) -> tuple[float | None, bool, str]:
+    """Seconds, whether it would have been more, and why there are none."""
+    if attempt.state == "completed":
+        usable = _within(attempt.duration_s, DURATIONS)
+        unknown = attempt.duration_s is None
+        why = (
+            "completed, and nobody measured how long it took"
+            if unknown
+            else "completed, with a duration that is 0 or cannot be"
+        )
+        return usable, False, why
+    if attempt.timed_out:
+        limits = [_within(limit, DURATIONS) for limit in (attempt.duration_s, attempt.timeout_s)]
+        return max((x for x in limits if x is not None), default=None), True, "ended at an unknown time limit"
+    return None, False, _other_end(attempt)
+
+
+def _memory(attempt: PastAttempt) -> tuple[float | None, bool, str]:
+    """Bytes, whether it would have been more, and why there are none."""
+    if attempt.state == "completed":
+        usable = _within(attempt.peak_rss_bytes, PEAKS)
+        unknown = attempt.peak_rss_bytes is None
+        why = (
+            "completed, and nobody measured memory"
+            if unknown
+            else "completed, with a peak that is 0 or cannot be"
+        )
+        return usable, False, why
+    if attempt.memory_killed:
+        limits = [_within(limit, PEAKS) for limit in (attempt.peak_rss_bytes, attempt.requested_memory_bytes)]
+        return (
+            max((x for x in limits if x is not None), default=None),
+            True,
+            "killed at an unknown memory limit",
+        )
+    return None, False, _other_end(attempt)
+
+
+def _other_end(attempt: PastAttempt) -> str:
+    if attempt.memory_killed:
+        return "killed for memory"
+    if attempt.timed_out:
+        return "ended at its time limit"
+    return {"failed": "failed", "cancelled": "cancelled"}.get(attempt.state, "never ended")
+
+
+def _within(amount: float | None, bounds: tuple[float, float]) -> float | None:
+    """The amount where it is one that can be."""
+    return float(amount) if amount is not None and bounds[0] <= amount <= bounds[1] else None

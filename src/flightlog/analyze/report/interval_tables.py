@@ -1,0 +1,202 @@
+"""Attempts and spans of a run as intervals in nanoseconds (tables `held` and `timed`), and merging of
+intervals in SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from flightlog.analyze.moments import FIRST_YEAR, LAST_YEAR, LONGEST, LONGEST_S
+from flightlog.store.columns_found import text
+
+if TYPE_CHECKING:
+    import duckdb
+
+MACROS = f"""
+CREATE OR REPLACE TEMP MACRO at_ns(stamp) AS
+    CASE WHEN year(stamp) BETWEEN {FIRST_YEAR} AND {LAST_YEAR} THEN epoch_us(stamp) * 1000 END;
+CREATE OR REPLACE TEMP MACRO in_ns(s) AS
+    CASE WHEN s IS NULL THEN NULL WHEN s <= 0 THEN 0 WHEN s < {LONGEST_S} THEN CAST(round_even(s * 1e9, 0) AS
+        BIGINT)
+         ELSE {LONGEST} END;
+"""
+"""Moments and durations, as `analyze.moments` reads them."""
+
+COLUMNS_BESIDE = "(FORMAT parquet, COMPRESSION lz4_raw, ROW_GROUP_SIZE 40960, DICTIONARY_SIZE_LIMIT 1000)"
+"""How columns are kept that are read many times and gone after: fast to write and to read, not small."""
+
+_HELD = """
+WITH moments AS (
+    SELECT task, task_id, attempt, component, worker, state, retried, span_id, depends_on,
+        at_ns(submitted_at) AS submitted, at_ns(queued_at) AS queued, at_ns(started_at) AS started,
+        at_ns(ended_at) AS ended, in_ns(queue_s) AS queued_for,
+        queue_s, duration_s, cpu_s, cpu_scope, result_bytes, error_type, args
+    FROM ({attempts})
+)
+SELECT * EXCLUDE (started, ended, queued_for),
+    CASE WHEN ended IS NOT NULL AND duration_s IS NOT NULL THEN ended - in_ns(duration_s)
+         WHEN ended IS NOT NULL OR state = 'running' THEN started END AS began,
+    CASE WHEN ended IS NOT NULL AND (duration_s IS NOT NULL
+        OR started IS NOT NULL) THEN greatest(began, ended)
+         WHEN state = 'running' AND started IS NOT NULL THEN greatest(started, $until) END AS stopped,
+    coalesce(queued, CASE WHEN queued_for IS NOT NULL THEN began - queued_for END,
+             CASE WHEN attempt = 1 THEN submitted END) AS waits,
+FROM moments
+"""
+
+_DEPENDENTS = """
+WITH needs AS (
+    SELECT task_id, unnest(depends_on) AS needed FROM held WHERE attempt = 1 AND len(depends_on) > 0
+), met AS (
+    SELECT needs.task_id, max(ends.stopped) AS moment, bool_and(ends.stopped IS NOT NULL) AS "all"
+    FROM needs LEFT JOIN (SELECT task_id, max(stopped) AS stopped FROM held GROUP BY ALL) AS ends
+        ON ends.task_id = needs.needed
+    GROUP BY ALL
+)
+UPDATE held SET waits = CASE WHEN met.all OR held.began IS NOT NULL THEN greatest(held.waits, met.moment) END
+FROM met WHERE met.task_id = held.task_id AND held.attempt = 1 AND held.queued IS NULL
+"""
+
+_SUPERSEDED = """
+UPDATE held SET waits = NULL FROM held AS later
+WHERE held.state = 'pending' AND later.task_id = held.task_id AND later.attempt > held.attempt
+"""
+
+_TIMED = """
+CREATE OR REPLACE TEMP TABLE timed AS
+SELECT name, span_id, parent_id, status, "open", in_ns(duration_s) AS lasted, in_ns(self_s) AS own,
+    at_ns(started_at) AS began, at_ns(started_at) + in_ns(duration_s) AS stopped
+FROM spans
+"""
+
+_GOES_ON = """
+WITH RECURSIVE over AS (
+    SELECT span_id FROM held WHERE state <> 'running' AND span_id IS NOT NULL
+    UNION
+    SELECT timed.span_id FROM timed JOIN over ON timed.parent_id = over.span_id WHERE timed."open"
+)
+UPDATE timed SET stopped = greatest(stopped, $until)
+WHERE "open" AND NOT EXISTS (SELECT 1 FROM over WHERE over.span_id = timed.span_id)
+"""
+
+
+def hold(connection: duckdb.DuckDBPyConnection, until: int | None, *, but: Collection[str] = ()) -> None:
+    """Make `held` of `attempts` and `timed` of `spans`; `until` is when the run ended or was last heard of.
+
+    An attempt holds its worker from `began` to `stopped`: the duration it measured, before its end; where it
+    measured none, from its start to its end, its retry or `until`. `waits` is since when it could have run:
+    when its engine queued it; else before its start by its queueing time; else from its submission, or from
+    the end of the last task it depends on. All three are nanoseconds since 1970, and null where they are
+    unknown.
+
+    Reads every attempt and span once, and keeps a few hundred bytes of each in the connection. Of the streams
+    in `but` the table is there already.
+    """
+    if "tasks" not in but:
+        hold_attempts(connection, until, "FROM attempts")
+    if "spans" not in but:
+        connection.execute(MACROS)
+        connection.execute(_TIMED)
+
+
+def hold_open(connection: duckdb.DuckDBPyConnection, until: int) -> None:
+    """Let spans of `timed` that are open last until the run was last heard of, but for those in attempts that
+    are over.
+
+    Their lines say how long they had been open when the recorder looked, which it does once.
+    """
+    connection.execute(_GOES_ON, {"until": until})
+
+
+def hold_attempts(
+    connection: duckdb.DuckDBPyConnection, until: int | None, attempts: str, *, file: Path | None = None
+) -> None:
+    """Make `held` of a statement that gives the attempts, with the columns of `attempts` that `held` has.
+
+    With `file` it is kept there, as Parquet, and not in memory: for attempts none of which depends on another
+    or was superseded before it began.
+    """
+    connection.execute(MACROS)
+    made = _HELD.format(attempts=attempts)
+    if file is not None:
+        kept = text(str(file))
+        connection.execute(f"COPY ({made}) TO {kept} {COLUMNS_BESIDE}", {"until": until})
+        connection.execute(f"CREATE OR REPLACE TEMP VIEW held AS SELECT * FROM read_parquet({kept})")  # noqa: S608 - quoted
+        return
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE held AS {made}", {"until": until})
+    connection.execute(_DEPENDENTS)
+    connection.execute(_SUPERSEDED)
+
+
+def merge(connection: duckdb.DuckDBPyConnection, name: str, key: str, intervals: str) -> None:
+    """Make the table `name` of `key`, `since`, `until` and `before`: the union of each key's intervals, in
+    nanoseconds.
+
+    `before` is the time covered before each piece. `intervals` is a select statement of the first three
+    columns, none of them null and `until` never before `since`.
+    """
+    connection.execute(
+        f"""
+        CREATE OR REPLACE TEMP TABLE {name} AS
+        WITH ordered AS (
+            SELECT {key}, since, until, max(until) OVER (
+                PARTITION BY {key} ORDER BY since, until ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ) AS reached FROM ({intervals})
+        ), begun AS ( -- what had been reached when the next piece began is where this one ends
+            SELECT {key}, since, lead(reached) OVER (PARTITION BY {key} ORDER BY since) AS until
+            FROM ordered WHERE reached IS NULL OR since > reached
+        ), merged AS (
+            SELECT begun.{key}, begun.since, coalesce(begun.until, last.until) AS until
+            FROM begun JOIN (SELECT {key}, max(until) AS until FROM ordered GROUP BY {key}) AS last
+                USING ({key})
+        )
+        SELECT *, coalesce(sum(until - since) OVER (
+            PARTITION BY {key} ORDER BY since ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+        ), 0)::BIGINT AS before FROM merged
+        """  # noqa: S608 - names and statements of ours
+    )
+
+
+def uncovered(outer: str, inner: str, key: str) -> str:
+    """A select statement of `name`, `since` and `until`: what is left of the outer intervals without the
+    inner ones of their key.
+
+    `outer` is a select statement of `key`, which no two of them share, `name`, `since` and `until`; `inner`
+    one of `key`, `since` and `until`. None of these is null, and `until` never before `since`.
+    """
+    return f"""
+        WITH outers AS ({outer}), steps AS ( -- the last gap ends where the outer interval ends
+            {inner} UNION ALL SELECT {key}, until, until FROM outers
+        ), gaps AS (
+            SELECT outers.name, least(steps.since, outers.until) AS until,
+                greatest(outers.since, max(steps.until) OVER (
+                PARTITION BY {key} ORDER BY steps.since, steps.until ROWS BETWEEN UNBOUNDED PRECEDING
+                    AND 1 PRECEDING
+            )) AS since
+            FROM steps JOIN outers USING ({key})
+        )
+        SELECT name, since, until FROM gaps WHERE since < until
+    """  # noqa: S608 - names and statements of ours
+
+
+def most_at_once(connection: duckdb.DuckDBPyConnection, intervals: str) -> tuple[int, int] | None:
+    """How many of these intervals run at once at most, and when first; None where there are none.
+
+    `intervals` is a select statement of `since` and `until`. An empty interval counts for its moment;
+    touching ones do not overlap.
+    """
+    row = connection.execute(
+        f"""
+        WITH intervals AS ({intervals}), steps AS (
+            SELECT since AS moment, 1 AS step FROM intervals
+            UNION ALL SELECT greatest(until, since + 1), -1 FROM intervals
+        ), counted AS (
+            SELECT moment, sum(step) OVER (ORDER BY moment, step ROWS UNBOUNDED PRECEDING) AS running
+                FROM steps
+        )
+        SELECT max(running), min(moment) FILTER (running = (SELECT max(running) FROM counted)) FROM counted
+        """  # noqa: S608 - a statement of ours
+    ).fetchone()
+    return None if row is None or row[0] is None else (int(row[0]), int(row[1]))

@@ -1,0 +1,285 @@
+"""The report of a run: its summary, where the time went, and what stands out.
+
+A report is worked out from one reading of the run, which charts share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from flightlog.analyze.cost.cost import CostSplit, CostTally, split_cost, used_by, worker_prices
+from flightlog.analyze.distribution import Distribution
+from flightlog.analyze.findings import Facts, Finding, find
+from flightlog.analyze.findings.base import behind
+from flightlog.analyze.moments import moment
+from flightlog.analyze.report.calibration import CalibrationLoop, calibration_loops
+from flightlog.analyze.report.critical_path import CriticalPath, critical_path, critical_spans
+from flightlog.analyze.report.failures import FailureCause, failure_groups
+from flightlog.analyze.report.in_flight import InFlight, in_flight
+from flightlog.analyze.report.interval_tables import hold, hold_open
+from flightlog.analyze.report.large_run import LARGE_BYTES, LargeStreams, kept_summary
+from flightlog.analyze.report.spans import SpanTree, span_tree
+from flightlog.analyze.report.summary import Summary, summarize
+from flightlog.analyze.report.tasks import NAMES, Concurrency, TaskRow, concurrency
+from flightlog.analyze.report.time_shares import Measured, Shares, measure, shares_of, worked
+from flightlog.analyze.report.workers import JobSummary, WorkerTally, job_summary
+from flightlog.events import CostRates, Event, WorkerEvent
+from flightlog.store import layout
+from flightlog.store.adopted import Adopted
+from flightlog.store.tables import open_all, read_again
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.analyze.devices.oom import Bundle
+    from flightlog.store.run import Run
+
+
+SLOWEST = 3
+"""How many of the slowest tasks of each name are listed."""
+
+_VIEWS = {"cache", "failures", "task_events"}
+
+
+class Details(Struct, frozen=True, kw_only=True):
+    """What the sections show that are asked for by name."""
+
+    slowest: dict[str, list[TaskRow]]
+    """The slowest completed tasks of each name, with their arguments."""
+    span_tree: SpanTree
+    failures: list[FailureCause]
+
+
+class Report(Summary, frozen=True, kw_only=True):
+    """The summary's fields as they are, and beside them what takes the run's tables to work out."""
+
+    time: Shares | None
+    """Where the time went; null where nothing was recorded to split."""
+    concurrency: Concurrency | None
+    critical_path: CriticalPath | None
+    """Through tasks; through spans where there are no tasks."""
+    findings: list[Finding]
+    """What stands out, the costliest first; none for a healthy run."""
+    in_flight: list[InFlight]
+    calibration: list[CalibrationLoop]
+    details: Details | None
+    """Null where they were not asked for."""
+    jobs: JobSummary | None = None
+    """The batch jobs the run was executed in; null where it was in none."""
+    cost_split: CostSplit | None = None
+    """What the workers' time was paid for; null where no rate, or no worker, is known."""
+    adopted: Adopted | None = None
+    """Where the run came from; null where Flightlog recorded it."""
+
+
+Also = TypeVar("Also")
+
+
+def report_on(
+    run: Run,
+    *,
+    details: bool = True,
+    history: Mapping[str, Distribution] | None = None,
+    rates: CostRates | None = None,
+    large_bytes: int = LARGE_BYTES,
+) -> Report:
+    """The report of a run in any state. The same files give the same report.
+
+    `history` has durations of earlier runs by task or span name, to tell what is stuck by. `rates` are what
+    the run is charged by in place of its own. Streams of `large_bytes` or more are read another way, with the
+    same result.
+    """
+    found, _ = report_and(
+        run, _nothing, details=details, history=history, rates=rates, large_bytes=large_bytes
+    )
+    return found
+
+
+@read_again
+def report_and(
+    run: Run,
+    also: Callable[[Ground], Also],
+    *,
+    views: Collection[str] = (),
+    details: bool = True,
+    history: Mapping[str, Distribution] | None = None,
+    rates: CostRates | None = None,
+    large_bytes: int = LARGE_BYTES,
+) -> tuple[Report, Also]:
+    """The report, and what `also` makes of the same reading; it finds these `views`, too, in the
+    connection.
+    """
+    with ground_of(run, views={*_VIEWS, *views}, large_bytes=large_bytes) as ground:
+        return _report(ground, details, history, rates), also(ground)
+
+
+def _nothing(_: Ground) -> None:
+    """What a report alone needs beside itself."""
+
+
+def _report(
+    ground: Ground,
+    details: bool,
+    history: Mapping[str, Distribution] | None,
+    rates: CostRates | None,
+) -> Report:
+    run, connection, summary, workers, window, in_turn, most = ground
+    going_on = in_flight(summary, history)
+    measured = measure(connection, workers, window)
+    time = None if measured is None else shares_of(measured)
+    summary, spent = _cost(run, summary, workers, measured, connection, rates)
+    startups = {
+        name: [(launched, ready) for launched, ready in launches if ready is not None]
+        for name, launches in workers.launches().items()
+    }
+    critical = critical_path(connection, window, startups, in_turn=in_turn) or critical_spans(
+        connection, window
+    )
+    late = behind(connection, time)
+    facts = Facts(summary, time, critical, going_on, late, connection, window, _out_of_memory(run))
+    return Report(
+        **{name: getattr(summary, name) for name in Summary.__struct_fields__},
+        time=time,
+        concurrency=concurrency(connection, window, most=most),
+        critical_path=critical,
+        findings=find(facts),
+        in_flight=going_on,
+        calibration=calibration_loops(connection),
+        details=_details(connection, summary) if details else None,
+        jobs=job_summary(run),
+        cost_split=spent,
+        adopted=run.info.adopted if isinstance(run.info.adopted, Adopted) else None,
+    )
+
+
+def _cost(
+    run: Run,
+    summary: Summary,
+    workers: WorkerTally,
+    measured: Measured | None,
+    connection: duckdb.DuckDBPyConnection,
+    instead: CostRates | None,
+) -> tuple[Summary, CostSplit | None]:
+    """The summary with the cost at other rates, where such are given, and what the time of workers was paid
+    for.
+    """
+    tally = CostTally(instead)
+    for event in run.events("cost"):
+        if isinstance(event, Event):
+            tally.add(event)
+    rates = tally.rates
+    if rates is None:
+        return summary, None
+    used = used_by(
+        run,
+        summary.run,
+        workers,
+        worked(connection),
+        resources=summary.resources,
+        cache=summary.cache,
+        artifacts=summary.artifacts,
+    )
+    if instead is not None:
+        summary = msgspec.structs.replace(summary, cost=tally.summary(used))
+    if measured is None or summary.cost.basis != "workers" or summary.cost.workers_total is None:
+        return summary, None
+    prices = worker_prices(rates, used)
+    return summary, None if prices is None else split_cost(measured.lives, prices, rates.currency)
+
+
+def _out_of_memory(run: Run) -> Sequence[Bundle]:
+    """The bundles of the run; the many runs that have none pay for one look at a folder."""
+    if not (run.path / layout.OOM).is_dir():
+        return ()
+    from flightlog.analyze.devices.oom import read_bundles
+
+    return read_bundles(run.path)[0]
+
+
+def report_bytes(report: Report) -> bytes:
+    """The report as JSON: UTF-8, indented, names in order; NaN and infinities as null."""
+    return msgspec.json.format(msgspec.json.encode(report, order="deterministic"), indent=2) + b"\n"
+
+
+def report_schema() -> dict[str, Any]:
+    """The JSON Schema of the report's JSON; `summary.json` has the first of its fields alone."""
+    schema = msgspec.json.schema(Report)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "Flightlog report", **schema}
+
+
+def _details(connection: duckdb.DuckDBPyConnection, summary: Summary) -> Details:
+    slowest: dict[str, list[TaskRow]] = {}
+    names = list(summary.tasks.by_name)[:NAMES]
+    rows = connection.execute(
+        """
+        WITH slowest AS ( -- arguments are looked up for these alone
+            SELECT task, task_id, attempt, duration_s, worker FROM held
+            WHERE state = 'completed' AND duration_s IS NOT NULL
+                AND task IN (SELECT unnest($names::VARCHAR[]))
+            QUALIFY row_number() OVER (PARTITION BY task
+                ORDER BY duration_s DESC, task_id, attempt) <= $slowest
+        )
+        SELECT slowest.task, task_id, held.args, slowest.duration_s, slowest.worker
+        FROM slowest JOIN held USING (task_id, attempt)
+        ORDER BY slowest.task, slowest.duration_s DESC, task_id, attempt
+        """,
+        {"names": names, "slowest": SLOWEST},
+    ).fetchall()
+    for task, task_id, args, duration_s, worker in rows:
+        slowest.setdefault(task, []).append(
+            TaskRow(
+                task=task,
+                task_id=task_id,
+                args=msgspec.json.decode(args) if args else {},
+                duration_s=duration_s,
+                worker=worker,
+            )
+        )
+    return Details(
+        slowest=slowest,
+        span_tree=span_tree(connection),
+        failures=failure_groups(connection, summary.failures),
+    )
+
+
+class Ground(NamedTuple):
+    """What was read, while it is open: the tables `held` and `timed` are in the connection."""
+
+    run: Run
+    connection: duckdb.DuckDBPyConnection
+    summary: Summary
+    workers: WorkerTally
+    window: tuple[int | None, int | None]
+    """The run's start, and its end or last sign of life; nanoseconds since 1970."""
+    in_turn: bool = False
+    """Whether attempts are known to have taken turns on each worker; there is a table `turns` then."""
+    most: tuple[int, int] | None = None
+    """How many attempts were at once at most, and when first, where that was found on the way."""
+
+
+@contextmanager
+def ground_of(run: Run, *, views: Collection[str] = (), large_bytes: int = LARGE_BYTES) -> Iterator[Ground]:
+    """Read a run in any state; beside `attempts` and `spans` these `views` are in the connection.
+
+    Streams of `large_bytes` or more are read another way, with the same result. The connection is closed when
+    the context ends.
+    """
+    with open_all([run], only={"attempts", "spans", *views}) as tables:
+        kept = kept_summary(run)
+        large = LargeStreams(run, tables, large_bytes, counted=kept is not None)
+        summary = kept or summarize(run, large)
+        workers = WorkerTally()
+        for event in run.events("workers"):
+            if isinstance(event, WorkerEvent):
+                workers.add(event)
+        window = moment(summary.run.start_time), moment(summary.run.end_time or summary.run.last_seen)
+        large.hold_stored(window[1])
+        hold(tables.connection, window[1], but=large.held)
+        if summary.run.end_time is None and window[1] is not None and summary.spans.in_flight:
+            hold_open(tables.connection, window[1])
+        yield Ground(run, tables.connection, summary, workers, window, large.in_turn, large.most)

@@ -1,0 +1,439 @@
+"""Where worker time went, split so that every moment of every worker counts once: run, failed, scheduler,
+idle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from msgspec import Struct
+
+from flightlog.analyze.intervals import length, overlap, union
+from flightlog.analyze.moments import seconds
+from flightlog.analyze.report.interval_tables import merge
+from flightlog.analyze.report.workers import WorkerTally
+
+if TYPE_CHECKING:
+    import duckdb
+
+__all__ = [
+    "LISTED",
+    "TRANSFER",
+    "Life",
+    "Measured",
+    "Shares",
+    "TimeSplit",
+    "measure",
+    "shares",
+    "shares_of",
+    "worked",
+]
+
+LISTED = 1000
+"""How many workers are listed, the longest at work first; the whole is of all."""
+
+
+class TimeSplit(Struct, frozen=True, kw_only=True):
+    """The time of one worker or of all; the parts add up to `total_s`, to the nanosecond.
+
+    `uptime_s` and `busy_s` are those of the summary's `workers`: utilization is busy_s / uptime_s. Where
+    tasks run side by side on one worker, a moment is `run` if any of them completed, `unfinished` if none did
+    and one has not ended, and `failed` otherwise. For a worker with one task at a time run_s / uptime_s is
+    its efficiency.
+    """
+
+    total_s: float
+    """From launch to removal, loss, or the run's end or last sign of life."""
+    run_s: float
+    """Held by attempts that completed."""
+    unfinished_s: float
+    """Held by attempts whose end was not recorded: in flight."""
+    failed_s: float
+    """Held by attempts that failed, were retried or cancelled."""
+    retried_s: float
+    """Of `failed_s`, by attempts that were tried again."""
+    transfer_s: float | None
+    """In spans named transfer, serialize or deserialize directly inside a task; null where none was
+    recorded."""
+    scheduler_s: float
+    """Free, while a task that this worker could have run was queued."""
+    startup_s: float
+    """From launch to ready, and up to its first task for a worker that never said it was ready."""
+    idle_s: float
+    """Free, with nothing queued: idle_behind_s and idle_alone_s."""
+    idle_behind_s: float
+    """Idle while another worker was busy: behind the last tasks of a batch."""
+    idle_alone_s: float
+    """Idle while no worker was busy: the program itself was at work, or waiting."""
+    uptime_s: float
+    busy_s: float
+    attempts: int
+
+
+class Shares(Struct, frozen=True, kw_only=True):
+    """Where the time went. Null parts are unknown, not nothing."""
+
+    basis: Literal["workers", "wall"]
+    """What is split: the time of workers or, where no worker is known, the run's time on the clock."""
+    workers: int
+    whole: TimeSplit
+    by_worker: dict[str, TimeSplit]
+    without_worker: int
+    """Attempts that ran, but nobody knows where: they are in no worker's time."""
+
+
+class Measured(NamedTuple):
+    """The time of each worker, before it is put into seconds."""
+
+    basis: Literal["workers", "wall"]
+    lives: dict[str, Life]
+    transfer_known: bool
+    without_worker: int
+
+
+def shares(
+    connection: duckdb.DuckDBPyConnection, workers: WorkerTally, window: tuple[int | None, int | None]
+) -> Shares | None:
+    """The split of one run's time, from its `held` and `timed` tables; None where nothing was recorded to
+    split.
+
+    `window` is the run's start, and its end or last sign of life, in nanoseconds. Without workers the clock
+    time between them is split: attempts and spans are work, the rest is scheduler or idle.
+    """
+    measured = measure(connection, workers, window)
+    return None if measured is None else shares_of(measured)
+
+
+def measure(
+    connection: duckdb.DuckDBPyConnection, workers: WorkerTally, window: tuple[int | None, int | None]
+) -> Measured | None:
+    """As `shares`, of each worker in nanoseconds."""
+    start, until = window
+    ups = workers.uptimes(worked(connection), until)
+    basis: Literal["workers", "wall"] = "workers" if ups else "wall"
+    if not ups:
+        if start is None or until is None or start >= until or not _anything(connection):
+            return None
+        ups = {"": [(start, until)]}
+    launches = workers.launches()
+    lay_out(connection, ups, launches, workers.components(), until)
+    measured = sweep(connection, wall=basis == "wall")
+    lives = {name: Life(ups[name], launches.get(name, []), measured.get(name)) for name in ups}
+    known = bool(connection.execute("SELECT count(*) FROM pieces WHERE layer = 0").fetchone()[0])  # type: ignore[index]
+    [(lost,)] = connection.execute(
+        "SELECT count(*) FROM held WHERE worker IS NULL AND began IS NOT NULL"
+    ).fetchall()
+    return Measured(basis, lives, known, lost if basis == "workers" else 0)
+
+
+def worked(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int] | None]:
+    """The first start and the last end of the attempts on each worker; None where no time is known."""
+    return {
+        name: (began, stopped) if began is not None else None
+        for name, began, stopped in connection.execute(
+            "SELECT worker, min(began), max(stopped) FROM held WHERE worker IS NOT NULL AND state <> "
+            "'pending' GROUP BY ALL"
+        ).fetchall()
+    }
+
+
+def shares_of(measured: Measured) -> Shares:
+    """The same in seconds, the workers longest at work first."""
+    lives, known = measured.lives, measured.transfer_known
+    order = sorted(lives, key=lambda name: (-lives[name].busy, name))[:LISTED]
+    of_workers = measured.basis == "workers"
+    return Shares(
+        basis=measured.basis,
+        workers=len(lives) if of_workers else 0,
+        whole=_split(list(lives.values()), known),
+        by_worker={name: _split([lives[name]], known) for name in order} if of_workers else {},
+        without_worker=measured.without_worker,
+    )
+
+
+class Life:
+    """One worker's time in nanoseconds, by part; `failed` holds `retried`, `idle` holds `behind`."""
+
+    def __init__(
+        self,
+        ups: list[tuple[int, int]],
+        launches: list[tuple[int, int | None]],
+        measured: tuple[int, ...] | None,
+    ) -> None:
+        starting = union((launched, ready) for launched, ready in launches if ready is not None)
+        before = length(starting) - length(overlap(starting, ups))
+        self.up = length(ups)
+        (
+            self.transfer,
+            run,
+            unfinished,
+            retried,
+            failed,
+            self.busy,
+            unready,
+            queued,
+            others,
+            self.attempts,
+        ) = measured or (0,) * 10
+        self.run, self.unfinished, self.failed = run - self.transfer, unfinished - run, failed - unfinished
+        self.retried = retried - unfinished
+        self.startup = before + unready
+        self.scheduler, self.behind = queued, others - queued
+        self.idle = self.up - failed - unready - queued
+        self.total = self.up + before
+
+
+def _split(lives: list[Life], transfer_known: bool) -> TimeSplit:
+    def of(part: str) -> float:
+        return seconds(sum(getattr(life, part) for life in lives))
+
+    return TimeSplit(
+        total_s=of("total"),
+        run_s=of("run"),
+        unfinished_s=of("unfinished"),
+        failed_s=of("failed"),
+        retried_s=of("retried"),
+        transfer_s=of("transfer") if transfer_known else None,
+        scheduler_s=of("scheduler"),
+        startup_s=of("startup"),
+        idle_s=of("idle"),
+        idle_behind_s=of("behind"),
+        idle_alone_s=seconds(sum(life.idle - life.behind for life in lives)),
+        uptime_s=of("up"),
+        busy_s=of("busy"),
+        attempts=sum(life.attempts for life in lives),
+    )
+
+
+def _anything(connection: duckdb.DuckDBPyConnection) -> bool:
+    row = connection.execute(
+        "SELECT (SELECT count(*) FROM held WHERE began IS NOT NULL) + (SELECT count(*) FROM timed WHERE "
+        "began IS NOT NULL)"
+    ).fetchone()
+    return bool(row and row[0])
+
+
+TRANSFER = r"(^|\.)(transfer|serialize|deserialize)$"
+"""Names of spans, directly inside a task, that are its transfer: moving and (de)serializing its data."""
+
+
+def lay_out(
+    connection: duckdb.DuckDBPyConnection,
+    ups: Mapping[str, list[tuple[int, int]]],
+    launches: Mapping[str, list[tuple[int, int | None]]],
+    components: Mapping[str, str | None],
+    until: int | None,
+) -> None:
+    """`ups`: when each worker was up; `waiting` and `astir`: when tasks waited for it, or something stirred
+    at all.
+    """
+    rows = [
+        (name, components.get(name) or "", since, to, _said_ready(since, to, launches.get(name, [])))
+        for name, lives in ups.items()
+        for since, to in lives
+    ]
+    columns: list[list[object]] = [list(column) for column in zip(*rows, strict=True)] or [[]] * 5
+    columns.append(list(range(len(rows))))
+    connection.execute(
+        """
+        CREATE OR REPLACE TEMP TABLE ups AS
+        SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS component,
+            unnest($3::BIGINT[]) AS since,
+            unnest($4::BIGINT[]) AS until, unnest($5::BOOLEAN[]) AS ready, unnest($6::INTEGER[]) AS lane
+        """,
+        columns,
+    )
+    connection.execute(
+        """
+        CREATE OR REPLACE TEMP TABLE spells AS
+        SELECT serves.component, held.waits AS since, coalesce(held.began, $1::BIGINT) AS until
+        FROM held JOIN (SELECT DISTINCT component FROM ups) AS serves
+            ON serves.component = '' OR coalesce(held.component, '') IN ('', serves.component)
+        WHERE held.waits < coalesce(held.began, $1::BIGINT)
+            AND (held.began IS NOT NULL OR held.state = 'pending')
+        """,
+        [until],
+    )
+    busy = """
+        SELECT serves.component, held.began AS since, held.stopped AS until
+        FROM held, (SELECT DISTINCT component FROM ups) AS serves WHERE held.began < held.stopped
+    """
+    merge(connection, "waiting", "component", "FROM spells")
+    merge(connection, "astir", "component", f"SELECT component, since, until FROM waiting UNION ALL {busy}")  # noqa: S608 - ours
+
+
+def _said_ready(since: int, until: int, launches: list[tuple[int, int | None]]) -> bool:
+    return not any(launched == since and (ready is None or ready >= until) for launched, ready in launches)
+
+
+_PIECES = """
+CREATE OR REPLACE TEMP TABLE pieces AS
+SELECT ups.lane, greatest(found.began, ups.since) AS began, least(found.stopped, ups.until) AS stopped,
+    found.layer
+FROM ({found}) AS found JOIN ups ON ups.worker = found.worker
+    AND found.began < ups.until AND found.stopped > ups.since
+WHERE found.began < found.stopped
+UNION ALL
+SELECT lane, until, until, 5 FROM ups -- the end of each life, so that the last gap has an end
+"""
+_ATTEMPTS = """
+SELECT coalesce(worker, '') AS worker, began, stopped,
+    CASE WHEN state = 'completed' THEN 1 WHEN state = 'running' THEN 2 WHEN retried THEN 3 ELSE 4 END AS layer
+        FROM held
+"""
+_TRANSFERS = f"""
+SELECT held.worker, timed.began, timed.stopped, 0 AS layer
+FROM timed JOIN held ON held.span_id = timed.parent_id WHERE regexp_matches(timed.name, '{TRANSFER}')
+"""  # noqa: S608 - the pattern is ours
+_SPANS = """
+SELECT '' AS worker, began, stopped, CASE WHEN "open" THEN 2 ELSE 1 END AS layer FROM timed
+"""
+
+_IN_TURN = """
+CREATE OR REPLACE TEMP TABLE swept AS
+SELECT *, lag(stopped) OVER (PARTITION BY lane ORDER BY began, stopped) AS reached FROM pieces
+"""
+_OF_ONE_KIND = """
+CREATE OR REPLACE TEMP TABLE swept AS
+SELECT *, max(stopped) OVER (
+    PARTITION BY lane ORDER BY began, stopped ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+) AS reached FROM pieces
+"""
+_SIDE_BY_SIDE = """
+CREATE OR REPLACE TEMP TABLE swept AS
+SELECT *,
+    max(CASE WHEN layer <= 0 THEN stopped END) OVER earlier AS reached_0,
+    max(CASE WHEN layer <= 1 THEN stopped END) OVER earlier AS reached_1,
+    max(CASE WHEN layer <= 2 THEN stopped END) OVER earlier AS reached_2,
+    max(CASE WHEN layer <= 3 THEN stopped END) OVER earlier AS reached_3,
+    max(CASE WHEN layer BETWEEN 1 AND 4 THEN stopped END) OVER earlier AS reached_busy,
+    max(stopped) OVER earlier AS reached
+FROM pieces
+WINDOW earlier AS (
+    PARTITION BY lane ORDER BY began, stopped, layer ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+)
+"""
+_GAPS = """
+CREATE OR REPLACE TEMP TABLE gaps AS
+SELECT ups.lane, ups.component, ups.ready OR reached IS NOT NULL AS ready, layer BETWEEN 1 AND 4 AS attempt,
+    coalesce(reached, ups.since) AS since, greatest(coalesce(reached, ups.since), began) AS until,
+    {lengths}
+FROM swept JOIN ups USING (lane)
+"""
+
+
+def _lengths(way: str) -> str:
+    """The time that a piece adds to what its layer and those before it cover, for each layer it is in."""
+    found = []
+    for layer, within in (
+        ("0", "layer <= 0"),
+        ("1", "layer <= 1"),
+        ("2", "layer <= 2"),
+        ("3", "layer <= 3"),
+        ("4", "true"),
+        ("busy", "layer BETWEEN 1 AND 4"),
+    ):
+        reached = f"reached_{layer}" if way == _SIDE_BY_SIDE and layer != "4" else "reached"
+        beyond = f"greatest(0, stopped - greatest(began, coalesce({reached}, began)))"
+        added = "stopped - began" if way == _IN_TURN else beyond
+        found.append(f"CASE WHEN {within} THEN {added} ELSE 0 END AS n_{layer}")
+    return ", ".join(found)
+
+
+_OVERLAPS = """
+SELECT coalesce(bool_or(crossing), false), coalesce(bool_or(crossing AND kinds > 1), false) FROM (
+    SELECT bool_or(began < reached) AS crossing, count(DISTINCT layer) FILTER (layer < 5) AS kinds
+    FROM swept GROUP BY lane
+)
+"""
+
+
+_MARKS = """
+CREATE OR REPLACE TEMP TABLE marks AS
+WITH steps AS (
+    SELECT component, since AS moment, 1 AS queued, 0 AS astir FROM waiting
+    UNION ALL SELECT component, until, -1, 0 FROM waiting
+    UNION ALL SELECT component, since, 0, 1 FROM astir
+    UNION ALL SELECT component, until, 0, -1 FROM astir
+), slopes AS (
+    SELECT component, moment, sum(sum(queued)) OVER earlier AS queued, sum(sum(astir)) OVER earlier AS astir,
+        lag(moment) OVER earlier AS before
+    FROM steps GROUP BY component, moment WINDOW earlier AS (PARTITION BY component ORDER BY moment)
+), rises AS (
+    SELECT *, (moment - before) * lag(queued) OVER earlier AS queued_for, (moment - before) * lag(astir)
+        OVER earlier AS astir_for
+    FROM slopes WINDOW earlier AS (PARTITION BY component ORDER BY moment)
+)
+SELECT component, moment, CAST(queued AS BIGINT) AS queued, CAST(astir AS BIGINT) AS astir,
+    CAST(coalesce(sum(queued_for) OVER earlier, 0) AS BIGINT) AS queued_until,
+    CAST(coalesce(sum(astir_for) OVER earlier, 0) AS BIGINT) AS astir_until,
+    coalesce(lead(moment) OVER earlier, 9223372036854775807) AS next
+FROM rises WINDOW earlier AS (PARTITION BY component ORDER BY moment)
+"""
+"""Where `waiting` or `astir` begin or end: whether they go on from there, and how long they have been until
+then."""
+FEW_MARKS = 16
+"""So many are tried one by one; more are looked up in order."""
+
+_MEASURED = """
+CREATE OR REPLACE TEMP TABLE measured AS
+WITH free AS MATERIALIZED (
+    SELECT gaps.lane, gaps.component, gaps.since, gaps.until, marks.moment, marks.queued, marks.astir,
+        marks.queued_until + marks.queued * (gaps.until - marks.moment) AS queued_by,
+        marks.astir_until + marks.astir * (gaps.until - marks.moment) AS astir_by
+    FROM (SELECT lane, component, since, until FROM gaps WHERE ready AND since < until) AS gaps {join}
+)
+SELECT lane, since, until, coalesce(queued, 0) * (until - since) AS queued,
+    coalesce(astir, 0) * (until - since) AS astir
+FROM free WHERE coalesce(moment <= since, true) -- nothing began or ended in it
+UNION ALL
+SELECT free.lane, free.since, free.until,
+    free.queued_by - coalesce(marks.queued_until + marks.queued * (free.since - marks.moment), 0),
+    free.astir_by - coalesce(marks.astir_until + marks.astir * (free.since - marks.moment), 0)
+FROM (SELECT * FROM free WHERE moment > since) AS free
+    ASOF LEFT JOIN marks ON free.component = marks.component AND free.since >= marks.moment
+"""
+_ONE_BY_ONE = (
+    "LEFT JOIN marks ON gaps.component = marks.component AND gaps.until >= moment AND gaps.until < next"
+)
+_IN_ORDER = "ASOF LEFT JOIN marks ON gaps.component = marks.component AND gaps.until >= marks.moment"
+
+_BY_WORKER = """
+WITH busy AS (
+    SELECT lane, sum(n_0) AS n_0, sum(n_1) AS n_1, sum(n_2) AS n_2, sum(n_3) AS n_3, sum(n_4) AS n_4,
+        sum(n_busy) AS n_busy,
+        sum(CASE WHEN ready THEN 0 ELSE until - since END) AS unready, count(*) FILTER (attempt) AS attempts
+    FROM gaps GROUP BY lane
+), free AS (
+    SELECT lane, sum(queued) AS queued, sum(astir) AS astir FROM measured GROUP BY lane
+)
+SELECT ups.worker, sum(n_0), sum(n_1), sum(n_2), sum(n_3), sum(n_4), sum(n_busy), sum(unready),
+    coalesce(sum(queued), 0),
+    coalesce(sum(astir), 0), sum(attempts)
+FROM ups JOIN busy USING (lane) LEFT JOIN free USING (lane) GROUP BY ups.worker
+"""
+
+
+def sweep(connection: duckdb.DuckDBPyConnection, *, wall: bool) -> dict[str, tuple[int, ...]]:
+    """Nanoseconds of each worker: transfer, up to run, to unfinished, to retried, to failed; busy; unready;
+    queued; astir; attempts.
+
+    One sort by worker finds the time covered by each layer and those before it, and the gaps between pieces;
+    looking up both ends of a gap in `marks` gives how much of it `waiting` and `astir` cover. Workers that
+    take one task at a time need no more than the piece before each, and those on which all tasks ended alike
+    no more than what was reached before it: both are much cheaper, and tried first.
+    """
+    found = " UNION ALL ".join([_ATTEMPTS, _SPANS if wall else _TRANSFERS])
+    connection.execute(_PIECES.format(found=found))
+    way = _IN_TURN
+    connection.execute(way)
+    [(overlap, of_several_kinds)] = connection.execute(_OVERLAPS).fetchall()
+    if overlap:
+        way = _SIDE_BY_SIDE if of_several_kinds else _OF_ONE_KIND
+        connection.execute(way)
+    connection.execute(_GAPS.format(lengths=_lengths(way)))
+    connection.execute(_MARKS)
+    [(marks,)] = connection.execute("SELECT count(*) FROM marks").fetchall()
+    connection.execute(_MEASURED.format(join=_ONE_BY_ONE if marks <= FEW_MARKS else _IN_ORDER))
+    return {name: tuple(map(int, rest)) for name, *rest in connection.execute(_BY_WORKER).fetchall()}
