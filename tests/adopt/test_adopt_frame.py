@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.adopt.kinds import adopters, kind_of_path
-from flightlog.adopt.run_maker import AdoptOptions, RunMaker, Source, make_runs
-from flightlog.adopt.scratch import Shelf, nest
+from flightlog.adopt.run_maker import AdoptOptions, RunMaker, SourceRecording, make_runs
+from flightlog.adopt.scratch import ScratchStore, nest
 from flightlog.adopt.source_files import DocumentItems, SourceLines
 from flightlog.adopt.values import moment_ns, stamp
 from flightlog.errors import FlightlogError, UsageError
@@ -36,10 +36,10 @@ class Notes:
     def recognize(self, path: Path) -> str | None:
         return "moments" if path.suffix == ".moments" else None
 
-    def sources(self, path: Path) -> list[Source]:
-        return [Source(path, (path,))]
+    def sources(self, path: Path) -> list[SourceRecording]:
+        return [SourceRecording(path, (path,))]
 
-    def adopt(self, source: Source, maker: RunMaker) -> None:
+    def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
         for line in source.path.read_text().split():
             if line == "break":
                 raise UsageError("this is where it ends")
@@ -107,7 +107,12 @@ def test_an_adoption_that_breaks_off_leaves_nothing_behind(tmp_path: Path) -> No
     runs = tmp_path / "runs"
     runs.mkdir()
     with pytest.raises(UsageError, match="this is where it ends"):
-        make_runs(Notes(), [Source(tmp_path / "a.moments", (tmp_path / "a.moments",))], runs, AdoptOptions())
+        make_runs(
+            Notes(),
+            [SourceRecording(tmp_path / "a.moments", (tmp_path / "a.moments",))],
+            runs,
+            AdoptOptions(),
+        )
     assert list(runs.iterdir()) == []
 
 
@@ -116,7 +121,7 @@ def test_a_recording_that_grew_is_another_run_and_a_copy_is_the_same(tmp_path: P
     runs.mkdir()
 
     def adopt(path: Path) -> Any:
-        [one] = make_runs(Notes(), [Source(path, (path,))], runs, AdoptOptions())
+        [one] = make_runs(Notes(), [SourceRecording(path, (path,))], runs, AdoptOptions())
         return one
 
     file.write_text("1000 1001")
@@ -160,7 +165,7 @@ def test_two_processes_that_adopt_at_once_make_one_run(tmp_path: Path) -> None:
 
 def test_a_disk_that_refuses_the_shelf_is_one_clear_error(tmp_path: Path) -> None:
     def fill() -> None:
-        with Shelf(tmp_path) as shelf:
+        with ScratchStore(tmp_path) as shelf:
             shelf._db.execute("PRAGMA max_page_count = 5")
             for number in range(1000):
                 shelf.place("lane", number, 0, "x" * 1000)

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from building import make_run
 
-from flightlog.adopt.run_maker import AdoptOptions, Source, make_runs
+from flightlog.adopt.run_maker import AdoptOptions, SourceRecording, make_runs
 from flightlog.cli import output
 from flightlog.cli import progress as module
 from flightlog.cli.progress import ProgressLine, hand_over, progress, working
@@ -124,7 +124,7 @@ def test_recordings_that_are_adopted_are_counted(tmp_path) -> None:
 
     told: list[tuple[int, int]] = []
     refused: list[str] = []
-    sources = [Source(tmp_path / name, ()) for name in "ab"]
+    sources = [SourceRecording(tmp_path / name, ()) for name in "ab"]
     runs_dir = tmp_path / "runs"
     runs_dir.mkdir()
     made = make_runs(

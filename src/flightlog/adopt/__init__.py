@@ -1,1 +1,1 @@
-"""What other tools recorded, made into runs or merged into them."""
+"""Recordings of other tools, made into runs: one reader per tool, one writer of runs."""

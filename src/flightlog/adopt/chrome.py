@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.run_maker import RunMaker, Source
-from flightlog.adopt.scratch import Nested, Shelf, nest
+from flightlog.adopt.run_maker import RunMaker, SourceRecording
+from flightlog.adopt.scratch import NestedInterval, ScratchStore, nest
 from flightlog.adopt.source_files import DocumentItems, head
 from flightlog.adopt.values import moment_ns, number, text, whole
 from flightlog.errors import UsageError
@@ -18,7 +18,7 @@ from flightlog.events import Metric, SpanEvent, SpanOpened, UserEvent
 from flightlog.record.values import bounded, clean
 
 _UNIX_US = 10**15
-"""Microseconds of Unix time since 2001; clocks that begin at a boot do not come so far."""
+"""Microseconds of Unix time in 2001: a clock that starts at boot stays below."""
 _PHASES = {
     "N": "objects",
     "O": "objects",
@@ -48,28 +48,26 @@ class ChromeTraces:
             return "a JSON array of trace events"
         return None
 
-    def sources(self, path: Path) -> Sequence[Source]:
+    def sources(self, path: Path) -> Sequence[SourceRecording]:
         """The file."""
         if not path.is_file():
             raise UsageError(f"{path} is no file; name the trace")
-        return [Source(path, (path,))]
+        return [SourceRecording(path, (path,))]
 
-    def adopt(self, source: Source, maker: RunMaker) -> None:
-        """Everything is put in order on disk first: slices may come in any order, and lie inside each
-        other.
-        """
-        with Shelf(maker.scratch) as shelf:
-            trace = _Trace(maker, shelf)
+    def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
+        """Sort everything on disk first: slices come in any order, and nest."""
+        with ScratchStore(maker.scratch) as shelf:
+            trace = _ChromeTrace(maker, shelf)
             items = DocumentItems(source.path, "traceEvents")
             for item in items:
                 trace.take(item)
             trace.finish(items, source.path)
 
 
-class _Trace:
-    """One trace on its way into a run."""
+class _ChromeTrace:
+    """Turns one trace into the events of a run."""
 
-    def __init__(self, maker: RunMaker, shelf: Shelf) -> None:
+    def __init__(self, maker: RunMaker, shelf: ScratchStore) -> None:
         self._maker, self._shelf, self._account = maker, shelf, maker.account
         self._open: dict[str, list[tuple[int, dict[str, Any]]]] = {}
         self._async: dict[str, list[tuple[int, dict[str, Any]]]] = {}
@@ -78,7 +76,7 @@ class _Trace:
         self._last = 0
 
     def take(self, item: Any) -> None:
-        """Put one event in its lane."""
+        """Sort one trace event into its lane."""
         if not isinstance(item, dict) or not isinstance(item.get("ph"), str):
             self._account.drop("items that are no events")
             return
@@ -90,11 +88,11 @@ class _Trace:
         if at is None:
             self._account.drop("events without a time")
             return
-        self._saw(at)
+        self._cover(at)
         lane = f"{item.get('pid', '')}/{item.get('tid', '')}"
         if phase == "X":
             end = at + (_ns(item.get("dur")) or 0)
-            self._saw(end)
+            self._cover(end)
             self._shelf.place(lane, at, end, _slim(item, "span"))
         elif phase == "B":
             self._open.setdefault(lane, []).append((at, _slim(item, "span")))
@@ -117,7 +115,7 @@ class _Trace:
             self._account.drop(f"{_PHASES.get(phase, 'events')} (phase {phase[:3]})")
 
     def finish(self, items: DocumentItems, file: Path) -> None:
-        """Write everything, now that it is known where the clock begins."""
+        """Write all events, now that the offset of the clock is known."""
         if self._first is None:
             raise UsageError(f"{file} holds no trace event with a time")
         for opened, prefix in ((self._open, ""), (self._async, "async ")):
@@ -143,7 +141,7 @@ class _Trace:
             "Spans lie inside each other as slices do on one thread; the trace itself names no parents."
         )
 
-    def _saw(self, at: int) -> None:
+    def _cover(self, at: int) -> None:
         self._first = at if self._first is None else min(self._first, at)
         self._last = max(self._last, at)
 
@@ -170,7 +168,7 @@ class _Trace:
         self._shelf.place(lane, begun, max(begun, at), record)
 
     def _offset(self, others: dict[str, Any], file: Path) -> int:
-        """What to add to the trace's clock to have Unix time."""
+        """Nanoseconds from the trace's clock to Unix time."""
         of_tool = others.get("viztracer_metadata")
         for found in (others, of_tool if isinstance(of_tool, dict) else {}):
             base = whole(found.get("baseTimeNanoseconds"))
@@ -191,7 +189,7 @@ class _Trace:
         )
         return file.stat().st_mtime_ns - self._last
 
-    def _add(self, one: Nested, offset: int) -> None:
+    def _add(self, one: NestedInterval, offset: int) -> None:
         record, at_ns = one.record, one.begin + offset
         inside = None if one.parent is None else self._maker.new_span_id(one.parent)
         args: dict[str, Any] = record["args"]
@@ -258,7 +256,7 @@ class _Trace:
 
 
 def _slim(item: dict[str, Any], kind: str) -> dict[str, Any]:
-    """What is kept of an event until it is written, bounded and redacted."""
+    """The fields of an event that are needed later, bounded and redacted."""
     given = item.get("args")
     args, marks = clean(given) if given and isinstance(given, dict) else ({}, {})
     found = {"is": kind, "ph": item["ph"], "name": bounded(str(item.get("name", "slice")), 500), "args": args}

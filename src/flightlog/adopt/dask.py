@@ -15,12 +15,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.run_maker import RunMaker, Source
-from flightlog.adopt.scratch import Shelf
+from flightlog.adopt.run_maker import RunMaker, SourceRecording
+from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import DocumentItems, head
-from flightlog.adopt.values import moment_ns, number, text, whole
+from flightlog.adopt.values import moment_ns, number, text, whole, whole_ns
 from flightlog.errors import UsageError
-from flightlog.events import Failure, TaskCompleted, TaskFailed, TaskStarted
+from flightlog.events import TaskCompleted, TaskStarted
 from flightlog.record.values import bounded, clean
 
 _HASH = re.compile(r"-[0-9a-f]{8,}(?:-[0-9a-f]{4,})*$")
@@ -34,7 +34,7 @@ class DaskStreams:
     title = "Dask task stream (JSON) or performance report (HTML)"
 
     def recognize(self, path: Path) -> str | None:
-        """By the starts and stops of its records, or by the title of the report."""
+        """By the `startstops` of its records, or by the title of the report."""
         start = head(path)
         if start.lstrip()[:1] in {b"[", b"{"} and b'"startstops"' in start and b'"key"' in start:
             return "records of a Dask task stream"
@@ -42,17 +42,17 @@ class DaskStreams:
             return "a Dask performance report"
         return None
 
-    def sources(self, path: Path) -> Sequence[Source]:
+    def sources(self, path: Path) -> Sequence[SourceRecording]:
         """The file."""
         if not path.is_file():
             raise UsageError(f"{path} is no file; name the task stream or the report")
-        return [Source(path, (path,))]
+        return [SourceRecording(path, (path,))]
 
-    def adopt(self, source: Source, maker: RunMaker) -> None:
-        """Record by record; a report is held in memory as a whole."""
+    def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
+        """Read record by record; a report is held in memory as a whole."""
         report = source.path.name.endswith(_HTML)
-        with Shelf(maker.scratch) as shelf:
-            stream = _Stream(maker, shelf)
+        with ScratchStore(maker.scratch) as shelf:
+            stream = _TaskStream(maker, shelf)
             for record in report_records(source.path) if report else _records(source.path, maker):
                 stream.take(record)
         if not maker.counts:
@@ -86,14 +86,14 @@ def key_name(key: str) -> str:
     return _HASH.sub("", bare) or bare
 
 
-class _Stream:
-    """The records of a task stream on their way into a run."""
+class _TaskStream:
+    """Turns the records of a task stream into the events of a run."""
 
-    def __init__(self, maker: RunMaker, shelf: Shelf) -> None:
+    def __init__(self, maker: RunMaker, shelf: ScratchStore) -> None:
         self._maker, self._shelf, self._account = maker, shelf, maker.account
 
     def take(self, record: dict[str, Any]) -> None:
-        """One task that ended, perhaps computed again."""
+        """Add one task that ended; a key that is computed again is a task of its own."""
         spent: dict[str, float] = {}
         began = ended = None
         parts = record.get("startstops")
@@ -121,7 +121,7 @@ class _Stream:
         worker = text(record.get("worker"))
         task_id = bounded(words if times == 1 else f"{words}#{times}", 1000)
         common: dict[str, Any] = {"task": name, "task_id": task_id, "parent_id": self._maker.span_id}
-        start, stop = _ns(began), _ns(ended)
+        start, stop = whole_ns(began), whole_ns(ended)
         self._maker.add(TaskStarted(worker=worker, queue_s=None, **common), start)
         spill = [spent[one] for one in ("disk-read", "disk-write") if one in spent]
         metrics = {"deserialize_s": spent["deserialize"]} if "deserialize" in spent else {}
@@ -140,29 +140,13 @@ class _Stream:
             said = text(record.get("exception_text"))
             kind = said.partition("(")[0] if said is not None and "(" in said else None
             message = "the recording does not say why" if said is None else bounded(said, 2000)
-            self._maker.add(TaskFailed(error_type=kind, error_message=message, **last), stop)
             trace = text(record.get("traceback_text"))
-            self._maker.add(
-                Failure(
-                    scope="task",
-                    error_type=kind,
-                    message=message,
-                    fingerprint=None,
-                    task=name,
-                    task_id=task_id,
-                    traceback=None if trace is None else bounded(trace, 8000),
-                    worker=worker,
-                ),
-                stop,
-            )
+            trace = None if trace is None else bounded(trace, 8000)
+            self._maker.add_failed_task(last, stop, error_type=kind, message=message, traceback=trace)
             self._account.keep("tasks that failed")
         else:
             self._maker.add(TaskCompleted(result_bytes=whole(record.get("nbytes")), **last), stop)
             self._account.keep("tasks that completed")
-
-
-def _ns(seconds: float) -> int:
-    return round(seconds * 1_000_000) * 1000
 
 
 _SCRIPT = re.compile(r"<script[^>]*type=[\"']application/json[\"'][^>]*>(.*?)</script>", re.DOTALL)
@@ -185,7 +169,7 @@ _FAILED = "black"
 
 
 def report_records(file: Path) -> Iterator[dict[str, Any]]:
-    """What a task stream would have said of each task in the chart. A `UsageError` where there is no
+    """The task stream behind the chart of a report, as records. Raises `UsageError` where there is no
     chart.
     """
     html = file.read_text("utf-8", "replace")
@@ -195,13 +179,13 @@ def report_records(file: Path) -> Iterator[dict[str, Any]]:
         except ValueError:
             continue
         for columns in _sources(found):
-            yield from _records_dask_report(columns)
+            yield from _task_records(columns)
             return
     raise UsageError(f"{file} holds no task stream: is it a report of performance_report, with a task in it?")
 
 
 def _sources(value: Any) -> Iterator[dict[str, list[Any]]]:
-    """The tables of a document that have the columns of a task stream, wherever they stand."""
+    """All tables in a document, at any depth, that have the columns of a task stream."""
     todo = [value]
     while todo:
         one = todo.pop()
@@ -215,7 +199,7 @@ def _sources(value: Any) -> Iterator[dict[str, list[Any]]]:
 
 
 def _columns(found: dict[str, Any]) -> dict[str, list[Any]] | None:
-    """A table, plain or as a list of entries, its numbers packed or not."""
+    """A table of a task stream, decoded; None where columns are missing."""
     entries = found.get("entries")
     pairs = found
     if isinstance(entries, list):
@@ -255,8 +239,8 @@ def _numbers(data: bytes, kind: Any, order: str) -> list[Any]:
     return list(struct.unpack(f"{'<' if order == 'little' else '>'}{len(data) // width}{code}", data))
 
 
-def _records_dask_report(columns: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
-    """Bars of one key on one thread up to its computation belong together, in the order of the chart."""
+def _task_records(columns: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
+    """One record per computation, with the transfers and disk accesses of its key and thread before it."""
     waiting: dict[tuple[str, str], list[dict[str, Any]]] = {}
     colors = columns.get("color") or []
     for row, key in enumerate(columns["key"]):

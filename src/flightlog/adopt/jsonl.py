@@ -1,4 +1,15 @@
-"""Plain JSONL of any program, by a small mapping file that says what its fields mean."""
+"""Plain JSONL of any program, with a mapping file that says what its fields mean.
+
+kind: task                 # what a line is: task (the default), span, metric or event
+time: finished_at          # a field; dots go into objects: meta.when
+time_is: end               # start or end; the end by default, the start of spans
+time_unit: s               # of numbers: s, ms, us or ns of Unix time; texts are ISO 8601
+name: step                 # a field, or a text behind an equals sign: "=train"
+duration: took_ms
+duration_unit: ms
+status: outcome
+failed: [error, crashed]   # what `status` says of a line that failed; others completed
+"""
 
 from __future__ import annotations
 
@@ -10,17 +21,15 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
-from flightlog.adopt.run_maker import RunMaker, Source
+from flightlog.adopt.run_maker import RunMaker, SourceRecording
 from flightlog.adopt.source_files import SourceLines
 from flightlog.adopt.values import hex_id, moment_ns, seconds, text, whole
 from flightlog.errors import UsageError
 from flightlog.events import (
-    Failure,
     Metric,
     SpanEvent,
     TaskCancelled,
     TaskCompleted,
-    TaskFailed,
     TaskStarted,
     TaskSubmitted,
     UserEvent,
@@ -37,24 +46,24 @@ class MappedLines:
     title = "plain JSONL, with a mapping file (--mapping)"
 
     def recognize(self, path: Path) -> str | None:  # noqa: ARG002 - the protocol's
-        """Nothing: what fields mean, a mapping says."""
+        """None: only a mapping says what the fields mean."""
         return None
 
-    def sources(self, path: Path) -> Sequence[Source]:
+    def sources(self, path: Path) -> Sequence[SourceRecording]:
         """The file."""
         if not path.is_file():
             raise UsageError(f"{path} is no file; name the JSONL file")
-        return [Source(path, (path,))]
+        return [SourceRecording(path, (path,))]
 
-    def adopt(self, source: Source, maker: RunMaker) -> None:
-        """Line by line."""
+    def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
+        """Read line by line."""
         if maker.options.mapping is None:
             raise UsageError(
                 f"{source.path} needs a mapping file: say which field is what with --mapping M.yaml"
             )
         mapping = read_mapping(maker.options.mapping)
         lines = SourceLines(source.path)
-        table = _Lines(mapping, maker)
+        table = _MappedRecords(mapping, maker)
         for record in lines:
             table.take(record)
         lines.report(maker.account)
@@ -71,8 +80,8 @@ class MappedLines:
             )
 
 
-class _Lines:
-    """The lines of one file on their way into a run."""
+class _MappedRecords:
+    """Turns the lines of one file into the events of a run."""
 
     def __init__(self, mapping: Mapping, maker: RunMaker) -> None:
         self._mapping, self._maker, self._account = mapping, maker, maker.account
@@ -99,7 +108,7 @@ class _Lines:
         self._named = {field.split(".")[0] for field in named if field is not None}
 
     def take(self, record: dict[str, Any]) -> None:
-        """One line."""
+        """Add one line."""
         mapping = self._mapping
         self._number += 1
         at_ns, name = self._moment(record), look_up(record, mapping.name)
@@ -153,21 +162,7 @@ class _Lines:
         how = self._how(record)
         if how == "failed":
             error_type, message = self._error(record)
-            self._maker.add(TaskFailed(error_type=error_type, error_message=message, **ended), end)
-            self._maker.add(
-                Failure(
-                    scope="task",
-                    error_type=error_type,
-                    message=message,
-                    traceback=None,
-                    fingerprint=None,
-                    task=name,
-                    task_id=common["task_id"],
-                    attempt=common["attempt"],
-                    worker=worker,
-                ),
-                end,
-            )
+            self._maker.add_failed_task(ended, end, error_type=error_type, message=message)
         else:
             self._maker.add((TaskCancelled if how == "cancelled" else TaskCompleted)(**ended), end)
 
@@ -246,7 +241,7 @@ class _Lines:
 
 
 def clean(found: dict[str, Any], *, keys_secret: bool = True) -> tuple[dict[str, Any], dict[str, str]]:
-    """As the recorder cleans values; most lines have nothing to clean."""
+    """The recorder's `clean`, skipped where there is nothing to clean."""
     return clean_values(found, keys_secret=keys_secret) if found else ({}, {})
 
 
@@ -332,7 +327,7 @@ _NOTHING = object()
 
 
 def look_up(record: dict[str, Any], field: str | None) -> Any:
-    """What a line says in a field, dots going into objects; None where it says nothing."""
+    """The value of a field, where dots go into objects; None where there is none."""
     if field is None:
         return None
     if field.startswith("="):

@@ -1,14 +1,15 @@
-"""The kinds of recordings that can be adopted, and which of them a path is."""
+"""The kinds of recordings that can be adopted, and how a path is recognized."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flightlog.adopt.run_maker import Adopter, Adoption, AdoptOptions, make_runs
+from flightlog.adopt.run_maker import Adopter, AdoptOptions, make_runs
 from flightlog.adopt.source_files import document, head
 from flightlog.errors import UsageError
 from flightlog.store import layout
+from flightlog.store.adopted import Adoption
 
 SLURM = "slurm"
 """Accounting saved with `sacct --json`, which is merged into runs rather than made into one: see
@@ -41,7 +42,9 @@ def adopters() -> dict[str, Adopter]:
 
 
 def kind_of_path(path: Path, kind: str | None = None, options: AdoptOptions | None = None) -> str:
-    """The name of the kind a path is: as given, or as recognized; a `UsageError` that says what was found."""
+    """The kind of the recording at a path: as given, or recognized. Raises `UsageError` that says what was
+    found.
+    """
     known = adopters()
     if not path.exists():
         raise UsageError(f"there is no file or folder {path}")
@@ -71,10 +74,11 @@ def adopt_path(
     refused: list[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Adoption]:
-    """Make runs of what another tool recorded at a path; one a recording, those adopted before found again.
+    """Adopt the recordings at a path, one run per recording; one that was adopted before is found again.
 
-    Where the path holds several, `refused` takes why some cannot be adopted; without it the first such
-    raises. Not for Slurm's accounting. Raises `UsageError` where the path is no recording of a known kind.
+    Of several recordings, those that cannot be adopted are skipped and their reasons appended to `refused`;
+    without it the first one raises. Raises `UsageError` where the path holds no recording of a known kind,
+    and for Slurm's accounting.
     """
     options = options or AdoptOptions()
     name = kind_of_path(path, kind, options)
@@ -87,7 +91,7 @@ def adopt_path(
 
 
 def _slurm(path: Path) -> str | None:
-    """By the jobs and what Slurm alone says of each; the note of who wrote it may stand at the very end."""
+    """By the list of jobs and fields that only Slurm has; its name may come at the very end."""
     start = head(path)
     marks = (b'"slurm', b'"het_job', b'"derived_exit_code"')
     if start.lstrip()[:1] == b"{" and b'"jobs"' in start and any(mark in start.lower() for mark in marks):

@@ -1,8 +1,7 @@
 """ModelOps' job folders: `spans.jsonl` and `summary.json` of a job.
 
-ModelOps' own starts are seconds of a clock that begins anywhere, and no span names its parent: what can be
-recovered is how long each span took, and which lies inside which. Files that Flightlog wrote in this form
-have both.
+ModelOps writes times of a monotonic clock, and no parents: durations and nesting can be recovered, dates
+cannot. Files that Flightlog wrote in this form have both.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.run_maker import RunMaker, Source
-from flightlog.adopt.scratch import Nested, Shelf, nest
+from flightlog.adopt.run_maker import RunMaker, SourceRecording
+from flightlog.adopt.scratch import NestedInterval, ScratchStore, nest
 from flightlog.adopt.source_files import SourceLines, document, first_objects, folders
 from flightlog.adopt.values import hex_id, moment_ns, seconds, text, whole
 from flightlog.errors import UsageError
@@ -21,7 +20,7 @@ from flightlog.record.values import bounded, clean
 
 SPANS, SUMMARY = "spans.jsonl", "summary.json"
 _UNIX_NS = 10**18
-"""September 2001: clocks that begin at a boot do not come so far."""
+"""Nanoseconds of Unix time in September 2001: a clock that starts at boot stays below."""
 
 
 class ModelOpsJobs:
@@ -39,7 +38,7 @@ class ModelOpsJobs:
             "spans of a ModelOps job" if found in ([path], [path.parent]) else f"{len(found):,} ModelOps jobs"
         )
 
-    def sources(self, path: Path) -> Sequence[Source]:
+    def sources(self, path: Path) -> Sequence[SourceRecording]:
         """Every job, by name."""
         found = _jobs(path)
         if not found:
@@ -47,19 +46,19 @@ class ModelOpsJobs:
                 f"{path} holds no job of ModelOps: no {SPANS} of spans with start_time and duration"
             )
         return [
-            Source(job, tuple(job / name for name in (SPANS, SUMMARY) if (job / name).is_file()))
+            SourceRecording(job, tuple(job / name for name in (SPANS, SUMMARY) if (job / name).is_file()))
             for job in found
         ]
 
-    def adopt(self, source: Source, maker: RunMaker) -> None:
-        """The spans by their start, so that each comes behind the one it lies in."""
+    def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
+        """Add the spans in the order of their starts, so that parents come first."""
         account = maker.account
         file = source.path / SPANS
         summary = document(source.path / SUMMARY)
         lines = SourceLines(file)
         last = first = None
         parentless = False
-        with Shelf(maker.scratch) as shelf:
+        with ScratchStore(maker.scratch) as shelf:
             unended = 0
             for record in lines:
                 begin, end = _interval(record)
@@ -120,7 +119,7 @@ def _say(maker: RunMaker, summary: dict[str, Any], read: int, *, dated: bool, pa
         )
 
 
-def _add(one: Nested, offset: int, maker: RunMaker, shelf: Shelf) -> None:
+def _add(one: NestedInterval, offset: int, maker: RunMaker, shelf: ScratchStore) -> None:
     record = one.record
     metrics, tags = record.get("metrics"), record.get("tags")
     made_metrics, marks = clean(metrics, keys_secret=False) if isinstance(metrics, dict) else ({}, {})
@@ -161,7 +160,7 @@ def _add(one: Nested, offset: int, maker: RunMaker, shelf: Shelf) -> None:
 
 
 def _interval(record: dict[str, Any]) -> tuple[int | None, int | None]:
-    """Start and end: since 1970 where the span says when that was, else on the clock of its job."""
+    """Start and end in nanoseconds: of Unix time where the span has `started_at`, else of the job's clock."""
     begin, end = _ns(record.get("start_time")), _ns(record.get("end_time"))
     dated = moment_ns(record.get("started_at"))
     if begin is None or dated is None:

@@ -1,4 +1,4 @@
-"""Nextflow's trace files: one row a task, with the fields that were asked for, readable or raw."""
+"""Nextflow's trace files: one row per task attempt, with the configured fields, human-readable or raw."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.run_maker import Account, RunMaker, Source
-from flightlog.adopt.scratch import Shelf
+from flightlog.adopt.run_maker import Account, RunMaker, SourceRecording
+from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import SourceLines, files, head
 from flightlog.adopt.values import moment_ns
 from flightlog.errors import UsageError
 from flightlog.events import (
     CacheLookup,
-    Failure,
     ResourceRequest,
     TaskCancelled,
     TaskCompleted,
-    TaskFailed,
     TaskRetried,
     TaskStarted,
     TaskSubmitted,
@@ -27,7 +25,7 @@ from flightlog.events import (
 from flightlog.record.values import bounded, clean
 
 _KNOWN = frozenset(
-    {
+    [
         "task_id",
         "hash",
         "native_id",
@@ -49,7 +47,7 @@ _KNOWN = frozenset(
         "attempt",
         "cpus",
         "memory",
-    }
+    ]
 )
 _UNTIMED = "untimed\0"
 _SUFFIXES = {".txt", ".tsv", ".csv"}
@@ -58,7 +56,7 @@ _MEASURED = frozenset(
     {"%cpu", "%mem", "peak_rss", "rss", "peak_vmem", "vmem", "rchar", "wchar", "read_bytes", "write_bytes"}
 )
 _COUNTS = ("syscr", "syscw", "vol_ctxt", "inv_ctxt", "num_accelerators")
-_TAGS = (
+_TAGS = [
     "hash",
     "native_id",
     "tag",
@@ -72,20 +70,8 @@ _TAGS = (
     "hostname",
     "accelerator",
     "accelerator_type",
-)
-_USED = frozenset(
-    {
-        *_KNOWN,
-        *_SIZES,
-        *_COUNTS,
-        *_TAGS,
-        "%mem",
-        "time",
-        "read_bytes",
-        "write_bytes",
-        "accelerator_request",
-    }
-)
+]
+_USED = _KNOWN.union(_SIZES, _COUNTS, _TAGS, _MEASURED, ("time", "accelerator_request"))
 
 
 class NextflowTraces:
@@ -95,7 +81,7 @@ class NextflowTraces:
     title = "Nextflow trace file"
 
     def recognize(self, path: Path) -> str | None:
-        """By the names in the first line."""
+        """By the column names in the first line."""
         found = _traces(path)
         if not found:
             return None
@@ -105,15 +91,15 @@ class NextflowTraces:
             else f"{len(found):,} Nextflow traces"
         )
 
-    def sources(self, path: Path) -> Sequence[Source]:
+    def sources(self, path: Path) -> Sequence[SourceRecording]:
         """Every trace file, by name."""
         found = _traces(path) or ([path] if path.is_file() else [])
         if not found:
             raise UsageError(f"{path} holds no trace file of Nextflow: no table with its columns")
-        return [Source(file, (file,)) for file in found]
+        return [SourceRecording(file, (file,)) for file in found]
 
-    def adopt(self, source: Source, maker: RunMaker) -> None:
-        """Row by row; results from the cache, whose times are of another run, at the end."""
+    def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
+        """Read row by row; cached results, whose times are of an earlier run, come last."""
         columns, separator = _header(source.path)
         if "status" not in columns or not {"submit", "start", "complete"} & set(columns):
             raise UsageError(
@@ -123,7 +109,7 @@ class NextflowTraces:
             )
         account = maker.account
         rows = _rows(source.path, columns, separator, account)
-        with Shelf(maker.scratch) as shelf:
+        with ScratchStore(maker.scratch) as shelf:
             table = _Table(maker, shelf)
             for row in rows:
                 table.take(row)
@@ -151,7 +137,7 @@ def _header(path: Path) -> tuple[list[str], str]:
 
 
 def _rows(file: Path, columns: list[str], separator: str, account: Account) -> Iterator[dict[str, str]]:
-    """The rows as texts, without what is `-` or empty."""
+    """The rows as texts, without cells that are empty or `-`."""
     odd = 0
     for number, (line, whole) in enumerate(SourceLines(file).raw()):
         text = line.decode("utf-8", "replace").rstrip("\r")
@@ -173,15 +159,15 @@ def _rows(file: Path, columns: list[str], separator: str, account: Account) -> I
 
 
 class _Table:
-    """The rows of one trace on their way into a run."""
+    """Turns the rows of one trace into the events of a run."""
 
-    def __init__(self, maker: RunMaker, shelf: Shelf) -> None:
+    def __init__(self, maker: RunMaker, shelf: ScratchStore) -> None:
         self._maker, self._shelf, self._account = maker, shelf, maker.account
         self._number = self._cached = self._untimed = 0
         self._zoneless = self._derived = False
 
     def take(self, row: dict[str, str]) -> None:
-        """One row: a task that ended, or one of its attempts."""
+        """Add one row: an attempt of a task, or a cached result."""
         self._number += 1
         status = row.get("status", "")
         if status == "CACHED":
@@ -198,7 +184,7 @@ class _Table:
             self._without_time(row)
 
     def _without_time(self, row: dict[str, str]) -> None:
-        """A row that says when of nothing: how the task ended counts all the same."""
+        """Add a row without any time at the last time known: how the task ended counts all the same."""
         self._attempt(row, row.get("status", ""), (None, None, self._maker.last_ns))
         self._account.map("rows without a time → at the last moment known before")
 
@@ -222,9 +208,7 @@ class _Table:
         self._end(row, status, {**common, "args": args, "worker": worker, "queue_s": queue_s}, times)
 
     def _times(self, row: dict[str, str]) -> tuple[int | None, int | None, int | None] | None:
-        """Submission, start and end; what was not asked for follows from the durations. None where there is
-        no time.
-        """
+        """Submission, start and end; missing ones follow from the durations. None where no time is known."""
         named = [row[name] for name in ("submit", "start", "complete") if name in row]
         self._zoneless |= any(not value.isdigit() for value in named)
         submit, start, complete = (time_of(row.get(name)) for name in ("submit", "start", "complete"))
@@ -241,8 +225,8 @@ class _Table:
         return None if found == (None, None, None) else found
 
     def _identity(self, row: dict[str, str], process: str, at_ns: int) -> tuple[str, int]:
-        """The task a row is an attempt of. A retry has a number of its own, and the name of the one that
-        failed.
+        """The task that a row is an attempt of, and the attempt. A retry has an id of its own, and the
+        failed one's name.
         """
         own = row.get("task_id") or row.get("hash") or f"row-{self._number}"
         told = whole_of(row.get("attempt"))
@@ -311,26 +295,13 @@ class _Table:
         elif status == "ABORTED":
             self._maker.add(TaskCancelled(reason="aborted by Nextflow", **ended), at_ns)
         else:
-            reason = _reason(row)
-            self._maker.add(
-                TaskFailed(error_type="CommandError", error_message=reason, exit_code=exit_code, **ended),
+            self._maker.add_failed_task(
+                ended,
                 at_ns,
-            )
-            self._maker.add(
-                Failure(
-                    scope="task",
-                    error_type="CommandError",
-                    message=reason,
-                    traceback=None,
-                    fingerprint=None,
-                    task=ended["task"],
-                    task_id=ended["task_id"],
-                    attempt=ended["attempt"],
-                    worker=ended["worker"],
-                    exit_code=exit_code,
-                    signal=signal_of(exit_code),
-                ),
-                at_ns,
+                error_type="CommandError",
+                message=_reason(row),
+                exit_code=exit_code,
+                signal=signal_of(exit_code),
             )
         self._account.keep(f"tasks {status}")
 
@@ -354,8 +325,8 @@ class _Table:
             self._account.map("cpus, memory and time → resource_request")
 
     def finish(self) -> None:
-        """What waits: rows before any time, and results from the cache, whose times are of the run that made
-        them.
+        """Add rows that came before any time was known, and cached results, whose times are of an earlier
+        run.
         """
         at_ns = self._maker.first_ns
         if at_ns is None and self._untimed:

@@ -1,9 +1,8 @@
-"""RHAPSODY's checkpoint files: one JSONL a session, with sections of events, spans and metrics.
+"""RHAPSODY's checkpoint files: one JSONL file per session, with sections of events, spans and metrics.
 
-Spans stand in the file once a checkpoint, so a span counts once, as it stands last. Ids are hex without
-leading zeros. A task's `TaskStarted` is written before the backend's own queue and its duration counts from
-there, so neither is taken for a start or an execution time; but in files that Flightlog wrote in this form
-(`compat.rhapsody`) both are.
+Every checkpoint repeats the spans; the last copy counts. Ids are hex without leading zeros. A task's
+`TaskStarted` is written before the backend's own queue and its duration counts from there, so neither is
+taken for a start or an execution time; in files that Flightlog wrote (`compat.rhapsody`) both are.
 """
 
 from __future__ import annotations
@@ -13,20 +12,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.run_maker import RunMaker, Source
-from flightlog.adopt.scratch import Shelf
+from flightlog.adopt.run_maker import RunMaker, SourceRecording
+from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import SourceLines, files, first_objects
-from flightlog.adopt.values import Spread, hex_id, moment_ns, number, seconds, text, whole
+from flightlog.adopt.values import DurationTotals, hex_id, moment_ns, number, seconds, text, whole
 from flightlog.errors import UsageError
 from flightlog.events import (
     Event,
-    Failure,
     Metric,
     ResourceSample,
     SpanEvent,
     TaskCancelled,
     TaskCompleted,
-    TaskFailed,
     TaskQueued,
     TaskStarted,
     TaskSubmitted,
@@ -43,7 +40,7 @@ _ENDS = {
 }
 _SUFFIXES = (".jsonl", ".jsonl.gz")
 _SUBMITTED = "submitted "
-"""Before a task's id: when it was submitted. No span's id begins so."""
+"""Prefix of the keys of submission times, by task id; no span id begins so."""
 _TOTALS = ("tasks_submitted", "tasks_completed", "tasks_failed", "tasks_canceled")
 _COUNTED = {
     "TaskSubmitted": "tasks_submitted",
@@ -66,7 +63,7 @@ class RhapsodyCheckpoints:
             return None
         return "events of a RHAPSODY session" if found == [path] else f"{len(found):,} RHAPSODY checkpoints"
 
-    def sources(self, path: Path) -> Sequence[Source]:
+    def sources(self, path: Path) -> Sequence[SourceRecording]:
         """Every checkpoint file, by name."""
         found = _checkpoints(path)
         if not found and path.is_file():
@@ -75,11 +72,11 @@ class RhapsodyCheckpoints:
             raise UsageError(
                 f"{path} holds no checkpoint of RHAPSODY: no JSONL file of events with a section"
             )
-        return [Source(file, (file,)) for file in found]
+        return [SourceRecording(file, (file,)) for file in found]
 
-    def adopt(self, source: Source, maker: RunMaker) -> None:
-        """In two passes: spans first, which stand behind the events they belong to."""
-        with Shelf(maker.scratch) as shelf:
+    def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
+        """Read in two passes: spans first, because they come after the events they belong to."""
+        with ScratchStore(maker.scratch) as shelf:
             _Checkpoint(source.path, maker, shelf).adopt()
 
 
@@ -96,19 +93,19 @@ def _is_checkpoint(file: Path) -> bool:
 
 
 class _Checkpoint:
-    """One file on its way into a run."""
+    """Turns one checkpoint file into the events of a run."""
 
-    def __init__(self, file: Path, maker: RunMaker, shelf: Shelf) -> None:
+    def __init__(self, file: Path, maker: RunMaker, shelf: ScratchStore) -> None:
         self._file, self._maker, self._shelf = file, maker, shelf
         self._account = maker.account
         self._counted: Counter[str] = Counter()
         self._totals: dict[str, Any] = {}
-        self._elapsed = Spread()
+        self._elapsed = DurationTotals()
         self._session: str | None = None
         self._ended = False
         self._backends: dict[str, None] = {}
         self._ours: dict[str, Any] | None = None
-        """What the session's start says of itself, where Flightlog wrote the file."""
+        """Attributes of the session's start, where Flightlog wrote the file."""
 
     def adopt(self) -> None:
         self._read_spans()
@@ -129,7 +126,7 @@ class _Checkpoint:
         self._describe()
 
     def _read_spans(self) -> None:
-        """Keep each span once; find the session's own, which is the run."""
+        """Store each span once, and find the session's own, which is the run."""
         repeated = 0
         for record in SourceLines(self._file):
             if record.get("section") == "event" and record.get("event_type") == "SessionStarted":
@@ -255,20 +252,7 @@ class _Checkpoint:
             error = text(record.get("error_type"))
             error = None if error == "unknown" else error
             why = "RHAPSODY recorded no reason" if error is None else None
-            self._maker.add(TaskFailed(error_type=error, error_message=why, **ended), at_ns)
-            self._maker.add(
-                Failure(
-                    scope="task",
-                    error_type=error,
-                    message=why,
-                    traceback=None,
-                    fingerprint=None,
-                    task=ended["task"],
-                    task_id=ended["task_id"],
-                    span_id=ended["span_id"],
-                ),
-                at_ns,
-            )
+            self._maker.add_failed_task(ended, at_ns, error_type=error, message=why)
         else:
             self._maker.add(TaskCancelled(**ended), at_ns)
 
@@ -306,7 +290,7 @@ class _Checkpoint:
             self._other("ResourceUpdate", record, at_ns)
 
     def _other(self, kind: str, record: dict[str, Any], at_ns: int) -> None:
-        """What has no event of its own, the user's events among it."""
+        """Add a user event for what has no event of its own."""
         known = {
             "event_id",
             "event_type",
@@ -326,7 +310,7 @@ class _Checkpoint:
         self._account.map(f"{kind}{why} → user_event rhapsody.{kind}")
 
     def _write_spans(self) -> None:
-        """The spans that are no task's; the session's is the run itself."""
+        """Add the spans that belong to no task; the session's is the run itself."""
         for span_id, record in self._shelf.named():
             if span_id.startswith(_SUBMITTED):
                 continue

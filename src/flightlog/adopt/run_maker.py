@@ -1,8 +1,7 @@
-"""Makes an ordinary closed run out of events that another tool recorded.
+"""The writer of adopted runs: makes a closed run out of events that another tool recorded.
 
-The run is built beside its place, in a hidden folder, and moved there in one step when it is whole: whoever
-looks sees no run or all of it. Its name ends in the first digits of a digest of the recording, by which it is
-found again.
+The run is built in a hidden folder and renamed in one step when it is complete: readers see no run or all of
+it. Its name ends in the first digits of a digest of the recording, by which it is found again.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ import shutil
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -26,7 +25,7 @@ from msgspec import Struct
 from flightlog.adopt.values import stamp
 from flightlog.analyze.completing import complete
 from flightlog.errors import FlightlogError, UsageError
-from flightlog.events import Event, kind_of
+from flightlog.events import Event, Failure, TaskFailed, kind_of
 from flightlog.record.closing import close_writer
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
@@ -41,22 +40,67 @@ from flightlog.store.liveness import this_host
 from flightlog.store.plain_paths import path_text
 from flightlog.version import __version__
 
-if TYPE_CHECKING:
-    pass
-
 FORMAT = "1"
-"""Part of every digest: counts up when the same recording gives another run, so that it can be adopted
-anew."""
+"""Part of every digest: raised when the same recording gives another run, so that it is adopted anew."""
 _BATCH = 512
 _ABANDONED_S = 86_400.0
 _HIDDEN = ".adopting-"
+MAX_NAMES = 40
+"""How many different entries of each kind are named; further ones are counted together."""
+MAX_PROBLEMS = 20
+OTHERS = "others"
+
+
+class AdoptOptions(Struct, frozen=True, kw_only=True):
+    """Options of the user beside the path."""
+
+    project: str | None = None
+    """The project of the run; by default taken from the recording."""
+    mapping: Path | None = None
+    """The file that says what the fields of a plain JSONL file mean."""
+
+
+class SourceRecording(Struct, frozen=True):
+    """One recording that becomes one run."""
+
+    path: Path
+    files: tuple[Path, ...]
+    """All files that are read, in a fixed order: their content identifies the recording."""
+
+
+class Adopter(Protocol):
+    """A kind of recording that can be made into runs. Never changes a file of the recording."""
+
+    name: str
+    """What `--kind` calls it."""
+    title: str
+    """Its name in words: `Scalable run directory`."""
+
+    def recognize(self, path: Path) -> str | None:
+        """Why the path is of this kind, in a few words; None where it is not. Reads the beginning of files
+        only.
+        """
+        ...
+
+    def sources(self, path: Path) -> Sequence[SourceRecording]:
+        """The recordings at the path, in a fixed order. Raises `UsageError` where there is none that can
+        be read.
+        """
+        ...
+
+    def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
+        """Give the maker every event and description of one recording, in bounded memory.
+
+        Raises `UsageError` where it holds nothing to adopt.
+        """
+        ...
 
 
 class RunMaker:
-    """Takes the events of one recording, one after the other, and closes them into a run.
+    """Writes the events of one recording and closes them into a run.
 
-    Events go to the disk in batches; memory does not grow with their number. Not thread-safe. `trace_id` and
-    `span_id` follow from the recording, and may be set to its own before the first event.
+    Events are written in batches; memory does not grow with their number. Not thread-safe. `trace_id` and
+    `span_id` follow from the digest, and may be set to the recording's own before the first event.
     """
 
     def __init__(self, runs_dir: Path, digest: str, options: AdoptOptions) -> None:
@@ -67,7 +111,7 @@ class RunMaker:
         self.first_ns: int | None = None
         self.last_ns: int | None = None
         self.scratch = Path(tempfile.mkdtemp(prefix=_HIDDEN, dir=runs_dir))
-        """A folder of its own, gone when the run is made."""
+        """A temporary folder, removed when the run is made."""
         self._runs_dir = runs_dir
         self._path = self.scratch / "run"
         self._path.mkdir()
@@ -76,9 +120,7 @@ class RunMaker:
         self._about: dict[str, Any] = {}
 
     def add(self, event: Event, at_ns: int | None = None) -> None:
-        """One event; `at_ns` is its moment in Unix time, where the event does not have its timestamp
-        already.
-        """
+        """Add one event; `at_ns` is its Unix time, where the event has no timestamp yet."""
         if at_ns is not None:
             event.timestamp = stamp(at_ns)
             self.saw(at_ns)
@@ -88,26 +130,56 @@ class RunMaker:
             self._flush()
 
     def saw(self, at_ns: int) -> None:
-        """The recording covers this moment: without an end or start of its own, a run reaches from the first
-        to the last.
-        """
+        """Extend the run to this time; a recording without a start or end of its own spans all such times."""
         self.first_ns = at_ns if self.first_ns is None else min(self.first_ns, at_ns)
         self.last_ns = at_ns if self.last_ns is None else max(self.last_ns, at_ns)
+
+    def add_failed_task(
+        self,
+        ended: Mapping[str, Any],
+        at_ns: int,
+        *,
+        error_type: str | None,
+        message: str | None,
+        exit_code: int | None = None,
+        signal: str | None = None,
+        traceback: str | None = None,
+    ) -> None:
+        """Add the end of a task that failed and its failure; `ended` has the other fields of `TaskFailed`."""
+        self.add(
+            TaskFailed(error_type=error_type, error_message=message, exit_code=exit_code, **ended), at_ns
+        )
+        about: dict[str, Any] = {
+            name: ended.get(name) for name in ("task", "task_id", "attempt", "worker", "span_id")
+        }
+        self.add(
+            Failure(
+                scope="task",
+                error_type=error_type,
+                message=message,
+                traceback=traceback,
+                fingerprint=None,
+                exit_code=exit_code,
+                signal=signal,
+                **about,
+            ),
+            at_ns,
+        )
 
     def new_span_id(self, number: int) -> str:
         """The id of a span that has none: made from the recording and the span's place in it, so stable."""
         return f"{(int(self.digest[56:64], 16) << 32 | number + 1) & (2**64 - 1):016x}"
 
     def describe(self, **about: Any) -> None:
-        """Fields of `run.json`: project, status, start_ns, end_ns, target, provider, host, command, tags,
+        """Set fields of `run.json`: project, status, start_ns, end_ns, target, provider, host, command, tags,
         error, …
 
-        Without a status, a run with failed tasks is `completed` all the same: the tool went to its end.
+        The status is `completed` by default, also where tasks failed: the tool reached its end.
         """
         self._about |= about
 
     def finish(self, kind: str, title: str, source: Path) -> tuple[Path, bool]:
-        """Close the run and move it to its place; gives the path, and whether it was not there before."""
+        """Close the run and move it to its place; returns the path, and whether it is new."""
         self._flush()
         about = {"status": "completed", **self._about}
         start = about.pop("start_ns", None)
@@ -158,9 +230,7 @@ class RunMaker:
         )
 
     def _flush(self) -> None:
-        """Write what waits, stream by stream, and see it on its way: here the disk may take the time it
-        needs.
-        """
+        """Write the batch, stream by stream, and wait for the disk."""
         self._recorder.emit_all(sorted(self._waiting, key=attrgetter("stream")))
         self._recorder.files.flush()
         self._waiting = []
@@ -179,171 +249,13 @@ class RunMaker:
         complete(self._path, read_settings())
 
     def discard(self) -> None:
-        """Leave nothing behind that is not a whole run. Raises nothing."""
+        """Remove everything that is not a complete run. Raises nothing."""
         self._recorder.files.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
 
 
-def _presentable(about: dict[str, Any]) -> dict[str, Any]:
-    """What a recording says of itself, bounded and redacted as if it had been recorded here."""
-    made = dict(about)
-    if "tags" in made:
-        made["tags"] = clean(made["tags"])[0]
-    for name in ("project", "target", "provider", "host", "error", "cwd", "python"):
-        if isinstance(made.get(name), str):
-            made[name] = bounded(made[name], 500)
-    if isinstance(made.get("command"), list):
-        made["command"] = redact_command([str(word) for word in made["command"]])
-    return made
-
-
-def make_runs(
-    adopter: Adopter,
-    sources: Sequence[Source],
-    runs_dir: Path,
-    options: AdoptOptions,
-    refused: list[str] | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> list[Adoption]:
-    """Adopt each recording into a run of its own; one that was adopted before is found again and left as it
-    is.
-
-    Of several recordings, one that holds nothing to adopt does not keep the others: with `refused`, why goes
-    there. `progress` is told how many were looked at, and of how many.
-    """
-    runs_dir = Path(runs_dir).absolute()
-    _sweep(runs_dir)
-    made = []
-    for number, source in enumerate(sources):
-        if progress is not None:
-            progress(number, len(sources))
-        try:
-            made.append(_adopt(adopter, source, runs_dir, options))
-        except UsageError as error:
-            if refused is None or len(sources) == 1:
-                raise
-            refused.append(str(error))
-    return made
-
-
-def _adopt(adopter: Adopter, source: Source, runs_dir: Path, options: AdoptOptions) -> Adoption:
-    digest = digest_of(adopter.name, source, options)
-    there = find_adopted(runs_dir, digest)
-    if there is not None:
-        return _told(*there, made=False, events={})
-    maker = RunMaker(runs_dir, digest, options)
-    try:
-        adopter.adopt(source, maker)
-        path, made = maker.finish(adopter.name, adopter.title, source.path)
-        info = read_document(path / layout.RUN, layout.RunInfo).value
-        if info is None:
-            raise FlightlogError(f"{path} was made and cannot be read")
-        return _told(path, info, made=made, events=dict(maker.counts))
-    except OSError as error:
-        named = f"{error.filename}: " if error.filename else ""
-        raise FlightlogError(f"cannot adopt {source.path}: {named}{error.strerror or error}") from None
-    finally:
-        maker.discard()
-
-
-def _told(path: Path, info: layout.RunInfo, *, made: bool, events: dict[str, int]) -> Adoption:
-    said = info.adopted
-    if not isinstance(said, Adopted):
-        raise FlightlogError(f"{path} does not say what it was adopted from")
-    account = msgspec.structs.asdict(said)
-    return Adoption(run_id=info.run_id, path=path_text(path), made=made, events=events, **account)
-
-
-def digest_of(kind: str, source: Source, options: AdoptOptions) -> str:
-    """What a recording is, whatever its folder is called: the same bytes and options give the same digest."""
-    digest = hashlib.sha256(f"{FORMAT}\0{kind}\0{options.project or ''}\0".encode("utf-8", "surrogateescape"))
-    files = [*source.files, *([options.mapping] if options.mapping is not None else [])]
-    for file in files:
-        try:
-            with file.open("rb") as content:
-                inner = hashlib.file_digest(content, "sha256").hexdigest()
-        except OSError as error:
-            raise UsageError(f"cannot read {file}: {error.strerror or error}") from None
-        name = file.relative_to(source.path) if file.is_relative_to(source.path) else Path(file.name)
-        label = "" if file == source.path else name.as_posix()
-        digest.update(f"{label}\0{inner}\0".encode("utf-8", "surrogateescape"))
-    return digest.hexdigest()
-
-
-def find_adopted(runs_dir: Path, digest: str) -> tuple[Path, layout.RunInfo] | None:
-    """The run that was made of this recording before."""
-    for path in sorted(run_paths(runs_dir)):
-        if path.name.endswith(f"-{digest[:8]}"):
-            info = read_document(path / layout.RUN, layout.RunInfo).value
-            if info is not None and isinstance(info.adopted, Adopted) and info.adopted.digest == digest:
-                return path, info
-    return None
-
-
-def _sweep(runs_dir: Path) -> None:
-    """Remove what processes left that were killed while they adopted."""
-    for left in runs_dir.glob(f"{_HIDDEN}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > _ABANDONED_S:
-                shutil.rmtree(left, ignore_errors=True)
-
-
-__all__ = ["AdoptOptions", "Adopter", "Adoption", "Source"]
-
-
-class AdoptOptions(Struct, frozen=True, kw_only=True):
-    """What the user asked for beside the path."""
-
-    project: str | None = None
-    """The project of the run; by default the recording tells."""
-    mapping: Path | None = None
-    """The file that says what the fields of a plain JSONL file mean."""
-
-
-class Source(Struct, frozen=True):
-    """One recording that becomes one run."""
-
-    path: Path
-    files: tuple[Path, ...]
-    """Every file that is read of it, in a fixed order: their content is what the recording is."""
-
-
-class Adopter(Protocol):
-    """A kind of recording that can be made into runs. Never changes a file of the recording."""
-
-    name: str
-    """What `--kind` calls it."""
-    title: str
-    """What it is, in words: `Scalable run directory`."""
-
-    def recognize(self, path: Path) -> str | None:
-        """Why the path is of this kind, in a few words; None where it is not. Looks at the beginning of files
-        alone.
-        """
-        ...
-
-    def sources(self, path: Path) -> Sequence[Source]:
-        """The recordings at the path, in a fixed order; a `UsageError` where the path holds none that can be
-        read.
-        """
-        ...
-
-    def adopt(self, source: Source, maker: RunMaker) -> None:
-        """Give the maker every event of one recording, and what there is to say of it.
-
-        Memory does not grow with the recording. A `UsageError` where it holds nothing to adopt.
-        """
-        ...
-
-
-MAX_NAMES = 40
-"""How many different things of each sort are named; further ones are counted together."""
-MAX_PROBLEMS = 20
-OTHERS = "others"
-
-
 class Account:
-    """Counts by words, in the order in which the words came up."""
+    """What was kept, mapped, dropped and could not be read, counted by description in order of appearance."""
 
     def __init__(self) -> None:
         self.kept: dict[str, int] = {}
@@ -354,24 +266,24 @@ class Account:
         self._unsaid = 0
 
     def keep(self, what: str, number: int = 1) -> None:
-        """So much stands in the run as it was."""
+        """Count what is in the run as it was."""
         _count(self.kept, what, number)
 
     def map(self, what: str, number: int = 1) -> None:
-        """So much stands in the run as something else; the words say as what."""
+        """Count what is in the run as something else; the description says as what."""
         _count(self.mapped, what, number)
 
     def drop(self, what: str, number: int = 1) -> None:
-        """So much does not stand in the run; the words say why."""
+        """Count what is not in the run; the description says why."""
         _count(self.dropped, what, number)
 
     def note(self, sentence: str) -> None:
-        """Something to know before trusting a figure; said once."""
+        """Add a sentence to know before trusting a number; each once."""
         if sentence not in self.notes:
             self.notes.append(sentence)
 
     def problem(self, sentence: str) -> None:
-        """Something could not be read; the first ones are said one by one."""
+        """Add a sentence on what could not be read; beyond the first ones they are only counted."""
         if len(self.problems) < MAX_PROBLEMS:
             self.problems.append(sentence)
         else:
@@ -388,3 +300,106 @@ def _count(counts: dict[str, int], what: str, number: int) -> None:
     if what not in counts and len(counts) >= MAX_NAMES:
         what = OTHERS
     counts[what] = counts.get(what, 0) + number
+
+
+def _presentable(about: dict[str, Any]) -> dict[str, Any]:
+    """Fields of `run.json`, bounded and redacted as the recorder does."""
+    made = dict(about)
+    if "tags" in made:
+        made["tags"] = clean(made["tags"])[0]
+    for name in ("project", "target", "provider", "host", "error", "cwd", "python"):
+        if isinstance(made.get(name), str):
+            made[name] = bounded(made[name], 500)
+    if isinstance(made.get("command"), list):
+        made["command"] = redact_command([str(word) for word in made["command"]])
+    return made
+
+
+def make_runs(
+    adopter: Adopter,
+    sources: Sequence[SourceRecording],
+    runs_dir: Path,
+    options: AdoptOptions,
+    refused: list[str] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Adoption]:
+    """Adopt each recording into a run of its own; one that was adopted before is found again, unchanged.
+
+    Of several recordings, those that hold nothing to adopt are skipped and their reasons appended to
+    `refused`; without it the first one raises. `progress` is called with how many are done, and of how many.
+    """
+    runs_dir = Path(runs_dir).absolute()
+    _sweep(runs_dir)
+    made = []
+    for number, source in enumerate(sources):
+        if progress is not None:
+            progress(number, len(sources))
+        try:
+            made.append(_adopt(adopter, source, runs_dir, options))
+        except UsageError as error:
+            if refused is None or len(sources) == 1:
+                raise
+            refused.append(str(error))
+    return made
+
+
+def _adopt(adopter: Adopter, source: SourceRecording, runs_dir: Path, options: AdoptOptions) -> Adoption:
+    digest = digest_of(adopter.name, source, options)
+    there = find_adopted(runs_dir, digest)
+    if there is not None:
+        return _adoption(*there, made=False, events={})
+    maker = RunMaker(runs_dir, digest, options)
+    try:
+        adopter.adopt(source, maker)
+        path, made = maker.finish(adopter.name, adopter.title, source.path)
+        info = read_document(path / layout.RUN, layout.RunInfo).value
+        if info is None:
+            raise FlightlogError(f"{path} was made and cannot be read")
+        return _adoption(path, info, made=made, events=dict(maker.counts))
+    except OSError as error:
+        named = f"{error.filename}: " if error.filename else ""
+        raise FlightlogError(f"cannot adopt {source.path}: {named}{error.strerror or error}") from None
+    finally:
+        maker.discard()
+
+
+def _adoption(path: Path, info: layout.RunInfo, *, made: bool, events: dict[str, int]) -> Adoption:
+    said = info.adopted
+    if not isinstance(said, Adopted):
+        raise FlightlogError(f"{path} does not say what it was adopted from")
+    account = msgspec.structs.asdict(said)
+    return Adoption(run_id=info.run_id, path=path_text(path), made=made, events=events, **account)
+
+
+def digest_of(kind: str, source: SourceRecording, options: AdoptOptions) -> str:
+    """SHA-256 of a recording: the same bytes and options give the same digest, wherever its folder is."""
+    digest = hashlib.sha256(f"{FORMAT}\0{kind}\0{options.project or ''}\0".encode("utf-8", "surrogateescape"))
+    files = [*source.files, *([options.mapping] if options.mapping is not None else [])]
+    for file in files:
+        try:
+            with file.open("rb") as content:
+                inner = hashlib.file_digest(content, "sha256").hexdigest()
+        except OSError as error:
+            raise UsageError(f"cannot read {file}: {error.strerror or error}") from None
+        name = file.relative_to(source.path) if file.is_relative_to(source.path) else Path(file.name)
+        label = "" if file == source.path else name.as_posix()
+        digest.update(f"{label}\0{inner}\0".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def find_adopted(runs_dir: Path, digest: str) -> tuple[Path, layout.RunInfo] | None:
+    """The run that this recording was adopted into before."""
+    for path in sorted(run_paths(runs_dir)):
+        if path.name.endswith(f"-{digest[:8]}"):
+            info = read_document(path / layout.RUN, layout.RunInfo).value
+            if info is not None and isinstance(info.adopted, Adopted) and info.adopted.digest == digest:
+                return path, info
+    return None
+
+
+def _sweep(runs_dir: Path) -> None:
+    """Remove what killed adoptions left behind."""
+    for left in runs_dir.glob(f"{_HIDDEN}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - left.stat().st_mtime > _ABANDONED_S:
+                shutil.rmtree(left, ignore_errors=True)

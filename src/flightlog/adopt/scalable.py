@@ -11,10 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from flightlog.adopt.run_maker import RunMaker, Source
-from flightlog.adopt.scratch import Shelf
+from flightlog.adopt.run_maker import RunMaker, SourceRecording
+from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import SourceLines, document, folders
-from flightlog.adopt.values import Spread, moment_ns, number, seconds, text, whole
+from flightlog.adopt.values import DurationTotals, moment_ns, number, seconds, text, whole
 from flightlog.errors import UsageError
 from flightlog.events import (
     ArtifactRecorded,
@@ -61,18 +61,21 @@ class ScalableRuns:
             return None
         return "a Scalable run directory" if found == [path] else f"{len(found):,} Scalable run directories"
 
-    def sources(self, path: Path) -> Sequence[Source]:
+    def sources(self, path: Path) -> Sequence[SourceRecording]:
         """Every run directory, by name."""
         found = _runs(path)
         if not found:
             raise UsageError(f"{path} holds no run directory of Scalable: no run.json with a project_name")
         names = ["run.json", *(f"{stream}.jsonl" for stream in _STREAMS), *_PAPERS]
-        return [Source(run, tuple(run / name for name in names if (run / name).is_file())) for run in found]
+        return [
+            SourceRecording(run, tuple(run / name for name in names if (run / name).is_file()))
+            for run in found
+        ]
 
-    def adopt(self, source: Source, maker: RunMaker) -> None:
-        """Stream by stream; tasks first, since failures name them by id alone."""
-        with Shelf(maker.scratch) as shelf:
-            _Directory(source.path, maker, shelf).adopt()
+    def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
+        """Read stream by stream; tasks first, because failures name them by id alone."""
+        with ScratchStore(maker.scratch) as shelf:
+            _RunDirectory(source.path, maker, shelf).adopt()
 
 
 def _runs(path: Path) -> list[Path]:
@@ -90,10 +93,10 @@ def _is_run(folder: Path) -> bool:
     return "project_name" in run and "provider_name" in run and "flightlog_version" not in run
 
 
-class _Directory:
-    """One run directory on its way into a run."""
+class _RunDirectory:
+    """Turns one run directory into the events of a run."""
 
-    def __init__(self, path: Path, maker: RunMaker, shelf: Shelf) -> None:
+    def __init__(self, path: Path, maker: RunMaker, shelf: ScratchStore) -> None:
         self._path, self._maker, self._shelf = path, maker, shelf
         self._account = maker.account
         self._run = document(path / "run.json")
@@ -102,7 +105,7 @@ class _Directory:
         self._components: dict[str, Any] = components if isinstance(components, dict) else {}
         self._plan = plan
         self._start_ns = moment_ns(self._run.get("started_at"))
-        self._elapsed = Spread()
+        self._elapsed = DurationTotals()
 
     def adopt(self) -> None:
         self._describe()
@@ -161,7 +164,7 @@ class _Directory:
             self._account.drop("summary.json (computed anew)")
 
     def _requests(self) -> None:
-        """What the plan gives each component, for each task that runs on it."""
+        """Add the resource requests of the plan, by task."""
         scale = self._plan.get("scale_plan")
         by_tag = scale.get("resources_by_tag") if isinstance(scale, dict) else None
         if not isinstance(by_tag, dict):
@@ -336,7 +339,7 @@ class _Directory:
         self._account.keep("worker events")
 
     def _other(self, record: dict[str, Any], at_ns: int) -> None:
-        """What has no event of its own stands as it was, among the user's events."""
+        """Add a user event for a line that has no event of its own."""
         kind = text(record.get("event_type")) or "line"
         state = text(record.get("state"))
         fields = {

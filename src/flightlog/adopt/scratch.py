@@ -1,6 +1,4 @@
-"""Records kept aside on disk while a recording is read: found by key, or given back in order, in bounded
-memory.
-"""
+"""A temporary store of records on disk, by key or in order of time; and the nesting of ordered intervals."""
 
 from __future__ import annotations
 
@@ -17,10 +15,10 @@ from flightlog.errors import FlightlogError
 _CACHE_KIB = 16 << 10
 
 
-class Shelf:
-    """A temporary file of records; nobody else sees it, and nothing of it outlives the `with`.
+class ScratchStore:
+    """Records on disk while a recording is read, in bounded memory; removed at the end of the `with`.
 
-    A record is any JSON value. Numbers of an order are whole and fit 63 bits.
+    A record is any JSON value. Times are whole numbers of at most 63 bits.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -40,7 +38,7 @@ class Shelf:
         self._db.execute("CREATE TABLE named (key TEXT PRIMARY KEY, record BLOB) WITHOUT ROWID")
         self._db.execute("CREATE TABLE placed (lane TEXT, a INTEGER, b INTEGER, record BLOB)")
 
-    def __enter__(self) -> Shelf:
+    def __enter__(self) -> ScratchStore:
         return self
 
     def __exit__(
@@ -55,7 +53,7 @@ class Shelf:
             ) from None
 
     def put(self, key: str, record: Any) -> bool:
-        """Keep a record under a key, in place of an earlier one; whether the key is new."""
+        """Store a record under a key, replacing an earlier one; returns whether the key is new."""
         new = key not in self
         self._db.execute("INSERT OR REPLACE INTO named VALUES (?, ?)", (key, msgspec.json.encode(record)))
         return new
@@ -66,7 +64,7 @@ class Shelf:
         return None if row is None else msgspec.json.decode(row[0])
 
     def remove(self, key: str) -> None:
-        """Forget a record."""
+        """Remove a record."""
         self._db.execute("DELETE FROM named WHERE key = ?", (key,))
 
     def __contains__(self, key: str) -> bool:
@@ -78,20 +76,18 @@ class Shelf:
             yield key, msgspec.json.decode(record)
 
     def place(self, lane: str, a: int, b: int, record: Any) -> None:
-        """Keep a record at a place of a lane."""
+        """Store a record with the interval from `a` to `b` in a lane."""
         self._db.execute("INSERT INTO placed VALUES (?, ?, ?, ?)", (lane, a, b, msgspec.json.encode(record)))
 
     def placed(self) -> Iterator[tuple[str, int, int, Any]]:
-        """Lane by lane, the records by `a` upwards and by `b` downwards; those alike in the order they
-        came.
-        """
+        """The records by lane, `a` ascending, `b` descending, and then the order they came in."""
         query = "SELECT lane, a, b, record FROM placed ORDER BY lane, a, b DESC, rowid"
         for lane, a, b, record in self._db.execute(query):
             yield lane, a, b, msgspec.json.decode(record)
 
 
-class Nested(NamedTuple):
-    """One interval with the number it was given and that of the one around it, None for an outermost one."""
+class NestedInterval(NamedTuple):
+    """An interval, its number, and the number of the interval around it; None for an outermost one."""
 
     number: int
     parent: int | None
@@ -101,12 +97,11 @@ class Nested(NamedTuple):
     record: Any
 
 
-def nest(intervals: Iterable[tuple[str, int, int, Any]], first: int = 0) -> Iterator[Nested]:
-    """Number the intervals in their order, and find the innermost earlier one that holds each of them whole.
+def nest(intervals: Iterable[tuple[str, int, int, Any]], first: int = 0) -> Iterator[NestedInterval]:
+    """Number the intervals in order, and find the innermost earlier one that contains each.
 
-    They come lane by lane, by begin, and of those that begin together the longest first. One that sticks out
-    of another is not inside it. What has no length is inside others, and nothing in it. Holds as many as
-    overlap.
+    They come by lane, then begin, then the longest first. An interval that overlaps another only in part is
+    not inside it; one without length contains nothing. Memory grows with the number that overlap.
     """
     around: list[tuple[int, int]] = []
     here: str | None = None
@@ -116,6 +111,6 @@ def nest(intervals: Iterable[tuple[str, int, int, Any]], first: int = 0) -> Iter
         if around and around[-1][0] <= begin:
             around = [one for one in around if one[0] > begin or (one[0] == begin == end)]
         parent = next((index for until, index in reversed(around) if until >= end), None)
-        yield Nested(number, parent, lane, begin, end, record)
+        yield NestedInterval(number, parent, lane, begin, end, record)
         if end > begin:
             around.append((end, number))

@@ -1,4 +1,6 @@
-"""Slurm's accounting, adopted: merged into the runs that were in the jobs, or made into a run of its own."""
+"""Slurm's accounting: merged into the runs that were recorded inside the jobs, or made into a run of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -25,11 +27,11 @@ from flightlog.version import __version__
 def adopt_slurm(
     job_ids: Sequence[str], runs_dir: Path, *, into: Path | None = None, sacct: Sacct | None = None
 ) -> list[Merged]:
-    """Ask the Slurm of this machine about jobs, and adopt what its accounting says; one result a run.
+    """Query the accounting of this machine's Slurm and adopt the jobs; one result per run.
 
-    `into` names the run; without it each job goes to the runs that were recorded inside it, and those that
-    none was recorded in become one new run together. Adopting again changes nothing. Raises `FlightlogError`
-    where Slurm cannot be asked, knows none of the jobs, or none has ended.
+    `into` names the run; without it each job goes to the runs that were recorded inside it, and jobs without
+    one become a new run together. Adopting again changes nothing. Raises `FlightlogError` where Slurm cannot
+    be queried, knows none of the jobs, or none has ended.
     """
     wanted = list(dict.fromkeys(job_ids))
     jobs = ask(wanted, sacct=sacct)
@@ -45,7 +47,7 @@ def adopt_slurm(
 
 
 def adopt_slurm_file(file: Path, runs_dir: Path, *, into: Path | None = None) -> list[Merged]:
-    """As `adopt_slurm`, of what `sacct --json` had written to a file, perhaps elsewhere."""
+    """As `adopt_slurm`, from a file that `sacct --json` wrote, perhaps on another machine."""
     try:
         data = file.read_bytes()
     except OSError as error:
@@ -81,12 +83,11 @@ def _adopt(
 
 
 _Key = tuple[str, str]
-"""What a run knows: `("job", "15")`, or `("array", "14")`. The last element of an array has the array's own
-number."""
+"""`("job", "15")` or `("array", "14")`: the last element of an array has the array's own number."""
 
 
 def _runs_in_jobs(runs_dir: Path) -> dict[_Key, list[tuple[Path, str | None]]]:
-    """The runs that know a job or an array, each with the name of the cluster."""
+    """Runs with events of a job or an array, each with the name of the cluster."""
     found: dict[_Key, list[tuple[Path, str | None]]] = {}
     for path in sorted(run_paths(runs_dir)):
         if JobEvent.stream not in find_parts(path):
@@ -101,7 +102,9 @@ def _runs_in_jobs(runs_dir: Path) -> dict[_Key, list[tuple[Path, str | None]]]:
 
 
 def _homes(known: dict[_Key, list[tuple[Path, str | None]]], job: SlurmJob) -> list[Path]:
-    """The runs a job belongs to; an element that no run was in goes where all others of its array went."""
+    """The runs a job belongs to; an array element without a run goes to the one run of its array, if it is
+    one.
+    """
 
     def of(key: _Key) -> list[Path]:
         there = [
@@ -116,9 +119,7 @@ def _homes(known: dict[_Key, list[tuple[Path, str | None]]], job: SlurmJob) -> l
 
 
 def _make_run(runs_dir: Path, jobs: Sequence[SlurmJob]) -> Path:
-    """A run for these jobs, without any event yet; its name follows from the jobs, so the same jobs make the
-    same run.
-    """
+    """A run for these jobs, without events yet; the same jobs give the same name."""
     first = min(jobs, key=lambda job: (job.submit or job.start or 0.0, int(job.raw_id)))
     started = first.submit or first.start or first.end or 0.0
     base = f"slurm\n{first.cluster or ''}\n{first.array_id or first.raw_id}\n{first.submit}"

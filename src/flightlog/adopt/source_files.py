@@ -1,6 +1,4 @@
-"""The JSON objects of a file of lines that another tool wrote: one by one, in bounded memory, with what was
-odd.
-"""
+"""Reading files of other tools in bounded memory: JSON lines, JSON arrays, and the beginning of a file."""
 
 from __future__ import annotations
 
@@ -25,11 +23,11 @@ _decode = msgspec.json.Decoder().decode
 
 
 class SourceLines:
-    """The objects of one file, packed by gzip or not; iterate once, then the counts are right.
+    """The JSON objects of a file of lines, gzipped or not; iterate once, then the counts are right.
 
-    `read` counts the objects given out. A `torn` last line ends in the middle; `foreign` lines hold no
-    object, `oversized` ones are longer than `MAX_LINE_BYTES`. NaN and infinities are taken, as Python's
-    `json` writes them. Raises OSError.
+    `read` counts the objects. A `torn` last line ends in the middle; `foreign` lines hold no object,
+    `oversized` ones are longer than `MAX_LINE_BYTES`. NaN and infinities are read as Python's `json` writes
+    them. Raises OSError.
     """
 
     def __init__(self, file: Path) -> None:
@@ -53,7 +51,7 @@ class SourceLines:
                 self.torn += 1
 
     def report(self, account: Account) -> None:
-        """Say what was skipped."""
+        """Add what was skipped to the account."""
         if self.torn:
             account.problem(f"{self.file.name}: the last line ends in the middle, and was skipped")
         if self.foreign:
@@ -92,12 +90,12 @@ class SourceLines:
 
 
 def encodable(value: Any) -> Any:
-    """A JSON value with `?` for halves of surrogate pairs, which JSON can name and no text can hold."""
+    """A JSON value with `?` for lone surrogates, which JSON can write and UTF-8 cannot."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def parse_object(line: bytes) -> dict[str, Any] | None:
-    """The JSON object of a line; None for what is none. NaN and infinities are taken."""
+    """The JSON object of a line, with NaN and infinities; None where it holds none."""
     try:
         found = _decode(line)
     except _UNREADABLE:
@@ -109,18 +107,18 @@ def parse_object(line: bytes) -> dict[str, Any] | None:
 
 
 MAX_ITEM = 64 << 20
-"""Characters of the largest value that is taken; a document with a larger one is refused."""
+"""Characters of the largest value that is read; a document with a larger one is refused."""
 _SPACE = " \t\r\n"
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _scan = json.JSONDecoder().raw_decode
 
 
 class DocumentItems:
-    """The items of the array under `key`, or of the document itself; iterate once.
+    """The items of a JSON array, or of the array under `key` in a JSON object; iterate once.
 
-    `others` has the document's other members that stand before the array or behind it, by name. `torn` says
-    that the document ends in the middle, as a trace does whose program was killed: all that stands before was
-    given out. Raises OSError, and `UsageError` where the document is no such thing.
+    Memory grows with the largest item, not with the document. `others` has the object's other members by
+    name. `torn` says that the document ends in the middle, as the trace of a killed program does: all items
+    before were yielded. Raises OSError, and `UsageError` where the document is neither.
     """
 
     def __init__(self, file: Path, key: str) -> None:
@@ -190,7 +188,7 @@ class DocumentItems:
                 return
 
     def _peek(self) -> str:
-        """The next character that is no space; empty at the end."""
+        """The next character other than white space; empty at the end."""
         while True:
             while self._at < len(self._text):
                 if self._text[self._at] not in _SPACE:
@@ -200,7 +198,7 @@ class DocumentItems:
                 return ""
 
     def _value(self) -> Any:
-        """The value that begins here; ValueError where there is none, or it breaks off."""
+        """The value that begins here. Raises ValueError where there is none, or it ends in the middle."""
         while True:
             try:
                 value, end = _scan(self._text, self._at)
@@ -217,7 +215,7 @@ class DocumentItems:
             self._more(double=True)
 
     def _more(self, *, double: bool = False) -> bool:
-        """Read on; a value that is still incomplete is read on in ever larger steps."""
+        """Read more text; in growing steps for a value that is still incomplete."""
         if self._ended:
             return False
         kept = self._text[self._at :]
@@ -248,9 +246,7 @@ _HEAD = 1 << 20
 
 
 def head(path: Path) -> bytes:
-    """The first bytes of a file, unpacked where it is gzip, without a byte order mark; empty where there are
-    none to be read.
-    """
+    """The first MiB of a file, unzipped, without a byte order mark; empty where it cannot be read."""
     if not path.is_file():
         return b""
     found = b""
@@ -265,7 +261,7 @@ def head(path: Path) -> bytes:
 
 
 def first_objects(path: Path, number: int = 5) -> list[dict[str, Any]]:
-    """The first JSON objects among the first lines of a file; lines that hold none are passed over."""
+    """The first JSON objects among the first lines of a file."""
     found: list[dict[str, Any]] = []
     for line in head(path).split(b"\n")[: 20 * number]:
         parsed = parse_object(line.strip())
@@ -277,7 +273,7 @@ def first_objects(path: Path, number: int = 5) -> list[dict[str, Any]]:
 
 
 def document(path: Path) -> dict[str, Any]:
-    """A small JSON document; empty where there is none to be read."""
+    """A small JSON object; empty where it cannot be read."""
     return read_document(path, dict[str, Any]).value or {}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from flightlog.adopt.run_maker import RunMaker, Source
+from flightlog.adopt.run_maker import RunMaker, SourceRecording
 from flightlog.adopt.source_files import files, folders, head
 from flightlog.errors import UsageError
 from flightlog.events import DeviceMemory
@@ -22,7 +22,7 @@ from flightlog.units import format_bytes
 
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 _MARKS = (b'"allocator_allocated_bytes"', b'"memory_allocated"', b'"memory_mb"')
-_FIELDS = (
+_FIELDS = [
     "event_type",
     "collector",
     "sampling_interval_ms",
@@ -40,7 +40,7 @@ _FIELDS = (
     "world_size",
     "session_id",
     "timestamp_ns",
-)
+]
 
 
 class StormlogSinks:
@@ -56,7 +56,7 @@ class StormlogSinks:
             return None
         return f"{len(sinks):,} Stormlog sinks" if len(sinks) > 1 else "device-memory events of Stormlog"
 
-    def sources(self, path: Path) -> Sequence[Source]:
+    def sources(self, path: Path) -> Sequence[SourceRecording]:
         """The sinks of one job together, and each export by itself."""
         sinks, exports = _found(path)
         if not sinks and not exports:
@@ -67,11 +67,11 @@ class StormlogSinks:
         found = []
         for ranks in groups.values():
             inside = tuple(file for sink in ranks for file in _sink_files(sink))
-            found.append(Source(ranks[0] if len(ranks) == 1 else path, inside))
-        return [*found, *(Source(file, (file,)) for file in exports)]
+            found.append(SourceRecording(ranks[0] if len(ranks) == 1 else path, inside))
+        return [*found, *(SourceRecording(file, (file,)) for file in exports)]
 
-    def adopt(self, source: Source, maker: RunMaker) -> None:
-        """Event by event, one rank after the other."""
+    def adopt(self, source: SourceRecording, maker: RunMaker) -> None:
+        """Read event by event, rank after rank."""
         account = maker.account
         where = source.path
         sinks = list(dict.fromkeys(file.parent for file in source.files if file != where))
@@ -140,9 +140,7 @@ def _describe(
 
 
 def _device_event(event: TelemetryEvent, maker: RunMaker) -> DeviceMemory:
-    """The event as runs have it: v3, where a counter that is unknown is 0 and the metadata says that it
-    is.
-    """
+    """The event in schema v3, where an unknown counter is 0 and marked as unknown in the metadata."""
     fields: dict[str, Any] = {name: getattr(event, name) for name in _FIELDS}
     metadata = clean(event.metadata)[0]
     allocated, reserved = event.allocator_allocated_bytes, event.allocator_reserved_bytes
@@ -191,7 +189,7 @@ def _found(path: Path) -> tuple[list[Path], list[Path]]:
 
 
 def _is_sink(folder: Path) -> bool:
-    """Whether a folder has a sink's manifest, or segments of events and lost its manifest."""
+    """Whether a folder has a sink's manifest, or segments of events without one."""
     try:
         manifest = read_manifest(folder)
         if manifest is not None and manifest.format == MANIFEST_FORMAT and manifest.segments:
@@ -217,7 +215,7 @@ def _sink_files(sink: Path) -> list[Path]:
 
 
 def _job_of(sink: Path) -> str:
-    """What sinks of the same job have in common; a sink that says nothing of others is alone."""
+    """A key that sinks of the same job share; a sink without a job or world size is alone."""
     manifest = read_manifest(sink)
     for session in manifest.sessions if manifest else []:
         if session.job_id:

@@ -1,4 +1,4 @@
-"""Moments of other tools' files, in nanoseconds of Unix time, and as the timestamps of events."""
+"""Values in other tools' files: times, numbers, texts and ids, checked; None is unknown."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_S = 1e10
 
 
 def stamp(ns: int) -> str:
-    """A moment as a timestamp of an event, cut to microseconds."""
+    """Unix nanoseconds as the timestamp of an event, cut to microseconds."""
     seconds, rest = divmod(min(max(ns, 0), _LATEST), 1_000_000_000)
     return f"{_second(seconds)}.{rest // 1000:06d}Z"
 
@@ -27,14 +27,14 @@ def _second(seconds: int) -> str:
 
 
 def whole_ns(seconds: float) -> int:
-    """Seconds in whole nanoseconds, rounded to the microsecond that a float of Unix time can tell apart."""
+    """Seconds in nanoseconds, rounded to the microseconds that a float of Unix time can resolve."""
     return round(seconds * 1_000_000) * 1000
 
 
 def moment_ns(value: Any) -> int | None:
-    """Unix time in seconds, or a text of ISO 8601 (UTC where it does not say); None for what is neither.
+    """Unix nanoseconds of a number of seconds or an ISO 8601 text (UTC by default).
 
-    What lies before 1970 or behind the year 9999 is no moment.
+    None for anything else, and for times before 1970 or after the year 9999.
     """
     if isinstance(value, bool):
         return None
@@ -56,7 +56,7 @@ def moment_ns(value: Any) -> int | None:
 
 
 def number(value: Any) -> float | None:
-    """A finite number that is not negative; None for anything else."""
+    """A finite number of at least 0; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -67,15 +67,15 @@ def number(value: Any) -> float | None:
 
 
 def seconds(value: Any, in_one: float = 1.0) -> float | None:
-    """A duration in seconds, of a number of which `in_one` make a second; None for what is none, or is over
-    300 years.
+    """A duration in seconds, from a number of units of which `in_one` make a second; None beyond 300
+    years.
     """
     found = number(value)
     return None if found is None or found / in_one > _LONGEST_S else found / in_one
 
 
 def whole(value: Any) -> int | None:
-    """A whole number that is not negative and fits 63 bits; None for anything else."""
+    """A whole number of at least 0 that fits 63 bits; None for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value if 0 <= value < 2**63 else None
     found = number(value)
@@ -83,12 +83,12 @@ def whole(value: Any) -> int | None:
 
 
 def text(value: Any) -> str | None:
-    """A text that says something; None for anything else."""
+    """A text that is not empty; None for anything else."""
     return value if isinstance(value, str) and value else None
 
 
 def hex_id(value: Any, digits: int) -> str | None:
-    """An id of W3C's length: hex without its prefix, with its zeros; None for 0 and for what is none."""
+    """A W3C id of so many hex digits, without prefix, zeros included; None for 0 and for anything else."""
     if isinstance(value, int) and not isinstance(value, bool):
         value = f"{value:x}"
     if not isinstance(value, str):
@@ -101,21 +101,21 @@ def hex_id(value: Any, digits: int) -> str | None:
     return f"{known:0{digits}x}" if 0 < known < 16**digits and "_" not in bare else None
 
 
-class Spread:
-    """Durations in seconds, added up."""
+class DurationTotals:
+    """Count, total and maximum of durations in seconds."""
 
     def __init__(self) -> None:
         self.count = 0
         self.total_s = self.longest_s = 0.0
 
     def add(self, seconds: float) -> None:
-        """One more."""
+        """Add one."""
         self.count += 1
         self.total_s += seconds
         self.longest_s = max(self.longest_s, seconds)
 
     def text(self) -> str:
-        """`24 of them, 254 ms on average, 439 ms at most, 6.09 s in all`; nothing where there are none."""
+        """`24 of them, 254 ms on average, 439 ms at most, 6.09 s in all`; empty where there are none. => x"""
         if not self.count:
             return ""
         return (
