@@ -95,7 +95,7 @@ def test_every_command_has_a_page(command):
 
 
 def test_every_setting_is_documented():
-    from flightlog.settings import DOCUMENTED
+    from flightlog.core.settings import DOCUMENTED
 
     page = (ROOT / "docs" / "settings.md").read_text()
     assert [name for name in DOCUMENTED if name not in page] == []

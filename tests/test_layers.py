@@ -13,19 +13,7 @@ import flightlog
 
 ROOT = Path(flightlog.__file__).parent
 LAYERS = [
-    {
-        "descriptors",
-        "displayed",
-        "errors",
-        "interruption",
-        "patterns",
-        "redaction",
-        "settings",
-        "threads",
-        "units",
-        "unrecorded",
-        "version",
-    },
+    {"core", "errors", "unrecorded", "version"},
     {"events"},
     {"samplers"},
     {"store"},
@@ -131,7 +119,7 @@ def test_one_module_names_another_above_it_in_a_text():
         and isinstance(node.value, str)
         and re.fullmatch(r"flightlog\.notebook(\.\w+)*", node.value)
     ]
-    assert named == ["flightlog.displayed"]
+    assert named == ["flightlog.core.displayed"]
 
 
 def test_only_the_command_line_and_the_demo_use_the_package_as_users_do():

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog import settings
-from flightlog.patterns import pattern_problem
-from flightlog.settings import (
+from flightlog.core import settings
+from flightlog.core.patterns import pattern_problem
+from flightlog.core.settings import (
     DOCUMENTED,
     Settings,
     cache_folder,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.errors import UsageError
-from flightlog.units import (
+from flightlog.core.errors import UsageError
+from flightlog.core.units import (
     format_bytes,
     format_count,
     format_duration,

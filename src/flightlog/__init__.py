@@ -16,7 +16,7 @@ try:
     from flightlog.record.recording import record
     from flightlog.record.span import current_span, span
 except ImportError as problem:
-    from flightlog.threads import in_main_interpreter
+    from flightlog.core.threads import in_main_interpreter
 
     if TYPE_CHECKING or in_main_interpreter():
         raise

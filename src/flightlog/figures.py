@@ -17,8 +17,8 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
-from flightlog.displayed import notebook_part
-from flightlog.errors import UsageError
+from flightlog.core.displayed import notebook_part
+from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -18,7 +18,7 @@ try:
     from opentelemetry.context.context import Context
     from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
 except ImportError as error:
-    from flightlog.errors import MissingExtra
+    from flightlog.core.errors import MissingExtra
 
     raise MissingExtra(
         f"the bridge to OpenTelemetry needs a package that is not installed ({error.name}): "

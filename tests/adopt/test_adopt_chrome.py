@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from adopting import adopt_one, events_of
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import Metric, SpanEvent, SpanOpened, UserEvent
 from flightlog.store.run import Run
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from adopting import PEERS, STORMLOG, adopt_all, adopt_one, events_of
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import DeviceMemory, SpanEvent, SpanOpened, TaskCompleted, TaskRetried, UserEvent
 
 SCALABLE = PEERS / "scalable" / "runs" / "run-20261115T072250Z-demeter-lulcc-423922c5"

@@ -12,7 +12,7 @@ import pytest
 from adopting import PEERS, adopt_one, events_of
 
 from flightlog.adopt.dask import key_name
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import Failure, TaskCompleted, TaskEnded, TaskFailed, TaskStarted
 from flightlog.store.run import Run
 

@@ -20,7 +20,7 @@ from flightlog.adopt.run_maker import AdoptOptions, RunMaker, SourceRecording, m
 from flightlog.adopt.scratch import ScratchStore, nest
 from flightlog.adopt.source_files import DocumentItems, SourceLines
 from flightlog.adopt.values import moment_ns, stamp
-from flightlog.errors import FlightlogError, UsageError
+from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.events import Metric, UserEvent
 from flightlog.store.catalogue import run_paths
 

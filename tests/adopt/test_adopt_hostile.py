@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from flightlog.adopt.kinds import adopt_path
 from flightlog.adopt.run_maker import AdoptOptions
 from flightlog.cli.main import main
-from flightlog.errors import FlightlogError, UsageError
+from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.events import TaskCancelled, TaskCompleted, TaskFailed, TaskSubmitted
 
 HEAD = "task_id\tname\tstatus\texit\tsubmit\trealtime\n"

@@ -12,7 +12,7 @@ from adopting import adopt_one, events_of
 
 import flightlog.cli.adopt as command
 from flightlog.adopt.jsonl import Mapping, read_mapping
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import (
     Failure,
     Metric,

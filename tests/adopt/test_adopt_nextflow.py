@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from flightlog.adopt.nextflow import bytes_of, seconds_of, share_of, time_of, whole_of
 from flightlog.analyze.report.report import report_on
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import (
     CacheLookup,
     Failure,

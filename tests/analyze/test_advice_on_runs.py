@@ -15,7 +15,7 @@ from flightlog.analyze.advice.advise import Advised, advice_schema, advise, advi
 from flightlog.analyze.advice.resources import component_needs
 from flightlog.analyze.advice.wording import gain, notes, reason, sentence, unadvised
 from flightlog.analyze.history.attempts import Requested, read_past
-from flightlog.errors import RunNotFound, UsageError
+from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.events import CostRates, Event, ResourceSample
 from flightlog.show.advice import advice_text
 

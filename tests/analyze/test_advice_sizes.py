@@ -15,7 +15,7 @@ from flightlog.analyze.advice.amounts import (
     round_cpus,
     round_memory,
 )
-from flightlog.units import parse_size
+from flightlog.core.units import parse_size
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from lives import completed, failed, started, submitted
 
-from flightlog.analyze.moments import moment
 from flightlog.analyze.report.critical_path import CriticalPath, critical_path
 from flightlog.analyze.report.dependencies import take_turns
 from flightlog.analyze.report.interval_tables import hold
+from flightlog.core.time import moment
 from flightlog.events import Event, TaskRetried
 from flightlog.store.run import Run
 from flightlog.store.tables import open_all

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from flightlog.analyze.devices.report import devices_of_path, devices_of_run, devices_schema, only
 from flightlog.analyze.devices.results import DeviceReport, SessionUse
 from flightlog.analyze.devices.track import Heights, Thinned
+from flightlog.core.errors import UsageError
 from flightlog.devices import TelemetryReading, telemetry_event_to_dict
-from flightlog.errors import UsageError
 from flightlog.events import DeviceMemory, ResourceSample
 from flightlog.show.devices import devices_markdown, devices_text
 from flightlog.store.run import open_run

@@ -17,13 +17,13 @@ from flightlog.analyze.diagnosis.diagnose import diagnosis_bytes
 from flightlog.analyze.diagnosis.remedies import size_text, time_text
 from flightlog.analyze.diagnosis.results import RunDiagnosis
 from flightlog.cli.main import main
+from flightlog.core.units import parse_age, parse_size
 from flightlog.events import (
     JobAccounted,
     JobStarted,
     Metric,
     ResourceRequest,
 )
-from flightlog.units import parse_age, parse_size
 
 
 def test_a_damaged_record_is_diagnosed_as_far_as_it_goes(tmp_path):

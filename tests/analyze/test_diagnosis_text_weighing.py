@@ -138,9 +138,9 @@ def test_a_site_adds_its_own_class_by_an_entry_point(site: None) -> None:
     found = weigh(Case(reading=read_text("solver: no licence left, 12 of 12 in use")))
     assert (found.failure_class, found.suggestions) == ("licence", ["Wait for a licence."])
     assert found.problems == [
-        "rule 'absent' (oursite_rules:nowhere) cannot be loaded: AttributeError: module 'oursite_rules' "
+        "rule 'absent' cannot be used: oursite_rules:nowhere: AttributeError: module 'oursite_rules' "
         "has no attribute 'nowhere'",
-        "rule 'shapeless' (oursite_rules:shapeless) has no `signs` and `suggestions` to call",
+        "rule 'shapeless' cannot be used: oursite_rules:shapeless: has no `signs` and `suggestions` to call",
     ]
 
 

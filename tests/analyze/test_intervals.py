@@ -6,7 +6,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.intervals import Intervals, length, overlap, peak, union
+from flightlog.core.intervals import Intervals, length, overlap, peak, union
 
 interval = st.tuples(st.integers(0, 40), st.integers(0, 12)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 several = st.lists(interval, max_size=12)

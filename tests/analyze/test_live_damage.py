@@ -10,7 +10,7 @@ from building import START, at, make_run
 from lives import completed, submitted
 
 from flightlog.analyze.live.follow import PROBLEMS, FollowedRun
-from flightlog.analyze.moments import SECOND, moment
+from flightlog.core.time import SECOND, moment
 from flightlog.events import Event
 from flightlog.show.live import head_lines
 from flightlog.store import layout

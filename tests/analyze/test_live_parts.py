@@ -16,7 +16,7 @@ from flightlog.analyze.live import tasks as durations_module
 from flightlog.analyze.live.levels import KEPT, KEPT_S, POINTS, WIDTH, Level, Sampled
 from flightlog.analyze.live.results import args_text, cut, cut_end, first_line
 from flightlog.analyze.live.tasks import EXACT, NAMES, Durations, ExactSum, TaskNames
-from flightlog.analyze.moments import SECOND
+from flightlog.core.time import SECOND
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)
 

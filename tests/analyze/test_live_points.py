@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 
 from flightlog.analyze.live.follow import FollowedRun
 from flightlog.analyze.live.metrics import POINTS, LivePoints
-from flightlog.analyze.moments import SECOND, moment
+from flightlog.core.time import SECOND, moment
 from flightlog.events import Metric
 
 NOW = (moment(START) or 0) / SECOND + 20

@@ -12,7 +12,7 @@ from counted_place import ADDRESS, CountedMemory, empty_place, sync
 from lives import completed, submitted
 
 from flightlog.analyze.live.follow import REMOTE_S, FollowedRun
-from flightlog.analyze.moments import SECOND, moment
+from flightlog.core.time import SECOND, moment
 from flightlog.store import layout
 from flightlog.store.runs_folder import folder_of_runs
 

@@ -22,9 +22,9 @@ from shapes import Shape
 from flightlog.analyze.distribution import distribution
 from flightlog.analyze.live.follow import GONE, FollowedRun
 from flightlog.analyze.live.results import LiveState
-from flightlog.analyze.moments import SECOND, moment
 from flightlog.analyze.report.report import Report, report_on
 from flightlog.analyze.report.summary import summarize, summary_bytes
+from flightlog.core.time import SECOND, moment
 from flightlog.demo.sweep import sweep_twice
 from flightlog.events import (
     CostEstimate,

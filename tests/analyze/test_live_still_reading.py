@@ -13,7 +13,7 @@ from lives import completed, started, submitted
 
 from flightlog.analyze.live.follow import FollowedRun
 from flightlog.analyze.live.results import LiveState
-from flightlog.analyze.moments import SECOND, moment
+from flightlog.core.time import SECOND, moment
 from flightlog.events import Event, WorkerReady
 from flightlog.show.live import head_lines
 from flightlog.store import layout

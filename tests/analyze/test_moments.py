@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.moments import moment, nanoseconds, timestamp_of
+from flightlog.core.time import moment, nanoseconds, timestamp_of
 
 times = st.datetimes(min_value=datetime(1971, 1, 1), max_value=datetime(2199, 1, 1))
 

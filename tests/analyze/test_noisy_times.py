@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from lives import submitted
 
 from flightlog.analyze.charts.report_with_charts import look_at
-from flightlog.analyze.moments import FIRST_YEAR, LAST_YEAR, LONGEST, moment, nanoseconds
 from flightlog.analyze.report.interval_tables import MACROS
 from flightlog.analyze.report.report import report_bytes, report_on
+from flightlog.core.time import FIRST_YEAR, LAST_YEAR, LONGEST, moment, nanoseconds
 from flightlog.events import Event, SpanEvent, TaskCompleted, TaskStarted, WorkerLost, WorkerReady
 from flightlog.store.connecting import private_connection
 from flightlog.store.integrity import write_checksums

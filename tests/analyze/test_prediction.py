@@ -35,7 +35,7 @@ from flightlog.analyze.predict.model import (
     train,
 )
 from flightlog.analyze.predict.training import train_quantity
-from flightlog.errors import MissingExtra, UsageError
+from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.store.catalogue import list_runs
 from flightlog.version import __version__
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flightlog.analyze.cost.rates import SHIPPED, Price, find_price, is_old, read_prices
 from flightlog.analyze.report.report import report_on
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import CostRates, WorkerLaunched, WorkerRemoved
 from flightlog.show.report import report_text
 from flightlog.store.run import Run

@@ -9,7 +9,7 @@ import pytest
 from building import at, make_run
 
 from flightlog.analyze.compare.run_groups import find_groups
-from flightlog.errors import AmbiguousRun, RunNotFound, UsageError
+from flightlog.core.errors import AmbiguousRun, RunNotFound, UsageError
 from flightlog.store.liveness import Observer, unix_time
 from flightlog.store.run import open_run
 

@@ -20,7 +20,7 @@ from flightlog.analyze.compare.results import (
     Spread,
 )
 from flightlog.analyze.compare.thresholds import METRICS, Threshold, check, parse_threshold, parse_thresholds
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 UNKNOWN = Change(before=None, after=None, difference=None, ratio=None)
 

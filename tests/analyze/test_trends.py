@@ -23,7 +23,7 @@ from flightlog.analyze.history.trends import (
     trend_of,
     trends,
 )
-from flightlog.errors import RunNotFound, UsageError
+from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.store.catalogue import PastRun, RunEntry
 from flightlog.store.figures import Figures, TaskFigures
 from flightlog.store.layout import RunInfo

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lives import completed, failed, started, submitted
 
-from flightlog.analyze.moments import moment
 from flightlog.analyze.report.tasks import TaskTally
 from flightlog.analyze.report.workers import Worker, WorkerSummary, WorkerTally
+from flightlog.core.time import moment
 from flightlog.events import Event, WorkerEvent, WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
 
 

@@ -11,11 +11,11 @@ import pytest
 
 import flightlog
 from flightlog.cli.main import main
+from flightlog.core.units import format_bytes
 from flightlog.session.cache import cacheable
 from flightlog.session.cache_contents import stored
 from flightlog.session.cache_entry import About
 from flightlog.session.cache_store import Cache, Hit, Miss
-from flightlog.units import format_bytes
 
 Captured = pytest.CaptureFixture[str]
 NOW = 1_779_249_120.0

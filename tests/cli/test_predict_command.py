@@ -12,7 +12,7 @@ from histories import make_history
 
 from flightlog.cli.main import main
 from flightlog.cli.predict import read_arguments
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 Captured = pytest.CaptureFixture[str]
 

@@ -19,7 +19,7 @@ from flightlog.adopt.run_maker import AdoptOptions, SourceRecording, make_runs
 from flightlog.cli import output
 from flightlog.cli import progress as module
 from flightlog.cli.progress import ProgressLine, hand_over, progress, working
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.store.catalogue import list_runs
 
 ERASED = "\r\x1b[K"

@@ -14,7 +14,7 @@ import pytest
 import flightlog
 from flightlog.cli.main import main
 from flightlog.cli.scrub import _rebuild
-from flightlog.redaction import own_patterns
+from flightlog.core.redaction import own_patterns
 from flightlog.session.secrets import without_secrets
 from flightlog.store.integrity import write_checksums
 from flightlog.store.run import Run

@@ -12,11 +12,11 @@ import pytest
 from building import at, make_run
 
 from flightlog.cli.main import main
+from flightlog.core.units import format_bytes
 from flightlog.events import Metric
 from flightlog.store.remote import Remote
 from flightlog.store.remote_state import sole_uploader, states_of
 from flightlog.store.run import Run
-from flightlog.units import format_bytes
 
 Captured = pytest.CaptureFixture[str]
 RUN_ID = "run-20260520T035200Z-demo-a1b2c3d4"

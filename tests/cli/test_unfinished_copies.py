@@ -9,10 +9,10 @@ import pytest
 from building import at, make_run
 
 from flightlog.cli.main import main
+from flightlog.core.units import format_bytes
 from flightlog.events import Metric
 from flightlog.store import layout
 from flightlog.store.remote_state import is_followed, sole_uploader
-from flightlog.units import format_bytes
 
 Captured = pytest.CaptureFixture[str]
 TOKENS = ("a1b2c3d4", "b1b2c3d4", "c1b2c3d4")

@@ -35,7 +35,7 @@ from flightlog.compat.rhapsody.backends import (
     StateMapper,
     TasksMainStates,
 )
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.store.liveness import this_host
 from flightlog.store.run import Run
 

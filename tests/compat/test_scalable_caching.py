@@ -21,7 +21,7 @@ from flightlog.compat.scalable import (
     cacheable,
 )
 from flightlog.compat.scalable.caching import convert_to_type
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.store.run import open_run
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from flightlog.compat.scalable import ScalableSession
 from flightlog.compat.scalable.manifest import load_scalable
-from flightlog.errors import ManifestError, UsageError
+from flightlog.core.errors import ManifestError, UsageError
 
 WHOLE = """\
 version: 1

@@ -11,7 +11,7 @@ import scalable_work as work
 from flightlog import open_run
 from flightlog.compat.scalable import ScalableClient, ScalableSession
 from flightlog.compat.scalable.manifest import Variables, translated
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 
 @pytest.fixture(autouse=True)

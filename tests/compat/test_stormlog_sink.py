@@ -35,7 +35,7 @@ from flightlog.compat.stormlog.telemetry_sink import (
     resolve_telemetry_sink_manifest_path,
     resolve_telemetry_sink_segment_paths,
 )
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 SECOND = 1_000_000_000
 

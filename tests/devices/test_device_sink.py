@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from telemetry import GOLDEN, record
 
+from flightlog.core.errors import UsageError
 from flightlog.devices import (
     SessionSummary,
     TelemetryEventV3,
@@ -21,7 +22,6 @@ from flightlog.devices import (
     TelemetrySink,
     load_telemetry_sessions,
 )
-from flightlog.errors import UsageError
 
 SESSION = SessionSummary("s-1", "running", 0, None, "node-1", 7, source="test")
 
@@ -185,7 +185,7 @@ import os, sys
 sys.path.insert(0, sys.argv[2])
 from telemetry import record
 from flightlog.devices import TelemetrySink
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 sink = TelemetrySink(sys.argv[1])
 sink.append(record(timestamp_ns=1))
 reading, writing = os.pipe()

@@ -10,10 +10,10 @@ import sys
 import pytest
 from distributed import Client, LocalCluster
 
+from flightlog.core.errors import UsageError
 from flightlog.engines import make_engine
 from flightlog.engines.dask.cluster import address_in, connect
 from flightlog.engines.dask.engine import DaskEngine
-from flightlog.errors import UsageError
 from flightlog.events import SpanEvent, TaskCompleted, TaskFailed, TaskRetried, TaskStarted
 from flightlog.record.active import active_runs
 from flightlog.session.manifest import parse_manifest

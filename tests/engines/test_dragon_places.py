@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flightlog.core.errors import UsageError
 from flightlog.engines.dragon.engine import check_runtime, place_workers
-from flightlog.errors import UsageError
 
 SIZES = st.dictionaries(st.integers(1, 100), st.integers(1, 8), min_size=1, max_size=6)
 

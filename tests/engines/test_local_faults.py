@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from flightlog.core.errors import UsageError
 from flightlog.engines.local import LocalEngine
-from flightlog.errors import UsageError
 from flightlog.events import SpanEvent, WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
 from flightlog.record.carrier import carrier
 from flightlog.record.span import span

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.engines import make_engine
 from flightlog.engines.local import LocalEngine
-from flightlog.errors import MissingExtra, UsageError
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_the_local_engine_comes_through_the_same_door_as_others():
 def test_an_unknown_provider_is_told_with_the_nearest_name():
     with pytest.raises(UsageError) as caught:
         make_engine("lokal", {})
-    assert str(caught.value).startswith("there is no engine for the provider 'lokal'. Did you mean 'local'? ")
+    assert str(caught.value).startswith("there is no provider 'lokal'. Did you mean 'local'? ")
 
 
 def test_an_option_the_engine_does_not_take_is_told_with_the_nearest_name():

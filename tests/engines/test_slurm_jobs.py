@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flightlog.core.errors import UsageError
 from flightlog.engines import make_engine
 from flightlog.engines.contract import Resources
 from flightlog.engines.slurm.engine import SlurmEngine, job_options, largest, slurm_time
-from flightlog.errors import UsageError
 
 SMALL = Resources(cpus=1, memory_bytes=2 << 30, walltime_s=600)
 WIDE = Resources(cpus=3.5, memory_bytes=1 << 30, gpus=1)

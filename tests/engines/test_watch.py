@@ -11,7 +11,7 @@ import pytest
 from distributed import Client, Future, LocalCluster, get_worker, wait
 
 import flightlog
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import (
     ArtifactRecorded,
     Failure,

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from strategies import BUILT_IN_STREAMS, TIMESTAMPS, events_like
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import Event, TaskSubmitted, define_event, kind_of, streams
 from flightlog.events.codec import encode_line
 from flightlog.events.columns import columns, event_columns, projection

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from strategies import BUILT_IN_STREAMS, JSON, any_event
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import define_event, kind_of, kinds, streams
 from flightlog.events.codec import encode_line
 from flightlog.events.schema import json_schema

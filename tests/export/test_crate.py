@@ -13,7 +13,7 @@ from building import at, make_run
 from rocrate.rocrate import ROCrate
 
 import flightlog
-from flightlog.errors import FlightlogError
+from flightlog.core.errors import FlightlogError
 from flightlog.events import TaskCompleted
 from flightlog.export.base import ExportOptions
 from flightlog.export.crate import steps

@@ -9,7 +9,7 @@ from tempfile import gettempdir
 import duckdb
 import pytest
 
-from flightlog.errors import MissingExtra, UsageError
+from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.place import ASIDE, whole_file, whole_folder
 from flightlog.export.registry import exporter_names, extras_of, find_exporter
@@ -27,13 +27,13 @@ def test_the_built_in_exporters_come_through_the_door_of_plugins() -> None:
 
 def test_a_name_that_nobody_offers_is_answered_with_the_nearest() -> None:
     with pytest.raises(
-        UsageError, match=r"there is no exporter 'perfeto'\. Did you mean perfetto\? There are csv, "
+        UsageError, match=r"there is no exporter 'perfeto'\. Did you mean 'perfetto'\? Installed are csv, "
     ):
         find_exporter("perfeto")
 
 
 def test_a_library_that_is_missing_is_named_with_the_line_that_installs_it() -> None:
-    with pytest.raises(MissingExtra, match=r"exporting to otlp needs .*: pip install 'flightlog\[otel\]'"):
+    with pytest.raises(MissingExtra, match=r"the exporter 'otlp' needs .*: pip install 'flightlog\[otel\]'"):
         with extras_of("otlp"):
             raise ModuleNotFoundError("No module named 'opentelemetry'", name="opentelemetry")
 

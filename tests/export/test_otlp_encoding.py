@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
 from otlp_lives import ROOT, TRACE, a_run, completed, ns
 from otlp_receiver import from_json
 
-from flightlog.analyze.moments import LONGEST
+from flightlog.core.time import LONGEST
 from flightlog.events import ResourceSample, TaskCompleted
 from flightlog.export.base import ExportOptions
 from flightlog.export.otlp import protobuf

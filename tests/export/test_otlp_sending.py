@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from otlp_lives import ROOT, TRACE, a_run, completed
 from otlp_receiver import Receiver, attributes, listening
 
-from flightlog.errors import FlightlogError, UsageError
+from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.export.base import Exported, ExportOptions
 from flightlog.export.otlp import reading, sending
 from flightlog.export.otlp.exporter import Otlp

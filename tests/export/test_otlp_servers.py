@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.export.otlp.servers import Server, servers, shown
 
 

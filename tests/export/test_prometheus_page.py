@@ -18,7 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 import flightlog
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import (
     CacheLookup,
     CostEstimate,

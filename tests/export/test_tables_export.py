@@ -10,7 +10,7 @@ import duckdb
 import pytest
 from building import at, make_run
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import Event, Metric, TaskCompleted, TaskSubmitted, define_event
 from flightlog.export.base import Exported, ExportOptions, ending_of
 from flightlog.export.tables import csv, json, parquet

@@ -8,7 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.export.perfetto.serving import UI, ServedTrace
 
 

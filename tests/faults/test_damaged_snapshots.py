@@ -19,7 +19,7 @@ from flightlog.analyze.report.report import report_bytes, report_on
 from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.analyze.verify import verify
 from flightlog.cli.main import main
-from flightlog.errors import DamagedSnapshot
+from flightlog.core.errors import DamagedSnapshot
 from flightlog.events import Metric, SpanEvent, TaskCompleted, TaskFailed, TaskStarted, define_event
 from flightlog.store import snapshots
 from flightlog.store.integrity import write_checksums

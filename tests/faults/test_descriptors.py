@@ -344,7 +344,7 @@ found = []
 
 def listen(event, arguments):
     if event in ("open", "os.listdir", "os.scandir") and threading.current_thread().name.startswith("flightlog-"):
-        if not sys._getframe(1).f_code.co_filename.endswith("flightlog/descriptors.py"):
+        if not sys._getframe(1).f_code.co_filename.endswith("flightlog/core/descriptors.py"):
             found.append(str(arguments[0]))
 
 
@@ -369,7 +369,7 @@ def test_what_is_open_for_a_moment_only_while_descriptors_are_closed_hurts_no_fi
         tmp_path,
         """
 import importlib
-from flightlog.descriptors import folder_names
+from flightlog.core.descriptors import folder_names
 from flightlog.record.loading import loading
 from flightlog.samplers.procfs import names_in
 from flightlog.store.documents import read_document, write_document

@@ -299,7 +299,7 @@ with Session.from_yaml("flightlog.yaml", target="threads", runs_dir=runs) as ses
     print(session.client.gather(futures), sum(one.result() for one in session.client.as_completed(futures)))
 try:
     Session.from_yaml("flightlog.yaml", target="processes", runs_dir=runs).start()
-except flightlog.errors.UsageError as error:
+except flightlog.core.errors.UsageError as error:
     print(error)
 """
 

@@ -13,7 +13,7 @@ import pytest
 
 import flightlog
 from flightlog.cli.main import main
-from flightlog.redaction import own_patterns
+from flightlog.core.redaction import own_patterns
 
 PROGRAM = """
 import hashlib, subprocess, sys, threading, warnings

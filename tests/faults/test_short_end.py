@@ -20,9 +20,9 @@ import flightlog
 from flightlog.analyze.completing import complete, complete_ended
 from flightlog.analyze.report.summary import summarize, summary_bytes
 from flightlog.cli.main import main
+from flightlog.core.settings import Settings
 from flightlog.events import ResourceSample
 from flightlog.record.run import LiveRun
-from flightlog.settings import Settings
 from flightlog.show.runs import runs_text
 from flightlog.store import layout
 from flightlog.store.catalogue import list_runs
@@ -305,7 +305,7 @@ def test_the_environment_of_a_run_that_ends_at_once_follows_later(tmp_path, monk
 
 
 def test_the_switch_interval_is_put_back_unless_the_program_has_set_another():
-    from flightlog.threads import quick_handovers
+    from flightlog.core.threads import quick_handovers
 
     before = sys.getswitchinterval()
     try:

@@ -23,8 +23,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flightlog
-from flightlog import interruption
-from flightlog.interruption import HandlersWait, is_interruption
+from flightlog.core import interruption
+from flightlog.core.interruption import HandlersWait, is_interruption
 from flightlog.record.active import active_runs
 from flightlog.record.span import current
 from flightlog.store.catalogue import list_runs

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import flightlog
 from flightlog.analyze.report.report import report_on
 from flightlog.analyze.report.summary import summarize
-from flightlog.displayed import Displayed, in_notebook
+from flightlog.core.displayed import Displayed, in_notebook
 from flightlog.events import (
     Failure,
     TaskCompleted,

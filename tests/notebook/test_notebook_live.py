@@ -16,7 +16,7 @@ from building import make_run
 import flightlog
 from flightlog.analyze.live.follow import FollowedRun
 from flightlog.analyze.live.results import LiveState
-from flightlog.errors import RunNotFound, UsageError
+from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.events import TaskCompleted, TaskStarted, TaskSubmitted
 from flightlog.notebook import follow
 from flightlog.notebook.elements import badge, fragment, headline, line, table

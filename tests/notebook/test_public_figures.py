@@ -15,7 +15,7 @@ from hostile_run import hostile_run
 import flightlog
 from flightlog import figures
 from flightlog.analyze.charts import report_with_charts
-from flightlog.errors import RunNotFound, UsageError
+from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.events import (
     CacheLookup,
     Metric,

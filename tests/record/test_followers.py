@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 import flightlog
+from flightlog.core.settings import Settings
 from flightlog.events import JobStarted
 from flightlog.record import followers
 from flightlog.record.array_run import begin_element
@@ -26,7 +27,6 @@ from flightlog.record.followers import (
     start_asked,
     start_follower,
 )
-from flightlog.settings import Settings
 from flightlog.store.integrity import verify_files
 from flightlog.store.run import Run
 

@@ -38,7 +38,7 @@ def opened(deed) -> list[str]:
     def listen(event, arguments):
         if going and event == "open" and "loaded_" in str(arguments[0]):
             caller = sys._getframe(1).f_code.co_filename
-            if not caller.endswith("descriptors.py"):
+            if not caller.endswith("core/descriptors.py"):
                 files.append(Path(str(arguments[0])).name)
 
     sys.addaudithook(listen)

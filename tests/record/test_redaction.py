@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flightlog.redaction import (
+from flightlog.core.redaction import (
     REDACTED,
     is_secret_key,
     kind_of_secret,

@@ -31,14 +31,11 @@ def test_a_plugins_sampler_is_found_beside_the_built_in_ones(tmp_path: Path) -> 
 
 
 def test_plugins_that_cannot_be_loaded_are_reported_and_cost_nobody_else(tmp_path: Path) -> None:
-    entry_points = (
-        "bad = plugin_bad:Rack\nhost = plugin:Rack\nmissing = plugin:Other\nnumber = plugin:nothing\n"
-    )
+    entry_points = "bad = plugin_bad:Rack\nmissing = plugin:Other\nnumber = plugin:nothing\n"
     first, *failed = _listing(tmp_path, entry_points)
     assert first == "['cgroup', 'gpu', 'host', 'process']"
     assert failed == [
         "bad | plugin_bad:Rack: RuntimeError: no such rack",
-        "host (plugin:Rack) | the name is taken by flightlog.samplers.host:HostSampler",
         "missing | plugin:Other: AttributeError: module 'plugin' has no attribute 'Other'",
         "number | plugin:nothing: is no class",
     ]

@@ -16,7 +16,7 @@ import pytest
 
 import flightlog
 from flightlog.analyze.report.cache import CacheTally
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.session import cache_store
 from flightlog.session.cache import Cache, CacheOptions, cache_options, cacheable, cached_call
 from flightlog.store.run import Run

@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.session import cache_store
 from flightlog.session.cache_contents import leftovers, stats, stored
 from flightlog.session.cache_entry import FORMAT, About, read_header

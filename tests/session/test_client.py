@@ -17,7 +17,7 @@ import pytest
 import work_for_sessions as work
 from sessions import THREADS, events_of, session_in
 
-from flightlog.errors import CommandError, TaskError, UsageError
+from flightlog.core.errors import CommandError, TaskError, UsageError
 from flightlog.events import (
     ArtifactRecorded,
     CacheLookup,

@@ -9,7 +9,7 @@ import pytest
 import work_for_sessions as work
 from sessions import THREADS, events_of, session_in
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import TaskSubmitted
 
 ONE_WORKER = "targets:\n  local:\n    provider: local\n    max_workers: 1\n"

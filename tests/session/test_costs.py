@@ -11,7 +11,7 @@ from sessions import PROCESSES, THREADS, events_of, run_of, session_in
 
 from flightlog.analyze.cost.cost import workers_on_one_machine
 from flightlog.analyze.report.report import report_on
-from flightlog.errors import ManifestError, UsageError
+from flightlog.core.errors import ManifestError, UsageError
 from flightlog.events import CostEstimate, CostRates
 from flightlog.session.charges import charges_of
 from flightlog.session.explanation import explain

@@ -12,7 +12,7 @@ from flightlog.analyze.predict.baseline import Logs
 from flightlog.analyze.predict.model import FORMAT, Model
 from flightlog.analyze.predict.schedule import Spread
 from flightlog.analyze.predict.training import OfName, QuantityModel
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import TaskCompleted, TaskSubmitted
 from flightlog.session.forecast import forecast
 from flightlog.session.manifest import load_manifest

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from building import at, make_run
 
-from flightlog.errors import RunNotFound
+from flightlog.core.errors import RunNotFound
 from flightlog.record.environment import Environment, read_environment
 from flightlog.session.functions import LockedFunction, lock_function, relock_function, source_in
 from flightlog.session.lock import Difference, Lock, compare_locks, find_lock, make_lock, relock

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from flightlog.errors import FlightlogError, ManifestError, UsageError
+from flightlog.core.errors import FlightlogError, ManifestError, UsageError
 from flightlog.session.contents import Cache, Component, Contents, Project, Rates, Target, Task
 from flightlog.session.manifest import load_manifest, parse_manifest
 from flightlog.session.targets import pick_target, slurm_here

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.session.expansion import Expanded, escape, expand, has_variables, variables
 from flightlog.session.manifest import parse_manifest, with_overlay
 from flightlog.session.overlay import Change, changes, laid_over, plain

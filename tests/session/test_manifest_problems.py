@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.errors import ManifestError
+from flightlog.core.errors import ManifestError
 from flightlog.session.manifest import parse_manifest
 from flightlog.session.scalars import parse_duration
 from flightlog.session.tree import MAX_VALUES

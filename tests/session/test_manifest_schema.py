@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_manifest import WHOLE
 
-from flightlog.errors import ManifestError
+from flightlog.core.errors import ManifestError
 from flightlog.session.manifest import parse_manifest
 from flightlog.session.manifest_schema import manifest_schema
 

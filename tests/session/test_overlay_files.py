@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from flightlog.analyze.advice.advise import Advised
 from flightlog.analyze.advice.base import Advice
-from flightlog.errors import ManifestError, UsageError
+from flightlog.core.errors import ManifestError, UsageError
 from flightlog.session.advised import write_advised
 from flightlog.session.contents import Cache
 from flightlog.session.manifest import Manifest, load_manifest

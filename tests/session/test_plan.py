@@ -10,7 +10,7 @@ from building import at, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.errors import ManifestError
+from flightlog.core.errors import ManifestError
 from flightlog.events import Event, TaskCompleted, TaskFailed
 from flightlog.session.contents import Component, Rates
 from flightlog.session.explanation import Origin, explain

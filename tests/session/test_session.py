@@ -14,7 +14,7 @@ import work_for_sessions as work
 from sessions import HEAD, PROCESSES, THREADS, counts, events_of, run_of, session_in, summary_of
 
 import flightlog
-from flightlog.errors import ManifestError, UsageError
+from flightlog.core.errors import ManifestError, UsageError
 from flightlog.events import (
     ArtifactRecorded,
     CostEstimate,

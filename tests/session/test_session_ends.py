@@ -256,7 +256,7 @@ def test_a_result_that_cannot_be_read_here_fails_the_task(tmp_path):
     from sessions import session_in
     from work_for_sessions import add
 
-    from flightlog.errors import TaskError
+    from flightlog.core.errors import TaskError
 
     engine = Shelf()
     with session_in(tmp_path, engine=engine) as session:
@@ -271,7 +271,7 @@ def test_an_engine_that_refuses_a_task_fails_it(tmp_path):
     from sessions import session_in
     from work_for_sessions import add
 
-    from flightlog.errors import TaskError
+    from flightlog.core.errors import TaskError
 
     class Full(Shelf):
         def submit(self, work: Work) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from flightlog.errors import ManifestError
+from flightlog.core.errors import ManifestError
 from flightlog.session.contents import Otel
 from flightlog.session.manifest import Manifest, parse_manifest
 from flightlog.session.sending import otlp_arguments, otlp_environment, send_while_running

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import drawn_values as values
 import pytest
 
-from flightlog.errors import MissingExtra, UsageError
+from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.show import figures
 from flightlog.show.picture import picture
 from flightlog.show.picture.layout import Lettering, apart, plan

@@ -8,7 +8,7 @@ from building import START, at, make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.catalogue import RunEntry, finish_removals, list_runs, plan_gc, remove_run
 from flightlog.store.documents import write_document

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from flightlog.errors import RemoteError
+from flightlog.core.errors import RemoteError
 from flightlog.store.remote_calls import Calls
 from flightlog.store.remote_errors import remote_error
 

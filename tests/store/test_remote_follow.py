@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from remote_places import FaultyFileSystem, Killed, Writing, place, read_back
 
-from flightlog.errors import RemoteError
+from flightlog.core.errors import RemoteError
 from flightlog.store.remote_follow import GIVE_UP_S, follow, sync_with_patience
 from flightlog.store.remote_state import sole_uploader, states_of
 from flightlog.store.remote_status import copies_of

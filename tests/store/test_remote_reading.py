@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import flightlog
-from flightlog.errors import RemoteError, RunNotFound, UsageError
+from flightlog.core.errors import RemoteError, RunNotFound, UsageError
 from flightlog.events import TaskCompleted, TaskSubmitted
 from flightlog.store import layout
 from flightlog.store.catalogue import list_runs

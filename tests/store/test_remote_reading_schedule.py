@@ -14,7 +14,7 @@ from counted_place import ADDRESS, CountedMemory, empty_place, sync
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.errors import RemoteError
+from flightlog.core.errors import RemoteError
 from flightlog.events import TaskSubmitted
 from flightlog.store import layout
 from flightlog.store.liveness import Observer

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from remote_places import HOST, RUN_ID, FaultyFileSystem, Killed, Writing, fetch_all, place, read_back
 
-from flightlog.errors import RemoteError, UsageError
+from flightlog.core.errors import RemoteError, UsageError
 from flightlog.store import layout
 from flightlog.store.liveness import Observer
 from flightlog.store.remote_check import check_copy

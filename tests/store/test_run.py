@@ -9,7 +9,7 @@ from building import at, make_run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.errors import AmbiguousRun, DamagedRun, RunNotFound, UsageError
+from flightlog.core.errors import AmbiguousRun, DamagedRun, RunNotFound, UsageError
 from flightlog.events import Metric, SpanEvent, TaskCompleted, TaskStarted, TaskSubmitted
 from flightlog.events.codec import UnknownEvent
 from flightlog.store import layout

@@ -11,9 +11,9 @@ import msgspec
 import psutil
 import pytest
 
+from flightlog.core.errors import UsageError
 from flightlog.engines.contract import Resources
 from flightlog.engines.ray.engine import LEAST_STORE_BYTES, RayEngine
-from flightlog.errors import UsageError
 from flightlog.events import WorkerLost
 from flightlog.testing import tasks
 from flightlog.testing.engines import ProcessEngineContract, Reported, make_work

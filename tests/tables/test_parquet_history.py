@@ -7,7 +7,7 @@ import pyarrow.dataset
 import pytest
 from building import at, make_run
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import Metric, TaskCompleted
 from flightlog.store.history import UNKNOWN, add_to_history, partition_of
 from flightlog.store.run import Run

@@ -9,7 +9,7 @@ from building import at, make_run
 from rows_of_runs import make_killed, rows_held, rows_read
 
 import flightlog
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import Metric, SpanEvent, TaskCompleted, TaskStarted, define_event
 from flightlog.events.codec import encode_line
 from flightlog.store.integrity import verify_files, write_checksums

@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 from building import at, make_run
 
-from flightlog.errors import MissingExtra, UsageError
+from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.events import Metric, SpanEvent, TaskCompleted, TaskStarted, define_event
 from flightlog.store.integrity import write_checksums
 from flightlog.store.query import Table, ask, connected, lock

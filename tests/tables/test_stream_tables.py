@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rows_of_runs import in_order, make_killed, row_of, rows_held, rows_read
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import Metric, TaskCompleted, TaskStarted, define_event, streams
 from flightlog.events.codec import encode_line
 from flightlog.events.columns import columns

@@ -15,7 +15,7 @@ from hostile_run import hostile_run
 from nicegui import ui
 from viewing import look, viewer
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import Failure, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted
 from flightlog.store.liveness import process_start, this_host
 from flightlog.web.runs_page import compare_address

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from building import make_run
 
-from flightlog.errors import MissingExtra, UsageError
+from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.web.serving import (
     MOST_HEADERS,
     PORT,

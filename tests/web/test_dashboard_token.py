@@ -13,7 +13,7 @@ from test_dashboard_serving import dashboard, status_of
 
 from flightlog.cli import ui as command
 from flightlog.cli.main import main
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.web.access import FILE, Token, token_for
 from flightlog.web.serving import ServerAddress
 

@@ -22,7 +22,7 @@ from viewing import look, viewer
 
 from flightlog.analyze.live.follow import FollowedRun
 from flightlog.analyze.live.results import LiveState, LogLine
-from flightlog.analyze.moments import SECOND, moment
+from flightlog.core.time import SECOND, moment
 from flightlog.events import (
     CacheLookup,
     Event,

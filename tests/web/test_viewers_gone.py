@@ -15,7 +15,7 @@ from nicegui.app.app import prune_tab_storage
 from viewing import look, viewer
 
 from flightlog.analyze.diagnosis.diagnose import diagnose
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.store.run import Run
 from flightlog.web.dashboard import SharedResults
 

@@ -13,7 +13,7 @@ from flightlog.adopt.run_maker import RunMaker, SourceRecording
 from flightlog.adopt.scratch import NestedInterval, ScratchStore, nest
 from flightlog.adopt.source_files import DocumentItems, head
 from flightlog.adopt.values import moment_ns, number, text, whole
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import Metric, SpanEvent, SpanOpened, UserEvent
 from flightlog.record.values import bounded, clean
 

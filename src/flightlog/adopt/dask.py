@@ -19,7 +19,7 @@ from flightlog.adopt.run_maker import RunMaker, SourceRecording
 from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import DocumentItems, head
 from flightlog.adopt.values import moment_ns, number, text, whole, whole_ns
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import TaskCompleted, TaskStarted
 from flightlog.record.values import bounded, clean
 

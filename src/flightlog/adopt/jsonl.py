@@ -24,7 +24,7 @@ from msgspec import Struct
 from flightlog.adopt.run_maker import RunMaker, SourceRecording
 from flightlog.adopt.source_files import SourceLines
 from flightlog.adopt.values import hex_id, moment_ns, seconds, text, whole
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import (
     Metric,
     SpanEvent,

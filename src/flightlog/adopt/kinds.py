@@ -7,7 +7,7 @@ from pathlib import Path
 
 from flightlog.adopt.run_maker import Adopter, AdoptOptions, make_runs
 from flightlog.adopt.source_files import document, head
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.adopted import Adoption
 

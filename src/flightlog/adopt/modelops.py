@@ -14,7 +14,7 @@ from flightlog.adopt.run_maker import RunMaker, SourceRecording
 from flightlog.adopt.scratch import NestedInterval, ScratchStore, nest
 from flightlog.adopt.source_files import SourceLines, document, first_objects, folders
 from flightlog.adopt.values import hex_id, moment_ns, seconds, text, whole
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import SpanEvent, SpanOpened
 from flightlog.record.values import bounded, clean
 

@@ -12,7 +12,7 @@ from flightlog.adopt.run_maker import Account, RunMaker, SourceRecording
 from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import SourceLines, files, head
 from flightlog.adopt.values import moment_ns
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import (
     CacheLookup,
     ResourceRequest,

@@ -16,7 +16,7 @@ from flightlog.adopt.run_maker import RunMaker, SourceRecording
 from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import SourceLines, files, first_objects
 from flightlog.adopt.values import DurationTotals, hex_id, moment_ns, number, seconds, text, whole
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import (
     Event,
     Metric,

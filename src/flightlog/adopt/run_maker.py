@@ -24,14 +24,14 @@ from msgspec import Struct
 
 from flightlog.adopt.values import stamp
 from flightlog.analyze.completing import complete
-from flightlog.errors import FlightlogError, UsageError
+from flightlog.core.errors import FlightlogError, UsageError
+from flightlog.core.redaction import redact_command, redact_text
+from flightlog.core.settings import read_settings
 from flightlog.events import Event, Failure, TaskFailed, kind_of
 from flightlog.record.closing import close_writer
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.record.values import bounded, clean
-from flightlog.redaction import redact_command, redact_text
-from flightlog.settings import read_settings
 from flightlog.store import layout
 from flightlog.store.adopted import Adopted, Adoption
 from flightlog.store.catalogue import run_paths

@@ -15,7 +15,8 @@ from flightlog.adopt.run_maker import RunMaker, SourceRecording
 from flightlog.adopt.scratch import ScratchStore
 from flightlog.adopt.source_files import SourceLines, document, folders
 from flightlog.adopt.values import DurationTotals, moment_ns, number, seconds, text, whole
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
+from flightlog.core.units import parse_age, parse_size
 from flightlog.events import (
     ArtifactRecorded,
     CacheLookup,
@@ -35,7 +36,6 @@ from flightlog.events import (
 )
 from flightlog.record.values import bounded, clean
 from flightlog.store.adopted import ELAPSED
-from flightlog.units import parse_age, parse_size
 
 _STREAMS = ("tasks", "cache", "failures", "artifacts", "resources", "workers", "cost")
 _PAPERS = ("manifest.yaml", "plan.json", "manifest.lock", "summary.json")

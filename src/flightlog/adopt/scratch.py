@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from flightlog.errors import FlightlogError
+from flightlog.core.errors import FlightlogError
 
 _CACHE_KIB = 16 << 10
 

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
+from flightlog.core.errors import FlightlogError, RunNotFound, UsageError
+from flightlog.core.redaction import redact_text
 from flightlog.engines.slurm.accounting import SlurmJob, parse_accounting
 from flightlog.engines.slurm.events import iso
 from flightlog.engines.slurm.merging import ACCOUNTING, Merged, merge_jobs
 from flightlog.engines.slurm.sacct import Sacct, ask
-from flightlog.errors import FlightlogError, RunNotFound, UsageError
 from flightlog.events import JobEvent
-from flightlog.redaction import redact_text
 from flightlog.store import layout
 from flightlog.store.catalogue import run_paths
 from flightlog.store.documents import write_document

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from flightlog.adopt.run_maker import Account
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.store.devices.records import CutShort, chunks_of
 from flightlog.store.documents import read_document
 from flightlog.store.long_lines import MAX_LINE_BYTES

@@ -12,13 +12,13 @@ import msgspec
 
 from flightlog.adopt.run_maker import RunMaker, SourceRecording
 from flightlog.adopt.source_files import files, folders, head
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
+from flightlog.core.units import format_bytes
 from flightlog.events import DeviceMemory
 from flightlog.events.devices.event import TelemetryEvent, TelemetryEventV4
 from flightlog.record.values import bounded, clean
 from flightlog.store.devices.manifest import MANIFEST, MANIFEST_FORMAT, read_manifest, segment_paths
 from flightlog.store.devices.reading import TelemetryReading
-from flightlog.units import format_bytes
 
 _SUFFIXES = (".json", ".json.gz", ".jsonl", ".jsonl.gz")
 _MARKS = (b'"allocator_allocated_bytes"', b'"memory_allocated"', b'"memory_mb"')

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any
 
-from flightlog.units import format_count, format_duration
+from flightlog.core.units import format_count, format_duration
 
 _LATEST = 253_402_300_799_999_999_999
 """The last nanosecond of the year 9999: no timestamp is later."""

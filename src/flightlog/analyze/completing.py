@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from flightlog.settings import Settings, read_settings
+from flightlog.core.settings import Settings, read_settings
 from flightlog.store import layout
 from flightlog.store.documents import document_bytes, replace_bytes
 from flightlog.store.integrity import write_checksums

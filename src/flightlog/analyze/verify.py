@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from flightlog.analyze.report.large_run import KEPT, keep_summary, kept_damage
 from flightlog.analyze.report.summary import Summary, summarize, summary_bytes
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.documents import replace_bytes
 from flightlog.store.integrity import note_checksum, verify_files

@@ -90,8 +90,8 @@ import typer
 from flightlog.cli.options import AnyFormat, Format, RunsDir, complete_run, writable_runs_folder
 from flightlog.cli.output import put
 from flightlog.cli.progress import progress
-from flightlog.errors import UsageError
-from flightlog.settings import expanded
+from flightlog.core.errors import UsageError
+from flightlog.core.settings import expanded
 
 DOING = "adopting"
 

@@ -34,7 +34,7 @@ import typer
 from flightlog.cli.manifests import problems_noted
 from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
 from flightlog.cli.output import note, put, wants_color, width
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
     from flightlog.analyze.advice.advise import Advised

@@ -27,9 +27,9 @@ import typer
 
 from flightlog.cli.options import AnyFormat, Format, RunsDir, runs_folder
 from flightlog.cli.output import note, put, wants_color, width
-from flightlog.errors import ManifestError, UsageError
+from flightlog.core.errors import ManifestError, UsageError
+from flightlog.core.settings import cache_folder
 from flightlog.session.cache_store import DEFAULT_FOLDER, Cache
-from flightlog.settings import cache_folder
 
 DOING = "reading the results that are kept"
 
@@ -82,10 +82,10 @@ def prune(
     """
     import time
 
+    from flightlog.core.units import format_bytes, parse_age, parse_size
     from flightlog.session import cache_contents
     from flightlog.show.phrases import count_text
     from flightlog.show.terminal import clean
-    from flightlog.units import format_bytes, parse_age, parse_size
 
     if older_than is None and max_bytes is None:
         raise UsageError("say what may go: --older-than AGE, --max-bytes SIZE, or both")

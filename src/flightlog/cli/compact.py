@@ -41,8 +41,8 @@ import typer
 from flightlog.cli.options import EveryRun, RunRefs, RunsDir, readable_runs_folder
 from flightlog.cli.output import note, put
 from flightlog.cli.progress import progress
-from flightlog.errors import UsageError
-from flightlog.settings import expanded
+from flightlog.core.errors import UsageError
+from flightlog.core.settings import expanded
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run

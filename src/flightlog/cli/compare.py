@@ -71,7 +71,7 @@ import typer
 from flightlog.cli.html import OpenPage, put_page
 from flightlog.cli.options import OutputFile, RunsDir, complete_run, readable_runs_folder
 from flightlog.cli.output import check_file, note, put, wants_color, width, write_file
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
     from flightlog.analyze.compare.thresholds import Outcome, Threshold

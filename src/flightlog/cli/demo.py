@@ -19,7 +19,7 @@ import typer
 
 from flightlog.cli.options import RunsDir, writable_runs_folder
 from flightlog.cli.output import note
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 
 def demo(
@@ -33,8 +33,8 @@ def demo(
     Example: flightlog demo --scenarios 400
     """
     from flightlog.cli.report import report
+    from flightlog.core.settings import read_settings
     from flightlog.demo.sweep import demo_folder, sweep_twice
-    from flightlog.settings import read_settings
 
     if not read_settings().enabled:
         raise UsageError("recording is switched off by FLIGHTLOG_TELEMETRY, so the demo has nothing to show")

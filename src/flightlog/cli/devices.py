@@ -43,8 +43,8 @@ import typer
 
 from flightlog.cli.options import OutputFile, RunsDir, complete_run
 from flightlog.cli.output import check_file, draws_braille, note, put, wants_color, width, write_file
-from flightlog.errors import UsageError
-from flightlog.settings import expanded
+from flightlog.core.errors import UsageError
+from flightlog.core.settings import expanded
 
 DOING = "reading device memory"
 

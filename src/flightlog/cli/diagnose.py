@@ -28,7 +28,7 @@ import typer
 
 from flightlog.cli.options import AnyFormat, Format, RunRef, RunsDir
 from flightlog.cli.output import note, put, wants_color, width
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 DOING = "looking for what went wrong"
 

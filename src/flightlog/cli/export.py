@@ -36,9 +36,9 @@ import typer
 from flightlog.cli.options import AnyFormat, Format, RunId, RunRef, RunsDir
 from flightlog.cli.output import check_file, note, put
 from flightlog.cli.progress import hand_over, progress
-from flightlog.errors import FlightlogError, UsageError
+from flightlog.core.errors import FlightlogError, UsageError
+from flightlog.core.settings import expanded
 from flightlog.export.registry import exporter_names
-from flightlog.settings import expanded
 
 if TYPE_CHECKING:
     from flightlog.export.base import Exported, Exporter, ExportOptions

@@ -25,7 +25,7 @@ import typer
 from flightlog.cli.options import RunsDir, changeable_runs_folder
 from flightlog.cli.output import note, put
 from flightlog.cli.progress import progress
-from flightlog.errors import FlightlogError, UsageError
+from flightlog.core.errors import FlightlogError, UsageError
 
 DOING = "looking at the runs"
 
@@ -47,10 +47,10 @@ def gc(
 
     Example: flightlog gc --older-than 30d --max-bytes 10GB --dry-run
     """
+    from flightlog.core.units import format_bytes, parse_age, parse_size
     from flightlog.show.phrases import count_text
     from flightlog.show.terminal import clean
     from flightlog.store.catalogue import finish_removals, list_runs, plan_gc, remove_run
-    from flightlog.units import format_bytes, parse_age, parse_size
 
     if older_than is None and max_bytes is None:
         raise UsageError("say what may go: --older-than AGE, --max-bytes SIZE, or both")

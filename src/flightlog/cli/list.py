@@ -28,7 +28,7 @@ import typer
 from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
 from flightlog.cli.output import columns, note, put, wants_color
 from flightlog.cli.progress import progress
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.store.plain_paths import path_text
 
 DOING = "listing runs"

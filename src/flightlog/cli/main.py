@@ -10,7 +10,7 @@ from functools import wraps
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from flightlog.errors import DamagedSnapshot, FlightlogError
+from flightlog.core.errors import DamagedSnapshot, FlightlogError
 from flightlog.version import __version__
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from flightlog.cli.output import note
-from flightlog.errors import UsageError
-from flightlog.settings import expanded
+from flightlog.core.errors import UsageError
+from flightlog.core.settings import expanded
 
 
 class Format(StrEnum):
@@ -54,7 +54,7 @@ def recording_folder(given: str | None) -> Path:
 
     One that is configured is passed over, since a command that is to run must run: the recorder says so.
     """
-    from flightlog.settings import read_settings
+    from flightlog.core.settings import read_settings
     from flightlog.store.runs_folder import address_of
 
     if address_of(given) is not None:
@@ -69,7 +69,7 @@ def changeable_runs_folder(given: str | None) -> Path:
 
 
 def _check_changeable(given: str | None) -> None:
-    from flightlog.settings import runs_address
+    from flightlog.core.settings import runs_address
     from flightlog.store.runs_folder import address_of
 
     if address_of(runs_address() if given is None else given) is not None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.show.terminal import clean
 
 PIPE_WIDTH = 100

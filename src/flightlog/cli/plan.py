@@ -33,7 +33,7 @@ import typer
 from flightlog.cli.manifests import TargetName, note_unset, problems_noted
 from flightlog.cli.options import AnyFormat, Format, OutputFile, RunsDir, complete_run, runs_folder
 from flightlog.cli.output import put, wants_color, width, write_file
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
     from flightlog.session.manifest import Manifest

@@ -42,7 +42,7 @@ import typer
 from flightlog.cli.manifests import TargetName, note_unset, problems_noted
 from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_folder
 from flightlog.cli.output import put, wants_color, width
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
     from flightlog.session.forecast import Forecast

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from flightlog.cli.main import COMMANDS, PROGRAM, make_app
+from flightlog.core.settings import DOCUMENTED
 from flightlog.events.reference import reference_page
-from flightlog.settings import DOCUMENTED
 
 WIDTH = 90
 

@@ -77,7 +77,7 @@ from flightlog.cli.output import (
     write_file,
 )
 from flightlog.cli.rates import RatesFile, rates_in
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
     from flightlog.events import CostRates

@@ -61,7 +61,7 @@ from typer.core import TyperCommand
 from flightlog.cli.options import RunsDir, recording_folder
 from flightlog.cli.output import is_terminal, note
 from flightlog.cli.rates import RatesFile, rates_in
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 CONTEXT_SETTINGS = {"allow_interspersed_args": False}
 """Options after the command's name are the command's own, with `--` or without."""

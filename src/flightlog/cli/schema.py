@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import typer
 
 from flightlog.cli.output import put
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 REPORT = "report"
 COMPARE = "compare"

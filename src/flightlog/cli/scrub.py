@@ -33,7 +33,7 @@ import typer
 
 from flightlog.cli.options import RunRefs, RunsDir, changeable_runs_folder
 from flightlog.cli.output import note, put
-from flightlog.errors import FlightlogError, UsageError
+from flightlog.core.errors import FlightlogError, UsageError
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -60,10 +60,10 @@ def scrub(
 
     Example: flightlog scrub latest --dry-run
     """
-    from flightlog.patterns import pattern_problem
-    from flightlog.redaction import own_patterns
+    from flightlog.core.patterns import pattern_problem
+    from flightlog.core.redaction import own_patterns
+    from flightlog.core.settings import redact_patterns
     from flightlog.session.secrets import without_secrets
-    from flightlog.settings import redact_patterns
     from flightlog.store import layout
     from flightlog.store.run import find_run
     from flightlog.store.scrubbing import scrub_run

@@ -25,7 +25,7 @@ import typer
 from flightlog.cli.options import RunsDir, readable_runs_folder
 from flightlog.cli.output import note
 from flightlog.cli.progress import hand_over
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 DOING = "reading the runs"
 
@@ -47,10 +47,10 @@ def serve_metrics(
 
     Example: flightlog serve-metrics --port 9464
     """
+    from flightlog.core.units import parse_age
     from flightlog.export.registry import extras_of
     from flightlog.store.runs_folder import place
     from flightlog.store.runs_place import RunsPlace
-    from flightlog.units import parse_age
 
     for name in allow_host or ():
         if not re.fullmatch(r"[\w.-]+", name):

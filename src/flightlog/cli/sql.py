@@ -40,7 +40,7 @@ import typer
 from flightlog.cli.options import OutputFile, RunsDir, complete_run, readable_runs_folder
 from flightlog.cli.output import check_file, columns, note, put, wants_color, write_file
 from flightlog.cli.progress import progress
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
     from flightlog.store.query import Answer

@@ -27,7 +27,7 @@ import typer
 from flightlog.cli.options import AnyFormat, EveryRun, Format, RunRefs, RunsDir, changeable_runs_folder
 from flightlog.cli.output import note, put, wants_color
 from flightlog.cli.progress import progress
-from flightlog.errors import FlightlogError, RemoteError, UsageError
+from flightlog.core.errors import FlightlogError, RemoteError, UsageError
 
 if TYPE_CHECKING:
     from flightlog.store.remote import Remote
@@ -94,7 +94,7 @@ def _chosen(runs: list[str] | None, every: bool, runs_dir: str | None) -> list[P
 
 
 def _open(to: str | None, paths: list[Path]) -> Remote:
-    from flightlog.settings import read_settings
+    from flightlog.core.settings import read_settings
     from flightlog.store.remote import Remote
     from flightlog.store.remote_address import protocol_of
 

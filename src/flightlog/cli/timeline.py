@@ -34,7 +34,7 @@ import typer
 from flightlog.cli.options import RunId, RunRef, RunsDir
 from flightlog.cli.output import check_file, draws_braille, note, put, wants_color, width
 from flightlog.cli.progress import hand_over, progress
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.export.perfetto.serving import PORT, UI
 
 if TYPE_CHECKING:
@@ -162,10 +162,10 @@ def _in_perfetto(run: Run, ui: str, port: int, open_: bool | None, wait_s: float
     import webbrowser
     from tempfile import TemporaryDirectory
 
+    from flightlog.core.units import format_bytes
     from flightlog.export.base import ExportOptions
     from flightlog.export.perfetto.exporter import exporter
     from flightlog.export.perfetto.serving import ServedTrace
-    from flightlog.units import format_bytes
 
     with TemporaryDirectory(prefix="flightlog-") as folder:
         trace = Path(folder) / "run.trace.json.gz"

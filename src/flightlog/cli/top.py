@@ -25,7 +25,7 @@ import typer
 from flightlog.cli.options import RunsDir, complete_run, readable_runs_folder
 from flightlog.cli.output import draws_braille, is_terminal, note, put, wants_color, width
 from flightlog.cli.progress import hand_over
-from flightlog.errors import MissingExtra, RunNotFound
+from flightlog.core.errors import MissingExtra, RunNotFound
 
 if TYPE_CHECKING:
     from flightlog.analyze.live.follow import FollowedRun

@@ -26,7 +26,7 @@ import typer
 
 from flightlog.cli.manifests import ManifestFile, complete_target
 from flightlog.cli.output import note, put
-from flightlog.errors import ManifestError
+from flightlog.core.errors import ManifestError
 
 
 def validate(

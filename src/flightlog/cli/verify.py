@@ -32,7 +32,7 @@ import typer
 
 from flightlog.cli.options import RunRef, RunsDir
 from flightlog.cli.output import note, put, wants_color
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
@@ -73,7 +73,7 @@ def _repaired(run: Run) -> Run:
 
     from flightlog.analyze.completing import complete
     from flightlog.analyze.verify import repair
-    from flightlog.settings import read_settings
+    from flightlog.core.settings import read_settings
     from flightlog.store.run import Run
     from flightlog.store.runs_folder import is_copy
 

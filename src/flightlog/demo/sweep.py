@@ -13,11 +13,11 @@ import msgspec
 from msgspec import Struct
 
 import flightlog
+from flightlog.core.settings import read_settings
 from flightlog.demo.sir import Epidemic, MeanField, Setting, mean_field, simulate
 from flightlog.record.run import LiveRun
 from flightlog.session.cache import cacheable
 from flightlog.session.session import Session
-from flightlog.settings import read_settings
 
 SCENARIOS = 200
 R0_VALUES = (1.3, 1.6, 1.9, 2.2, 2.6, 3.0, 3.6, 4.4)

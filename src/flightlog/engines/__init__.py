@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from flightlog.errors import MissingExtra, UsageError
+from flightlog.core.errors import UsageError
+from flightlog.core.plugins import did_you_mean, load
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
     from inspect import Parameter
 
     from flightlog.engines.contract import Engine, Resources
@@ -31,15 +31,7 @@ def make_engine(
     `UsageError` for a provider that no installed distribution offers and for options that the engine does not
     take, with the nearest right name; `MissingExtra` where what the engine needs is not installed.
     """
-    from importlib.metadata import entry_points
-
-    points = {point.name: point for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda p: p.value)}
-    if provider not in points:
-        known = f"Installed are {', '.join(sorted(points))}." if points else "None is installed."
-        raise UsageError(
-            f"there is no engine for the provider {provider!r}.{_near(provider, points)} {known}"
-        )
-    factory = _load(points[provider])
+    factory: Callable[..., Any] = load(ENTRY_POINTS, provider, "provider", extra=provider)
     given = {name: value for name, value in options.items() if value is not None}
     parameters = _parameters(factory)
     _check_options(provider, parameters, given)
@@ -47,21 +39,6 @@ def make_engine(
         given[COMPONENTS] = dict(components)
     engine: Engine = factory(**given)
     return engine
-
-
-def _load(point: EntryPoint) -> Callable[..., Any]:
-    try:
-        factory: Callable[..., Any] = point.load()
-    except ImportError as error:
-        package = point.dist.name if point.dist is not None else "flightlog"
-        extras = point.extras or ([point.name] if package == "flightlog" else [])
-        wanted = f"{package}[{','.join(extras)}]" if extras else error.name or package
-        raise MissingExtra(
-            f"the provider {point.name!r} needs what is not installed here ({error}): pip install '{wanted}'"
-        ) from error
-    except AttributeError as error:
-        raise UsageError(f"the provider {point.name!r} leads nowhere: there is no {point.value}") from error
-    return factory
 
 
 def _parameters(factory: Callable[..., Any]) -> list[Parameter]:
@@ -83,11 +60,6 @@ def _check_options(provider: str, parameters: list[Parameter], options: Mapping[
     for name in options:
         if name not in taken:
             listed = f"It takes {', '.join(taken)}." if taken else "It takes none."
-            raise UsageError(f"the engine {provider!r} has no option {name!r}.{_near(name, taken)} {listed}")
-
-
-def _near(name: str, names: Any) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, names, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+            raise UsageError(
+                f"the engine {provider!r} has no option {name!r}.{did_you_mean(name, taken)} {listed}"
+            )

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from flightlog.descriptors import Descriptor
+from flightlog.core.descriptors import Descriptor
 
 HEAD = struct.Struct("=cI")
 """Kind of a message, and the number of bytes that follow."""

@@ -8,7 +8,7 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from flightlog.descriptors import Descriptor
+from flightlog.core.descriptors import Descriptor
 from flightlog.samplers.procfs import PROC
 
 _INFO_BYTES = 64

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
 
-from flightlog.descriptors import folder_names, read_bytes
+from flightlog.core.descriptors import folder_names, read_bytes
 from flightlog.samplers.procfs import PROC
 
 

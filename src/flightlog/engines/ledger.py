@@ -9,9 +9,9 @@ from collections.abc import Callable
 from itertools import count
 from typing import Literal
 
+from flightlog.core.errors import UsageError
 from flightlog.engines.contract import Outcome, Reports, Work
 from flightlog.engines.execute import Started
-from flightlog.errors import UsageError
 from flightlog.events import WorkerEvent
 from flightlog.record.clock import Clock, monotonic_ns
 

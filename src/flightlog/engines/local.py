@@ -6,10 +6,10 @@ import os
 import sys
 from typing import TYPE_CHECKING, Literal
 
+from flightlog.core.errors import UsageError
 from flightlog.engines.contract import Reports
 from flightlog.engines.main_module import refuse_main_without_a_file, refuse_while_main_is_imported
 from flightlog.engines.pooled import PooledEngine
-from flightlog.errors import UsageError
 from flightlog.samplers.cgroup import cgroup_limits
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 
 def refuse_while_main_is_imported(what: str) -> None:

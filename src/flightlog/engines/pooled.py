@@ -8,8 +8,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from flightlog.core.errors import UsageError
 from flightlog.engines.contract import Work, WorkerView
-from flightlog.errors import UsageError
 
 
 class PooledEngine:

@@ -14,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from flightlog.descriptors import make_pipe
+from flightlog.core.descriptors import make_pipe
 from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
 from flightlog.engines.crew import Crew
 from flightlog.engines.deadlines import Deadlines

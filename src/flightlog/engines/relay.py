@@ -19,12 +19,12 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from flightlog.core.settings import parse_traceparent
 from flightlog.engines.relay_landing import Landing
 from flightlog.engines.relay_shipper import Shipper
 from flightlog.record.active import active_runs
 from flightlog.record.carrier import RUN, TRACEPARENT
 from flightlog.record.joining import leave_run
-from flightlog.settings import parse_traceparent
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.spool import Spool, make_spool, spool_root, take_orphans

@@ -23,7 +23,7 @@ from contextlib import suppress
 from functools import cache
 from typing import Any, NamedTuple
 
-from flightlog.descriptors import Descriptor, map_file
+from flightlog.core.descriptors import Descriptor, map_file
 
 PACKET = 1 << 16
 """Largest packet, in bytes; longer frames travel in several."""

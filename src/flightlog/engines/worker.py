@@ -17,7 +17,7 @@ from queue import SimpleQueue
 
 import msgspec
 
-from flightlog.descriptors import Descriptor
+from flightlog.core.descriptors import Descriptor
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.death import CLOSED_BY_TASK, CONNECTION_CLOSED
 from flightlog.engines.execute import Started, execute

@@ -12,7 +12,7 @@ from contextlib import suppress
 from multiprocessing.context import BaseContext
 from typing import Any, Literal, cast
 
-from flightlog.descriptors import Descriptor, Identity, identify, means
+from flightlog.core.descriptors import Descriptor, Identity, identify, means
 from flightlog.engines.contract import WorkerView
 from flightlog.engines.kin import descendants, end_all, is_running, process_of
 from flightlog.engines.ledger import Attempt

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.descriptors import Descriptor
+from flightlog.core.descriptors import Descriptor
 from flightlog.events import ResourceSample
 from flightlog.record.pulse import Sampling
 from flightlog.record.run import LiveRun

@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from msgspec import Meta, Struct
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 SCHEMA_VERSION = 1
 """Version of the run directory's events. A reader takes newer ones too: what it does not know it keeps aside."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, cast
 
 import msgspec
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events.base import Event, Json, class_of, doc, kind_of, register
 
 _COMMON = {*Event.__struct_fields__, "event"}

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from flightlog.analyze.intervals import Intervals, length
+from flightlog.core.intervals import Intervals, length
 
 SUMMARY, SPANS = "summary.json", "spans.jsonl"
 LONGEST_NAME = 200

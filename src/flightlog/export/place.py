@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import gettempdir
 from uuid import uuid4
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 ASIDE = "flightlog-"
 """How the names of our folders among the temporary files begin."""

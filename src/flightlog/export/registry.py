@@ -1,4 +1,4 @@
-"""The exporters there are: those of Flightlog and those that other distributions offer, through the same door."""
+"""The exporters there are: those of Flightlog and those that other distributions offer."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
-from flightlog.errors import MissingExtra, UsageError
+from flightlog.core.errors import UsageError
+from flightlog.core.plugins import load, plugin_points
 from flightlog.export.base import ENTRY_POINTS
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
     from flightlog.export.base import Exporter
 
 
 def exporter_names() -> list[str]:
     """The names of all exporters that are installed, in order; none of them is loaded."""
-    return sorted(_points())
+    return [*plugin_points(ENTRY_POINTS)]
 
 
 def find_exporter(name: str) -> Exporter:
@@ -26,21 +25,7 @@ def find_exporter(name: str) -> Exporter:
     `UsageError` for a name that no installed distribution offers, with the nearest right one; `MissingExtra` where
     what the exporter needs is not installed.
     """
-    points = _points()
-    if name not in points:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, points, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        known = f"There are {', '.join(sorted(points))}." if points else "None is installed."
-        raise UsageError(f"there is no exporter {name!r}.{hint} {known}")
-    with extras_of(name):
-        try:
-            return cast("Exporter", points[name].load())
-        except AttributeError as error:
-            raise UsageError(
-                f"the exporter {name!r} leads nowhere: there is no {points[name].value}"
-            ) from error
+    return cast("Exporter", load(ENTRY_POINTS, name, "exporter"))
 
 
 @contextmanager
@@ -51,22 +36,4 @@ def extras_of(name: str) -> Iterator[None]:
     except ImportError as error:
         if (error.name or "").partition(".")[0] == "flightlog":
             raise UsageError(f"the exporter {name!r} leads nowhere: {error}") from error
-        raise MissingExtra(
-            f"exporting to {name} needs what is not installed here ({error}): pip install '{_wanted(name, error)}'"
-        ) from error
-
-
-def _wanted(name: str, error: ImportError) -> str:
-    point = _points()[name]
-    package = point.dist.name if point.dist is not None else "flightlog"
-    return f"{package}[{','.join(point.extras)}]" if point.extras else error.name or package
-
-
-def _points() -> dict[str, EntryPoint]:
-    """Entry points by name; where several distributions share one, the same always wins, and ours does."""
-    from importlib.metadata import entry_points
-
-    found = sorted(
-        entry_points(group=ENTRY_POINTS), key=lambda p: (p.value.startswith("flightlog."), p.value)
-    )
-    return {point.name: point for point in found}
+        raise plugin_points(ENTRY_POINTS)[name].missing_extra("exporter", error) from error

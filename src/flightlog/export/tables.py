@@ -15,7 +15,7 @@ from uuid import uuid4
 import msgspec
 from msgspec import Struct
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events.columns import quoted
 from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.place import whole_file, whole_folder

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flightlog.displayed import in_notebook
+from flightlog.core.displayed import in_notebook
+from flightlog.core.units import format_bytes
 from flightlog.notebook.elements import BarPart
 from flightlog.notebook.runs import (
     NAMES,
@@ -31,7 +32,6 @@ from flightlog.show.report import report_text
 from flightlog.show.report_sections import names_table
 from flightlog.show.terminal import Ink, clean, fit, wrap
 from flightlog.show.trends import trend_text
-from flightlog.units import format_bytes
 
 if TYPE_CHECKING:
     from flightlog.analyze.compare.results import Comparison

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flightlog.displayed import Displayed
-from flightlog.errors import FlightlogError
+from flightlog.core.displayed import Displayed
+from flightlog.core.errors import FlightlogError
 from flightlog.events.resources import ResourceSample
 from flightlog.notebook.elements import fragment, line, pre, text
 from flightlog.notebook.live import display_here, follow

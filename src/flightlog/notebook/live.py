@@ -15,7 +15,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from flightlog.displayed import in_notebook
+from flightlog.core.displayed import in_notebook
+from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.notebook.elements import (
     BAD,
     GOOD,
@@ -36,7 +37,6 @@ from flightlog.notebook.elements import (
 )
 from flightlog.record.active import active_runs
 from flightlog.show.phrases import count_text, doing_title
-from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     from flightlog.analyze.live.results import LiveState

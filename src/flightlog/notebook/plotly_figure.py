@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from plotly.graph_objects import Figure
 
-from flightlog.displayed import in_notebook
+from flightlog.core.displayed import in_notebook
 from flightlog.show.figures.style import CONFIG, plain_back
 from flightlog.show.terminal import clean, fit
 

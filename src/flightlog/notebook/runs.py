@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.report.large_run import LARGE_BYTES, kept_summary
+from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.notebook.elements import (
     BAD,
     GOOD,
@@ -39,7 +40,6 @@ from flightlog.show.phrases import count_text, first_line, moment_text
 from flightlog.show.report import report_sections
 from flightlog.show.report_sections import names_table
 from flightlog.show.trends import trend_text
-from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     from flightlog.analyze.compare.results import Comparison

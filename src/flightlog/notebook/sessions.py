@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from flightlog.core.units import format_count, format_duration
 from flightlog.notebook.elements import (
     BAD,
     GOOD,
@@ -27,7 +28,6 @@ from flightlog.notebook.elements import (
 from flightlog.notebook.live import DisplayHandle, show_from_here, show_here
 from flightlog.session.progress import eta_text
 from flightlog.show.phrases import count_text
-from flightlog.units import format_count, format_duration
 
 if TYPE_CHECKING:
     from flightlog.session.eta import Eta

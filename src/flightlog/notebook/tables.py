@@ -11,11 +11,11 @@ from datetime import datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from flightlog.core.units import format_bytes, format_count
 from flightlog.notebook.elements import fragment, line, quiet, table, text
 from flightlog.show.document import GAP, cell_text, rows_text
 from flightlog.show.phrases import count_text
 from flightlog.show.terminal import clean, fit, width_of
-from flightlog.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from flightlog.store.query import Table

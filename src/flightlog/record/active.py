@@ -7,11 +7,11 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from flightlog import threads
+from flightlog.core import threads
+from flightlog.core.settings import read_settings
 from flightlog.record import span as spans
 from flightlog.record.reentry import guard_contexts, stop_guarding
 from flightlog.record.span import Span, current
-from flightlog.settings import read_settings
 
 if TYPE_CHECKING:
     from flightlog.record.run import LiveRun

@@ -17,7 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from flightlog.analyze.completing import complete
-from flightlog.errors import FlightlogError
+from flightlog.core.errors import FlightlogError
+from flightlog.core.redaction import redact_command, redact_text
+from flightlog.core.settings import Settings
+from flightlog.core.threads import sleep
 from flightlog.events import JobStarted, TaskCancelled, TaskEnded, TaskFailed
 from flightlog.record.active import deactivate
 from flightlog.record.environment import read_identity
@@ -27,16 +30,13 @@ from flightlog.record.pulse import Sampling, Ticker
 from flightlog.record.run import LiveRun
 from flightlog.record.upkeep import make_samplers, save_environment
 from flightlog.record.values import clean
-from flightlog.redaction import redact_command, redact_text
 from flightlog.samplers import Sampler
-from flightlog.settings import Settings
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.liveness import HEARTBEAT_LIMIT_S, unix_time
 from flightlog.store.run import Run
 from flightlog.store.sealing import sole_sealer
 from flightlog.store.writer import new_token
-from flightlog.threads import sleep
 from flightlog.version import __version__
 
 ENDED = "ended"

@@ -21,7 +21,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from flightlog import threads
+from flightlog.core import threads
 from flightlog.record import span as spans
 from flightlog.record.active import active_runs, current_run
 from flightlog.record.span import Span, current, find_parent

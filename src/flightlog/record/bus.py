@@ -9,7 +9,7 @@ from _queue import SimpleQueue  # the C type itself: gevent and eventlet replace
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
 
-from flightlog import threads
+from flightlog.core import threads
 from flightlog.events import Event, kind_of, kinds
 from flightlog.record.values import ask, class_name, text_of
 

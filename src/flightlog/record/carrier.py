@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from flightlog.interruption import pass_interruption
+from flightlog.core.interruption import pass_interruption
+from flightlog.core.settings import parse_traceparent
 from flightlog.record.active import active_runs, current_run
 from flightlog.record.span import RootSpan, Span, current, find_parent
 from flightlog.record.values import text_of
-from flightlog.settings import parse_traceparent
 
 RUN = "flightlog_run"
 TRACEPARENT = "traceparent"

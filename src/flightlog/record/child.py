@@ -13,7 +13,7 @@ from types import TracebackType
 
 from msgspec import Struct
 
-from flightlog import threads
+from flightlog.core import threads
 from flightlog.record.passing import RESET, Passage
 
 NOT_EXECUTABLE, NOT_FOUND = 126, 127

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from flightlog.descriptors import folder_names
+from flightlog.core.descriptors import folder_names
+from flightlog.core.settings import Settings
 from flightlog.record.followers import start_beside
 from flightlog.record.loading import loading
 from flightlog.record.run import LiveRun
 from flightlog.record.upkeep import note_tasks, save_run
-from flightlog.settings import Settings
 from flightlog.store import layout
 
 SMALL_BYTES = 1 << 20

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from flightlog.core.settings import read_settings
 from flightlog.events import CostRates
 from flightlog.record.child import Child, Ended, Inbox, NotStarted, become, hold_streams
 from flightlog.record.command_record import CommandRecord, TreeSampler
@@ -21,7 +22,6 @@ from flightlog.samplers import Sampler
 from flightlog.samplers.cgroup import CgroupSampler
 from flightlog.samplers.gpu import GpuSampler
 from flightlog.samplers.host import HostSampler
-from flightlog.settings import read_settings
 
 if TYPE_CHECKING:
     from flightlog.record.array_run import Element

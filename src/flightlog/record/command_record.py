@@ -8,7 +8,8 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from flightlog import threads
+from flightlog.core import threads
+from flightlog.core.redaction import redact_command
 from flightlog.events import (
     Failure,
     ResourceRequest,
@@ -33,7 +34,6 @@ from flightlog.record.run import LiveRun
 from flightlog.record.slurm_job import job_here
 from flightlog.record.task import lane_name
 from flightlog.record.values import clean
-from flightlog.redaction import redact_command
 from flightlog.samplers.gpu_task import NO_GPU, TaskWatch, begin
 from flightlog.samplers.oom_kills import OomKills
 from flightlog.samplers.process import ProcessSampler

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from fractions import Fraction
 
-from flightlog import threads
 from flightlog.analyze.cost.rates import (
     BY_THE_HOUR,
     Sizes,
@@ -16,6 +15,7 @@ from flightlog.analyze.cost.rates import (
     rate_of,
     sizes_of,
 )
+from flightlog.core import threads
 from flightlog.events import (
     CostEstimate,
     CostRates,

@@ -7,7 +7,8 @@ import os
 from types import TracebackType
 from weakref import WeakSet
 
-from flightlog import threads
+from flightlog.core import threads
+from flightlog.core.settings import read_settings
 from flightlog.record import oom
 from flightlog.record.active import current_run
 from flightlog.record.device_children import find_in_workers
@@ -16,7 +17,6 @@ from flightlog.record.device_tracker import DeviceMemoryTracker, Options
 from flightlog.record.oom_errors import is_out_of_memory
 from flightlog.record.run import LiveRun
 from flightlog.samplers.frameworks.finding import AUTO, NAMES
-from flightlog.settings import read_settings
 
 log = logging.getLogger("flightlog")
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from flightlog import threads
+from flightlog.core import threads
 from flightlog.events import DeviceMemory
 from flightlog.record import oom, oom_observer
 from flightlog.record.active import active_runs

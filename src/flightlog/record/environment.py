@@ -15,11 +15,11 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from flightlog.descriptors import folder_names, read_bytes
+from flightlog.core.descriptors import folder_names, read_bytes
+from flightlog.core.redaction import redact_command, redact_mapping
+from flightlog.core.threads import hears_of_children, original, run_command
 from flightlog.record.loading import loading
 from flightlog.record.values import bounded
-from flightlog.redaction import redact_command, redact_mapping
-from flightlog.threads import hears_of_children, original, run_command
 
 T = TypeVar("T")
 

@@ -12,9 +12,9 @@ from typing import Any, cast
 
 from msgspec import Struct
 
-from flightlog.interruption import pass_interruption
+from flightlog.core.interruption import pass_interruption
+from flightlog.core.redaction import redact_text
 from flightlog.record.values import bounded, encodable, type_name
-from flightlog.redaction import redact_text
 
 MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 16_000

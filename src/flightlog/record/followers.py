@@ -21,13 +21,13 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog import threads
-from flightlog.descriptors import make_pipe
+from flightlog.core import threads
+from flightlog.core.descriptors import make_pipe
+from flightlog.core.settings import Settings
+from flightlog.core.threads import sleep
 from flightlog.record.active import active_runs
-from flightlog.settings import Settings
 from flightlog.store import layout
 from flightlog.store.liveness import process_start
-from flightlog.threads import sleep
 
 log = logging.getLogger("flightlog")
 

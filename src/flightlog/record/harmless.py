@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, get_args, get_type_hints
 
+from flightlog.core.interruption import pass_interruption
+from flightlog.core.redaction import REDACTED, has_own_patterns, is_secret, is_secret_key, redact_text
 from flightlog.events import Event
-from flightlog.interruption import pass_interruption
 from flightlog.record.values import bounded, text_of
-from flightlog.redaction import REDACTED, has_own_patterns, is_secret, is_secret_key, redact_text
 
 _PLAIN: frozenset[Any] = frozenset({str, int, bool, type(None)})
 _NUMBERS: frozenset[Any] = frozenset({int, float})

@@ -9,7 +9,9 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from flightlog import threads
+from flightlog.core import threads
+from flightlog.core.settings import Settings, asks_for_device_memory, parse_traceparent, read_settings
+from flightlog.core.threads import quick_handovers
 from flightlog.record import span as spans
 from flightlog.record.active import activate, active_runs, deactivate, has_ended
 from flightlog.record.closing import close_writer, is_alone, leave_completing
@@ -21,11 +23,9 @@ from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, current
 from flightlog.record.upkeep import save_heartbeat
-from flightlog.settings import Settings, asks_for_device_memory, parse_traceparent, read_settings
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.liveness import this_host
-from flightlog.threads import quick_handovers
 
 log = logging.getLogger("flightlog")
 

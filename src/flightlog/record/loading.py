@@ -18,8 +18,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from flightlog import threads
-from flightlog.descriptors import folder_names, get_ready, read_bytes
+from flightlog.core import threads
+from flightlog.core.descriptors import folder_names, get_ready, read_bytes
 from flightlog.samplers.fork_gate import ForkGate
 from flightlog.store.documents import replace_bytes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from flightlog.core.settings import DEFAULT_RUNS_DIR
 from flightlog.record.span import NOOP, NoopSpan
-from flightlog.settings import DEFAULT_RUNS_DIR
 
 
 class NoopRun:

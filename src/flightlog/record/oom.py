@@ -19,8 +19,8 @@ from weakref import WeakKeyDictionary, ref
 
 import msgspec
 
-from flightlog import threads
-from flightlog.descriptors import read_bytes
+from flightlog.core import threads
+from flightlog.core.descriptors import read_bytes
 from flightlog.events import DeviceMemory
 from flightlog.events.devices.checks import telemetry_event_to_dict
 from flightlog.record.clock import monotonic_ns

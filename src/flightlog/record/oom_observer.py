@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from weakref import ref
 
-from flightlog import threads
+from flightlog.core import threads
 from flightlog.record import oom, oom_slots
 from flightlog.record.recorder import Recorder
 from flightlog.record.values import text_of

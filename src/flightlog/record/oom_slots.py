@@ -9,7 +9,7 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
-from flightlog.descriptors import folder_names
+from flightlog.core.descriptors import folder_names
 from flightlog.store import layout
 
 MAX_BUNDLES = 5

@@ -13,8 +13,11 @@ from math import nan
 from pathlib import Path
 from typing import Any
 
-from flightlog import threads
-from flightlog.interruption import HandlersWait
+from flightlog.core import threads
+from flightlog.core.interruption import HandlersWait
+from flightlog.core.redaction import redact_text
+from flightlog.core.settings import Settings, parse_traceparent
+from flightlog.core.threads import quick_handovers
 from flightlog.record.active import activate, active_runs, deactivate
 from flightlog.record.bridge import surrounding_trace
 from flightlog.record.carrier import format_traceparent
@@ -36,14 +39,11 @@ from flightlog.record.span import Span, current
 from flightlog.record.task import is_cancellation
 from flightlog.record.upkeep import make_samplers, save_environment, save_heartbeat, save_run
 from flightlog.record.values import ask, clean, represent, text_of
-from flightlog.redaction import redact_text
 from flightlog.samplers import Sampler
-from flightlog.settings import Settings, parse_traceparent
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.liveness import here, this_host
 from flightlog.store.writer import new_token
-from flightlog.threads import quick_handovers
 from flightlog.version import __version__
 
 log = logging.getLogger("flightlog")

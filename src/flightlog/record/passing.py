@@ -11,9 +11,9 @@ import sys
 import termios
 import time
 
-from flightlog import threads
+from flightlog.core import threads
+from flightlog.core.redaction import redact_text
 from flightlog.record.values import encodable
-from flightlog.redaction import redact_text
 
 TAIL_CHARACTERS = 8192
 """How much of the end of a stream a run keeps."""

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextvars import Context
 from typing import Any
 
-from flightlog.interruption import pass_interruption
+from flightlog.core.interruption import pass_interruption
 from flightlog.record.active import active_runs, remember_parent
 from flightlog.record.carrier import RUN, TRACEPARENT, attach, attached, carrier
 from flightlog.record.span import Span, current

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from flightlog import threads
+from flightlog.core import threads
+from flightlog.core.interruption import pass_interruption
 from flightlog.events import ResourceSample
-from flightlog.interruption import pass_interruption
 from flightlog.record.loading import loading
 from flightlog.record.values import class_name, error_text
 from flightlog.samplers import Sampler

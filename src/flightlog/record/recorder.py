@@ -13,9 +13,11 @@ from typing import Any
 
 import msgspec
 
+from flightlog.core.interruption import pass_interruption
+from flightlog.core.redaction import own_patterns
+from flightlog.core.settings import redact_patterns
 from flightlog.events import Event, Metric, SpanEvent, SpanOpened, definition_of, kind_of
 from flightlog.events.codec import decode_line
-from flightlog.interruption import pass_interruption
 from flightlog.record.bus import Bus
 from flightlog.record.clock import Clock, monotonic_ns
 from flightlog.record.harmless import (
@@ -30,8 +32,6 @@ from flightlog.record.harmless import (
 from flightlog.record.oom_errors import is_out_of_memory
 from flightlog.record.span import Span, current
 from flightlog.record.values import ask, bounded, class_name, clean, error_text, nonfinite_name, text_of
-from flightlog.redaction import own_patterns
-from flightlog.settings import redact_patterns
 from flightlog.store.stream import StreamWriter
 from flightlog.store.writer import RunWriter, make_writer_info, new_token
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from flightlog.errors import UsageError
-from flightlog.interruption import HandlersWait, pass_interruption
+from flightlog.core.errors import UsageError
+from flightlog.core.interruption import HandlersWait, pass_interruption
+from flightlog.core.settings import read_settings
+from flightlog.core.threads import quick_handovers
 from flightlog.record import span as spans
 from flightlog.record.active import active_runs
 from flightlog.record.noop import NoopRun
 from flightlog.record.values import ask
-from flightlog.settings import read_settings
 from flightlog.store.runs_folder import address_of
-from flightlog.threads import quick_handovers
 
 if TYPE_CHECKING:
     from flightlog.record.joining import Joined

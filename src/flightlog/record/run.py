@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from flightlog import threads
-from flightlog.displayed import Displayed
+from flightlog.core import threads
+from flightlog.core.displayed import Displayed
+from flightlog.core.interruption import pass_interruption
 from flightlog.events import Event, Failure, UserEvent, WorkerReady, WorkerRemoved
-from flightlog.interruption import pass_interruption
 from flightlog.record.artifacts import describe_artifact
 from flightlog.record.bus import CAPACITY, Callback
 from flightlog.record.clock import monotonic_ns

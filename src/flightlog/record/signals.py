@@ -15,9 +15,9 @@ from collections.abc import Callable
 from functools import partial
 from types import FrameType
 
-from flightlog import threads
-from flightlog.descriptors import Descriptor, is_open, make_pipe
-from flightlog.threads import in_main_thread
+from flightlog.core import threads
+from flightlog.core.descriptors import Descriptor, is_open, make_pipe
+from flightlog.core.threads import in_main_thread
 
 DEADLY = (signal.SIGTERM, signal.SIGHUP)
 GRACE_S = 1.0

@@ -6,6 +6,7 @@ import threading
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from flightlog.core.threads import is_patched
 from flightlog.events import TaskCancelled, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.failure import is_clean_exit
@@ -13,7 +14,6 @@ from flightlog.record.harmless import are_harmless
 from flightlog.record.span import Span, current
 from flightlog.record.values import bases_of, bounded, class_name, clean, text_of
 from flightlog.samplers.usage import UsageMeter
-from flightlog.threads import is_patched
 
 if TYPE_CHECKING:
     from flightlog.record.run import LiveRun

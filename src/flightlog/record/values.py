@@ -8,7 +8,7 @@ single number (a zero-dimensional tensor on a device is waited for, as `.item()`
 Code of the user's runs here: properties, `__repr__`, `__iter__`. Recording code asks objects of the user's for anything
 (`str`, `len`, `==`, attributes) only through `ask` and `text_of`, and asks for their class by `type(value)`, which runs no
 code of theirs: `value.__class__` and `isinstance` would. Whatever an object raises, `SystemExit` included, is survived by
-naming its type alone. What is meant for the program passes through: see `flightlog.interruption`.
+naming its type alone. What is meant for the program passes through: see `flightlog.core.interruption`.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, TypeVar, cast
 
-from flightlog.interruption import pass_interruption
-from flightlog.redaction import REDACTED, is_secret, is_secret_key, redact_text
+from flightlog.core.interruption import pass_interruption
+from flightlog.core.redaction import REDACTED, is_secret, is_secret_key, redact_text
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flightlog import threads
+from flightlog.core import threads
 
 _HARDLY_S = 0.02
 

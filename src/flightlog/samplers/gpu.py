@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from flightlog import threads
+from flightlog.core import threads
 from flightlog.events.resources import ResourceSample
 from flightlog.samplers.counters import rate
 from flightlog.samplers.gpu_driver import (

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from msgspec import Struct
 
-from flightlog import threads
+from flightlog.core import threads
 from flightlog.samplers.gpu_allocator import Marks, allocator_marks, peak_between
 from flightlog.samplers.gpu_driver import DriverFound, GpuDriver, find_driver, may_have_gpu
 from flightlog.samplers.gpu_processes import tree_memory

@@ -14,8 +14,8 @@ from weakref import ref
 
 from msgspec import Struct
 
-from flightlog import threads
-from flightlog.descriptors import Descriptor
+from flightlog.core import threads
+from flightlog.core.descriptors import Descriptor
 from flightlog.samplers.gpu_task import TaskWatch, begin
 from flightlog.samplers.procfs import PROC, keyed_value, parse_process_io
 

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.advice.advise import Advised
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.session.manifest import Manifest
 from flightlog.session.overlay import shown
 from flightlog.session.overlay_file import problems_of

@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from flightlog.core.redaction import has_own_patterns, is_secret_key
 from flightlog.record.values import clean
-from flightlog.redaction import has_own_patterns, is_secret_key
 
 _SHORT = 16
 _encode = msgspec.json.Encoder(order="deterministic").encode

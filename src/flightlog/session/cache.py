@@ -25,7 +25,8 @@ from typing import Any, Literal, Protocol, TypeVar, cast, overload
 
 from msgspec import Struct
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
+from flightlog.core.units import parse_age
 from flightlog.events import CacheLookup
 from flightlog.record.active import current_run
 from flightlog.record.clock import monotonic_ns
@@ -44,7 +45,6 @@ from flightlog.session.cache_key import (
 )
 from flightlog.session.cache_store import RECOMPUTE, Cache, Hit, Miss, Refused, default_folder
 from flightlog.session.digest import Files
-from flightlog.units import parse_age
 
 __all__ = [
     "Cache",

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.session.cache_entry import Damaged, Header, is_entry, read_header
 from flightlog.session.cache_index import ARGUMENTS_CHANGED, FUNCTIONS, LastMiss
 from flightlog.session.cache_store import Cache

@@ -13,7 +13,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.session.cache_entry import About
 from flightlog.session.code_digest import code_digest
 from flightlog.session.digest import Files, Unstable, digest_value, module_label

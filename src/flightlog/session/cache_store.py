@@ -21,6 +21,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from flightlog.core.settings import cache_folder, expanded
 from flightlog.session.cache_entry import (
     UNUSED_S,
     About,
@@ -33,7 +34,6 @@ from flightlog.session.cache_entry import (
 )
 from flightlog.session.cache_index import NEVER_SEEN, Index, LastMiss, make_folders
 from flightlog.session.cache_trust import refusal, this_user
-from flightlog.settings import cache_folder, expanded
 from flightlog.store.liveness import unix_time
 
 log = logging.getLogger("flightlog")

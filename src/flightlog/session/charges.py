@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from flightlog.analyze.cost.rates import BESIDE, BY_THE_HOUR, Price, find_price, rate_of, read_prices
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
+from flightlog.core.settings import expanded, read_settings
 from flightlog.events import CostRates
 from flightlog.session.contents import Component, Contents, Rates
-from flightlog.settings import expanded, read_settings
 
 MANIFEST = "the manifest"
 _CODE = re.compile(r"[A-Z]{3}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from flightlog.redaction import is_secret_key
+from flightlog.core.redaction import is_secret_key
 from flightlog.session.charges import charge_problems
 from flightlog.session.contents import MANIFEST_VERSION, Contents, Otel, Rates, Target
 from flightlog.session.expansion import expand, has_variables, variables

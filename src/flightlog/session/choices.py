@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
+from flightlog.core.settings import cache_folder, expanded
 from flightlog.session.cache_key import CacheOptions
 from flightlog.session.calls import Around, Output
 from flightlog.session.contents import Cache, Component, Contents
 from flightlog.session.contents import Task as TaskEntry
 from flightlog.session.preparation import Preparation, asks
-from flightlog.settings import cache_folder, expanded
 
 _NOTHING = TaskEntry()
 _NO_COMPONENT = Component()

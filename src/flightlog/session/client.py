@@ -10,8 +10,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from flightlog.core.errors import UsageError
 from flightlog.engines.execute import plain_dumps
-from flightlog.errors import UsageError
 from flightlog.record.carrier import RUN, TRACEPARENT, format_traceparent
 from flightlog.record.run import LiveRun
 from flightlog.record.span import current, find_parent

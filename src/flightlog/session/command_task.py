@@ -13,13 +13,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from flightlog.descriptors import Descriptor, make_pipe
-from flightlog.errors import CommandError, UsageError
+from flightlog.core.descriptors import Descriptor, make_pipe
+from flightlog.core.errors import CommandError, UsageError
+from flightlog.core.redaction import redact_command
 from flightlog.record.carrier import carrier
 from flightlog.record.passing import Tail
 from flightlog.record.propagation import ENVIRONMENT
 from flightlog.record.span import current_span
-from flightlog.redaction import redact_command
 from flightlog.samplers.usage import own_peak_rss_bytes
 
 log = logging.getLogger("flightlog")

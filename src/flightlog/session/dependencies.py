@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
+from flightlog.core.errors import UsageError
 from flightlog.engines.execute import plain_dumps, unpickled
-from flightlog.errors import UsageError
 
 if TYPE_CHECKING:
     from flightlog.session.futures import TaskFuture

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from flightlog.analyze.predict.baseline import Estimate
 from flightlog.analyze.predict.model import Model, estimate
 from flightlog.analyze.predict.schedule import Spread, makespan, mean_of, simulate
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.session.plan import ExpectedCost, Plan
 from flightlog.session.workload import Call, Workload
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from typing import Any, Literal
 
-from flightlog.displayed import Displayed
+from flightlog.core.displayed import Displayed
 from flightlog.session.dependencies import leave_placeholder
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog.errors import RunNotFound
+from flightlog.core.errors import RunNotFound
 from flightlog.record.environment import Environment
 from flightlog.session.contents import Contents
 from flightlog.session.expansion import expand

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from flightlog.errors import ManifestError, UsageError
+from flightlog.core.errors import ManifestError, UsageError
+from flightlog.core.settings import expanded
 from flightlog.session.checking import Checker, Problem
 from flightlog.session.contents import OVERLAID, Contents
 from flightlog.session.expansion import expand
 from flightlog.session.overlay import Change, changes, laid_over, shown, with_removals
 from flightlog.session.scalars import nearest
 from flightlog.session.tree import Node, read_tree
-from flightlog.settings import expanded
 
 MANIFEST = "flightlog.yaml"
 ASSUMED = 0

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from flightlog.core.errors import CommandError, TaskError, TaskTimeoutError
 from flightlog.engines.contract import Outcome
-from flightlog.errors import CommandError, TaskError, TaskTimeoutError
 from flightlog.record.failure import describe
 from flightlog.record.task import is_cancellation
 from flightlog.session.task import Task

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from flightlog.errors import ManifestError, UsageError
+from flightlog.core.errors import ManifestError, UsageError
+from flightlog.core.settings import expanded, read_settings
 from flightlog.session.checking import Checker, Problem
 from flightlog.session.contents import OVERLAID
 from flightlog.session.manifest import Manifest, with_overlay
 from flightlog.session.overlay import laid_over, with_removals
 from flightlog.session.tree import Node, read_tree
-from flightlog.settings import expanded, read_settings
 
 
 def pick_overlay(

@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from flightlog import threads
+from flightlog.core import threads
+from flightlog.core.settings import read_settings
 from flightlog.events import ResourceRequest
 from flightlog.record.environment import Environment, read_environment
 from flightlog.record.run import LiveRun
@@ -17,7 +18,6 @@ from flightlog.session.lock import make_lock
 from flightlog.session.manifest import Manifest
 from flightlog.session.plan import make_plan, plan_bytes
 from flightlog.session.secrets import without_secrets
-from flightlog.settings import read_settings
 from flightlog.store import layout
 from flightlog.store.documents import replace_bytes, write_document
 

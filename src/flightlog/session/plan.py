@@ -13,8 +13,8 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.cost.rates import Sizes, hourly, names_time, number
+from flightlog.core.redaction import REDACTED, is_secret, redact_text
 from flightlog.events import CostRates
-from flightlog.redaction import REDACTED, is_secret, redact_text
 from flightlog.session.charges import charges, charges_of
 from flightlog.session.contents import Cache, Component, Rates
 from flightlog.session.expansion import has_variables

@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from flightlog.core.settings import expanded
 from flightlog.engines.execute import unpickled
 from flightlog.session.contents import Component
-from flightlog.settings import expanded
 
 log = logging.getLogger("flightlog")
 

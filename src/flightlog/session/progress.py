@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from flightlog.displayed import in_notebook, notebook_part
+from flightlog.core.displayed import in_notebook, notebook_part
 
 if TYPE_CHECKING:
     from rich.table import Table

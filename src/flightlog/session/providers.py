@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from msgspec import Struct, field
 
+from flightlog.core.plugins import plugin_points
+from flightlog.engines import ENTRY_POINTS
 from flightlog.events.base import doc
 from flightlog.session.shapes import Count, Duration, Positive, Size, Text
-
-ENTRY_POINTS = "flightlog.engines"
 
 
 class LocalOptions(Struct, frozen=True, kw_only=True):
@@ -113,6 +113,4 @@ PROVIDERS: dict[str, type[Struct]] = {
 
 def installed_providers() -> tuple[str, ...]:
     """Further providers that installed distributions offer; tens of milliseconds."""
-    from importlib.metadata import entry_points
-
-    return tuple(sorted({point.name for point in entry_points(group=ENTRY_POINTS)} - PROVIDERS.keys()))
+    return tuple(name for name in plugin_points(ENTRY_POINTS) if name not in PROVIDERS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from flightlog.errors import ManifestError, UsageError
+from flightlog.core.errors import ManifestError, UsageError
 from flightlog.events import CostRates
 from flightlog.session.charges import charges, charges_of
 from flightlog.session.checking import Checker

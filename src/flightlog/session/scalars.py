@@ -8,9 +8,9 @@ from difflib import get_close_matches
 
 from msgspec import Struct
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
+from flightlog.core.units import parse_age, parse_size
 from flightlog.session.shapes import Kind, Shape
-from flightlog.units import parse_age, parse_size
 
 _CLOCK = re.compile(r"(?:(\d{1,5})-)?(\d{1,5}):([0-5]?\d):([0-5]?\d)", re.ASCII)
 _WHOLE = re.compile(r"[-+]?\d{1,18}", re.ASCII)

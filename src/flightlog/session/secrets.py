@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from flightlog.redaction import REDACTED, is_secret, kind_of_secret, redact_text
+from flightlog.core.redaction import REDACTED, is_secret, kind_of_secret, redact_text
 from flightlog.session.expansion import as_written, has_variables
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import parse_qsl, quote, urlsplit
 
+from flightlog.core.redaction import is_secret_key
 from flightlog.record.followers import start_follower
-from flightlog.redaction import is_secret_key
 from flightlog.session.contents import Otel
 from flightlog.session.expansion import has_variables
 

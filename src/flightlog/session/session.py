@@ -14,11 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Self
 
-from flightlog.displayed import Displayed
+from flightlog.core.displayed import Displayed
+from flightlog.core.errors import UsageError
 from flightlog.engines.contract import Engine
 from flightlog.engines.execute import plain_dumps
 from flightlog.engines.main_module import refuse_while_main_is_imported
-from flightlog.errors import UsageError
 from flightlog.record.costs import WorkerCosts
 from flightlog.record.noop import NoopRun
 from flightlog.record.recording import record

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.errors import FlightlogError
+from flightlog.core.errors import FlightlogError
 
 RUNS = 20
 ATTEMPTS = 20_000

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
+from flightlog.core.settings import read_settings
 from flightlog.session.manifest import Manifest, known_targets
 from flightlog.session.scalars import nearest
-from flightlog.settings import read_settings
 
 LOCAL = "local"
 

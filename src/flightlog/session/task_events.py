@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from flightlog.core.errors import CommandError
 from flightlog.engines.contract import Outcome
-from flightlog.errors import CommandError
 from flightlog.events import Failure, TaskCancelled, TaskCompleted, TaskEnded, TaskFailed, TaskRetried
 from flightlog.events import TaskQueued as Queued
 from flightlog.events import TaskSubmitted as Submitted

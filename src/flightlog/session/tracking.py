@@ -18,9 +18,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from flightlog.core.errors import TaskError, UsageError
 from flightlog.engines.contract import Engine, Outcome
 from flightlog.engines.execute import plain_dumps
-from flightlog.errors import TaskError, UsageError
 from flightlog.events import Event, WorkerEvent
 from flightlog.record.costs import WorkerCosts
 from flightlog.record.recorder import Recorder

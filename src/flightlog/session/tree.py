@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from flightlog.errors import ManifestError
+from flightlog.core.errors import ManifestError
 
 if TYPE_CHECKING:
     import yaml

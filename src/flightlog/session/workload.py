@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.history.attempts import base_name
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import TaskEnded, TaskSubmitted
 from flightlog.store.liveness import unix_time
 from flightlog.store.run import Run

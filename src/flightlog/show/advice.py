@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flightlog.analyze.advice.wording import gain, notes, reason, request_text, unadvised
+from flightlog.core.units import format_percent
 from flightlog.show.phrases import count_text, money_text
 from flightlog.show.terminal import Ink, clean, pad, wrap
-from flightlog.units import format_percent
 
 if TYPE_CHECKING:
     from flightlog.analyze.advice.advise import Advised

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.show.document import facts, table
 from flightlog.show.phrases import count_text, moment_text
 from flightlog.show.terminal import Ink, clean
-from flightlog.units import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from flightlog.session.cache_contents import CacheStats, Explained

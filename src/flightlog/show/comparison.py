@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table, section_text
 from flightlog.show.markdown import escaped, markdown_text
 from flightlog.show.phrases import args_text, count_text, first_line, moment_text, money_text
 from flightlog.show.terminal import Ink, clean, fit, width_of, wrap
-from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     from flightlog.analyze.compare.bootstrap import Interval

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from flightlog.analyze.devices.results import Curve, DeviceReport, OutOfMemory, PhaseUse, Request, SessionUse
+from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import Item, Items, Remarks, Section, Table, section_text
 from flightlog.show.markdown import markdown_text
 from flightlog.show.phrases import count_text, first_line
 from flightlog.show.plot import LevelLine, plot
 from flightlog.show.report_details import gpu_place
 from flightlog.show.terminal import Ink, clean, width_of, wrap
-from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 PLOTS = 8
 PHASES = 30

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.session.eta import Eta
 from flightlog.session.progress import eta_text
 from flightlog.show.document import GAP
 from flightlog.show.phrases import count_text, moment_text, money_text
 from flightlog.show.plot import levels_line, spread, summed, unit_label
 from flightlog.show.terminal import LONGEST, Ink, brief, clean, cut_middle, fit, pad, width_of, wrap
-from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Chart

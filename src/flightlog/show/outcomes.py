@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flightlog.core.units import format_bytes, format_count
 from flightlog.engines.slurm.merging import Merged
 from flightlog.show.document import table
 from flightlog.show.phrases import count_text, moment_text
@@ -13,7 +14,6 @@ from flightlog.show.terminal import Ink, clean, pad, wrap
 from flightlog.store.adopted import Adoption
 from flightlog.store.layout import CHECKSUMS
 from flightlog.store.plain_paths import path_text
-from flightlog.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from flightlog.analyze.verify import Check, Verification

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from flightlog.analyze.advice.resources import is_same
 from flightlog.analyze.advice.wording import request_text
 from flightlog.analyze.history.attempts import Requested
+from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.show.document import facts, table
 from flightlog.show.phrases import args_text, count_text, free_text, money_text
 from flightlog.show.terminal import Ink, clean, fit
-from flightlog.units import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from flightlog.session.explanation import Explanation, Origin

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.phrases import count_text
 from flightlog.show.terminal import brief, fit, pad, width_of
-from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.report_with_charts import Durations, Glance

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import facts, table
 from flightlog.show.phrases import call_text, count_text, free_text, money_text
 from flightlog.show.terminal import Ink, clean, wrap
-from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     from flightlog.analyze.predict.baseline import Estimate, Prediction

@@ -6,6 +6,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.show.document import Facts, Remarks, Section, facts, section_text
 from flightlog.show.markdown import markdown_text
 from flightlog.show.phrases import args_text, count_text, moment_text
@@ -21,7 +22,6 @@ from flightlog.show.report_sections import (
     time_sections,
 )
 from flightlog.show.terminal import Ink, clean, fit, width_of
-from flightlog.units import format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     from flightlog.analyze.report.critical_path import Part

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from flightlog.analyze.cost.rates import is_old
 from flightlog.analyze.report.dependencies import Kind
 from flightlog.analyze.report.metrics import MetricStats, metric_stats
+from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
 from flightlog.show.phrases import call_text, count_text, first_line, moment_text, money_text
 from flightlog.show.terminal import clean
 from flightlog.store.adopted import ELAPSED
-from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     from flightlog.analyze.cost.cost import CostItem, CostSplit, CostSummary

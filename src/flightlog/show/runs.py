@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.show.document import table
 from flightlog.show.phrases import moment_text
 from flightlog.show.terminal import Ink, clean, cut_middle, fit, width_of
-from flightlog.units import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from flightlog.store.catalogue import RunEntry

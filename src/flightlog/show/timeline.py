@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from string import ascii_uppercase
 from typing import TYPE_CHECKING
 
+from flightlog.core.units import format_percent
 from flightlog.show.figures.style import (
     BAD,
     NAMELESS,
@@ -20,7 +21,6 @@ from flightlog.show.figures.style import (
 from flightlog.show.figures.timeline import OTHERS, lane_parts
 from flightlog.show.phrases import count_text
 from flightlog.show.terminal import Ink, fit, pad, width_of, wrap
-from flightlog.units import format_percent
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.report_with_charts import TimelineLook

@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from flightlog.analyze.history.change_points import LEAST
 from flightlog.analyze.history.trends import Change, Point, Trend, parse_metric
+from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.show.document import table
 from flightlog.show.phrases import count_text, moment_text, money_text
 from flightlog.show.plot import LevelLine, plot, scale_of
 from flightlog.show.terminal import Ink, clean, width_of, wrap
-from flightlog.units import format_bytes, format_duration, format_percent
 
 HEIGHT = 10
 NEWEST = 8

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.documents import Document, read_document
 from flightlog.store.figures import Figures

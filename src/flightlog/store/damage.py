@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from flightlog.core.units import format_bytes
 from flightlog.store.coverage import Coverage
 from flightlog.store.layout import WriterInfo
 from flightlog.store.lines import Scan
 from flightlog.store.plain_paths import path_text
-from flightlog.units import format_bytes
 
 TOO_LONG = "too long to be an event"
 _NEAR = 1_000

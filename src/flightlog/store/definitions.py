@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import EventDefined, define_event, kinds
 from flightlog.store.lines import Scan
 

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, get_origin
 
 import msgspec
 
-from flightlog.descriptors import Descriptor
+from flightlog.core.descriptors import Descriptor
 from flightlog.store.layout import WriterInfo
 from flightlog.store.regular_files import read_regular
 

@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from msgspec import Struct
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.integrity import FileSum

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flightlog.descriptors import read_bytes
+from flightlog.core.descriptors import read_bytes
 from flightlog.store.layout import RunInfo, WriterInfo
 
 HEARTBEAT_LIMIT_S = 60.0

@@ -22,7 +22,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-from flightlog import threads
+from flightlog.core import threads
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import unix_time
 from flightlog.store.tail import map_reserved

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.at_work import watched
 from flightlog.store.columns_found import LONGEST_LINE_BYTES, READ, text, users_table

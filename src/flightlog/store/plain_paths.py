@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 _MISREAD = frozenset("*?[]{}\\")
 

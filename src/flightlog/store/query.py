@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from uuid import uuid4
 
-from flightlog.displayed import Displayed
-from flightlog.errors import MissingExtra, UsageError
+from flightlog.core.displayed import Displayed
+from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.store.parts import find_parts
 from flightlog.store.plain_paths import PlainPaths, plain_scratch
 from flightlog.store.query_errors import explained

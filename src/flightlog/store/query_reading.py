@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.store.connecting import private_connection
 from flightlog.store.query_errors import explained
 

@@ -11,7 +11,7 @@ import os
 import stat
 from io import BufferedReader
 
-from flightlog.descriptors import read_bytes
+from flightlog.core.descriptors import read_bytes
 
 DOCUMENT_BYTES = 32 << 20
 """A larger JSON document of a run is not read."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from flightlog.errors import RemoteError
+from flightlog.core.errors import RemoteError
 from flightlog.store import layout
 from flightlog.store.documents import decode_document
 from flightlog.store.remote_calls import Calls

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qsl, urlsplit
 
-from flightlog.errors import UsageError
-from flightlog.settings import expanded
+from flightlog.core.errors import UsageError
+from flightlog.core.settings import expanded
 
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl"})
 """Protocols without folders: an object appears whole, and nothing has to be made for it first."""

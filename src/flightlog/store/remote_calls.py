@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from flightlog.errors import RemoteError
+from flightlog.core.errors import RemoteError
 from flightlog.store.remote_errors import remote_error
 
 T = TypeVar("T")

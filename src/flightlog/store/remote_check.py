@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.errors import RemoteError
+from flightlog.core.errors import RemoteError
 from flightlog.store.lines import read_tail
 from flightlog.store.liveness import Observer
 from flightlog.store.remote import Remote

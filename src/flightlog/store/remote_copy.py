@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 
-from flightlog.errors import RemoteError
+from flightlog.core.errors import RemoteError
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.remote import Remote

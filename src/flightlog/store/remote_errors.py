@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator
 
-from flightlog.errors import RemoteError
+from flightlog.core.errors import RemoteError
 from flightlog.store.remote_address import EXTRAS, protocol_of, scrub
 
 _MISSING = (

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from flightlog.errors import RemoteError
+from flightlog.core.errors import RemoteError
 from flightlog.store import layout
 from flightlog.store.remote_local import has_settled
 from flightlog.store.remote_upload import Synced, Uploader

@@ -9,7 +9,7 @@ from typing import BinaryIO, Literal
 
 from msgspec import Struct
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.layout import RunInfo, WriterInfo

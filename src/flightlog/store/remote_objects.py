@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 from msgspec import Struct
 
-from flightlog.errors import MissingExtra, RemoteError, UsageError
+from flightlog.core.errors import MissingExtra, RemoteError, UsageError
 from flightlog.store.remote_address import EXTRAS, OBJECT_STORES, parse_address, protocol_of
 from flightlog.store.remote_calls import Calls
 from flightlog.store.remote_errors import make_error

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from flightlog.errors import RemoteError, RunNotFound
-from flightlog.settings import Settings, read_settings
+from flightlog.core.errors import RemoteError, RunNotFound
+from flightlog.core.settings import Settings, read_settings
 from flightlog.store import layout
 from flightlog.store.documents import replace_bytes
 from flightlog.store.remote import Remote

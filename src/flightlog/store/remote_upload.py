@@ -13,7 +13,7 @@ from typing import BinaryIO
 import msgspec
 from msgspec import Struct
 
-from flightlog.errors import RemoteError
+from flightlog.core.errors import RemoteError
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.layout import RunInfo

@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
 
-from flightlog.displayed import Displayed
-from flightlog.errors import AmbiguousRun, DamagedRun, RunNotFound, UsageError
+from flightlog.core.displayed import Displayed
+from flightlog.core.errors import AmbiguousRun, DamagedRun, RunNotFound, UsageError
+from flightlog.core.settings import expanded
 from flightlog.events import kind_of
 from flightlog.events.codec import Decoded, UnknownEvent
-from flightlog.settings import expanded
 from flightlog.store import layout
 from flightlog.store.catalogue import is_run, list_runs, project_of, run_paths, size_of
 from flightlog.store.documents import read_document

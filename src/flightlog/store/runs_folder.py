@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flightlog.errors import RunNotFound
-from flightlog.settings import expanded
+from flightlog.core.errors import RunNotFound
+from flightlog.core.settings import expanded
 
 if TYPE_CHECKING:
     from flightlog.store.remote_reading import Mirror
@@ -63,7 +63,7 @@ def folder_of_runs(given: Given = None, *, run_id: str | None = None, note: Note
     address = address_of(given)
     if address is None:
         return expanded(given)
-    from flightlog.settings import read_settings
+    from flightlog.core.settings import read_settings
     from flightlog.store.remote_reading import open_mirror
 
     settings = read_settings()
@@ -76,7 +76,7 @@ def folder_of_runs(given: Given = None, *, run_id: str | None = None, note: Note
 
 
 def _configured() -> str | Path:
-    from flightlog.settings import read_settings
+    from flightlog.core.settings import read_settings
 
     settings = read_settings()
     return settings.runs_address or settings.runs_dir

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from flightlog.errors import FlightlogError
+from flightlog.core.errors import FlightlogError
 from flightlog.store.runs_folder import Given, address_of, folder_at_hand, folder_of_runs
 
 REMOTE_S = 10.0
@@ -30,7 +30,7 @@ class RunsPlace:
     @property
     def is_remote(self) -> bool:
         """Whether runs are read from an address."""
-        from flightlog.settings import runs_address
+        from flightlog.core.settings import runs_address
 
         return address_of(runs_address() if self._given is None else self._given) is not None
 

@@ -22,8 +22,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from flightlog.errors import UsageError
-from flightlog.redaction import REDACTED, is_secret, kind_of_secret, redact_command, redact_text
+from flightlog.core.errors import UsageError
+from flightlog.core.redaction import REDACTED, is_secret, kind_of_secret, redact_command, redact_text
 from flightlog.store import layout
 from flightlog.store.documents import is_leftover, read_document, sync_folder, write_document
 from flightlog.store.index_file import index_file

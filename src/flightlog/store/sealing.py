@@ -24,7 +24,8 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.descriptors import Descriptor
+from flightlog.core.descriptors import Descriptor
+from flightlog.core.threads import sleep
 from flightlog.store import layout
 from flightlog.store.documents import (
     RecorderInfo,
@@ -38,7 +39,6 @@ from flightlog.store.liveness import here
 from flightlog.store.parts import folder_parts, writer_folders
 from flightlog.store.settling import Step, settle
 from flightlog.store.writers import has_said_its_end, merge_page, read_writer, remove_page, run_as_it_ended
-from flightlog.threads import sleep
 
 PLAN = "seal.json"
 _CHUNK_BYTES = 8 << 20

@@ -6,7 +6,7 @@ import errno
 import os
 from pathlib import Path
 
-from flightlog.descriptors import Descriptor
+from flightlog.core.descriptors import Descriptor
 from flightlog.store import layout
 
 _TRIES = 5

@@ -20,7 +20,7 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 from pathlib import Path
 
-from flightlog.descriptors import Descriptor
+from flightlog.core.descriptors import Descriptor
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 

@@ -11,8 +11,8 @@ from itertools import count
 from pathlib import Path
 from types import FrameType
 
-from flightlog import threads
-from flightlog.interruption import HandlersWait, pass_interruption
+from flightlog.core import threads
+from flightlog.core.interruption import HandlersWait, pass_interruption
 from flightlog.store import layout
 from flightlog.store.segment import SegmentFile
 from flightlog.store.tail import SIZE, Tail

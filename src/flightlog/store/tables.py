@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from flightlog.errors import DamagedSnapshot
+from flightlog.core.errors import DamagedSnapshot
 from flightlog.store.tables_runs import create_runs
 from flightlog.store.tables_scans import union
 from flightlog.store.tables_streams import StreamTables, open_streams, stream_of, view_names

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.events import streams
 from flightlog.events.columns import quoted
 from flightlog.store.at_work import watched

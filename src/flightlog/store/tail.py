@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from flightlog.descriptors import Descriptor, map_file
+from flightlog.core.descriptors import Descriptor, map_file
 
 SIZE = 1 << 16
 _ZEROS = bytes(SIZE)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from flightlog import threads
+from flightlog.core import threads
 from flightlog.store import layout
 from flightlog.store.documents import write_document
 from flightlog.store.liveness import process_start

@@ -13,12 +13,12 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import Footer, Input, Static, TabbedContent, TabPane, Tabs
 
+from flightlog.core.units import format_duration
 from flightlog.show.live import details_lines, head_lines, latest_of, panes
 from flightlog.show.plot import half, plot_over_time, side_by_side, unit_label
 from flightlog.show.terminal import brief
 from flightlog.tui.pane import PaneView, say
 from flightlog.tui.screens import KEYS, RunsScreen, TextScreen
-from flightlog.units import format_duration
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Chart

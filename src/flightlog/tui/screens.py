@@ -14,9 +14,9 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Static
 
+from flightlog.core.units import format_count, format_duration
 from flightlog.show.phrases import moment_text
 from flightlog.show.terminal import brief, cut_middle
-from flightlog.units import format_count, format_duration
 
 if TYPE_CHECKING:
     from flightlog.store.catalogue import RunEntry

@@ -20,7 +20,7 @@ from nicegui import app as nicegui_app
 from nicegui import ui
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
-from flightlog.errors import FlightlogError
+from flightlog.core.errors import FlightlogError
 from flightlog.web.access import AccessControl, Application, Receive, Scope, Send
 from flightlog.web.advice_page import advice_page
 from flightlog.web.diagnosis_page import diagnosis_page

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from nicegui import ui
 
-from flightlog.errors import FlightlogError
+from flightlog.core.errors import FlightlogError
 from flightlog.web.listing import RunRow, short
 
 log = logging.getLogger("flightlog")

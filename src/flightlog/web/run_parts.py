@@ -14,7 +14,7 @@ from msgspec import Struct
 from nicegui import json
 
 from flightlog.analyze.charts.results import Curve
-from flightlog.analyze.moments import SECOND, moment
+from flightlog.core.time import SECOND, moment
 from flightlog.show.figures import CONFIG, chart_figure, colors_of, limit_note, timeline_figure
 from flightlog.show.figures.lines import curve_figure, curve_notes
 from flightlog.show.phrases import moment_text

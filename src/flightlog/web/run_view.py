@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.session.eta import Eta
 from flightlog.session.progress import eta_text
 from flightlog.show.phrases import count_text, doing_title, moment_text, money_text
-from flightlog.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.web.listing import short
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 from nicegui import events, ui
 
+from flightlog.core.units import format_count, format_duration
 from flightlog.show.phrases import moment_text
-from flightlog.units import format_count, format_duration
 from flightlog.web.dashboard import FRESH_S, Dashboard
 from flightlog.web.layout import heading, page_layout, words
 from flightlog.web.listing import Listing, RunRow, short

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from flightlog.errors import MissingExtra, UsageError
+from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.show.terminal import clean
 
 if TYPE_CHECKING:

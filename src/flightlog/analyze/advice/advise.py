@@ -19,7 +19,7 @@ from flightlog.analyze.advice.statistics import Look, RunShape, gather, is_uneve
 from flightlog.analyze.advice.walltime import advise_walltime
 from flightlog.analyze.advice.wording import evidence, gain, notes, reason, sentence
 from flightlog.analyze.history.attempts import Past, PastAttempt, base_name, read_past
-from flightlog.errors import FlightlogError, RunNotFound, UsageError
+from flightlog.core.errors import FlightlogError, RunNotFound, UsageError
 from flightlog.events import CostRates
 from flightlog.store.catalogue import list_runs
 from flightlog.store.liveness import Observer

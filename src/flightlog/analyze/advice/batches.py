@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import Struct
 
-from flightlog.analyze.moments import SECOND
 from flightlog.analyze.predict.schedule import replay
+from flightlog.core.time import SECOND
 
 if TYPE_CHECKING:
     import duckdb

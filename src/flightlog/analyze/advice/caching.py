@@ -17,10 +17,10 @@ from msgspec import Struct
 from flightlog.analyze.advice.amounts import manifest_duration, round_duration, worker_time
 from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.advice.statistics import CacheUse, Look, RunShape
+from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.tables import open_tables
-from flightlog.units import format_bytes, format_duration, format_percent
 
 if TYPE_CHECKING:
     import duckdb

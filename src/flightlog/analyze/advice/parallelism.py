@@ -15,7 +15,7 @@ from msgspec import Struct
 from flightlog.analyze.advice.amounts import round_count, worker_time
 from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.advice.statistics import LEAST_RUNS, Look, Machine, RunShape, SideBySide, TaskShape
-from flightlog.units import format_bytes, format_duration, format_percent
+from flightlog.core.units import format_bytes, format_duration, format_percent
 
 AGREES = 0.15
 """How far the replay may be off the measured time, as a share of it."""

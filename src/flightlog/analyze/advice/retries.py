@@ -10,7 +10,7 @@ from flightlog.analyze.advice.amounts import worker_time
 from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.advice.caching import Mended
 from flightlog.analyze.advice.statistics import Look, RunShape
-from flightlog.units import format_percent
+from flightlog.core.units import format_percent
 
 LEAST_RETRIED, LEAST_UNSURE = 5, 10
 """So many tasks have to fail again before their retries are called useless; more where the error may pass by

@@ -13,12 +13,12 @@ from msgspec import Struct
 from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.advice.batches import Wave, waves
 from flightlog.analyze.history.attempts import timed_out, timeout_of
-from flightlog.analyze.moments import moment, seconds
 from flightlog.analyze.report.interval_tables import hold, most_at_once
 from flightlog.analyze.report.large_run import LARGE_BYTES, LargeStreams, kept_summary
 from flightlog.analyze.report.large_tasks import hold_tasks
 from flightlog.analyze.report.time_shares import TimeSplit, shares
 from flightlog.analyze.report.workers import WorkerTally
+from flightlog.core.time import moment, seconds
 from flightlog.events import JobAccounted, WorkerEvent
 from flightlog.store import layout
 from flightlog.store.documents import read_document

@@ -10,7 +10,7 @@ from statistics import median
 from flightlog.analyze.advice.amounts import manifest_duration, round_duration, worker_time
 from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.advice.statistics import Job, Look, RunShape
-from flightlog.units import format_duration, format_percent
+from flightlog.core.units import format_duration, format_percent
 
 LEAST_JOBS = 5
 LEAST_TASKS = 20

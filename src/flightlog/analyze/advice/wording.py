@@ -10,7 +10,7 @@ from flightlog.analyze.advice.needs import Need
 from flightlog.analyze.advice.observations import AHEAD
 from flightlog.analyze.advice.resources import THREAD, Recommendation, is_same
 from flightlog.analyze.history.attempts import Requested
-from flightlog.units import format_count, format_duration, format_percent
+from flightlog.core.units import format_count, format_duration, format_percent
 
 _NAMES = {"cpus": "CPUs", "memory": "memory", "gpu_memory": "GPU memory", "walltime": "run time"}
 

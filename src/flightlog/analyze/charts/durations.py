@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from flightlog.analyze.charts.layout import TEXT_CHARACTERS, cut, drawn_apart
 from flightlog.analyze.charts.results import Spread, Waits
-from flightlog.analyze.moments import SECOND
+from flightlog.core.time import SECOND
 
 if TYPE_CHECKING:
     import duckdb

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.charts.results import Lane
-from flightlog.analyze.moments import SECOND, timestamp_of
+from flightlog.core.time import SECOND, timestamp_of
 
 if TYPE_CHECKING:
     import duckdb

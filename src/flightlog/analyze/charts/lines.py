@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from flightlog.analyze.charts.layout import TEXT_CHARACTERS, Frame, cut
 from flightlog.analyze.charts.results import Chart, Curve, Curves, Series
-from flightlog.analyze.moments import SECOND
 from flightlog.analyze.report.metrics import LARGEST
-from flightlog.units import format_duration
+from flightlog.core.time import SECOND
+from flightlog.core.units import format_duration
 
 if TYPE_CHECKING:
     import duckdb

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.charts.layout import TEXT_CHARACTERS, Frame, cut
 from flightlog.analyze.charts.results import Nested
-from flightlog.analyze.moments import SECOND
+from flightlog.core.time import SECOND
 
 if TYPE_CHECKING:
     import duckdb

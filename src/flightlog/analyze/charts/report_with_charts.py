@@ -12,13 +12,13 @@ from flightlog.analyze.charts.layout import LANES, Frame, Pieces, frame_of, in_o
 from flightlog.analyze.charts.lines import curves, device_memory, lookups, resource_use
 from flightlog.analyze.charts.results import Chart, Drawn, Series, Timeline, Unit
 from flightlog.analyze.charts.timeline import ONE_BY_ONE, timeline
-from flightlog.analyze.moments import SECOND, timestamp_of
 from flightlog.analyze.report.interval_tables import MACROS
 from flightlog.analyze.report.large_run import LARGE_BYTES
 from flightlog.analyze.report.report import Ground, Report, ground_of, report_and
 from flightlog.analyze.report.summary import Summary
 from flightlog.analyze.report.time_shares import Shares, shares, worked
-from flightlog.units import format_duration
+from flightlog.core.time import SECOND, timestamp_of
+from flightlog.core.units import format_duration
 
 if TYPE_CHECKING:
     import duckdb

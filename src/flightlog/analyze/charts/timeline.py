@@ -23,9 +23,9 @@ from flightlog.analyze.charts.layout import (
 )
 from flightlog.analyze.charts.nested_spans import Top, nested, outside
 from flightlog.analyze.charts.results import Bars, Cells, Lane, Mark, Nested, Timeline
-from flightlog.analyze.moments import SECOND
 from flightlog.analyze.report.workers import WorkerTally
-from flightlog.units import format_duration
+from flightlog.core.time import SECOND
+from flightlog.core.units import format_duration
 
 if TYPE_CHECKING:
     import duckdb

@@ -29,11 +29,11 @@ from flightlog.analyze.compare.results import (
 from flightlog.analyze.compare.run_groups import Reference, RunGroup, find_groups
 from flightlog.analyze.compare.runs import VIEWS, RunFigures, explain, prepare, read_figures
 from flightlog.analyze.compare.thresholds import Outcome
+from flightlog.core.units import format_count, format_duration
 from flightlog.store.adopted import ELAPSED, Adopted
 from flightlog.store.plain_paths import path_text
 from flightlog.store.still import held_still
 from flightlog.store.tables import open_tables, read_again
-from flightlog.units import format_count, format_duration
 
 if TYPE_CHECKING:
     import duckdb

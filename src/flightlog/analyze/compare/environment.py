@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flightlog.analyze.compare.results import EnvironmentChange
+from flightlog.core.units import format_bytes
 from flightlog.store import layout
 from flightlog.store.documents import read_document
-from flightlog.units import format_bytes
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from flightlog.analyze.compare.bootstrap import Interval
-from flightlog.displayed import Displayed
+from flightlog.core.displayed import Displayed
 
 FEW_SHARED = 0.5
 """Where both sides have fewer than half of all sets of arguments, tasks are compared with others than

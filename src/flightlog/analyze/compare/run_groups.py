@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from flightlog.analyze.completing import open_run
-from flightlog.errors import RunNotFound, UsageError
+from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.store.catalogue import RunEntry, list_runs
 from flightlog.store.liveness import Observer
 from flightlog.store.run import Run

@@ -13,12 +13,12 @@ from msgspec import Struct
 
 from flightlog.analyze.compare.results import Share, WallExplained
 from flightlog.analyze.cost.cost import run_cost
-from flightlog.analyze.moments import SECOND, moment
 from flightlog.analyze.report.interval_tables import hold
 from flightlog.analyze.report.time_shares import TRANSFER, Shares, TimeSplit, shares
 from flightlog.analyze.report.workers import WorkerTally
+from flightlog.core.time import SECOND, moment
+from flightlog.core.units import format_count, format_duration
 from flightlog.events import Event
-from flightlog.units import format_count, format_duration
 
 if TYPE_CHECKING:
     import duckdb

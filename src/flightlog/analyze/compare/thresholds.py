@@ -18,8 +18,15 @@ from typing import Literal, NamedTuple
 from msgspec import Struct
 
 from flightlog.analyze.compare.results import Change, Comparison, DurationChange
-from flightlog.errors import UsageError
-from flightlog.units import format_bytes, format_count, format_duration, format_percent, parse_age, parse_size
+from flightlog.core.errors import UsageError
+from flightlog.core.units import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_percent,
+    parse_age,
+    parse_size,
+)
 
 _CONDITION = re.compile(r"\s*([A-Za-z0-9_]+)\s*(?::(.+?))?\s*([<>])(?!=)\s*([+-]?)\s*([^<>]+?)\s*", re.DOTALL)
 _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,15})?|\.\d{1,15}", re.ASCII)

@@ -35,10 +35,10 @@ from flightlog.analyze.devices.track import (
     text_in,
     whole_in,
 )
+from flightlog.core.units import format_bytes, format_percent
 from flightlog.store import layout
 from flightlog.store.liveness import unix_time
 from flightlog.store.regular_files import read_regular
-from flightlog.units import format_bytes, format_percent
 
 WINDOW_S = 300.0
 """How far before an error a rise is looked for."""

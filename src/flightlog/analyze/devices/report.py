@@ -25,13 +25,13 @@ from flightlog.analyze.devices.results import (
     Straggler,
 )
 from flightlog.analyze.devices.track import AnyDeviceEvent, NotInOrder, Phase, Track
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
+from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.events import ResourceSample
 from flightlog.events.devices import DeviceMemory
 from flightlog.events.devices.sessions import COMPLETED, INCOMPLETE, INTERRUPTED, RUNNING
 from flightlog.store.devices.reading import TelemetryReading
 from flightlog.store.plain_paths import path_text
-from flightlog.units import format_bytes, format_duration, format_percent
 
 if TYPE_CHECKING:
     from flightlog.analyze.devices.oom import Bundle

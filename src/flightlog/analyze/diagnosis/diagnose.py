@@ -36,8 +36,8 @@ from flightlog.analyze.diagnosis.remedies import what_to_do
 from flightlog.analyze.diagnosis.results import Cause, Example, Explained, RunDiagnosis
 from flightlog.analyze.diagnosis.scoring import load_rules, weigh
 from flightlog.analyze.diagnosis.wording import certainty, checks, evidence, frame, headline, missing
-from flightlog.errors import DamagedRun
-from flightlog.settings import expanded
+from flightlog.core.errors import DamagedRun
+from flightlog.core.settings import expanded
 from flightlog.store import layout
 from flightlog.store.damage import reasons_text
 from flightlog.store.plain_paths import path_text
@@ -325,7 +325,7 @@ def _reference(run: Run) -> str:
     """What names the run to a command: its id where it stands in the configured folder, else its path or
     address.
     """
-    from flightlog.settings import read_settings
+    from flightlog.core.settings import read_settings
 
     settings, folder = read_settings(), run.home.absolute().parent
     where = place(folder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from flightlog.analyze.diagnosis.base import Case, Rule, RunFacts, Sign, Source
-from flightlog.units import format_bytes, format_duration, format_percent
+from flightlog.core.units import format_bytes, format_duration, format_percent
 
 FULL = 0.9
 """Memory beyond this part of its limit leaves no room for the next allocation."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from flightlog.analyze.diagnosis.evidence import CRASHES, NOT_FOUND, ROOMY, was_killed
 from flightlog.analyze.diagnosis.wording import frame
 from flightlog.analyze.history.attempts import MORE_THAN_KILLED
-from flightlog.units import format_bytes, format_duration
+from flightlog.core.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from flightlog.analyze.diagnosis.case import Gathered

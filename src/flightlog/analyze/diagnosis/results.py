@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from flightlog.displayed import Displayed
+from flightlog.core.displayed import Displayed
 from flightlog.events.base import Json
 
 

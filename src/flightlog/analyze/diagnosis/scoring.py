@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from flightlog.analyze.diagnosis.base import Case, Diagnosis, Rule, Sign, Source
 from flightlog.analyze.diagnosis.reading import read_text
+from flightlog.core.plugins import load_all
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    pass
 
 ENTRY_POINTS = "flightlog.rules"
 UNKNOWN = "unknown"
@@ -53,27 +54,15 @@ def load_rules() -> Rules:
 
     A package's rule for a class that we have a rule for takes its place.
     """
-    from importlib.metadata import entry_points
-
-    rules, problems = Rules(), []
-    for point in sorted(entry_points(group=ENTRY_POINTS), key=_ours_first):
-        try:
-            rule = point.load()
-        except Exception as error:  # noqa: BLE001 - a site's rule is anybody's code, and must not stop a diagnosis
-            problems.append(
-                f"rule {point.name!r} ({point.value}) cannot be loaded: {type(error).__name__}: {error}"
-            )
-            continue
-        if not callable(getattr(rule, "signs", None)) or not callable(getattr(rule, "suggestions", None)):
-            problems.append(f"rule {point.name!r} ({point.value}) has no `signs` and `suggestions` to call")
-            continue
-        rules[point.name] = rule
-    rules.problems = tuple(problems)
+    found = load_all(ENTRY_POINTS, _problem_with)
+    rules = Rules(found.found)
+    rules.problems = tuple(f"rule {name!r} cannot be used: {why}" for name, why in found.failed.items())
     return rules
 
 
-def _ours_first(point: EntryPoint) -> tuple[str, bool, str]:
-    return point.name, not point.value.startswith("flightlog."), point.value
+def _problem_with(rule: Rule) -> str | None:
+    usable = callable(getattr(rule, "signs", None)) and callable(getattr(rule, "suggestions", None))
+    return None if usable else "has no `signs` and `suggestions` to call"
 
 
 def weigh(case: Case, rules: Mapping[str, Rule] | None = None) -> Diagnosis:

@@ -12,7 +12,7 @@ from flightlog.analyze.diagnosis.case import without_own_frames
 from flightlog.analyze.diagnosis.evidence import DEVICE, RECORDER, was_killed
 from flightlog.analyze.diagnosis.groups import NAMES
 from flightlog.analyze.diagnosis.results import Evidence
-from flightlog.units import format_bytes, format_count
+from flightlog.core.units import format_bytes, format_count
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

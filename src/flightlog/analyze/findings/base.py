@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.moments import seconds
-from flightlog.units import format_percent
+from flightlog.core.time import seconds
+from flightlog.core.units import format_percent
 
 if TYPE_CHECKING:
     import duckdb

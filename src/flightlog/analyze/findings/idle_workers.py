@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from flightlog.analyze.distribution import exact_sum
 from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, plural, share_of
-from flightlog.analyze.moments import seconds
 from flightlog.analyze.report.interval_tables import merge, uncovered
-from flightlog.units import format_duration
+from flightlog.core.time import seconds
+from flightlog.core.units import format_duration
 
 if TYPE_CHECKING:
     from flightlog.analyze.findings.base import Facts

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from flightlog.analyze.findings.base import Facts, Finding, cost_text, plural, share_of
-from flightlog.analyze.moments import seconds
-from flightlog.units import format_bytes, format_percent
+from flightlog.core.time import seconds
+from flightlog.core.units import format_bytes, format_percent
 
 NEARLY = 0.95
 """A peak beyond this part of what there is leaves no room."""

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, share_of
-from flightlog.analyze.moments import seconds
-from flightlog.units import format_count, format_duration, format_percent
+from flightlog.core.time import seconds
+from flightlog.core.units import format_count, format_duration, format_percent
 
 FULL_PERCENT = 90.0
 """A host this busy on average has no core to spare."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, share_of
-from flightlog.units import format_duration
+from flightlog.core.units import format_duration
 
 
 def handover(facts: Facts) -> Iterable[Finding]:

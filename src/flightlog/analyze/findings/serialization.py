@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, plural, share_of
-from flightlog.units import format_bytes
+from flightlog.core.units import format_bytes
 
 LARGE_BYTES, MUCH_BYTES = 10 << 20, 1 << 30
 """A result and a sum of results from which on moving them is worth a word."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from flightlog.analyze.distribution import exact_sum
 from flightlog.analyze.findings.base import Facts, Finding, call, cost_text, matters, plural, share_of
-from flightlog.units import format_duration
+from flightlog.core.units import format_duration
 
 
 def stragglers(facts: Facts) -> Iterable[Finding]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from flightlog.analyze.distribution import exact_sum
 from flightlog.analyze.findings.base import Facts, Finding, cost_text, plural, share_of
 from flightlog.analyze.report.in_flight import InFlight
-from flightlog.units import format_duration
+from flightlog.core.units import format_duration
 
 
 def stuck_tasks(facts: Facts) -> Iterable[Finding]:

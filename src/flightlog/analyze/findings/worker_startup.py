@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from flightlog.analyze.findings.base import ENOUGH, Facts, Finding, cost_text, matters, plural, share_of
-from flightlog.analyze.moments import seconds
-from flightlog.units import format_duration
+from flightlog.core.time import seconds
+from flightlog.core.units import format_duration
 
 _FIRST = """
 WITH earliest AS (

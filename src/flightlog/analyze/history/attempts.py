@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.completing import open_run
-from flightlog.errors import FlightlogError
+from flightlog.core.errors import FlightlogError
 from flightlog.store import layout
 from flightlog.store.catalogue import RunEntry, list_runs
 from flightlog.store.documents import read_document

@@ -22,8 +22,8 @@ from msgspec import Struct
 from flightlog.analyze.cost.cost import run_cost
 from flightlog.analyze.distribution import quantile
 from flightlog.analyze.history.change_points import LEAST, Step, change_points
-from flightlog.displayed import Displayed
-from flightlog.errors import RunNotFound, UsageError
+from flightlog.core.displayed import Displayed
+from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.store import layout
 from flightlog.store.catalogue import PastRun, Progress, RunEntry, past_runs
 from flightlog.store.figures import Figures, TaskFigures

@@ -27,8 +27,8 @@ from flightlog.analyze.live.results import (
 )
 from flightlog.analyze.live.state import Gathered
 from flightlog.analyze.live.timeline import COLOURS, live_timeline
-from flightlog.analyze.moments import SECOND, moment, timestamp_of
-from flightlog.errors import FlightlogError
+from flightlog.core.errors import FlightlogError
+from flightlog.core.time import SECOND, moment, timestamp_of
 from flightlog.store import layout
 from flightlog.store.coverage import Coverage
 from flightlog.store.damage import (

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Literal
 
-from flightlog.analyze.moments import SECOND
+from flightlog.core.time import SECOND
 
 WIDTH = SECOND // 5
 """Ups and downs are kept by fifths of a second."""

@@ -19,6 +19,7 @@ from flightlog.analyze.live.results import (
 )
 from flightlog.analyze.report.attempts import attempt_key
 from flightlog.analyze.report.failures import cause_of
+from flightlog.core.units import format_bytes, format_duration
 from flightlog.events import (
     ArtifactRecorded,
     Event,
@@ -37,7 +38,6 @@ from flightlog.events import (
 )
 from flightlog.events.devices import DeviceMemory
 from flightlog.store.lines import AnyEvent
-from flightlog.units import format_bytes, format_duration
 
 LINES = 200
 Level = Literal["info", "warning", "error"]

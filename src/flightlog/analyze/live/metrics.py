@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from flightlog.analyze.charts.results import MetricPoints
 from flightlog.analyze.live.results import NAME, MetricNow, cut
-from flightlog.analyze.moments import SECOND, moment
 from flightlog.analyze.report.metrics import LARGEST
+from flightlog.core.time import SECOND, moment
 from flightlog.events import Metric
 
 SERIES = 500

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from flightlog.analyze.live.results import NAME, OpenSpan, SpanNow, args_text, cut
 from flightlog.analyze.live.tasks import Durations
-from flightlog.analyze.moments import SECOND, moment
 from flightlog.analyze.report.in_flight import ENOUGH, FAR
+from flightlog.core.time import SECOND, moment
 from flightlog.events import SpanEvent, SpanOpened
 from flightlog.store.lines import AnyEvent
 

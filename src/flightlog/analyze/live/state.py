@@ -18,10 +18,10 @@ from flightlog.analyze.live.results import NAME, Doing, Ended, Progress, args_te
 from flightlog.analyze.live.spans import LiveSpans, usual_of
 from flightlog.analyze.live.tasks import Attempt, Done, LiveTasks
 from flightlog.analyze.live.workers import LiveMachines, LiveWorkers, Window
-from flightlog.analyze.moments import SECOND
 from flightlog.analyze.predict.eta import NAMES, Eta, Known, from_earlier, remaining
 from flightlog.analyze.report.attempts import attempt_key
 from flightlog.analyze.report.in_flight import ENOUGH, FAR
+from flightlog.core.time import SECOND
 from flightlog.events import (
     CacheLookup,
     Event,

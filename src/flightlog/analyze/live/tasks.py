@@ -15,9 +15,9 @@ from flightlog.analyze.distribution import exact_sum, mean_of, place_of, quantil
 from flightlog.analyze.least import Least, Newest
 from flightlog.analyze.live.levels import Level
 from flightlog.analyze.live.results import NAME, TaskName, cut
-from flightlog.analyze.moments import SECOND, moment, nanoseconds
 from flightlog.analyze.predict.eta import ENOUGH, Known, from_durations, of_mean
 from flightlog.analyze.report.attempts import attempt_key
+from flightlog.core.time import SECOND, moment, nanoseconds
 from flightlog.events import (
     TaskCancelled,
     TaskCompleted,

@@ -8,8 +8,8 @@ from typing import Literal, NamedTuple
 from flightlog.analyze.charts.results import Bars, Lane, Mark, Timeline
 from flightlog.analyze.live.results import NAME, cut, first_line
 from flightlog.analyze.live.tasks import Attempt, Done
-from flightlog.analyze.moments import SECOND, timestamp_of
 from flightlog.analyze.report.attempts import attempt_key
+from flightlog.core.time import SECOND, timestamp_of
 from flightlog.events import TaskCancelled, TaskCompleted, TaskFailed
 
 LANES = 60

@@ -9,8 +9,8 @@ from flightlog.analyze.charts.results import Chart, Series
 from flightlog.analyze.live.levels import Level, Sampled
 from flightlog.analyze.live.results import NAME, DeviceNow, HostNow, WorkerNow, cut
 from flightlog.analyze.live.tasks import Attempt, Done
-from flightlog.analyze.moments import SECOND, moment
 from flightlog.analyze.report.workers import WorkerTally
+from flightlog.core.time import SECOND, moment
 from flightlog.events import (
     ResourceSample,
     TaskFailed,

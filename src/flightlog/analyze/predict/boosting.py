@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from flightlog.errors import FlightlogError, MissingExtra
+from flightlog.core.errors import FlightlogError, MissingExtra
 
 LEAF = -1
 

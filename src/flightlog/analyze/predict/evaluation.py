@@ -20,7 +20,7 @@ from flightlog.analyze.predict.features import (
     saved_by_cache,
 )
 from flightlog.analyze.predict.training import pinball, train_quantity
-from flightlog.errors import MissingExtra
+from flightlog.core.errors import MissingExtra
 
 TESTED = 0.3
 """Share of the runs, the newest, that predictions are held against."""

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from flightlog.analyze.history.attempts import Past, PastAttempt
 from flightlog.analyze.predict.baseline import Quantity
-from flightlog.errors import FlightlogError
+from flightlog.core.errors import FlightlogError
 
 if TYPE_CHECKING:
     pass

@@ -32,7 +32,7 @@ from flightlog.analyze.predict.features import (
     saved_by_cache,
 )
 from flightlog.analyze.predict.training import TO_JUDGE, OfName, QuantityModel, train_quantity
-from flightlog.errors import MissingExtra
+from flightlog.core.errors import MissingExtra
 from flightlog.store.catalogue import RunEntry
 from flightlog.store.documents import replace_bytes
 from flightlog.store.index_file import index_file

@@ -15,10 +15,10 @@ from flightlog.analyze.predict.baseline import CONFIDENCE, ENOUGH, LEAST, Estima
 from flightlog.analyze.predict.features import Value, flatten
 from flightlog.analyze.predict.model import Model, estimate, load_model, save_model, staleness, train
 from flightlog.analyze.predict.training import OfName
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
+from flightlog.core.units import format_bytes, format_duration
 from flightlog.store.catalogue import list_runs
 from flightlog.store.runs_folder import folder_of_runs, place
-from flightlog.units import format_bytes, format_duration
 
 _WORDS: dict[Quantity, str] = {"duration_s": "duration", "peak_memory_bytes": "peak memory"}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from flightlog.analyze.intervals import Intervals
-from flightlog.analyze.moments import moment, nanoseconds
+from flightlog.core.intervals import Intervals
+from flightlog.core.time import moment, nanoseconds
 from flightlog.events import TaskEnded, TaskEvent, TaskFailed, TaskRetried, TaskStarted, TaskSubmitted
 
 

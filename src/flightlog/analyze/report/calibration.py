@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from flightlog.analyze.distribution import exact_sum
-from flightlog.analyze.moments import nanoseconds, seconds
+from flightlog.core.time import nanoseconds, seconds
 
 if TYPE_CHECKING:
     import duckdb

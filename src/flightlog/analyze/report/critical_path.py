@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
-from flightlog.analyze.moments import seconds, timestamp_of
 from flightlog.analyze.report.dependencies import Chain, ChainInTurn, Kind, Startups, Step, none_depends
+from flightlog.core.time import seconds, timestamp_of
 from flightlog.events.base import Json
 
 if TYPE_CHECKING:

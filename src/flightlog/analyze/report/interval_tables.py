@@ -8,7 +8,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flightlog.analyze.moments import FIRST_YEAR, LAST_YEAR, LONGEST, LONGEST_S
+from flightlog.core.time import FIRST_YEAR, LAST_YEAR, LONGEST, LONGEST_S
 from flightlog.store.columns_found import text
 
 if TYPE_CHECKING:

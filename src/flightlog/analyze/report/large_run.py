@@ -18,7 +18,6 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.distribution import Distribution
-from flightlog.analyze.moments import seconds
 from flightlog.analyze.report.dependencies import take_turns
 from flightlog.analyze.report.interval_tables import COLUMNS_BESIDE, MACROS, merge
 from flightlog.analyze.report.large_tasks import (
@@ -35,6 +34,7 @@ from flightlog.analyze.report.large_tasks import (
 )
 from flightlog.analyze.report.spans import SpanNameTally, SpanSummary, listed_names
 from flightlog.analyze.report.summary import Summary, summarize, summary_schema
+from flightlog.core.time import seconds
 from flightlog.events import TaskFailed
 from flightlog.events.columns import columns
 from flightlog.store import layout

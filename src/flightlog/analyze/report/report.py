@@ -16,7 +16,6 @@ from flightlog.analyze.cost.cost import CostSplit, CostTally, split_cost, used_b
 from flightlog.analyze.distribution import Distribution
 from flightlog.analyze.findings import Facts, Finding, find
 from flightlog.analyze.findings.base import behind
-from flightlog.analyze.moments import moment
 from flightlog.analyze.report.calibration import CalibrationLoop, calibration_loops
 from flightlog.analyze.report.critical_path import CriticalPath, critical_path, critical_spans
 from flightlog.analyze.report.failures import FailureCause, failure_groups
@@ -28,6 +27,7 @@ from flightlog.analyze.report.summary import Summary, summarize
 from flightlog.analyze.report.tasks import NAMES, Concurrency, TaskRow, concurrency
 from flightlog.analyze.report.time_shares import Measured, Shares, measure, shares_of, worked
 from flightlog.analyze.report.workers import JobSummary, WorkerTally, job_summary
+from flightlog.core.time import moment
 from flightlog.events import CostRates, Event, WorkerEvent
 from flightlog.store import layout
 from flightlog.store.adopted import Adopted

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from flightlog.analyze.distribution import exact_sum
-from flightlog.analyze.moments import moment
+from flightlog.core.time import moment
 from flightlog.events import Event, ResourceSample
 
 if TYPE_CHECKING:

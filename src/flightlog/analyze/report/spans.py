@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from flightlog.analyze.distribution import Distribution, distribution
-from flightlog.analyze.intervals import Intervals, length, overlap, union
 from flightlog.analyze.least import Least
-from flightlog.analyze.moments import moment, nanoseconds, seconds
 from flightlog.analyze.report.metrics import MetricStats, MetricTally
+from flightlog.core.intervals import Intervals, length, overlap, union
+from flightlog.core.time import moment, nanoseconds, seconds
 from flightlog.events import Event, SpanEvent, SpanOpened
 from flightlog.events.base import Json
 

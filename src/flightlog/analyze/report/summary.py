@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from flightlog.analyze.cost.cost import CostSummary, CostTally, used_by
 from flightlog.analyze.distribution import exact_sum
-from flightlog.analyze.moments import moment
 from flightlog.analyze.report.cache import ArtifactSummary, ArtifactTally, CacheSummary, CacheTally
 from flightlog.analyze.report.failures import FailureSummary, FailureTally
 from flightlog.analyze.report.metrics import MetricStats, MetricTally
@@ -21,7 +20,8 @@ from flightlog.analyze.report.resources import ResourceSummary, ResourceTally
 from flightlog.analyze.report.spans import SpanSummary, SpanTally
 from flightlog.analyze.report.tasks import TaskSummary, TaskTally, args_of
 from flightlog.analyze.report.workers import Work, WorkerSummary, WorkerTally
-from flightlog.displayed import Displayed
+from flightlog.core.displayed import Displayed
+from flightlog.core.time import moment
 from flightlog.events import Event, Metric, TaskFailed
 from flightlog.store.layout import WriterInfo
 from flightlog.store.liveness import latest

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
-from flightlog.analyze.intervals import length, overlap, union
-from flightlog.analyze.moments import seconds
 from flightlog.analyze.report.interval_tables import merge
 from flightlog.analyze.report.workers import WorkerTally
+from flightlog.core.intervals import length, overlap, union
+from flightlog.core.time import seconds
 
 if TYPE_CHECKING:
     import duckdb

@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from flightlog.analyze.cost.rates import Sizes
 from flightlog.analyze.distribution import Distribution, distribution
-from flightlog.analyze.intervals import length, peak, union
-from flightlog.analyze.moments import moment, nanoseconds, seconds
+from flightlog.core.intervals import length, peak, union
+from flightlog.core.time import moment, nanoseconds, seconds
 from flightlog.events import (
     Event,
     JobAccounted,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from flightlog.errors import RunNotFound
+from flightlog.core.errors import RunNotFound
 
 if TYPE_CHECKING:
     from flightlog.analyze.advice.resources import Recommendation

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from flightlog.compat.scalable.manifest import STANDS_FOR
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.record.artifacts import describe_artifact
 from flightlog.record.clock import monotonic_ns
 from flightlog.session.cache import Cache, CacheOptions, cache_options, cached_call

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.record.run import LiveRun
 from flightlog.session.arguments import task_name
 from flightlog.session.futures import TaskFuture

@@ -8,10 +8,10 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from flightlog.errors import ManifestError, UsageError
+from flightlog.core.errors import ManifestError, UsageError
+from flightlog.core.settings import expanded
 from flightlog.session.manifest import Manifest, parse_manifest
 from flightlog.session.tree import Node
-from flightlog.settings import expanded
 
 ELSEWHERE = ("kubernetes", "aws", "gcp")
 """Scalable's providers for which there is no engine here."""

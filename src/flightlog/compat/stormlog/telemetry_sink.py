@@ -23,8 +23,8 @@ from flightlog.compat.stormlog.session import (
     normalize_session_status,
     to_core,
 )
+from flightlog.core.errors import UsageError
 from flightlog.devices import TelemetrySink
-from flightlog.errors import UsageError
 from flightlog.record.values import clean
 from flightlog.store.devices.manifest import (
     MANIFEST,

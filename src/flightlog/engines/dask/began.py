@@ -16,7 +16,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from flightlog.descriptors import Descriptor, map_file
+from flightlog.core.descriptors import Descriptor, map_file
 from flightlog.engines.execute import Started
 
 SLOTS = 256

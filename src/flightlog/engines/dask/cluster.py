@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from flightlog.errors import UsageError
-from flightlog.settings import expanded
+from flightlog.core.errors import UsageError
+from flightlog.core.settings import expanded
 
 CONNECT_S = 30.0
 """How long a scheduler may take to answer."""

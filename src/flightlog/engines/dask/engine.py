@@ -11,6 +11,7 @@ from typing import Any
 
 import distributed  # noqa: F401 - what this engine needs: without it, it is said what to install
 
+from flightlog.core.errors import UsageError
 from flightlog.engines import pickling
 from flightlog.engines.contract import Reports, Work, WorkerView
 from flightlog.engines.dask.cluster import (
@@ -25,7 +26,6 @@ from flightlog.engines.dask.pool import CLOSED, DaskPool
 from flightlog.engines.ledger import Ledger
 from flightlog.engines.local import usable_cpus
 from flightlog.engines.main_module import refuse_while_main_is_imported
-from flightlog.errors import UsageError
 
 
 class DaskEngine:

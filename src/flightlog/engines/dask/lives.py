@@ -12,6 +12,7 @@ from typing import Any
 
 from dask.utils import key_split
 
+from flightlog.core.redaction import redact_text
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.life import Life, Steps, is_given_up, plain_stimulus, since, why_forgotten
 from flightlog.engines.dask.worker_plugin import span_id
@@ -29,7 +30,6 @@ from flightlog.events import (
 )
 from flightlog.record.harmless import are_harmless, learn
 from flightlog.record.values import bounded, clean
-from flightlog.redaction import redact_text
 
 MAX_REMEMBERED = 100_000
 """Ended keys whose number of lives is remembered, and failures that wait for their end."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from distributed.utils import sync
 
+from flightlog.core.settings import parse_traceparent
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.client_hooks import ClientHooks
 from flightlog.engines.dask.lives import Lives
@@ -36,7 +37,6 @@ from flightlog.engines.death import Death
 from flightlog.events import Event, Failure, UserEvent
 from flightlog.record.carrier import RUN, TRACEPARENT
 from flightlog.record.clock import Clock
-from flightlog.settings import parse_traceparent
 
 log = logging.getLogger("flightlog")
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.record.active import current_run
 from flightlog.record.carrier import RUN, TRACEPARENT, carrier
 from flightlog.record.noop import NoopRun

@@ -17,6 +17,7 @@ from typing import Any
 
 from distributed.diagnostics.plugin import WorkerPlugin
 
+from flightlog.core.redaction import redact_text
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.parcel_gate import hand_over
 from flightlog.engines.dask.scheduler_plugin import topics
@@ -28,7 +29,6 @@ from flightlog.record.propagation import CARRIES_CONTEXT
 from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, current
 from flightlog.record.values import bounded
-from flightlog.redaction import redact_text
 from flightlog.samplers import Sampler
 from flightlog.store.liveness import this_host
 

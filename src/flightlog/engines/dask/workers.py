@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from flightlog.core.units import format_bytes
 from flightlog.engines.dask import messages as m
 from flightlog.engines.dask.life import plain_stimulus
 from flightlog.engines.death import Death
@@ -27,7 +28,6 @@ from flightlog.events import (
     WorkerReady,
     WorkerRemoved,
 )
-from flightlog.units import format_bytes
 
 PATIENCE_S = 2.0
 """How long a worker's end, or a transfer, waits for what others have to say of it."""

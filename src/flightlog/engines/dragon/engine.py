@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from itertools import chain, islice, zip_longest
 from typing import Any, Literal
 
+from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.engines.contract import Reports
 from flightlog.engines.main_module import refuse_while_main_is_imported
 from flightlog.engines.pooled import PooledEngine
-from flightlog.errors import MissingExtra, UsageError
 
 INSIDE = "DRAGON_MY_PUID"
 """The variable that Dragon sets in every process it runs."""

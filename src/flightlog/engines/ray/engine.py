@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.engines.contract import Reports, Resources
 from flightlog.engines.main_module import refuse_while_main_is_imported
 from flightlog.engines.pooled import PooledEngine
 from flightlog.engines.ray.reach import check_form
 from flightlog.engines.ray.requests import RayOptionsOf
-from flightlog.errors import MissingExtra, UsageError
 
 if TYPE_CHECKING:
     from flightlog.engines.ray.quiet import Hush

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from importlib import import_module
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 PATIENCE_S = 5.0
 START_ONE = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from flightlog.core.units import format_bytes
 from flightlog.engines.contract import Resources
-from flightlog.units import format_bytes
 
 _NAMES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
 """Ray's names of resources, by those of a task's options."""

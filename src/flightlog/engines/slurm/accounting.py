@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 MB = 1 << 20
 FINAL = frozenset({

@@ -10,10 +10,10 @@ from typing import Any
 
 import dask_jobqueue  # noqa: F401 - what this engine needs: without it, it is said what to install
 
+from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.engines.contract import Reports, Resources
 from flightlog.engines.dask.cluster import Connection, adapt, connect
 from flightlog.engines.dask.engine import DaskEngine
-from flightlog.errors import FlightlogError, UsageError
 from flightlog.record.active import active_runs
 
 log = logging.getLogger("flightlog")

@@ -14,17 +14,17 @@ from pathlib import Path
 from msgspec import Struct
 
 from flightlog.analyze.completing import complete
+from flightlog.core.errors import FlightlogError
+from flightlog.core.settings import read_settings
 from flightlog.engines.slurm.accounting import SlurmJob
 from flightlog.engines.slurm.events import accounting_events, iso
 from flightlog.engines.slurm.known import Known, read_known
 from flightlog.engines.slurm.sacct import Sacct, ask
-from flightlog.errors import FlightlogError
 from flightlog.events import Event, JobAccounted, kind_of
 from flightlog.record.array_run import ENDED
 from flightlog.record.closing import close_writer
 from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
-from flightlog.settings import read_settings
 from flightlog.store import layout
 from flightlog.store.documents import write_document
 from flightlog.store.liveness import latest, this_host, unix_time

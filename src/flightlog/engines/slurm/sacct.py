@@ -7,8 +7,8 @@ import re
 import time
 from collections.abc import Callable, Sequence
 
+from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.engines.slurm.accounting import SlurmJob, parse_accounting, signal_name
-from flightlog.errors import FlightlogError, UsageError
 from flightlog.store.liveness import unix_time
 
 TIMEOUT_S = 60.0

@@ -6,8 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from flightlog.core.units import format_bytes, format_duration
 from flightlog.engines.slurm.accounting import SlurmJob
-from flightlog.units import format_bytes, format_duration
 
 NEAR = 0.9
 """A job that was seen with this share of the memory it may use may have been ended for it."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from flightlog.analyze.moments import SECOND
+from flightlog.core.time import SECOND
 from flightlog.export.otlp.model import Distribution, Instrument, Point
 
 MAX_STEPS = 3600

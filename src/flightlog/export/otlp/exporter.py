@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flightlog.errors import FlightlogError, MissingExtra
+from flightlog.core.errors import FlightlogError, MissingExtra
 from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.otlp.model import NAMES, SIGNALS, Signal
 from flightlog.export.otlp.reading import Batch, RunReading

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from flightlog.analyze.moments import moment
+from flightlog.core.time import moment
 from flightlog.events import Event, Metric, ResourceSample
 from flightlog.events.codec import UnknownEvent
 from flightlog.export.otlp.attributes import known

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.otlp.json_form import json_form
 from flightlog.export.otlp.model import NAMES

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from flightlog.analyze.moments import moment, nanoseconds
+from flightlog.core.time import moment, nanoseconds
 from flightlog.events import (
     Event,
     Failure,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flightlog.analyze.moments import moment
+from flightlog.core.time import moment
 from flightlog.events import Event, Failure, UserEvent, WorkerLost
 from flightlog.events.codec import UnknownEvent
 from flightlog.export.otlp.attributes import known

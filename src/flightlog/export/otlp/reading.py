@@ -12,7 +12,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from flightlog.analyze.moments import SECOND, moment
+from flightlog.core.time import SECOND, moment
 from flightlog.events import Failure, TaskFailed, TaskRetried
 from flightlog.export.otlp.counters import COUNTS, TaskCounters
 from flightlog.export.otlp.gauges import Gauges

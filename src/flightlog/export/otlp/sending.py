@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from flightlog.errors import FlightlogError, MissingExtra
+from flightlog.core.errors import FlightlogError, MissingExtra
 from flightlog.export.otlp.json_form import json_form
 from flightlog.export.otlp.model import Item, Resource, Signal
 from flightlog.export.otlp.servers import JSON, Server

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from flightlog.descriptors import Descriptor
-from flightlog.errors import FlightlogError
+from flightlog.core.descriptors import Descriptor
+from flightlog.core.errors import FlightlogError
 from flightlog.export.otlp.reading import Batch
 from flightlog.store import layout
 from flightlog.store.coverage import Coverage

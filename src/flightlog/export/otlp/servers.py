@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, urlsplit, urlunsplit
 
 from msgspec import Struct
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.export.otlp.model import SIGNALS, Signal
 from flightlog.export.otlp.resource import pairs_of
 

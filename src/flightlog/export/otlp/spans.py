@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from flightlog.analyze.moments import moment, nanoseconds
+from flightlog.core.time import moment, nanoseconds
 from flightlog.events import Event, SpanEvent, SpanOpened
 from flightlog.events.base import Json
 from flightlog.events.codec import UnknownEvent

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from flightlog.analyze.moments import moment, timestamp_of
+from flightlog.core.time import moment, timestamp_of
 from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.perfetto.counters import Point, allocated, marks, measured, sampled, task_curves
 from flightlog.export.perfetto.drawing import WAITING_LANES, Drawing

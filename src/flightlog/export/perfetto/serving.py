@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote, urlsplit
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 UI = "https://ui.perfetto.dev"
 PORT = 9001

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.export.prometheus.page import MetricsPage
 
 log = logging.getLogger("flightlog")

@@ -10,7 +10,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.export.base import Exported, ExportOptions
 from flightlog.export.prometheus.families import families
 from flightlog.export.prometheus.figures import RunFigures

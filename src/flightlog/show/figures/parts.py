@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from flightlog.core.units import format_percent
 from flightlog.show.figures.style import (
     BAD,
     OTHER,
@@ -21,7 +22,6 @@ from flightlog.show.figures.style import (
 )
 from flightlog.show.phrases import count_text, money_text
 from flightlog.show.report_sections import link_name
-from flightlog.units import format_percent
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
+from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.phrases import moment_text
 from flightlog.show.terminal import clean, fit, wrap
-from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show import figures
 from flightlog.show.document import Facts, Items, Remarks, Section, Table
 from flightlog.show.html.elements import Child, Element, coded, data, said, tag
-from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

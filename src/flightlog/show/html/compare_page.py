@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from flightlog.core.units import format_count, format_duration
 from flightlog.show import figures
 from flightlog.show.bounded import bounded
 from flightlog.show.comparison import answer_text, comparison_sections, percent_text, wall_text
@@ -17,7 +18,6 @@ from flightlog.show.html.page import PagePart, page_html, plotly_script
 from flightlog.show.html.report_page import timeline_plot
 from flightlog.show.html.verdict import AdviceRow, advice_list, raw, sign
 from flightlog.show.phrases import count_text, money_text
-from flightlog.units import format_count, format_duration
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Timeline

@@ -11,7 +11,7 @@ from flightlog.analyze.compare.compare import compare_groups
 from flightlog.analyze.compare.environment import environment_of
 from flightlog.analyze.compare.run_groups import find_groups
 from flightlog.analyze.compare.thresholds import check
-from flightlog.errors import FlightlogError
+from flightlog.core.errors import FlightlogError
 from flightlog.show.html.compare_page import compare_page
 from flightlog.show.html.report_page import report_page
 

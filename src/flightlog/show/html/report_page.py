@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
+from flightlog.core.units import format_count
 from flightlog.show import figures
 from flightlog.show.bounded import bounded
 from flightlog.show.diagnosis import evidence_text
@@ -34,7 +35,6 @@ from flightlog.show.report import report_sections
 from flightlog.show.report_details import metrics_section
 from flightlog.show.report_sections import TITLE as COST
 from flightlog.show.report_sections import all_spans, names_table
-from flightlog.units import format_count
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.report_with_charts import Look

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.html.elements import Child, Element, coded, said, tag
 from flightlog.show.phrases import count_text, moment_text, money_text
 from flightlog.show.report import TITLE, findings_section, wall_time_text
-from flightlog.units import format_bytes, format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
     from flightlog.analyze.diagnosis.results import RunDiagnosis

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from flightlog.errors import MissingExtra, UsageError
+from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.show.figures.style import DARK
 from flightlog.show.picture.layout import Lettering, Places, draw_axes, in_legend, plan
 

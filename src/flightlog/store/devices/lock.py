@@ -9,8 +9,8 @@ from pathlib import Path
 
 import msgspec
 
-from flightlog.descriptors import Descriptor
-from flightlog.errors import UsageError
+from flightlog.core.descriptors import Descriptor
+from flightlog.core.errors import UsageError
 from flightlog.store.liveness import process_start, this_host
 
 LOCK = ".lock"

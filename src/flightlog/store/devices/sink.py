@@ -11,9 +11,9 @@ from typing import Any
 
 import msgspec
 
-from flightlog import threads
-from flightlog.descriptors import Descriptor
-from flightlog.errors import UsageError
+from flightlog.core import threads
+from flightlog.core.descriptors import Descriptor
+from flightlog.core.errors import UsageError
 from flightlog.events.devices.checks import check_event
 from flightlog.events.devices.event import TelemetryEvent, TelemetryEventV3, TelemetryEventV4
 from flightlog.events.devices.records import telemetry_event_from_record

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
 from flightlog.analyze.diagnosis.matchers import Clues, ended, errno, job_state, named, raised, reports, says
 from flightlog.analyze.history.attempts import MORE_THAN_KILLED
-from flightlog.units import format_bytes
+from flightlog.core.units import format_bytes
 
 _DEVICE = (
     r"\b(?:cuda|gpu|hip|rocm|hbm|xpu|mps|cudnn|cublas|nccl|device|accelerator|vram|torch\.OutOfMemory)"

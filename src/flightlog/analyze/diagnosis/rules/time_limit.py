@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
 from flightlog.analyze.diagnosis.matchers import Clues, ended, job_state, named, raised, reports, says
-from flightlog.units import format_duration
+from flightlog.core.units import format_duration
 
 
 def _facts(case: Case) -> Iterator[Sign]:

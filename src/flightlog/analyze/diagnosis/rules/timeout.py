@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from flightlog.analyze.diagnosis.base import Case, Sign, Source
 from flightlog.analyze.diagnosis.matchers import Clues, ended, named, raised, reports, says, status
-from flightlog.units import format_duration
+from flightlog.core.units import format_duration
 
 _CONNECT = (
     r"connect(?:ion)? ?(?:attempt )?(?:to .{0,80} )?tim(?:ed|e)[ -]?out|errno 110|ETIMEDOUT|winerror 10060"

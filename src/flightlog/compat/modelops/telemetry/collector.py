@@ -11,11 +11,11 @@ from math import isfinite
 from types import TracebackType
 from typing import Any
 
+from flightlog.core.redaction import redact_text
 from flightlog.export.modelops_shape import span_line
 from flightlog.record.collector import CollectedSpan, Collector
 from flightlog.record.span import NOOP, Span, add_metric, span
 from flightlog.record.values import clean, encodable, text_of
-from flightlog.redaction import redact_text
 
 __all__ = ["NOOP_SPAN", "NoopSpan", "TelemetryCollector", "TelemetrySpan"]
 

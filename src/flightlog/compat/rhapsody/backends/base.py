@@ -17,10 +17,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from flightlog.compat.rhapsody.backends.constants import BackendMainStates, StateMapper
+from flightlog.core.errors import TaskError
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.execute import awaited, execute
 from flightlog.engines.pickling import dumps
-from flightlog.errors import TaskError
 from flightlog.record.carrier import RUN, TRACEPARENT, format_traceparent
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.run import LiveRun

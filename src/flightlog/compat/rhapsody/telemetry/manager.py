@@ -37,7 +37,7 @@ from flightlog.compat.rhapsody.telemetry.events import (
     make_event,
 )
 from flightlog.compat.rhapsody.telemetry.run_record import RunRecord
-from flightlog.errors import MissingExtra
+from flightlog.core.errors import MissingExtra
 
 if TYPE_CHECKING:
     from flightlog.compat.rhapsody.telemetry.adapters import TelemetryAdapter

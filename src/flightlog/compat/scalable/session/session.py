@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from flightlog.compat.scalable.client import ScalableClient
 from flightlog.compat.scalable.manifest import AUTO, Translation, Variables, load_scalable, translated
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 from flightlog.record.run import LiveRun
 from flightlog.session.manifest import Manifest, parse_manifest
 from flightlog.session.plan import Plan, make_plan

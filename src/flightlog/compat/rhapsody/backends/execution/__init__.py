@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from flightlog.compat.rhapsody.backends.execution.concurrent import ConcurrentExecutionBackend
 from flightlog.compat.rhapsody.backends.execution.dask_parallel import DaskExecutionBackend
 from flightlog.compat.rhapsody.backends.execution.noop import NoopExecutionBackend
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 __all__ = [
     "ConcurrentExecutionBackend",

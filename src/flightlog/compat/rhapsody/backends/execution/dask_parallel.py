@@ -11,8 +11,8 @@ from typing import Any
 from flightlog.compat.rhapsody.api.errors import BackendError
 from flightlog.compat.rhapsody.backends.base import StandardBackend, call_there, pack, unpack
 from flightlog.compat.rhapsody.backends.constants import BackendMainStates
+from flightlog.core.errors import MissingExtra
 from flightlog.engines.contract import Outcome, Work
-from flightlog.errors import MissingExtra
 from flightlog.store.liveness import this_host
 
 _COMMAND_OPTIONS = ("cwd", "shell", "env")

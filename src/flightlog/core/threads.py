@@ -25,7 +25,7 @@ from importlib import import_module
 from types import BuiltinFunctionType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from flightlog.descriptors import make_pipe
+from flightlog.core.descriptors import make_pipe
 
 __all__ = [
     "Condition",

@@ -26,7 +26,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType, FunctionType, MethodType, TracebackType
 from typing import Any, cast
 
-from flightlog.threads import in_main_thread
+from flightlog.core.threads import in_main_thread
 
 _OPTIMIZED, _VARARGS, _VARKEYWORDS = (
     0x01,

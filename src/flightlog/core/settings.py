@@ -163,7 +163,7 @@ def _redact(environ: Mapping[str, str], problems: list[str]) -> tuple[str, ...]:
             why = error.strerror if isinstance(error, OSError) and error.strerror else type(error).__name__
             problems.append(f"FLIGHTLOG_REDACT names a file that cannot be read ({why}); it counts as unset")
             return ()
-    from flightlog.patterns import pattern_problem  # few have patterns of their own
+    from flightlog.core.patterns import pattern_problem  # few have patterns of their own
 
     kept: list[str] = []
     for number, pattern in enumerate(filter(None, map(str.strip, value.splitlines())), 1):
@@ -231,8 +231,8 @@ def _size(environ: Mapping[str, str], name: str, default: int, problems: list[st
     value = _text(environ, name)
     if value is None:
         return default
-    from flightlog.errors import UsageError
-    from flightlog.units import format_bytes, parse_size
+    from flightlog.core.errors import UsageError
+    from flightlog.core.units import format_bytes, parse_size
 
     try:
         return parse_size(value)

@@ -1,7 +1,7 @@
 """The one redactor: every text that leaves the process goes through it, names and command lines included.
 
 Three promises, whatever the input: nothing raises, the time is linear in the length of the text (every repetition in
-the patterns here is possessive or bounded; those of `FLIGHTLOG_REDACT` see a limited text at once, see `patterns.py`), and redacting
+the patterns here is possessive or bounded; those of `FLIGHTLOG_REDACT` see a limited text at once, see `core/patterns.py`), and redacting
 twice is redacting once. Where in doubt a
 harmless word is lost rather than a secret kept.
 
@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
 
-from flightlog.settings import redact_patterns
+from flightlog.core.settings import redact_patterns
 
 REDACTED = "[redacted]"
 
@@ -629,7 +629,7 @@ def own_patterns(patterns: Sequence[str]) -> bool:
     before = list(_own)
     fresh: list[tuple[re.Pattern[str], int]] = []
     if patterns:
-        from flightlog.patterns import pattern_problem, piece_length  # few have patterns of their own
+        from flightlog.core.patterns import pattern_problem, piece_length  # few have patterns of their own
 
         for pattern in patterns:
             length = piece_length(pattern) if pattern_problem(pattern) is None else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-from flightlog.errors import UsageError
+from flightlog.core.errors import UsageError
 
 _SIZE = re.compile(r"\s*(\d{1,24})(?:\.(\d{1,24}))?\s*([kmgtpe]?)(i?b|)\s*", re.IGNORECASE | re.ASCII)
 _AGE_PART = re.compile(r"\s*(\d{1,15}(?:\.\d{1,15})?)\s*(ms|µs|us|[smhdw])", re.IGNORECASE | re.ASCII)

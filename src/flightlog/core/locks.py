@@ -1,0 +1,111 @@
+"""Advisory locks on files and folders, between processes: the kernel releases them when their holder ends.
+
+On a file system without locks a lock is granted to everybody: one process at a time is then a matter of
+custom.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from flightlog.core.descriptors import Descriptor
+
+_PAUSE_S = 0.05
+
+
+class FileLock:
+    """A lock that this process holds until `release`. Taken by `try_lock`; a program that closes all
+    descriptors loses it.
+    """
+
+    def __init__(self, file: Descriptor) -> None:
+        self._file = file
+
+    def still_held(self) -> bool:
+        """Whether the program has not closed it meanwhile."""
+        return self._file.still_ours()
+
+    @property
+    def fd(self) -> int:
+        """The descriptor of the locked file; raises OSError where the program has closed it."""
+        return self._file.fd
+
+    def release(self) -> None:
+        """Let others take it; may be called again."""
+        self._file.close()
+
+
+def try_lock(
+    path: Path,
+    *,
+    wait_s: float | None = 0.0,
+    shared: bool = False,
+    create: bool = True,
+    of_process: bool = False,
+) -> FileLock | None:
+    """Lock a file or a folder; None while another holder has it, after waiting for so long (None: for ever).
+
+    `create` makes the file where it is missing; without it the file or folder is only opened. `of_process`
+    takes a lock that belongs to this process and that forked children do not share, instead of one that
+    belongs to the open file. A file that was removed or replaced while it was being locked counts as another
+    holder's. Raises OSError where the file cannot be opened.
+    """
+    flags = (os.O_RDWR | os.O_CREAT if create else os.O_RDONLY) | os.O_NOFOLLOW
+    how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
+    take = fcntl.lockf if of_process else fcntl.flock
+    deadline = None if wait_s is None else time.monotonic() + wait_s
+    while True:
+        file = Descriptor.open(path, flags, 0o600)
+        try:
+            take(file.fd, how)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES, errno.EWOULDBLOCK):
+                return FileLock(file)  # a file system without locks
+        else:
+            if _is_there(path, file):
+                return FileLock(file)
+        file.close()
+        if deadline is not None and time.monotonic() >= deadline:
+            return None
+        time.sleep(_PAUSE_S)
+
+
+@contextmanager
+def locked(path: Path, *, wait_s: float | None = 0.0, create: bool = True) -> Iterator[bool]:
+    """Hold the lock of a file or folder inside the block; gives whether it is held, after waiting for so
+    long.
+    """
+    lock = try_lock(path, wait_s=wait_s, create=create)
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def is_locked(path: Path) -> bool:
+    """Whether some process holds the lock of a file, without keeping anybody from it; False where there is no
+    file.
+    """
+    try:
+        lock = try_lock(path, shared=True, create=False)
+    except OSError:
+        return False
+    if lock is None:
+        return True
+    lock.release()
+    return False
+
+
+def _is_there(path: Path, file: Descriptor) -> bool:
+    try:
+        there = path.stat()
+    except OSError:
+        return False
+    return (there.st_dev, there.st_ino) == file.file
