@@ -42,12 +42,20 @@ def write_history(folder: Path) -> None:
     draw = Random(1)
     tasks: list[Event] = [
         TaskCompleted(
-            timestamp=at(n), task="sim", task_id=f"sim-{n}", component="model", args={"n": n % 7}, worker="w1",
-            duration_s=60.0, cpu_s=108.0, cpu_scope="tree", rss_scope="tree",
+            timestamp=at(n),
+            task="sim",
+            task_id=f"sim-{n}",
+            component="model",
+            args={"n": n % 7},
+            worker="w1",
+            duration_s=60.0,
+            cpu_s=108.0,
+            cpu_scope="tree",
+            rss_scope="tree",
             peak_rss_bytes=round(6 * GB * draw.lognormvariate(0, 0.02)),
         )
         for n in range(40)
-    ]  # fmt: skip
+    ]
     asked = ResourceRequest(task=None, component="model", cpus=4.0, memory_bytes=16 * GB)
     make_run(folder / "runs", [asked, *tasks], target="local")
 
@@ -92,10 +100,16 @@ def test_plan_shows_what_history_suggests_beside_what_is_asked_for(folder: Path,
     assert main(["plan", "--format", "json"]) == 0
     assert msgspec.json.decode(capsys.readouterr().out)["suggestions"] == {
         "model": {
-            "cpus": 2.0, "memory_bytes": 6_300_000_000, "tasks": ["sim"], "attempts": 40, "runs": 1,
-            "confidence": 0.95, "whole": True, "elsewhere": False,
+            "cpus": 2.0,
+            "memory_bytes": 6_300_000_000,
+            "tasks": ["sim"],
+            "attempts": 40,
+            "runs": 1,
+            "confidence": 0.95,
+            "whole": True,
+            "elsewhere": False,
         }
-    }  # fmt: skip
+    }
 
 
 def test_plan_takes_what_other_targets_say_where_its_own_has_no_history(
@@ -160,11 +174,17 @@ def test_what_is_left_to_the_user_is_said_where_nothing_else_is_to_set(
 ) -> None:
     calls: list[Event] = [
         TaskCompleted(
-            timestamp=at(n), task="load", task_id=f"load-{n}", args={"n": 1}, args_digest="d", worker="w1", duration_s=5.0,
+            timestamp=at(n),
+            task="load",
+            task_id=f"load-{n}",
+            args={"n": 1},
+            args_digest="d",
+            worker="w1",
+            duration_s=5.0,
             result_bytes=9,
         )
         for n in range(8)
-    ]  # fmt: skip
+    ]
     run = make_run(folder / "runs", calls)
     (run / "plan.json").write_text('{"target": "local", "provider": "local"}')
     (folder / "flightlog.yaml").write_text(MANIFEST)

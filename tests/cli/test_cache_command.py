@@ -132,8 +132,10 @@ def test_hits_are_those_the_runs_recorded(cache: Cache, capsys: Captured) -> Non
     assert found == {"folder": str(cache.folder), "entries": 2, "damaged": 0, "leftovers": 0, "hits": 2}
     assert function == {
         "function": "test_cache_command.test_hits_are_those_the_runs_recorded.<locals>.work",
-        "entries": 2, "codes": 1, "hits": 2,
-    }  # fmt: skip
+        "entries": 2,
+        "codes": 1,
+        "hits": 2,
+    }
 
 
 def test_what_is_old_or_too_much_is_pruned_the_longest_unused_first(cache: Cache, capsys: Captured) -> None:

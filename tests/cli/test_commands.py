@@ -246,11 +246,20 @@ def test_a_list_as_json_has_the_catalogues_facts(runs: Path, capsys: Captured) -
     assert main(["list", "--format", "json"]) == 0
     assert msgspec.json.decode(capsys.readouterr().out) == [
         {
-            "path": str(path), "run_id": path.name, "project": "demo", "status": "completed",
-            "start_time": at(0), "end_time": at(10), "duration_s": 10.0, "tasks_submitted": 0,
-            "tasks_completed": 0, "tasks_failed": 0, "problem": None, "lines_lost": None,
+            "path": str(path),
+            "run_id": path.name,
+            "project": "demo",
+            "status": "completed",
+            "start_time": at(0),
+            "end_time": at(10),
+            "duration_s": 10.0,
+            "tasks_submitted": 0,
+            "tasks_completed": 0,
+            "tasks_failed": 0,
+            "problem": None,
+            "lines_lost": None,
         }
-    ]  # fmt: skip
+    ]
 
 
 def test_a_list_that_is_cut_says_so_on_standard_error(runs: Path, capsys: Captured) -> None:
@@ -428,8 +437,11 @@ def test_the_shell_completes_commands_and_run_ids(runs: Path) -> None:
         ("flightlog report --runs-dir other --run-id run-", other.name),
     ):
         env = {
-            **os.environ, "_FLIGHTLOG_COMPLETE": "complete_bash", "COMP_WORDS": words,
-            "COMP_CWORD": str(len(words.split()) - 1), "_TYPER_COMPLETE_ARGS": words,
-        }  # fmt: skip
+            **os.environ,
+            "_FLIGHTLOG_COMPLETE": "complete_bash",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(len(words.split()) - 1),
+            "_TYPER_COMPLETE_ARGS": words,
+        }
         done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
         assert done.stdout.split() == [expected]

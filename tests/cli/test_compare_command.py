@@ -21,9 +21,13 @@ def runs(tmp_path, monkeypatch):
     for number, factor in enumerate([1.0, 1.0, 1.5]):
         events = [e for i in range(20) for e in task_events("fit", i, i, 0.2 * factor * (1 + i % 3 / 50))]
         closed_run(
-            folder, events, token=f"a000000{number}", start_time=at(number), duration_s=20.0 * factor,
+            folder,
+            events,
+            token=f"a000000{number}",
+            start_time=at(number),
+            duration_s=20.0 * factor,
             end_time=at(number + 20 * factor),
-        )  # fmt: skip
+        )
     return folder
 
 

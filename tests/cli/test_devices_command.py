@@ -45,15 +45,36 @@ def training(ranks: int = 4, steps: int = 30) -> list[DeviceMemory]:
         ) -> None:
             allocated = round(level * GIB)
             reserved = allocated + round(draw.uniform(0.5, 1.5) * GIB)
-            events.append(DeviceMemory(
-                schema_version=3, session_id=f"session-{rank}", timestamp_ns=time, event_type=kind,
-                collector="flightlog.torch.cuda", sampling_interval_ms=100, pid=4000 + rank, host="node-1", device_id=rank,
-                allocator_allocated_bytes=allocated, allocator_reserved_bytes=reserved, allocator_active_bytes=None,
-                allocator_inactive_bytes=None, allocator_change_bytes=0, device_used_bytes=reserved + GIB,
-                device_free_bytes=80 * GIB - reserved - GIB, device_total_bytes=80 * GIB, context=phase, rank=rank,
-                local_rank=rank, world_size=ranks,
-                metadata={"device_used_source": "driver", **({"span_id": span} if span else {}), **metadata},
-            ))  # fmt: skip
+            events.append(
+                DeviceMemory(
+                    schema_version=3,
+                    session_id=f"session-{rank}",
+                    timestamp_ns=time,
+                    event_type=kind,
+                    collector="flightlog.torch.cuda",
+                    sampling_interval_ms=100,
+                    pid=4000 + rank,
+                    host="node-1",
+                    device_id=rank,
+                    allocator_allocated_bytes=allocated,
+                    allocator_reserved_bytes=reserved,
+                    allocator_active_bytes=None,
+                    allocator_inactive_bytes=None,
+                    allocator_change_bytes=0,
+                    device_used_bytes=reserved + GIB,
+                    device_free_bytes=80 * GIB - reserved - GIB,
+                    device_total_bytes=80 * GIB,
+                    context=phase,
+                    rank=rank,
+                    local_rank=rank,
+                    world_size=ranks,
+                    metadata={
+                        "device_used_source": "driver",
+                        **({"span_id": span} if span else {}),
+                        **metadata,
+                    },
+                )
+            )
 
         seen(4, None, None, "start")
         kept = 0.0
@@ -119,8 +140,11 @@ def test_the_json_holds_the_report_and_the_markdown_its_tables(runs: Path, capsy
     jsonschema.validate(json.loads(out), schema)
     report = msgspec.json.decode(out, type=DeviceReport)
     assert [(one.rank, one.status, len(one.leaks)) for one in report.sessions] == [
-        (0, "completed", 0), (1, "completed", 0), (2, "incomplete", 2), (3, "completed", 0),
-    ]  # fmt: skip
+        (0, "completed", 0),
+        (1, "completed", 0),
+        (2, "incomplete", 2),
+        (3, "completed", 0),
+    ]
     assert main(["devices", "latest", "--format", "md"]) == 0
     out = capsys.readouterr().out
     assert "| Phase | Rank | Times | Each time | Grew | Over | By chance | Full in |" in out
@@ -205,6 +229,9 @@ def test_each_command_of_the_page_answers(command: str, tmp_path: Path) -> None:
     (tmp_path / "telemetry.json").write_bytes((GOLDEN / "export-v3.json").read_bytes())
     done = subprocess.run(
         [sys.executable, "-m", "flightlog.cli.main", *shlex.split(command)[1:]],
-        cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stderr) == (0, "")

@@ -39,14 +39,38 @@ def failing(runs: Path) -> Path:
     return make_run(
         runs,
         [
-            TaskFailed(timestamp=at(1), task="sim", task_id="t1", args={"seed": 3}, worker="w1", duration_s=0.5,
-                       error_message=message, **said),
-            Failure(timestamp=at(1), scope="task", task="sim", task_id="t1", attempt=1, worker="w1", message=message,
-                    traceback=TRACEBACK, **said),
-            WorkerLost(timestamp=at(2), worker="w2", host="n2", pid=7, reason="its process was killed by SIGKILL", signal="SIGKILL"),
+            TaskFailed(
+                timestamp=at(1),
+                task="sim",
+                task_id="t1",
+                args={"seed": 3},
+                worker="w1",
+                duration_s=0.5,
+                error_message=message,
+                **said,
+            ),
+            Failure(
+                timestamp=at(1),
+                scope="task",
+                task="sim",
+                task_id="t1",
+                attempt=1,
+                worker="w1",
+                message=message,
+                traceback=TRACEBACK,
+                **said,
+            ),
+            WorkerLost(
+                timestamp=at(2),
+                worker="w2",
+                host="n2",
+                pid=7,
+                reason="its process was killed by SIGKILL",
+                signal="SIGKILL",
+            ),
         ],
         status="failed",
-    )  # fmt: skip
+    )
 
 
 def test_the_text_gives_the_answer_first_then_cause_evidence_remedy_and_check(
@@ -144,13 +168,28 @@ def test_a_site_adds_a_rule_by_an_entry_point_and_a_broken_one_is_named(runs: Pa
     )
     make_run(
         runs,
-        [TaskFailed(timestamp=at(1), task="solve", task_id="t", args={}, worker="w1", duration_s=1.0,
-                    error_type="ExitCode", error_message="solve ended with exit code 42", exit_code=42)],
-    )  # fmt: skip
+        [
+            TaskFailed(
+                timestamp=at(1),
+                task="solve",
+                task_id="t",
+                args={},
+                worker="w1",
+                duration_s=1.0,
+                error_type="ExitCode",
+                error_message="solve ended with exit code 42",
+                exit_code=42,
+            )
+        ],
+    )
     done = subprocess.run(
         [sys.executable, "-m", "flightlog", "diagnose", "--format", "json"],
-        env={**os.environ, "PYTHONPATH": str(site)}, capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     found = msgspec.json.decode(done.stdout, type=RunDiagnosis)
     [cause] = found.causes
     assert (cause.failure_class, cause.evidence[0].text) == (

@@ -125,11 +125,14 @@ def test_the_run_itself_is_never_written_into(runs: Path, capsys: Captured) -> N
         (["--to", "csv", "--table", "task"], "there is no table 'task'. Did you mean tasks?"),
         (["--to", "csv", "--follow"], "--follow does not go with --to csv: leave it out"),
         (["--to", "csv", "-o", "no/such/folder"], "cannot write no/such/folder: there is no folder no/such"),
-        (["--to", "csv", "-o", "-"], "--to csv is no single file, and does not go to standard output; name one --table"),
+        (
+            ["--to", "csv", "-o", "-"],
+            "--to csv is no single file, and does not go to standard output; name one --table",
+        ),
         (["nobody", "--to", "csv"], "no run 'nobody' in "),
         ([RUN, "--run-id", "other", "--to", "csv"], f"name one run, not two: {RUN}, other"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_done_is_one_line_and_leaves_nothing(
     runs: Path, tmp_path: Path, capsys: Captured, arguments: list[str], said: str
 ) -> None:

@@ -1,4 +1,5 @@
-"""Runs in folders with odd names: every command reads them as it reads others, and shows their names on one line."""
+"""Runs in folders with odd names: every command reads them as it reads others, and shows their names on one
+line."""
 
 from __future__ import annotations
 

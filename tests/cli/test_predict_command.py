@@ -133,9 +133,18 @@ def test_what_makes_no_sense_is_one_message(
 
 
 def test_arguments_are_json_where_they_are_and_words_otherwise() -> None:
-    assert read_arguments(["n=3", "x=1e-3", "flag=true", "other=False", "m=rk4", "grid=[1, 2]", "empty=", "e=a=b"]) == {
-        "n": 3, "x": 1e-3, "flag": True, "other": False, "m": "rk4", "grid": [1, 2], "empty": "", "e": "a=b",
-    }  # fmt: skip
+    assert read_arguments(
+        ["n=3", "x=1e-3", "flag=true", "other=False", "m=rk4", "grid=[1, 2]", "empty=", "e=a=b"]
+    ) == {
+        "n": 3,
+        "x": 1e-3,
+        "flag": True,
+        "other": False,
+        "m": "rk4",
+        "grid": [1, 2],
+        "empty": "",
+        "e": "a=b",
+    }
     with pytest.raises(UsageError):
         read_arguments(["=3"])
 

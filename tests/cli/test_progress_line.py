@@ -59,7 +59,8 @@ def drawn_at(line: ProgressLine, clock: Clock, *moments: float) -> None:
 
 
 def screen(written: str) -> list[str]:
-    """What a terminal shows of what was written to it: a carriage return goes back, and the code erases to the end."""
+    """What a terminal shows of what was written to it: a carriage return goes back, and the code erases to
+    the end."""
     rows = [""]
     for piece in written.replace("\r\n", "\n").split("\n"):
         rows[-1] = piece.rpartition(ERASED)[2] if ERASED in piece else rows[-1] + piece

@@ -1,4 +1,5 @@
-"""The commands on runs at an address: what they say of a folder, they say of its copy, and nothing is written there."""
+"""The commands on runs at an address: what they say of a folder, they say of its copy, and nothing is written
+there."""
 
 from __future__ import annotations
 
@@ -44,17 +45,38 @@ def some_run(folder: Path, number: int) -> Path:
         events += [
             TaskSubmitted(timestamp=at(60 * number + one), task="sim", task_id=task_id, args=args),
             TaskCompleted(
-                timestamp=at(60 * number + one + 1), task="sim", task_id=task_id, args=args, worker="w1",
-                duration_s=1.0 + number + one / 100, peak_rss_bytes=1_000_000,
+                timestamp=at(60 * number + one + 1),
+                task="sim",
+                task_id=task_id,
+                args=args,
+                worker="w1",
+                duration_s=1.0 + number + one / 100,
+                peak_rss_bytes=1_000_000,
             ),
-        ]  # fmt: skip
+        ]
     events += [
         TaskSubmitted(timestamp=at(60 * number + 13), task="sim", task_id="bad", args={}),
-        TaskFailed(timestamp=at(60 * number + 14), task="sim", task_id="bad", args={}, worker="w1", duration_s=0.5,
-                   error_type="ValueError", error_message="no such seed"),
-        Failure(timestamp=at(60 * number + 14), scope="task", task="sim", task_id="bad", error_type="ValueError",
-                message="no such seed", traceback=None, fingerprint="f1"),
-    ]  # fmt: skip
+        TaskFailed(
+            timestamp=at(60 * number + 14),
+            task="sim",
+            task_id="bad",
+            args={},
+            worker="w1",
+            duration_s=0.5,
+            error_type="ValueError",
+            error_message="no such seed",
+        ),
+        Failure(
+            timestamp=at(60 * number + 14),
+            scope="task",
+            task="sim",
+            task_id="bad",
+            error_type="ValueError",
+            message="no such seed",
+            traceback=None,
+            fingerprint="f1",
+        ),
+    ]
     path = make_run(
         folder,
         events,
@@ -83,13 +105,19 @@ COMMANDS = [
     ("compare", "--format", "json"),
     ("compare", "a0b2c3d4", "a2b2c3d4"),
     ("trends", "--metric", "duration:sim", "--format", "csv"),
-    ("sql", "SELECT run_id, task, count(*) AS n, max(duration_s) AS s FROM attempts GROUP BY ALL ORDER BY 1", "--all", "--format", "csv"),
+    (
+        "sql",
+        "SELECT run_id, task, count(*) AS n, max(duration_s) AS s FROM attempts GROUP BY ALL ORDER BY 1",
+        "--all",
+        "--format",
+        "csv",
+    ),
     ("sql", "FROM runs", "--format", "json"),
     ("verify", "a2b2c3d4"),
     ("diagnose", "--format", "json"),
     ("advise", "--format", "json"),
     ("devices",),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=lambda words: " ".join(words[:3])[:30])
@@ -221,8 +249,9 @@ def test_recording_with_an_address_for_a_folder_goes_to_the_default_and_says_so(
         pass
     assert recorded.path.parent == other.path.parent == tmp_path / ".flightlog" / "runs"
     assert [record.message.partition(" is an address")[0] for record in caplog.records] == [
-        "FLIGHTLOG_RUNS_DIR", "runs_dir",
-    ]  # fmt: skip
+        "FLIGHTLOG_RUNS_DIR",
+        "runs_dir",
+    ]
     assert "hidden-word" not in caplog.text
     assert not Path("s3:").exists()
 

@@ -96,8 +96,10 @@ def test_five_megabytes_of_binary_output_arrive_byte_for_byte(flightlog, the_run
     assert hashlib.sha256(done.stdout).hexdigest() == written
     output = events(the_run(), "events")["UserEvent"]
     assert (output.name, output.fields["stdout_bytes"], output.fields["stderr_bytes"]) == (
-        "command_output", 5_000_001, 0,
-    )  # fmt: skip
+        "command_output",
+        5_000_001,
+        0,
+    )
 
 
 def test_both_streams_go_where_they_went_and_nothing_is_added(flightlog, the_run):
@@ -339,8 +341,10 @@ def test_in_a_terminal_the_command_finds_a_terminal_of_the_same_size(terminal, t
     assert shell.read_all().startswith(b"20 40\r\nto stderr\r\nflightlog: recorded as run-")
     assert shell.process.wait() == 0
     assert events(the_run(), "events")["UserEvent"].fields == {
-        "output": None, "output_bytes": None, "note": "output went to a terminal, not kept",
-    }  # fmt: skip
+        "output": None,
+        "output_bytes": None,
+        "note": "output went to a terminal, not kept",
+    }
 
 
 def test_only_the_stream_that_is_a_terminal_is_one_to_the_command(terminal, the_run):
@@ -350,9 +354,12 @@ def test_only_the_stream_that_is_a_terminal_is_one_to_the_command(terminal, the_
     assert shell.read_all().startswith(b"err is one\r\n")
     shell.process.stdout.close()
     assert events(the_run(), "events")["UserEvent"].fields == {
-        "stdout": "out is none\n", "stdout_bytes": 12, "stderr": None, "stderr_bytes": None,
+        "stdout": "out is none\n",
+        "stdout_bytes": 12,
+        "stderr": None,
+        "stderr_bytes": None,
         "note": "stderr went to a terminal, not kept",
-    }  # fmt: skip
+    }
 
 
 def test_a_failure_whose_output_went_to_a_terminal_has_no_end_of_output(terminal, the_run):

@@ -49,11 +49,9 @@ def test_the_answer_is_a_table_with_numbers_on_the_right(runs: Path, capsys: Cap
         == 0
     )
     assert capsys.readouterr() == (
-        "task  n  mean_s\n"
-        "fit   1    0.75\n"
-        "sim   2   0.375\n",
+        "task  n  mean_s\nfit   1    0.75\nsim   2   0.375\n",
         "",
-    )  # fmt: skip
+    )
 
 
 def test_the_run_that_started_last_is_asked_unless_another_or_all_are_named(
@@ -63,9 +61,13 @@ def test_the_run_that_started_last_is_asked_unless_another_or_all_are_named(
     some_run(runs, "00000003", 3)
     some_run(runs, "00000002", 2)
     for options, expected in (
-        ([], "3"), (["--run", "00000001"], "1"), (["--run", "00000001", "--run", "00000002"], "1 2"),
-        (["--all"], "1 2 3"), (["--run", "all"], "1 2 3"), (["--run", str(runs), "--all"], None),
-    ):  # fmt: skip
+        ([], "3"),
+        (["--run", "00000001"], "1"),
+        (["--run", "00000001", "--run", "00000002"], "1 2"),
+        (["--all"], "1 2 3"),
+        (["--run", "all"], "1 2 3"),
+        (["--run", str(runs), "--all"], None),
+    ):
         query = "SELECT string_agg(run_id[-1:], ' ' ORDER BY run_id) AS found FROM runs"
         code = main(["sql", query, *options])
         out, err = capsys.readouterr()
@@ -176,8 +178,9 @@ def test_compact_says_what_it_made_and_does_nothing_twice(runs: Path, capsys: Ca
     assert main(["compact"]) == 0
     assert capsys.readouterr().out == f"{RUN}: 6 rows in 2 tables beside its lines\n"
     assert sorted(file.relative_to(path).as_posix() for file in (path / "parquet").rglob("*.parquet")) == [
-        "parquet/tasks.parquet", "parquet/views/attempts.parquet",
-    ]  # fmt: skip
+        "parquet/tasks.parquet",
+        "parquet/views/attempts.parquet",
+    ]
     assert main(["compact", "latest"]) == 0
     assert capsys.readouterr().out == f"{RUN}: nothing new beside its lines\n"
 

@@ -105,8 +105,10 @@ def test_the_browser_is_started_with_a_link_from_which_it_gets_the_trace(run: Pa
     done = subprocess.run(
         [sys.executable, "-m", "flightlog", "timeline", str(run), "--perfetto", "--port", "0"],
         env={**os.environ, "BROWSER": f"{sys.executable} {script} %s {got}"},
-        capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == "flightlog: Perfetto has the trace"
     names = [event.get("name") for event in json.loads(gzip.decompress(got.read_bytes()))["traceEvents"]]
@@ -116,10 +118,14 @@ def test_the_browser_is_started_with_a_link_from_which_it_gets_the_trace(run: Pa
 @pytest.mark.parametrize(
     ("environ", "platform", "shown"),
     [
-        ({}, "linux", False), ({"DISPLAY": ":0"}, "linux", True), ({"WAYLAND_DISPLAY": "w"}, "linux", True),
-        ({"BROWSER": "firefox"}, "linux", True), ({}, "darwin", True), ({"SSH_CONNECTION": "x"}, "darwin", False),
+        ({}, "linux", False),
+        ({"DISPLAY": ":0"}, "linux", True),
+        ({"WAYLAND_DISPLAY": "w"}, "linux", True),
+        ({"BROWSER": "firefox"}, "linux", True),
+        ({}, "darwin", True),
+        ({"SSH_CONNECTION": "x"}, "darwin", False),
     ],
-)  # fmt: skip
+)
 def test_no_browser_takes_over_a_terminal(environ: dict[str, str], platform: str, shown: bool):
     assert has_display(environ, platform) is shown
 
@@ -127,11 +133,16 @@ def test_no_browser_takes_over_a_terminal(environ: dict[str, str], platform: str
 @pytest.mark.parametrize(
     ("options", "missing"),
     [
-        (["--dark"], "--png F"), (["--width", "900"], "--png F"), (["--height", "900"], "--png F"),
-        (["--open"], "--perfetto"), (["--no-open"], "--perfetto"), (["--port", "9002"], "--perfetto"),
-        (["--perfetto-ui", "http://127.0.0.1:1"], "--perfetto"), (["--png", "x.png", "--open"], "--perfetto"),
+        (["--dark"], "--png F"),
+        (["--width", "900"], "--png F"),
+        (["--height", "900"], "--png F"),
+        (["--open"], "--perfetto"),
+        (["--no-open"], "--perfetto"),
+        (["--port", "9002"], "--perfetto"),
+        (["--perfetto-ui", "http://127.0.0.1:1"], "--perfetto"),
+        (["--png", "x.png", "--open"], "--perfetto"),
     ],
-)  # fmt: skip
+)
 def test_an_option_that_would_do_nothing_is_refused(
     run: Path, capsys: pytest.CaptureFixture[str], options: list[str], missing: str
 ) -> None:

@@ -33,9 +33,12 @@ def history(runs: Path, count: int, slower_from: int) -> None:
     for number in range(count):
         took = (3.0 if number < slower_from else 3.9) * draw.uniform(0.95, 1.05)
         make_run(
-            runs, token=f"{number:08x}", duration_s=took, git_commit=f"{number // 10:040x}",
+            runs,
+            token=f"{number:08x}",
+            duration_s=took,
+            git_commit=f"{number // 10:040x}",
             start_time=f"2026-05-{1 + number // 24:02}T{number % 24:02}:00:00.000000Z",
-        )  # fmt: skip
+        )
 
 
 def test_a_step_is_told_with_its_run(runs: Path, capsys: Captured) -> None:

@@ -21,7 +21,7 @@ from flightlog.events import (
     TaskSubmitted,
     UserEvent,
     WorkerLost,
-)  # fmt: skip
+)
 from flightlog.store.run import Run
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -57,17 +57,31 @@ def retried_then_failed(task_id: str, first: int, second: int) -> list[Event]:
     return [
         TaskSubmitted(timestamp=at(1), args={}, **same, **ids(first)),
         Failure(
-            timestamp=at(2.5), scope="task", message="no", traceback=trace, task="fit", task_id=task_id, attempt=1,
-            span_id=f"{first:016x}", **error,
+            timestamp=at(2.5),
+            scope="task",
+            message="no",
+            traceback=trace,
+            task="fit",
+            task_id=task_id,
+            attempt=1,
+            span_id=f"{first:016x}",
+            **error,
         ),
         TaskRetried(timestamp=at(2.5), reason="ValueError: no", delay_s=0.5, **same, **ids(first)),
         TaskStarted(timestamp=at(2), worker="w1", queue_s=1.0, **same, **ids(first)),
         TaskStarted(timestamp=at(3), worker="w2", queue_s=0.0, attempt=2, **same, **ids(second)),
         TaskFailed(
-            timestamp=at(4), args={}, worker="w2", duration_s=1.0, error_type="ValueError", error_message="no",
-            attempt=2, **same, **ids(second),
+            timestamp=at(4),
+            args={},
+            worker="w2",
+            duration_s=1.0,
+            error_type="ValueError",
+            error_message="no",
+            attempt=2,
+            **same,
+            **ids(second),
         ),
-    ]  # fmt: skip
+    ]
 
 
 def cancelled(task_id: str, number: int) -> list[Event]:
@@ -84,27 +98,51 @@ def beside() -> list[Event]:
     """Spans, samples, a lost worker, an event and a series of the user's."""
     return [
         SpanEvent(
-            timestamp=at(0.25), name="setup", tags={"step": 1}, metrics={"loss": 0.5}, status="ok", duration_s=0.5,
-            thread=7, **ids(90),
+            timestamp=at(0.25),
+            name="setup",
+            tags={"step": 1},
+            metrics={"loss": 0.5},
+            status="ok",
+            duration_s=0.5,
+            thread=7,
+            **ids(90),
         ),
         SpanEvent(
-            timestamp=at(0.5), name="load", status="error", duration_s=0.125, error_type="OSError",
-            error_message="gone", **ids(91, f"{90:016x}"),
+            timestamp=at(0.5),
+            name="load",
+            status="error",
+            duration_s=0.125,
+            error_type="OSError",
+            error_message="gone",
+            **ids(91, f"{90:016x}"),
         ),
         ResourceSample(
-            timestamp=at(1), scope="node", host="node-1", cpu_percent=50.0, memory_used_bytes=1000,
+            timestamp=at(1),
+            scope="node",
+            host="node-1",
+            cpu_percent=50.0,
+            memory_used_bytes=1000,
             net_recv_bytes_per_s=20.0,
         ),
         ResourceSample(timestamp=at(1), scope="node", host="node-2", cpu_percent=25.0),
         ResourceSample(timestamp=at(1), scope="task", host="node-1", cpu_percent=99.0, task_id="t1"),
         ResourceSample(
-            timestamp=at(1), scope="gpu", host="node-1", cpu_percent=None, gpu_index=0, gpu_uuid="GPU-1",
-            gpu_name="H200", gpu_percent=80.0, gpu_memory_used_bytes=5,
+            timestamp=at(1),
+            scope="gpu",
+            host="node-1",
+            cpu_percent=None,
+            gpu_index=0,
+            gpu_uuid="GPU-1",
+            gpu_name="H200",
+            gpu_percent=80.0,
+            gpu_memory_used_bytes=5,
         ),
         WorkerLost(timestamp=at(6), worker="w1", host="node-1", pid=5, reason="killed", signal="SIGKILL"),
-        UserEvent(timestamp=at(7), name="converged", fields={"level": "warning", "steps": 3}, span_id=f"{90:016x}"),
+        UserEvent(
+            timestamp=at(7), name="converged", fields={"level": "warning", "steps": 3}, span_id=f"{90:016x}"
+        ),
         Metric(timestamp=at(7), name="train loss", value=0.25, step=3),
-    ]  # fmt: skip
+    ]
 
 
 def everything() -> list[Event]:

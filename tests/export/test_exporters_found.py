@@ -18,11 +18,22 @@ from flightlog.show.outcomes import exported_text
 
 def test_the_built_in_exporters_come_through_the_door_of_plugins() -> None:
     assert set(exporter_names()) >= {
-        "csv", "json", "modelops", "otlp", "otlp-json", "parquet", "perfetto", "prometheus", "ro-crate",
-    }  # fmt: skip
+        "csv",
+        "json",
+        "modelops",
+        "otlp",
+        "otlp-json",
+        "parquet",
+        "perfetto",
+        "prometheus",
+        "ro-crate",
+    }
     assert [find_exporter(name).name for name in ("csv", "json", "parquet", "perfetto")] == [
-        "csv", "json", "parquet", "perfetto",
-    ]  # fmt: skip
+        "csv",
+        "json",
+        "parquet",
+        "perfetto",
+    ]
 
 
 def test_a_name_that_nobody_offers_is_answered_with_the_nearest() -> None:

@@ -57,10 +57,18 @@ times = st.integers(0, (1 << 63) - 1)
 @given(words, times, times, attributes)
 def test_any_span_and_record_is_the_same_in_both(name: str, start: int, end: int, said: dict[str, Any]):
     span = Span(
-        trace_id=TRACE, span_id=ROOT, parent_id=None, name=name, start_ns=start, end_ns=end, attributes=said,
+        trace_id=TRACE,
+        span_id=ROOT,
+        parent_id=None,
+        name=name,
+        start_ns=start,
+        end_ns=end,
+        attributes=said,
         happenings=(Happening(name="exception", time_ns=start, attributes=said),),
-        links=(Link(trace_id=TRACE, span_id=ROOT, attributes=said),), status="error", message=name,
-    )  # fmt: skip
+        links=(Link(trace_id=TRACE, span_id=ROOT, attributes=said),),
+        status="error",
+        message=name,
+    )
     record = LogRecord(
         time_ns=start, severity=9, severity_text="INFO", body=name, event_name=name, attributes=said
     )

@@ -1,4 +1,5 @@
-"""A run that is sent while it runs: everything once, the root at the end, whatever moves or breaks meanwhile."""
+"""A run that is sent while it runs: everything once, the root at the end, whatever moves or breaks
+meanwhile."""
 
 from __future__ import annotations
 
@@ -57,7 +58,8 @@ class LivingRun:
 def follow(
     living: LivingRun, receiver: Receiver, steps: list[Callable[[], Any]]
 ) -> tuple[Exported, list[float]]:
-    """Follow the run; each time the exporter has waited for what comes next, or for the server, the next step happens."""
+    """Follow the run; each time the exporter has waited for what comes next, or for the server, the next step
+    happens."""
     waits: list[float] = []
     left = iter(steps)
     rests = count(1)

@@ -34,16 +34,26 @@ def last_counts(points: list[Point]) -> dict[str, Any]:
 
 def test_counts_are_what_happened_and_nothing_runs_when_all_is_over(tmp_path: Path):
     assert last_counts(points_of(a_run(tmp_path))) == {
-        "submitted": 4, "started": 4, "completed": 2, "failed": 1, "canceled": 1, "retried": 1, "running": 0,
-    }  # fmt: skip
+        "submitted": 4,
+        "started": 4,
+        "completed": 2,
+        "failed": 1,
+        "canceled": 1,
+        "retried": 1,
+        "running": 0,
+    }
 
 
 def test_counts_go_by_event_time_from_the_start_of_the_run(tmp_path: Path):
     points = points_of(a_run(tmp_path, [*completed("t1", 1, 1.0, 4.0), *completed("t2", 2, 2.0, 3.0)]))
     running = [point for point in points if point.instrument.name == "flightlog.tasks.running"]
     assert [(point.time_ns, point.value) for point in running] == [
-        (ns(0.5), 0), (ns(1.5), 1), (ns(2), 2), (ns(3), 1), (ns(4), 0),
-    ]  # fmt: skip
+        (ns(0.5), 0),
+        (ns(1.5), 1),
+        (ns(2), 2),
+        (ns(3), 1),
+        (ns(4), 0),
+    ]
     assert {point.start_ns for point in running} == {START_NS}
 
 
@@ -121,11 +131,16 @@ def test_durations_are_a_histogram_a_task_name(tmp_path: Path):
 def test_task_names_are_bounded_and_task_ids_are_no_label(tmp_path: Path):
     events = [
         TaskCompleted(
-            timestamp=at(1), task=f"task {number}", task_id=f"id-{number}", args={}, worker="w1", duration_s=0.1,
+            timestamp=at(1),
+            task=f"task {number}",
+            task_id=f"id-{number}",
+            args={},
+            worker="w1",
+            duration_s=0.1,
             **ids(number + 1),
         )
         for number in range(MAX_NAMES + 50)
-    ]  # fmt: skip
+    ]
     points = points_of(a_run(tmp_path, events))
     names = {point.attributes.get("cicd.pipeline.task.name") for point in points} - {None}
     assert len(names) == MAX_NAMES + 1
@@ -137,16 +152,26 @@ def test_task_names_are_bounded_and_task_ids_are_no_label(tmp_path: Path):
 
 def test_every_node_and_gpu_is_a_series_of_its_own_and_tasks_are_none(tmp_path: Path):
     points = [point for point in points_of(a_run(tmp_path)) if point.time_ns == ns(1) and point.host]
-    assert {(point.host, point.instrument.name, point.value, *point.attributes.items()) for point in points} == {
+    assert {
+        (point.host, point.instrument.name, point.value, *point.attributes.items()) for point in points
+    } == {
         ("node-1", "system.cpu.utilization", 0.5),
         ("node-1", "system.memory.usage", 1000, ("system.memory.state", "used")),
         ("node-1", "flightlog.node.network.io_rate", 20.0, ("network.io.direction", "receive")),
         ("node-2", "system.cpu.utilization", 0.25),
         *(
-            ("node-1", name, value, ("hw.id", "GPU-1"), ("hw.name", "H200"), ("hw.type", "gpu"), ("flightlog.gpu.index", 0))
+            (
+                "node-1",
+                name,
+                value,
+                ("hw.id", "GPU-1"),
+                ("hw.name", "H200"),
+                ("hw.type", "gpu"),
+                ("flightlog.gpu.index", 0),
+            )
             for name, value in (("hw.gpu.utilization", 0.8), ("hw.gpu.memory.usage", 5))
         ),
-    }  # fmt: skip
+    }
 
 
 def test_what_is_not_known_has_no_point(tmp_path: Path):
@@ -174,8 +199,13 @@ def test_sums_of_machines_say_since_when_they_are_told_and_memory_is_a_share_too
         for second in (1, 2)
     ]
     node = ResourceSample(
-        timestamp=at(3), scope="node", host="node-1", cpu_percent=None, memory_used_bytes=250, memory_total_bytes=1000
-    )  # fmt: skip
+        timestamp=at(3),
+        scope="node",
+        host="node-1",
+        cpu_percent=None,
+        memory_used_bytes=250,
+        memory_total_bytes=1000,
+    )
     points = points_of(a_run(tmp_path, [*samples, node]))
     assert [(one.instrument.name, one.start_ns, one.time_ns, one.value) for one in points] == [
         ("process.cpu.time", ns(1), ns(1), 0.5),

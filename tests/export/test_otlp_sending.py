@@ -51,8 +51,10 @@ def test_all_of_a_run_is_taken_once_and_nothing_by_the_next_export(tmp_path: Pat
     run, receiver = a_run(tmp_path), Receiver()
     first = World(receiver).export(run)
     assert (first.where, first.counts, first.notes) == (
-        "http://server:4318", {"spans": 8, "points": 51, "log records": 3}, (),
-    )  # fmt: skip
+        "http://server:4318",
+        {"spans": 8, "points": 51, "log records": 3},
+        (),
+    )
     assert (len(receiver.spans), len(receiver.points), len(receiver.records)) == (8, 51, 3)
     asked = len(receiver.requests)
     again = World(receiver).export(run)

@@ -61,9 +61,14 @@ def test_headers_compression_timeout_and_certificates_are_those_of_the_variables
     )
     headers = {"x-a": "1", "Authorization": "Basic abc="}
     assert found["traces"] == Server(
-        signal="traces", url="https://a/v1/traces", headers=headers, timeout_s=2.5, gzip=True,
-        content_type="application/json", certificate="/ca.pem",
-    )  # fmt: skip
+        signal="traces",
+        url="https://a/v1/traces",
+        headers=headers,
+        timeout_s=2.5,
+        gzip=True,
+        content_type="application/json",
+        certificate="/ca.pem",
+    )
     assert found["logs"].timeout_s == 3.0
 
 

@@ -127,17 +127,25 @@ def test_a_cancelled_task_is_no_error(tmp_path: Path):
 def test_tags_are_attributes_by_their_own_names_and_metrics_below_ours(tmp_path: Path):
     span = spans_of(a_run(tmp_path))[hex_of(90)]
     assert span.attributes == {
-        "step": 1, "flightlog.metrics.loss": 0.5, "thread.id": 7, "flightlog.kind": "span",
-    }  # fmt: skip
+        "step": 1,
+        "flightlog.metrics.loss": 0.5,
+        "thread.id": 7,
+        "flightlog.kind": "span",
+    }
 
 
 def test_a_span_that_the_bridge_recorded_goes_out_as_it_was_made(tmp_path: Path):
     link = f"{TRACE}-{hex_of(7)}"
     tags = {"otel.scope": "my.library", "otel.kind": "client", "otel.links": [link], "server.address": "a"}
     bridged = SpanEvent(
-        timestamp=at(1), name="GET", tags=tags, metrics={"http.response.body.size": 4096}, status="ok", duration_s=1.0,
+        timestamp=at(1),
+        name="GET",
+        tags=tags,
+        metrics={"http.response.body.size": 4096},
+        status="ok",
+        duration_s=1.0,
         **ids(8),
-    )  # fmt: skip
+    )
     span = spans_of(a_run(tmp_path, [bridged]))[hex_of(8)]
     assert (span.kind, span.links) == (3, (Link(trace_id=TRACE, span_id=hex_of(7)),))
     assert span.attributes == {

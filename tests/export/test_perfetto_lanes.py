@@ -11,8 +11,10 @@ from flightlog.export.perfetto.lanes import Lanes, Placed
 def test_slices_one_after_the_other_share_a_lane() -> None:
     lanes = Lanes({})
     assert [lanes.beside(0, 10), lanes.beside(10, 20), lanes.beside(25, 30)] == [
-        Placed(0, 0, 10), Placed(0, 10, 20), Placed(0, 25, 30),
-    ]  # fmt: skip
+        Placed(0, 0, 10),
+        Placed(0, 10, 20),
+        Placed(0, 25, 30),
+    ]
 
 
 def test_slices_at_once_get_lanes_of_their_own_and_the_first_free_one_is_taken_again() -> None:
@@ -30,8 +32,11 @@ def test_an_overlap_of_a_microsecond_is_rounding() -> None:
 def test_beyond_the_most_lanes_a_slice_has_no_place() -> None:
     lanes = Lanes({}, most=2)
     assert [lanes.beside(0, 9), lanes.beside(1, 9), lanes.beside(2, 9), lanes.beside(9, 10)] == [
-        Placed(0, 0, 9), Placed(1, 1, 9), None, Placed(0, 9, 10),
-    ]  # fmt: skip
+        Placed(0, 0, 9),
+        Placed(1, 1, 9),
+        None,
+        Placed(0, 9, 10),
+    ]
 
 
 def test_a_child_is_inside_its_parent_and_a_child_beside_another_is_not() -> None:

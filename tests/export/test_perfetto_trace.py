@@ -61,8 +61,14 @@ def submitted(task_id: str, when: float, *depends_on: str) -> TaskSubmitted:
 
 def span(name: str, since: float, lasts: float, *, parent: str | None = None, thread: int = 1) -> SpanEvent:
     return SpanEvent(
-        timestamp=at(since), name=name, duration_s=lasts, span_id=name, parent_id=parent, thread=thread, status="ok"
-    )  # fmt: skip
+        timestamp=at(since),
+        name=name,
+        duration_s=lasts,
+        span_id=name,
+        parent_id=parent,
+        thread=thread,
+        status="ok",
+    )
 
 
 def drawn(tmp_path: Path, events: list[Event], name: str = "trace.json", **info: object) -> Trace:
@@ -74,23 +80,49 @@ def test_a_task_is_drawn_where_and_when_it_ran_with_what_is_known_of_it(tmp_path
         tmp_path,
         [
             TaskFailed(
-                timestamp=at(3), task="sim", task_id="t1", args={"seed": 4}, worker="w1", duration_s=2.0, queue_s=0.5,
-                cpu_s=1.5, error_type="ValueError", error_message="no", span_id="a1", parent_id="a0",
+                timestamp=at(3),
+                task="sim",
+                task_id="t1",
+                args={"seed": 4},
+                worker="w1",
+                duration_s=2.0,
+                queue_s=0.5,
+                cpu_s=1.5,
+                error_type="ValueError",
+                error_message="no",
+                span_id="a1",
+                parent_id="a0",
             )
         ],
-    )  # fmt: skip
+    )
     [event] = trace.slices("task")
     assert trace.track(event) == "w1/tasks"
     assert {key: event[key] for key in ("name", "ts", "dur", "args", "cname")} == {
-        "name": "sim", "ts": 1 * S, "dur": 2 * S, "cname": "terrible",
+        "name": "sim",
+        "ts": 1 * S,
+        "dur": 2 * S,
+        "cname": "terrible",
         "args": {
-            "task_id": "t1", "attempt": 1, "state": "failed", "args": {"seed": 4}, "queue_s": 0.5, "cpu_s": 1.5,
-            "error": "ValueError", "message": "no", "span_id": "a1", "parent_id": "a0",
+            "task_id": "t1",
+            "attempt": 1,
+            "state": "failed",
+            "args": {"seed": 4},
+            "queue_s": 0.5,
+            "cpu_s": 1.5,
+            "error": "ValueError",
+            "message": "no",
+            "span_id": "a1",
+            "parent_id": "a0",
         },
-    }  # fmt: skip
+    }
     assert trace.exported.counts == {
-        "tasks": 1, "spans": 0, "waits": 0, "arrows": 0, "counter values": 2, "marks": 0
-    }  # fmt: skip
+        "tasks": 1,
+        "spans": 0,
+        "waits": 0,
+        "arrows": 0,
+        "counter values": 2,
+        "marks": 0,
+    }
     assert trace.exported.notes == ()
 
 
@@ -152,15 +184,20 @@ def test_spans_without_a_task_are_drawn_by_process_and_thread(tmp_path: Path) ->
 def test_what_had_not_ended_is_drawn_up_to_the_end_of_the_run_and_said(tmp_path: Path) -> None:
     events: list[Event] = [
         TaskStarted(timestamp=at(4), task="sim", task_id="t1", worker="w1", queue_s=None, span_id="a1"),
-        SpanOpened(timestamp=at(5), name="hangs", tags={}, trace_id="", span_id="b", parent_id="a1", elapsed_s=2.0),
-        SpanOpened(timestamp=at(5), name="hangs", tags={}, trace_id="", span_id="b", parent_id="a1", elapsed_s=4.0),
-    ]  # fmt: skip
+        SpanOpened(
+            timestamp=at(5), name="hangs", tags={}, trace_id="", span_id="b", parent_id="a1", elapsed_s=2.0
+        ),
+        SpanOpened(
+            timestamp=at(5), name="hangs", tags={}, trace_id="", span_id="b", parent_id="a1", elapsed_s=4.0
+        ),
+    ]
     trace = drawn(tmp_path, events)
     assert trace.drawn("task") == [("w1/tasks", "sim", 4 * S, 10 * S)]
     assert trace.drawn("span") == [("w1/tasks", "hangs", 5 * S, 10 * S)]
     assert [trace.slices(of)[0]["args"].get(key) for of, key in (("task", "state"), ("span", "status"))] == [
-        "running", "open",
-    ]  # fmt: skip
+        "running",
+        "open",
+    ]
     assert trace.exported.notes == (
         "1 task had not ended, drawn up to the end of the run",
         "1 span had not ended, drawn up to the end of the run",
@@ -189,8 +226,14 @@ def test_waiting_is_drawn_up_to_the_start_with_an_arrow_to_it(tmp_path: Path) ->
 
 def test_a_task_cancelled_while_it_waited_is_drawn_as_waiting_alone(tmp_path: Path) -> None:
     cancelled = TaskCancelled(
-        timestamp=at(4), task="sim", task_id="t1", args={}, worker=None, duration_s=None, reason="no more needed"
-    )  # fmt: skip
+        timestamp=at(4),
+        task="sim",
+        task_id="t1",
+        args={},
+        worker=None,
+        duration_s=None,
+        reason="no more needed",
+    )
     trace = drawn(tmp_path, [submitted("t1", 1), cancelled])
     assert trace.drawn("waiting") == [("waiting for a worker/waiting", "sim", 1 * S, 4 * S)]
     assert (trace.drawn("task"), trace.arrows(), trace.exported.notes) == ([], [], ())
@@ -210,9 +253,14 @@ def test_arrows_lead_from_what_a_task_depends_on_and_from_the_attempt_before(tmp
     first = TaskRetried(timestamp=at(2), task="sim", task_id="t1", reason="ValueError: no")
     start = TaskStarted(timestamp=at(1), task="sim", task_id="t1", worker="w1", queue_s=None)
     events = [
-        start, first, *task("t1", 3, 4, attempt=2), *task("t2", 1, 2, worker="w2"), submitted("t3", 0.0, "t1", "t2"),
-        span("at once", 5, 1, parent="t3.1"), *task("t3", 5, 6),
-    ]  # fmt: skip
+        start,
+        first,
+        *task("t1", 3, 4, attempt=2),
+        *task("t2", 1, 2, worker="w2"),
+        submitted("t3", 0.0, "t1", "t2"),
+        span("at once", 5, 1, parent="t3.1"),
+        *task("t3", 5, 6),
+    ]
     assert drawn(tmp_path, events).arrows() == [
         ("tried again", "task t1#1", "task t1#2"),
         ("waited", "waiting t3#1", "task t3#1"),
@@ -255,10 +303,15 @@ def test_failures_and_workers_that_come_and_go_are_marks(tmp_path: Path) -> None
         WorkerReady(timestamp=at(1), worker="w1", host="node-2", pid=5),
         WorkerLost(timestamp=at(3), worker="w1", host="node-2", pid=5, reason="killed", signal="SIGKILL"),
         Failure(
-            timestamp=at(2), scope="task", error_type="ValueError", message="no", traceback=None, fingerprint=None,
+            timestamp=at(2),
+            scope="task",
+            error_type="ValueError",
+            message="no",
+            traceback=None,
+            fingerprint=None,
             task_id="t1",
         ),
-    ]  # fmt: skip
+    ]
     trace = drawn(tmp_path, events)
     found = [(trace.track(e), e["name"], e["ts"], e["args"]) for e in trace.events if e["ph"] == "i"]
     where = {"worker": "w1", "host": "node-2", "pid": 5}
@@ -321,12 +374,28 @@ def test_options_that_have_no_use_here_are_refused(
 
 def test_device_memory_is_a_curve_of_each_rank(tmp_path: Path) -> None:
     event = DeviceMemory(
-        timestamp=at(1), schema_version=3, session_id="s", timestamp_ns=1779249121_000000000, event_type="sample",
-        collector="flightlog.cuda", sampling_interval_ms=100, pid=7, host="node-1", device_id=0, rank=2,
-        allocator_allocated_bytes=10, allocator_reserved_bytes=20, allocator_active_bytes=None,
-        allocator_inactive_bytes=None, allocator_change_bytes=0, device_used_bytes=30, device_free_bytes=None,
-        device_total_bytes=None, context=None, metadata={},
-    )  # fmt: skip
+        timestamp=at(1),
+        schema_version=3,
+        session_id="s",
+        timestamp_ns=1779249121_000000000,
+        event_type="sample",
+        collector="flightlog.cuda",
+        sampling_interval_ms=100,
+        pid=7,
+        host="node-1",
+        device_id=0,
+        rank=2,
+        allocator_allocated_bytes=10,
+        allocator_reserved_bytes=20,
+        allocator_active_bytes=None,
+        allocator_inactive_bytes=None,
+        allocator_change_bytes=0,
+        device_used_bytes=30,
+        device_free_bytes=None,
+        device_total_bytes=None,
+        context=None,
+        metadata={},
+    )
     trace = drawn(tmp_path, [event])
     assert trace.curve("host node-1", "rank 2 device 0 memory allocated", "bytes") == [(1 * S, 10)]
     assert trace.curve("host node-1", "rank 2 device 0 memory reserved", "bytes") == [(1 * S, 20)]

@@ -175,13 +175,23 @@ def test_a_label_is_bounded_and_is_text() -> None:
 
 def test_a_run_is_counted_as_its_report_counts_it(tmp_path: Path) -> None:
     events = [
-        submitted("1"), started("1"), ended("completed", "1", duration_s=2.5),
-        submitted("2"), started("2"), ended("failed", "2"), retried("2"),
-        started("2", 2), ended("completed", "2", 2, duration_s=0.05),
-        submitted("3"), started("3"), ended("failed", "3"),
-        submitted("4"), ended("cancelled", "4", duration_s=None),
+        submitted("1"),
+        started("1"),
+        ended("completed", "1", duration_s=2.5),
+        submitted("2"),
+        started("2"),
+        ended("failed", "2"),
+        retried("2"),
+        started("2", 2),
+        ended("completed", "2", 2, duration_s=0.05),
+        submitted("3"),
+        started("3"),
+        ended("failed", "3"),
+        submitted("4"),
+        ended("cancelled", "4", duration_s=None),
         submitted("5"),
-        submitted("6"), started("6"),
+        submitted("6"),
+        started("6"),
         WorkerReady(worker="w", host="node-1", pid=1, timestamp=at(1)),
         WorkerReady(worker="x", host="node-1", pid=2, timestamp=at(1)),
         WorkerReady(worker="y", host="node-1", pid=3, timestamp=at(1)),
@@ -190,21 +200,31 @@ def test_a_run_is_counted_as_its_report_counts_it(tmp_path: Path) -> None:
         CacheLookup(task="f", result="hit", key="k", saved_s=3.0),
         CacheLookup(task="f", result="miss", key="k"),
         CacheLookup(task="f", result="bypass", key=None),
-        Failure(scope="task", error_type="ValueError", message="no", traceback=None, fingerprint=None, task_id="3"),
+        Failure(
+            scope="task", error_type="ValueError", message="no", traceback=None, fingerprint=None, task_id="3"
+        ),
         CostEstimate(item="workers", amount=1.0, currency="EUR", timestamp=at(1)),
         CostEstimate(item="workers", amount=2.0, currency="EUR", timestamp=at(2)),
         CostEstimate(item="storage", amount=0.5, currency="EUR", timestamp=at(1)),
-    ]  # fmt: skip
+    ]
     path = make_run(tmp_path, events)
     found, summary = RunWatch(path).look(NOW), summarize(Run(path))
     assert found.task_events == {
-        "submitted": 6, "started": 5, "completed": 2, "failed": 2, "retried": 1, "cancelled": 1,
-    }  # fmt: skip
+        "submitted": 6,
+        "started": 5,
+        "completed": 2,
+        "failed": 2,
+        "retried": 1,
+        "cancelled": 1,
+    }
     tasks = summary.tasks
     assert found.tasks == {
-        "pending": tasks.pending, "running": tasks.running, "completed": tasks.completed,
-        "failed": tasks.failed, "cancelled": tasks.cancelled,
-    }  # fmt: skip
+        "pending": tasks.pending,
+        "running": tasks.running,
+        "completed": tasks.completed,
+        "failed": tasks.failed,
+        "cancelled": tasks.cancelled,
+    }
     assert found.durations["simulate"].count == tasks.duration_s.count
     assert found.durations["simulate"].sum_s == pytest.approx(2.55)
     assert (found.workers_seen, found.workers_lost, found.workers) == (summary.workers.count, 1, 0)
@@ -252,9 +272,15 @@ def test_the_newest_sample_of_each_place_is_given_in_base_units(tmp_path: Path) 
         )
 
     gpu = ResourceSample(
-        scope="gpu", host="n1", cpu_percent=None, gpu_index=1, gpu_name="H200", gpu_percent=50.0,
-        gpu_power_w=300.0, timestamp=at(1),
-    )  # fmt: skip
+        scope="gpu",
+        host="n1",
+        cpu_percent=None,
+        gpu_index=1,
+        gpu_name="H200",
+        gpu_percent=50.0,
+        gpu_power_w=300.0,
+        timestamp=at(1),
+    )
     part = ResourceSample(
         scope="gpu", host="n1", cpu_percent=None, gpu_index=1, gpu_mig="MIG-1", timestamp=at(1)
     )

@@ -56,10 +56,13 @@ def text_of(folder: Path, **options) -> str:
 def values(text: str) -> dict[tuple[str, str], float]:
     """Values by sample and by its labels beside project and run."""
     return {
-        (sample.name, ",".join(f"{k}={v}" for k, v in sample.labels.items() if k not in {"project", "run_id"})): sample.value
+        (
+            sample.name,
+            ",".join(f"{k}={v}" for k, v in sample.labels.items() if k not in {"project", "run_id"}),
+        ): sample.value
         for family in parse_text(text)
         for sample in family.samples
-    }  # fmt: skip
+    }
 
 
 def a_bit_of_everything(name: str = "simulate") -> list[Event]:

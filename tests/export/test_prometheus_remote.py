@@ -1,4 +1,5 @@
-"""Runs at an address for Prometheus: read through copies, asked seldom, and shown as they were while it is away."""
+"""Runs at an address for Prometheus: read through copies, asked seldom, and shown as they were while it is
+away."""
 
 from __future__ import annotations
 
@@ -52,9 +53,14 @@ class Scraped:
 def a_run_there(tmp_path: Path) -> Path:
     tasks = [TaskSubmitted(task="fit", task_id=one, args={}, timestamp=at(0)) for one in "ab"]
     run = make_run(
-        tmp_path / "here", tasks, status="running", end_time=None, duration_s=None,
-        host="elsewhere", heartbeat=at(19),
-    )  # fmt: skip
+        tmp_path / "here",
+        tasks,
+        status="running",
+        end_time=None,
+        duration_s=None,
+        host="elsewhere",
+        heartbeat=at(19),
+    )
     sync(run)
     return run
 
@@ -77,8 +83,10 @@ def test_a_run_that_goes_on_at_an_address_is_read_on_every_ten_seconds(
     assert asked_soon == asked
     assert first == soon
     assert first == {
-        "flightlog_tasks_submitted_total": 2, "flightlog_tasks_completed_total": 0, "flightlog_remote_problems": 0,
-    }  # fmt: skip
+        "flightlog_tasks_submitted_total": 2,
+        "flightlog_tasks_completed_total": 0,
+        "flightlog_remote_problems": 0,
+    }
     assert later == {**first, "flightlog_tasks_completed_total": 1}
 
 

@@ -22,9 +22,11 @@ def some_run(folder: Path, **info: object) -> Path:
     for n in (3, 1, 2):
         ids = {"task": "sim", "task_id": f"t{n}"}
         events += [
-            TaskSubmitted(timestamp=at(n), args={"s": 'a "b", c\\n'}, depends_on=["t1"] if n == 2 else [], **ids),
+            TaskSubmitted(
+                timestamp=at(n), args={"s": 'a "b", c\\n'}, depends_on=["t1"] if n == 2 else [], **ids
+            ),
             TaskCompleted(timestamp=at(n + 1), args={}, worker="w1", duration_s=n / 4, **ids),
-        ]  # fmt: skip
+        ]
     return make_run(folder / "runs", [*events, Metric(timestamp=at(5), name="loss", value=0.5)], **info)
 
 
@@ -33,8 +35,12 @@ def exported(of: object, path: Path, output: Path, *tables: str) -> Exported:
 
 
 ALL = {
-    "rows of attempts": 3, "rows of tasks": 3, "rows of runs": 1, "rows of metrics": 1, "rows of task_events": 6,
-}  # fmt: skip
+    "rows of attempts": 3,
+    "rows of tasks": 3,
+    "rows of runs": 1,
+    "rows of metrics": 1,
+    "rows of task_events": 6,
+}
 
 
 @pytest.mark.parametrize("of", [csv, parquet], ids=["csv", "parquet"])
@@ -79,8 +85,9 @@ def test_json_is_one_document_in_which_arguments_are_objects(tmp_path: Path) -> 
     document = json_files.loads((tmp_path / "run.json").read_text())
     assert found.counts == ALL
     assert (document["run_id"], list(document["tables"])) == (
-        path.name, ["attempts", "tasks", "runs", "metrics", "task_events"],
-    )  # fmt: skip
+        path.name,
+        ["attempts", "tasks", "runs", "metrics", "task_events"],
+    )
     assert [
         (row["task_id"], row["submitted_at"], row["depends_on"], row["args"], row["cpu_s"])
         for row in document["tables"]["attempts"]

@@ -41,9 +41,11 @@ class Trace:
         return [
             (event["ts"], event["args"][unit])
             for event in self.events
-            if event["ph"] == "C" and event["name"] == name and self.processes[event["pid"]] == process
+            if event["ph"] == "C"
+            and event["name"] == name
+            and self.processes[event["pid"]] == process
             and unit in event["args"]
-        ]  # fmt: skip
+        ]
 
     def arrows(self) -> list[tuple[str, str, str]]:
         """Kind, and the slices (by task id and attempt) an arrow leads from and to, as a viewer ties them."""

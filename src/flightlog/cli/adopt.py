@@ -19,12 +19,13 @@ The kind of a recording is recognized; `--kind` says it where that fails:
 | `jsonl` | lines of JSON of any program, with a mapping file |
 | `slurm` | Slurm's accounting, saved with `sacct --json` |
 
-The result is an ordinary run that every command takes. What was kept, what became something else and what was dropped is
-said, and so is what to know before trusting a figure: a tool whose durations include waiting does not get them called
-execution times: they are the metric `elapsed_s` of its tasks, reports and comparisons show them as times with waiting, and
-`duration_s` stays unknown. All of it stands in the run too, and `flightlog report` shows the notes. The recording is never
-changed. Adopting it again finds the run that was made of it and changes nothing. Torn and foreign lines are skipped and
-counted. Of a folder of recordings, one that cannot be adopted is said at the end and does not keep the others.
+The result is an ordinary run that every command takes. What was kept, what became something else and what was
+dropped is said, and so is what to know before trusting a figure: a tool whose durations include waiting does
+not get them called execution times: they are the metric `elapsed_s` of its tasks, reports and comparisons
+show them as times with waiting, and `duration_s` stays unknown. All of it stands in the run too, and
+`flightlog report` shows the notes. The recording is never changed. Adopting it again finds the run that was
+made of it and changes nothing. Torn and foreign lines are skipped and counted. Of a folder of recordings, one
+that cannot be adopted is said at the end and does not keep the others.
 
 **Lines of JSON** are adopted by a mapping file. It says which field is what; the fields it does not name become tags:
 
@@ -50,8 +51,8 @@ metrics: [loss]
 {"finished_at": 1779249121700, "step": "fit", "job": {"id": "a2"}, "took_ms": 900, "outcome": "error", "message": "diverged", "host": "n2", "seed": 2}
 ```
 
-Further names are `elapsed`, `queue`, `attempt`, `parent`, `error_type`, `cancelled`, `value` and `step` (of metrics), `tags`
-and `project`.
+Further names are `elapsed`, `queue`, `attempt`, `parent`, `error_type`, `cancelled`, `value` and `step` (of
+metrics), `tags` and `project`.
 
 **A task stream of Dask** is saved with
 
@@ -65,9 +66,10 @@ memory, exit code and time in the queue. Where runs were recorded inside the job
 its script, a session's workers) all this is merged into them; jobs without one become a run of their own, with a task and
 a worker a job or element of an array. The number of an array stands for all its elements.
 
-Tasks and workers that were in flight when the job ended get their end, with the reason. Ends that are recorded stay as
-they are, and so does everything else: adopting adds lines, and adopting again adds none. A run that nobody could close
-any more is closed when all its jobs have ended. What the accounting says as a whole stands in the table `jobs`:
+Tasks and workers that were in flight when the job ended get their end, with the reason. Ends that are
+recorded stay as they are, and so does everything else: adopting adds lines, and adopting again adds none. A
+run that nobody could close any more is closed when all its jobs have ended. What the accounting says as a
+whole stands in the table `jobs`:
 
     flightlog sql "SELECT job_id, state, elapsed_s, max_rss_bytes FROM jobs WHERE event = 'job_accounted'"
 
@@ -75,9 +77,9 @@ Accounting from another machine goes through a file, saved there with
 
     sacct --json --duplicates --jobs 1234 > jobs.json
 
-Slurm 21.08 and later can write it. Slurm 22.05 leaves exit codes out of it; `--slurm` asks for them by other means, and
-from a file they are unknown. Jobs that have not ended are left for later, and said. Memory is what Slurm sampled: of jobs
-shorter than its interval it is unknown, and never 0.
+Slurm 21.08 and later can write it. Slurm 22.05 leaves exit codes out of it; `--slurm` asks for them by other
+means, and from a file they are unknown. Jobs that have not ended are left for later, and said. Memory is what
+Slurm sampled: of jobs shorter than its interval it is unknown, and never 0.
 """
 
 from __future__ import annotations

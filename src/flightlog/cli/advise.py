@@ -5,22 +5,26 @@
     flightlog advise --target cluster --confidence 0.99
     flightlog advise --apply                # writes flightlog.advised.yaml, never the manifest
 
-For each task of the latest run's project, or of the one that has `--task`: what it asks for now, what would be enough, why, and what that saves. `sim[3]` counts as `sim`. Attempts
-that failed count as well: one that was killed at 8 GB needed more than 8 GB. Memory that grows with an argument is seen,
-and said with what each size takes. The answer gets wider the less history there is; with fewer than five measured
-attempts there is none, and the text says how many are missing. Below the requests stands other advice: on workers,
-threads, chunks, caches, retries and time limits, each with its evidence.
+For each task of the latest run's project, or of the one that has `--task`: what it asks for now, what would
+be enough, why, and what that saves. `sim[3]` counts as `sim`. Attempts that failed count as well: one that
+was killed at 8 GB needed more than 8 GB. Memory that grows with an argument is seen, and said with what each
+size takes. The answer gets wider the less history there is; with fewer than five measured attempts there is
+none, and the text says how many are missing. Below the requests stands other advice: on workers, threads,
+chunks, caches, retries and time limits, each with its evidence.
 
-What is recommended is meant to be enough for 95 of 100 later attempts, or for another share that `--confidence` names.
-The newest 50 runs of the project count. Where the need changed in a lasting way, only runs since then do.
+What is recommended is meant to be enough for 95 of 100 later attempts, or for another share that
+`--confidence` names. The newest 50 runs of the project count. Where the need changed in a lasting way, only
+runs since then do.
 
-`--apply` writes what is to be set into an overlay beside the manifest. A cache and retries stand in it as comments: whether
-a function may be cached or run twice is yours to say. Nothing uses the file until you pick it:
+`--apply` writes what is to be set into an overlay beside the manifest. A cache and retries stand in it as
+comments: whether a function may be cached or run twice is yours to say. Nothing uses the file until you pick
+it:
 
     flightlog plan --overlay flightlog.advised.yaml
     FLIGHTLOG_OVERLAY=flightlog.advised.yaml python sweep.py
 
-How the numbers come about, and how well they hold on histories with known truth, stands in [advice](../advice.md).
+How the numbers come about, and how well they hold on histories with known truth, stands in
+[advice](../advice.md).
 """
 
 from __future__ import annotations
@@ -96,7 +100,9 @@ def advise(
 
 
 def _manifest(file: Path | None, project: str | None) -> tuple[Manifest, str]:
-    """The manifest that an overlay is written beside, and its project; advice on another one has no place there."""
+    """The manifest that an overlay is written beside, and its project; advice on another one has no place
+    there.
+    """
     from flightlog.session.manifest import load_manifest
 
     with problems_noted():
@@ -110,7 +116,9 @@ def _manifest(file: Path | None, project: str | None) -> tuple[Manifest, str]:
 
 
 def _apply(found: Advised, manifest: Manifest) -> None:
-    """Write the overlay, and say where it is and how it is used; on standard error, for the output may be JSON."""
+    """Write the overlay, and say where it is and how it is used; on standard error, for the output may be
+    JSON.
+    """
     from flightlog.session.advised import write_advised
 
     with problems_noted():

@@ -4,17 +4,18 @@
     flightlog cache explain simulate
     flightlog cache prune --older-than 30d --max-bytes 10GB --dry-run
 
-`stats` counts results and bytes by function, what the results took to make, and how often the runs recorded here used
-them. `explain` shows what is kept of a function (by its name, in full or its last parts) or of a key (six hex digits or
-more), and why the last result was missing: `never seen`, `code changed`, `arguments changed` (and which), `expired`,
-`damaged` or `recompute asked for`.
+`stats` counts results and bytes by function, what the results took to make, and how often the runs recorded
+here used them. `explain` shows what is kept of a function (by its name, in full or its last parts) or of a
+key (six hex digits or more), and why the last result was missing: `never seen`, `code changed`, `arguments
+changed` (and which), `expired`, `damaged` or `recompute asked for`.
 
-`prune` removes results that were not used for as long as `--older-than` says, then the longest unused until the rest
-takes no more than `--max-bytes`; damaged and unfinished files go in any case. `--function` looks at one function alone.
-A result that was removed is made again when it is asked for. A file that could not be removed is named on standard
-error, and the exit code is 1 then.
+`prune` removes results that were not used for as long as `--older-than` says, then the longest unused until
+the rest takes no more than `--max-bytes`; damaged and unfinished files go in any case. `--function` looks at
+one function alone. A result that was removed is made again when it is asked for. A file that could not be
+removed is named on standard error, and the exit code is 1 then.
 
-Results are pickles, and reading one can run code: a folder that other users can write to is refused, with exit code 2.
+Results are pickles, and reading one can run code: a folder that other users can write to is refused, with
+exit code 2.
 """
 
 from __future__ import annotations
@@ -152,7 +153,9 @@ def _opened(folder: Path | None) -> Cache:
 
 
 def _of_manifest() -> str | None:
-    """Where the project's manifest has its results kept; None where it does not say, or there is none that can be read."""
+    """Where the project's manifest has its results kept; None where it does not say, or there is none that
+    can be read.
+    """
     from flightlog.session.choices import local_cache
     from flightlog.session.manifest import load_manifest
     from flightlog.session.targets import pick_target

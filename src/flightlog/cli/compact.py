@@ -4,25 +4,27 @@
     flightlog compact --all
     flightlog compact --all --history /data/flightlog-history
 
-A compacted run has a folder `parquet` with one file a stream, and `parquet/views` with `attempts` and `spans`. All that
-reads runs takes these instead of the lines where they are current: where no line was added or changed since. Beside those of
-a large run stands its summary, which a report starts from while no file of the run has changed. The lines stay what counts,
-and are never touched. Compacting again makes only what is missing, out of date or damaged. Where
-`FLIGHTLOG_TELEMETRY_PARQUET=1` is set, a run is compacted when it closes.
+A compacted run has a folder `parquet` with one file a stream, and `parquet/views` with `attempts` and
+`spans`. All that reads runs takes these instead of the lines where they are current: where no line was added
+or changed since. Beside those of a large run stands its summary, which a report starts from while no file of
+the run has changed. The lines stay what counts, and are never touched. Compacting again makes only what is
+missing, out of date or damaged. Where `FLIGHTLOG_TELEMETRY_PARQUET=1` is set, a run is compacted when it
+closes.
 
-`parquet/snapshot.json` holds the SHA-256 of each file, and a file is checked before it is read. A file that is damaged,
-missing or unreadable is not read: the answer comes from the lines, and a message says so. `flightlog verify` names such
-files, and `flightlog compact` makes them again. Files that an earlier version made without a checksum are not read either, and
-are made again as well. Nothing is written through a link: if `parquet` or `parquet/views` is one, compacting is refused.
+`parquet/snapshot.json` holds the SHA-256 of each file, and a file is checked before it is read. A file that
+is damaged, missing or unreadable is not read: the answer comes from the lines, and a message says so.
+`flightlog verify` names such files, and `flightlog compact` makes them again. Files that an earlier version
+made without a checksum are not read either, and are made again as well. Nothing is written through a link: if
+`parquet` or `parquet/views` is one, compacting is refused.
 
 A history has one folder a table, and in it one file a run:
 
     /data/flightlog-history/attempts/project=sir-demo/date=2026-05-20/run-20260520T035200Z-sir-demo-a1b2c3d4.parquet
 
-The tables are those of `flightlog sql` (`runs`, `attempts`, `tasks`, `spans`, `task_events`, `workers`, …). `project` and
-`date`, the UTC date of the start, are columns to every reader that knows Hive's partitions. Files appear whole, a run that
-did not change is left alone, one that did, or whose files in the history are damaged, is written anew, and runs that were
-removed from the folder of runs stay:
+The tables are those of `flightlog sql` (`runs`, `attempts`, `tasks`, `spans`, `task_events`, `workers`, …).
+`project` and `date`, the UTC date of the start, are columns to every reader that knows Hive's partitions.
+Files appear whole, a run that did not change is left alone, one that did, or whose files in the history are
+damaged, is written anew, and runs that were removed from the folder of runs stay:
 
     SELECT project, date, count(*) AS attempts, avg(duration_s) AS mean_s
     FROM read_parquet('/data/flightlog-history/attempts/**', hive_partitioning=true, union_by_name=true)

@@ -8,28 +8,32 @@
     flightlog compare A B --format md --output comparison.md
     flightlog compare A B --format html --open               # a page with both timelines, in the browser
 
-A is before, B is after. Each is a run (`latest`, an id, a unique prefix of one, a path), `PROJECT:latest`, `PROJECT:last5`,
-or several of these with commas. The last five of a project before B's runs do not include B's own. With B left out, it is
-the latest run of A's project: `flightlog compare demo:last5` holds it against the five before it.
+A is before, B is after. Each is a run (`latest`, an id, a unique prefix of one, a path), `PROJECT:latest`,
+`PROJECT:last5`, or several of these with commas. The last five of a project before B's runs do not include
+B's own. With B left out, it is the latest run of A's project: `flightlog compare demo:last5` holds it against
+the five before it.
 
 ## What is compared
 
-Completed tasks are matched by name and, where at least half of them have a partner with the same arguments on the other
-side, by arguments: the spread between arguments then drops out. Tasks that found all their results in a cache are compared
-among themselves, and stand apart as `(cached)`. A task that was called with other arguments (fewer than half of the sets are
-on both sides) is compared by its name alone, and the comparison says so wherever it tells its ratio: it may have had other
-work to do. Three ratios, B to A: `typical` (the mean of logarithms, with outliers beyond two standard deviations drawn in),
-`mean`, and `p95` (of 40 tasks and more). Spans are compared by name, those of 1% of the wall time and more.
+Completed tasks are matched by name and, where at least half of them have a partner with the same arguments on
+the other side, by arguments: the spread between arguments then drops out. Tasks that found all their results
+in a cache are compared among themselves, and stand apart as `(cached)`. A task that was called with other
+arguments (fewer than half of the sets are on both sides) is compared by its name alone, and the comparison
+says so wherever it tells its ratio: it may have had other work to do. Three ratios, B to A: `typical` (the
+mean of logarithms, with outliers beyond two standard deviations drawn in), `mean`, and `p95` (of 40 tasks and
+more). Spans are compared by name, those of 1% of the wall time and more.
 
-The intervals hold the true ratio 19 times in 20. They come from a bootstrap over blocks of tasks next to each other in time,
-so that a busy minute counts as one accident, however many tasks it slowed. What whole runs differ by is added: as measured
-where a side has several runs, and at least 1%. A name is called `slower` or `faster` if its change is 3% at least and stands
-out among all names (Benjamini and Hochberg, 4%): where nothing changed, one comparison in twenty at most calls anything a
-change. `too few to tell` means that the interval reaches beyond a factor of 1.3. The same runs give the same answer.
+The intervals hold the true ratio 19 times in 20. They come from a bootstrap over blocks of tasks next to each
+other in time, so that a busy minute counts as one accident, however many tasks it slowed. What whole runs
+differ by is added: as measured where a side has several runs, and at least 1%. A name is called `slower` or
+`faster` if its change is 3% at least and stands out among all names (Benjamini and Hochberg, 4%): where
+nothing changed, one comparison in twenty at most calls anything a change. `too few to tell` means that the
+interval reaches beyond a factor of 1.3. The same runs give the same answer.
 
-Why the wall time differs is told in shares that add up: wall time is worker time over the workers there were, and each part
-of worker time (tasks by number and by duration, what caches spared, retries, workers free while tasks were queued, idle,
-starting) counts by the mean number of workers of both sides. Figures of a group are means over its runs, peaks the highest.
+Why the wall time differs is told in shares that add up: wall time is worker time over the workers there were,
+and each part of worker time (tasks by number and by duration, what caches spared, retries, workers free while
+tasks were queued, idle, starting) counts by the mean number of workers of both sides. Figures of a group are
+means over its runs, peaks the highest.
 
 ## Conditions
 
@@ -44,18 +48,19 @@ starting) counts by the mean number of workers of both sides. Figures of a group
 | `hits<-5%` | the share of cache lookups that hit fell by more than 5 points |
 | `cost>1.5` `cost>10%` | the cost rose by more |
 
-With `%` a limit is a share of A, else a difference: `30s`, `1m 30s`, `500MB`, `3`. A condition on durations fails only if
-the change stands out from noise and exceeds the limit; one on figures that a run has once (wall, cost) takes noise into
-account where the sides have four runs together. `--strict` takes every change at its face value. What is unknown neither
-fails nor passes, and is said.
+With `%` a limit is a share of A, else a difference: `30s`, `1m 30s`, `500MB`, `3`. A condition on durations
+fails only if the change stands out from noise and exceeds the limit; one on figures that a run has once
+(wall, cost) takes noise into account where the sides have four runs together. `--strict` takes every change
+at its face value. What is unknown neither fails nor passes, and is said.
 
-`--format html` makes one page with both timelines on one scale, the changes with their intervals, and all tables. Without
-`--output` it goes into a pipe; in a terminal it is written to `flightlog-comparison.html` in the current folder, and with
-`--open` to a temporary file that the browser shows. See [the HTML report](../html-report.md).
+`--format html` makes one page with both timelines on one scale, the changes with their intervals, and all
+tables. Without `--output` it goes into a pipe; in a terminal it is written to `flightlog-comparison.html` in
+the current folder, and with `--open` to a temporary file that the browser shows. See [the HTML
+report](../html-report.md).
 
-The JSON holds all figures: sides, `wall_s`, `explained`, `durations`, what appeared and vanished, `resources`, `failures`,
-`cache`, `cost`, `environment`, and with `--fail-on` the `conditions`; `flightlog schema compare` is its JSON Schema. In
-Python the same is `flightlog.compare(a, b)`.
+The JSON holds all figures: sides, `wall_s`, `explained`, `durations`, what appeared and vanished,
+`resources`, `failures`, `cache`, `cost`, `environment`, and with `--fail-on` the `conditions`; `flightlog
+schema compare` is its JSON Schema. In Python the same is `flightlog.compare(a, b)`.
 """
 
 from __future__ import annotations

@@ -1,13 +1,15 @@
-"""Records a small real job, twice, and shows the report of the second run: a sweep of stochastic SIR epidemics.
+"""Records a small real job, twice, and shows the report of the second run: a sweep of stochastic SIR
+epidemics.
 
     flightlog demo
     flightlog demo --scenarios 400 --runs-dir /tmp/runs
 
-It takes some ten seconds and needs nothing but Flightlog. A manifest, which it leaves in the folder `sir-demo` beside the
-runs, says that the tasks run on local processes and are tried again. Each scenario is a task that stages its parameters
-(some meet a file system that is not there at the first try), simulates the epidemic event by event and compares it with
-the deterministic solution; one fails on purpose. The second run has a quarter more scenarios and takes what the first
-one computed from the cache. The results are the same each time and stand as CSV in the run's folder, under `artifacts`.
+It takes some ten seconds and needs nothing but Flightlog. A manifest, which it leaves in the folder
+`sir-demo` beside the runs, says that the tasks run on local processes and are tried again. Each scenario is a
+task that stages its parameters (some meet a file system that is not there at the first try), simulates the
+epidemic event by event and compares it with the deterministic solution; one fails on purpose. The second run
+has a quarter more scenarios and takes what the first one computed from the cache. The results are the same
+each time and stand as CSV in the run's folder, under `artifacts`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,9 @@
     flightlog devices telemetry.jsonl                  # a recording of device telemetry, of whatever tool
     flightlog devices sink-folder --format json
 
-A run has device memory if it was recorded with `flightlog.track_device_memory()` or `flightlog run --device-memory`.
-Anything else that is named must be a file or a folder of device telemetry (schema v2, v3 or v4, or older).
+A run has device memory if it was recorded with `flightlog.track_device_memory()` or `flightlog run
+--device-memory`. Anything else that is named must be a file or a folder of device telemetry (schema v2, v3 or
+v4, or older).
 
 **Peaks** are the highest values of what the framework's allocator handed out (*allocated*), of what it held
 (*reserved*), and of what everyone used on the device (*in use*), each with its own moment. *Unused* is the share of
@@ -20,9 +21,10 @@ so that `step 1` and `step 2` are one phase, `step #`. *Times* counts the repeti
 event counts for the time up to the next one, and a change of memory for the phase in which it was first seen, so that
 times and growths add up to the session's.
 
-A **leak** is suspected where one phase was seen eight times or more, and both the level at the end of each repetition
-and the lowest level within it grew steadily: warm-up, single steps, levelling off and saw teeth are none. The table has
-how often levels in a random order would show the same. Memory outside of any phase is not judged.
+A **leak** is suspected where one phase was seen eight times or more, and both the level at the end of each
+repetition and the lowest level within it grew steadily: warm-up, single steps, levelling off and saw teeth
+are none. The table has how often levels in a random order would show the same. Memory outside of any phase is
+not judged.
 
 **Out of memory**: what was asked for, what was there, what explains it, and which rank rose first, and how long before.
 

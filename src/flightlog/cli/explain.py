@@ -1,10 +1,11 @@
-"""Says in words what a manifest means: what would run where, what an overlay changes, and where each value comes from.
+"""Says in words what a manifest means: what would run where, what an overlay changes, and where each value
+comes from.
 
     flightlog explain
     flightlog explain --target cluster
 
-Every value is listed as it was written, with its line, the overlay it came from, and whether the variables in it are set;
-what they hold is not shown.
+Every value is listed as it was written, with its line, the overlay it came from, and whether the variables in
+it are set; what they hold is not shown.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Gives a run to other programs: as a trace, as tables, as a crate, or to a server.
 
-    flightlog export --to perfetto                             # the run that started last, to open in Perfetto
-    flightlog export latest --to csv                           # a folder with one file a table
-    flightlog export latest --to csv --table attempts -o -     # one table, to standard output
-    flightlog export latest --to parquet --table attempts --table spans --output tables
-    flightlog export latest --to otlp --endpoint http://localhost:4318 --follow
+    flightlog export --to perfetto                             # the run that started last, to open in
+    Perfetto flightlog export latest --to csv                           # a folder with one file a table
+    flightlog export latest --to csv --table attempts -o -     # one table, to standard output flightlog
+    export latest --to parquet --table attempts --table spans --output tables flightlog export latest --to
+    otlp --endpoint http://localhost:4318 --follow
 
 | `--to` | gives |
 |---|---|
@@ -17,13 +17,16 @@
 | `ro-crate` | a folder that is a Workflow Run RO-Crate |
 | `modelops` | `summary.json` and `spans.jsonl` in the shape of ModelOps |
 
-Other distributions can add exporters, by the entry point `flightlog.exporters`; `--help` lists what is installed.
+Other distributions can add exporters, by the entry point `flightlog.exporters`; `--help` lists what is
+installed.
 
-Without `--output`, a file or folder named after the run is written into the working directory; where `--output` is a
-folder that exists, a single file goes into it. Nothing is replaced without `--force`, and then only files of the same
-name. What is written appears whole or not at all. `-o -` is standard output, for what is one file.
+Without `--output`, a file or folder named after the run is written into the working directory; where
+`--output` is a folder that exists, a single file goes into it. Nothing is replaced without `--force`, and
+then only files of the same name. What is written appears whole or not at all. `-o -` is standard output, for
+what is one file.
 
-Any run can be exported: running, closed, killed or half-copied. What is missing is said. The run is never changed.
+Any run can be exported: running, closed, killed or half-copied. What is missing is said. The run is never
+changed.
 """
 
 from __future__ import annotations

@@ -26,9 +26,11 @@ def put_page(
     stdout: TextIO | None = None,
     browse: Callable[[str], bool] | None = None,
 ) -> None:
-    """Write a page to `output`; without it into a pipe or, where standard output is a terminal, a file called by `name`.
+    """Write a page to `output`; without it into a pipe or, where standard output is a terminal, a file called
+    by `name`.
 
-    The file is made in the current folder; with `open_` it is a temporary one. `open_` shows it in the browser.
+    The file is made in the current folder; with `open_` it is a temporary one. `open_` shows it in the
+    browser.
     """
     if output is None and not open_ and not is_terminal(stdout or sys.stdout):
         put(page)

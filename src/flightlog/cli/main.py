@@ -48,15 +48,18 @@ COMMANDS = {
 }
 """Every command, as `module:function`, in the order of `--help`.
 
-The function takes its options as Typer reads them from annotations, and its docstring is the help. The module's
-docstring opens the command's page; its `CONTEXT_SETTINGS`, where there are any, change how arguments are read, and
-its `COMMAND_CLASS` how they are shown; its `DOING` is what a line on the terminal says while it takes longer than a
-second, and a command without it shows none. A command with sub-commands is a `Typer` of its own in the place of the function.
+The function takes its options as Typer reads them from annotations, and its docstring is the help. The
+module's docstring opens the command's page; its `CONTEXT_SETTINGS`, where there are any, change how arguments
+are read, and its `COMMAND_CLASS` how they are shown; its `DOING` is what a line on the terminal says while it
+takes longer than a second, and a command without it shows none. A command with sub-commands is a `Typer` of
+its own in the place of the function.
 """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and give its exit code: 0, 1 for a finding or a failure, 2 for misuse or a missing run."""
+    """Run a command and give its exit code: 0, 1 for a finding or a failure, 2 for misuse or a missing
+    run.
+    """
     args = list(sys.argv[1:] if argv is None else argv)
     if args == ["--version"]:  # loading Typer would take longer than all the rest
         print(f"{PROGRAM} {__version__}")
@@ -153,7 +156,9 @@ def make_app(names: Iterable[str]) -> typer.Typer:
 
 
 def _saying(doing: str | None, command: Callable[..., Any] | None) -> Callable[..., Any]:
-    """The command, with a line on the terminal that says what it does; the same to Typer, which reads its signature."""
+    """The command, with a line on the terminal that says what it does; the same to Typer, which reads its
+    signature.
+    """
     from flightlog.cli.output import has_printed
     from flightlog.cli.progress import working
 

@@ -50,7 +50,8 @@ def runs_folder(given: str | None) -> Path:
 
 
 def recording_folder(given: str | None) -> Path:
-    """The folder of runs to record into: as given, else as configured; a `UsageError` for an address that is given.
+    """The folder of runs to record into: as given, else as configured; a `UsageError` for an address that is
+    given.
 
     One that is configured is passed over, since a command that is to run must run: the recorder says so.
     """
@@ -63,7 +64,9 @@ def recording_folder(given: str | None) -> Path:
 
 
 def changeable_runs_folder(given: str | None) -> Path:
-    """As `readable_runs_folder`; a `UsageError` for an address, given or configured: runs there are only read."""
+    """As `readable_runs_folder`; a `UsageError` for an address, given or configured: runs there are only
+    read.
+    """
     _check_changeable(given)
     return readable_runs_folder(given)
 
@@ -82,7 +85,9 @@ def _only_read(name: str) -> str:
 
 
 def readable_runs_folder(given: str | None) -> Path:
-    """As `runs_folder`; a `UsageError` where it is no folder. One that is configured may still have to be made."""
+    """As `runs_folder`; a `UsageError` where it is no folder. One that is configured may still have to be
+    made.
+    """
     folder = runs_folder(given)
     try:
         if not stat.S_ISDIR(folder.stat().st_mode):

@@ -19,7 +19,9 @@ BROKEN_PIPE = 141
 
 
 def put(text: str) -> None:
-    """Print data; ends the command quietly where nobody reads it any more, and with a word where nobody can."""
+    """Print data; ends the command quietly where nobody reads it any more, and with a word where nobody
+    can.
+    """
     global _printed
     _printed = True
     if sys.stdout is None:
@@ -46,7 +48,9 @@ def note(message: str) -> None:
 
 
 def hush() -> None:
-    """Let what is still in standard output's buffer go nowhere, so that the interpreter's exit says nothing."""
+    """Let what is still in standard output's buffer go nowhere, so that the interpreter's exit says
+    nothing.
+    """
     if sys.stdout is not None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
@@ -70,7 +74,9 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 def columns() -> int | None:
-    """The columns of the terminal that is standard output; None where it is none, and lines may be of any length."""
+    """The columns of the terminal that is standard output; None where it is none, and lines may be of any
+    length.
+    """
     return shutil.get_terminal_size((PIPE_WIDTH, 24)).columns if is_terminal(sys.stdout) else None
 
 
@@ -81,7 +87,9 @@ def width() -> int:
 
 
 def check_file(path: Path) -> None:
-    """Raise a `UsageError` now if the folder of a file to be written is missing; much work may come before."""
+    """Raise a `UsageError` now if the folder of a file to be written is missing; much work may come
+    before.
+    """
     try:
         path.parent.stat()
     except FileNotFoundError:
@@ -91,7 +99,9 @@ def check_file(path: Path) -> None:
 
 
 def write_file(path: Path, text: str) -> None:
-    """Write data to a file instead, replacing it; a `UsageError` with the system's word where that cannot be."""
+    """Write data to a file instead, replacing it; a `UsageError` with the system's word where that cannot
+    be.
+    """
     check_file(path)
     try:
         path.write_text(text, encoding="utf-8", errors="backslashreplace")

@@ -6,20 +6,23 @@
     flightlog plan --check                # what differs from the last run that has a lock
     flightlog plan --check a1b2c3d4       # from this run
 
-The plan holds the engine's options, the resources of each component, how each task is run, what the last five runs of
-the project say of its tasks (durations, CPUs, memory), and the expected cost: the target's rates by the workers by the
-median duration of those runs, or the reason why it is unknown. Beside each component stands what the attempts of the past
-on this target suggest to ask for, or those elsewhere where there are none; the manifest's own value is the one that
-counts. `flightlog advise` says more.
+The plan holds the engine's options, the resources of each component, how each task is run, what the last five
+runs of the project say of its tasks (durations, CPUs, memory), and the expected cost: the target's rates by
+the workers by the median duration of those runs, or the reason why it is unknown. Beside each component
+stands what the attempts of the past on this target suggest to ask for, or those elsewhere where there are
+none; the manifest's own value is the one that counts. `flightlog advise` says more.
 
-`--overlay` lays an overlay over the manifest: one of its own by name, or a file such as `flightlog advise --apply` writes.
+`--overlay` lays an overlay over the manifest: one of its own by name, or a file such as `flightlog advise
+--apply` writes.
 
-A plan can be kept and shared: texts that come from variables stand in it as `${NAME}`, and secrets that were written out
-are redacted. Variables that are not set are noted; where a number or a name needs one, there is no plan.
+A plan can be kept and shared: texts that come from variables stand in it as `${NAME}`, and secrets that were
+written out are redacted. Variables that are not set are noted; where a number or a name needs one, there is
+no plan.
 
-A session keeps a lock with each run: hashes of the manifest and of the task functions' sources, versions of Python and
-packages, the git commit, image digests. `--check` holds it against now and lists what differs; functions are looked up in
-their files and nothing is imported. The exit code is then 0 if nothing differs and 1 if something does.
+A session keeps a lock with each run: hashes of the manifest and of the task functions' sources, versions of
+Python and packages, the git commit, image digests. `--check` holds it against now and lists what differs;
+functions are looked up in their files and nothing is imported. The exit code is then 0 if nothing differs and
+1 if something does.
 """
 
 from __future__ import annotations

@@ -7,28 +7,32 @@
     flightlog predict --evaluate                   # how good the predictions were on later runs
     flightlog predict --train                      # learn anew now, and say what was learnt
 
-Each answer is an expected value (half of such tasks stay below) and an interval that holds 9 of 10. It names the attempts
-that it comes from, the method, and what to keep in mind: little history, arguments beyond those seen, attempts that were
-left out. Arguments are given as `name=value`; numbers and JSON are read as such, everything else as text.
+Each answer is an expected value (half of such tasks stay below) and an interval that holds 9 of 10. It names
+the attempts that it comes from, the method, and what to keep in mind: little history, arguments beyond those
+seen, attempts that were left out. Arguments are given as `name=value`; numbers and JSON are read as such,
+everything else as text.
 
-Two methods compete for each task, on runs that neither has seen, and the better one answers. The plain one takes the
-quantiles of the name's recent attempts. The other is gradient boosting of quantiles over the arguments, the sizes of
-inputs, host and component, with intervals that are moved and widened by what the newest runs show (conformal prediction);
-it needs scikit-learn (`pip install 'flightlog[ml]'`). Without it the plain one answers, and says so.
+Two methods compete for each task, on runs that neither has seen, and the better one answers. The plain one
+takes the quantiles of the name's recent attempts. The other is gradient boosting of quantiles over the
+arguments, the sizes of inputs, host and component, with intervals that are moved and widened by what the
+newest runs show (conformal prediction); it needs scikit-learn (`pip install 'flightlog[ml]'`). Without it the
+plain one answers, and says so.
 
-The newest 50 runs of the project count, and 100,000 attempts of them. Attempts that were killed at their memory limit or
-ended at their time limit count as more than that limit; those that failed or were cancelled do not count.
+The newest 50 runs of the project count, and 100,000 attempts of them. Attempts that were killed at their
+memory limit or ended at their time limit count as more than that limit; those that failed or were cancelled
+do not count.
 
-The model is kept beside the runs, as a hidden JSON file that nothing executes. It is trained anew when newer runs hold more
-than a fifth of its tasks, or are ten, and when it is damaged or was made by another version.
+The model is kept beside the runs, as a hidden JSON file that nothing executes. It is trained anew when newer
+runs hold more than a fifth of its tasks, or are ten, and when it is damaged or was made by another version.
 
-`--plan` takes the manifest's target and the calls of the project's last run, or those of a file with a JSON object a line
-(`{"task": "simulate", "args": {"n": 100}}`), and lets them run on the plan's workers, some hundred times, with durations
-drawn from their predictions. What that run took around its tasks is added.
+`--plan` takes the manifest's target and the calls of the project's last run, or those of a file with a JSON
+object a line (`{"task": "simulate", "args": {"n": 100}}`), and lets them run on the plan's workers, some
+hundred times, with durations drawn from their predictions. What that run took around its tasks is added.
 
-`--evaluate` trains on earlier runs and tests on the newest three tenths. `Error` is the median of how far the expected value
-was off, `Loss` the pinball loss of low, expected and high in logarithms, `In interval` should be near 90%, `Width` is the
-high end over the low end; `by name` is the plain method. More in [predictions](../predict.md).
+`--evaluate` trains on earlier runs and tests on the newest three tenths. `Error` is the median of how far the
+expected value was off, `Loss` the pinball loss of low, expected and high in logarithms, `In interval` should
+be near 90%, `Width` is the high end over the low end; `by name` is the plain method. More in
+[predictions](../predict.md).
 """
 
 from __future__ import annotations
@@ -184,8 +188,9 @@ def _trained(folder: Path, project: str | None, format_: Format) -> str:
     model = opened.model
     if format_ is Format.json:
         about = {
-            key: getattr(model, key) for key in ("format", "flightlog", "sklearn", "project", "trained_at", "runs", "attempts")
-        }  # fmt: skip
+            key: getattr(model, key)
+            for key in ("format", "flightlog", "sklearn", "project", "trained_at", "runs", "attempts")
+        }
         methods = {
             quantity: {name: of.method for name, of in model.quantity(quantity).names.items()}
             for quantity in ("duration_s", "peak_memory_bytes")

@@ -1,7 +1,7 @@
 """One line in a terminal that says what a command does, where that takes a while, and how far it has come.
 
-`cli/main.py` puts every command that has a `DOING` under `working`; whoever prints meanwhile, a warning of a library too, finds
-the line gone; and a command that can count says so with `progress`:
+`cli/main.py` puts every command that has a `DOING` under `working`; whoever prints meanwhile, a warning of a
+library too, finds the line gone; and a command that can count says so with `progress`:
 
     with progress("reading runs") as tell:
         for number, path in enumerate(paths):
@@ -28,11 +28,12 @@ Tell = Callable[[int, int | None], None]
 
 
 class ProgressLine:
-    """`flightlog: reading runs, 1,200 of 5,000, 3 s …`, on a terminal, from the second second on; gone at the end.
+    """`flightlog: reading runs, 1,200 of 5,000, 3 s …`, on a terminal, from the second second on; gone at the
+    end.
 
     `at_work` says how far the reading of what is being read has come, such as `43% of the events in tasks`.
-    Drawn by a thread of its own, so telling it costs nothing. Never raises: a terminal that went away is nobody to tell.
-    All methods may be called from any thread.
+    Drawn by a thread of its own, so telling it costs nothing. Never raises: a terminal that went away is
+    nobody to tell. All methods may be called from any thread.
     """
 
     def __init__(
@@ -71,7 +72,8 @@ class ProgressLine:
 
     @contextmanager
     def aside(self, text: str = "") -> Iterator[None]:
-        """Within it the line is gone and stays so, for somebody to print `text`; it comes back after a second of silence.
+        """Within it the line is gone and stays so, for somebody to print `text`; it comes back after a second
+        of silence.
 
         Not while the last line printed is unfinished: it would be erased with ours.
         """

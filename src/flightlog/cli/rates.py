@@ -25,7 +25,8 @@ RatesFile = Annotated[
 def rates_in(
     file: Path | None, *, target: str | None, provider: str | None, run: Run | None = None
 ) -> CostRates | None:
-    """The rates in a file, for a run of this target; None without a file. What is wrong with it is said line by line.
+    """The rates in a file, for a run of this target; None without a file. What is wrong with it is said line
+    by line.
 
     The `run`, where there is one already, tells how many workers shared a machine.
     """

@@ -1,4 +1,5 @@
-"""Shows what happened in a run: what set the wall time and what stands out first, then tasks, workers, cache, cost, time, failures and resources.
+"""Shows what happened in a run: what set the wall time and what stands out first, then tasks, workers, cache,
+cost, time, failures and resources.
 
     flightlog report                                              # the run that started last
     flightlog report run-20260520T035200Z-demo-a1b2c3d4
@@ -11,26 +12,28 @@
     flightlog report --format html --output report.html
     flightlog report --rates rates.yaml                           # what it cost, at these rates
 
-Any run can be reported: one that is running, closed, killed or half-copied. A running one is reported as of one moment, from a
-copy among temporary files that is removed at once, so that its figures agree; where that would take more than a quarter of the
-free space, from its files as they grow, and that is said. What was in flight is listed with the
-time since when, beside how long such things usually take in this run: one that has taken longer than all that ended,
-and than three times their 95th percentile, may be stuck. A task of which fewer than five have ended in this run is held
-against the summaries of the last 20 completed runs of the project in the same folder. The last section says how complete
-the recording is and what it cost.
+Any run can be reported: one that is running, closed, killed or half-copied. A running one is reported as of
+one moment, from a copy among temporary files that is removed at once, so that its figures agree; where that
+would take more than a quarter of the free space, from its files as they grow, and that is said. What was in
+flight is listed with the time since when, beside how long such things usually take in this run: one that has
+taken longer than all that ended, and than three times their 95th percentile, may be stuck. A task of which
+fewer than five have ended in this run is held against the summaries of the last 20 completed runs of the
+project in the same folder. The last section says how complete the recording is and what it cost.
 
-The report is always computed from the events, never taken from `summary.json`, so it is right for a run that was
-changed, too; `flightlog verify` says whether the two agree. Of a large run that was compacted, the counting was done by
-`flightlog compact`, and is done again once a file of the run has changed. The JSON holds what `summary.json` holds and, beside it,
-`time`, `cost_split`, `concurrency`, `critical_path`, `findings`, `in_flight`, `calibration` and `details`; `flightlog schema
-report` is its JSON Schema.
+The report is always computed from the events, never taken from `summary.json`, so it is right for a run that
+was changed, too; `flightlog verify` says whether the two agree. Of a large run that was compacted, the
+counting was done by `flightlog compact`, and is done again once a file of the run has changed. The JSON holds
+what `summary.json` holds and, beside it, `time`, `cost_split`, `concurrency`, `critical_path`, `findings`,
+`in_flight`, `calibration` and `details`; `flightlog schema report` is its JSON Schema.
 
-`--format html` makes one page with the verdict, the timeline and all figures, which needs no network and can be mailed; see
-[the HTML report](../html-report.md). Without `--output` it goes into a pipe like every other format; in a terminal it is
-written to `flightlog-report-RUN.html` in the current folder, and with `--open` to a temporary file that the browser shows.
+`--format html` makes one page with the verdict, the timeline and all figures, which needs no network and can
+be mailed; see [the HTML report](../html-report.md). Without `--output` it goes into a pipe like every other
+format; in a terminal it is written to `flightlog-report-RUN.html` in the current folder, and with `--open` to
+a temporary file that the browser shows.
 
-In a terminal the report draws small plots after what stands out: tasks at once, CPU and memory of the machines over the time
-of the run, and how long tasks took. `--plots` draws them into a pipe or a file as well, `--no-plots` nowhere.
+In a terminal the report draws small plots after what stands out: tasks at once, CPU and memory of the
+machines over the time of the run, and how long tasks took. `--plots` draws them into a pipe or a file as
+well, `--no-plots` nowhere.
 
 **Where the time went** splits the time of all workers, from launch to removal, so that every moment of every worker
 counts once. *Completed work*, *failed work* (failed, retried and cancelled attempts) and *in flight* are time a worker
@@ -46,14 +49,15 @@ Quantiles interpolate linearly, as pandas does.
 work, attempts that were *retried* or *failed*, *idle* and *starting* workers. `--rates FILE` charges other rates, for a run
 that has none or to see what another price would come to; nothing is written into the run. See [cost](../cost.md).
 
-The **critical path** is the chain from the run's start to its end in which each link waited for the one before: for the
-tasks it depends on, for its worker to be free or started, or for the program to submit it. What it *saves if instant* is
-an upper bound: the run is replayed on the same workers with that task name taking no time, and another chain then sets
-the wall time. That is worked out for runs of up to 50,000 attempts. **What set the wall time** says it in one line, with what cost
-most beside it and what to try; the same words stand in the text, in Markdown and at the top of the page.
+The **critical path** is the chain from the run's start to its end in which each link waited for the one
+before: for the tasks it depends on, for its worker to be free or started, or for the program to submit it.
+What it *saves if instant* is an upper bound: the run is replayed on the same workers with that task name
+taking no time, and another chain then sets the wall time. That is worked out for runs of up to 50,000
+attempts. **What set the wall time** says it in one line, with what cost most beside it and what to try; the
+same words stand in the text, in Markdown and at the top of the page.
 
-A finding is told from 3 % of the worker time on, and always where memory ran out, of a host or of a device; its numbers are
-in the JSON. Findings may overlap, and do not add up.
+A finding is told from 3 % of the worker time on, and always where memory ran out, of a host or of a device;
+its numbers are in the JSON. Findings may overlap, and do not add up.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
     flightlog run -- ./model --steps 100
     flightlog run --project climate --tag member=3 -- python simulate.py
 
-The run holds the command as one task with its exit code or signal, its CPU time and peak memory, samples of its whole
-process tree and of the machine, and the last 8 KB of output that goes to a file or a pipe. Output that goes to a terminal
-is not kept: the event `command_output` then holds null, and a note that says so. To see it and keep it, add
-`2>&1 | cat`. Python code inside the command that uses `flightlog.span` or `flightlog.record` records into the same run.
+The run holds the command as one task with its exit code or signal, its CPU time and peak memory, samples of
+its whole process tree and of the machine, and the last 8 KB of output that goes to a file or a pipe. Output
+that goes to a terminal is not kept: the event `command_output` then holds null, and a note that says so. To
+see it and keep it, add `2>&1 | cat`. Python code inside the command that uses `flightlog.span` or
+`flightlog.record` records into the same run.
 
 **Nothing changes for the command.** It has standard input itself, and a terminal itself: pagers read their keys, editors
 draw, shells control their jobs, Ctrl-C and Ctrl-Z reach it, as without Flightlog. Other output goes where it would have
@@ -21,18 +22,19 @@ it stops itself and nobody else (`suspend` in a shell) Flightlog goes on waiting
 cannot be executed. The status of the run is `completed` for exit code 0, `interrupted` if SIGTERM or SIGHUP was passed
 on to it or if it did not end well after Ctrl-C, and `failed` otherwise.
 
-Processes that the command leaves behind do not keep it from ending. Their later output still arrives, passed on by a
-`cat` that lives as long as they do; it is no longer part of the run.
+Processes that the command leaves behind do not keep it from ending. Their later output still arrives, passed
+on by a `cat` that lives as long as they do; it is no longer part of the run.
 
 **The memory of GPUs and of other devices**, as PyTorch, JAX or TensorFlow count it, is recorded with `--device-memory`, in
 every Python process of the command that uses one of them, its ranks included:
 
     flightlog run --device-memory -- torchrun --nproc-per-node 4 train.py
 
-The program needs no change, but its Python needs Flightlog installed. Two more variables are in its environment then:
-`FLIGHTLOG_DEVICE_MEMORY`, and `PYTHONPATH` with a folder of Flightlog's in front, from where Python runs a few lines at its
-start; `python -I` and `python -E` pass them by. Launchers and data loaders' workers are left out. Of programs in other
-languages only the driver's figures are known: the device as a whole, in the samples of the machine.
+The program needs no change, but its Python needs Flightlog installed. Two more variables are in its
+environment then: `FLIGHTLOG_DEVICE_MEMORY`, and `PYTHONPATH` with a folder of Flightlog's in front, from
+where Python runs a few lines at its start; `python -I` and `python -E` pass them by. Launchers and data
+loaders' workers are left out. Of programs in other languages only the driver's figures are known: the device
+as a whole, in the samples of the machine.
 
 **In a Slurm job** the run also records the job: its id, partition, account, nodes, CPUs, memory and time limit. The elements
 of an array (`sbatch --array`) are one run with a task an element, if all of them see the folder of runs: the first makes
@@ -42,8 +44,8 @@ ended from outside, and what it used.
 **What it costs** is recorded with `--rates FILE`, as `flightlog report --rates` takes it: the command's time counts as a
 worker's, with the CPUs and the memory of its job, or else of the machine.
 
-With `FLIGHTLOG_TELEMETRY=0` the command is executed in Flightlog's place and nothing is recorded. The two variables are
-`FLIGHTLOG_RUN` and `TRACEPARENT`, which let code inside find the run.
+With `FLIGHTLOG_TELEMETRY=0` the command is executed in Flightlog's place and nothing is recorded. The two
+variables are `FLIGHTLOG_RUN` and `TRACEPARENT`, which let code inside find the run.
 """
 
 from __future__ import annotations
@@ -131,9 +133,13 @@ def run(
 
     with _kept_warnings() as kept:
         result = run_command(
-            command, project=project, runs_dir=recording_folder(runs_dir), tags=tags, sample_interval_s=sample_interval,
+            command,
+            project=project,
+            runs_dir=recording_folder(runs_dir),
+            tags=tags,
+            sample_interval_s=sample_interval,
             rates=charged,
-        )  # fmt: skip
+        )
     if result.message is not None:
         note(result.message)
     for message in kept.messages:

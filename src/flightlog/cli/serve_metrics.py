@@ -3,16 +3,17 @@
     flightlog serve-metrics
     flightlog serve-metrics --port 9500 --runs-dir /data/runs
 
-Runs that are running are served, and those that ended within the last hour; 20 at the most, those that run first. It
-needs the extra `prometheus`. [Prometheus](../prometheus.md) lists the metrics, and says how to have them scraped.
+Runs that are running are served, and those that ended within the last hour; 20 at the most, those that run
+first. It needs the extra `prometheus`. [Prometheus](../prometheus.md) lists the metrics, and says how to have
+them scraped.
 
-Runs at an address, such as `--runs-dir s3://bucket/runs`, are read through local copies; the remote is asked every ten
-seconds at most, and `flightlog_remote_problems` is not 0 while it does not answer.
+Runs at an address, such as `--runs-dir s3://bucket/runs`, are read through local copies; the remote is asked
+every ten seconds at most, and `flightlog_remote_problems` is not 0 while it does not answer.
 
-The page is served to this machine alone. `--host 0.0.0.0` serves it to everyone who can reach the machine: the names of
-projects, tasks, hosts and classes of errors are on it. It is answered under `localhost`, IP addresses and the machine's host
-name; allow other names that scrapers use with `--allow-host`, such as the full domain name. Any other name is refused, so that
-no web page can read the metrics through your browser.
+The page is served to this machine alone. `--host 0.0.0.0` serves it to everyone who can reach the machine:
+the names of projects, tasks, hosts and classes of errors are on it. It is answered under `localhost`, IP
+addresses and the machine's host name; allow other names that scrapers use with `--allow-host`, such as the
+full domain name. Any other name is refused, so that no web page can read the metrics through your browser.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Answers questions in SQL: one table a stream, and `attempts`, `tasks`, `spans`, `concurrency` and `runs`.
 
-    flightlog sql "SELECT task, count(*) AS n, avg(duration_s) AS mean_s FROM attempts GROUP BY task ORDER BY n DESC"
-    flightlog sql "SELECT worker, sum(duration_s) AS busy_s FROM attempts GROUP BY worker" --run latest --format csv
-    flightlog sql "SELECT project, count(*) AS runs, max(duration_s) AS longest_s FROM runs GROUP BY project" --all
-    flightlog sql "DESCRIBE attempts"
-    flightlog sql "FROM attempts WHERE state = 'failed'" --format parquet --output failed.parquet
+    flightlog sql "SELECT task, count(*) AS n, avg(duration_s) AS mean_s FROM attempts GROUP BY task ORDER BY
+    n DESC" flightlog sql "SELECT worker, sum(duration_s) AS busy_s FROM attempts GROUP BY worker" --run
+    latest --format csv flightlog sql "SELECT project, count(*) AS runs, max(duration_s) AS longest_s FROM
+    runs GROUP BY project" --all flightlog sql "DESCRIBE attempts" flightlog sql "FROM attempts WHERE state =
+    'failed'" --format parquet --output failed.parquet
 
-The SQL is DuckDB's. Without `--run` it is asked of the run that started last, with `--all` of every run in the folder;
-`run_id` is the first column of every table. Any run can be asked: running, closed, killed or half-copied. Of a run that
-is not closed, the answer is of the lines it had when the command began.
+The SQL is DuckDB's. Without `--run` it is asked of the run that started last, with `--all` of every run in
+the folder; `run_id` is the first column of every table. Any run can be asked: running, closed, killed or
+half-copied. Of a run that is not closed, the answer is of the lines it had when the command began.
 
 | table | holds |
 |---|---|
@@ -21,12 +21,14 @@ is not closed, the answer is of the lines it had when the command began.
 | `workers`, `resources`, `cache`, `failures`, `artifacts`, `cost`, `metrics`, `events`, `devices`, `definitions` | the other streams; every event once |
 | `user_…` | streams of your own events, with `_` for `.` |
 
-`SHOW TABLES` lists them, `DESCRIBE attempts` the columns. Times are in UTC, durations in seconds, sizes in bytes; what is
-unknown is `NULL`. Arguments, tags and metrics are JSON: `args->>'seed'`, `CAST(metrics->'loss' AS DOUBLE)`.
+`SHOW TABLES` lists them, `DESCRIBE attempts` the columns. Times are in UTC, durations in seconds, sizes in
+bytes; what is unknown is `NULL`. Arguments, tags and metrics are JSON: `args->>'seed'`, `CAST(metrics->'loss'
+AS DOUBLE)`.
 
-A query is one SELECT. It reads these tables and nothing else: no other file, no network, no setting, and it writes
-nothing. In a terminal a table shows its first 1,000 rows and says so if there are more; the other formats have all rows.
-In JSON the answer is a list of objects, in which arguments, tags and metrics are objects, too.
+A query is one SELECT. It reads these tables and nothing else: no other file, no network, no setting, and it
+writes nothing. In a terminal a table shows its first 1,000 rows and says so if there are more; the other
+formats have all rows. In JSON the answer is a list of objects, in which arguments, tags and metrics are
+objects, too.
 """
 
 from __future__ import annotations

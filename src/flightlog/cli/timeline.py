@@ -1,24 +1,26 @@
 """Shows which task ran where and when: in the terminal, as a picture, or in Perfetto.
 
-    flightlog timeline                                   # in the terminal: a row a worker, a colour a task name
-    flightlog timeline latest --png timeline.png         # a picture, without a browser
-    flightlog timeline latest --svg timeline.svg --width 1600
-    flightlog timeline --perfetto                        # every task, span and counter, in Perfetto's UI
+    flightlog timeline                                   # in the terminal: a row a worker, a colour a task
+    name flightlog timeline latest --png timeline.png         # a picture, without a browser flightlog
+    timeline latest --svg timeline.svg --width 1600 flightlog timeline --perfetto                        #
+    every task, span and counter, in Perfetto's UI
 
-In the terminal, a column is a stretch of time, its colour the task name that held the worker longest in it, and its
-shade how busy the worker was. In a pipe, and where there is no colour, names are letters: capital where the worker was
-busy for half of the stretch at least. Failures, retries and lost workers are marked.
+In the terminal, a column is a stretch of time, its colour the task name that held the worker longest in it,
+and its shade how busy the worker was. In a pipe, and where there is no colour, names are letters: capital
+where the worker was busy for half of the stretch at least. Failures, retries and lost workers are marked.
 
-`--png` and `--svg` need the extra `picture`; both may be named at once. The picture is the timeline of the HTML report
-(`flightlog report --format html`). Runs with many tasks are drawn by how busy each worker was, and the picture says so.
+`--png` and `--svg` need the extra `picture`; both may be named at once. The picture is the timeline of the
+HTML report (`flightlog report --format html`). Runs with many tasks are drawn by how busy each worker was,
+and the picture says so.
 
-`--perfetto` makes the trace of `flightlog export --to perfetto`, starts the browser with https://ui.perfetto.dev, hands
-the trace to that page from this machine's port 9001, and ends once it was fetched, after ten minutes at most. The page
-works in the browser alone: the trace is sent to no server. Only pages of that address can read it, under a name that
-cannot be guessed, and nothing else is served. `--perfetto-ui` names another address of the UI, such as one of your own.
+`--perfetto` makes the trace of `flightlog export --to perfetto`, starts the browser with
+https://ui.perfetto.dev, hands the trace to that page from this machine's port 9001, and ends once it was
+fetched, after ten minutes at most. The page works in the browser alone: the trace is sent to no server. Only
+pages of that address can read it, under a name that cannot be guessed, and nothing else is served.
+`--perfetto-ui` names another address of the UI, such as one of your own.
 
-Over ssh there is no browser to start. Open the connection with `ssh -L 9001:127.0.0.1:9001 HOST`, run the command
-there, and open the address that it prints in the browser here.
+Over ssh there is no browser to start. Open the connection with `ssh -L 9001:127.0.0.1:9001 HOST`, run the
+command there, and open the address that it prints in the browser here.
 """
 
 from __future__ import annotations
@@ -194,7 +196,9 @@ def _in_perfetto(run: Run, ui: str, port: int, open_: bool | None, wait_s: float
 
 
 def has_display(environ: Mapping[str, str], platform: str = sys.platform) -> bool:
-    """Whether a browser with a window can be started here: without one, a text browser would take over the terminal."""
+    """Whether a browser with a window can be started here: without one, a text browser would take over the
+    terminal.
+    """
     if platform in {"darwin", "win32"}:
         return not environ.get("SSH_CONNECTION")
     return any(environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))

@@ -1,16 +1,18 @@
-"""Shows a run as it happens, in the terminal: progress, workers, machines, GPUs, failures and the slowest tasks.
+"""Shows a run as it happens, in the terminal: progress, workers, machines, GPUs, failures and the slowest
+tasks.
 
     flightlog top                                  # the run that is running, or else the latest
     flightlog top run-20260520T035200Z-demo-a1b2c3d4 --interval 5
     flightlog top --once                           # one frame as text, for a log or a mail
     ssh cluster flightlog top --once --runs-dir /scratch/runs
 
-It reads the run's files and nothing else: the run need not know of it, may have been started before, by any engine, on any
-machine that shares the folder, and is not slowed down by it. An address such as `s3://bucket/runs` works as well. It needs
-the extra `tui`; `--once` needs nothing. Where there is no terminal, or one that can only print
-(`TERM=dumb`), one frame is printed.
+It reads the run's files and nothing else: the run need not know of it, may have been started before, by any
+engine, on any machine that shares the folder, and is not slowed down by it. An address such as
+`s3://bucket/runs` works as well. It needs the extra `tui`; `--once` needs nothing. Where there is no
+terminal, or one that can only print (`TERM=dumb`), one frame is printed.
 
-The keys are listed at the foot of the view, all of them under `?`; [the live view](../top.md) says what each pane shows.
+The keys are listed at the foot of the view, all of them under `?`; [the live view](../top.md) says what each
+pane shows.
 """
 
 from __future__ import annotations

@@ -18,26 +18,28 @@ The metrics:
 | `cost` | estimated cost |
 | `failures` | tasks that failed for good; 1 where the run itself failed and no task did |
 
-A step is a lasting change of the level: at least three runs, and more than noise shows in 97 of 100 histories without
-any change. Ranks decide, so that a few odd runs do not matter; a slow drift is called a drift and not a step. For each
-step the text has the run and the commit where it began, its size with an interval of confidence, and what differs from
-the run before. Fewer than ten runs are shown without a verdict, unless four or more on each side lie far apart.
+A step is a lasting change of the level: at least three runs, and more than noise shows in 97 of 100 histories
+without any change. Ranks decide, so that a few odd runs do not matter; a slow drift is called a drift and not
+a step. For each step the text has the run and the commit where it began, its size with an interval of
+confidence, and what differs from the run before. Fewer than ten runs are shown without a verdict, unless four
+or more on each side lie far apart.
 
-Two things look like a step and cannot always be told from one. A drift over fewer than about 150 runs, or one that is
-small beside the noise, is often called a step. And where each run resembles the one before, as on a machine with long
-busy spells, a step counts for less, by as much as that shows; of fewer than about 40 runs it hardly shows, and one history
-in ten then has a step that is none. Look at the plot, and at what differs from the run before.
+Two things look like a step and cannot always be told from one. A drift over fewer than about 150 runs, or one
+that is small beside the noise, is often called a step. And where each run resembles the one before, as on a
+machine with long busy spells, a step counts for less, by as much as that shows; of fewer than about 40 runs
+it hardly shows, and one history in ten then has a step that is none. Look at the plot, and at what differs
+from the run before.
 
-Only runs that completed count, since others are as short as they happened to be; `failures` counts all that ended. A
-commit with a plus had files changed since. Figures of tasks are those in each run's `summary.json`; of a run that was
-too large to be summarized when it closed they are reckoned from its events, once.
+Only runs that completed count, since others are as short as they happened to be; `failures` counts all that
+ended. A commit with a plus had files changed since. Figures of tasks are those in each run's `summary.json`;
+of a run that was too large to be summarized when it closed they are reckoned from its events, once.
 
-Runs that have not changed are not read again: an index knows them, a hidden file in the folder of runs, or in the user's
-cache where that cannot be written. It may be removed at any time. The first look at a long history, or at very large runs,
-takes a while; a terminal is told how far it has come.
+Runs that have not changed are not read again: an index knows them, a hidden file in the folder of runs, or in
+the user's cache where that cannot be written. It may be removed at any time. The first look at a long
+history, or at very large runs, takes a while; a terminal is told how far it has come.
 
-The JSON holds the points, the levels between steps, and the steps (`flightlog schema trends` is its JSON Schema); the
-CSV a row a run.
+The JSON holds the points, the levels between steps, and the steps (`flightlog schema trends` is its JSON
+Schema); the CSV a row a run.
 """
 
 from __future__ import annotations

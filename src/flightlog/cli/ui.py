@@ -5,15 +5,17 @@
     flightlog ui --runs-dir s3://bucket/runs
     flightlog ui --host 0.0.0.0
 
-It reads the runs' files and nothing else: nothing has to be started, set or open on the side that records, and runs that
-began before it are followed as well. It needs the extra `ui`. [The dashboard](../dashboard.md) shows its pages.
+It reads the runs' files and nothing else: nothing has to be started, set or open on the side that records,
+and runs that began before it are followed as well. It needs the extra `ui`. [The dashboard](../dashboard.md)
+shows its pages.
 
-It prints a link with an access token, which every request has to bring: other users of the machine cannot read your runs.
-The token is made at the first start and kept in `~/.local/state/flightlog/dashboard-token` (`XDG_STATE_HOME` counts), so that a
-bookmark of the link works after a restart; remove the file to get another token. `--no-token` switches it off.
+It prints a link with an access token, which every request has to bring: other users of the machine cannot
+read your runs. The token is made at the first start and kept in `~/.local/state/flightlog/dashboard-token`
+(`XDG_STATE_HOME` counts), so that a bookmark of the link works after a restart; remove the file to get
+another token. `--no-token` switches it off.
 
-It is served to this machine alone; `--host` serves it to others who have the link. There is no TLS: over a network that
-others use, keep it on 127.0.0.1 and use `ssh -L`, or put a reverse proxy in front of it.
+It is served to this machine alone; `--host` serves it to others who have the link. There is no TLS: over a
+network that others use, keep it on 127.0.0.1 and use `ssh -L`, or put a reverse proxy in front of it.
 """
 
 from __future__ import annotations
@@ -102,8 +104,8 @@ def ui(
 def _browse(place: ServerAddress) -> None:
     """Not where requests are answered: some browsers only come back when they are left.
 
-    The browser is given a private page that leads to the dashboard: its command line, which all users of the machine can
-    read, would show the token.
+    The browser is given a private page that leads to the dashboard: its command line, which all users of the
+    machine can read, would show the token.
     """
     import webbrowser
 
@@ -122,7 +124,9 @@ def _browse(place: ServerAddress) -> None:
 
 
 def _leave() -> NoReturn:
-    """End now: a thread may be in the middle of a long query, which the interpreter would wait for, or abort at."""
+    """End now: a thread may be in the middle of a long query, which the interpreter would wait for, or abort
+    at.
+    """
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:
             with suppress(OSError, ValueError):

@@ -4,18 +4,19 @@
     flightlog verify run-20260520T035200Z-demo-a1b2c3d4
     flightlog verify latest --repair
 
-It compares every file with the checksums that were written when the run closed, computes `summary.json` again and
-compares it byte for byte, looks for gaps in the numbers that every writer gave its lines, and compares the Parquet files
-of a compacted run with the checksums that were noted when they were written. The exit code is 1 if anything is wrong: a
-file that changed, a line that is lost, torn or foreign, a damaged Parquet file, a run that was killed before it closed.
-Lost lines are told with their number and the reason: `1,200 of 60,973 read, 59,773 lost: no space left on device`. "None lost"
-is said only where that is known; where a process left no count of its lines, it is unknown.
-Of a run that is still running, the lines so far are checked.
+It compares every file with the checksums that were written when the run closed, computes `summary.json` again
+and compares it byte for byte, looks for gaps in the numbers that every writer gave its lines, and compares
+the Parquet files of a compacted run with the checksums that were noted when they were written. The exit code
+is 1 if anything is wrong: a file that changed, a line that is lost, torn or foreign, a damaged Parquet file,
+a run that was killed before it closed. Lost lines are told with their number and the reason: `1,200 of 60,973
+read, 59,773 lost: no space left on device`. "None lost" is said only where that is known; where a process
+left no count of its lines, it is unknown. Of a run that is still running, the lines so far are checked.
 
-`--repair` first makes again what can be made from the lines: `summary.json`, damaged Parquet files and the summary kept beside
-them; a run that ended without being closed is closed. It says what it did. The lines themselves are never changed: a line that is
-lost or a file of lines that changed cannot be repaired, and is named. The index of a folder of runs needs no repair: one that is
-damaged is not used, and replaced by the next `flightlog list`.
+`--repair` first makes again what can be made from the lines: `summary.json`, damaged Parquet files and the
+summary kept beside them; a run that ended without being closed is closed. It says what it did. The lines
+themselves are never changed: a line that is lost or a file of lines that changed cannot be repaired, and is
+named. The index of a folder of runs needs no repair: one that is damaged is not used, and replaced by the
+next `flightlog list`.
 
 | exit code | means |
 |---|---|

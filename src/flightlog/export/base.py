@@ -17,7 +17,9 @@ ENTRY_POINTS = "flightlog.exporters"
 
 
 class ExportOptions(Struct, frozen=True, kw_only=True):
-    """What was asked for beside the run and the place; an exporter that cannot do a thing raises `UsageError`."""
+    """What was asked for beside the run and the place; an exporter that cannot do a thing raises
+    `UsageError`.
+    """
 
     tables: tuple[str, ...] = ()
     """Tables to write, of those `flightlog sql` has; empty for all. For csv, json and parquet."""
@@ -51,13 +53,15 @@ class Exporter(Protocol):
     what: str
     """What it gives, in a line, for `--help`."""
     ending: str | None
-    """End of the default file name (`.trace.json.gz`), empty for a folder, None if nothing is written here."""
+    """End of the default file name (`.trace.json.gz`), empty for a folder, None if nothing is written
+    here."""
 
     def export(self, run: Run, output: Path | None, options: ExportOptions) -> Exported:
-        """Write `run` to `output` (None where `ending` is None), whole or not at all; bounded memory at any size.
+        """Write `run` to `output` (None where `ending` is None), whole or not at all; bounded memory at any
+        size.
 
-        Runs that are running, killed or damaged are exported as far as they go, with a note. Raises `FlightlogError`
-        with one clear message where it cannot be done.
+        Runs that are running, killed or damaged are exported as far as they go, with a note. Raises
+        `FlightlogError` with one clear message where it cannot be done.
         """
         ...
 
@@ -72,7 +76,9 @@ class EndingByOptions(Protocol):
 
 
 def ending_of(exporter: Exporter, options: ExportOptions) -> str | None:
-    """End of the default file name with these options; empty for a folder, None if nothing is written here."""
+    """End of the default file name with these options; empty for a folder, None if nothing is written
+    here.
+    """
     return exporter.ending_for(options) if isinstance(exporter, EndingByOptions) else exporter.ending
 
 

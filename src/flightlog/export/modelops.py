@@ -1,4 +1,6 @@
-"""A run in the shape of ModelOps: `telemetry/jobs/<run id>/summary.json` and `spans.jsonl`, tasks and spans alike."""
+"""A run in the shape of ModelOps: `telemetry/jobs/<run id>/summary.json` and `spans.jsonl`, tasks and spans
+alike.
+"""
 
 from __future__ import annotations
 
@@ -55,9 +57,11 @@ class ModelOpsExporter:
     ending: str | None = ""
 
     def export(self, run: Run, output: Path | None, options: ExportOptions) -> Exported:
-        """Write both files; the spans in the order of their starts, tasks among them with arguments and tags as tags.
+        """Write both files; the spans in the order of their starts, tasks among them with arguments and tags
+        as tags.
 
-        `start_time` and `end_time` count from the start of the first. What failed or was cancelled has the tags `error` and `error_msg`, as ModelOps' own spans do.
+        `start_time` and `end_time` count from the start of the first. What failed or was cancelled has the
+        tags `error` and `error_msg`, as ModelOps' own spans do.
         """
         assert output is not None
         refuse(self.name, options)

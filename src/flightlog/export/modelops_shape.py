@@ -3,9 +3,10 @@
     telemetry/jobs/<job>/summary.json    totals, and by name: durations and metrics
     telemetry/jobs/<job>/spans.jsonl     a span a line
 
-Pure: spans in, JSON values out. Times in the lines are seconds. `start_time` and `end_time` are of a clock that begins
-anywhere, as ModelOps' are: pandas takes small numbers for numbers, so that `start_time + duration` works on what it reads.
-`started_at` counts from 1970, which pandas makes a date of; by that, lines of several machines can be compared.
+Pure: spans in, JSON values out. Times in the lines are seconds. `start_time` and `end_time` are of a clock
+that begins anywhere, as ModelOps' are: pandas takes small numbers for numbers, so that `start_time +
+duration` works on what it reads. `started_at` counts from 1970, which pandas makes a date of; by that, lines
+of several machines can be compared.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ LONGEST_NAME = 200
 def job_name(job_id: str) -> str:
     """A job's name as one name of a folder: the id itself where it is made of letters, digits and `_.-~`.
 
-    Other characters are written as in addresses (`%2F`), so that no id leads out of the folder and no two ids share
-    one; what is too long ends in a digest instead.
+    Other characters are written as in addresses (`%2F`), so that no id leads out of the folder and no two ids
+    share one; what is too long ends in a digest instead.
     """
     name = quote(str(job_id), safe="", errors="surrogatepass") or "%"
     if not name.strip("."):
@@ -60,7 +61,8 @@ def span_line(
 
     `zero_ns` is where the clock of `start_time` and `end_time` begins.
 
-    `duration` is exact, where the difference of the two times loses some 0.2 µs. Metrics and tags are JSON values.
+    `duration` is exact, where the difference of the two times loses some 0.2 µs. Metrics and tags are JSON
+    values.
     """
     line: dict[str, Any] = {
         "name": name,
@@ -81,7 +83,8 @@ def span_line(
 class JobSummary:
     """Adds spans up to what `summary.json` holds, in any order; not thread-safe.
 
-    Memory grows with the number of names, and by 16 bytes for each stretch of time between which no span was open.
+    Memory grows with the number of names, and by 16 bytes for each stretch of time between which no span was
+    open.
     """
 
     def __init__(self, job_type: str = "simulation") -> None:
@@ -101,7 +104,8 @@ class JobSummary:
     ) -> None:
         """Take a span; nanoseconds of any one clock, `end_ns` None while it is open.
 
-        Of metrics numbers count, and lists of numbers one by one; what is no number is left out, NaN and infinities too.
+        Of metrics numbers count, and lists of numbers one by one; what is no number is left out, NaN and
+        infinities too.
         """
         named = self._names.get(name)
         if named is None:
@@ -120,7 +124,9 @@ class JobSummary:
                     named.metrics.setdefault(str(key), _Figures()).add(number)
 
     def to_dict(self) -> dict[str, Any]:
-        """The document so far. `total_duration` is the time during which a span was open; `summed_duration` adds all up."""
+        """The document so far. `total_duration` is the time during which a span was open; `summed_duration`
+        adds all up.
+        """
         return {
             "job_type": self._job_type,
             "total_spans": sum(named.count for named in self._names.values()),

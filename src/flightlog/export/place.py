@@ -18,9 +18,11 @@ ASIDE = "flightlog-"
 
 @contextmanager
 def whole_file(output: Path) -> Iterator[Path]:
-    """A path beside `output` to write to; it becomes `output` when the context ends well, and is gone otherwise.
+    """A path beside `output` to write to; it becomes `output` when the context ends well, and is gone
+    otherwise.
 
-    A file that is there already is replaced. What the system or DuckDB refuses is a `UsageError` that says why.
+    A file that is there already is replaced. What the system or DuckDB refuses is a `UsageError` that says
+    why.
     """
     made = _beside(output)
     try:
@@ -33,10 +35,11 @@ def whole_file(output: Path) -> Iterator[Path]:
 
 @contextmanager
 def whole_folder(output: Path) -> Iterator[Path]:
-    """A new folder beside `output` to write into; it becomes `output` when the context ends well, and is gone otherwise.
+    """A new folder beside `output` to write into; it becomes `output` when the context ends well, and is gone
+    otherwise.
 
-    In a folder that is there already, the files of the same names are replaced and others left alone. What the system
-    or DuckDB refuses is a `UsageError` that says why.
+    In a folder that is there already, the files of the same names are replaced and others left alone. What
+    the system or DuckDB refuses is a `UsageError` that says why.
     """
     made = _beside(output)
     try:
@@ -65,7 +68,9 @@ def _move_into(made: Path, output: Path) -> None:
 
 @contextmanager
 def _refusals_told(output: Path) -> Iterator[None]:
-    """An `OSError` or an error of DuckDB's as a `UsageError` of one line, without the names of our own passing files."""
+    """An `OSError` or an error of DuckDB's as a `UsageError` of one line, without the names of our own
+    passing files.
+    """
     import duckdb
 
     try:

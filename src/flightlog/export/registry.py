@@ -22,15 +22,17 @@ def exporter_names() -> list[str]:
 def find_exporter(name: str) -> Exporter:
     """The exporter of this name.
 
-    `UsageError` for a name that no installed distribution offers, with the nearest right one; `MissingExtra` where
-    what the exporter needs is not installed.
+    `UsageError` for a name that no installed distribution offers, with the nearest right one; `MissingExtra`
+    where what the exporter needs is not installed.
     """
     return cast("Exporter", load(ENTRY_POINTS, name, "exporter"))
 
 
 @contextmanager
 def extras_of(name: str) -> Iterator[None]:
-    """Within it, a library that is not installed is a `MissingExtra` that names what to install for the exporter."""
+    """Within it, a library that is not installed is a `MissingExtra` that names what to install for the
+    exporter.
+    """
     try:
         yield
     except ImportError as error:

@@ -45,7 +45,8 @@ _ORDERS = {
 class TableExporter(Struct, frozen=True, kw_only=True):
     """Writes one file a table, in a folder; with one table asked for, the file alone.
 
-    All tables that have rows are written, less `concurrency`; those that are asked for are written even if empty.
+    All tables that have rows are written, less `concurrency`; those that are asked for are written even if
+    empty.
     """
 
     name: str

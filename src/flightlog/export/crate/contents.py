@@ -75,7 +75,9 @@ class Artifact:
 
 
 def copy_run(run: Run, crate: Path) -> list[Entity]:
-    """Copy the files of the run into the crate, and describe each; hidden ones and leftovers stay where they are."""
+    """Copy the files of the run into the crate, and describe each; hidden ones and leftovers stay where they
+    are.
+    """
     found: list[Entity] = []
     root = run.path.resolve()
     for folder, folders, names in os.walk(root):
@@ -96,8 +98,8 @@ def copy_run(run: Run, crate: Path) -> list[Entity]:
 def place_artifacts(run: Run, crate: Path) -> tuple[list[Artifact], list[str]]:
     """The artifacts of a run, the files among them copied where they still are what was recorded; with notes.
 
-    Addresses stay addresses. What is gone, cannot be read, has changed, is a folder or is too large is described by its
-    name, size and checksum. Of one that was recorded more than once, the latest counts.
+    Addresses stay addresses. What is gone, cannot be read, has changed, is a folder or is too large is
+    described by its name, size and checksum. Of one that was recorded more than once, the latest counts.
     """
     events: dict[str, ArtifactRecorded] = {}
     more = False

@@ -1,4 +1,5 @@
-"""A run as a Workflow Run RO-Crate, by the Provenance Run Crate profile: what ran, with what, and what came of it.
+"""A run as a Workflow Run RO-Crate, by the Provenance Run Crate profile: what ran, with what, and what came
+of it.
 
 <output>/
   ro-crate-metadata.json      the graph

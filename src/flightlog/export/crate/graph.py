@@ -39,7 +39,9 @@ ENGINES = {"dask": "distributed", "dragon": "dragonhpc", "ray": "ray", "slurm": 
 def crate_graph(
     run: Run, files: list[Entity], artifacts: list[Artifact], found: list[Execution], workflow: str
 ) -> Iterator[Entity]:
-    """Every entity once; `files` are those of the crate, `workflow` the one among them that stands for the workflow."""
+    """Every entity once; `files` are those of the crate, `workflow` the one among them that stands for the
+    workflow.
+    """
     info, tags = run.info, run.info.tags
     ending = run.ending()
     agent = AGENT if tags.get("author") else None

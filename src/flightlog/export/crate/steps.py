@@ -159,7 +159,9 @@ def _decoded(text: str | None) -> dict[str, Any] | None:
 
 
 class StepGraph:
-    """The entities of the executions, each made once, in the order they are asked for; one pass, bounded by its input."""
+    """The entities of the executions, each made once, in the order they are asked for; one pass, bounded by
+    its input.
+    """
 
     def __init__(
         self,

@@ -1,4 +1,6 @@
-"""The words of RO-Crate: its profiles, the terms beside schema.org's, and the entities that are the same in each crate."""
+"""The words of RO-Crate: its profiles, the terms beside schema.org's, and the entities that are the same in
+each crate.
+"""
 
 from __future__ import annotations
 

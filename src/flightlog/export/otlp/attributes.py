@@ -11,7 +11,8 @@ import msgspec
 from flightlog.export.otlp.model import Attributes
 
 MAX_TEXT = 32 << 10
-"""Characters of an attribute's text; the recorder's own bounds are below it, those of foreign runs need not be."""
+"""Characters of an attribute's text; the recorder's own bounds are below it, those of foreign runs need not
+be."""
 MAX_ITEMS = 128
 
 
@@ -30,7 +31,9 @@ def prefixed(prefix: str, values: Mapping[str, Any]) -> Attributes:
 
 
 def plain(value: Any) -> Any:
-    """A value that an attribute can hold: text, switch, number, or a list of one kind of these; else JSON text."""
+    """A value that an attribute can hold: text, switch, number, or a list of one kind of these; else JSON
+    text.
+    """
     kind = type(value)
     if kind is str:
         return value if len(value) <= MAX_TEXT else f"{value[:MAX_TEXT]}…"

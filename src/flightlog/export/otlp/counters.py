@@ -1,7 +1,8 @@
-"""How many tasks were submitted, started, completed, failed, canceled and are running; and how long they took.
+"""How many tasks were submitted, started, completed, failed, canceled and are running; and how long they
+took.
 
-Counted by event time, whatever order the events are read in: in steps of a second, of two seconds once there are
-very many, and so on. No task id is ever a label, and task names are at most `MAX_NAMES`.
+Counted by event time, whatever order the events are read in: in steps of a second, of two seconds once there
+are very many, and so on. No task id is ever a label, and task names are at most `MAX_NAMES`.
 """
 
 from __future__ import annotations
@@ -17,9 +18,31 @@ MAX_NAMES = 100
 OTHER = "other"
 """What tasks are called in metrics that come after `MAX_NAMES` other names."""
 BOUNDS = (
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0,
-    1800.0, 3600.0, 7200.0, 14400.0, 43200.0, 86400.0,
-)  # fmt: skip
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+    30.0,
+    60.0,
+    120.0,
+    300.0,
+    600.0,
+    1800.0,
+    3600.0,
+    7200.0,
+    14400.0,
+    43200.0,
+    86400.0,
+)
 """Seconds: from a millisecond to a day."""
 
 COUNTS = (
@@ -45,8 +68,8 @@ DURATION = Instrument(
 class TaskCounters:
     """Steps of event time with what was counted in each, and a histogram a task name.
 
-    Memory is bounded whatever is counted. What is given out by `points` is settled: what happened before that, and
-    is heard of later, counts in the first step that is still open.
+    Memory is bounded whatever is counted. What is given out by `points` is settled: what happened before
+    that, and is heard of later, counts in the first step that is still open.
     """
 
     def __init__(self, start_ns: int) -> None:
@@ -63,7 +86,9 @@ class TaskCounters:
         self._at(at_ns)[which] += 1
 
     def ran(self, since_ns: int, until_ns: int | None) -> None:
-        """An attempt ran from here to there; None where it goes on. Ends before its start count as at its start."""
+        """An attempt ran from here to there; None where it goes on. Ends before its start count as at its
+        start.
+        """
         self._at(since_ns)[RUNNING] += 1
         if until_ns is not None:
             self.stopped(since_ns, until_ns)
@@ -82,7 +107,9 @@ class TaskCounters:
         found.add(max(0.0, duration_s))
 
     def points(self, until_ns: int | None, *, after_ns: int = 0) -> Iterator[Point]:
-        """The counts at the end of each step before `until_ns` (None: all), oldest first; those up to `after_ns` left out."""
+        """The counts at the end of each step before `until_ns` (None: all), oldest first; those up to
+        `after_ns` left out.
+        """
         for step in sorted(self._steps):
             if until_ns is not None and (step + 1) * self._step > until_ns:
                 return
@@ -99,9 +126,12 @@ class TaskCounters:
         """The histograms as they are."""
         for task, found in self._durations.items():
             yield Point(
-                instrument=DURATION, time_ns=at_ns, value=found.distribution(), start_ns=self.start_ns,
+                instrument=DURATION,
+                time_ns=at_ns,
+                value=found.distribution(),
+                start_ns=self.start_ns,
                 attributes={"cicd.pipeline.task.name": task},
-            )  # fmt: skip
+            )
 
     def _at(self, moment_ns: int) -> list[int]:
         """The step of a moment: its counts, and behind them the latest moment that was counted in it."""

@@ -1,4 +1,6 @@
-"""`--to otlp`: a run to a server, after it ended or while it runs, going on where an earlier export stopped."""
+"""`--to otlp`: a run to a server, after it ended or while it runs, going on where an earlier export
+stopped.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,7 @@ from flightlog.export.otlp.sending import (
     Post,
     Posting,
     Refusal,
-)  # fmt: skip
+)
 from flightlog.export.otlp.sent import Sent, alone, notes_file
 from flightlog.export.otlp.servers import Server, servers, shown
 from flightlog.store import layout
@@ -34,7 +36,8 @@ if TYPE_CHECKING:
 
 POLL_S = 1.0
 LOOKS = 5
-"""How often in that time it is looked whether the run has closed: its program waits for the rest to be sent."""
+"""How often in that time it is looked whether the run has closed: its program waits for the rest to be
+sent."""
 PATIENCE_S = 30.0
 """How long one request is tried again after the run."""
 UNHEARD_PATIENCE_S = 5.0
@@ -65,8 +68,8 @@ class Otlp:
     def export(self, run: Run, output: Path | None, options: ExportOptions) -> Exported:
         """Send what the server has not taken yet; with `follow`, until the run is over.
 
-        Raises `NotTaken` or another `FlightlogError` where something was not taken; what was is noted, so that the
-        same call goes on there.
+        Raises `NotTaken` or another `FlightlogError` where something was not taken; what was is noted, so
+        that the same call goes on there.
         """
         refuse(self.name, options, takes=("endpoint", "follow", "again"))
         if output is not None:
@@ -109,9 +112,14 @@ class _Delivery:
         self._before = sum(sent.notes.taken.values())
         notes = sent.notes
         self._reading = RunReading(
-            run, environ=environ, signals=where.keys(), taken=sent, counted_until_ns=notes.counted_until_ns,
-            durations_ns=notes.durations_ns, endings=notes.endings,
-        )  # fmt: skip
+            run,
+            environ=environ,
+            signals=where.keys(),
+            taken=sent,
+            counted_until_ns=notes.counted_until_ns,
+            durations_ns=notes.durations_ns,
+            endings=notes.endings,
+        )
 
     def once(self, address: str) -> Exported:
         """Send what there is now."""
@@ -156,7 +164,9 @@ class _Delivery:
 
     @staticmethod
     def _settled(run: Run) -> bool:
-        """Whether a run that has ended is in its final form: no process of it writes any more, and its owner has closed it."""
+        """Whether a run that has ended is in its final form: no process of it writes any more, and its owner
+        has closed it.
+        """
         closed = run.status == "crashed" or (run.path / layout.CHECKSUMS).exists()
         return closed and not any(run.observer.writer_alive(writer) for writer in run.writers())
 

@@ -1,7 +1,7 @@
 """What machines, processes and GPUs did, as measured points; and the users' own series.
 
-Percentages are never summed: every node, worker and GPU is a series of its own. Samples of single tasks are left out,
-for a task id is no label; their figures stand in the task's span.
+Percentages are never summed: every node, worker and GPU is a series of its own. Samples of single tasks are
+left out, for a task id is no label; their figures stand in the task's span.
 """
 
 from __future__ import annotations
@@ -141,9 +141,13 @@ class Gauges:
         if event.scope == "gpu":
             name = event.gpu_uuid or (None if event.gpu_index is None else str(event.gpu_index))
             about = known(
-                {"hw.id": event.gpu_mig or name, "hw.name": event.gpu_name, "hw.type": "gpu",
-                 "flightlog.gpu.index": event.gpu_index}
-            )  # fmt: skip
+                {
+                    "hw.id": event.gpu_mig or name,
+                    "hw.name": event.gpu_name,
+                    "hw.type": "gpu",
+                    "flightlog.gpu.index": event.gpu_index,
+                }
+            )
         elif event.scope == "worker":
             about = known({"cicd.worker.name": event.worker, "process.pid": event.pid})
             if not self._new_worker(f"{event.host} {event.worker} {event.pid}"):
@@ -156,9 +160,13 @@ class Gauges:
                 about_it = {**about, **more}
                 since = None if instrument.kind == "gauge" else self._first(instrument, host, about_it, at)
                 yield Point(
-                    instrument=instrument, time_ns=at, value=_fitting(value if scale is None else value * scale),
-                    attributes=about_it, host=host, start_ns=since,
-                )  # fmt: skip
+                    instrument=instrument,
+                    time_ns=at,
+                    value=_fitting(value if scale is None else value * scale),
+                    attributes=about_it,
+                    host=host,
+                    start_ns=since,
+                )
         used, total = event.memory_used_bytes, event.memory_total_bytes
         if event.scope == "node" and used is not None and total:
             state = {"system.memory.state": "used"}

@@ -1,4 +1,6 @@
-"""A run in the JSON encoding of OTLP: in memory, or as a file of one `TracesData`, `MetricsData` or `LogsData` a line."""
+"""A run in the JSON encoding of OTLP: in memory, or as a file of one `TracesData`, `MetricsData` or
+`LogsData` a line.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ def otlp_json(run: Run) -> Iterator[dict[str, Any]]:
     """The run as OTLP has it in JSON, some hundred spans, points or records at a time; needs no library.
 
     Each is what a server takes at `/v1/traces`, `/v1/metrics` or `/v1/logs`, by its one key: `resourceSpans`,
-    `resourceMetrics` or `resourceLogs`. A run that is running is given as far as it goes, without its root span.
+    `resourceMetrics` or `resourceLogs`. A run that is running is given as far as it goes, without its root
+    span.
     """
     reading = RunReading(run, environ={})
     for batch in reading.batches(run, last=True):

@@ -16,7 +16,7 @@ from flightlog.export.otlp.model import (
     Resource,
     Signal,
     Span,
-)  # fmt: skip
+)
 from flightlog.version import __version__
 
 STATUS = {"unset": 0, "ok": 1, "error": 2}
@@ -79,9 +79,12 @@ def _span(span: Span) -> Json:
     if span.parent_id:
         form["parentSpanId"] = span.parent_id
     form |= {
-        "name": span.name, "kind": span.kind, "startTimeUnixNano": str(span.start_ns),
-        "endTimeUnixNano": str(span.end_ns), "attributes": attributes_form(span.attributes),
-    }  # fmt: skip
+        "name": span.name,
+        "kind": span.kind,
+        "startTimeUnixNano": str(span.start_ns),
+        "endTimeUnixNano": str(span.end_ns),
+        "attributes": attributes_form(span.attributes),
+    }
     if span.happenings:
         form["events"] = [
             {
@@ -103,11 +106,14 @@ def _span(span: Span) -> Json:
 
 def _record(record: LogRecord) -> Json:
     form: Json = {
-        "timeUnixNano": str(record.time_ns), "observedTimeUnixNano": str(record.time_ns),
-        "severityNumber": record.severity, "severityText": record.severity_text,
-        "body": {"stringValue": record.body}, "attributes": attributes_form(record.attributes),
+        "timeUnixNano": str(record.time_ns),
+        "observedTimeUnixNano": str(record.time_ns),
+        "severityNumber": record.severity,
+        "severityText": record.severity_text,
+        "body": {"stringValue": record.body},
+        "attributes": attributes_form(record.attributes),
         "eventName": record.event_name,
-    }  # fmt: skip
+    }
     if record.trace_id:
         form["traceId"] = record.trace_id
     if record.span_id:
@@ -124,8 +130,11 @@ def _metric(series: tuple[Instrument, list[Point]]) -> Json:
         data["isMonotonic"] = instrument.kind == "sum"
     kind = {"gauge": "gauge", "histogram": "histogram"}.get(instrument.kind, "sum")
     return {
-        "name": instrument.name, "description": instrument.what, "unit": instrument.unit, kind: data,
-    }  # fmt: skip
+        "name": instrument.name,
+        "description": instrument.what,
+        "unit": instrument.unit,
+        kind: data,
+    }
 
 
 def _point(point: Point) -> Json:
@@ -136,7 +145,11 @@ def _point(point: Point) -> Json:
     value = point.value
     if isinstance(value, Distribution):
         return form | {
-            "count": str(value.count), "sum": value.total, "min": value.least, "max": value.most,
-            "bucketCounts": [str(count) for count in value.counts], "explicitBounds": list(value.bounds),
-        }  # fmt: skip
+            "count": str(value.count),
+            "sum": value.total,
+            "min": value.least,
+            "max": value.most,
+            "bucketCounts": [str(count) for count in value.counts],
+            "explicitBounds": list(value.bounds),
+        }
     return form | ({"asInt": str(value)} if isinstance(value, int) else {"asDouble": value})

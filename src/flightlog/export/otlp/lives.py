@@ -17,7 +17,7 @@ from flightlog.events import (
     TaskRetried,
     TaskStarted,
     TaskSubmitted,
-)  # fmt: skip
+)
 from flightlog.events.codec import UnknownEvent
 from flightlog.export.otlp import counters as counting
 from flightlog.export.otlp.attributes import MAX_ITEMS, known, prefixed
@@ -42,8 +42,8 @@ ENDS: dict[type[TaskEvent], tuple[int, str]] = {
 class TaskLives:
     """Give it every event of a run's tasks; it gives a span for each attempt that ended, and counts.
 
-    Holds what runs at the moment, what waits for tasks it depends on, and a number for each attempt whose end was
-    read before its start. `unlinked` counts dependencies whose span is not known (any more).
+    Holds what runs at the moment, what waits for tasks it depends on, and a number for each attempt whose end
+    was read before its start. `unlinked` counts dependencies whose span is not known (any more).
     """
 
     def __init__(self, ids: Ids, counters: TaskCounters) -> None:
@@ -77,8 +77,8 @@ class TaskLives:
     def take(self, event: Event | UnknownEvent, mark: Mark) -> list[tuple[Span | None, Mark]]:
         """An event and its line; gives spans, each with the line that tells of the attempt's end.
 
-        A line that gives no span comes with None. The line of a retry whose start was not read yet comes later, with
-        its span.
+        A line that gives no span comes with None. The line of a retry whose start was not read yet comes
+        later, with its span.
         """
         at = moment(event.timestamp)
         if at is None or not isinstance(event, TaskEvent):
@@ -111,7 +111,9 @@ class TaskLives:
             self._counters.stopped(since, until_ns)
 
     def unfinished(self, until_ns: int) -> Iterator[Span]:
-        """The attempts that began and were not heard of again, as far as anything was heard, in a fixed order."""
+        """The attempts that began and were not heard of again, as far as anything was heard, in a fixed
+        order.
+        """
         for since, event in sorted(
             self._running.values(), key=lambda one: (one[0], one[1].task_id, one[1].attempt)
         ):
@@ -172,7 +174,9 @@ class TaskLives:
         return self._ended_span(event, since, at, key, None if began is None else began[1])
 
     def _is_new(self, key: int) -> bool:
-        """Whether a failed attempt was not told of before: it may have both an end and a retry, and is one span."""
+        """Whether a failed attempt was not told of before: it may have both an end and a retry, and is one
+        span.
+        """
         if key in self._failed:
             return False
         self._failed.add(key)
@@ -295,7 +299,21 @@ def _used(event: TaskEnded) -> Attributes:
 
 
 USED = (
-    "args_digest", "queue_s", "duration_s", "cpu_s", "cpu_scope", "peak_rss_bytes", "rss_scope", "read_bytes",
-    "write_bytes", "gpu_peak_bytes", "gpu_memory_scope", "gpu_s", "gpu_scope", "scheduler_s", "transfer_s", "spill_s",
+    "args_digest",
+    "queue_s",
+    "duration_s",
+    "cpu_s",
+    "cpu_scope",
+    "peak_rss_bytes",
+    "rss_scope",
+    "read_bytes",
+    "write_bytes",
+    "gpu_peak_bytes",
+    "gpu_memory_scope",
+    "gpu_s",
+    "gpu_scope",
+    "scheduler_s",
+    "transfer_s",
+    "spill_s",
     "requests",
-)  # fmt: skip
+)

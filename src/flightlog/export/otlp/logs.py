@@ -12,9 +12,15 @@ from flightlog.export.otlp.model import Attributes, LogRecord
 from flightlog.export.otlp.resource import Ids, hex_id
 
 SEVERITIES = {
-    "trace": (1, "TRACE"), "debug": (5, "DEBUG"), "info": (9, "INFO"), "warning": (13, "WARN"), "warn": (13, "WARN"),
-    "error": (17, "ERROR"), "critical": (21, "FATAL"), "fatal": (21, "FATAL"),
-}  # fmt: skip
+    "trace": (1, "TRACE"),
+    "debug": (5, "DEBUG"),
+    "info": (9, "INFO"),
+    "warning": (13, "WARN"),
+    "warn": (13, "WARN"),
+    "error": (17, "ERROR"),
+    "critical": (21, "FATAL"),
+    "fatal": (21, "FATAL"),
+}
 _LEVEL_FIELDS = ("level", "severity")
 _COMMON = {"timestamp", "writer", "seq", "event"}
 
@@ -30,23 +36,32 @@ def record_of(event: Event | UnknownEvent, stream: str, ids: Ids) -> LogRecord |
     uid = f"{event.writer}/{stream}/{event.seq}" if event.writer and event.seq >= 0 else None
     if isinstance(event, Failure):
         said = {
-            "exception.type": event.error_type, "exception.message": event.message,
-            "exception.stacktrace": event.traceback, "cicd.pipeline.task.name": event.task,
-            "cicd.pipeline.task.run.id": event.task_id, "flightlog.task.attempt": event.attempt,
-            "cicd.worker.name": event.worker, "process.exit.code": event.exit_code,
-            "flightlog.failure.scope": event.scope, "flightlog.failure.fingerprint": event.fingerprint,
-            "flightlog.failure.signal": event.signal, "flightlog.failure.output_tail": event.output_tail,
-        }  # fmt: skip
+            "exception.type": event.error_type,
+            "exception.message": event.message,
+            "exception.stacktrace": event.traceback,
+            "cicd.pipeline.task.name": event.task,
+            "cicd.pipeline.task.run.id": event.task_id,
+            "flightlog.task.attempt": event.attempt,
+            "cicd.worker.name": event.worker,
+            "process.exit.code": event.exit_code,
+            "flightlog.failure.scope": event.scope,
+            "flightlog.failure.fingerprint": event.fingerprint,
+            "flightlog.failure.signal": event.signal,
+            "flightlog.failure.output_tail": event.output_tail,
+        }
         text = (
             ": ".join(part for part in (event.error_type, event.message) if part) or f"a {event.scope} failed"
         )
         return _record(at, "error", text, "flightlog.failure", said, ids, event.span_id, uid)
     if isinstance(event, WorkerLost):
         said = {
-            "cicd.worker.name": event.worker, "host.name": event.host, "process.pid": event.pid,
-            "process.exit.code": event.exit_code, "flightlog.failure.signal": event.signal,
+            "cicd.worker.name": event.worker,
+            "host.name": event.host,
+            "process.pid": event.pid,
+            "process.exit.code": event.exit_code,
+            "flightlog.failure.signal": event.signal,
             "flightlog.task.component": event.component,
-        }  # fmt: skip
+        }
         why = f": {event.reason}" if event.reason else ""
         return _record(
             at,
@@ -86,9 +101,15 @@ def _record(
     severity, text = SEVERITIES[level]
     inner = hex_id(span_id, 16) if isinstance(span_id, str) else None
     return LogRecord(
-        time_ns=at, severity=severity, severity_text=text, body=body, event_name=name,
-        attributes=known({**said, "log.record.uid": uid}), trace_id=ids.trace_id, span_id=inner or ids.root_id,
-    )  # fmt: skip
+        time_ns=at,
+        severity=severity,
+        severity_text=text,
+        body=body,
+        event_name=name,
+        attributes=known({**said, "log.record.uid": uid}),
+        trace_id=ids.trace_id,
+        span_id=inner or ids.root_id,
+    )
 
 
 def _level(fields: Attributes) -> str:

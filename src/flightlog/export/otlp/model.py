@@ -10,7 +10,8 @@ from typing import Any, Literal, NamedTuple
 from msgspec import Struct
 
 Attributes = dict[str, Any]
-"""Attributes by name: texts, switches, numbers, and lists of these; whatever else there is becomes JSON text."""
+"""Attributes by name: texts, switches, numbers, and lists of these; whatever else there is becomes JSON
+text."""
 Signal = Literal["traces", "metrics", "logs"]
 SIGNALS: tuple[Signal, ...] = ("traces", "metrics", "logs")
 NAMES: dict[Signal, str] = {"traces": "spans", "metrics": "points", "logs": "log records"}
@@ -20,7 +21,8 @@ SCOPE = "flightlog"
 
 
 Mark = tuple[str, str, int]
-"""A line of a run: its stream, writer and number; of lines without them no writer, and which one of those it was."""
+"""A line of a run: its stream, writer and number; of lines without them no writer, and which one of those it
+was."""
 
 
 class Happening(Struct, frozen=True, kw_only=True):
@@ -77,7 +79,8 @@ class Instrument(NamedTuple):
     name: str
     unit: str
     kind: Literal["gauge", "sum", "level", "histogram"]
-    """A `sum` only grows from its start, a `level` is a sum that also falls; both are counted from the run's start."""
+    """A `sum` only grows from its start, a `level` is a sum that also falls; both are counted from the run's
+    start."""
     what: str
 
 

@@ -27,7 +27,7 @@ from flightlog.export.otlp.model import (
     Resource,
     Signal,
     Span,
-)  # fmt: skip
+)
 from flightlog.version import __version__
 
 
@@ -109,18 +109,21 @@ def _span(span: Span) -> Any:
         end_time_unix_nano=span.end_ns,
         attributes=_attributes(span.attributes),
         events=[
-            trace.Span.Event(name=one.name, time_unix_nano=one.time_ns, attributes=_attributes(one.attributes))
+            trace.Span.Event(
+                name=one.name, time_unix_nano=one.time_ns, attributes=_attributes(one.attributes)
+            )
             for one in span.happenings
         ],
         links=[
             trace.Span.Link(
-                trace_id=bytes.fromhex(link.trace_id), span_id=bytes.fromhex(link.span_id),
+                trace_id=bytes.fromhex(link.trace_id),
+                span_id=bytes.fromhex(link.span_id),
                 attributes=_attributes(link.attributes),
             )
             for link in span.links
         ],
         status=trace.Status(code=STATUS[span.status], message=_utf8(span.message)),  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
 
 
 def _record(record: LogRecord) -> Any:
@@ -147,22 +150,29 @@ def _metric(instrument: Instrument, points: Sequence[Point]) -> metrics.Metric:
         said.histogram.aggregation_temporality = CUMULATIVE  # type: ignore[assignment]
         said.histogram.data_points.extend(
             metrics.HistogramDataPoint(
-                attributes=_attributes(point.attributes), start_time_unix_nano=point.start_ns or 0,
-                time_unix_nano=point.time_ns, count=value.count, sum=value.total, min=value.least, max=value.most,
-                bucket_counts=value.counts, explicit_bounds=value.bounds,
+                attributes=_attributes(point.attributes),
+                start_time_unix_nano=point.start_ns or 0,
+                time_unix_nano=point.time_ns,
+                count=value.count,
+                sum=value.total,
+                min=value.least,
+                max=value.most,
+                bucket_counts=value.counts,
+                explicit_bounds=value.bounds,
             )
             for point in points
             if isinstance(value := point.value, Distribution)
-        )  # fmt: skip
+        )
         return said
     made = [
         metrics.NumberDataPoint(
-            attributes=_attributes(point.attributes), start_time_unix_nano=point.start_ns or 0,
+            attributes=_attributes(point.attributes),
+            start_time_unix_nano=point.start_ns or 0,
             time_unix_nano=point.time_ns,
             **{"as_int" if isinstance(point.value, int) else "as_double": point.value},  # type: ignore[arg-type]
         )
         for point in points
-    ]  # fmt: skip
+    ]
     if instrument.kind == "gauge":
         said.gauge.data_points.extend(made)
         return said

@@ -1,7 +1,7 @@
 """A run as batches of spans, points and log records: once, or again and again while it lives.
 
-One way of reading serves all: every event is read once in whatever order it stands, and put together with little
-memory. Whoever takes a batch tells what was taken, by its marks.
+One way of reading serves all: every event is read once in whatever order it stands, and put together with
+little memory. Whoever takes a batch tells what was taken, by its marks.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ BATCH = 500
 MAX_MARKS = 50_000
 """Lines of a batch, where few of them give an item."""
 LATE_NS = 2 * SECOND
-"""While a run lives, its counts are told as of so long before the latest event: lines of other processes come later."""
+"""While a run lives, its counts are told as of so long before the latest event: lines of other processes come
+later."""
 DURATIONS_EVERY_NS = 10 * SECOND
 _Told = Callable[[AnyEvent, Mark], Iterable[tuple[Item | None, Mark]]]
-"""What an event gives, and the line that is dealt with once that is taken; None for a line that gives nothing itself."""
+"""What an event gives, and the line that is dealt with once that is taken; None for a line that gives nothing
+itself."""
 
 
 class Batch(Struct, frozen=True, kw_only=True):
@@ -86,7 +88,9 @@ class RunReading:
         self._failures_late: list[AnyEvent] = []
 
     def batches(self, run: Run, *, last: bool) -> Iterator[Batch]:
-        """What is new. `last` is the last look; if the run is over then, what it left open and its root span come, too."""
+        """What is new. `last` is the last look; if the run is over then, what it left open and its root span
+        come, too.
+        """
         streams = run.streams()
         over = last and run.status != "running"
         if "logs" in self.signals or "traces" in self.signals:
@@ -174,7 +178,9 @@ class RunReading:
         return told
 
     def _look_for_failures(self, run: Run) -> None:
-        """A failure is written before the end of its task, but its stream was read before that of the tasks."""
+        """A failure is written before the end of its task, but its stream was read before that of the
+        tasks.
+        """
         following = self._following.setdefault("failures", Following(run.path, "failures"))
         for event in following.new():
             self._failures_late.append(event)

@@ -14,8 +14,8 @@ from flightlog.version import __version__
 def resource_of(info: RunInfo, environ: Mapping[str, str]) -> Resource:
     """The run as a resource: its project is the service, the run an instance of it.
 
-    `OTEL_RESOURCE_ATTRIBUTES` adds to this or says otherwise, and `OTEL_SERVICE_NAME` names the service. What is not
-    known is left out.
+    `OTEL_RESOURCE_ATTRIBUTES` adds to this or says otherwise, and `OTEL_SERVICE_NAME` names the service. What
+    is not known is left out.
     """
     known: Attributes = {
         "service.name": info.project or "flightlog",
@@ -48,7 +48,9 @@ def pairs_of(text: str) -> dict[str, str]:
 
 
 class Ids:
-    """The run's trace and span ids; made from its name where it was recorded without, and always the same then."""
+    """The run's trace and span ids; made from its name where it was recorded without, and always the same
+    then.
+    """
 
     def __init__(self, info: RunInfo) -> None:
         self.trace_id = hex_id(info.trace_id, 32) or made_id(32, info.run_id)

@@ -69,10 +69,16 @@ class Post:
         named = any(name.lower() == "authorization" for name in headers)
         deadline = time.monotonic() + server.timeout_s
         with self._session.post(
-            server.url, data=body, headers=dict(headers), timeout=server.timeout_s, allow_redirects=False,
-            verify=server.certificate or True, cert=cert, stream=True,
+            server.url,
+            data=body,
+            headers=dict(headers),
+            timeout=server.timeout_s,
+            allow_redirects=False,
+            verify=server.certificate or True,
+            cert=cert,
+            stream=True,
             auth=_as_it_is if named else None,  # else a ~/.netrc would replace what was asked for
-        ) as answer:  # fmt: skip
+        ) as answer:
             said = bytearray()
             for piece in answer.iter_content(1):  # each as it comes: larger ones are waited for without limit
                 said += piece
@@ -95,10 +101,11 @@ Posting = Callable[[Server, bytes, Mapping[str, str]], tuple[int, Mapping[str, s
 
 
 class Parts:
-    """Items on their way to a server: in one request, or in smaller ones where it does not take them all at once.
+    """Items on their way to a server: in one request, or in smaller ones where it does not take them all at
+    once.
 
-    What was taken stays taken when the rest is tried again. A single item that the server will never take is left out
-    and told, if it takes others (`takes`: it has before); if not, something else is wrong.
+    What was taken stays taken when the rest is tried again. A single item that the server will never take is
+    left out and told, if it takes others (`takes`: it has before); if not, something else is wrong.
     """
 
     def __init__(
@@ -199,12 +206,23 @@ def _not_taken(server: Server, what: str, *, status: int | None = None, temporar
 
 
 def _reason(error: OSError) -> str:
-    """Why no answer came, in a few words: the innermost cause, whose text the libraries wrap into their own."""
+    """Why no answer came, in a few words: the innermost cause, whose text the libraries wrap into their
+    own.
+    """
     inner: BaseException = error
     while True:
-        nested = inner.__cause__ or inner.__context__ or next(
-            (arg for arg in (*inner.args, getattr(inner, "reason", None)) if isinstance(arg, BaseException)), None
-        )  # fmt: skip
+        nested = (
+            inner.__cause__
+            or inner.__context__
+            or next(
+                (
+                    arg
+                    for arg in (*inner.args, getattr(inner, "reason", None))
+                    if isinstance(arg, BaseException)
+                ),
+                None,
+            )
+        )
         if nested is None or nested is inner:
             break
         inner = nested
@@ -215,7 +233,9 @@ def _reason(error: OSError) -> str:
 
 
 def _without(text: str, server: Server) -> str:
-    """A text less the values of headers and what may be secret in the address: servers repeat what they are asked."""
+    """A text less the values of headers and what may be secret in the address: servers repeat what they are
+    asked.
+    """
     address = urlsplit(server.url)
     secret = {address.password, address.query, *server.headers.values()}
     words = {word for value in secret if value for word in (value, *value.split())}

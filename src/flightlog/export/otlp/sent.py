@@ -1,7 +1,7 @@
 """What a server has taken of a run, kept beside it: the next export goes on there, and sends nothing twice.
 
-A request whose answer never came may have been taken: it is sent again, with the same ids and times, by which servers
-tell that it is the same.
+A request whose answer never came may have been taken: it is sent again, with the same ids and times, by which
+servers tell that it is the same.
 """
 
 from __future__ import annotations
@@ -103,9 +103,11 @@ class Sent:
 
 
 def notes_file(run: Path, addresses: Iterable[str]) -> Path:
-    """Where it is noted what these addresses have taken of a run; the name tells no address, which may hold secrets.
+    """Where it is noted what these addresses have taken of a run; the name tells no address, which may hold
+    secrets.
 
-    One server has one file, whichever signals it is sent: an export of all after one of traces sends the rest.
+    One server has one file, whichever signals it is sent: an export of all after one of traces sends the
+    rest.
     """
     places = sorted({_SIGNAL.sub("", address, count=1) for address in addresses})
     token = hashlib.sha256("\n".join(places).encode()).hexdigest()[:12]

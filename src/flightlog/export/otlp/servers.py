@@ -41,8 +41,9 @@ class Server(Struct, frozen=True, kw_only=True):
 def servers(environ: Mapping[str, str], endpoint: str | None = None) -> dict[Signal, Server]:
     """The servers by signal; those whose `OTEL_<SIGNAL>_EXPORTER` is `none` are left out.
 
-    `endpoint` is a base address, to which `/v1/traces` and so on are added; one that ends so is meant for that signal
-    alone. Raises `UsageError` for what is no address, and where the variables ask for what is not spoken here.
+    `endpoint` is a base address, to which `/v1/traces` and so on are added; one that ends so is meant for
+    that signal alone. Raises `UsageError` for what is no address, and where the variables ask for what is not
+    spoken here.
     """
     path = _parts(endpoint).path.rstrip("/") if endpoint else ""
     only = next((signal for signal in SIGNALS if path.endswith(f"/v1/{signal}")), None)
@@ -105,7 +106,9 @@ def _below(address: str, signal: Signal) -> str:
 
 
 def _parts(address: str) -> SplitResult:
-    """An address in its parts. Raises `UsageError` for what is none, and says nothing then that may be secret."""
+    """An address in its parts. Raises `UsageError` for what is none, and says nothing then that may be
+    secret.
+    """
     try:
         parts = urlsplit(address.strip())
         parts.port  # noqa: B018 - raises where it is no number
@@ -119,7 +122,9 @@ def _parts(address: str) -> SplitResult:
 
 
 def _headers(text: str) -> dict[str, str]:
-    """Headers as a variable lists them. Raises `UsageError` for what no header can hold, and does not repeat it."""
+    """Headers as a variable lists them. Raises `UsageError` for what no header can hold, and does not repeat
+    it.
+    """
     found = pairs_of(text)
     for name, value in found.items():
         if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
@@ -130,7 +135,9 @@ def _headers(text: str) -> dict[str, str]:
 
 
 def _timeout(text: str | None) -> float:
-    """Seconds: large numbers are milliseconds, as the specification has them, small ones seconds, as Python's SDK has."""
+    """Seconds: large numbers are milliseconds, as the specification has them, small ones seconds, as Python's
+    SDK has.
+    """
     try:
         value = float(text or "")
     except ValueError:

@@ -85,7 +85,9 @@ class SpanLives:
 
 
 def _restored(tags: Json) -> tuple[Json, tuple[Link, ...], int]:
-    """Tags, links and kind of a span that was made with OpenTelemetry's API, as they were before it was recorded."""
+    """Tags, links and kind of a span that was made with OpenTelemetry's API, as they were before it was
+    recorded.
+    """
     if "otel.scope" not in tags:
         return tags, (), 1
     left = {

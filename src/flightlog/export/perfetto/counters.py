@@ -1,4 +1,6 @@
-"""The curves and the marks of a trace: tasks at once, what machines used, what was measured, what went wrong."""
+"""The curves and the marks of a trace: tasks at once, what machines used, what was measured, what went
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ SELECT min(moment), max(value) FROM ({curve}) GROUP BY (moment - $first) // $wid
 
 
 class Point(NamedTuple):
-    """A value at a moment, of a worker, or else of a host, or else of the run; `unit` ends the curve's name."""
+    """A value at a moment, of a worker, or else of a host, or else of the run; `unit` ends the curve's
+    name.
+    """
 
     name: str
     unit: str

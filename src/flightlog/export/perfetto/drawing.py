@@ -38,7 +38,9 @@ class Drawing:
         writers: Mapping[str, WriterInfo],
         homes: Mapping[str, str],
     ) -> None:
-        """`workers` have their place in the order and their host, by name; `homes` is the worker of a writer."""
+        """`workers` have their place in the order and their host, by name; `homes` is the worker of a
+        writer.
+        """
         self._emit, self._first, self._until = emit, first, until
         self._workers, self._writers, self._homes = workers, writers, homes
         self._tracks = Tracks(emit)
@@ -80,10 +82,13 @@ class Drawing:
             pid = self._run()
         self._emit(
             {
-                "ph": "C", "name": point.name, "pid": pid, "ts": point.moment - self._first,
+                "ph": "C",
+                "name": point.name,
+                "pid": pid,
+                "ts": point.moment - self._first,
                 "args": {point.unit: point.value},
             }
-        )  # fmt: skip
+        )
         self.counts["counter values"] += 1
 
     def mark(self, mark: Mark) -> None:
@@ -91,10 +96,16 @@ class Drawing:
         pid = self._run()
         self._emit(
             {
-                "ph": "i", "s": "t", "name": mark.name, "cat": mark.track, "pid": pid,
-                "tid": self._tracks.thread(pid, mark.track), "ts": mark.moment - self._first, "args": mark.args,
+                "ph": "i",
+                "s": "t",
+                "name": mark.name,
+                "cat": mark.track,
+                "pid": pid,
+                "tid": self._tracks.thread(pid, mark.track),
+                "ts": mark.moment - self._first,
+                "args": mark.args,
             }
-        )  # fmt: skip
+        )
         self.counts["marks"] += 1
 
     def _attempt(self, row: Row, until: int) -> None:
@@ -103,10 +114,19 @@ class Drawing:
         assert placed is not None
         tid = self._tracks.lane(lanes, placed.lane)
         args = _told(
-            task_id=row.task_id, attempt=row.attempt, state=row.state, args=_raw(row.args), queue_s=row.queue_s,
-            cpu_s=row.cpu_s, peak_rss_bytes=row.peak_rss_bytes, component=row.component, error=row.error_type,
-            message=row.error_message, span_id=row.span_id, parent_id=row.parent_id,
-        )  # fmt: skip
+            task_id=row.task_id,
+            attempt=row.attempt,
+            state=row.state,
+            args=_raw(row.args),
+            queue_s=row.queue_s,
+            cpu_s=row.cpu_s,
+            peak_rss_bytes=row.peak_rss_bytes,
+            component=row.component,
+            error=row.error_type,
+            message=row.error_message,
+            span_id=row.span_id,
+            parent_id=row.parent_id,
+        )
         self._slice(lanes.process, tid, row.name, "task", placed[1:], args, COLORS.get(row.state or ""))
         self.counts["tasks"] += 1
         self._drawn = (lanes.process, tid, placed.since)
@@ -133,9 +153,14 @@ class Drawing:
     def _span(self, row: Row, until: int) -> None:
         lanes, placed = self._place(row, until)
         args = _told(
-            status=row.state if row.stopped is not None else "open", tags=_raw(row.tags), metrics=_raw(row.metrics),
-            error=row.error_type, message=row.error_message, span_id=row.span_id, parent_id=row.parent_id,
-        )  # fmt: skip
+            status=row.state if row.stopped is not None else "open",
+            tags=_raw(row.tags),
+            metrics=_raw(row.metrics),
+            error=row.error_type,
+            message=row.error_message,
+            span_id=row.span_id,
+            parent_id=row.parent_id,
+        )
         tid = self._tracks.lane(lanes, placed.lane)
         self._slice(lanes.process, tid, row.name, "span", placed[1:], args, COLORS.get(row.state or ""))
         self.counts["spans"] += 1
@@ -177,9 +202,15 @@ class Drawing:
     ) -> None:
         since, until = times
         event: dict[str, Any] = {
-            "ph": "X", "name": name or "?", "cat": category, "pid": pid, "tid": tid, "ts": since - self._first,
-            "dur": until - since, "args": args,
-        }  # fmt: skip
+            "ph": "X",
+            "name": name or "?",
+            "cat": category,
+            "pid": pid,
+            "tid": tid,
+            "ts": since - self._first,
+            "dur": until - since,
+            "args": args,
+        }
         if color is not None:
             event["cname"] = color
         self._emit(event)
@@ -191,8 +222,14 @@ class Drawing:
         Both ends stand at the start of their slice, where no other slice has begun inside it yet.
         """
         event = {
-            "ph": end, "id": number, "name": kind, "cat": kind, "pid": pid, "tid": tid, "ts": moment - self._first
-        }  # fmt: skip
+            "ph": end,
+            "id": number,
+            "name": kind,
+            "cat": kind,
+            "pid": pid,
+            "tid": tid,
+            "ts": moment - self._first,
+        }
         if end == "f":
             event["bp"] = "e"
             self.counts["arrows"] += 1

@@ -1,7 +1,7 @@
 """A run as a trace for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
-The format is Chrome's JSON, zipped. Times are microseconds since the run's start, which `otherData` names; rows of the
-picture are lanes, on which nothing overlaps but what happened inside one another.
+The format is Chrome's JSON, zipped. Times are microseconds since the run's start, which `otherData` names;
+rows of the picture are lanes, on which nothing overlaps but what happened inside one another.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def _bounds(run: Run, extent: Extent) -> tuple[int, int]:
     beats = [run.info.heartbeat, *(writer.heartbeat for writer in run.writers())]
     ended = moment(run.info.end_time) or moment(latest(*beats))
     known = start if ended is None else ended // 1000
-    # An end that was noted stands, whatever clocks elsewhere say; without one, the last that was heard counts.
+    # An end that was noted stands, whatever clocks elsewhere say; without one, the last that was heard
+    # counts.
     return start, known if run.info.end_time else max(known, extent.last or start)
 
 

@@ -30,8 +30,9 @@ class _Open:
 class Lanes:
     """The lanes of one group. Slices come in order of their start, and parents before what is inside them.
 
-    Times are whole microseconds. Holds what is open at the moment, and no more. `open_spans` says of every open span
-    in which lane of which group it is; several groups share it. With `most`, there are never more lanes than that.
+    Times are whole microseconds. Holds what is open at the moment, and no more. `open_spans` says of every
+    open span in which lane of which group it is; several groups share it. With `most`, there are never more
+    lanes than that.
     """
 
     def __init__(
@@ -83,8 +84,8 @@ class Lanes:
     ) -> Placed | None:
         """Put a slice into its parent's, on the same lane; None where the parent does not enclose it there.
 
-        That is so where another slice is open between them, where it ends after its parent, or where it is known
-        that the two were on different threads.
+        That is so where another slice is open between them, where it ends after its parent, or where it is
+        known that the two were on different threads.
         """
         stack = self._stacks[lane]
         while stack and stack[-1].span_id != parent_id and stack[-1].until <= since + ROUNDING_US:

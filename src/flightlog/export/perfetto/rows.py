@@ -1,6 +1,7 @@
 """What is drawn of a run, in SQL: attempts, waiting, spans and the arrows between them, in order of time.
 
-Moments are microseconds since 1970. A run's rows are kept on disk, sorted there, and given out some at a time.
+Moments are microseconds since 1970. A run's rows are kept on disk, sorted there, and given out some at a
+time.
 """
 
 from __future__ import annotations
@@ -43,8 +44,9 @@ SELECT * EXCLUDE (lasted),
     CASE WHEN ended IS NOT NULL AND (lasted IS NOT NULL OR started IS NOT NULL) THEN greatest(began, ended) END AS stopped
 FROM moments
 """
-"""An attempt is drawn from `began` to `stopped`: the duration it measured, before its end (or from its start, where that
-is the same but for rounding: spans inside began then or later); else from its start to its end. One without `began` did not run, or nobody knows when; one without `stopped` has not ended."""
+"""An attempt is drawn from `began` to `stopped`: the duration it measured, before its end (or from its start,
+where that is the same but for rounding: spans inside began then or later); else from its start to its end.
+One without `began` did not run, or nobody knows when; one without `stopped` has not ended."""
 
 _SPANS = """
 SELECT name, span_id, parent_id, writer, seq, thread, status, tags, metrics, error_type, error_message,
@@ -89,7 +91,8 @@ _ARROW_ENDS = """
         from_attempt AS attempt, kind AS arrow, number, true AS outward
     FROM arrows WHERE forward
 """
-"""Both ends of each arrow, as rows that come right after the attempt they are tied to: lists would not fit in memory."""
+"""Both ends of each arrow, as rows that come right after the attempt they are tied to: lists would not fit in
+memory."""
 
 _ROWS = """
 SELECT kind, began, stopped, name, task_id, attempt, component, state, "where", thread, span_id, parent_id, args, tags,
@@ -116,7 +119,9 @@ ORDER BY began, kind, stopped DESC NULLS FIRST, seq DESC, task_id, attempt, numb
 
 
 class Row(NamedTuple):
-    """One slice to be drawn, or one end of an arrow; `kind` says of what. `stopped` is None for what had not ended."""
+    """One slice to be drawn, or one end of an arrow; `kind` says of what. `stopped` is None for what had not
+    ended.
+    """
 
     kind: int
     began: int
@@ -142,7 +147,8 @@ class Row(NamedTuple):
     begins: bool | None
     """Of a wait: whether the attempt ran after it."""
     arrow: str | None
-    """Of an end of an arrow, what kind it is; such rows follow the attempt they are tied to, with its times and ids."""
+    """Of an end of an arrow, what kind it is; such rows follow the attempt they are tied to, with its times
+    and ids."""
     number: int | None
     outward: bool | None
     """Whether the arrow begins here."""
@@ -203,7 +209,9 @@ def keep_rows(connection: duckdb.DuckDBPyConnection, scratch: Path) -> Extent:
 
 
 def rows(connection: duckdb.DuckDBPyConnection, scratch: Path) -> Iterator[Row]:
-    """All slices in order of their start, parents before what is inside them; what waits comes before what runs."""
+    """All slices in order of their start, parents before what is inside them; what waits comes before what
+    runs.
+    """
     arrows = _one(connection, "SELECT count(*) FROM arrows")[0]
     query = _ROWS.format(
         attempt=ATTEMPT,
@@ -212,7 +220,8 @@ def rows(connection: duckdb.DuckDBPyConnection, scratch: Path) -> Iterator[Row]:
         arrow="arrow, number, outward" if arrows else "NULL AS arrow, NULL AS number, NULL AS outward",
         ends=_ARROW_ENDS.format(attempt=ATTEMPT) if arrows else "",
     )
-    # Read from all sides and sorted at once, it would not fit: what waits on disk first is sorted in little memory.
+    # Read from all sides and sorted at once, it would not fit: what waits on disk first is sorted in little
+    # memory.
     _keep(connection, "unordered", query, scratch)
     found = connection.execute(_IN_ORDER)
     while batch := found.fetchmany(BATCH):

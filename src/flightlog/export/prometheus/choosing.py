@@ -25,7 +25,9 @@ class Choice(Struct, frozen=True, kw_only=True):
 
 
 class Chooser:
-    """Looks at a folder again and again. A run that ended long ago is read once, and again if its `run.json` changes."""
+    """Looks at a folder again and again. A run that ended long ago is read once, and again if its `run.json`
+    changes.
+    """
 
     def __init__(self, recent_s: float, max_runs: int) -> None:
         self._recent_s, self._max_runs = recent_s, max_runs

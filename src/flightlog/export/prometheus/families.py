@@ -1,4 +1,6 @@
-"""Figures as families of metrics, named as Prometheus's conventions want: base units, `_total` for counters."""
+"""Figures as families of metrics, named as Prometheus's conventions want: base units, `_total` for
+counters.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ _GPU = {
 
 
 def families(runs: Sequence[RunFigures], *, now_of_ended: bool = False) -> Iterator[Metric]:
-    """The metrics of these runs. What is so now, of nodes and GPUs, is given of runs that run; of others if asked for."""
+    """The metrics of these runs. What is so now, of nodes and GPUs, is given of runs that run; of others if
+    asked for.
+    """
     yield from _about_runs(runs)
     yield from _about_tasks(runs)
     yield from _about_the_rest(runs)

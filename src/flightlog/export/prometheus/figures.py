@@ -35,7 +35,9 @@ class Gauges(Struct, frozen=True, kw_only=True):
 
 
 class RunFigures(Struct, frozen=True, kw_only=True):
-    """One run. Counts are from its events, each taken once; what cannot be known is None and is not exported."""
+    """One run. Counts are from its events, each taken once; what cannot be known is None and is not
+    exported.
+    """
 
     run_id: str
     project: str

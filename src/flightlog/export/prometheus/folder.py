@@ -26,9 +26,9 @@ MAX_RUNS = 20
 class RunsCollector(Collector):
     """Gives the metrics of a folder or place; each scrape reads what was written since the one before.
 
-    Thread-safe: scrapes wait for each other. Never raises for what stands in the folder: a run that cannot be read is
-    counted in `flightlog_runs_unreadable`. A remote that does not answer is counted in `flightlog_remote_problems`, and its
-    copies are shown.
+    Thread-safe: scrapes wait for each other. Never raises for what stands in the folder: a run that cannot be
+    read is counted in `flightlog_runs_unreadable`. A remote that does not answer is counted in
+    `flightlog_remote_problems`, and its copies are shown.
     """
 
     def __init__(
@@ -87,9 +87,17 @@ class RunsCollector(Collector):
             runs.add_metric([status], choice.statuses.get(status, 0))
         yield runs
         for name, help_, number in (
-            ("flightlog_runs_unreadable", "Runs in the folder that cannot be read, and are not shown.", len(self._unreadable)),
-            ("flightlog_runs_hidden", "Runs that run or ended lately, and are not shown because there are too many.", choice.hidden),
-        ):  # fmt: skip
+            (
+                "flightlog_runs_unreadable",
+                "Runs in the folder that cannot be read, and are not shown.",
+                len(self._unreadable),
+            ),
+            (
+                "flightlog_runs_hidden",
+                "Runs that run or ended lately, and are not shown because there are too many.",
+                choice.hidden,
+            ),
+        ):
             yield GaugeMetricFamily(name, help_, value=number)
         if self._runs.is_remote:
             yield GaugeMetricFamily(

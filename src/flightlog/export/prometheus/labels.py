@@ -59,9 +59,9 @@ class HistogramTally:
 class Histograms:
     """A histogram a name, for `names` names at most; all others share `OTHER`.
 
-    What is there when `choose` is first called is weighed: the names with most tasks have a label of their own. It stays
-    theirs, and names that come later have what is left: a count under a label never goes down, as it would if the
-    most frequent were chosen anew each time.
+    What is there when `choose` is first called is weighed: the names with most tasks have a label of their
+    own. It stays theirs, and names that come later have what is left: a count under a label never goes down,
+    as it would if the most frequent were chosen anew each time.
     """
 
     def __init__(self, names: int) -> None:

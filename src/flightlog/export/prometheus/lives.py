@@ -10,8 +10,8 @@ from flightlog.events.tasks import TaskRetried, TaskSubmitted
 class TaskLives:
     """Counts events, and pairs starts with ends and failures with retries.
 
-    Remembers what has no partner yet: tasks that wait or run, and failures that nobody retried. Counts in `events`
-    only grow; `states` is the summary's way to count: a failure counts once it is final.
+    Remembers what has no partner yet: tasks that wait or run, and failures that nobody retried. Counts in
+    `events` only grow; `states` is the summary's way to count: a failure counts once it is final.
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,9 @@ class TaskLives:
         self._begin(event, self._running, self._ended)
 
     def _begin(self, event: TaskEvent, partners: set[str], alone: set[str]) -> None:
-        """A start or an end: pair it with the other of the two; the first of them shows that the task waits no more."""
+        """A start or an end: pair it with the other of the two; the first of them shows that the task waits
+        no more.
+        """
         key = attempt_key(event)
         if key in partners:
             partners.remove(key)

@@ -8,13 +8,17 @@ from prometheus_client.registry import Collector
 
 
 class MetricsPage:
-    """The page of one collector; thread-safe if that is. `flightlog serve-metrics` and other servers show it."""
+    """The page of one collector; thread-safe if that is. `flightlog serve-metrics` and other servers show
+    it.
+    """
 
     def __init__(self, collector: Collector) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(collector)
 
     def answer(self, accept: str = "") -> tuple[bytes, str]:
-        """The page and its content type, in the format that the header `Accept` asks for: text or OpenMetrics."""
+        """The page and its content type, in the format that the header `Accept` asks for: text or
+        OpenMetrics.
+        """
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type

@@ -48,11 +48,12 @@ class _Connection(Struct, eq=False):
 
 
 class MetricsServer(ThreadingHTTPServer):
-    """Serves one page at `/metrics`. Use `serve_forever` and, from another thread, `shutdown`; a port of 0 is any free one.
+    """Serves one page at `/metrics`. Use `serve_forever` and, from another thread, `shutdown`; a port of 0 is
+    any free one.
 
-    Requests are answered under the names of this machine (`localhost`, its host name, `host`), under any IP address and under
-    `names`, so that no page of the web can read the metrics by a name that it makes point here. The number of connections is
-    limited, and so is the time each of them may take.
+    Requests are answered under the names of this machine (`localhost`, its host name, `host`), under any IP
+    address and under `names`, so that no page of the web can read the metrics by a name that it makes point
+    here. The number of connections is limited, and so is the time each of them may take.
     """
 
     daemon_threads = True
@@ -113,7 +114,9 @@ class MetricsServer(ThreadingHTTPServer):
         return True
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread; where too many are connected, at the cost of one that has sent no request yet."""
+        """Answer in a thread; where too many are connected, at the cost of one that has sent no request
+        yet.
+        """
         with self._lock:
             full = len(self._connections) >= MOST_CONNECTIONS
             waiting = [one for one, found in self._connections.items() if not found.answering] if full else []

@@ -49,8 +49,8 @@ class _Summary(Struct):
 class RunWatch:
     """One run. Not thread-safe. Memory: what tasks wait, run or failed, and a few numbers a worker.
 
-    The first look reads the run's tasks, workers, samples, lookups, failures and costs; each later one only what was
-    written since. Spans are counted from what their writers say.
+    The first look reads the run's tasks, workers, samples, lookups, failures and costs; each later one only
+    what was written since. Spans are counted from what their writers say.
     """
 
     def __init__(self, path: Path) -> None:
