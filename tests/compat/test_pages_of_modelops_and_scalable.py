@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from flightlog.compat.scalable.manifest import STANDS_FOR
+from flightlog.compat.scalable.manifest import FLIGHTLOG_VARIABLES
 from flightlog.store.run import open_run
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -56,6 +56,6 @@ def test_the_page_on_scalable_runs(tmp_path):
     assert (tmp_path / "report.json").is_file()
 
 
-@pytest.mark.parametrize("name", [*STANDS_FOR, "SCALABLE_MANIFEST", "SCALABLE_PATH_SNIFFING"])
+@pytest.mark.parametrize("name", [*FLIGHTLOG_VARIABLES, "SCALABLE_MANIFEST", "SCALABLE_PATH_SNIFFING"])
 def test_every_variable_is_on_the_page(name):
     assert f"`{name}`" in (DOCS / "compat-scalable.md").read_text()

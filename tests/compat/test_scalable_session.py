@@ -10,7 +10,7 @@ import scalable_work as work
 
 from flightlog import open_run
 from flightlog.compat.scalable import ScalableClient, ScalableSession
-from flightlog.compat.scalable.manifest import Variables, translated
+from flightlog.compat.scalable.manifest import EnvironmentVariables, translated_variables
 from flightlog.core.errors import UsageError
 
 
@@ -226,7 +226,7 @@ def test_every_variable_stands_for_one_of_flightlogs():
         "SCALABLE_CACHE_DIR": "c",
         "SCALABLE_TARGET": "hpc",
     }
-    assert translated(theirs) == {
+    assert translated_variables(theirs) == {
         "FLIGHTLOG_RUNS_DIR": "r",
         "FLIGHTLOG_TELEMETRY": "1",
         "FLIGHTLOG_TELEMETRY_PARQUET": "0",
@@ -234,13 +234,13 @@ def test_every_variable_stands_for_one_of_flightlogs():
         "FLIGHTLOG_CACHE_DIR": "c",
         "FLIGHTLOG_TARGET": "hpc",
     }
-    assert translated({"SCALABLE_RUNS_DIR": " "}) == {"FLIGHTLOG_RUNS_DIR": ".scalable/runs"}
-    assert translated({"FLIGHTLOG_RUNS_DIR": "mine", "SCALABLE_TARGET": "auto"}) == {}
+    assert translated_variables({"SCALABLE_RUNS_DIR": " "}) == {"FLIGHTLOG_RUNS_DIR": ".scalable/runs"}
+    assert translated_variables({"FLIGHTLOG_RUNS_DIR": "mine", "SCALABLE_TARGET": "auto"}) == {}
 
 
 def test_variables_stay_while_any_session_needs_them():
     environ = {"SCALABLE_TELEMETRY": "0"}
-    first, second = Variables(environ), Variables(environ)
+    first, second = EnvironmentVariables(environ), EnvironmentVariables(environ)
     first.put()
     second.put()
     first.take_back()

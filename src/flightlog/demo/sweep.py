@@ -74,7 +74,7 @@ def sweep(runs_dir: Path | None = None, count: int = SCENARIOS, *, workers: int 
         # What is said here wins over the manifest: nonsense does not get better by trying it again.
         futures.append(client.submit(run_simulation, count, NONSENSE, FIRST_SEED, retries=0))
         found = client.gather(futures, errors="return")
-        outcomes = [one for one in found if isinstance(one, Outcome)]
+        outcomes = [one for one in found if isinstance(one, ScenarioResult)]
         with flightlog.span("sweep.collect", scenarios=count):
             _collect(session, outcomes)
     return session.telemetry
@@ -90,7 +90,7 @@ def sweep_twice(
     )
 
 
-def _collect(session: Session, outcomes: Sequence[Outcome]) -> None:
+def _collect(session: Session, outcomes: Sequence[ScenarioResult]) -> None:
     for outcome in outcomes:
         session.telemetry.metric("attack_rate", outcome.epidemic.attack_rate, step=outcome.scenario_id)
     if session.path is not None:
@@ -99,7 +99,7 @@ def _collect(session: Session, outcomes: Sequence[Outcome]) -> None:
         session.record_artifact(table, kind="result", rows=len(outcomes))
 
 
-def write_table(outcomes: Sequence[Outcome], file: Path) -> Path:
+def write_table(outcomes: Sequence[ScenarioResult], file: Path) -> Path:
     """Write the results as CSV, one row a scenario in their order; gives the file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="", encoding="utf-8") as out:
@@ -177,7 +177,7 @@ SHAKY = 23
 """Of so many scenarios one meets a staging area that is not there at the first try."""
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class ScenarioResult(Struct, frozen=True, kw_only=True):
     """What became of a scenario, beside what the deterministic model says."""
 
     scenario_id: int
@@ -187,7 +187,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     expected: MeanField
 
 
-def run_simulation(scenario_id: int, r0: float, seed: int) -> Outcome:
+def run_simulation(scenario_id: int, r0: float, seed: int) -> ScenarioResult:
     """The task. An R0 that is no such number is a ValueError; an OSError may be gone at the next attempt."""
     if not r0 > 0:
         raise ValueError(
@@ -202,7 +202,7 @@ def run_simulation(scenario_id: int, r0: float, seed: int) -> Outcome:
     with flightlog.span("simulation.summarize") as span:
         span.metrics["excess_attack_rate"] = epidemic.attack_rate - expected.attack_rate
     flightlog.current_span().metrics["attack_rate"] = epidemic.attack_rate
-    return Outcome(scenario_id=scenario_id, r0=r0, seed=seed, epidemic=epidemic, expected=expected)
+    return ScenarioResult(scenario_id=scenario_id, r0=r0, seed=seed, epidemic=epidemic, expected=expected)
 
 
 @cacheable

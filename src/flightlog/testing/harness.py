@@ -51,7 +51,7 @@ def make_work(
     )
 
 
-class Report(Struct, frozen=True):
+class EngineReport(Struct, frozen=True):
     """One report, in the order in which they came: `queued`, `started`, `ended` or `worker`."""
 
     kind: str
@@ -66,7 +66,7 @@ class Reported:
     """Reports of an engine, kept in order; thread-safe. Methods that wait raise `TimeoutError` in the end."""
 
     def __init__(self) -> None:
-        self.reports: list[Report] = []
+        self.reports: list[EngineReport] = []
         self.outcomes: dict[str, Outcome] = {}
         """The last outcome of each task."""
         self.on_ended: Callable[[str, int, Outcome], None] = lambda *_facts: None
@@ -75,20 +75,20 @@ class Reported:
 
     def queued(self, task_id: str, attempt: int) -> None:
         """The attempt waits."""
-        self._keep(Report("queued", task_id, attempt))
+        self._keep(EngineReport("queued", task_id, attempt))
 
     def started(self, task_id: str, attempt: int, worker: str) -> None:
         """A worker executes the attempt."""
-        self._keep(Report("started", task_id, attempt, worker))
+        self._keep(EngineReport("started", task_id, attempt, worker))
 
     def ended(self, task_id: str, attempt: int, outcome: Outcome) -> None:
         """The attempt is over."""
         self.on_ended(task_id, attempt, outcome)
-        self._keep(Report("ended", task_id, attempt, outcome=outcome))
+        self._keep(EngineReport("ended", task_id, attempt, outcome=outcome))
 
     def worker(self, event: WorkerEvent) -> None:
         """Something happened to a worker."""
-        self._keep(Report("worker", worker=event.worker, event=event))
+        self._keep(EngineReport("worker", worker=event.worker, event=event))
 
     def wait(self, done: Callable[[], bool]) -> None:
         """Wait until something is so, which only a report makes so."""
@@ -111,7 +111,7 @@ class Reported:
         self.wait(lambda: bool(self.worker_events(kind)))
         return self.worker_events(kind)[0]
 
-    def of(self, work: Work) -> list[Report]:
+    def of(self, work: Work) -> list[EngineReport]:
         """The reports on one attempt."""
         key = (work.task_id, work.attempt)
         return [report for report in list(self.reports) if (report.task_id, report.attempt) == key]
@@ -120,7 +120,7 @@ class Reported:
         """What befell workers."""
         return [report.event for report in list(self.reports) if isinstance(report.event, kind)]
 
-    def _keep(self, report: Report) -> None:
+    def _keep(self, report: EngineReport) -> None:
         with self._changed:
             self.reports.append(report)
             if report.outcome is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from flightlog.compat.scalable.manifest import STANDS_FOR
+from flightlog.compat.scalable.manifest import FLIGHTLOG_VARIABLES
 from flightlog.core.errors import UsageError
 from flightlog.record.artifacts import describe_artifact
 from flightlog.record.clock import monotonic_ns
@@ -33,7 +33,7 @@ __all__ = [
 CACHE_DIR = "SCALABLE_CACHE_DIR"
 
 
-class Checked:
+class CheckedResult:
     """A result, and what it was when it was kept."""
 
     def __init__(self, value: Any, was: Any) -> None:
@@ -90,7 +90,7 @@ def _wrap(
         before = _key(computed, args, kwargs, options)
         began = monotonic_ns()
         value = function(*map(given, args), **{name: given(each) for name, each in kwargs.items()})
-        made = Checked(value, fingerprint(value, return_type)) if check else value
+        made = CheckedResult(value, fingerprint(value, return_type)) if check else value
         after = _key(computed, args, kwargs, options)
         _keep_for_later(before, after, made, (monotonic_ns() - began) / 1e9)
         return made
@@ -103,12 +103,12 @@ def _wrap(
         except TypeError:
             return function(*args, **kwargs)  # which says what is wrong with the call
         bound.apply_defaults()  # a default that names a file counts as any other
-        mark(bound, kinds)
+        replace_arguments(bound, kinds)
         cache = Cache(_folder())
         result, _ = cached_call(computed, bound.args, bound.kwargs, wanted, cache)
         if not check:
             return result
-        if not isinstance(result, Checked) or result.was != fingerprint(result.value, return_type):
+        if not isinstance(result, CheckedResult) or result.was != fingerprint(result.value, return_type):
             result, _ = cached_call(computed, bound.args, bound.kwargs, always, cache)
         return result.value
 
@@ -143,7 +143,7 @@ def _keep_for_later(before: Key | None, after: Key | None, value: Any, cost_s: f
 
 def _folder() -> str | None:
     """Where results are kept, if `SCALABLE_CACHE_DIR` says so and Flightlog's own variable does not."""
-    return None if os.environ.get(STANDS_FOR[CACHE_DIR]) else os.environ.get(CACHE_DIR) or None
+    return None if os.environ.get(FLIGHTLOG_VARIABLES[CACHE_DIR]) else os.environ.get(CACHE_DIR) or None
 
 
 SNIFFING = "SCALABLE_PATH_SNIFFING"
@@ -203,14 +203,14 @@ def convert_to_type(value: Any) -> GenericType:
     """How a value counts where nothing is said; a text that is the path of something counts by what is there,
     too.
     """
-    if isinstance(value, str) and _sniffs() and _sniffed(value) is not None:
+    if isinstance(value, str) and _sniffing() and _path_contents(value) is not None:
         return DirType(value) if os.path.isdir(value) else FileType(value)  # noqa: PTH112 - a text
     if isinstance(value, str | int | float | bool | bytes):
         return ValueType(value)
     return ObjectType(value) if isinstance(value, list | dict | tuple) else UtilityType(value)
 
 
-class Counted:
+class CacheArgument:
     """An argument that counts by something else than its value; the function gets the value."""
 
     def __init__(self, value: Any, *by: Any) -> None:
@@ -218,37 +218,39 @@ class Counted:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What counts: the cache takes objects apart as `pickle` does."""
-        return Counted, (None, *self.by)
+        return CacheArgument, (None, *self.by)
 
 
-def mark(bound: inspect.BoundArguments, kinds: Mapping[str, type[GenericType]]) -> None:
+def replace_arguments(bound: inspect.BoundArguments, kinds: Mapping[str, type[GenericType]]) -> None:
     """Replace arguments by what counts of them."""
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
-            bound.arguments[name] = tuple(_as_it_counts(each, kinds.get(name)) for each in value)
+            bound.arguments[name] = tuple(_cache_argument(each, kinds.get(name)) for each in value)
         elif kind is inspect.Parameter.VAR_KEYWORD:
-            bound.arguments[name] = {key: _as_it_counts(each, kinds.get(key)) for key, each in value.items()}
+            bound.arguments[name] = {
+                key: _cache_argument(each, kinds.get(key)) for key, each in value.items()
+            }
         else:
-            bound.arguments[name] = _as_it_counts(value, kinds.get(name))
+            bound.arguments[name] = _cache_argument(value, kinds.get(name))
 
 
-def _as_it_counts(value: Any, kind: type[GenericType] | None) -> Any:
+def _cache_argument(value: Any, kind: type[GenericType] | None) -> Any:
     if kind is None:
-        by = _sniffed(value) if _sniffs() else None
-        return value if by is None else Counted(value, by)
+        by = _path_contents(value) if _sniffing() else None
+        return value if by is None else CacheArgument(value, by)
     if kind.__module__ == "builtins" or kind.__hash__ in _OWN_HASHES:
         return value  # the cache tells values apart by type and content anyway, in every process
     if kind.__hash__ in _PATH_HASHES:
-        return Counted(value, kind.__name__, *_content(value, named=True))
-    return Counted(value, f"{kind.__module__}.{kind.__qualname__}", hash(kind(value)))
+        return CacheArgument(value, kind.__name__, *_content(value, named=True))
+    return CacheArgument(value, f"{kind.__module__}.{kind.__qualname__}", hash(kind(value)))
 
 
-def _sniffs() -> bool:
+def _sniffing() -> bool:
     return os.environ.get(SNIFFING, "1").strip().lower() not in OFF_WORDS
 
 
-def _sniffed(value: Any) -> Any:
+def _path_contents(value: Any) -> Any:
     """The value with what is at the paths in it, in lists, tuples and dictionaries too; None where there are
     none.
     """
@@ -258,15 +260,15 @@ def _sniffed(value: Any) -> Any:
     if type(value) not in (list, tuple, dict):
         return None
     keys, parts = (list(value), list(value.values())) if type(value) is dict else (None, list(value))
-    found = [_sniffed(part) for part in parts]
+    found = [_path_contents(part) for part in parts]
     if all(one is None for one in found):
         return None
     return type(value).__name__, keys, [parts[i] if one is None else one for i, one in enumerate(found)]
 
 
 def given(value: Any) -> Any:
-    """The value itself, of what `_as_it_counts` made of it."""
-    return value.value if isinstance(value, Counted) else value
+    """The value itself, of what `_cache_argument` made of it."""
+    return value.value if isinstance(value, CacheArgument) else value
 
 
 def _content(path: Any, *, named: bool) -> tuple[Any, ...]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("flightlog")
 
-HINTS = frozenset(
+DASK_OPTIONS = frozenset(
     {
         "actor",
         "actors",
@@ -35,11 +35,11 @@ HINTS = frozenset(
     }
 )
 """Keywords by which Dask's own client is told how to schedule; they are none of the function's."""
-OURS = ("component", "task", "timeout")
+FLIGHTLOG_OPTIONS = ("component", "task", "timeout")
 """Keywords of Flightlog's client which in Scalable are the function's."""
 
 _CONTAINERS = (list, tuple, set, frozenset)
-_told: set[str] = set()
+_warned: set[str] = set()
 
 
 class ScalableClient:
@@ -53,13 +53,13 @@ class ScalableClient:
         """The client of a session, or of a Dask cluster; what else Dask's client would take has no meaning
         here.
         """
-        from flightlog.compat.scalable.session.session import ScalableSession, session_on
+        from flightlog.compat.scalable.session.session import ScalableSession, session_on_cluster
 
         if args or kwargs:
             names = ", ".join(kwargs) or "further arguments"
             log.warning("ScalableClient takes the cluster alone; left out: %s", names)
         self._owns = not isinstance(cluster, ScalableSession)
-        self.session: ScalableSession = session_on(cluster) if self._owns else cluster
+        self.session: ScalableSession = session_on_cluster(cluster) if self._owns else cluster
         self._client = self.session.session.client if self._owns else self.session._session.client
 
     @property
@@ -90,7 +90,7 @@ class ScalableClient:
         `key` and `retries` are Dask's. A task runs on one worker: `n` beyond 1 is told once and left out, as
         are Dask's other hints for scheduling.
         """
-        function, options, rest = _sorted_out(func, n, kwargs)
+        function, options, rest = _split_options(func, n, kwargs)
         return self._client.submit(function, *args, tag=tag, **options, **rest)
 
     def map(
@@ -103,7 +103,7 @@ class ScalableClient:
         **kwargs: Any,
     ) -> list[TaskFuture]:
         """A task for each set of arguments, up to the end of the shortest; all have the function's name."""
-        function, options, rest = _sorted_out(func, n, kwargs)
+        function, options, rest = _split_options(func, n, kwargs)
         return self._client.map(function, *parameters, tag=tag, **options, **rest)
 
     def gather(self, futures: Any, errors: Literal["raise", "skip", "return"] = "raise") -> Any:
@@ -121,7 +121,7 @@ class ScalableClient:
         results = self._client.gather(found, errors="raise" if errors == "raise" else "return")
         known = dict(zip(found, results, strict=True))
         failed = {one for one in found if one.cancelled() or one.exception() is not None}
-        return _in_place(futures, known, failed if errors == "skip" else set())
+        return _replaced(futures, known, failed if errors == "skip" else set())
 
     def as_completed(
         self, futures: Iterable[TaskFuture], timeout: float | None = None
@@ -153,7 +153,7 @@ class ScalableClient:
             self.session.close(error)
 
 
-def _sorted_out(
+def _split_options(
     func: Callable[..., Any], n: int, kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]:
     """The function, what Flightlog's client is told, and what the function gets."""
@@ -161,21 +161,21 @@ def _sorted_out(
     for name in ("key", "retries"):
         if name in kwargs:
             options[name] = kwargs.pop(name)
-    for hint in sorted(HINTS & kwargs.keys()):
+    for hint in sorted(DASK_OPTIONS & kwargs.keys()):
         del kwargs[hint]
-        _tell_once(f"{hint}= is Dask's own, and has no meaning here")
+        _warn_once(f"{hint}= is Dask's own, and has no meaning here")
     if n != 1:
-        _tell_once(f"n={n!r}: a task runs on one worker here")
-    bound = {name: kwargs.pop(name) for name in OURS if name in kwargs}
+        _warn_once(f"n={n!r}: a task runs on one worker here")
+    bound = {name: kwargs.pop(name) for name in FLIGHTLOG_OPTIONS if name in kwargs}
     if bound:
         options["task"] = options["task"] or task_name(func)
         return functools.partial(func, **bound), options, kwargs
     return func, options, kwargs
 
 
-def _tell_once(message: str) -> None:
-    if message not in _told:
-        _told.add(message)
+def _warn_once(message: str) -> None:
+    if message not in _warned:
+        _warned.add(message)
         log.warning("%s", message)
 
 
@@ -192,7 +192,7 @@ def _futures_in(value: Any) -> Iterator[TaskFuture]:
         raise UsageError(f"{value!r} is not one of this client's futures")
 
 
-def _in_place(value: Any, known: Mapping[TaskFuture, Any], skipped: set[TaskFuture]) -> Any:
+def _replaced(value: Any, known: Mapping[TaskFuture, Any], skipped: set[TaskFuture]) -> Any:
     """The value with results where futures stood."""
 
     def kept(each: Any) -> bool:
@@ -201,7 +201,7 @@ def _in_place(value: Any, known: Mapping[TaskFuture, Any], skipped: set[TaskFutu
     if isinstance(value, TaskFuture):
         return known[value] if kept(value) else None
     if isinstance(value, Mapping):
-        return {key: _in_place(each, known, skipped) for key, each in value.items() if kept(each)}
+        return {key: _replaced(each, known, skipped) for key, each in value.items() if kept(each)}
     if isinstance(value, _CONTAINERS):
-        return type(value)(_in_place(each, known, skipped) for each in value if kept(each))
+        return type(value)(_replaced(each, known, skipped) for each in value if kept(each))
     return value

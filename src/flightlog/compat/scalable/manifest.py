@@ -13,7 +13,7 @@ from flightlog.core.settings import expanded
 from flightlog.session.manifest import Manifest, parse_manifest
 from flightlog.session.tree import Node
 
-ELSEWHERE = ("kubernetes", "aws", "gcp")
+UNSUPPORTED_PROVIDERS = ("kubernetes", "aws", "gcp")
 """Scalable's providers for which there is no engine here."""
 
 _WITHOUT_MEANING = {
@@ -31,7 +31,7 @@ _RENAMED = {"slurm": {"logs_location": "log_directory"}}
 
 
 @dataclass(frozen=True)
-class LeftOut:
+class IgnoredOption:
     """Something in a manifest that has no meaning here."""
 
     path: str
@@ -48,8 +48,8 @@ class Translation:
     the others can still be used. Whatever else is not known is left for the checks to find.
     """
 
-    left_out: list[LeftOut] = field(default_factory=list)
-    elsewhere: dict[str, str] = field(default_factory=dict)
+    ignored: list[IgnoredOption] = field(default_factory=list)
+    unsupported: dict[str, str] = field(default_factory=dict)
     """Targets that were left out, and their providers."""
     here: bool = True
     """Whether the manifest has another target."""
@@ -57,12 +57,14 @@ class Translation:
     def __call__(self, tree: Node) -> Node:
         """The tree in Flightlog's form."""
         providers = {name: _text(each.get("provider")) for name, each in _entries(tree.get("targets"))}
-        self.elsewhere = {name: provider for name, provider in providers.items() if provider in ELSEWHERE}
-        self.here = len(providers) > len(self.elsewhere)
-        for name, provider in self.elsewhere.items():
+        self.unsupported = {
+            name: provider for name, provider in providers.items() if provider in UNSUPPORTED_PROVIDERS
+        }
+        self.here = len(providers) > len(self.unsupported)
+        for name, provider in self.unsupported.items():
             node = tree.get("targets", name)
             why = f"there is no engine for {provider}"
-            self.left_out.append(LeftOut(f"targets.{name}", node.line if node else 0, why))
+            self.ignored.append(IgnoredOption(f"targets.{name}", node.line if node else 0, why))
         tree = self._part(tree, providers, "", base=True)
         overlays = tree.get("overlays")
         if overlays is None or not isinstance(overlays.value, dict):
@@ -80,7 +82,7 @@ class Translation:
             kept = {
                 name: self._target(node, providers.get(name, ""), f"{path}targets.{name}", base=base)
                 for name, node in targets.value.items()
-                if name not in self.elsewhere
+                if name not in self.unsupported
             }
             part = _with(part, "targets", replace(targets, value=kept))
         if tasks is not None and isinstance(tasks.value, dict):
@@ -97,7 +99,7 @@ class Translation:
         for key, node in target.value.items():
             if key in nothing:
                 if (key, node.value) != ("containers", "none"):
-                    self.left_out.append(LeftOut(f"{path}.{key}", node.line, nothing[key]))
+                    self.ignored.append(IgnoredOption(f"{path}.{key}", node.line, nothing[key]))
             else:
                 made[renamed.get(key, key)] = node
         if provider == "slurm" and isinstance(name := getattr(made.get("name"), "value", None), str):
@@ -117,7 +119,7 @@ class Translation:
         if cache is not None and isinstance(task.value, dict):
             if _text(cache).lower() == "true":
                 why = "it has no effect in Scalable; a function that is @cacheable keeps its results"
-                self.left_out.append(LeftOut(f"{path}.cache", cache.line, why))
+                self.ignored.append(IgnoredOption(f"{path}.cache", cache.line, why))
             if _text(cache).lower() in ("true", "false"):
                 task = replace(task, value={k: node for k, node in task.value.items() if k != "cache"})
         if outputs is None or not isinstance(outputs.value, dict):
@@ -172,7 +174,7 @@ MANIFEST, MANIFEST_VARIABLE = "scalable.yaml", "SCALABLE_MANIFEST"
 AUTO = "auto"
 """The target that is none: whichever fits."""
 
-STANDS_FOR = {
+FLIGHTLOG_VARIABLES = {
     "SCALABLE_RUNS_DIR": "FLIGHTLOG_RUNS_DIR",
     "SCALABLE_TELEMETRY": "FLIGHTLOG_TELEMETRY",
     "SCALABLE_TELEMETRY_PARQUET": "FLIGHTLOG_TELEMETRY_PARQUET",
@@ -186,7 +188,7 @@ _held: dict[str, tuple[str, int]] = {}
 """What stands in the environment because sessions are open: the value, and how many want it there."""
 
 
-def translated(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+def translated_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """The `FLIGHTLOG_*` variables to add: those that `SCALABLE_*` ones say, and the folder of runs by
     default.
 
@@ -195,7 +197,7 @@ def translated(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     environ = os.environ if environ is None else environ
     found = {
         ours: environ[theirs]
-        for theirs, ours in STANDS_FOR.items()
+        for theirs, ours in FLIGHTLOG_VARIABLES.items()
         if environ.get(theirs, "").strip() and not _is_set(environ, ours)
     }
     if found.get("FLIGHTLOG_TARGET") == AUTO:
@@ -205,7 +207,7 @@ def translated(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     return found
 
 
-class Variables:
+class EnvironmentVariables:
     """Has them in the environment from `put` to `take_back`, for this process and those it starts.
     Thread-safe.
     """
@@ -217,7 +219,7 @@ class Variables:
     def put(self) -> None:
         """Add what is missing."""
         with _lock:
-            for name, value in translated(self._environ).items():
+            for name, value in translated_variables(self._environ).items():
                 there, count = _held.get(name, (value, 0))
                 _held[name] = (there, count + 1)
                 self._environ[name] = there

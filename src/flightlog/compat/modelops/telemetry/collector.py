@@ -53,8 +53,8 @@ class TelemetryCollector:
         `name` is the span's name only where no other is given.
         """
         if not self.enabled:
-            return _OFF
-        return _Opening(self, text_of(tags.pop("name", "") if name is None else name), tags)
+            return _NOOP_CONTEXT
+        return _SpanContext(self, text_of(tags.pop("name", "") if name is None else name), tags)
 
     def begin(self, name: str, tags: dict[str, Any]) -> tuple[TelemetrySpan, Span | None]:
         """Open a span; the other is that of the run, where one is active. For those who cannot use `with`."""
@@ -113,7 +113,7 @@ class TelemetryCollector:
         if here is not None:
             add_metric(self._open[here].metrics, key, value)
 
-    def everything(self) -> list[TelemetrySpan]:
+    def all_spans(self) -> list[TelemetrySpan]:
         """The spans that ended, then those that are open."""
         with self._lock:
             return [*self.spans, *self._open.values()]
@@ -126,7 +126,7 @@ class TelemetryCollector:
         """
         from flightlog.export.modelops_shape import JobSummary
 
-        spans = self.everything()
+        spans = self.all_spans()
         summary = JobSummary()
         for one in spans:
             summary.add(one.name, *one.interval_ns())
@@ -145,7 +145,7 @@ class TelemetryCollector:
         self.spans = state["spans"]
 
 
-class _Opening(ContextDecorator):
+class _SpanContext(ContextDecorator):
     """One use of `TelemetryCollector.span`."""
 
     __slots__ = ("_collector", "_in_run", "_made", "_name", "_tags")
@@ -155,9 +155,9 @@ class _Opening(ContextDecorator):
         self._made: TelemetrySpan | None = None
         self._in_run: Span | None = None
 
-    def _recreate_cm(self) -> _Opening:
+    def _recreate_cm(self) -> _SpanContext:
         """For decorators: each call is a span of its own."""
-        return _Opening(self._collector, self._name, dict(self._tags))
+        return _SpanContext(self._collector, self._name, dict(self._tags))
 
     def __enter__(self) -> TelemetrySpan:
         self._made, self._in_run = self._collector.begin(self._name, self._tags)
@@ -170,7 +170,7 @@ class _Opening(ContextDecorator):
             self._collector.end(self._made, self._in_run, error)
 
 
-class _Off(ContextDecorator):
+class _NoopContext(ContextDecorator):
     """What `span` is where the collector is switched off: one for all."""
 
     __slots__ = ()
@@ -182,7 +182,7 @@ class _Off(ContextDecorator):
         return None
 
 
-_OFF = _Off()
+_NOOP_CONTEXT = _NoopContext()
 
 
 class NoopSpan:

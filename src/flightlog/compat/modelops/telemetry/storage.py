@@ -87,7 +87,7 @@ class TelemetryStorage:
 
     def _write(self, folder: Path, job_id: str, telemetry: TelemetryCollector, job_type: str) -> None:
         summary, lines = JobSummary(job_type), []
-        for span in telemetry.everything():
+        for span in telemetry.all_spans():
             try:
                 line = span.to_dict()
                 encoded = msgspec.json.encode(line)
@@ -98,7 +98,7 @@ class TelemetryStorage:
                 logger.warning("Left a span out of the telemetry of %s: %s", job_id, text_of(error))
                 continue
             lines.append(encoded)
-        with _alone_in(folder):
+        with _folder_lock(folder):
             replace_bytes(folder / SPANS, b"".join(line + b"\n" for line in lines))
             write_document(folder / SUMMARY, {"job_id": job_id, **summary.to_dict()})
 
@@ -135,7 +135,7 @@ class TelemetryStorage:
 
 
 @contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
+def _folder_lock(folder: Path) -> Iterator[None]:
     """One writer at a time in a folder, of this and other processes; without locks where the file system has
     none.
     """

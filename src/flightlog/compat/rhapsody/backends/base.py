@@ -25,6 +25,7 @@ from flightlog.record.carrier import RUN, TRACEPARENT, format_traceparent
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.run import LiveRun
 from flightlog.record.task import AttemptSpan
+from flightlog.samplers.usage import Usage
 from flightlog.store.liveness import this_host
 
 
@@ -110,7 +111,7 @@ class StandardBackend(BaseBackend):
         StateMapper.register_backend_tasks_states_with_defaults(backend=self)
         self.tasks: dict[str, dict[str, Any]] = {}
         self.measured: dict[str, dict[str, Any]] = {}
-        self.place_of: Callable[[str], Place | None] | None = None
+        self.place_of: Callable[[str], RunPlace | None] | None = None
         self._initialized = False
         self._backend_state = BackendMainStates.INITIALIZED
 
@@ -149,7 +150,7 @@ class StandardBackend(BaseBackend):
         self._backend_state = BackendMainStates.RUNNING
         self.tasks[task["uid"]] = task
 
-    def _place(self, uid: str) -> Place | None:
+    def _place(self, uid: str) -> RunPlace | None:
         return self.place_of(uid) if self.place_of is not None else None
 
     def _began(self, task: dict[str, Any], started_at: float, **facts: Any) -> None:
@@ -171,28 +172,11 @@ class StandardBackend(BaseBackend):
             self.measured.pop(task["uid"], None)
 
 
-_FACTS = (
-    "worker",
-    "duration_s",
-    "queue_s",
-    "cpu_s",
-    "cpu_scope",
-    "peak_rss_bytes",
-    "rss_scope",
-    "read_bytes",
-    "write_bytes",
-    "gpu_peak_bytes",
-    "gpu_memory_scope",
-    "gpu_s",
-    "gpu_scope",
-    "tags",
-    "metrics",
-    "nonfinite",
-)
-"""What an outcome says that an end of a task has too."""
+MEASURED = (*Usage.__struct_fields__, "worker", "tags", "metrics", "nonfinite")
+"""What a worker measures of a task, by the names of `TaskEnded`; durations apart."""
 
 
-class Place(NamedTuple):
+class RunPlace(NamedTuple):
     """Where in a run a task is to be recorded."""
 
     run: LiveRun
@@ -207,7 +191,7 @@ class Place(NamedTuple):
         return {TRACEPARENT: trace, RUN: str(self.run.path)}
 
 
-class Called(NamedTuple):
+class CallResult(NamedTuple):
     """What a call gave, or raised, and what it took."""
 
     value: Any
@@ -215,26 +199,26 @@ class Called(NamedTuple):
     facts: dict[str, Any]
 
 
-def call_here(
+def run_here(
     function: Callable[..., Any],
     args: Any,
     kwargs: Any,
-    place: Place | None,
+    place: RunPlace | None,
     began: Callable[[float, str | None], None],
-) -> Called:
+) -> CallResult:
     """Call a function, or run a coroutine function to its end, on this thread; spans inside it belong to the
     task.
     """
-    return copy_context().run(_call_here, function, args, kwargs, place, began)
+    return copy_context().run(_run_here, function, args, kwargs, place, began)
 
 
-def _call_here(
+def _run_here(
     function: Callable[..., Any],
     args: Any,
     kwargs: Any,
-    place: Place | None,
+    place: RunPlace | None,
     began: Callable[[float, str | None], None],
-) -> Called:
+) -> CallResult:
     span = AttemptSpan(place.task if place is not None else "task")
     worker = None
     if place is not None:
@@ -254,12 +238,12 @@ def _call_here(
             raised.__traceback__ = raised.__traceback__.tb_next  # the task's own frames, without this one
     measured = span.close(monotonic_ns())
     ended_at = started_at + (measured["duration_s"] or 0.0)
-    return Called(
+    return CallResult(
         value, error, {**measured, "worker": worker, "started_at": started_at, "ended_at": ended_at}
     )
 
 
-def pack(function: Callable[..., Any], args: Any, kwargs: Any, place: Place | None, uid: str) -> Work:
+def pack_call(function: Callable[..., Any], args: Any, kwargs: Any, place: RunPlace | None, uid: str) -> Work:
     """A call that can travel; raises what pickling raises."""
     return Work(
         task_id=uid,
@@ -274,24 +258,24 @@ def pack(function: Callable[..., Any], args: Any, kwargs: Any, place: Place | No
     )
 
 
-def call_there(work: Work, alone: bool = True) -> Outcome:
+def run_packed(work: Work, alone: bool = True) -> Outcome:
     """Run a call that has travelled; this is what another process is asked to do."""
     thread = threading.current_thread()
     name = "" if thread is threading.main_thread() else f"/{thread.name}"
     return execute(work, worker=f"{this_host()}:{os.getpid()}{name}", alone=alone, dumps=dumps)
 
 
-def unpack(outcome: Outcome) -> Called:
+def unpack_outcome(outcome: Outcome) -> CallResult:
     """What a call elsewhere gave, or raised, and what it took."""
-    facts = {name: getattr(outcome, name) for name in _FACTS}
+    facts = {name: getattr(outcome, name) for name in (*MEASURED, "duration_s", "queue_s")}
     facts |= {"started_at": unix(outcome.started), "ended_at": unix(outcome.ended)}
     if outcome.end == "completed" and outcome.result is not None:
-        return Called(pickle.loads(outcome.result), None, facts)  # noqa: S301 - from a worker of ours
+        return CallResult(pickle.loads(outcome.result), None, facts)  # noqa: S301 - from a worker of ours
     if outcome.error is not None:
-        return Called(None, pickle.loads(outcome.error), facts)  # noqa: S301 - from a worker of ours
+        return CallResult(None, pickle.loads(outcome.error), facts)  # noqa: S301 - from a worker of ours
     error = TaskError(": ".join(text for text in (outcome.error_type, outcome.error_message) if text))
     error.error_type, error.remote_traceback = outcome.error_type, outcome.traceback
-    return Called(None, error, facts)
+    return CallResult(None, error, facts)
 
 
 def unix(timestamp: str | None) -> float | None:

@@ -7,15 +7,20 @@ import logging
 import socket
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from importlib import import_module
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from flightlog.compat.rhapsody.telemetry.events import ResourceUpdate, make_event
+from flightlog.events import ResourceSample
+from flightlog.samplers.counters import percent
+from flightlog.samplers.gpu import GpuSampler
+from flightlog.samplers.host import HostSampler
 
 if TYPE_CHECKING:
     from flightlog.compat.rhapsody.telemetry.manager import TelemetryManager
+
+
+log = logging.getLogger(__name__)
 
 
 class TelemetryAdapter(ABC):
@@ -35,110 +40,61 @@ class TelemetryAdapter(ABC):
         """Sample no more."""
 
 
-log = logging.getLogger(__name__)
-
-
 class ConcurrentTelemetryAdapter(TelemetryAdapter):
-    """CPU, memory, disk and network of this machine, and its GPUs where NVIDIA's library is: one sample at
-    once and then one every `interval` seconds, on a thread that does not keep the program from ending.
+    """CPU, memory, disk, network and GPUs of this machine: one sample at once, then one every `interval` seconds.
 
-    What the machine does not tell is None.
+    Samples on a daemon thread. What the machine does not tell is None.
     """
 
     def __init__(self, session_id: str, backend_name: str, interval: float = 5.0) -> None:
         self._about = {"session_id": session_id, "backend": backend_name, "node_id": socket.gethostname()}
         self._interval = interval
         self._over = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._before: dict[str, tuple[float, float]] = {}
 
     def start(self) -> None:
         """Begin to sample."""
         self._over.clear()
-        self._thread = threading.Thread(target=self._sample, name="telemetry-concurrent-adapter", daemon=True)
-        self._thread.start()
+        threading.Thread(target=self._sample, name="telemetry-concurrent-adapter", daemon=True).start()
 
     def stop(self) -> None:
         """Sample no more."""
         self._over.set()
 
     def _sample(self) -> None:
-        try:
-            import psutil
-        except ImportError:
-            log.warning("psutil is not installed: this machine is not sampled")
-            return
-        psutil.cpu_percent(interval=None)  # the first answer means nothing
-        gpus = _GpuUse()
-        for name in ("disk", "net"):
-            self._since(name, psutil)
+        host, gpus = HostSampler(), GpuSampler()
         while True:
             try:
-                self._tell(psutil, gpus.percents())
+                self._tell(host.sample(), gpus.sample())
             except Exception:
                 log.debug("a sample of this machine is missing", exc_info=True)
             if self._over.wait(self._interval):
-                return
+                break
+        host.close()
+        gpus.close()
 
-    def _tell(self, psutil: Any, gpus: dict[int, float]) -> None:
+    def _tell(self, node: Sequence[ResourceSample], gpus: Sequence[ResourceSample]) -> None:
         assert self._manager is not None
-        disk, net = self._since("disk", psutil), self._since("net", psutil)
-        self._manager.emit(
-            make_event(
-                ResourceUpdate,
-                **self._about,
-                cpu_percent=psutil.cpu_percent(interval=None),
-                memory_percent=psutil.virtual_memory().percent,
-                gpu_percent=max(gpus.values(), default=None),
-                disk_read_bytes=disk[0],
-                disk_write_bytes=disk[1],
-                net_sent_bytes=net[0],
-                net_recv_bytes=net[1],
-            )
-        )
-        for gpu, percent in gpus.items():
-            self._manager.emit(make_event(ResourceUpdate, **self._about, gpu_percent=percent, gpu_id=gpu))
-
-    def _since(self, name: str, psutil: Any) -> tuple[float | None, float | None]:
-        """What was read and written, or sent and received, since this was asked last; None is unknown."""
-        found = None
-        with suppress(Exception):  # a container may hide its disks
-            found = psutil.disk_io_counters() if name == "disk" else psutil.net_io_counters()
-        before = self._before.pop(name, None)
-        if found is None:
-            return None, None
-        if name == "disk":
-            now = (float(found.read_bytes), float(found.write_bytes))
-        else:
-            now = (float(found.bytes_sent), float(found.bytes_recv))
-        self._before[name] = now
-        return (None, None) if before is None else (now[0] - before[0], now[1] - before[1])
-
-
-class _GpuUse:
-    """How busy each GPU is, by NVIDIA's library; one that does not answer is asked no more."""
-
-    def __init__(self) -> None:
-        self._ask: dict[int, Callable[[], float]] = {}
-        try:
-            pynvml = import_module("pynvml")
-            pynvml.nvmlInit()
-            for gpu in range(pynvml.nvmlDeviceGetCount()):
-                self._ask[gpu] = lambda gpu=gpu: float(  # type: ignore[misc]
-                    pynvml.nvmlDeviceGetUtilizationRates(pynvml.nvmlDeviceGetHandleByIndex(gpu)).gpu
+        busy = {one.gpu_index: one.gpu_percent for one in gpus if one.gpu_percent is not None}
+        for one in node:
+            self._manager.emit(
+                make_event(
+                    ResourceUpdate,
+                    **self._about,
+                    cpu_percent=one.cpu_percent,
+                    memory_percent=percent(one.memory_used_bytes, one.memory_total_bytes),
+                    gpu_percent=max(busy.values(), default=None),
+                    disk_read_bytes=_amount(one.disk_read_bytes_per_s, one.interval_s),
+                    disk_write_bytes=_amount(one.disk_write_bytes_per_s, one.interval_s),
+                    net_sent_bytes=_amount(one.net_sent_bytes_per_s, one.interval_s),
+                    net_recv_bytes=_amount(one.net_recv_bytes_per_s, one.interval_s),
                 )
-        except Exception:
-            log.debug("no GPU is sampled", exc_info=True)
+            )
+        for gpu, share in busy.items():
+            self._manager.emit(make_event(ResourceUpdate, **self._about, gpu_percent=share, gpu_id=gpu))
 
-    def percents(self) -> dict[int, float]:
-        found = {}
-        for gpu, ask in list(self._ask.items()):
-            try:
-                found[gpu] = ask()
-            except Exception as error:  # noqa: BLE001 - whatever a driver says
-                del self._ask[gpu]
-                log.warning("GPU %d does not say how busy it is (%s): it is asked no more", gpu, error)
-        return found
+
+def _amount(rate: float | None, interval_s: float | None) -> float | None:
+    return None if rate is None or interval_s is None else rate * interval_s
 
 
 class DaskTelemetryAdapter(TelemetryAdapter):

@@ -7,6 +7,7 @@ import dataclasses
 import inspect
 import logging
 import os
+import sys
 import threading
 import time
 from collections import Counter
@@ -15,12 +16,13 @@ from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from flightlog.compat.rhapsody.telemetry.events import BaseEvent, ResourceUpdate, SessionStarted, seconds_of
+from flightlog.compat.rhapsody.telemetry.events import BaseEvent, ResourceUpdate, SessionStarted, duration_of
 from flightlog.core.descriptors import Descriptor
+from flightlog.record.bus import Subscription
 from flightlog.record.values import clean
 
 if TYPE_CHECKING:
@@ -35,11 +37,11 @@ POLITE = 4
 """Events after which the user's threads may go on: else each waits for as long as Python lets a thread run, 5
 ms."""
 
-Told = tuple[BaseEvent, int, int]
+QueuedEvent = tuple[BaseEvent, int, int]
 """An event with its trace and its span."""
 
 
-class Listeners:
+class Subscribers:
     """Those who listen to one session; thread-safe. Who comes late hears that the session has started all the
     same.
     """
@@ -47,25 +49,25 @@ class Listeners:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._waiting: list[Callable[[BaseEvent], Any]] = []
-        self._all: list[Listener] | None = None
+        self._all: list[Subscriber] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._first: BaseEvent | None = None
 
     def add(self, callback: Callable[[BaseEvent], Any]) -> None:
         """Listen from now on, or from the start."""
         with self._lock:
-            if self._all is None:
+            if self._all is None or self._loop is None:
                 self._waiting.append(callback)
                 return
-            listener = Listener(callback, self._loop)
+            subscriber = Subscriber(callback, self._loop)
             if self._first is not None:
-                listener.tell(self._first)
-            self._all.append(listener)
+                subscriber.tell(self._first)
+            self._all.append(subscriber)
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Coroutine functions are run on this loop."""
         with self._lock:
-            self._loop, self._all = loop, [Listener(callback, loop) for callback in self._waiting]
+            self._loop, self._all = loop, [Subscriber(callback, loop) for callback in self._waiting]
             self._waiting = []
 
     def tell(self, event: BaseEvent) -> None:
@@ -73,14 +75,14 @@ class Listeners:
         with self._lock:
             if isinstance(event, SessionStarted):
                 self._first = event
-            for listener in self._all or ():
-                listener.tell(event)
+            for subscriber in self._all or ():
+                subscriber.tell(event)
 
     async def finish(self) -> None:
         """Wait until all have taken what they were given."""
         with self._lock:
             left = list(self._all or ())
-        await asyncio.gather(*(listener.finish() for listener in left))
+        await asyncio.gather(*(subscriber.finish() for subscriber in left))
 
 
 class Dispatch:
@@ -92,13 +94,13 @@ class Dispatch:
 
     def __init__(
         self,
-        queue: SimpleQueue[Told | None],
-        tallies: Tallies,
-        listeners: Listeners,
+        queue: SimpleQueue[QueuedEvent | None],
+        counts: TaskCounts,
+        subscribers: Subscribers,
         file: CheckpointFile | None,
         interval_s: float | None,
     ) -> None:
-        self._queue, self._tallies, self._listeners, self._file = queue, tallies, listeners, file
+        self._queue, self._counts, self._subscribers, self._file = queue, counts, subscribers, file
         self._interval_s = interval_s
         self._lines: list[dict[str, Any]] = []
         self._told = False
@@ -142,9 +144,9 @@ class Dispatch:
         except Exception:
             log.warning("a processor or reader of OpenTelemetry's failed", exc_info=True)
 
-    def _next_batch(self, due: float) -> tuple[list[Told], bool]:
+    def _next_batch(self, due: float) -> tuple[list[QueuedEvent], bool]:
         """Events that wait, a bounded number of them; and whether they are the last."""
-        batch: list[Told] = []
+        batch: list[QueuedEvent] = []
         timeout = None if self._interval_s is None else max(0.0, due - time.monotonic())
         with suppress(Empty):
             item = self._queue.get(timeout=timeout)
@@ -162,7 +164,7 @@ class Dispatch:
         try:
             if self._file is not None:
                 self._lines.append(event_line(event, trace_id, span_id))
-            self._tallies.add(event)
+            self._counts.add(event)
             otel.tasks.add(event)
         except Exception:
             level = (
@@ -170,7 +172,7 @@ class Dispatch:
             )  # whatever it is, it may be so every time
             self._told = True
             log.log(level, "an event of type %s was not taken in", event.event_type, exc_info=True)
-        self._listeners.tell(event)
+        self._subscribers.tell(event)
 
     def _write(self) -> None:
         if self._file is not None and self._lines:
@@ -183,52 +185,36 @@ PATIENCE_S = 30.0
 """How long the end of telemetry waits for a listener."""
 
 
-class Listener:
-    """Calls one function with every event, in order, on a thread of its own; a coroutine function on the
-    event loop.
+class Subscriber:
+    """Calls one function with every event, in order, on a thread of its own; a coroutine function on the loop.
 
-    A slow one delays nobody, and gets everything all the same. One that raises misses that event.
+    A slow one delays nobody, and gets every event all the same. One that raises misses that event.
     """
 
-    def __init__(self, callback: Callable[[BaseEvent], Any], loop: asyncio.AbstractEventLoop | None) -> None:
+    def __init__(self, callback: Callable[[BaseEvent], Any], loop: asyncio.AbstractEventLoop) -> None:
         self._callback, self._loop = callback, loop
-        self._async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
+        self._pending: set[asyncio.Task[None]] = set()
+        is_async = inspect.iscoroutinefunction(callback) or inspect.iscoroutinefunction(
             getattr(callback, "__call__", None)  # noqa: B004 - an object with an async `__call__`
         )
-        self._pending: set[asyncio.Task[None]] = set()
-        self._queue: SimpleQueue[BaseEvent | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._deliver, name="telemetry-listener", daemon=True)
-        self._thread.start()
+        deliver: Any = self._hand_over if is_async else callback
+        self._subscription = Subscription(deliver, None, sys.maxsize)
 
     def tell(self, event: BaseEvent) -> None:
         """Queue an event; never waits."""
-        self._queue.put(event)
+        self._subscription.offer(cast(Any, event))
 
     async def finish(self) -> None:
-        """Deliver what is waiting, and then nothing more."""
-        self._queue.put(None)
-        await asyncio.to_thread(self._thread.join, PATIENCE_S)
+        """Deliver what is queued, and then nothing more."""
+        await asyncio.to_thread(self._subscription.close, PATIENCE_S)
         await asyncio.sleep(0)  # what the thread has handed to the loop begins
         if self._pending:
             await asyncio.wait(set(self._pending), timeout=PATIENCE_S)
-        left = self._queue.qsize() + len(self._pending)
+        left = self._subscription.dropped + len(self._pending)
         if left:
             log.warning("a subscriber is too slow: it did not take %d events in %g s", left, PATIENCE_S)
 
-    def _deliver(self) -> None:
-        while (event := self._queue.get()) is not None:
-            try:
-                if self._async:
-                    self._hand_over(event)
-                else:
-                    self._callback(event)
-            except Exception:
-                log.debug("a subscriber raised", exc_info=True)
-
     def _hand_over(self, event: BaseEvent) -> None:
-        if self._loop is None:
-            asyncio.run(self._callback(event))
-            return
         with suppress(RuntimeError):  # the loop is closed already
             self._loop.call_soon_threadsafe(self._begin, event)
 
@@ -244,7 +230,7 @@ class Listener:
             log.debug("a subscriber raised", exc_info=True)
 
 
-def in_a_thread(work: Callable[[], None], name: str) -> Future[None]:
+def start_thread(work: Callable[[], None], name: str) -> Future[None]:
     """Do something on a thread that does not keep the program from ending; the future is done when that is
     over.
     """
@@ -315,7 +301,7 @@ class CheckpointFile:
 def event_line(event: BaseEvent, trace_id: int | None, span_id: int | None) -> dict[str, Any]:
     """An event with the span it belongs to."""
     line = {one.name: getattr(event, one.name) for one in dataclasses.fields(event)}
-    line |= {"trace_id": hexadecimal(trace_id), "span_id": hexadecimal(span_id)}
+    line |= {"trace_id": hex_id(trace_id), "span_id": hex_id(span_id)}
     return line | {"name": event.event_type, "section": "event"}
 
 
@@ -323,9 +309,9 @@ def span_line(span: Any) -> dict[str, Any]:
     """A span that has ended."""
     return {
         "name": span.name,
-        "span_id": hexadecimal(span.context.span_id),
-        "trace_id": hexadecimal(span.context.trace_id),
-        "parent_span_id": hexadecimal(span.parent.span_id) if span.parent else None,
+        "span_id": hex_id(span.context.span_id),
+        "trace_id": hex_id(span.context.trace_id),
+        "parent_span_id": hex_id(span.parent.span_id) if span.parent else None,
         "start_ns": span.start_time,
         "end_ns": span.end_time,
         "start_time_s": span.start_time / 1e9,
@@ -364,7 +350,7 @@ def metrics_of(data: Any) -> list[Any]:
     ]
 
 
-def hexadecimal(number: int | None) -> str | None:
+def hex_id(number: int | None) -> str | None:
     """An id as it is written."""
     return None if number is None else hex(number)
 
@@ -388,8 +374,8 @@ def task_span(span: Any) -> dict[str, Any]:
         "task_type": attributes.get("task_type", ""),
         "status": attributes.get("status"),
         "duration_seconds": round(seconds, 6),
-        "span_id": hexadecimal(span.context.span_id),
-        "trace_id": hexadecimal(span.context.trace_id),
+        "span_id": hex_id(span.context.span_id),
+        "trace_id": hex_id(span.context.trace_id),
     }
     if "error_type" in attributes:
         told["error_type"] = attributes["error_type"]
@@ -412,7 +398,7 @@ _NODE = ("cpu_percent", "memory_percent", "gpu_percent")
 _KEPT = (*_NODE, "disk_read_bytes", "disk_write_bytes", "net_sent_bytes", "net_recv_bytes")
 
 
-class Tallies:
+class TaskCounts:
     """Counts of tasks and the latest samples of nodes. Thread-safe.
 
     A task counts once as running, from its start to its end, so that the gauge is never below 0. Memory grows
@@ -495,7 +481,7 @@ class Tallies:
     def _time(
         self, event: BaseEvent, labels: tuple[str, str, str, str]
     ) -> tuple[float, dict[str, str]] | None:
-        seconds = seconds_of(event)
+        seconds = duration_of(event)
         if seconds is None or event.attributes.get("incomplete_lifecycle"):
             return None
         self.least_s = seconds if not self.timed else min(self.least_s, seconds)

@@ -132,12 +132,12 @@ _LATEST_S = 2**63 / 1e9
 """What does not fit into 64 bits of nanoseconds is no time."""
 
 
-def happened(event: BaseEvent) -> float:
+def time_of(event: BaseEvent) -> float:
     """When something happened, in Unix seconds; when it was told, where that is no time."""
     return event.event_time if 0 <= event.event_time < _LATEST_S else event.emit_time
 
 
-def seconds_of(event: Any) -> float | None:
+def duration_of(event: Any) -> float | None:
     """How long something took; None where what it says is no time, or is not known."""
     seconds = event.duration_seconds
     if event.attributes.get("incomplete_lifecycle") and not seconds:
@@ -195,7 +195,7 @@ _STEPS: dict[str, type[BaseEvent]] = {
 }
 
 
-class Lifecycle:
+class TaskEvents:
     """Makes the events of one session's tasks; for one thread.
 
     Times are those that a backend has measured, where it has; else now. A task that ends without a start that

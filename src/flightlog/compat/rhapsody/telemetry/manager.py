@@ -21,18 +21,18 @@ from flightlog.compat.rhapsody.telemetry.dispatch import (
     PATIENCE_S,
     CheckpointFile,
     Dispatch,
-    Listeners,
-    Tallies,
-    Told,
-    in_a_thread,
+    QueuedEvent,
+    Subscribers,
+    TaskCounts,
+    start_thread,
     task_span,
 )
 from flightlog.compat.rhapsody.telemetry.events import (
     BaseEvent,
-    Lifecycle,
     SessionEnded,
     SessionStarted,
     TaskCanceled,
+    TaskEvents,
     arguments,
     make_event,
 )
@@ -70,14 +70,14 @@ class TelemetryManager:
         self._resource = resource
         self._running = False
         self._start_time = self._duration = 0.0
-        self._queue: SimpleQueue[Told | None] = SimpleQueue()
-        self._tallies = Tallies()
+        self._queue: SimpleQueue[QueuedEvent | None] = SimpleQueue()
+        self._counts = TaskCounts()
         self._task_start_times: dict[str, float] = {}
         self._active_spans: dict[str, Any] = {}
-        self._lifecycle = Lifecycle(session_id, self._task_start_times)
+        self._lifecycle = TaskEvents(session_id, self._task_start_times)
         self._backends: dict[str, Any] = {}
         self._adapters: list[TelemetryAdapter] = []
-        self._listeners = Listeners()
+        self._subscribers = Subscribers()
         self._enrichers: list[Callable[[BaseEvent], dict[str, Any]]] = []
         self._otel: Providers | None = None
         self._record: RunRecord | None = None
@@ -115,13 +115,13 @@ class TelemetryManager:
         try:
             self._checkpoint_file = self._open_file()
             self._dispatch = Dispatch(
-                self._queue, self._tallies, self._listeners, self._checkpoint_file, self._checkpoint_interval
+                self._queue, self._counts, self._subscribers, self._checkpoint_file, self._checkpoint_interval
             )
             self._otel = providers(
                 session_id=self._session_id,
                 started_at=self._start_time,
                 run=self._record.run,
-                tallies=self._tallies,
+                counts=self._counts,
                 enrichers=self._enrichers,
                 active=self._active_spans,
                 span_ended=self._dispatch.span_ended,
@@ -148,9 +148,9 @@ class TelemetryManager:
             self._record.end(error)
             raise
         for backend in self._backends.values():
-            self._let_record(backend)
-        self._listeners.begin(asyncio.get_running_loop())
-        self._dispatch_task = in_a_thread(partial(self._dispatch.run, self._otel), "telemetry")
+            self._give_place(backend)
+        self._subscribers.begin(asyncio.get_running_loop())
+        self._dispatch_task = start_thread(partial(self._dispatch.run, self._otel), "telemetry")
         atexit.register(self._finish_at_exit)
         self._otel.enter()
 
@@ -169,7 +169,7 @@ class TelemetryManager:
                 adapter.stop()
             except Exception:
                 log.exception("%s could not be stopped", type(adapter).__name__)
-        self._tell_unfinished()
+        self._cancel_unfinished()
         self._duration = time.time() - self._start_time
         self.emit(
             make_event(
@@ -179,10 +179,10 @@ class TelemetryManager:
                 duration_seconds=self._duration,
             )
         )
-        await asyncio.wait([asyncio.wrap_future(self._wind_up())])
+        await asyncio.wait([asyncio.wrap_future(self._end_dispatch())])
         atexit.unregister(self._finish_at_exit)
         self._checkpoint_file = None
-        await self._listeners.finish()
+        await self._subscribers.finish()
         assert self._record is not None
         assert self._otel is not None
         self._otel.leave()
@@ -200,7 +200,7 @@ class TelemetryManager:
 
         Who comes late hears that the session has started all the same. What a callback raises is logged.
         """
-        self._listeners.add(callback)
+        self._subscribers.add(callback)
 
     def register_adapter(self, adapter: TelemetryAdapter) -> None:
         """Let something that samples machines begin and end with this manager."""
@@ -236,7 +236,7 @@ class TelemetryManager:
         if adapter is not None:
             self.register_adapter(adapter)
         if self._running:
-            self._let_record(backend)
+            self._give_place(backend)
             if adapter is not None:
                 adapter.start()
 
@@ -286,27 +286,27 @@ class TelemetryManager:
 
     def summary(self) -> dict[str, Any]:
         """How many tasks there were and how they ended, how long they ran, and how busy nodes are."""
-        tallies = self._tallies
+        counts = self._counts
         durations = {}
-        if tallies.timed:
+        if counts.timed:
             durations = {
-                "total_seconds": round(tallies.total_s, 6),
-                "mean_seconds": round(tallies.total_s / tallies.timed, 6),
-                "min_seconds": round(tallies.least_s, 6),
-                "max_seconds": round(tallies.most_s, 6),
+                "total_seconds": round(counts.total_s, 6),
+                "mean_seconds": round(counts.total_s / counts.timed, 6),
+                "min_seconds": round(counts.least_s, 6),
+                "max_seconds": round(counts.most_s, 6),
             }
         return {
             "session_id": self._session_id,
             "duration_seconds": self.session_duration(),
             "tasks": self.task_count(),
             "duration": durations,
-            "resources": tallies.nodes(),
+            "resources": counts.nodes(),
         }
 
     def task_count(self) -> dict[str, int]:
         """How many tasks were submitted, completed, failed and canceled, and how many run."""
         kinds = ("submitted", "completed", "failed", "canceled", "running")
-        return {kind: self._tallies.count(kind) for kind in kinds}
+        return {kind: self._counts.count(kind) for kind in kinds}
 
     def task_spans(self) -> list[dict[str, Any]]:
         """The tasks that have ended, one dict each; `duration_seconds` is execution, without waiting."""
@@ -359,7 +359,7 @@ class TelemetryManager:
         if self._pid == os.getpid():
             self._queue.put((event, trace_id, span_id))
 
-    def _tell_unfinished(self) -> None:
+    def _cancel_unfinished(self) -> None:
         """What has not ended will not be heard of again."""
         now = time.time()
         for task_id, (backend, began) in list(self._open_tasks.items()):
@@ -378,7 +378,7 @@ class TelemetryManager:
             )
         self._task_start_times.clear()
 
-    def _wind_up(self) -> Future[None]:
+    def _end_dispatch(self) -> Future[None]:
         """Take no more events; the future is done when all of them are worked off."""
         self._running = False
         self._queue.put(None)
@@ -388,9 +388,9 @@ class TelemetryManager:
     def _finish_at_exit(self) -> None:
         """A program that ends without `stop` has its events in the file all the same."""
         if self._running and self._pid == os.getpid():
-            wait([self._wind_up()], timeout=PATIENCE_S)
+            wait([self._end_dispatch()], timeout=PATIENCE_S)
 
-    def _let_record(self, backend: Any) -> None:
+    def _give_place(self, backend: Any) -> None:
         if hasattr(backend, "place_of") and self._record is not None:
             backend.place_of = self._record.place_of
 

@@ -21,8 +21,8 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
 
-from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, Tallies
-from flightlog.compat.rhapsody.telemetry.events import BaseEvent, happened, seconds_of
+from flightlog.compat.rhapsody.telemetry.dispatch import COUNTED, TaskCounts
+from flightlog.compat.rhapsody.telemetry.events import BaseEvent, duration_of, time_of
 from flightlog.export.otlp.json_form import attributes_form
 from flightlog.record.run import LiveRun
 
@@ -52,7 +52,7 @@ class Providers:
         session_id: str,
         started_at: float,
         run: LiveRun | None,
-        tallies: Tallies,
+        counts: TaskCounts,
         enrichers: list[Callable[[BaseEvent], dict[str, Any]]],
         active: dict[str, Any],
         span_ended: Callable[[Any], None],
@@ -65,10 +65,10 @@ class Providers:
         self.resource = resource or Resource.create(about)
         self._reader = InMemoryMetricReader()
         self._meters = MeterProvider(metric_readers=[self._reader, *metric_readers], resource=self.resource)
-        instrument(self._meters.get_meter("rhapsody"), tallies)
-        self._given = GivenIds()
+        instrument(self._meters.get_meter("rhapsody"), counts)
+        self._given = PresetIds()
         self._tracers = TracerProvider(resource=self.resource, id_generator=self._given)
-        self.kept = KeptSpans(span_ended)
+        self.kept = EndedSpans(span_ended)
         for processor in (self.kept, *span_processors):
             self._tracers.add_span_processor(processor)
         self._tracer = self._tracers.get_tracer("rhapsody")
@@ -109,7 +109,7 @@ class Providers:
         """A span around what happens inside, in the run too; in the one of this trace that is open here, or
         in the session's.
         """
-        inside = None if open_in(self._ids) else trace.set_span_in_context(self.session)
+        inside = None if current_span_of(self._ids) else trace.set_span_in_context(self.session)
         if self._run is None:
             with self._opened(name, attributes, inside):
                 yield
@@ -152,14 +152,14 @@ class Providers:
         self._tracers.shutdown()
 
 
-class Ids(NamedTuple):
+class TaskSpanIds(NamedTuple):
     """The span of a task, known before it is made."""
 
     span_id: int
     parent: Any
 
 
-class GivenIds(IdGenerator):
+class PresetIds(IdGenerator):
     """Gives ids out that were decided on before, where there are any; for each thread its own."""
 
     def __init__(self) -> None:
@@ -172,15 +172,15 @@ class GivenIds(IdGenerator):
     def generate_span_id(self) -> int:
         """An id for a span."""
         given, self._next.span_id = getattr(self._next, "span_id", None), None
-        return given or new_id(64)
+        return given or random_id(64)
 
     def generate_trace_id(self) -> int:
         """An id for a trace."""
         given, self._next.trace_id = getattr(self._next, "trace_id", None), None
-        return given or new_id(128)
+        return given or random_id(128)
 
 
-class KeptSpans(SpanProcessor):
+class EndedSpans(SpanProcessor):
     """The spans that have ended, the latest so many; and who else wants to know of each."""
 
     def __init__(self, ended: Callable[[ReadableSpan], None]) -> None:
@@ -207,15 +207,15 @@ class TaskSpans:
     def __init__(
         self,
         tracer: Any,
-        given: GivenIds,
+        given: PresetIds,
         session: Any,
         enrichers: list[Callable[[BaseEvent], dict[str, Any]]],
         active: dict[str, Any],
     ) -> None:
         self._enrichers, self._active = enrichers, active
         self._tracer, self._given, self._session = tracer, given, session
-        self._ids: dict[str, Ids] = {}
-        self._ended: OrderedDict[str, Ids] = OrderedDict()
+        self._ids: dict[str, TaskSpanIds] = {}
+        self._ended: OrderedDict[str, TaskSpanIds] = OrderedDict()
 
     def ids(self, event: BaseEvent) -> tuple[int, int]:
         """The trace and span that an event belongs to: its task's, or the session's."""
@@ -225,8 +225,8 @@ class TaskSpans:
         if ids is None and event.event_type != "TaskCreated":
             ids = self._ended.get(event.task_id)
         if ids is None:
-            here = open_in(self._session)
-            ids = self._ids.setdefault(event.task_id, Ids(new_id(64), here or self._session))
+            here = current_span_of(self._session)
+            ids = self._ids.setdefault(event.task_id, TaskSpanIds(random_id(64), here or self._session))
         return ids.parent.trace_id, ids.span_id
 
     def parent_id(self, task_id: str) -> int | None:
@@ -243,9 +243,9 @@ class TaskSpans:
         if kind in _STATUS:
             self._end(event, span)
         elif kind in {"TaskCreated", "TaskStarted"} and span is None:
-            self._open(event, nanoseconds(happened(event)), enrich=True)
+            self._open(event, nanoseconds(time_of(event)), enrich=True)
         elif kind in {"TaskQueued", "TaskStarted"} and span is not None:
-            span.add_event(kind, {"task_id": task_id}, nanoseconds(happened(event)))
+            span.add_event(kind, {"task_id": task_id}, nanoseconds(time_of(event)))
 
     def end_all(self, now: float) -> None:
         """End the spans of tasks that were never heard of again."""
@@ -277,7 +277,7 @@ class TaskSpans:
         return span
 
     def _end(self, event: Any, span: Any) -> None:
-        end_ns, duration_s = nanoseconds(happened(event)), seconds_of(event)
+        end_ns, duration_s = nanoseconds(time_of(event)), duration_of(event)
         if span is None:
             if event.task_id in self._ended:
                 return  # it has ended before
@@ -311,12 +311,12 @@ class TaskSpans:
                 self._ended.popitem(last=False)
 
 
-def instrument(meter: Any, tallies: Tallies) -> None:
+def instrument(meter: Any, counts: TaskCounts) -> None:
     """Let a meter of OpenTelemetry's ask the tallies. No label grows with the number of tasks."""
 
     def ask(what: str) -> Callable[[Any], Iterable[Any]]:
         return lambda options: [  # noqa: ARG005 - the SDK's signature
-            Observation(value, labels) for value, labels in tallies.observed(what)
+            Observation(value, labels) for value, labels in counts.observed(what)
         ]
 
     for what in COUNTED.values():
@@ -327,14 +327,14 @@ def instrument(meter: Any, tallies: Tallies) -> None:
     duration = meter.create_histogram(
         "task_duration_seconds", unit="s", description="Execution of a task, without its waiting"
     )
-    tallies.record = duration.record
+    counts.record = duration.record
     for name, what in (("cpu", "cpu_percent"), ("memory", "memory_percent"), ("gpu", "gpu_percent")):
         meter.create_observable_gauge(
             f"node_{name}_utilization", [ask(what)], unit="%", description=f"How busy a node's {name} is"
         )
 
 
-def open_in(session: Any) -> Any | None:
+def current_span_of(session: Any) -> Any | None:
     """The span that is open here, if it is one of this session's: another session's may be open here too."""
     now = context.get_current()
     here, whose = trace.get_current_span(now).get_span_context(), now.get(SESSION)
@@ -347,7 +347,7 @@ def nanoseconds(seconds: float) -> int:
     return int(seconds * 1e9)
 
 
-def new_id(bits: int) -> int:
+def random_id(bits: int) -> int:
     """An id that is not 0."""
     return random.getrandbits(bits) or 1
 

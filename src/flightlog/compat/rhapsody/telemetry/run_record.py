@@ -7,9 +7,9 @@ import hashlib
 import socket
 from typing import Any, Literal
 
-from flightlog.compat.rhapsody.backends.base import Place
+from flightlog.compat.rhapsody.backends.base import MEASURED, RunPlace
 from flightlog.compat.rhapsody.telemetry.dispatch import ENDS
-from flightlog.compat.rhapsody.telemetry.events import BaseEvent, ResourceUpdate, happened, seconds_of
+from flightlog.compat.rhapsody.telemetry.events import BaseEvent, ResourceUpdate, duration_of, time_of
 from flightlog.events import (
     Failure,
     ResourceSample,
@@ -28,26 +28,10 @@ from flightlog.record.values import clean, text_of
 _OF_SESSIONS = frozenset({"SessionStarted", "SessionEnded"})
 _OF_TASKS = ENDS | {"TaskCreated", "TaskSubmitted", "TaskQueued", "TaskStarted"}
 _BASE = frozenset(one.name for one in dataclasses.fields(BaseEvent))
-_MEASURED = (
-    "worker",
-    "cpu_s",
-    "cpu_scope",
-    "peak_rss_bytes",
-    "rss_scope",
-    "read_bytes",
-    "write_bytes",
-    "gpu_peak_bytes",
-    "gpu_memory_scope",
-    "gpu_s",
-    "gpu_scope",
-    "tags",
-    "metrics",
-    "nonfinite",
-)
 
 
 @dataclasses.dataclass
-class _Known:
+class _OpenTask:
     """What is known of a task that has not ended."""
 
     ids: dict[str, Any]
@@ -66,7 +50,7 @@ class RunRecord:
         self._recording: Recording | None = record(session_id, provider="rhapsody")
         run = self._recording.__enter__()
         self.run: LiveRun | None = None if isinstance(run, NoopRun) else run
-        self._tasks: dict[str, _Known] = {}
+        self._tasks: dict[str, _OpenTask] = {}
 
     def note(
         self, event: BaseEvent, trace_id: int, span_id: int, parent_id: int | None, facts: dict[str, Any]
@@ -77,7 +61,7 @@ class RunRecord:
             return
         try:
             kind = event.event_type
-            when = run.recorder.clock.iso(int(happened(event) * 1e9) - run.recorder.clock.anchor_ns)
+            when = run.recorder.clock.iso(int(time_of(event) * 1e9) - run.recorder.clock.anchor_ns)
             if isinstance(event, ResourceUpdate):
                 self._note_sample(run, event, when)
                 return
@@ -87,14 +71,14 @@ class RunRecord:
                 return
             known = self._known(event, trace_id, span_id, parent_id)
             if kind == "TaskSubmitted":
-                known.submitted_at = happened(event)
+                known.submitted_at = time_of(event)
                 if facts.get("args"):
                     known.args, _ = clean(facts["args"])
                 run.emit(TaskSubmitted(timestamp=when, args=known.args, **known.ids))
             elif kind == "TaskQueued":
                 run.emit(TaskQueued(timestamp=when, **known.ids))
             elif kind == "TaskStarted":
-                known.queue_s = max(0.0, happened(event) - known.submitted_at)
+                known.queue_s = max(0.0, time_of(event) - known.submitted_at)
                 if not facts.get("recorded"):
                     run.emit(
                         TaskStarted(
@@ -107,13 +91,13 @@ class RunRecord:
             run.recorder.count("events_failed")
             run.recorder.trouble("rhapsody", f"an event of the session was not recorded: {text_of(error)}")
 
-    def place_of(self, task_id: str) -> Place | None:
+    def place_of(self, task_id: str) -> RunPlace | None:
         """Where a task is to be recorded by whoever runs it."""
         known = self._tasks.get(task_id)
         if known is None or self.run is None:
             return None
         parent = known.ids["parent_id"] or self.run.info.span_id
-        return Place(self.run, known.ids["task"], known.ids["span_id"], parent, known.submitted_at)
+        return RunPlace(self.run, known.ids["task"], known.ids["span_id"], parent, known.submitted_at)
 
     def end(self, error: BaseException | None = None) -> None:
         """End the run, failed if there was an error; may be called again."""
@@ -122,7 +106,7 @@ class RunRecord:
             kind, trace = (None, None) if error is None else (type(error), error.__traceback__)
             recording.__exit__(kind, error, trace)
 
-    def _known(self, event: BaseEvent, trace_id: int, span_id: int, parent_id: int | None) -> _Known:
+    def _known(self, event: BaseEvent, trace_id: int, span_id: int, parent_id: int | None) -> _OpenTask:
         assert event.task_id is not None
         known = self._tasks.get(event.task_id)
         if known is None:
@@ -134,21 +118,21 @@ class RunRecord:
                 "span_id": f"{span_id:016x}",
                 "parent_id": None if parent_id is None else f"{parent_id:016x}",
             }
-            known = self._tasks.setdefault(event.task_id, _Known(ids, happened(event)))
+            known = self._tasks.setdefault(event.task_id, _OpenTask(ids, time_of(event)))
         if event.backend:
             known.ids["component"] = event.backend
         return known
 
-    def _note_end(self, run: LiveRun, event: Any, when: str, known: _Known, facts: dict[str, Any]) -> None:
+    def _note_end(self, run: LiveRun, event: Any, when: str, known: _OpenTask, facts: dict[str, Any]) -> None:
         self._tasks.pop(event.task_id, None)
         ended: dict[str, Any] = {
             "timestamp": when,
             "args": known.args,
-            "duration_s": seconds_of(event),
+            "duration_s": duration_of(event),
             "queue_s": known.queue_s,
             "worker": None,
             **known.ids,
-            **{name: facts[name] for name in _MEASURED if name in facts},
+            **{name: facts[name] for name in MEASURED if name in facts},
         }
         if event.event_type == "TaskCompleted":
             run.emit(TaskCompleted(**ended))
@@ -157,7 +141,7 @@ class RunRecord:
         else:
             run.emit(TaskFailed(**ended, **self._failure(run, event, known, facts)))
 
-    def _failure(self, run: LiveRun, event: Any, known: _Known, facts: dict[str, Any]) -> dict[str, Any]:
+    def _failure(self, run: LiveRun, event: Any, known: _OpenTask, facts: dict[str, Any]) -> dict[str, Any]:
         about: dict[str, Any] = {"task": known.ids["task"], "task_id": event.task_id, "attempt": 1}
         about |= {"worker": facts.get("worker"), "span_id": known.ids["span_id"]}
         error, code = facts.get("exception"), facts.get("exit_code")

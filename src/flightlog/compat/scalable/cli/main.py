@@ -21,11 +21,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from flightlog.compat.scalable.manifest import Variables
+from flightlog.compat.scalable.manifest import EnvironmentVariables
 
 PROGRAM = "python -m flightlog.compat.scalable"
 READING = ("advise", "diagnose", "report")
-SCALABLES_FIELD = b'"project_name"'
+SCALABLE_FIELD = b'"project_name"'
 """Of a `run.json` by Scalable; ours has `project`."""
 LOOKED_AT = 1 << 16
 
@@ -35,16 +35,16 @@ log = logging.getLogger("flightlog")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command and give its exit code: `flightlog`'s own."""
     words, output = as_flightlog(sys.argv[1:] if argv is None else argv)
-    variables = Variables()
+    variables = EnvironmentVariables()
     variables.put()
     try:
-        _say_what_is_scalables(words)
+        _warn_of_scalable_run(words)
         return _run(words) if output is None else _run_into(output, words)
     finally:
         variables.take_back()
 
 
-def _say_what_is_scalables(words: Sequence[str]) -> None:
+def _warn_of_scalable_run(words: Sequence[str]) -> None:
     """Say how to read the run that a command names, if Scalable itself has recorded it: its files are in
     another form.
     """
@@ -58,7 +58,7 @@ def _say_what_is_scalables(words: Sequence[str]) -> None:
         runs = [folder / word.removeprefix("--run-id=") for word in wanted] or sorted(folder.glob("run-*"))[
             -1:
         ]
-        found = [run for run in runs if SCALABLES_FIELD in (run / "run.json").read_bytes()[:LOOKED_AT]]
+        found = [run for run in runs if SCALABLE_FIELD in (run / "run.json").read_bytes()[:LOOKED_AT]]
     except (OSError, ValueError):  # no such folder or run: the command says so
         return
     if found and words[0] in READING:

@@ -11,7 +11,13 @@ from types import TracebackType
 from typing import Any, Self
 
 from flightlog.compat.scalable.client import ScalableClient
-from flightlog.compat.scalable.manifest import AUTO, Translation, Variables, load_scalable, translated
+from flightlog.compat.scalable.manifest import (
+    AUTO,
+    EnvironmentVariables,
+    Translation,
+    load_scalable,
+    translated_variables,
+)
 from flightlog.core.errors import UsageError
 from flightlog.record.run import LiveRun
 from flightlog.session.manifest import Manifest, parse_manifest
@@ -41,29 +47,32 @@ class ScalableSession:
         self._translation = Translation()
         if not isinstance(manifest, Manifest):
             manifest, self._translation = load_scalable(manifest, environ)
-        added = translated(environ)
+        added = translated_variables(environ)
         self._environ = {**environ, **added}
         wanted = None if target == AUTO else target
         named = wanted or self._environ.get("FLIGHTLOG_TARGET", "").strip()
-        if named in self._translation.elsewhere:
+        if named in self._translation.unsupported:
             raise UsageError(
-                f"there is no engine for the provider {self._translation.elsewhere[named]!r} of target "
+                f"there is no engine for the provider {self._translation.unsupported[named]!r} of target "
                 f"{named!r} in "
                 f"{manifest.name}; a Dask cluster there can be used with `provider: dask` and its `address`"
             )
-        if not named and self._translation.elsewhere and not self._translation.here:
+        if not named and self._translation.unsupported and not self._translation.here:
             raise UsageError(
                 f"none of the targets of {manifest.name} has an engine here: "
-                f"{', '.join(self._translation.elsewhere)}; "
+                f"{', '.join(self._translation.unsupported)}; "
                 "name `local` to run on this machine"
             )
         if "FLIGHTLOG_RUNS_DIR" in added:
             options.setdefault("runs_dir", added["FLIGHTLOG_RUNS_DIR"])
         self.manifest = manifest
         self._session = Session(
-            manifest, target=wanted or _fitting(manifest, self._environ), environ=self._environ, **options
+            manifest,
+            target=wanted or _default_target(manifest, self._environ),
+            environ=self._environ,
+            **options,
         )
-        self._variables = Variables()
+        self._variables = EnvironmentVariables()
         self._client: ScalableClient | None = None
 
     @classmethod
@@ -100,18 +109,18 @@ class ScalableSession:
             ],
             warnings=[
                 ValidationIssue(each.path, f"is left out: {each.why}", "W_LEFT_OUT")
-                for each in self._translation.left_out
+                for each in self._translation.ignored
             ],
         )
 
     def plan(
         self, *, dry_run: bool = False, objective: str | None = None, policy: str | None = None
     ) -> DryRunPlan:
-        """What would run where; nothing is started, whatever `dry_run` is. For objectives see `adjusted`."""
+        """What would run where; nothing is started, whatever `dry_run` is. For objectives see `adjusted_plan`."""
         del dry_run
         whole = self._session.manifest.for_target(self.target_name, self._environ)  # with its overlays
         made = make_plan(whole, self.target_name, self._environ)
-        return adjusted(dry_run_plan(made, whole), made.workers, objective, policy)
+        return adjusted_plan(dry_run_plan(made, whole), made.workers, objective, policy)
 
     def start(self, plan: DryRunPlan | None = None) -> ScalableClient:
         """Begin the run, start the workers, and give the client; again, the same client.
@@ -123,7 +132,7 @@ class ScalableSession:
                 f"plan target {plan.target_name!r} does not match session target {self.target_name!r}"
             )
         if self._client is None:
-            for each in self._translation.left_out:
+            for each in self._translation.ignored:
                 if not each.path.startswith("targets.") or f"{each.path}.".startswith(
                     f"targets.{self.target_name}."
                 ):
@@ -208,7 +217,7 @@ class ScalableSession:
         self.close(error)
 
 
-def _fitting(manifest: Manifest, environ: Mapping[str, str]) -> str | None:
+def _default_target(manifest: Manifest, environ: Mapping[str, str]) -> str | None:
     """The target where none is named: in a Slurm job that of Slurm, else a local one, else the first.
 
     A machine that could submit jobs is no reason to do so. None where a variable names one.
@@ -227,7 +236,7 @@ def _fitting(manifest: Manifest, environ: Mapping[str, str]) -> str | None:
     return manifest.targets[0]
 
 
-def session_on(cluster: Any) -> ScalableSession:
+def session_on_cluster(cluster: Any) -> ScalableSession:
     """A session on a Dask cluster that runs: an address, a cluster, or a client of one."""
     address = cluster if isinstance(cluster, str) else getattr(cluster, "scheduler_address", None)
     if address is None:
@@ -350,7 +359,9 @@ def dry_run_plan(plan: Plan, manifest: Manifest) -> DryRunPlan:
     )
 
 
-def adjusted(made: DryRunPlan, workers: int | None, objective: str | None, policy: str | None) -> DryRunPlan:
+def adjusted_plan(
+    made: DryRunPlan, workers: int | None, objective: str | None, policy: str | None
+) -> DryRunPlan:
     """The plan for an objective: for `minimize time` as many workers as the target has, else as it is.
 
     With the policy `manual` it stays as it is. Other words are a `NotImplementedError`.

@@ -19,7 +19,7 @@ __all__ = [
 ]
 
 
-class _Elsewhere:
+class _UnavailableBackend:
     """A backend that cannot be had."""
 
     instead = ""
@@ -33,13 +33,13 @@ class _Elsewhere:
         return False
 
 
-class DragonExecutionBackend(_Elsewhere):
+class DragonExecutionBackend(_UnavailableBackend):
     """Tasks on Dragon."""
 
     instead = "run on Dragon with a manifest and `flightlog.Session`, target provider `dragon`"
 
 
-class RadicalExecutionBackend(_Elsewhere):
+class RadicalExecutionBackend(_UnavailableBackend):
     """Tasks on RADICAL-Pilot."""
 
     instead = (
@@ -47,7 +47,7 @@ class RadicalExecutionBackend(_Elsewhere):
     )
 
 
-class OrbitExecutionBackend(_Elsewhere):
+class OrbitExecutionBackend(_UnavailableBackend):
     """Tasks sent to another machine's broker."""
 
     instead = "use the Dask backend with that machine's scheduler"

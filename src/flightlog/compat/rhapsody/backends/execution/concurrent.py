@@ -12,11 +12,11 @@ from typing import Any
 
 from flightlog.compat.rhapsody.backends.base import (
     StandardBackend,
-    call_here,
-    call_there,
-    pack,
+    pack_call,
     run_command,
-    unpack,
+    run_here,
+    run_packed,
+    unpack_outcome,
 )
 from flightlog.compat.rhapsody.backends.constants import BackendMainStates
 
@@ -97,17 +97,17 @@ class ConcurrentExecutionBackend(StandardBackend):
         loop = asyncio.get_running_loop()
         place = self._place(uid)
         if isinstance(self.executor, ProcessPoolExecutor):
-            work = pack(function, args, kwargs, place, uid)
-            future = self.executor.submit(call_there, work)
+            work = pack_call(function, args, kwargs, place, uid)
+            future = self.executor.submit(run_packed, work)
             self._began(task, time.time(), recorded=place is not None)
-            called = unpack(await _finished(future))
+            called = unpack_outcome(await _finished(future))
         else:
 
             def began(started_at: float, worker: str | None) -> None:
                 with suppress(RuntimeError):  # the loop is closed already
                     loop.call_soon_threadsafe(partial(self._began, task, started_at, worker=worker))
 
-            called = await _finished(self.executor.submit(call_here, function, args, kwargs, place, began))
+            called = await _finished(self.executor.submit(run_here, function, args, kwargs, place, began))
         self.measured.setdefault(uid, {}).update(called.facts)
         if called.error is not None:
             return _failed(task, called.error)

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from flightlog.compat.rhapsody.api.errors import BackendError
-from flightlog.compat.rhapsody.backends.base import StandardBackend, call_there, pack, unpack
+from flightlog.compat.rhapsody.backends.base import StandardBackend, pack_call, run_packed, unpack_outcome
 from flightlog.compat.rhapsody.backends.constants import BackendMainStates
 from flightlog.core.errors import MissingExtra
 from flightlog.engines.contract import Outcome, Work
@@ -141,9 +141,9 @@ class DaskExecutionBackend(StandardBackend):
         if task.get("executable"):
             for name in _COMMAND_OPTIONS:
                 options.pop(name, None)
-            work = pack(_run_there, (_command_of(task), self._work_dir), {}, place, task["uid"])
+            work = pack_call(_run_command_there, (_command_of(task), self._work_dir), {}, place, task["uid"])
         else:
-            work = pack(
+            work = pack_call(
                 task["function"], task.get("args") or (), task.get("kwargs") or {}, place, task["uid"]
             )
         wanted = options.get("resources") or {}
@@ -159,7 +159,7 @@ class DaskExecutionBackend(StandardBackend):
 
     async def _follow(self, task: dict[str, Any], future: Any) -> None:
         try:
-            called = unpack(await future)
+            called = unpack_outcome(await future)
         except asyncio.CancelledError:
             self._ended(task, "CANCELED")
             return
@@ -209,7 +209,7 @@ def _call_on_worker(work: Work, topic: str) -> Outcome:
     from distributed import get_worker
 
     get_worker().log_event(topic, (work.task_id, time.time(), this_host()))
-    return call_there(work, alone=False)
+    return run_packed(work, alone=False)
 
 
 def _command_of(task: dict[str, Any]) -> dict[str, Any]:
@@ -217,7 +217,7 @@ def _command_of(task: dict[str, Any]) -> dict[str, Any]:
     return {name: task.get(name) for name in wanted}
 
 
-async def _run_there(task: dict[str, Any], folder: str) -> dict[str, Any]:
+async def _run_command_there(task: dict[str, Any], folder: str) -> dict[str, Any]:
     from flightlog.compat.rhapsody.backends.base import run_command
 
     found = await run_command(task, folder, lambda started_at: None)  # noqa: ARG005 - said already
