@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from flightlog.analyze.charts.report_with_charts import Look, look_at
 from flightlog.show import figures
-from flightlog.show.figures.style import name_text, plain, plain_back, shown
-from flightlog.show.terminal import width_of
+from flightlog.show.figures.style import LIMIT, name_text, plain, plain_back
+from flightlog.show.terminal import brief, width_of
 from flightlog.store.run import open_run
 
 OURS = re.compile(r"</?[bi]>|<br>|<extra></extra>|<extra>%\{fullData\.name\}</extra>")
@@ -26,12 +26,12 @@ def test_no_text_holds_markup_and_none_is_wider_than_asked(text: str, limit: int
     found = plain(text, limit)
     assert set("<>$").isdisjoint(found)
     assert "&" not in ENTITY.sub("", found)
-    assert width_of(shown(text, limit)) <= limit
+    assert width_of(brief(text, limit)) <= limit
 
 
 @given(st.text())
 def test_a_reader_sees_the_text_as_it_was(text: str):
-    assert plain_back(plain(text)) == shown(text)
+    assert plain_back(plain(text)) == brief(text, LIMIT)
 
 
 def test_markup_entities_formulas_and_controls_are_spelled_out():

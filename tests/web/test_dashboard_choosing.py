@@ -14,8 +14,9 @@ from building import make_run
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flightlog.show.terminal import brief
 from flightlog.web.dashboard import FAILED_S, SharedResults
-from flightlog.web.listing import RunRow, RunsFolder, key_of, short
+from flightlog.web.listing import RunRow, RunsFolder, key_of
 from flightlog.web.runs_page import RunFilter, RunSelection, choose, wanted_of
 
 
@@ -129,7 +130,7 @@ def test_whatever_a_folder_is_called_its_address_holds_nothing_but_plain_charact
 
 @given(st.text(), st.integers(2, 50))
 def test_a_text_is_shown_on_one_line_and_no_longer_than_allowed(text, limit):
-    shown = short(text, limit)
+    shown = brief(text, limit)
     assert len(shown) <= limit
     assert shown.isprintable() or not shown.isascii()
     assert "\n" not in shown

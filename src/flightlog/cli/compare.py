@@ -167,7 +167,7 @@ def compare_runs(
 
     before, after = [*named, None, None][:2]
     if format_ == ComparisonFormat.html:
-        from flightlog.show.html.of_runs import compare_and_check
+        from flightlog.show.html.compare_page import compare_and_check
 
         page, outcomes = compare_and_check(
             before, after, runs_dir=folder, thresholds=thresholds, strict=strict

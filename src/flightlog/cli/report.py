@@ -168,7 +168,7 @@ def report(
     opened = open_run(named.pop() if named else "latest", runs_dir=runs_dir, note=note)
     charged = rates_in(rates, target=opened.info.target, provider=opened.info.provider, run=opened)
     if format_ is ReportFormat.html:
-        from flightlog.show.html.of_runs import report_html
+        from flightlog.show.html.report_page import report_html
 
         with held_still(opened, note=note) as still:
             page = report_html(still, history=EarlierRuns(opened), rates=charged)

@@ -1,4 +1,4 @@
-"""How runs, sessions and their answers show themselves in a notebook, and how its cells are recorded."""
+"""Displays of runs, sessions and results in notebooks, and the recording of cells."""
 
 from __future__ import annotations
 

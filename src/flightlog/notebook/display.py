@@ -1,6 +1,4 @@
-"""The HTML and the text of everything that displays itself: one door, which finds the writers of each kind
-when needed.
-"""
+"""The HTML and the text of every object that displays itself; modules are loaded for what is displayed."""
 
 from __future__ import annotations
 
@@ -30,7 +28,7 @@ from flightlog.show.diagnosis import diagnosis_text
 from flightlog.show.document import Remarks, Section, Table, facts, section_text
 from flightlog.show.report import report_text
 from flightlog.show.report_sections import names_table
-from flightlog.show.terminal import Ink, clean, fit, wrap
+from flightlog.show.terminal import Ink, brief, clean, wrap
 from flightlog.show.trends import trend_text
 
 if TYPE_CHECKING:
@@ -162,7 +160,7 @@ def run_text(read: Report | Summary | CountsOnly, width: int) -> str:
         sections.append(Section("Tasks", blocks=[_cut(names)]))
     return _lines(
         _joined(verdict_words(summary), width),
-        [fit(clean(summary.run.error[: 4 * TEXT]), width)] if summary.run.error else [],
+        [brief(summary.run.error, width)] if summary.run.error else [],
         _counts(count_parts(summary)),
         *([section_text(one, width=width, ink=INK)] for one in sections if one.says_something()),
         _joined(foot_words(summary).split(" · "), width),
@@ -210,7 +208,7 @@ def future_text(future: TaskFuture, width: int) -> str:
 
 
 def _joined(words: Sequence[str], width: int) -> list[str]:
-    return wrap(" · ".join(fit(clean(word[: 4 * TEXT]), TEXT) for word in words), width)
+    return wrap(" · ".join(brief(word, TEXT) for word in words), width)
 
 
 def _counts(parts: Sequence[BarPart]) -> list[str]:
@@ -219,17 +217,17 @@ def _counts(parts: Sequence[BarPart]) -> list[str]:
 
 
 def _section(title: str, said: Sequence[str], more: str = "") -> Section:
-    cut = [fit(clean(one[: 4 * TEXT]), 2 * TEXT) for one in said]
+    cut = [brief(one, 2 * TEXT) for one in said]
     return Section(title, blocks=[Remarks(cut, more)]) if cut else Section(title)
 
 
 def _cut(names: Table) -> Table:
-    rows = [[fit(clean(cell[: 4 * TEXT]), TEXT) for cell in row] for row in names.rows]
+    rows = [[brief(cell, TEXT) for cell in row] for row in names.rows]
     return Table(names.head, rows, names.left, names.more)
 
 
 def _facts(pairs: Sequence[tuple[str, str]]) -> list[str]:
-    return facts([(label, fit(clean(value[: 4 * TEXT]), TEXT)) for label, value in pairs], ink=INK, indent="")
+    return facts([(label, brief(value, TEXT)) for label, value in pairs], ink=INK, indent="")
 
 
 def _lines(*parts: Sequence[str]) -> str:

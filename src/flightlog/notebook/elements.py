@@ -14,7 +14,7 @@ from html import escape
 from typing import NamedTuple
 
 from flightlog.show.document import Facts, Items, Remarks, Section, Table
-from flightlog.show.terminal import clean, fit
+from flightlog.show.terminal import brief
 
 CELL = 80
 """So many columns of a text stand in a cell."""
@@ -37,7 +37,7 @@ class BarPart(NamedTuple):
 
 def text(value: str, limit: int = CELL) -> str:
     """What a run recorded, as HTML that shows it as it is: on one line, cut to so many columns."""
-    return escape(fit(clean(value[: 4 * limit]), limit))
+    return escape(brief(value, limit))
 
 
 def prose(value: str, limit: int = SENTENCE) -> str:

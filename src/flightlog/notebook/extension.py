@@ -1,4 +1,4 @@
-"""`%load_ext flightlog`: the cells of a notebook are recorded as a run, and `%flightlog` is there."""
+"""`%load_ext flightlog`: cells recorded as tasks of a run, and the `%flightlog` magic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run as it happens, in a notebook: any run directory, of this process, another one or another machine."""
+"""A run followed in a notebook, and displays that are updated in place."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from flightlog.notebook.elements import (
     title,
 )
 from flightlog.record.active import active_runs
+from flightlog.show.live import Follower
 from flightlog.show.phrases import count_text, doing_title
 
 if TYPE_CHECKING:
@@ -143,21 +144,13 @@ LOOK_S = 0.5
 ROWS, FAILURES = 6, 3
 
 
-class Followed(Protocol):
-    """Reads what is new of a run."""
-
-    def update(self, limit_s: float | None = None) -> LiveState:
-        """How things stand, as far as was read in so many seconds."""
-        ...
-
-
 def follow(
     run: Run | Recorded | Session | str | os.PathLike[str] = "latest",
     *,
     wait: bool | None = None,
     every_s: float = EVERY_S,
     show: Callable[[str], DisplayHandle] = show_here,
-    follower: Callable[[Path], Followed] | None = None,
+    follower: Callable[[Path], Follower] | None = None,
 ) -> None:
     """Show a run, and go on showing how it stands until it ends or the cell is interrupted.
 
@@ -189,7 +182,7 @@ def follow(
     ).start()
 
 
-def _go_on(watched: Followed, state: LiveState, shown: DisplayHandle, every_s: float) -> None:
+def _go_on(watched: Follower, state: LiveState, shown: DisplayHandle, every_s: float) -> None:
     before = state_html(state)
     while state.status == "running" or state.reading is not None:
         time.sleep(every_s)
@@ -200,7 +193,7 @@ def _go_on(watched: Followed, state: LiveState, shown: DisplayHandle, every_s: f
             before = html
 
 
-def _aside(watched: Followed, state: LiveState, shown: DisplayHandle, every_s: float) -> None:
+def _aside(watched: Follower, state: LiveState, shown: DisplayHandle, every_s: float) -> None:
     try:
         _go_on(watched, state, shown, every_s)
     except Exception:  # nobody waits for this thread, and the notebook goes on

@@ -33,10 +33,10 @@ from flightlog.notebook.elements import (
     title,
 )
 from flightlog.show.bounded import bounded
-from flightlog.show.comparison import answer_text, comparison_text, percent_text, ratio_text
+from flightlog.show.comparison import answer_text, comparison_text, percent_text, ratio_text, signed_duration
 from flightlog.show.diagnosis import diagnosis_text
 from flightlog.show.document import Table
-from flightlog.show.phrases import count_text, first_line, moment_text
+from flightlog.show.phrases import capitalized, count_text, first_line, known_duration, moment_text
 from flightlog.show.report import report_sections
 from flightlog.show.report_sections import names_table
 from flightlog.show.trends import trend_text
@@ -152,7 +152,7 @@ def _verdict(summary: Summary) -> str:
 def finding_words(report: Report) -> tuple[list[str], str]:
     """What stands out, in sentences, and how much more there is of it."""
     found = report.findings
-    said = [one.sentence[:1].upper() + one.sentence[1:] for one in found[:FINDINGS]]
+    said = [capitalized(one.sentence) for one in found[:FINDINGS]]
     left = len(found) - FINDINGS
     return said, f"and {count_text(left, 'smaller finding')}" if left > 0 else ""
 
@@ -217,19 +217,15 @@ def summary_names(summary: Summary) -> Table:
             name,
             format_count(one.completed),
             format_count(one.failed) if one.failed else "",
-            _known(one.duration_s.mean),
-            _known(one.duration_s.p95),
-            _known(one.duration_s.max),
+            known_duration(one.duration_s.mean),
+            known_duration(one.duration_s.p95),
+            known_duration(one.duration_s.max),
             "" if one.peak_rss_bytes is None else format_bytes(one.peak_rss_bytes),
         )
         for name, one in names
     ]
     more = f"and {count_text(tasks.names - len(rows), 'more name')}" if tasks.names > len(rows) else ""
     return Table(("Name", "Done", "Failed", "Mean", "p95", "Max", "Peak RSS"), rows, more=more)
-
-
-def _known(seconds: float | None) -> str:
-    return "" if seconds is None else format_duration(seconds)
 
 
 def counted_words(run: Run) -> tuple[list[str], list[BarPart]]:
@@ -293,10 +289,11 @@ def comparison_html(comparison: Comparison) -> str:
     comparison = bounded(comparison)
     found = comparison.explained
     shares = [
-        (share.what, _signed(share.seconds), share.detail) for share in (found.shares[:ROWS] if found else [])
+        (share.what, signed_duration(share.seconds), share.detail)
+        for share in (found.shares[:ROWS] if found else [])
     ]
     if found is not None and found.not_explained_s:
-        shares.append(("not explained", _signed(found.not_explained_s), ""))
+        shares.append(("not explained", signed_duration(found.not_explained_s), ""))
     durations = [
         (
             change.name,
@@ -356,7 +353,3 @@ def _wall(comparison: Comparison) -> str:
     ratio = comparison.wall_s.ratio
     moved = f" · wall time {percent_text(ratio)}" if ratio is not None else ""
     return quiet("<br>".join(sides) + moved)
-
-
-def _signed(seconds: float) -> str:
-    return f"+{format_duration(seconds)}" if seconds >= 0 else format_duration(seconds)

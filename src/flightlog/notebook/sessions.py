@@ -1,4 +1,6 @@
-"""A session and its futures in a notebook. Looking at a session starts nothing and waits for nothing."""
+"""Sessions, futures and their progress in a notebook. Displaying a session starts nothing and waits for
+nothing.
+"""
 
 from __future__ import annotations
 

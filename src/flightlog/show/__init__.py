@@ -1,1 +1,1 @@
-"""Results to text; no files, no printing."""
+"""Results as text, Markdown, HTML, figures and pictures. Nothing here reads runs or prints."""

@@ -1,4 +1,4 @@
-"""Advice as text, in the order of what it is worth."""
+"""Advice as text, the most valuable first."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def advice_text(advised: Advised, *, width: int = WIDTH, color: bool = False, ap
     """What to ask for, why, and what it gives, by task; then all other advice; ends in a newline."""
     ink = Ink(color)
     changing = [one for one in advised.recommendations if one.is_to_change]
-    fine = [one for one in advised.recommendations if not one.is_to_change and _is_known(one)]
-    unknown = [one for one in advised.recommendations if not one.is_to_change and not _is_known(one)]
+    fine = [one for one in advised.recommendations if not one.is_to_change and is_known(one)]
+    unknown = [one for one in advised.recommendations if not one.is_to_change and not is_known(one)]
     alone = len(advised.recommendations) == 1
     sections = [
         _head(advised, changing, width, ink),
@@ -41,7 +41,8 @@ def advice_text(advised: Advised, *, width: int = WIDTH, color: bool = False, ap
     return "\n\n".join("\n".join(section) for section in sections if section) + "\n"
 
 
-def _is_known(one: Recommendation) -> bool:
+def is_known(one: Recommendation) -> bool:
+    """Whether the history says how much the task needs."""
     return one.recommended.cpus is not None or one.recommended.memory_bytes is not None
 
 

@@ -1,6 +1,4 @@
-"""A result with its texts cut: a name may be megabytes long, and every view of it would go through all of
-them.
-"""
+"""Results with their long texts cut: a recorded name may be megabytes long."""
 
 from __future__ import annotations
 

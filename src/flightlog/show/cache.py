@@ -1,4 +1,4 @@
-"""What a cache holds, as text."""
+"""The contents of a cache as text, and why the last result of a function was not found."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A comparison as text or Markdown: the answer in a sentence, then why, then everything that differs."""
+"""A comparison as text or Markdown: the answer in a sentence, why the wall time differs, then all
+differences.
+"""
 
 from __future__ import annotations
 
@@ -98,16 +100,16 @@ def _explained(comparison: Comparison) -> Section:
         return Section("Why the wall time differs")
     least = TOLD * max(abs(found.difference_s), *(abs(share.seconds) for share in found.shares), 0.0)
     told = [share for share in found.shares if abs(share.seconds) >= least]
-    rows = [(share.what, _signed(share.seconds), _detail(clean(share.detail))) for share in told]
+    rows = [(share.what, signed_duration(share.seconds), _detail(clean(share.detail))) for share in told]
     rest = math.fsum(share.seconds for share in found.shares[len(told) :])
     if len(told) < len(found.shares):
-        rows.append((count_text(len(found.shares) - len(told), "smaller share"), _signed(rest), ""))
+        rows.append((count_text(len(found.shares) - len(told), "smaller share"), signed_duration(rest), ""))
     if found.not_explained_s:
-        rows.append(("not explained", _signed(found.not_explained_s), ""))
+        rows.append(("not explained", signed_duration(found.not_explained_s), ""))
     means = " a run, on average" if max(len(comparison.before.runs), len(comparison.after.runs)) > 1 else ""
     return Section(
         "Why the wall time differs",
-        f"{_signed(found.difference_s)}{means}",
+        f"{signed_duration(found.difference_s)}{means}",
         [Table(("Share", "Wall time", "From A to B"), rows, left=("From A to B",))],
     )
 
@@ -323,7 +325,8 @@ def percent_text(ratio: float | None) -> str:
     return ("+" if ratio >= 1 else "") + format_percent(ratio - 1)
 
 
-def _signed(seconds: float) -> str:
+def signed_duration(seconds: float) -> str:
+    """`+1.2s`, `-3.0s`."""
     return f"+{format_duration(seconds)}" if seconds >= 0 else format_duration(seconds)
 
 

@@ -1,4 +1,4 @@
-"""Device memory as text: what matters, a plot for each rank, and tables; or as Markdown."""
+"""The device memory report as text or Markdown: advice, a plot per rank, and tables."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A diagnosis as text: the answer first, then each cause with its evidence, what to do and how to check
-it.
-"""
+"""A diagnosis as text: the answer, then each cause with its evidence, remedies and checks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a report consists of, before it is text: sections of facts, tables, items and remarks, and their
-text.
-"""
+"""The block model of reports (sections of facts, tables, items and remarks), and its text for terminals."""
 
 from __future__ import annotations
 

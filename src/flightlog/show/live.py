@@ -1,11 +1,11 @@
-"""What a live view shows in tables: a run's state in, rows of clean text out, each with what it is sorted
-by.
+"""The live view of a run as text: the lines at its head, its tables, one printed frame, and details of a
+row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -37,6 +37,14 @@ if TYPE_CHECKING:
 
 NARROWEST = 12
 """A column that is cut to fit keeps so many columns."""
+
+
+class Follower(Protocol):
+    """Reads a run again and again; `analyze.live.follow.FollowedRun` is one."""
+
+    def update(self, limit_s: float | None = None) -> LiveState:
+        """Read what is new, for at most so many seconds, and give the state of the run."""
+        ...
 
 
 class LiveCell(Struct, frozen=True):

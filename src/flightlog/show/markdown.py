@@ -1,4 +1,4 @@
-"""A report as Markdown, for issues, pull requests and wikis; nothing a run recorded is read as markup."""
+"""Sections as Markdown, for issues, pull requests and wikis. Text that a run recorded is never markup."""
 
 from __future__ import annotations
 

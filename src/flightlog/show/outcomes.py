@@ -1,4 +1,6 @@
-"""What came of copying runs to a remote place, as text."""
+"""Results of commands that write or check files, as text: exports, copies to remotes, verification,
+adoption.
+"""
 
 from __future__ import annotations
 

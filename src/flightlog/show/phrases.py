@@ -1,4 +1,4 @@
-"""Values of a run in words: arguments, moments, money. Everything a run recorded comes out clean."""
+"""Values of a run in words: counts, arguments, calls, times, money. Text that a run recorded is cleaned."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from flightlog.core.units import format_duration
 from flightlog.show.terminal import clean, fit
 
 _SIGNS = {"USD": "$", "EUR": "€", "GBP": "£", "JPY": "¥"}
@@ -77,6 +78,16 @@ def _small(amount: float) -> str:
 def count_text(number: int, one: str, many: str | None = None) -> str:
     """`1 task`, `2,000 tasks`."""
     return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def known_duration(seconds: float | None) -> str:
+    """A duration; nothing where it is unknown."""
+    return "" if seconds is None else format_duration(seconds)
+
+
+def capitalized(text: str) -> str:
+    """The text with its first letter in upper case, the rest unchanged."""
+    return text[:1].upper() + text[1:]
 
 
 def first_line(text: str | None) -> str:

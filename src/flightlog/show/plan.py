@@ -1,4 +1,4 @@
-"""Plans, and where their values come from, as text."""
+"""Plans as text, and the origin of their values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flightlog.analyze.advice.wording import request_text
 from flightlog.analyze.history.attempts import Requested
 from flightlog.core.units import format_bytes, format_count, format_duration
 from flightlog.show.document import facts, table
-from flightlog.show.phrases import args_text, count_text, free_text, money_text
+from flightlog.show.phrases import args_text, count_text, free_text, known_duration, money_text
 from flightlog.show.terminal import Ink, clean, fit
 
 if TYPE_CHECKING:
@@ -132,8 +132,8 @@ def _history(plan: Plan, width: int, ink: Ink) -> list[str]:
         (
             name,
             format_count(each.tasks),
-            _duration(each.p50_s),
-            _duration(each.p95_s),
+            known_duration(each.p50_s),
+            known_duration(each.p95_s),
             "" if each.p95_cpus is None else f"{each.p95_cpus:.2g}",
             ("≥ " if "process_at_least" in each.rss_scopes else "") + _size(each.p95_peak_rss_bytes),
         )
@@ -150,10 +150,6 @@ def _number(value: float | None) -> str:
 
 def _size(value: int | None) -> str:
     return "" if value is None else format_bytes(value)
-
-
-def _duration(value: float | None) -> str:
-    return "" if value is None else format_duration(value)
 
 
 def _cached(cache: bool | PlannedCache | None) -> str:

@@ -1,4 +1,6 @@
-"""Points in a terminal: eight to a character in Braille, or one in plain ASCII."""
+"""Plots in a terminal, in Braille or plain ASCII: points, areas over time, lines of blocks, and those of a
+report.
+"""
 
 from __future__ import annotations
 
@@ -191,7 +193,7 @@ HEIGHT = 4
 GAP = "   "
 _LEFT, _RIGHT = (0x40, 0x04, 0x02, 0x01), (0x80, 0x20, 0x10, 0x08)
 """The bits of a Braille character's dots, from the bottom up, in its left and its right column."""
-_BLOCKS, _BLOCKS_ASCII = "▁▂▃▄▅▆▇█", ".:-=+*#@"
+BLOCKS, _BLOCKS_ASCII = "▁▂▃▄▅▆▇█", ".:-=+*#@"
 
 
 def area(
@@ -292,7 +294,7 @@ def _time_axis(ends: tuple[str, str], margin: int, columns: int, signs: Signs) -
 
 def levels_line(values: Sequence[float], *, ascii_only: bool = False) -> str:
     """Values as one line of blocks, the highest full; where there is nothing, a blank."""
-    signs, highest = _BLOCKS_ASCII if ascii_only else _BLOCKS, max(values, default=0.0)
+    signs, highest = _BLOCKS_ASCII if ascii_only else BLOCKS, max(values, default=0.0)
     return "".join(" " if value <= 0 else signs[min(7, int(value / highest * 8))] for value in values)
 
 

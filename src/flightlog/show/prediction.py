@@ -1,4 +1,4 @@
-"""Predictions, forecasts of plans and their evaluation as text: the answer first, then what it rests on."""
+"""Predictions, forecasts of plans and evaluations of both, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report of a run as text: what a person wants to know first, then whatever else there is to say."""
+"""The report of a run as text, Markdown and sections: which sections it has, and the first of them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from flightlog.core.units import format_count, format_duration, format_percent
 from flightlog.show.document import Facts, Remarks, Section, facts, section_text
 from flightlog.show.markdown import markdown_text
-from flightlog.show.phrases import args_text, count_text, moment_text
+from flightlog.show.phrases import args_text, capitalized, count_text, moment_text
 from flightlog.show.report_details import details
 from flightlog.show.report_sections import (
     all_elapsed,
@@ -244,7 +244,7 @@ def findings_section(report: Report, shown: int = SHOWN) -> Section:
         return Section(title, f"nothing; {share} of {of} went to work that completed")
     left = len(report.findings) - shown
     more = f"and {count_text(left, 'smaller finding')} (--format json has all)" if left > 0 else ""
-    sentences = [one.sentence[:1].upper() + one.sentence[1:] for one in report.findings[:shown]]
+    sentences = [capitalized(one.sentence) for one in report.findings[:shown]]
     return Section(title, "", [Remarks(sentences, more)])
 
 

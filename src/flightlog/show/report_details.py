@@ -1,4 +1,6 @@
-"""The further parts of a report, each only where there is something to say."""
+"""Sections of a report for what only some runs have: failures, jobs, slowest tasks, resources, GPUs,
+artifacts.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,16 @@ from typing import TYPE_CHECKING
 
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
-from flightlog.show.phrases import call_text, count_text, first_line, innermost, last_line, moment_text
-from flightlog.show.report_sections import calibration_sections, few, known, names_table, why
+from flightlog.show.phrases import (
+    call_text,
+    count_text,
+    first_line,
+    innermost,
+    known_duration,
+    last_line,
+    moment_text,
+)
+from flightlog.show.report_sections import calibration_sections, few, names_table, why
 from flightlog.show.terminal import Ink, clean
 
 if TYPE_CHECKING:
@@ -120,8 +130,8 @@ def _spans(report: Report) -> Section:
             format_duration(span.self_s),
             format_duration(span.total_s),
             format_duration(span.wall_s),
-            known(span.p50),
-            known(span.p95),
+            known_duration(span.p50),
+            known_duration(span.p95),
         )
         for name, span in names[:FEW]
     ]
@@ -271,18 +281,14 @@ def _row(job: JobRow) -> tuple[str, ...]:
     return (
         f"{job.job_id}{again}",
         job.state,
-        _time(job.queue_s),
-        _time(job.elapsed_s),
-        _time(job.walltime_s),
-        _time(job.cpu_s),
+        known_duration(job.queue_s),
+        known_duration(job.elapsed_s),
+        known_duration(job.walltime_s),
+        known_duration(job.cpu_s),
         "" if job.cpus is None else format_count(job.cpus),
         "" if job.max_rss_bytes is None else format_bytes(job.max_rss_bytes),
         "" if job.memory_bytes is None else format_bytes(job.memory_bytes),
     )
-
-
-def _time(seconds: float | None) -> str:
-    return "" if seconds is None else format_duration(seconds)
 
 
 _REASONS = {

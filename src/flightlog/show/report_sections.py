@@ -1,6 +1,4 @@
-"""Sections of a report in full: all task names, the tree of spans, all workers, all failures, calibration
-loops.
-"""
+"""Sections of a report on time, cost and critical path, and the full ones: tasks, spans, workers, failures."""
 
 from __future__ import annotations
 
@@ -13,7 +11,8 @@ from flightlog.analyze.report.dependencies import Kind
 from flightlog.analyze.report.metrics import MetricStats, metric_stats
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
-from flightlog.show.phrases import call_text, count_text, first_line, moment_text, money_text
+from flightlog.show.phrases import call_text, count_text, first_line, known_duration, moment_text, money_text
+from flightlog.show.plot import levels_line
 from flightlog.show.terminal import clean
 from flightlog.store.adopted import ELAPSED
 
@@ -35,11 +34,6 @@ GPU_SPREAD = ("GPU time", "Peak GPU")
 
 ELAPSED_SPREAD = ("Mean with waiting", "Max with waiting", "Total with waiting")
 """Of tasks of which another tool recorded no other time."""
-
-
-def known(duration_s: float | None) -> str:
-    """A duration; nothing where it is unknown."""
-    return "" if duration_s is None else format_duration(duration_s)
 
 
 def few(number: int, what: str) -> str:
@@ -88,13 +82,13 @@ def names_table(summary: Report, rows: int | None = None) -> Table:
                 name,
                 format_count(task.completed),
                 format_count(task.failed) if task.failed else "",
-                known(spread.mean),
-                known(spread.p50),
-                known(spread.p95),
-                known(spread.p99),
-                known(spread.max),
-                known(spread.total if spread.count else None),
-                known(task.cpu_s),
+                known_duration(spread.mean),
+                known_duration(spread.p50),
+                known_duration(spread.p95),
+                known_duration(spread.p99),
+                known_duration(spread.max),
+                known_duration(spread.total if spread.count else None),
+                known_duration(task.cpu_s),
                 f"{at_least}{format_bytes(task.peak_rss_bytes)}" if task.peak_rss_bytes is not None else "",
                 *(_elapsed(elapsed[name]) if waiting else ()),
                 *((_gpu_time(task), _gpu_peak(task)) if gpu else ()),
@@ -305,10 +299,10 @@ def _loop(loop: CalibrationLoop, rows: int) -> Section:
         (
             turn.iteration,
             format_duration(turn.duration_s),
-            known(turn.ask_s),
-            known(turn.submit_s),
-            known(turn.gather_s),
-            known(turn.tell_s),
+            known_duration(turn.ask_s),
+            known_duration(turn.submit_s),
+            known_duration(turn.gather_s),
+            known_duration(turn.tell_s),
             "" if turn.trials is None else format_count(turn.trials),
             _loss(turn.min_loss),
             _loss(turn.best_loss),
@@ -338,7 +332,6 @@ _PARTS = {
     "startup": "Start-up",
     "idle": "Idle",
 }
-_BLOCKS = "▁▂▃▄▅▆▇█"
 BAR = 24
 """Columns of a whole bar."""
 STEPS = 48
@@ -425,10 +418,7 @@ def sparkline(values: Sequence[float], columns: int) -> str:
             sum(values[a:b]) / (b - a)
             for a, b in zip(edges, edges[1:], strict=False)  # noqa: RUF007
         ]
-    highest = max(values, default=0.0)
-    if highest <= 0:
-        return " " * len(values)
-    return "".join(" " if value <= 0 else _BLOCKS[min(7, int(value / highest * 8))] for value in values)
+    return levels_line(values)
 
 
 TITLE = "Estimated Cost"

@@ -1,4 +1,4 @@
-"""A list of runs as text."""
+"""The list of runs as text."""
 
 from __future__ import annotations
 

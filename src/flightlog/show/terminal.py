@@ -1,4 +1,4 @@
-"""Text that is safe in a terminal: nothing that a run recorded can move the cursor, hide or paint."""
+"""Text that is safe in a terminal, its width, cutting, wrapping and colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline as text: a row a lane, a column a stretch of time, and which task held it."""
+"""The timeline as text: one row per lane, one column per time step, and the task that took most of it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from flightlog.show.figures.style import (
     WARN,
     clock_text,
     duration_text,
-    shown,
 )
 from flightlog.show.figures.timeline import OTHERS, lane_parts
 from flightlog.show.phrases import count_text
-from flightlog.show.terminal import Ink, fit, pad, width_of, wrap
+from flightlog.show.terminal import Ink, brief, fit, pad, width_of, wrap
 
 if TYPE_CHECKING:
     from flightlog.analyze.charts.report_with_charts import TimelineLook
@@ -107,14 +106,14 @@ def timeline_text(
     if grid.faint:
         notes.insert(0, grid.shades)
     for note in notes:
-        lines += wrap(shown(note, 400), width, first="  ", rest="  ")
+        lines += wrap(brief(note, 400), width, first="  ", rest="  ")
     text = "\n".join(lines) + "\n"
     return text.replace("·", "-").replace("…", "...") if ascii_only else text
 
 
 def named(text: str, limit: int = 60) -> str:
     """A name of the run, on one line; `(no name)` for one of blanks."""
-    found = shown(text, limit)
+    found = brief(text, limit)
     return found if found.strip() else NAMELESS
 
 
@@ -125,7 +124,7 @@ def headline(look: TimelineLook) -> str:
     run, time, timeline = look.summary.run, look.time, look.timeline
     word = _TOOK.get(run.status, "after")
     took = f" {word} {duration_text(run.duration_s)}" if run.duration_s is not None else ""
-    parts = [shown(run.run_id, 80), f"{shown(run.status, 20)}{took}"]
+    parts = [brief(run.run_id, 80), f"{brief(run.status, 20)}{took}"]
     if timeline is not None and timeline.attempts:
         on = f" on {count_text(timeline.workers, 'worker')}" if timeline.workers else ""
         what = (

@@ -1,4 +1,4 @@
-"""A trend as text: the answer, a plot, the levels and the newest runs; or as rows of CSV."""
+"""A trend as text (the answer, a plot, the levels, the newest runs) or as CSV."""
 
 from __future__ import annotations
 

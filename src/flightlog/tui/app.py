@@ -1,11 +1,11 @@
-"""The live view of a run in a terminal."""
+"""The live view of a run in a terminal: the application, and the thread that reads the run."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widgets import Footer, Input, Static, TabbedContent, TabPane, Tabs
 
 from flightlog.core.units import format_duration
-from flightlog.show.live import details_lines, head_lines, latest_of, panes
+from flightlog.show.live import Follower, details_lines, head_lines, latest_of, panes
 from flightlog.show.plot import half, plot_over_time, side_by_side, unit_label
 from flightlog.show.terminal import brief
 from flightlog.tui.pane import PaneView, say
@@ -101,7 +101,7 @@ class TopApp(App[None]):
         self,
         path: Path,
         *,
-        open_live: Callable[[Path], Follows],
+        open_live: Callable[[Path], Follower],
         runs: Callable[[], Sequence[RunEntry]],
         interval_s: float = 1.0,
         ascii_only: bool = False,
@@ -307,14 +307,6 @@ LOOK_S = 0.5
 """A look at a large run takes no longer than that: what is known so far is shown."""
 
 
-class Follows(Protocol):
-    """What gives a run's state; a `FollowedRun`, for one."""
-
-    def update(self, limit_s: float | None = None) -> LiveState:
-        """RunRead what is new, for so many seconds at most, and say how things stand."""
-        ...
-
-
 class RunReader:
     """Tells how a run stands, every `interval_s` seconds and at once when another is to be watched.
 
@@ -324,7 +316,7 @@ class RunReader:
 
     def __init__(
         self,
-        open_live: Callable[[Path], Follows],
+        open_live: Callable[[Path], Follower],
         tell: Callable[[Path, LiveState | Exception], None],
         *,
         interval_s: float,
@@ -357,7 +349,7 @@ class RunReader:
             self._changed.notify()
 
     def _read(self) -> None:
-        live: Follows | None = None
+        live: Follower | None = None
         watched: Path | None = None
         while (path := self._next()) is not None:
             try:

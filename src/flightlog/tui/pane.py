@@ -1,4 +1,4 @@
-"""One pane of the live view: a table that keeps its place while its rows change, and plots below it."""
+"""One pane of the live view: a table that keeps its cursor while rows change, and plots below it."""
 
 from __future__ import annotations
 

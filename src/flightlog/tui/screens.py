@@ -1,4 +1,4 @@
-"""What opens over the live view: all about one row, the list of runs, and the keys."""
+"""Screens over the live view: details of a row, the list of runs, the keys."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The dashboard: runs as they happen, in a browser."""
+"""The dashboard: a web server for a folder of runs."""

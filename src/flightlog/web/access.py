@@ -1,4 +1,4 @@
-"""The door of the dashboard: who may come in, by which address, and what a browser may do with the answers.
+"""Access control of the dashboard: the token, the checks on every request, and the refusals.
 
 It stands before everything, pages, files and sockets alike. Nothing behind it is asked unless it lets a
 request through.
@@ -302,21 +302,25 @@ GOING_ON = (
 )
 """What is seen for a moment between bringing the token and the page that was asked for."""
 _STYLE = (
-    ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:34rem;margin:18vh "
-    "auto;padding:0 1.25rem}"
-    "h1{font-size:1.3rem}input,button{font:inherit;padding:.35rem .6rem}"
+    ":root{color-scheme:light dark}"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:38rem;margin:17vh auto;padding:0 1.25rem}"
+    "h1{font-size:1.3rem}p{overflow-wrap:anywhere}input,button{font:inherit;padding:.35rem .6rem}"
 )
 
 
 def refusal_page(refusal: AccessRefusal) -> bytes:
-    """The refusal as a page; made of our own words alone, nothing of the request stands in it."""
+    """The refusal as a page; nothing of the request stands in it."""
     form = _FORM if refusal.form else ""
+    return message_page(refusal.title, f"<p>{refusal.text}</p>{form}").encode()
+
+
+def message_page(title: str, body: str) -> str:
+    """A page with a heading and a few lines; `title` and `body` are HTML."""
     return (
-        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" '
-        'content="width=device-width">'
-        f"<title>{refusal.title}</title><style>{_STYLE}</style><h1>{refusal.title}</h1>"
-        f"<p>{refusal.text}</p>{form}</html>\n"
-    ).encode()
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{title}</title><style>{_STYLE}</style><h1>{title}</h1>{body}</html>\n"
+    )
 
 
 LEAST_TOKEN = 16

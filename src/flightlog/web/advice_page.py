@@ -1,4 +1,4 @@
-"""What to ask for next time, and what else to change, from the history of the run's project."""
+"""The advice page: resource requests and other changes, from the history of the run's project."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from nicegui import ui
 
 from flightlog.analyze.advice.wording import gain, notes, reason, request_text, unadvised
+from flightlog.show.advice import is_known
 from flightlog.show.phrases import count_text
+from flightlog.show.terminal import brief
 from flightlog.web.layout import card, computed, heading, words
-from flightlog.web.listing import short
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,15 +44,15 @@ def draw_advice(advised: Advised) -> None:
     """What there is to change first, then other advice, what is right as it is, and what is not known yet."""
     changing = [one for one in advised.recommendations if one.is_to_change]
     others = [one for one in advised.advice if one.kind != "resources"]
-    fine = [one for one in advised.recommendations if not one.is_to_change and _is_known(one)]
-    unknown = [one for one in advised.recommendations if not one.is_to_change and not _is_known(one)]
+    fine = [one for one in advised.recommendations if not one.is_to_change and is_known(one)]
+    unknown = [one for one in advised.recommendations if not one.is_to_change and not is_known(one)]
     with card():
         heading("Advice")
         found = [count_text(len(changing), "request to change", "requests to change")] if changing else []
         found += (
             [count_text(len(others), "other piece of advice", "other pieces of advice")] if others else []
         )
-        words(f"For the project {short(advised.project)}: {' and '.join(found) or 'nothing to change'}.")
+        words(f"For the project {brief(advised.project)}: {' and '.join(found) or 'nothing to change'}.")
         learnt = f"{count_text(advised.attempts, 'attempt')} in {count_text(advised.runs, 'run')}"
         words(
             f"From {learnt}. `flightlog advise --apply` writes it into an overlay of the manifest.",
@@ -70,13 +71,9 @@ def draw_advice(advised: Advised) -> None:
     _draw_list("What could not be read", list(advised.problems))
 
 
-def _is_known(one: Recommendation) -> bool:
-    return one.recommended.cpus is not None or one.recommended.memory_bytes is not None
-
-
 def _draw_recommendation(one: Recommendation) -> None:
     with card():
-        heading(short(one.task))
+        heading(brief(one.task))
         with ui.element("div").classes("fl-facts"):
             for label, text in (
                 ("asks for now", request_text(one.current) or "nothing"),
@@ -85,9 +82,9 @@ def _draw_recommendation(one: Recommendation) -> None:
                 ("gives", gain(one) or "not known"),
             ):
                 ui.label(label).classes("fl-label")
-                words(short(text, LONG))
+                words(brief(text, LONG))
         for note in notes(one):
-            words(short(note, LONG), "fl-quiet")
+            words(brief(note, LONG), "fl-quiet")
 
 
 def _draw_list(title: str, texts: list[str]) -> None:
@@ -98,6 +95,6 @@ def _draw_list(title: str, texts: list[str]) -> None:
         with ui.element("ul").classes("fl-list"):
             for text in texts[:SHOWN]:
                 with ui.element("li"):
-                    words(short(text, LONG))
+                    words(brief(text, LONG))
         if len(texts) > SHOWN:
             words(f"… and {len(texts) - SHOWN:,} more", "fl-quiet")

@@ -1,4 +1,4 @@
-"""The dashboard as an ASGI application: addresses, and the pages behind them.
+"""The dashboard as an ASGI application: its addresses, and the pages and documents behind them.
 
 NiceGUI keeps one application in a process, so its pages are registered once and belong to no dashboard: each
 request brings its own along. Several dashboards of one process therefore show each their own runs.
@@ -21,11 +21,11 @@ from nicegui import ui
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from flightlog.core.errors import FlightlogError
-from flightlog.web.access import AccessControl, Application, Receive, Scope, Send
+from flightlog.show.terminal import brief
+from flightlog.web.access import AccessControl, Application, Receive, Scope, Send, message_page
 from flightlog.web.advice_page import advice_page
 from flightlog.web.diagnosis_page import diagnosis_page
 from flightlog.web.layout import card, page_layout, run_head, words
-from flightlog.web.listing import short
 from flightlog.web.run_page import live_page
 from flightlog.web.runs_page import runs_page
 from flightlog.web.trends_page import trends_page
@@ -144,11 +144,6 @@ log = logging.getLogger("flightlog")
 
 LONGEST_ACCEPT = 1000
 DashboardOf = Callable[[Request], "Dashboard"]
-_STYLE = (
-    ":root{color-scheme:light dark}body{font:16px/1.5 system-ui,sans-serif;max-width:40rem;margin:16vh "
-    "auto;padding:0 1.25rem}"
-    "h1{font-size:1.3rem}p{overflow-wrap:anywhere}"
-)
 
 
 def ways_of(key: str) -> dict[str, str]:
@@ -202,7 +197,7 @@ def add_to(app: FastAPI, dashboard_of: DashboardOf) -> None:
 
 
 def _report(run: Run, ways: Mapping[str, str]) -> bytes:
-    from flightlog.show.html.of_runs import report_html
+    from flightlog.show.html.report_page import report_html
     from flightlog.store.still import held_still
 
     with held_still(run, note=log.warning) as still:
@@ -210,7 +205,7 @@ def _report(run: Run, ways: Mapping[str, str]) -> bytes:
 
 
 def _compare(runs: tuple[Run, ...]) -> bytes:
-    from flightlog.show.html.of_runs import compare_html
+    from flightlog.show.html.compare_page import compare_html
 
     before, after = runs
     return _packed(compare_html(before, after, runs_dir=before.path.parent, ways={"All runs": "/"}))
@@ -264,12 +259,9 @@ def _no_such_run() -> Response:
 
 def _said(title: str, text: str, status: int, *, refresh: bool = False) -> Response:
     again = {"refresh": "1"} if refresh else {}
+    about = f"<p>{escape(brief(text, 1000))}</p>" if text else ""
     return HTMLResponse(
-        '<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" '
-        'content="width=device-width">'
-        f"<title>{escape(title)}</title><style>{_STYLE}</style><h1>{escape(title)}</h1>"
-        f"{f'<p>{escape(short(text, 1000))}</p>' if text else ''}"
-        '<p><a href="/">All runs</a></p></html>\n',
+        message_page(escape(title), f'{about}<p><a href="/">All runs</a></p>'),
         status_code=status,
         headers={"cache-control": "no-store", **again},
     )

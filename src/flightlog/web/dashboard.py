@@ -1,6 +1,4 @@
-"""What all pages of one dashboard share: the runs, what is computed of them, and the runs that are followed
-live.
-"""
+"""What all pages of a dashboard share: the runs, results computed once for all viewers, and followed runs."""
 
 from __future__ import annotations
 

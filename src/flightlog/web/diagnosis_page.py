@@ -1,4 +1,4 @@
-"""Why a run, or tasks in it, failed: the causes with their evidence, what to do and how to check it."""
+"""The diagnosis page of a run: the causes of failures with their evidence, remedies and checks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from nicegui import ui
 
 from flightlog.show.diagnosis import SHOWN, cause_parts, cause_title
 from flightlog.show.phrases import count_text
+from flightlog.show.terminal import brief
 from flightlog.web.layout import card, computed, heading, words
-from flightlog.web.listing import short
 
 if TYPE_CHECKING:
     from flightlog.analyze.diagnosis.results import Cause, RunDiagnosis
@@ -42,7 +42,7 @@ def draw_diagnosis(diagnosis: RunDiagnosis) -> None:
     """The answer first, then each cause, then what is wrong with the record."""
     with card():
         heading("Diagnosis")
-        words(short(diagnosis.answer, LONG))
+        words(brief(diagnosis.answer, LONG))
     for number, cause in enumerate(diagnosis.causes[:SHOWN], 1):
         _draw_cause(cause, number)
     more = max(0, len(diagnosis.causes) - SHOWN) + diagnosis.more_causes
@@ -52,12 +52,12 @@ def draw_diagnosis(diagnosis: RunDiagnosis) -> None:
         with card():
             heading("The record")
             for problem in diagnosis.problems[:LINES]:
-                words(short(problem, LONG))
+                words(brief(problem, LONG))
 
 
 def _draw_cause(cause: Cause, number: int) -> None:
     with card():
-        heading(f"{number}. {short(cause_title(cause), LONG)}")
+        heading(f"{number}. {brief(cause_title(cause), LONG)}")
         with ui.element("div").classes("fl-facts"):
             for label, texts in cause_parts(cause):
                 said = [text for text in texts if text]
@@ -70,8 +70,8 @@ def _draw_part(label: str, texts: Sequence[str]) -> None:
     with ui.element("div").classes("fl-lines"):
         for text in texts[:LINES]:
             if label == "check":
-                ui.label(short(text, LONG)).classes("fl-code fl-words")
+                ui.label(brief(text, LONG)).classes("fl-code fl-words")
             else:
-                words(short(text, LONG))
+                words(brief(text, LONG))
         if len(texts) > LINES:
             words(f"… and {len(texts) - LINES:,} more", "fl-quiet")

@@ -1,6 +1,4 @@
-"""The page_layout of every page: the head with the way around, and a place for the content. Names from runs are
-text, only text.
-"""
+"""The layout of every page: head, navigation, cards. Names from runs are shown as plain text."""
 
 from __future__ import annotations
 
@@ -14,7 +12,8 @@ from typing import TypeVar
 from nicegui import ui
 
 from flightlog.core.errors import FlightlogError
-from flightlog.web.listing import RunRow, short
+from flightlog.show.terminal import brief
+from flightlog.web.listing import RunRow
 
 log = logging.getLogger("flightlog")
 Result = TypeVar("Result")
@@ -28,7 +27,7 @@ def _css() -> str:
 @contextmanager
 def page_layout(page: str, title: str) -> Iterator[None]:
     """The page of that kind; what is made within stands in it. `title` is shown as text."""
-    ui.page_title(f"{short(title, 80)} · Flightlog")
+    ui.page_title(f"{brief(title, 80)} · Flightlog")
     ui.add_css(_css())
     ui.colors(primary="#1d5f8a", positive="#1b7a48", negative="#b1271f", warning="#865600")
     with ui.header(elevated=False).classes("fl-head"), ui.element("div").classes("fl-bar"):
@@ -45,7 +44,7 @@ def page_layout(page: str, title: str) -> Iterator[None]:
 def run_head(row: RunRow, here: str) -> None:
     """The run's name, and the ways to what else there is of it."""
     with ui.element("div").classes("fl-run-head"):
-        heading(short(row.project, 80), level=1)
+        heading(brief(row.project, 80), level=1)
         words(row.run_id, "fl-quiet fl-mono")
     with ui.element("nav").classes("fl-tabs").props('aria-label="This run"'):
         for name, label, address in (
@@ -97,11 +96,11 @@ async def computed(
     try:
         found = await work()
     except FlightlogError as error:
-        said, tone = short(str(error), 1000), "fl-quiet"
+        said, tone = brief(str(error), 1000), "fl-quiet"
     except Exception as error:  # a damaged run is no reason for a blank page
         if not client.is_deleted:
             log.exception("%s failed", what)
-        said, tone = short(f"This could not be read: {type(error).__name__}: {error}", 1000), "fl-bad"
+        said, tone = brief(f"This could not be read: {type(error).__name__}: {error}", 1000), "fl-bad"
     else:
         if not client.is_deleted:
             place.clear()

@@ -1,4 +1,4 @@
-"""The runs of the dashboard: one look at the folder for all viewers, and each run's name in addresses."""
+"""The runs of the dashboard: one listing of the folder for all viewers, and keys of runs in addresses."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from flightlog.show.terminal import clean
+from flightlog.show.terminal import brief
 from flightlog.store.catalogue import PastRun, past_runs
 from flightlog.store.liveness import unix_time
 from flightlog.store.runs_folder import place
 from flightlog.store.runs_place import RunsPlace
-
-SHOWN = 200
-"""Characters of a name that are shown."""
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
@@ -77,13 +74,6 @@ def key_of(path: Path) -> str:
     return "~" + hashlib.sha256(os.fsencode(name)).hexdigest()[:32]
 
 
-def short(text: str, limit: int = SHOWN) -> str:
-    """Text from a run as it is shown: on one line, nothing invisible, cut where it is long."""
-    cut = text[: limit * 2]
-    said = clean(cut)
-    return said if len(said) <= limit and cut == text else f"{said[: limit - 1]}…"
-
-
 class RunsFolder:
     """The runs of a place. Not for the event loop: `look` reads, and one look is taken at a time."""
 
@@ -115,10 +105,10 @@ def _row(one: PastRun) -> RunRow:
     return RunRow(
         key=key_of(entry.path),
         path=entry.path,
-        run_id=short(entry.run_id),
-        project=short(entry.project),
+        run_id=brief(entry.run_id),
+        project=brief(entry.project),
         project_name=entry.project,
-        status=short(entry.status, 40),
+        status=brief(entry.status, 40),
         start_time=entry.start_time,
         started=unix_time(entry.start_time),
         ended=entry.end_time is not None,
@@ -126,14 +116,14 @@ def _row(one: PastRun) -> RunRow:
         submitted=entry.tasks_submitted,
         completed=entry.tasks_completed,
         failed=entry.tasks_failed,
-        host=short(info.host) if info and info.host else None,
-        target=short(info.target) if info and info.target else None,
+        host=brief(info.host) if info and info.host else None,
+        target=brief(info.target) if info and info.target else None,
         tags=tuple(_tag(name, value) for name, value in (info.tags if info else {}).items()),
-        commit=short(info.git_commit, 12) if info and info.git_commit else None,
-        error=short(info.error) if info and info.error else None,
-        problem=short(entry.problem) if entry.problem else None,
+        commit=brief(info.git_commit, 12) if info and info.git_commit else None,
+        error=brief(info.error) if info and info.error else None,
+        problem=brief(entry.problem) if entry.problem else None,
     )
 
 
 def _tag(name: str, value: object) -> str:
-    return short(name, 60) if value in (True, None, "") else short(f"{name[:60]}={str(value)[:120]}", 100)
+    return brief(name, 60) if value in (True, None, "") else brief(f"{name[:60]}={str(value)[:120]}", 100)

@@ -1,4 +1,4 @@
-"""The page of one run as it happens: how far it is, what it does, what went wrong, and on which machines."""
+"""The live page of a run: its elements, and their updates."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from nicegui import events, ui
 from nicegui.element import Element
 
-from flightlog.web.listing import short
+from flightlog.show.terminal import brief
 from flightlog.web.run_parts import CURVES, TITLES, RunParts
 
 if TYPE_CHECKING:
@@ -200,7 +200,7 @@ class RunHead(RunElement, component="run_head.js"):
 
     def say(self, problem: str | None) -> None:
         """Say that the run cannot be read, and why; with None that it can."""
-        text = "" if problem is None else short(problem, 1000)
+        text = "" if problem is None else brief(problem, 1000)
         if self._props.get("problem", "") != text:
             self._props["problem"] = text
 

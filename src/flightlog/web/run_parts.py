@@ -1,4 +1,4 @@
-"""What is sent of a run to all who look at it: each part of the page as JSON, made once for a state."""
+"""The parts of a run's live page as JSON, figures included, made once per state for all viewers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from flightlog.core.time import SECOND, moment
 from flightlog.show.figures import CONFIG, chart_figure, colors_of, limit_note, timeline_figure
 from flightlog.show.figures.lines import curve_figure, curve_notes
 from flightlog.show.phrases import moment_text
-from flightlog.web.listing import short
+from flightlog.show.terminal import brief
 from flightlog.web.run_view import run_view
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ def run_figures(state: LiveState) -> dict[str, dict[str, Any] | None]:
 
 def figure_titles(state: LiveState) -> dict[str, str]:
     """What stands above each figure, by its name."""
-    curves = {name: "" if curve is None else short(curve.name, 80) for name, curve in _curves(state).items()}
+    curves = {name: "" if curve is None else brief(curve.name, 80) for name, curve in _curves(state).items()}
     return {**TITLES, **curves}
 
 

@@ -1,6 +1,4 @@
-"""What the page of a run says of a state: texts and rows, made once for all who look. Everything a run
-recorded is text.
-"""
+"""The texts and rows of a run's live page, from a live state."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from flightlog.core.units import format_bytes, format_count, format_duration, fo
 from flightlog.session.eta import Eta
 from flightlog.session.progress import eta_text
 from flightlog.show.phrases import count_text, doing_title, moment_text, money_text
-from flightlog.web.listing import short
+from flightlog.show.terminal import brief
 
 if TYPE_CHECKING:
     from flightlog.analyze.live.results import Failed, LiveState, LogLine, Progress
@@ -99,8 +97,8 @@ def run_view(state: LiveState) -> RunView:
         done=progress.done,
         progress=_still_reading(state) or _progress(progress, over=state.over),
         tiles=_tiles(state),
-        problems=[short(problem, 400) for problem in state.problems],
-        error=short(state.error or "", 1000),
+        problems=[brief(problem, 400) for problem in state.problems],
+        error=brief(state.error or "", 1000),
         doing=[_doing(number, one) for number, one in enumerate(state.doing)],
         doing_title=doing_title(over=state.over),
         doing_note=_note(
@@ -147,10 +145,10 @@ def _headline(state: LiveState, status: str) -> str:
 def _facts(state: LiveState) -> str:
     parts = [
         f"since {moment_text(state.start_time)}",
-        f"on {short(state.host, 60)}" if state.host else "",
-        f"target {short(state.target, 60)}" if state.target else "",
-        short(state.command, 160),
-        *(f"{short(name, 40)}={short(value, 40)}" for name, value in list(state.tags.items())[:8]),
+        f"on {brief(state.host, 60)}" if state.host else "",
+        f"target {brief(state.target, 60)}" if state.target else "",
+        brief(state.command, 160),
+        *(f"{brief(name, 40)}={brief(value, 40)}" for name, value in list(state.tags.items())[:8]),
     ]
     return " · ".join(part for part in parts if part)
 
@@ -275,9 +273,9 @@ def _plain_number(row: Row, **numbers: float | None) -> Row:
 def _doing(number: int, one: Any) -> Row:
     row = {
         "id": f"{one.task_id} {one.attempt} {number}",
-        "task": short(one.task, 80),
-        "args": short(one.args, 120),
-        "worker": short(one.worker or "", 60),
+        "task": brief(one.task, 80),
+        "args": brief(one.args, 120),
+        "worker": brief(one.worker or "", 60),
         "attempt": one.attempt,
         "state": "may be stuck" if one.stuck else "",
         "tone": "bad" if one.stuck else "",
@@ -294,10 +292,10 @@ def _worker(one: Any) -> Row:
     more = f" and {one.running - 1} more" if one.running > 1 else ""
     row = {
         "id": one.worker,
-        "worker": short(one.worker, 60),
-        "host": short(one.host or "", 60),
+        "worker": brief(one.worker, 60),
+        "host": brief(one.host or "", 60),
         "state": one.state,
-        "task": short(one.task, 80) + more if one.task else "",
+        "task": brief(one.task, 80) + more if one.task else "",
         "tone": {"lost": "bad", "busy": "accent"}.get(one.state, ""),
     }
     _plain_number(row, ended=one.ended, failed=one.failed, cores=one.cpu_cores)
@@ -307,15 +305,15 @@ def _worker(one: Any) -> Row:
 def _machines(state: LiveState) -> list[Row]:
     rows = []
     for host in state.hosts:
-        row = {"id": f"host {host.host}", "name": short(host.host, 60), "what": "host"}
+        row = {"id": f"host {host.host}", "name": brief(host.host, 60), "what": "host"}
         _plain_number(row, busy=host.cpu_percent)
         rows.append(_of_memory(row, host.memory_used_bytes, host.memory_total_bytes))
     for number, one in enumerate(state.devices):
-        where = f" on {short(one.host, 60)}" if one.host else ""
+        where = f" on {brief(one.host, 60)}" if one.host else ""
         row = {
             "id": f"device {number}",
-            "name": f"{short(one.label, 60)}{where}",
-            "what": short(one.scope, 20),
+            "name": f"{brief(one.label, 60)}{where}",
+            "what": brief(one.scope, 20),
         }
         _plain_number(row, busy=one.percent)
         rows.append(_of_memory(row, one.memory_used_bytes, one.memory_total_bytes))
@@ -332,7 +330,7 @@ def _of_memory(row: Row, used: int | None, total: int | None) -> Row:
 
 
 def _name(one: Any) -> Row:
-    row = {"id": one.name, "name": short(one.name, 100), "tone": "bad" if one.failed else ""}
+    row = {"id": one.name, "name": brief(one.name, 100), "tone": "bad" if one.failed else ""}
     _plain_number(
         row,
         submitted=one.submitted,
@@ -347,16 +345,16 @@ def _name(one: Any) -> Row:
 def _ended(number: int, one: Any) -> Row:
     row = {
         "id": f"{one.task_id} {one.attempt} {number}",
-        "task": short(one.task, 80),
-        "args": short(one.args, 120),
-        "worker": short(one.worker or "", 60),
+        "task": brief(one.task, 80),
+        "args": brief(one.args, 120),
+        "worker": brief(one.worker or "", 60),
         "at": moment_text(one.at),
     }
     return _s(row, took=one.duration_s, queued=one.queue_s)
 
 
 def _span(one: Any) -> Row:
-    row = {"id": one.name, "name": short(one.name, 100), "tone": "bad" if one.errors else ""}
+    row = {"id": one.name, "name": brief(one.name, 100), "tone": "bad" if one.errors else ""}
     _plain_number(row, ended=one.ended, errors=one.errors, open=one.open)
     return _s(row, mean=one.mean_s, max=one.max_s, total=one.total_s)
 
@@ -364,8 +362,8 @@ def _span(one: Any) -> Row:
 def _open(one: Any) -> Row:
     row = {
         "id": one.span_id,
-        "name": short(one.name, 80),
-        "tags": short(one.tags, 120),
+        "name": brief(one.name, 80),
+        "tags": brief(one.tags, 120),
         "state": "may be stuck" if one.stuck else "",
         "tone": "bad" if one.stuck else "",
     }
@@ -373,16 +371,16 @@ def _open(one: Any) -> Row:
 
 
 def _metric(one: Any) -> Row:
-    row = {"id": one.name, "name": short(one.name, 100), "at": moment_text(one.at)}
+    row = {"id": one.name, "name": brief(one.name, 100), "at": moment_text(one.at)}
     row["value"], row["value_text"] = one.value, "unknown" if one.value is None else f"{one.value:.6g}"
     return _plain_number(row, step=one.step, count=one.count)
 
 
 def _failure(one: Failed) -> FeedItem:
-    error = ": ".join(part for part in (short(one.error_type or "", 100), short(one.message, 300)) if part)
-    call = f"{short(one.task, 80)}({short(one.args, 100)})" if one.args else short(one.task, 80)
+    error = ": ".join(part for part in (brief(one.error_type or "", 100), brief(one.message, 300)) if part)
+    call = f"{brief(one.task, 80)}({brief(one.args, 100)})" if one.args else brief(one.task, 80)
     again = f", attempt {one.attempt}" if one.attempt > 1 else ""
-    where = f" on {short(one.worker, 60)}" if one.worker else ""
+    where = f" on {brief(one.worker, 60)}" if one.worker else ""
     return FeedItem(
         key=f"{one.at} {one.task_id} {one.attempt} {one.fingerprint}",
         at=moment_text(one.at),
@@ -397,8 +395,8 @@ def _line(one: LogLine) -> FeedItem:
     return FeedItem(
         key=f"{one.at} {one.kind} {one.text}",
         at=moment_text(one.at),
-        text=short(one.text, 300),
-        about=short(one.kind, 40).replace("_", " "),
+        text=brief(one.text, 300),
+        about=brief(one.kind, 40).replace("_", " "),
         tone={"error": "bad", "warning": "warn"}.get(one.level, ""),
     )
 

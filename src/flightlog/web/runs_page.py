@@ -1,4 +1,4 @@
-"""The list of runs: filtered, sorted, a page at a time, and up to date while somebody looks."""
+"""The list of runs: filtering, sorting, paging, and updates."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from nicegui import events, ui
 
 from flightlog.core.units import format_count, format_duration
 from flightlog.show.phrases import moment_text
+from flightlog.show.terminal import brief
 from flightlog.web.dashboard import FRESH_S, Dashboard
 from flightlog.web.layout import heading, page_layout, words
-from flightlog.web.listing import Listing, RunRow, short
+from flightlog.web.listing import Listing, RunRow
 
 STATUSES = ("running", "completed", "failed", "interrupted", "crashed", "unknown")
 OFFERED = 500
@@ -74,7 +75,7 @@ def shown(row: RunRow) -> dict[str, Any]:
     return {
         "key": row.key,
         "run": row.run_id,
-        "project": short(row.project, 80),
+        "project": brief(row.project, 80),
         "status": row.status if row.status in STATUSES else "unknown",
         "started": moment_text(row.start_time)[:16] if row.start_time else "unknown",
         "duration": "" if row.duration_s is None else at_least + format_duration(row.duration_s),
@@ -82,7 +83,7 @@ def shown(row: RunRow) -> dict[str, Any]:
         "done": None if done is None else round(done, 1),
         "host": row.host or "",
         "error": row.problem or row.error or "",
-        "tags": [short(tag, 40) for tag in row.tags[:6]] or None,
+        "tags": [brief(tag, 40) for tag in row.tags[:6]] or None,
     }
 
 
@@ -229,7 +230,7 @@ class RunsPage:
             self._notes.clear()
             with self._notes:
                 for note in notes:
-                    words(short(note, NOTE), "fl-warn")
+                    words(brief(note, NOTE), "fl-warn")
 
     def _why_nothing(self, everything: int) -> str:
         if everything:

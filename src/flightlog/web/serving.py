@@ -1,4 +1,4 @@
-"""Serves the dashboard: the place it listens at, the server, and a clean end."""
+"""Serves the dashboard: socket, server, logging, shutdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a figure of a project's runs moved over its history, and in which run it stepped."""
+"""The page on how a metric of a project's runs changed over its history."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from urllib.parse import urlencode
 from nicegui import ui
 
 from flightlog.show.figures import CONFIG, trends_figure
+from flightlog.show.terminal import brief
 from flightlog.show.trends import trend_answer, trend_title
 from flightlog.web.dashboard import Dashboard
 from flightlog.web.layout import card, computed, heading, page_layout, words
-from flightlog.web.listing import Listing, short
+from flightlog.web.listing import Listing
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -122,9 +123,9 @@ def draw_trend(trend: Trend, keys: Mapping[str, str]) -> None:
     addresses.
     """
     with card():
-        heading(short(trend_title(trend), 300))
+        heading(brief(trend_title(trend), 300))
         for sentence in trend_answer(trend):
-            words(short(sentence, 1000))
+            words(brief(sentence, 1000))
         for change in reversed(trend.changes[-STEPS:]):
             _draw_ways(trend, change, keys)
         figure = trends_figure(trend)
@@ -133,7 +134,7 @@ def draw_trend(trend: Trend, keys: Mapping[str, str]) -> None:
                 "data-figure=trends"
             )
     if trend.left_out:
-        left = ", ".join(f"{number:,} {short(reason)}" for reason, number in sorted(trend.left_out.items()))
+        left = ", ".join(f"{number:,} {brief(reason)}" for reason, number in sorted(trend.left_out.items()))
         words(f"Runs left out: {left}.", "fl-quiet")
 
 
@@ -143,6 +144,6 @@ def _draw_ways(trend: Trend, change: Change, keys: Mapping[str, str]) -> None:
     if here is None:
         return
     with ui.element("div").classes("fl-ways"):
-        ui.link(short(change.run_id), f"/run/{here}")
+        ui.link(brief(change.run_id), f"/run/{here}")
         if before is not None:
             ui.link("compare with the run before", f"/compare?{urlencode({'a': before, 'b': here})}")

@@ -1,4 +1,4 @@
-"""Two sides beside each other: why the wall time differs, and by how much each task's duration does."""
+"""Figures of a comparison: why the wall time differs, and the ratio of durations by name."""
 
 from __future__ import annotations
 

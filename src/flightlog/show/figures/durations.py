@@ -1,6 +1,4 @@
-"""How long tasks took, a row a name: the shape of the distribution, the median, the 95th percentile, the
-longest.
-"""
+"""Figures of task durations by name, and of queueing against execution."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines over the time of a run: tasks at once, CPU, memory, cache lookups."""
+"""Figures of lines: charts over the time of a run, and curves of metrics."""
 
 from __future__ import annotations
 

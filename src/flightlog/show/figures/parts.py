@@ -1,4 +1,4 @@
-"""Parts of a whole as bars: the critical path, where worker time went, what it was paid for."""
+"""Figures of parts of a whole: critical path, worker time, cost, and spans as an icicle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all figures have in common: colours, layout, the two themes, and their JSON."""
+"""What all Plotly figures share: colours, themes, layout, axes with units, and safe texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.phrases import moment_text
-from flightlog.show.terminal import clean, fit, wrap
+from flightlog.show.terminal import brief, fit, wrap
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -259,17 +259,12 @@ def plain(text: str, limit: int = LIMIT) -> str:
     finds none. For a text in a figure only: a picture or a page of another kind wants `plain_back` or its own
     escapes.
     """
-    return shown(text, limit).translate(_MARKUP)
+    return brief(text, limit).translate(_MARKUP)
 
 
 def name_text(text: str, limit: int = LIMIT) -> str:
     """A name for Plotly, as `plain` gives it; one that is nothing but blanks is `(no name)`."""
     return plain(text, limit) if text[: limit * _READ_AHEAD].strip() else NAMELESS
-
-
-def shown(text: str, limit: int = LIMIT) -> str:
-    """The text on one line, at most `limit` columns wide, controls spelled out; not yet safe for Plotly."""
-    return fit(clean(text[: limit * _READ_AHEAD]), limit)
 
 
 def plain_back(text: str) -> str:

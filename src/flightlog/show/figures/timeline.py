@@ -1,4 +1,4 @@
-"""The timeline: which task ran where and when, a lane a worker, a colour a task name."""
+"""The timeline figure: which task ran where and when, one lane per worker, one colour per task name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A figure of a project's runs over its history: a point a run, the levels, and where it stepped."""
+"""The trend figure: one point per run, the levels, and the steps between them."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Pages of HTML that need nothing beside them."""
+"""Reports and comparisons as self-contained HTML pages."""

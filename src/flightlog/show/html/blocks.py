@@ -1,4 +1,4 @@
-"""A report's sections as HTML: the same facts, tables, items and remarks that stand in its text."""
+"""Sections, tables and figures as HTML elements; each figure has a caption and its numbers in a table."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from flightlog.core.units import format_bytes, format_count, format_duration, fo
 from flightlog.show import figures
 from flightlog.show.document import Facts, Items, Remarks, Section, Table
 from flightlog.show.html.elements import Child, Element, coded, data, said, tag
+from flightlog.show.plot import BLOCKS
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -20,7 +21,6 @@ ROWS = 200
 """Rows of a table that a page shows."""
 CELL = 160
 """Characters of a cell."""
-_BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def blocks_of(section: Section) -> list[Element]:
@@ -107,7 +107,7 @@ def _words(text: str) -> Child:
     """A value in words; a line of blocks before them is for terminals, and drawn better elsewhere on the
     page.
     """
-    return said(text.lstrip(f"{_BLOCKS} ") if text[:1] in {*_BLOCKS, " "} else text, 2000)
+    return said(text.lstrip(f"{BLOCKS} ") if text[:1] in {*BLOCKS, " "} else text, 2000)
 
 
 def _more(text: str) -> Iterable[Element]:

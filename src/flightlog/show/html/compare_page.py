@@ -1,12 +1,15 @@
-"""Two runs, or two groups of runs, on a page: what changed first, then both side by side, then everything
-that differs.
-"""
+"""The comparison of two runs or groups of runs as an HTML page."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from flightlog.analyze.charts.report_with_charts import timeline_of
+from flightlog.analyze.compare.compare import compare_groups
+from flightlog.analyze.compare.run_groups import find_groups
+from flightlog.analyze.compare.thresholds import check
 from flightlog.core.units import format_count, format_duration
 from flightlog.show import figures
 from flightlog.show.bounded import bounded
@@ -22,12 +25,45 @@ from flightlog.show.phrases import count_text, money_text
 if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Timeline
     from flightlog.analyze.compare.results import Change, Comparison, Side
-    from flightlog.analyze.compare.thresholds import Outcome
+    from flightlog.analyze.compare.run_groups import Reference
+    from flightlog.analyze.compare.thresholds import Outcome, Threshold
 
 ALIKE = 0.02
 """Wall times that differ by less are as good as the same."""
 REASONS = 3
 WHY = "Why the wall time differs"
+
+
+def compare_html(
+    before: Reference | None = None,
+    after: Reference | None = None,
+    *,
+    runs_dir: str | os.PathLike[str] | None = None,
+    ways: Mapping[str, str] | None = None,
+) -> str:
+    """The comparison of two runs or groups of runs as a page; they are named as `flightlog.compare` takes
+    them.
+
+    `ways` are as in `report_html`.
+    """
+    return compare_and_check(before, after, runs_dir=runs_dir, ways=ways)[0]
+
+
+def compare_and_check(
+    before: Reference | None = None,
+    after: Reference | None = None,
+    *,
+    runs_dir: str | os.PathLike[str] | None = None,
+    thresholds: Sequence[Threshold] = (),
+    strict: bool = False,
+    ways: Mapping[str, str] | None = None,
+) -> tuple[str, list[Outcome]]:
+    """The same with conditions, and what became of them."""
+    groups = find_groups(before, after, runs_dir=runs_dir)
+    comparison = compare_groups(*groups)
+    outcomes = check(comparison, thresholds, strict=strict)
+    old, new = (timeline_of(group.runs[0]).timeline for group in groups)  # of a group, that of its newest run
+    return compare_page(comparison, outcomes, before=old, after=new, ways=ways), outcomes
 
 
 def compare_page(

@@ -13,6 +13,7 @@ from typing import Union
 
 from msgspec import Struct
 
+from flightlog.show.bounded import cut
 from flightlog.show.terminal import clean
 
 LONGEST = 400
@@ -131,9 +132,7 @@ def said(text: str, limit: int = LONGEST) -> str:
     """What a run recorded, on one line, with control characters spelled out; a long one is cut, and that is
     said.
     """
-    if len(text) <= limit:
-        return clean(text)
-    return f"{clean(text[:limit])}… ({len(text) - limit:,} more characters)"
+    return clean(cut(text, limit))
 
 
 def lines_said(text: str, lines: int = LINES) -> str:

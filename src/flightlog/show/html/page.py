@@ -1,5 +1,4 @@
-"""A page in one file: it works from a disk or a mail, asks nobody for anything, and runs no script but its
-own.
+"""The frame of a self-contained page: head, contents, parts, scripts. It needs no network.
 
 The policy in its head names its two scripts by their digests. So a browser fetches nothing, and a script that
 a name or a message smuggled in would not run, even if it got past the escaping.

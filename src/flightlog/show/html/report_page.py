@@ -1,5 +1,5 @@
-"""The report of a run as a page: the verdict first, then what there is to look at, in the order in which
-people ask.
+"""The report of a run as an HTML page: the verdict, then the figures and sections, environment,
+completeness.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
+from flightlog.analyze.charts.report_with_charts import look_at
+from flightlog.analyze.compare.environment import environment_of
+from flightlog.core.errors import FlightlogError
 from flightlog.core.units import format_count
 from flightlog.show import figures
 from flightlog.show.bounded import bounded
@@ -41,11 +44,46 @@ if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Chart, Curves, Drawn, Timeline, Waits
     from flightlog.analyze.compare.environment import Facts as EnvironmentFacts
     from flightlog.analyze.diagnosis.results import Cause, RunDiagnosis
+    from flightlog.analyze.distribution import Distribution
     from flightlog.analyze.report.failures import FailureCause
     from flightlog.analyze.report.report import Report
+    from flightlog.events import CostRates
+    from flightlog.store.run import Run
 
+DIAGNOSED_BYTES = 4 << 30
+"""Runs up to this size are diagnosed for the page; of a larger one it says how to do so."""
 NAMES = 50
 """Names in the tables of durations and of metrics."""
+
+
+def report_html(
+    run: Run,
+    *,
+    history: Mapping[str, Distribution] | None = None,
+    rates: CostRates | None = None,
+    ways: Mapping[str, str] | None = None,
+) -> str:
+    """The report of a run in any state as a page. `history` and `rates` are as `report_on` takes them.
+
+    `ways` lead on to other pages, addresses by what they are called, where the page is served among others.
+    """
+    look = look_at(run, history=history, rates=rates)
+    return report_page(look, diagnosis=diagnosis_of(run, look), environment=environment_of(run), ways=ways)
+
+
+def diagnosis_of(run: Run, look: Look) -> RunDiagnosis | None:
+    """Why it failed, where anything did and the run is not too large to ask on the way."""
+    from flightlog.analyze.diagnosis.diagnose import diagnose
+
+    report = look.report
+    if not report.failures.count and report.run.status in {"completed", "running"}:
+        return None
+    if run.size_bytes() > DIAGNOSED_BYTES:
+        return None
+    try:
+        return diagnose(run)
+    except FlightlogError:  # the report stands without it, and says how to ask again
+        return None
 
 
 def report_page(

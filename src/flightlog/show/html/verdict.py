@@ -1,4 +1,4 @@
-"""The top of a report's page: how the run ended, its figures, what limited it, and what to do."""
+"""The top of a report page: how the run ended, its key figures, what limited it, and what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.html.elements import Child, Element, coded, said, tag
-from flightlog.show.phrases import count_text, moment_text, money_text
+from flightlog.show.phrases import capitalized, count_text, moment_text, money_text
 from flightlog.show.report import TITLE, findings_section, wall_time_text
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def _lead(report: Report) -> str:
             parts.append(f"{count_text(tasks.retried, 'attempt')} tried again")
     elif report.spans.count:
         parts.append(f"no tasks, {count_text(report.spans.count, 'span')}")
-    said_ = _upper(", ".join(parts)) + "." if parts else "No task was recorded."
+    said_ = capitalized(", ".join(parts)) + "." if parts else "No task was recorded."
     if run.last_seen is not None:
         said_ += f" Last heard of {moment_text(run.last_seen)}."
     return said_
@@ -240,7 +240,7 @@ def _failed(diagnosis: RunDiagnosis | None) -> list[AdviceRow]:
     rows = []
     for cause in diagnosis.causes[:CAUSES]:
         known = cause.failure_class != "unknown"
-        name = _upper(said(cause.failure_class, 80)).replace("_", " ") if known else "Cause unknown"
+        name = capitalized(said(cause.failure_class, 80)).replace("_", " ") if known else "Cause unknown"
         sure = f" ({said(cause.certainty, 40)})" if known else ""
         what = tag(
             "p",
@@ -248,7 +248,7 @@ def _failed(diagnosis: RunDiagnosis | None) -> list[AdviceRow]:
             coded(cause.headline, 600),
         )
         advice = cause.suggestions[:2] or cause.missing[:1]
-        rows.append(AdviceRow(what, [tag("p", coded(_upper(text), 600)) for text in advice]))
+        rows.append(AdviceRow(what, [tag("p", coded(capitalized(text), 600)) for text in advice]))
     return rows
 
 
@@ -261,7 +261,7 @@ def _limited(report: Report) -> list[AdviceRow]:
             what, advice = finding.sentence, ""
         rows.append(
             AdviceRow(
-                tag("p", coded(f"{_upper(what).rstrip('.')}.", 1000)),
+                tag("p", coded(f"{capitalized(what).rstrip('.')}.", 1000)),
                 tag("p", coded(f"Try {advice}", 600)) if advice else None,
             )
         )
@@ -270,7 +270,3 @@ def _limited(report: Report) -> list[AdviceRow]:
         _, _, rest = note.partition("; ")
         rows.append(AdviceRow(tag("p", f"Nothing stands out: {said(rest)}."), None))
     return rows
-
-
-def _upper(text: str) -> str:
-    return text[:1].upper() + text[1:]

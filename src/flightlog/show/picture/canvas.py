@@ -1,4 +1,4 @@
-"""A figure of `show/figures` to the bytes of a PNG or an SVG file.
+"""A Plotly figure as PNG or SVG, drawn by Matplotlib: bars, lines, markers, heatmaps, icicles.
 
 What is drawn is read from the Plotly figure, its traces and its layout, so the picture is the same figure.
 Only what our figures use is known here: bars, lines and markers, heatmaps, icicles.

@@ -1,4 +1,4 @@
-"""The sheet of a picture: the title and the notes at its head, the legend at its foot, the plot between them.
+"""The layout of a picture: title, notes, legend, axes, ticks and fonts.
 
 Texts are wrapped to the width of the picture, and the picture is as high as they need: nothing lies over
 anything else.
