@@ -54,11 +54,11 @@ def measure_run(run: Path) -> dict[str, float]:
 def _measured(way: str, run: Path) -> None:
     import msgspec
 
-    from flightlog.analyze.charts.report_with_charts import look_at
+    from flightlog.analyze.charts.report_with_charts import report_with_charts
     from flightlog.analyze.report.report import report_on
 
     begun = perf_counter()
-    look = look_at(Run(run)) if way == "look" else None
+    look = report_with_charts(Run(run)) if way == "look" else None
     report = look.report if look is not None else report_on(Run(run))
     figures = {
         "seconds": perf_counter() - begun,

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from flightlog.analyze.advice.statistics import RunShape, gather
+from flightlog.analyze.advice.statistics import RunStatistics, gather
 from flightlog.session.session import Session
 from flightlog.store.run import Run
 
@@ -25,7 +25,7 @@ def nap(lasts_s: float) -> None:
     time.sleep(lasts_s)
 
 
-def record(folder: Path, workers: int, naps: list[float]) -> RunShape:
+def record(folder: Path, workers: int, naps: list[float]) -> RunStatistics:
     """The shape of a real session of threads."""
     manifest = folder / "flightlog.yaml"
     options = f"provider: local, processes: false, max_workers: {workers}"

@@ -23,7 +23,7 @@ from flightlog.core.errors import UsageError
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from flightlog.analyze.charts.report_with_charts import Look
+    from flightlog.analyze.charts.report_with_charts import ReportWithCharts
     from flightlog.analyze.compare.results import Comparison
     from flightlog.analyze.history.trends import Trend
     from flightlog.record.run import LiveRun
@@ -60,7 +60,7 @@ SAID = 10
 """So many names are told where one is not found."""
 
 _State = tuple[tuple[str, int, int], ...]
-_looks: OrderedDict[Path, tuple[_State, Look]] = OrderedDict()
+_looks: OrderedDict[Path, tuple[_State, ReportWithCharts]] = OrderedDict()
 _lock = Lock()
 
 
@@ -239,7 +239,7 @@ def _chart(run: AnyRun, name: str, title: str, missing: str, instead: str | None
     return _drawn(None if found is None else chart_figure(found, title=title), seen, missing)
 
 
-def _drawn(figure: Figure | None, seen: Look, missing: str) -> Figure:
+def _drawn(figure: Figure | None, seen: ReportWithCharts, missing: str) -> Figure:
     if figure is None:
         raise UsageError(_nothing(seen, missing))
     return _grounded(figure)
@@ -258,7 +258,7 @@ def _grounded(figure: Figure) -> Figure:
     return shown
 
 
-def _nothing(seen: Look, missing: str) -> str:
+def _nothing(seen: ReportWithCharts, missing: str) -> str:
     return f"there is nothing to draw: {seen.report.run.run_id} recorded {missing}"
 
 
@@ -270,8 +270,8 @@ def _opened(run: AnyRun) -> Run:
     return open_run(path_of(run), observer=getattr(run, "observer", None))
 
 
-def _look(given: AnyRun) -> Look:
-    from flightlog.analyze.charts.report_with_charts import look_at
+def _look(given: AnyRun) -> ReportWithCharts:
+    from flightlog.analyze.charts.report_with_charts import report_with_charts
 
     run = _opened(given)
     state = _state(run.path)
@@ -280,7 +280,7 @@ def _look(given: AnyRun) -> Look:
         if known is not None and known[0] == state:
             _looks.move_to_end(run.path)
             return known[1]
-    seen = look_at(run)
+    seen = report_with_charts(run)
     with _lock:
         _looks[run.path] = state, seen
         _looks.move_to_end(run.path)

@@ -141,9 +141,11 @@ def test_the_figure_of_a_machine_is_named_where_that_of_workers_is_missing(tmp_p
 
 def test_a_run_is_worked_out_once_for_all_its_figures_and_again_when_it_has_changed(tmp_path, monkeypatch):
     path, seen = make_run(tmp_path, lives()), []
-    real = report_with_charts.look_at
+    real = report_with_charts.report_with_charts
     monkeypatch.setattr(
-        report_with_charts, "look_at", lambda run, **more: (seen.append(run.path), real(run, **more))[1]
+        report_with_charts,
+        "report_with_charts",
+        lambda run, **more: (seen.append(run.path), real(run, **more))[1],
     )
     figures.timeline(path)
     figures.durations(str(path))

@@ -11,7 +11,7 @@ from hostile_run import hostile_run
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.charts.report_with_charts import Look, look_at
+from flightlog.analyze.charts.report_with_charts import ReportWithCharts, report_with_charts
 from flightlog.show import figures
 from flightlog.show.figures.style import LIMIT, name_text, plain, plain_back
 from flightlog.show.terminal import brief, width_of
@@ -56,11 +56,11 @@ def test_a_name_of_blanks_is_called_so():
 
 
 @pytest.fixture(scope="module")
-def look(tmp_path_factory: pytest.TempPathFactory) -> Look:
-    return look_at(open_run(hostile_run(tmp_path_factory.mktemp("hostile"))))
+def look(tmp_path_factory: pytest.TempPathFactory) -> ReportWithCharts:
+    return report_with_charts(open_run(hostile_run(tmp_path_factory.mktemp("hostile"))))
 
 
-def hostile_figures(look: Look) -> dict[str, Any]:
+def hostile_figures(look: ReportWithCharts) -> dict[str, Any]:
     drawn, report = look.drawn, look.report
     charts = (
         "concurrency",
@@ -102,7 +102,7 @@ def texts(value: Any) -> Iterator[str]:
             yield from texts(item)
 
 
-def test_no_figure_of_a_hostile_run_holds_markup_but_our_own(look: Look):
+def test_no_figure_of_a_hostile_run_holds_markup_but_our_own(look: ReportWithCharts):
     found = {name: figure for name, figure in hostile_figures(look).items() if figure is not None}
     assert len(found) > 10
     strange = {
@@ -115,7 +115,7 @@ def test_no_figure_of_a_hostile_run_holds_markup_but_our_own(look: Look):
     assert strange == set()
 
 
-def test_names_of_a_hostile_run_never_reach_a_template(look: Look):
+def test_names_of_a_hostile_run_never_reach_a_template(look: ReportWithCharts):
     templates = {
         trace["hovertemplate"]
         for figure in hostile_figures(look).values()

@@ -10,7 +10,7 @@ from building import at
 from compared import closed_run, task_events
 from pages import Page
 
-from flightlog.analyze.charts.report_with_charts import look_at
+from flightlog.analyze.charts.report_with_charts import report_with_charts
 from flightlog.analyze.compare.compare import compare, comparison_bytes
 from flightlog.analyze.compare.results import Comparison
 from flightlog.analyze.compare.thresholds import check, parse_thresholds
@@ -41,7 +41,7 @@ def runs(tmp_path):
 def page_of(before: Any, after: Any, *conditions: str) -> tuple[Page, Comparison]:
     comparison = compare(before, after)
     outcomes = check(comparison, parse_thresholds(conditions))
-    timelines = [look_at(open_run(path)).drawn.timeline for path in (before, after)]
+    timelines = [report_with_charts(open_run(path)).drawn.timeline for path in (before, after)]
     text = compare_page(comparison, outcomes, before=timelines[0], after=timelines[1], plotly_js=LIBRARY)
     return Page(text), comparison
 

@@ -17,7 +17,7 @@ from hostile_run import TRICKS, hostile_run
 from msgspec.structs import replace
 from pages import Page
 
-from flightlog.analyze.charts.report_with_charts import Look, look_at
+from flightlog.analyze.charts.report_with_charts import ReportWithCharts, report_with_charts
 from flightlog.analyze.charts.results import Cells, Lane, Timeline, Waits
 from flightlog.analyze.diagnosis.diagnose import diagnose
 from flightlog.analyze.findings.base import Finding
@@ -89,11 +89,11 @@ def a_run() -> list[Event]:
 
 
 @pytest.fixture
-def look(tmp_path: Path) -> Look:
-    return look_at(open_run(make_run(tmp_path, a_run())))
+def look(tmp_path: Path) -> ReportWithCharts:
+    return report_with_charts(open_run(make_run(tmp_path, a_run())))
 
 
-def page_of(look: Look, **more: Any) -> Page:
+def page_of(look: ReportWithCharts, **more: Any) -> Page:
     return Page(report_page(look, plotly_js=LIBRARY, **more))
 
 
@@ -201,7 +201,7 @@ def test_every_figure_says_in_words_what_it_shows_and_has_its_data(look):
 
 
 def test_what_was_not_recorded_takes_one_line_that_says_how_to(tmp_path):
-    page = page_of(look_at(open_run(make_run(tmp_path))))
+    page = page_of(report_with_charts(open_run(make_run(tmp_path))))
     assert page.with_attribute("data-figure") == []
     sections = [one.attributes["id"] for one in page.all("section")]
     assert sections == ["verdict", "failures", "environment", "recording", "nothing"]
@@ -235,7 +235,7 @@ def test_each_metric_has_its_curve_and_a_row_of_the_table(tmp_path):
         Metric(timestamp=at(9), name="loss", value=None, step=9, nonfinite="nan"),
         Metric(timestamp=at(9), name="once", value=1.0),
     ]
-    page = page_of(look_at(open_run(make_run(tmp_path, events))))
+    page = page_of(report_with_charts(open_run(make_run(tmp_path, events))))
     part = page.by_id("metrics")
     assert [one.attributes["data-figure"] for one in page.with_attribute("data-figure")] == [
         "metric-1",
@@ -253,13 +253,13 @@ def test_each_metric_has_its_curve_and_a_row_of_the_table(tmp_path):
 def test_failures_stand_with_their_cause_the_remedy_and_the_traceback(tmp_path):
     run = open_run(make_run(tmp_path, a_run()))
     found = diagnose(run)
-    page = page_of(look_at(run), diagnosis=found)
+    page = page_of(report_with_charts(run), diagnosis=found)
     told = page.by_id("failures").text
     assert found.answer.replace("`", "") in told
     assert found.causes[0].suggestions[0].replace("`", "") in told
     assert [one.text for one in page.all("pre")] == [TRACEBACK.rstrip("\n")]
     assert "What went wrong" in page.by_id("verdict").text
-    assert "flightlog diagnose" in page_of(look_at(run)).by_id("failures").text
+    assert "flightlog diagnose" in page_of(report_with_charts(run)).by_id("failures").text
 
 
 def test_the_environment_stands_with_its_packages(look):
@@ -305,7 +305,7 @@ def dense(lanes: int, columns: int) -> Timeline:
 
 
 def test_nothing_that_a_run_recorded_becomes_an_element(tmp_path):
-    look = look_at(open_run(hostile_run(tmp_path)))
+    look = report_with_charts(open_run(hostile_run(tmp_path)))
     text = report_page(look, plotly_js=LIBRARY)
     page = Page(text)
     assert {one.name for one in page.elements} <= {
@@ -365,7 +365,10 @@ def test_nothing_that_a_run_recorded_becomes_an_element(tmp_path):
 
 def test_names_of_200_000_characters_make_no_larger_page(tmp_path):
     short, long = (
-        report_page(look_at(open_run(hostile_run(tmp_path / str(size), name_bytes=size))), plotly_js=LIBRARY)
+        report_page(
+            report_with_charts(open_run(hostile_run(tmp_path / str(size), name_bytes=size))),
+            plotly_js=LIBRARY,
+        )
         for size in (10_000, 200_000)
     )
     assert len(long) < 1.1 * len(short)
@@ -376,7 +379,7 @@ def test_a_run_of_spans_alone_is_drawn_and_told_by_its_spans(tmp_path):
         SpanEvent(timestamp=at(n), name="step", span_id=f"{n + 1:016x}", trace_id="1" * 32, duration_s=0.9)
         for n in range(3)
     ]
-    page = page_of(look_at(open_run(make_run(tmp_path, spans))))
+    page = page_of(report_with_charts(open_run(make_run(tmp_path, spans))))
     assert "No tasks, 3 spans." in page.by_id("verdict").text
     assert values(page)["spans.count"] == 3
     assert [one.text for one in page.all("figcaption")][:3] == [
@@ -387,7 +390,7 @@ def test_a_run_of_spans_alone_is_drawn_and_told_by_its_spans(tmp_path):
 
 
 def test_no_heading_skips_a_level(tmp_path):
-    page = page_of(look_at(run := open_run(make_run(tmp_path, a_run()))), diagnosis=diagnose(run))
+    page = page_of(report_with_charts(run := open_run(make_run(tmp_path, a_run()))), diagnosis=diagnose(run))
     levels = [int(one.name[1]) for one in page.elements if re.fullmatch("h[1-6]", one.name)]
     assert levels[0] == 1
     assert levels.count(1) == 1
@@ -460,7 +463,7 @@ def contrast(first: str, second: str) -> float:
 
 def test_submissions_that_another_tool_did_not_record_are_not_none(tmp_path: Path) -> None:
     events = [TaskCompleted(timestamp=at(2), task="sim", task_id="t", args={}, worker="w1", duration_s=1.0)]
-    page = page_of(look_at(open_run(make_run(tmp_path, events))))
+    page = page_of(report_with_charts(open_run(make_run(tmp_path, events))))
     [tile] = [
         one for one in page.with_attribute("data-path") if one.attributes["data-path"] == "tasks.submitted"
     ]
@@ -485,7 +488,7 @@ def test_spans_of_the_timeline_have_colours_of_their_own_however_many_names_ther
                 duration_s=length,
             )
         )
-    look = look_at(open_run(make_run(tmp_path, events)))
+    look = report_with_charts(open_run(make_run(tmp_path, events)))
     bars = [
         trace
         for trace in json.loads(page_of(look).by_id("timeline-data").text)["data"]
@@ -497,5 +500,5 @@ def test_spans_of_the_timeline_have_colours_of_their_own_however_many_names_ther
 
 def test_one_task_is_said_as_one(tmp_path: Path) -> None:
     events = [TaskCompleted(timestamp=at(2), task="sim", task_id="t", args={}, worker="w1", duration_s=1.0)]
-    page = page_of(look_at(open_run(make_run(tmp_path, events))))
+    page = page_of(report_with_charts(open_run(make_run(tmp_path, events))))
     assert "1 task completed." in page.by_id("verdict").text

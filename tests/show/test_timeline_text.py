@@ -9,7 +9,7 @@ import pytest
 from building import at, make_run
 from msgspec.structs import replace
 
-from flightlog.analyze.charts.report_with_charts import TimelineLook
+from flightlog.analyze.charts.report_with_charts import TimelineWithSummary
 from flightlog.analyze.charts.results import Bars, Lane, Timeline
 from flightlog.analyze.report.report import Report, report_on
 from flightlog.events import TaskSubmitted
@@ -23,8 +23,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Report:
     return report_on(open_run(make_run(tmp_path_factory.mktemp("runs"))))
 
 
-def look(timeline: Timeline | None, report: Report) -> TimelineLook:
-    return TimelineLook(summary=report, time=report.time, timeline=timeline)
+def look(timeline: Timeline | None, report: Report) -> TimelineWithSummary:
+    return TimelineWithSummary(summary=report, time=report.time, timeline=timeline)
 
 
 def test_names_are_letters_and_marks_are_signs_where_there_is_no_colour(report: Report):

@@ -9,7 +9,7 @@ from building import at, make_run
 from msgspec.structs import replace
 from pages import Page
 
-from flightlog.analyze.charts.report_with_charts import Look, look_at
+from flightlog.analyze.charts.report_with_charts import ReportWithCharts, report_with_charts
 from flightlog.events import SpanEvent, SpanOpened, TaskCompleted
 from flightlog.show.html.report_page import report_page
 from flightlog.show.report import TITLE, report_markdown, report_text, wall_time_text
@@ -17,7 +17,7 @@ from flightlog.store.run import open_run
 
 
 @pytest.fixture
-def look(tmp_path: Path) -> Look:
+def look(tmp_path: Path) -> ReportWithCharts:
     events = [
         TaskCompleted(
             timestamp=at(2 + 2 * n),
@@ -30,10 +30,10 @@ def look(tmp_path: Path) -> Look:
         )
         for n in range(4)
     ]
-    return look_at(open_run(make_run(tmp_path, events)))
+    return report_with_charts(open_run(make_run(tmp_path, events)))
 
 
-def test_the_line_is_the_same_in_text_markdown_and_page(look: Look) -> None:
+def test_the_line_is_the_same_in_text_markdown_and_page(look: ReportWithCharts) -> None:
     line = wall_time_text(look.report)
     assert line is not None
     words = line.replace("`", "").split()
@@ -45,7 +45,7 @@ def test_the_line_is_the_same_in_text_markdown_and_page(look: Look) -> None:
     assert f"{TITLE}: {' '.join(words)}" in " ".join(verdict.split())
 
 
-def test_it_names_the_longest_parts_what_could_be_saved_and_what_to_try(look: Look) -> None:
+def test_it_names_the_longest_parts_what_could_be_saved_and_what_to_try(look: ReportWithCharts) -> None:
     assert wall_time_text(look.report) == (
         "60% of the 10.0s was simulate, 20% the program after the last task, 12% the program between "
         "tasks; were simulate"
@@ -55,7 +55,7 @@ def test_it_names_the_longest_parts_what_could_be_saved_and_what_to_try(look: Lo
     )
 
 
-def test_of_a_run_that_goes_on_it_says_so_far(look: Look) -> None:
+def test_of_a_run_that_goes_on_it_says_so_far(look: ReportWithCharts) -> None:
     report = replace(look.report, run=replace(look.report.run, status="running"))
     assert " of the 10.0s so far was simulate, " in (wall_time_text(report) or "")
 
@@ -75,7 +75,7 @@ def test_what_came_before_a_task_of_which_no_wait_is_known_is_not_called_the_tim
         )
         for n in (1, 2)
     ]
-    line = wall_time_text(look_at(open_run(make_run(tmp_path, events))).report)
+    line = wall_time_text(report_with_charts(open_run(make_run(tmp_path, events))).report)
     assert line is not None
     assert line.startswith(
         "60% of the 10.0s was the program before a task that waited for nothing on record, "
@@ -84,7 +84,7 @@ def test_what_came_before_a_task_of_which_no_wait_is_known_is_not_called_the_tim
 
 def test_of_spans_alone_it_names_spans(tmp_path: Path) -> None:
     events = [SpanEvent(timestamp=at(1), name="load", span_id="1" * 16, trace_id="1" * 32, duration_s=8.0)]
-    line = wall_time_text(look_at(open_run(make_run(tmp_path, events))).report)
+    line = wall_time_text(report_with_charts(open_run(make_run(tmp_path, events))).report)
     assert line is not None
     assert line.startswith("80% of the 10.0s was load, 20% the program outside of spans. ")
 
@@ -101,7 +101,7 @@ def test_where_no_part_is_long_it_says_that_there_are_many(tmp_path: Path) -> No
         )
         for n in range(100)
     ]
-    line = wall_time_text(look_at(open_run(make_run(tmp_path, events))).report)
+    line = wall_time_text(report_with_charts(open_run(make_run(tmp_path, events))).report)
     assert line is not None
     assert line.startswith(
         "Many short parts of the critical path made up the 10.0s: the longest was t00, 1%. "
@@ -123,7 +123,7 @@ def test_a_span_that_hangs_lasts_until_the_run_was_last_heard_of(tmp_path: Path,
         ),
     ]
     path = make_run(tmp_path, events, status=status, end_time=None, duration_s=None, heartbeat=at(10))
-    look = look_at(open_run(path))
+    look = report_with_charts(open_run(path))
     assert "80% of the 10.0s" in (line := wall_time_text(look.report) or "")
     assert " was hang, 20% load" in line
     assert look.drawn.timeline is not None
@@ -156,11 +156,11 @@ def test_a_span_in_a_task_that_is_over_does_not_go_on(tmp_path: Path) -> None:
         ),
     ]
     path = make_run(tmp_path, events, status="crashed", end_time=None, duration_s=None, heartbeat=at(10))
-    found = look_at(open_run(path)).drawn.timeline
+    found = report_with_charts(open_run(path)).drawn.timeline
     assert found is not None
     assert found.nested is not None
     assert found.nested.length_s == [0.5, 0.5]
 
 
 def test_where_no_chain_is_known_there_is_no_line(tmp_path: Path) -> None:
-    assert wall_time_text(look_at(open_run(make_run(tmp_path))).report) is None
+    assert wall_time_text(report_with_charts(open_run(make_run(tmp_path))).report) is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.report.large_run import KEPT, keep_summary, kept_damage
+from flightlog.analyze.report.large_run import KEPT, cached_damage, keep_summary
 from flightlog.analyze.report.summary import Summary, summarize, summary_bytes
 from flightlog.core.errors import UsageError
 from flightlog.store import layout
@@ -116,7 +116,7 @@ def _snapshots(run: Run) -> Iterator[Check]:
     findings = [f"{layout.PARQUET}/{name}.parquet {what}" for name, what in found.damaged().items()]
     if found.problem is not None:
         findings.insert(0, f"{layout.PARQUET}/{found.problem}")
-    damage = kept_damage(run)
+    damage = cached_damage(run)
     if damage is not None:
         findings.append(f"{layout.PARQUET}/{KEPT} {damage}")
     if findings:

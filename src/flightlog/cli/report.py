@@ -210,7 +210,7 @@ def _report_in(
 
 def _with_plots(run: Run, rates: CostRates | None, *, whole: bool) -> str:
     """The whole report as text, with small plots."""
-    from flightlog.analyze.charts.report_with_charts import OVERVIEW_VIEWS, glance_of
+    from flightlog.analyze.charts.report_with_charts import OVERVIEW_VIEWS, overview_of
     from flightlog.analyze.history.historical_durations import EarlierRuns
     from flightlog.analyze.report.report import report_and
     from flightlog.show.bounded import bounded
@@ -218,7 +218,7 @@ def _with_plots(run: Run, rates: CostRates | None, *, whole: bool) -> str:
     from flightlog.show.report import WIDTH, report_text
 
     found, glance = report_and(
-        run, glance_of, views=OVERVIEW_VIEWS, details=False, history=EarlierRuns(run), rates=rates
+        run, overview_of, views=OVERVIEW_VIEWS, details=False, history=EarlierRuns(run), rates=rates
     )
     found = bounded(found)
     wide = WIDTH if whole else width()

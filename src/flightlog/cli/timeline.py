@@ -40,7 +40,7 @@ from flightlog.core.errors import UsageError
 from flightlog.export.perfetto.serving import PORT, UI
 
 if TYPE_CHECKING:
-    from flightlog.analyze.charts.report_with_charts import TimelineLook
+    from flightlog.analyze.charts.report_with_charts import TimelineWithSummary
     from flightlog.store.run import Run
 
 DOING = "drawing the timeline"
@@ -134,7 +134,7 @@ def timeline(
 
 
 def _draw(
-    found: TimelineLook,
+    found: TimelineWithSummary,
     path: Path,
     kind: Literal["png", "svg"],
     width_px: int,

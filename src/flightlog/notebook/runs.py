@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from flightlog.analyze.report.large_run import LARGE_BYTES, kept_summary
+from flightlog.analyze.report.large_run import LARGE_BYTES, cached_summary
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.notebook.elements import (
     BAD,
@@ -68,7 +68,7 @@ def read_run(run: Run, *, large_bytes: int = LARGE_BYTES) -> Report | Summary | 
         from flightlog.analyze.report.report import report_on
 
         return report_on(run)
-    kept = kept_summary(run)
+    kept = cached_summary(run)
     return CountsOnly(run) if kept is None else kept
 
 

@@ -15,7 +15,7 @@ from flightlog.show.phrases import count_text
 from flightlog.show.terminal import brief, fit, pad, width_of
 
 if TYPE_CHECKING:
-    from flightlog.analyze.charts.report_with_charts import Durations, Glance
+    from flightlog.analyze.charts.report_with_charts import Durations, Overview
     from flightlog.analyze.charts.results import Chart, Series
     from flightlog.analyze.report.report import Report
 
@@ -377,7 +377,7 @@ NAME = 16
 """Columns of a task's name beside its histogram."""
 
 
-def report_plots(report: Report, glance: Glance, *, width: int, ascii_only: bool = False) -> list[str]:
+def report_plots(report: Report, glance: Overview, *, width: int, ascii_only: bool = False) -> list[str]:
     """Lines, none wider than `width`; at most fourteen, and none where there is nothing to draw."""
     each = half(width)
     return side_by_side(

@@ -22,7 +22,7 @@ from flightlog.show.phrases import count_text
 from flightlog.show.terminal import Ink, brief, fit, pad, width_of, wrap
 
 if TYPE_CHECKING:
-    from flightlog.analyze.charts.report_with_charts import TimelineLook
+    from flightlog.analyze.charts.report_with_charts import TimelineWithSummary
     from flightlog.analyze.charts.results import Timeline
 
 LANES = 40
@@ -63,7 +63,7 @@ place."""
 
 
 def timeline_text(
-    look: TimelineLook,
+    look: TimelineWithSummary,
     *,
     width: int = 100,
     lanes: int = LANES,
@@ -117,7 +117,7 @@ def named(text: str, limit: int = 60) -> str:
     return found if found.strip() else NAMELESS
 
 
-def headline(look: TimelineLook) -> str:
+def headline(look: TimelineWithSummary) -> str:
     """What came of the run, in a line: `run-… · completed in 5m 10s · 1,204 attempts on 8 workers, busy 66%
     of their time`.
     """

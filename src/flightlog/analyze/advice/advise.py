@@ -11,14 +11,20 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from flightlog.analyze.advice.base import Advice
-from flightlog.analyze.advice.caching import advise_caching, find_repeats
+from flightlog.analyze.advice.caching import advise_caching, find_duplicate_calls
 from flightlog.analyze.advice.parallelism import advise_chunks, advise_threads, advise_workers
 from flightlog.analyze.advice.resources import Prices, Recommendation, component_settings, recommend
 from flightlog.analyze.advice.retries import TRANSIENT, advise_retries, is_transient
-from flightlog.analyze.advice.statistics import Look, RunShape, gather, is_uneventful, uneventful
+from flightlog.analyze.advice.statistics import (
+    AdviceOutcome,
+    RunStatistics,
+    gather,
+    is_uneventful,
+    uneventful,
+)
 from flightlog.analyze.advice.walltime import advise_walltime
 from flightlog.analyze.advice.wording import evidence, gain, notes, reason, sentence
-from flightlog.analyze.history.attempts import Past, PastAttempt, base_name, read_past
+from flightlog.analyze.history.attempts import PastAttempt, ProjectHistory, base_name, read_past
 from flightlog.core.errors import FlightlogError, RunNotFound, UsageError
 from flightlog.events import CostRates
 from flightlog.store.catalogue import list_runs
@@ -104,7 +110,7 @@ def check_confidence(confidence: float) -> None:
 
 
 def advise_on(
-    past: Past,
+    past: ProjectHistory,
     *,
     confidence: float = 0.95,
     target: str | None = None,
@@ -123,7 +129,7 @@ def advise_on(
     found = [recommend(name, these, order, confidence, prices, busy) for name, these in by_name.items()]
     found.sort(key=lambda one: (-(one.worker_s or 0.0), one.task))
     resources = _of_resources(found)
-    others = advise_shape(past.runs, task=task) if shape else None
+    others = advise_on_work(past.runs, task=task) if shape else None
     ranked = sorted([*resources, *(others.advice if others else ())], key=_rank)
     changes: dict[str, str] = {}
     conditions: dict[str, str] = {}
@@ -186,8 +192,8 @@ def _prices(runs: Sequence[Run]) -> Prices | None:
 
 
 def _of_another_project(
-    runs_dir: Path, past: Past, target: str | None, task: str, observer: Observer | None
-) -> Past | None:
+    runs_dir: Path, past: ProjectHistory, target: str | None, task: str, observer: Observer | None
+) -> ProjectHistory | None:
     """The past of the project whose newest runs have such a task, that of the newest run first; None where
     none has.
     """
@@ -201,7 +207,7 @@ def _of_another_project(
     return None
 
 
-def _no_runs(runs_dir: Path, past: Past, target: str | None) -> str:
+def _no_runs(runs_dir: Path, past: ProjectHistory, target: str | None) -> str:
     if past.project is None:
         return (
             f"there are no runs in {place(runs_dir)} to learn from; record one, or name another folder of "
@@ -216,7 +222,7 @@ def _no_runs(runs_dir: Path, past: Past, target: str | None) -> str:
     return f"no run in {place(runs_dir)} is of project {past.project!r}{there}"
 
 
-def _no_attempts(past: Past, runs_dir: Path, task: str | None, observer: Observer | None) -> str:
+def _no_attempts(past: ProjectHistory, runs_dir: Path, task: str | None, observer: Observer | None) -> str:
     many = f"{len(past.runs)} run{'s' * (len(past.runs) != 1)} of {past.project!r} in {place(runs_dir)}"
     if task is None:
         return (
@@ -242,7 +248,7 @@ OF_TASKS = frozenset({"chunks", "cache", "retries", "walltime"})
 """Kinds of advice that may be about a task."""
 
 
-class ShapeAdvice(Struct, frozen=True, kw_only=True):
+class WorkAdvice(Struct, frozen=True, kw_only=True):
     """All that there is to say on the shape of the work."""
 
     advice: list[Advice]
@@ -255,7 +261,7 @@ class ShapeAdvice(Struct, frozen=True, kw_only=True):
     """Sentences on runs that could not be read."""
 
 
-def advise_shape(runs: Sequence[Run], *, task: str | None = None) -> ShapeAdvice:
+def advise_on_work(runs: Sequence[Run], *, task: str | None = None) -> WorkAdvice:
     """What `runs` (of one project, the newest first) say on how to shape the next one; those that run are
     left out.
 
@@ -263,18 +269,18 @@ def advise_shape(runs: Sequence[Run], *, task: str | None = None) -> ShapeAdvice
     a run.
     """
     problems: list[str] = []
-    read, shapes = gather_runs(runs, problems)
+    read, shapes = read_statistics(runs, problems)
     silent: dict[str, str] = {}
     found: list[Advice] = []
     if not shapes:
-        return ShapeAdvice(
+        return WorkAdvice(
             advice=[], silent={"shape": "no run that has ended can be read"}, runs=[], problems=problems
         )
     transient = any(
         is_transient(row.error_type) and row.tasks > row.tried_again for s in shapes for row in s.retried
     )
     try:
-        repeats, mended = find_repeats(read, TRANSIENT if transient else ())
+        repeats, mended = find_duplicate_calls(read, TRANSIENT if transient else ())
     except _unreadable() as error:
         repeats, mended = [], []
         problems.append(f"which calls were repeated is not known: {_line(error)}")
@@ -297,25 +303,25 @@ def advise_shape(runs: Sequence[Run], *, task: str | None = None) -> ShapeAdvice
         found = [one for one in found if one.about == task and one.kind in OF_TASKS]
         silent = {kind: why for kind, why in silent.items() if kind in OF_TASKS}
     found.sort(key=lambda one: (-(one.gain_s or 0.0), one.kind, one.about))
-    return ShapeAdvice(
-        advice=found, silent=silent, runs=[shape.run_id for shape in shapes], problems=problems
-    )
+    return WorkAdvice(advice=found, silent=silent, runs=[shape.run_id for shape in shapes], problems=problems)
 
 
-def _by_target(look: Callable[[Sequence[RunShape]], Look], shapes: Sequence[RunShape]) -> Look:
+def _by_target(
+    look: Callable[[Sequence[RunStatistics]], AdviceOutcome], shapes: Sequence[RunStatistics]
+) -> AdviceOutcome:
     """What a look at the runs of each target gives; the reason for silence is the newest run's target's."""
-    targets: dict[str | None, list[RunShape]] = {}
+    targets: dict[str | None, list[RunStatistics]] = {}
     for shape in shapes:
         targets.setdefault(shape.target, []).append(shape)
     looks = [look(of_one) for of_one in targets.values()]
     advice = [one for each in looks for one in each.advice]
-    return Look(advice=advice) if advice else looks[0]
+    return AdviceOutcome(advice=advice) if advice else looks[0]
 
 
-def gather_runs(runs: Sequence[Run], problems: list[str]) -> tuple[list[Run], list[RunShape]]:
+def read_statistics(runs: Sequence[Run], problems: list[str]) -> tuple[list[Run], list[RunStatistics]]:
     """The newest runs that have ended, and their shapes; what cannot be read is named in `problems`."""
     read: list[Run] = []
-    shapes: list[RunShape] = []
+    shapes: list[RunStatistics] = []
     tasks = 0
     whole: dict[str | None, int] = {}
     for run in runs:

@@ -23,7 +23,7 @@ together."""
 MOST_WAVES = 2_000
 
 
-class Wave(Struct, frozen=True, kw_only=True):
+class WorkBatch(Struct, frozen=True, kw_only=True):
     """One stretch of work; seconds from its beginning, which is when its first task could have run."""
 
     wall_s: float
@@ -63,7 +63,7 @@ WITH jobs AS (
     SELECT task_id, attempt, began, stopped, CASE WHEN len(depends_on) > 0 THEN depends_on END AS needed,
         least(coalesce(CASE WHEN len(depends_on) > 0 AND attempt = 1 THEN submitted END, waits, began), began)
             AS release
-    FROM held WHERE worker IS NOT NULL AND began IS NOT NULL AND stopped IS NOT NULL
+    FROM attempt_intervals WHERE worker IS NOT NULL AND began IS NOT NULL AND stopped IS NOT NULL
 ), reached AS (
     SELECT *, max(stopped) OVER (
         ORDER BY release, began, task_id, attempt ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
@@ -85,15 +85,16 @@ ORDER BY wave, min(number)
 """
 
 
-def waves(connection: duckdb.DuckDBPyConnection, handover_s: float) -> list[Wave] | None:
-    """The waves of a run, from its tables `held` and `ups`; each task is `handover_s` longer than it ran.
+def waves(connection: duckdb.DuckDBPyConnection, handover_s: float) -> list[WorkBatch] | None:
+    """The waves of a run, from its tables `attempt_intervals` and `uptimes`; each task is `handover_s` longer
+    than it ran.
 
     None where there are too many of them, or too many tasks that depend on each other.
     """
     connection.execute(_JOBS)
     bounds = {wave: (since, until) for wave, since, until in connection.execute(_BOUNDS).fetchall()}
     [(jobs, dependent)] = connection.execute("SELECT count(*), count(needed) FROM jobs").fetchall()
-    lives = connection.execute("SELECT since, until FROM ups ORDER BY since").fetchall()
+    lives = connection.execute("SELECT since, until FROM uptimes ORDER BY since").fetchall()
     together = -(-jobs // max(MOST_JOBS, 50 * len(lives)))
     if len(bounds) > MOST_WAVES or (dependent and together > 1):
         return None
@@ -105,8 +106,8 @@ def waves(connection: duckdb.DuckDBPyConnection, handover_s: float) -> list[Wave
     return [_wave(pieces[wave], since, until, lives) for wave, (since, until) in bounds.items()]
 
 
-def _wave(pieces: list[Piece], since: int, until: int, lives: list[tuple[int, int]]) -> Wave:
-    return Wave(
+def _wave(pieces: list[Piece], since: int, until: int, lives: list[tuple[int, int]]) -> WorkBatch:
+    return WorkBatch(
         wall_s=(until - since) / SECOND,
         releases=[(piece.release - since) / SECOND for piece in pieces],
         durations=[piece.lasted / SECOND for piece in pieces],

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from flightlog.analyze.advice.amounts import manifest_duration, round_duration, worker_time
 from flightlog.analyze.advice.base import Advice
-from flightlog.analyze.advice.statistics import CacheUse, Look, RunShape
+from flightlog.analyze.advice.statistics import AdviceOutcome, CacheUse, RunStatistics
 from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.store import layout
 from flightlog.store.documents import read_document
@@ -45,7 +45,7 @@ LASTS = "its results stay right for that long"
 _NEW = ("never seen", "arguments changed")
 
 
-def advise_caching(shapes: Sequence[RunShape], repeats: Sequence[Repeats]) -> Look:
+def advise_caching(shapes: Sequence[RunStatistics], repeats: Sequence[DuplicateCalls]) -> AdviceOutcome:
     """Functions worth caching, by what was called again; and caches without a hit, by the reasons they
     gave.
     """
@@ -65,11 +65,13 @@ def advise_caching(shapes: Sequence[RunShape], repeats: Sequence[Repeats]) -> Lo
         if found is not None:
             advice.append(found)
     if advice:
-        return Look(advice=advice)
-    return Look(silent="; ".join(why[:3]) or f"no call took long and was made again in {len(shapes)} runs")
+        return AdviceOutcome(advice=advice)
+    return AdviceOutcome(
+        silent="; ".join(why[:3]) or f"no call took long and was made again in {len(shapes)} runs"
+    )
 
 
-def _why_not(one: Repeats, shapes: Sequence[RunShape]) -> str | None:
+def _why_not(one: DuplicateCalls, shapes: Sequence[RunStatistics]) -> str | None:
     """Why nothing is advised of a function that computes the same again; None where it is worth caching."""
     again = one.calls - one.different
     planned = [shape.planned.task(one.name) for shape in shapes]
@@ -86,7 +88,7 @@ def _why_not(one: Repeats, shapes: Sequence[RunShape]) -> str | None:
     return None
 
 
-def _worth(one: Repeats, shapes: Sequence[RunShape]) -> Advice:
+def _worth(one: DuplicateCalls, shapes: Sequence[RunStatistics]) -> Advice:
     again = one.calls - one.different
     a_run = one.repeated_s / one.runs
     key = shapes[0].planned.target is not None
@@ -115,7 +117,7 @@ def _worth(one: Repeats, shapes: Sequence[RunShape]) -> Advice:
     )
 
 
-def _never_hits(name: str, shapes: Sequence[RunShape]) -> Advice | None:
+def _never_hits(name: str, shapes: Sequence[RunStatistics]) -> Advice | None:
     used = [(shape, shape.cache[name]) for shape in shapes if name in shape.cache]
     uses = [use for _, use in used]
     lookups = sum(use.hits + use.misses + use.bypassed for use in uses)
@@ -157,7 +159,7 @@ def _never_hits(name: str, shapes: Sequence[RunShape]) -> Advice | None:
 def _mend(
     name: str,
     reason: str,
-    shapes: Sequence[RunShape],
+    shapes: Sequence[RunStatistics],
     reasons: dict[str, int],
     spent_s: float,
     kept_bytes: int,
@@ -196,7 +198,7 @@ def _mend(
     return "`flightlog cache explain` says more.", {}, None
 
 
-def _apart(shapes: Sequence[RunShape]) -> float | None:
+def _apart(shapes: Sequence[RunStatistics]) -> float | None:
     """How long it is from one run to the next, the median; None where that is not known."""
     begun = sorted(shape.started for shape in shapes if shape.started is not None)
     between = [later - earlier for earlier, later in pairwise(begun)]
@@ -216,7 +218,7 @@ def _reasons(uses: Sequence[CacheUse]) -> dict[str, int]:
 MEMORY = "512MB"
 
 
-class Repeats(Struct, frozen=True, kw_only=True):
+class DuplicateCalls(Struct, frozen=True, kw_only=True):
     """Completed calls of one function over several runs. Calls are the same if name, arguments and code
     are.
     """
@@ -296,7 +298,9 @@ GROUP BY name, error_type ORDER BY name, error_type
 """
 
 
-def find_repeats(runs: Sequence[Run], transient: Collection[str] = ()) -> tuple[list[Repeats], list[Mended]]:
+def find_duplicate_calls(
+    runs: Sequence[Run], transient: Collection[str] = ()
+) -> tuple[list[DuplicateCalls], list[Mended]]:
     """Functions of which calls were made again, and failed calls that completed at another time.
 
     The latter for the kinds of errors in `transient` alone. Takes some 50 bytes of memory for each different
@@ -309,7 +313,7 @@ def find_repeats(runs: Sequence[Run], transient: Collection[str] = ()) -> tuple[
         _note_code(connection, runs)
         connection.execute(_CALLS)
         repeats = [
-            Repeats(
+            DuplicateCalls(
                 name=name,
                 runs=in_runs,
                 calls=int(calls),

@@ -14,7 +14,14 @@ from msgspec import Struct
 
 from flightlog.analyze.advice.amounts import round_count, worker_time
 from flightlog.analyze.advice.base import Advice
-from flightlog.analyze.advice.statistics import LEAST_RUNS, Look, Machine, RunShape, SideBySide, TaskShape
+from flightlog.analyze.advice.statistics import (
+    LEAST_RUNS,
+    AdviceOutcome,
+    Machine,
+    ProcessSharing,
+    RunStatistics,
+    TaskStatistics,
+)
 from flightlog.core.units import format_bytes, format_duration, format_percent
 
 AGREES = 0.15
@@ -47,7 +54,7 @@ _COUNTS = {
 class Replayed(Struct, frozen=True, kw_only=True):
     """One run, and how long its work takes on other numbers of workers."""
 
-    shape: RunShape
+    shape: RunStatistics
     at_once: int
     """Tasks that a worker runs at once."""
     measured_s: float
@@ -64,14 +71,14 @@ class Replayed(Struct, frozen=True, kw_only=True):
         return workers * max(0.0, self.lived_s + self.wall_s(workers) - base_s)
 
 
-def advise_workers(shapes: Sequence[RunShape]) -> Look:
+def advise_workers(shapes: Sequence[RunStatistics]) -> AdviceOutcome:
     """Fewer workers where some have little to do, more where tasks wait and there is room.
 
     Looks at those of the runs that had the newest one's target and number of workers.
     """
     known = [s for s in shapes if s.status == "completed" and s.time is not None and s.workers]
     if not known:
-        return Look(silent="no completed run tells when its workers were up")
+        return AdviceOutcome(silent="no completed run tells when its workers were up")
     newest = known[0]
     alike = [
         s
@@ -79,27 +86,27 @@ def advise_workers(shapes: Sequence[RunShape]) -> Look:
         if (s.target, s.provider, s.workers) == (newest.target, newest.provider, newest.workers)
     ]
     if len(alike) < LEAST_RUNS:
-        return Look(
+        return AdviceOutcome(
             silent=f"{len(alike)} completed run{'s' * (len(alike) != 1)} with {newest.workers} workers"
             f"{f' on target {newest.target}' if newest.target else ''}; {LEAST_RUNS} are needed"
         )
     if median(shape.wall_s or 0.0 for shape in alike) < LEAST_WALL_S:
-        return Look(silent=f"runs are shorter than {format_duration(LEAST_WALL_S)}")
+        return AdviceOutcome(silent=f"runs are shorter than {format_duration(LEAST_WALL_S)}")
     runs = [run for run in map(_replayable, alike) if run is not None]
     if not any(shape.waves for shape in alike):
-        return Look(silent="too many tasks depend on each other, or come one at a time")
+        return AdviceOutcome(silent="too many tasks depend on each other, or come one at a time")
     if len(runs) < max(LEAST_RUNS, math.ceil(len(alike) / 2)):
-        return Look(
+        return AdviceOutcome(
             silent="how long the work takes on other numbers of workers cannot be told: replayed on"
             f" {newest.workers} workers it does not take as long as it did"
         )
     advice = _fewer(runs) or _more(runs)
     if advice is None:
-        return Look(silent=f"{newest.workers} workers suit the work of {len(runs)} runs")
-    return Look(advice=[advice])
+        return AdviceOutcome(silent=f"{newest.workers} workers suit the work of {len(runs)} runs")
+    return AdviceOutcome(advice=[advice])
 
 
-def _replayable(shape: RunShape) -> Replayed | None:
+def _replayable(shape: RunStatistics) -> Replayed | None:
     """The run, if replaying it on its own workers takes as long as it did."""
     at_once = _at_once(shape)
     if not shape.waves or shape.time is None or at_once is None:
@@ -111,7 +118,7 @@ def _replayable(shape: RunShape) -> Replayed | None:
     return run if abs(run.wall_s(shape.workers) - measured) <= AGREES * measured else None
 
 
-def _at_once(shape: RunShape) -> int | None:
+def _at_once(shape: RunStatistics) -> int | None:
     """Tasks that a worker runs at once, by the plan; None where more ran side by side than it says."""
     assert shape.time is not None
     threads = shape.planned.whole("threads_per_worker") or 1
@@ -244,7 +251,7 @@ def _as_fast(run: Replayed, workers: int, most: int, best_s: float) -> int:
     return low
 
 
-def _room(shape: RunShape, workers: int) -> int:
+def _room(shape: RunStatistics, workers: int) -> int:
     """How many workers the machine has cores and memory for; as many as there are where it was not
     sampled.
     """
@@ -270,7 +277,7 @@ def _room_text(runs: Sequence[Replayed]) -> str:
     return f" ({machine.cpu_percent:.0f}% of {machine.cpus:g} cores were in use)"
 
 
-def _change(shape: RunShape, workers: int) -> tuple[str, dict[str, str]]:
+def _change(shape: RunStatistics, workers: int) -> tuple[str, dict[str, str]]:
     """What the advice is about, and the manifest's key; none where the workers are not the manifest's to
     say.
     """
@@ -319,7 +326,7 @@ LARGE_BYTES = 1 << 20
 """Results from which on their travel is worth a word."""
 
 
-def advise_threads(shapes: Sequence[RunShape]) -> Look:
+def advise_threads(shapes: Sequence[RunStatistics]) -> AdviceOutcome:
     """Processes for threads that wait for each other's lock; threads for processes that hardly work once they
     are up.
 
@@ -333,25 +340,25 @@ def advise_threads(shapes: Sequence[RunShape]) -> Look:
         and shape.provider in {"local", "dask"}
     ]
     if not known:
-        return Look(silent="no completed run of the engines that have both threads and processes")
+        return AdviceOutcome(silent="no completed run of the engines that have both threads and processes")
     newest = known[0]
     alike = [s for s in known if (s.target, _threaded(s)) == (newest.target, _threaded(newest))]
     if len(alike) < LEAST_SIMILAR_RUNS:
-        return Look(silent=f"1 completed run of this kind; {LEAST_SIMILAR_RUNS} are needed")
+        return AdviceOutcome(silent=f"1 completed run of this kind; {LEAST_SIMILAR_RUNS} are needed")
     advice = _processes(alike) if _threaded(newest) else _threads(alike)
     if advice is None:
         kind = "threads" if _threaded(newest) else "processes"
-        return Look(silent=f"nothing in {len(alike)} runs speaks against {kind}")
-    return Look(advice=[advice])
+        return AdviceOutcome(silent=f"nothing in {len(alike)} runs speaks against {kind}")
+    return AdviceOutcome(advice=[advice])
 
 
-def _threaded(shape: RunShape) -> bool:
+def _threaded(shape: RunStatistics) -> bool:
     """Whether attempts ran side by side in one process."""
     shared = shape.side_by_side
     return shared is not None and shared.held_s >= LEAST_AT_ONCE * shared.covered_s > 0
 
 
-def _processes(shapes: Sequence[RunShape]) -> Advice | None:
+def _processes(shapes: Sequence[RunStatistics]) -> Advice | None:
     if not all(map(_locked, shapes)):
         return None
     cores, at_once, saved, times = [], [], [], []
@@ -390,7 +397,7 @@ def _processes(shapes: Sequence[RunShape]) -> Advice | None:
     )
 
 
-def _apart(shape: RunShape) -> tuple[str, dict[str, str], str]:
+def _apart(shape: RunStatistics) -> tuple[str, dict[str, str], str]:
     """What the advice is about, the manifest's keys, and what to do, so that each task has a process of its
     own.
     """
@@ -408,7 +415,7 @@ def _apart(shape: RunShape) -> tuple[str, dict[str, str], str]:
     return *_changed_options(shape, changes), said
 
 
-def _locked(shape: RunShape) -> bool:
+def _locked(shape: RunStatistics) -> bool:
     """Whether threads took turns at one core, while others were free and nothing else held them up."""
     shared, machine = shape.side_by_side, shape.machine
     if shared is None or shared.cpu_s is None or machine is None or machine.hosts != 1:
@@ -422,7 +429,7 @@ def _locked(shape: RunShape) -> bool:
     return _times(shared, machine) >= LEAST_TIMES
 
 
-def _times(shared: SideBySide, machine: Machine) -> float:
+def _times(shared: ProcessSharing, machine: Machine) -> float:
     """How many times as fast tasks are, each on a core of its own, as far as there were free ones."""
     assert shared.cpu_s is not None
     assert machine.cpus is not None
@@ -432,7 +439,7 @@ def _times(shared: SideBySide, machine: Machine) -> float:
     return min(shared.held_s / shared.covered_s, busy + free / shared.processes) / busy
 
 
-def _threads(shapes: Sequence[RunShape]) -> Advice | None:
+def _threads(shapes: Sequence[RunStatistics]) -> Advice | None:
     """Where starting processes takes longer than all work would take in turn on one core: threads start at
     once.
 
@@ -479,7 +486,7 @@ def _threads(shapes: Sequence[RunShape]) -> Advice | None:
     )
 
 
-def _result_bytes(shape: RunShape) -> float:
+def _result_bytes(shape: RunStatistics) -> float:
     """Size of a result, the mean over all tasks that know it; 0 where none does."""
     known = [
         (task.result_bytes, task.completed) for task in shape.tasks.values() if task.result_bytes is not None
@@ -488,7 +495,7 @@ def _result_bytes(shape: RunShape) -> float:
     return sum(size * number for size, number in known) / count if count else 0.0
 
 
-def _changed_options(shape: RunShape, options: dict[str, str]) -> tuple[str, dict[str, str]]:
+def _changed_options(shape: RunStatistics, options: dict[str, str]) -> tuple[str, dict[str, str]]:
     """What the advice is about, and the manifest's keys; none where a cluster was there before the run."""
     if shape.target is None or shape.planned.target != shape.target or "address" in shape.planned.options:
         return shape.target or shape.provider or "workers", {}
@@ -508,27 +515,29 @@ CHUNKS_A_WORKER = 8
 LONGEST_CHUNK_S = 10.0
 
 
-def advise_chunks(shapes: Sequence[RunShape]) -> Look:
+def advise_chunks(shapes: Sequence[RunStatistics]) -> AdviceOutcome:
     """Names whose tasks are worth putting together, in the newest runs that have enough of them."""
-    names: dict[str, list[tuple[RunShape, TaskShape]]] = {}
+    names: dict[str, list[tuple[RunStatistics, TaskStatistics]]] = {}
     for shape in shapes:
         for name, task in shape.tasks.items():
             if task.handovers >= LEAST_TASKS and shape.workers:
                 names.setdefault(name, []).append((shape, task))
     if not names:
-        return Look(silent=f"no task has {LEAST_TASKS} or more handovers in a run whose workers are known")
+        return AdviceOutcome(
+            silent=f"no task has {LEAST_TASKS} or more handovers in a run whose workers are known"
+        )
     advice = [one for name in sorted(names) if (one := _chunk(name, names[name])) is not None]
     if not advice:
         few = all(len(found) < LEAST_SIMILAR_RUNS for found in names.values())
-        return Look(
+        return AdviceOutcome(
             silent=f"1 run has tasks enough to tell; {LEAST_SIMILAR_RUNS} are needed"
             if few
             else "handing tasks over takes little time"
         )
-    return Look(advice=advice)
+    return AdviceOutcome(advice=advice)
 
 
-def _chunk(name: str, found: Sequence[tuple[RunShape, TaskShape]]) -> Advice | None:
+def _chunk(name: str, found: Sequence[tuple[RunStatistics, TaskStatistics]]) -> Advice | None:
     if len(found) < LEAST_SIMILAR_RUNS:
         return None
     each, lost, lengths, sizes, counts = [], [], [], [], []

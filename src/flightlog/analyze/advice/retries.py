@@ -9,7 +9,7 @@ from msgspec import Struct
 from flightlog.analyze.advice.amounts import worker_time
 from flightlog.analyze.advice.base import Advice
 from flightlog.analyze.advice.caching import Mended
-from flightlog.analyze.advice.statistics import Look, RunShape
+from flightlog.analyze.advice.statistics import AdviceOutcome, RunStatistics
 from flightlog.core.units import format_percent
 
 LEAST_RETRIED, LEAST_UNSURE = 5, 10
@@ -96,7 +96,7 @@ def is_transient(error_type: str | None) -> bool:
     return (error_type or "").rpartition(".")[2] in TRANSIENT
 
 
-def advise_retries(shapes: Sequence[RunShape], mended: Sequence[Mended] = ()) -> Look:
+def advise_retries(shapes: Sequence[RunStatistics], mended: Sequence[Mended] = ()) -> AdviceOutcome:
     """What to retry and what not, by task. `mended` are failed calls that completed when made again
     elsewhere.
     """
@@ -108,19 +108,23 @@ def advise_retries(shapes: Sequence[RunShape], mended: Sequence[Mended] = ()) ->
             for field in ("tasks", "tried_again", "rescued", "same_again", "again_s"):
                 setattr(total, field, getattr(total, field) + getattr(row, field))
     if not totals:
-        return Look(silent=f"no attempt failed in {len(shapes)} runs")
+        return AdviceOutcome(silent=f"no attempt failed in {len(shapes)} runs")
     advice = [
         one
         for (name, error), total in sorted(totals.items())
         if (one := _useless(name, error, total, totals, shapes) or _worth(name, error, total, shapes, mended))
     ]
-    return Look(
+    return AdviceOutcome(
         advice=advice, silent=None if advice else "no retries were in vain, and none are missing for certain"
     )
 
 
 def _useless(
-    name: str, error: str, total: _Total, totals: dict[tuple[str, str], _Total], shapes: Sequence[RunShape]
+    name: str,
+    error: str,
+    total: _Total,
+    totals: dict[tuple[str, str], _Total],
+    shapes: Sequence[RunStatistics],
 ) -> Advice | None:
     """Retries that never helped: the task fails every time, of the same error."""
     kind = error.rpartition(".")[2]
@@ -169,7 +173,7 @@ def _useless(
 
 
 def _worth(
-    name: str, error: str, total: _Total, shapes: Sequence[RunShape], mended: Sequence[Mended]
+    name: str, error: str, total: _Total, shapes: Sequence[RunStatistics], mended: Sequence[Mended]
 ) -> Advice | None:
     """Failures for good that a further attempt would likely have mended."""
     kind = error.rpartition(".")[2]

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from flightlog.analyze.advice.base import Advice
-from flightlog.analyze.advice.batches import Wave, waves
+from flightlog.analyze.advice.batches import WorkBatch, waves
 from flightlog.analyze.history.attempts import timed_out, timeout_of
 from flightlog.analyze.report.interval_tables import hold, most_at_once
-from flightlog.analyze.report.large_run import LARGE_BYTES, LargeStreams, kept_summary
+from flightlog.analyze.report.large_run import LARGE_BYTES, LargeStreams, cached_summary
 from flightlog.analyze.report.large_tasks import hold_tasks
 from flightlog.analyze.report.time_shares import TimeSplit, shares
 from flightlog.analyze.report.workers import WorkerTally
@@ -40,7 +40,7 @@ _EVENTFUL = frozenset({"cache", "failures", "jobs"})
 _VIEWS = {"attempts", "cache", "resources", "task_events"}
 
 
-class TaskShape(Struct, frozen=True, kw_only=True):
+class TaskStatistics(Struct, frozen=True, kw_only=True):
     """The tasks of one name in a run; `sim[3]` counts as `sim`. Null is unknown."""
 
     attempts: int
@@ -90,7 +90,7 @@ class Machine(Struct, frozen=True, kw_only=True):
     memory_total_bytes: int | None
 
 
-class SideBySide(Struct, frozen=True, kw_only=True):
+class ProcessSharing(Struct, frozen=True, kw_only=True):
     """How attempts shared processes."""
 
     processes: int
@@ -110,7 +110,7 @@ class Job(Struct, frozen=True, kw_only=True):
     walltime_s: float
 
 
-class RunShape(Struct, frozen=True, kw_only=True):
+class RunStatistics(Struct, frozen=True, kw_only=True):
     """One run that has ended."""
 
     run_id: str
@@ -127,11 +127,11 @@ class RunShape(Struct, frozen=True, kw_only=True):
     """Where the time of workers went; null where no worker is known."""
     queue_s: float | None
     """How long an attempt waited for its worker, the mean."""
-    waves: list[Wave] | None
+    waves: list[WorkBatch] | None
     """Null where the work cannot be told apart in waves: too many tasks that depend on each other."""
     machine: Machine | None
-    side_by_side: SideBySide | None
-    tasks: dict[str, TaskShape]
+    side_by_side: ProcessSharing | None
+    tasks: dict[str, TaskStatistics]
     cache: dict[str, CacheUse]
     cached_tasks: frozenset[str]
     """Names of tasks in which a cache was asked."""
@@ -140,14 +140,14 @@ class RunShape(Struct, frozen=True, kw_only=True):
     jobs: list[Job]
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class AdviceOutcome(Struct, frozen=True, kw_only=True):
     """What one look at the runs gave: advice, or why there is none where there might be some."""
 
     advice: list[Advice] = []
     silent: str | None = None
 
 
-def gather(run: Run, *, large_bytes: int = LARGE_BYTES) -> RunShape:
+def gather(run: Run, *, large_bytes: int = LARGE_BYTES) -> RunStatistics:
     """The shape of a run. Raises `OSError` or `duckdb.Error` where its files cannot be read.
 
     Tasks of `large_bytes` or more are read another way, with the same result.
@@ -163,7 +163,7 @@ def gather(run: Run, *, large_bytes: int = LARGE_BYTES) -> RunShape:
                 processes[event.worker] = f"{event.host} {event.pid}"
     with open_all([run], only=_VIEWS) as tables:
         connection = tables.connection
-        counted = kept_summary(run) is not None
+        counted = cached_summary(run) is not None
         large = LargeStreams(run, tables, large_bytes, counted=counted, only=("tasks",))
         read = "tasks" in large.scans
         if read:
@@ -180,7 +180,7 @@ def gather(run: Run, *, large_bytes: int = LARGE_BYTES) -> RunShape:
         tasks = _tasks(connection)
         each_s = _overall_handover(tasks)
         troubled = any(task.attempts > task.completed for task in tasks.values())
-        return RunShape(
+        return RunStatistics(
             run_id=run.run_id,
             target=info.target,
             provider=info.provider,
@@ -211,9 +211,9 @@ def is_uneventful(run: Run) -> bool:
     return calm and not _EVENTFUL.intersection(run.streams())
 
 
-def uneventful(run: Run) -> RunShape:
+def uneventful(run: Run) -> RunStatistics:
     """Such a run without looking at its tasks and workers: nothing is known of them."""
-    return RunShape(
+    return RunStatistics(
         run_id=run.run_id,
         target=run.info.target,
         provider=run.info.provider,
@@ -237,18 +237,19 @@ def uneventful(run: Run) -> RunShape:
 
 
 def _at_once(connection: duckdb.DuckDBPyConnection) -> int:
-    most = most_at_once(connection, "SELECT since, until FROM ups")
+    most = most_at_once(connection, "SELECT since, until FROM uptimes")
     return most[0] if most is not None else 0
 
 
 def _queued(connection: duckdb.DuckDBPyConnection) -> float | None:
     [(waited,)] = connection.execute(
-        "SELECT avg(greatest(0, began - waits)) FROM held WHERE began IS NOT NULL AND waits IS NOT NULL"
+        "SELECT avg(greatest(0, began - waits)) FROM attempt_intervals WHERE began IS NOT NULL AND waits "
+        "IS NOT NULL"
     ).fetchall()
     return None if waited is None else seconds(round(waited))
 
 
-def _overall_handover(tasks: dict[str, TaskShape]) -> float:
+def _overall_handover(tasks: dict[str, TaskStatistics]) -> float:
     """What handing over one task takes, of all names together; 0 where it was never seen."""
     known = [(task.handover_s, task.handovers) for task in tasks.values() if task.handover_s is not None]
     times = sum(number for _, number in known)
@@ -256,7 +257,7 @@ def _overall_handover(tasks: dict[str, TaskShape]) -> float:
 
 
 _NO_SPANS = """
-CREATE OR REPLACE TEMP TABLE timed AS
+CREATE OR REPLACE TEMP TABLE span_intervals AS
 SELECT NULL::VARCHAR AS name, NULL::VARCHAR AS span_id, NULL::VARCHAR AS parent_id, NULL::VARCHAR AS status,
     NULL::BOOLEAN AS "open", NULL::BIGINT AS lasted, NULL::BIGINT AS own, NULL::BIGINT AS began,
         NULL::BIGINT AS stopped
@@ -276,7 +277,7 @@ FROM {source} WHERE kind >= 4
 
 _NAMED = r"""
 CREATE OR REPLACE TEMP VIEW named AS SELECT *, regexp_replace(task, '(.)\[[^\[\]]*\]$', '\1') AS name
-    FROM held
+    FROM attempt_intervals
 """
 
 # Times are added as whole nanoseconds: sums of fractions would depend on the order that rows happen to come
@@ -306,7 +307,7 @@ SELECT DISTINCT name FROM ends WHERE kind = 5 AND (gpu_s > 0 OR gpu_memory_scope
 """
 
 
-def _tasks(connection: duckdb.DuckDBPyConnection) -> dict[str, TaskShape]:
+def _tasks(connection: duckdb.DuckDBPyConnection) -> dict[str, TaskStatistics]:
     on_gpu = {name for (name,) in connection.execute(_ON_GPU).fetchall()}
     rows = connection.execute(_TASKS)
     columns = [column[0] for column in rows.description or ()]
@@ -314,7 +315,7 @@ def _tasks(connection: duckdb.DuckDBPyConnection) -> dict[str, TaskShape]:
     for row in rows.fetchall():
         values = dict(zip(columns, row, strict=True))
         name, handover = values.pop("name"), values.pop("handover_s")
-        found[name] = TaskShape(
+        found[name] = TaskStatistics(
             **values,
             handover_s=None if handover is None else seconds(round(handover)),
             on_gpu=name in on_gpu,
@@ -348,11 +349,12 @@ def _machine(connection: duckdb.DuckDBPyConnection) -> Machine | None:
 
 _SIDE_BY_SIDE = """
 WITH placed AS (
-    SELECT coalesce(processes.process, held.worker) AS process, began, stopped,
+    SELECT coalesce(processes.process, attempt_intervals.worker) AS process, began, stopped,
         CASE WHEN cpu_s BETWEEN 0 AND 2e9 THEN round(cpu_s * 1e9)::BIGINT END AS cpu
-    FROM held LEFT JOIN (SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS process) AS
+    FROM attempt_intervals LEFT JOIN (SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS
+        process) AS
         processes USING (worker)
-    WHERE held.worker IS NOT NULL AND began < stopped
+    WHERE attempt_intervals.worker IS NOT NULL AND began < stopped
 ), swept AS (
     SELECT *, max(stopped) OVER (
         PARTITION BY process ORDER BY began, stopped ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
@@ -366,12 +368,12 @@ FROM swept
 """
 
 
-def _side_by_side(connection: duckdb.DuckDBPyConnection, processes: dict[str, str]) -> SideBySide | None:
+def _side_by_side(connection: duckdb.DuckDBPyConnection, processes: dict[str, str]) -> ProcessSharing | None:
     rows = connection.execute(_SIDE_BY_SIDE, [list(processes), list(processes.values())]).fetchall()
     [(number, covered, held, cpu_s, known)] = rows
     if not number:
         return None
-    return SideBySide(
+    return ProcessSharing(
         processes=number,
         covered_s=seconds(int(covered)),
         held_s=seconds(int(held)),
@@ -499,7 +501,7 @@ WITH troubled AS (
     SELECT name, task_id, attempt, state, error_type, coalesce(greatest(0, stopped - began), 0) AS ns
         FROM named
     WHERE name IS NOT NULL AND state IN ('completed', 'failed')
-        AND task_id IN (SELECT task_id FROM held WHERE state = 'failed')
+        AND task_id IN (SELECT task_id FROM attempt_intervals WHERE state = 'failed')
 ), tasks AS (
     SELECT any_value(name) AS name, task_id, arg_min_null(error_type, attempt) AS error_type,
         min(attempt) AS first, max(attempt) AS last, arg_min(state, attempt) AS began_as,

@@ -9,7 +9,7 @@ from statistics import median
 
 from flightlog.analyze.advice.amounts import manifest_duration, round_duration, worker_time
 from flightlog.analyze.advice.base import Advice
-from flightlog.analyze.advice.statistics import Job, Look, RunShape
+from flightlog.analyze.advice.statistics import AdviceOutcome, Job, RunStatistics
 from flightlog.core.units import format_duration, format_percent
 
 LEAST_JOBS = 5
@@ -29,19 +29,19 @@ LEAST_WALLTIME_S = 1800
 """Shorter limits gain nothing in a batch system's queue."""
 
 
-def advise_walltime(shapes: Sequence[RunShape]) -> Look:
+def advise_walltime(shapes: Sequence[RunStatistics]) -> AdviceOutcome:
     """On the time limit of jobs, and on the timeout of each task."""
     advice = [*_jobs(shapes), *_timeouts(shapes)]
     if advice:
-        return Look(advice=advice)
+        return AdviceOutcome(advice=advice)
     limited = any(
         shape.jobs or shape.timed_out or any(t.timeout_s for t in shape.planned.tasks.values())
         for shape in shapes
     )
-    return Look(silent="time limits suit the work" if limited else "no time limit is known")
+    return AdviceOutcome(silent="time limits suit the work" if limited else "no time limit is known")
 
 
-def _jobs(shapes: Sequence[RunShape]) -> list[Advice]:
+def _jobs(shapes: Sequence[RunStatistics]) -> list[Advice]:
     """On the limit of the newest run's jobs, from all runs whose jobs had the same."""
     newest = next((shape for shape in shapes if shape.jobs), None)
     if newest is None:
@@ -95,7 +95,7 @@ def _jobs(shapes: Sequence[RunShape]) -> list[Advice]:
 
 
 def _longer_job(
-    shape: RunShape, limit: float, needed: float, jobs: Sequence[Job], runs: int, why: str, gain: str
+    shape: RunStatistics, limit: float, needed: float, jobs: Sequence[Job], runs: int, why: str, gain: str
 ) -> Advice:
     longer = round_duration(needed)
     name, changes = _job_change(shape, limit, longer)
@@ -120,7 +120,7 @@ def _job_evidence(jobs: Sequence[Job], runs: int, limit: float, longest: float) 
     }
 
 
-def _job_change(shape: RunShape, limit: float, seconds: int) -> tuple[str, dict[str, str]]:
+def _job_change(shape: RunStatistics, limit: float, seconds: int) -> tuple[str, dict[str, str]]:
     """What the advice is about, and the manifest's key: the target's own, or that of the components that
     decide.
 
@@ -137,13 +137,13 @@ def _job_change(shape: RunShape, limit: float, seconds: int) -> tuple[str, dict[
     return planned.target, {f"components.{name}.walltime": text for name in decide}
 
 
-def _timeouts(shapes: Sequence[RunShape]) -> list[Advice]:
+def _timeouts(shapes: Sequence[RunStatistics]) -> list[Advice]:
     names = {name for shape in shapes for name, task in shape.planned.tasks.items() if task.timeout_s}
     names |= {one.name for shape in shapes for one in shape.timed_out}
     return [one for name in sorted(names) if (one := _timeout(name, shapes)) is not None]
 
 
-def _timeout(name: str, shapes: Sequence[RunShape]) -> Advice | None:
+def _timeout(name: str, shapes: Sequence[RunStatistics]) -> Advice | None:
     """On the timeout that the newest run of a task had, from all runs that had the same."""
     limits = [(shape, _limit(shape, name)) for shape in shapes]
     limit = next((limit for _, limit in limits if limit is not None), None)
@@ -219,7 +219,7 @@ def _timeout(name: str, shapes: Sequence[RunShape]) -> Advice | None:
     )
 
 
-def _limit(shape: RunShape, name: str) -> float | None:
+def _limit(shape: RunStatistics, name: str) -> float | None:
     """The timeout of a task in a run: of what ran into it, else by the plan."""
     told = next((one.limit_s for one in shape.timed_out if one.name == name), None)
     return told if told is not None else shape.planned.task(name).timeout_s

@@ -26,15 +26,15 @@ _TIMES = """
 CREATE OR REPLACE TEMP TABLE times AS
 SELECT rank, greatest(duration_s, 0) AS s FROM ({source}) JOIN longest USING (task) WHERE isfinite(duration_s)
 """
-_OF_TASKS = "SELECT task, duration_s FROM held WHERE state = 'completed'"
-_OF_SPANS = """SELECT name AS task, lasted / 1e9 AS duration_s FROM timed WHERE NOT "open" """
+_OF_TASKS = "SELECT task, duration_s FROM attempt_intervals WHERE state = 'completed'"
+_OF_SPANS = """SELECT name AS task, lasted / 1e9 AS duration_s FROM span_intervals WHERE NOT "open" """
 
 
 def durations(connection: duckdb.DuckDBPyConnection) -> list[Spread]:
     """Of completed tasks with a known duration, those that took longest together first; of spans where there
     is no task.
     """
-    [(tasks,)] = connection.execute("SELECT count(*) FROM held").fetchall()
+    [(tasks,)] = connection.execute("SELECT count(*) FROM attempt_intervals").fetchall()
     source = _OF_TASKS if tasks else _OF_SPANS
     connection.execute(_LONGEST.format(source=source, names=NAMES))
     connection.execute(_TIMES.format(source=source))

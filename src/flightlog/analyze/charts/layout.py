@@ -13,7 +13,7 @@ from flightlog.core.time import SECOND, timestamp_of
 if TYPE_CHECKING:
     import duckdb
 
-    from flightlog.analyze.report.report import Ground
+    from flightlog.analyze.report.report import ReportContext
 
 NAMES = 12
 """So many names are drawn apart, those that took most of the time."""
@@ -21,21 +21,21 @@ NUMBERED = 32
 """So many are told apart where it is asked which one took longest; all others count together."""
 
 _ATTEMPTS = """
-CREATE OR REPLACE TEMP VIEW to_draw AS
+CREATE OR REPLACE TEMP VIEW drawn_items AS
 SELECT task, task_id, attempt, worker, state, retried, began, stopped, waits, queue_s, duration_s, error_type,
     span_id, args
-FROM held
+FROM attempt_intervals
 """
 
 _OUTERMOST = """
 CREATE OR REPLACE TEMP TABLE outermost AS
 SELECT name, span_id, status, "open", began, stopped, lasted, NULL::VARCHAR AS worker
-FROM timed AS child ANTI JOIN timed AS parent ON parent.span_id = child.parent_id
+FROM span_intervals AS child ANTI JOIN span_intervals AS parent ON parent.span_id = child.parent_id
     AND parent.span_id <> child.span_id
 """
 
 _INSIDE = """
-INSERT INTO outermost SELECT name, span_id, status, "open", began, stopped, lasted, NULL FROM timed
+INSERT INTO outermost SELECT name, span_id, status, "open", began, stopped, lasted, NULL FROM span_intervals
 WHERE parent_id = (SELECT min(span_id) FROM outermost) AND span_id <> parent_id
 """
 
@@ -48,7 +48,7 @@ UPDATE outermost SET worker = wrote.worker FROM (
 """
 
 _SPANS = """
-CREATE OR REPLACE TEMP VIEW to_draw AS
+CREATE OR REPLACE TEMP VIEW drawn_items AS
 SELECT name AS task, span_id AS task_id, 1 AS attempt, worker,
     CASE WHEN "open" THEN 'running' WHEN status = 'error' THEN 'failed' ELSE 'completed' END AS state,
         false AS retried,
@@ -60,7 +60,7 @@ FROM outermost
 _CHOSEN = """
 CREATE OR REPLACE TEMP TABLE chosen AS
 SELECT task, row_number() OVER (ORDER BY total DESC NULLS LAST, task) - 1 AS number FROM (
-    SELECT task, sum(stopped - began) AS total FROM to_draw GROUP BY task ORDER BY total DESC NULLS LAST,
+    SELECT task, sum(stopped - began) AS total FROM drawn_items GROUP BY task ORDER BY total DESC NULLS LAST,
         task LIMIT {names}
 )
 """
@@ -76,13 +76,13 @@ SELECT coalesce(place, -1)::INTEGER AS place, coalesce(number, -1)::TINYINT AS n
     CASE WHEN queue_s >= 0 AND isfinite(queue_s) THEN queue_s END AS queue_s,
     CASE WHEN isfinite(duration_s) THEN greatest(duration_s, 0) END AS duration_s,
     state = 'pending' AS pending, began < {start} OR stopped > {until} AS outside
-FROM to_draw LEFT JOIN places USING (worker) LEFT JOIN chosen USING (task)
+FROM drawn_items LEFT JOIN places USING (worker) LEFT JOIN chosen USING (task)
 """
 """A few dozen bytes of each, so that all drawings ask this table and read nothing again. Times are
 nanoseconds from the start on, and none lies outside of what is drawn."""
 
 
-class Pieces(NamedTuple):
+class TimelineItems(NamedTuple):
     """What there is in the table `drawn`."""
 
     what: str
@@ -102,13 +102,13 @@ class Pieces(NamedTuple):
     """How many lie before the start or after the end, by their clocks."""
 
 
-def lay_out_pieces(
+def lay_out_items(
     connection: duckdb.DuckDBPyConnection,
     frame: Frame,
     workers: Sequence[str],
     processes: Mapping[str, str] | None = None,
-) -> Pieces | None:
-    """Make the view `to_draw` and the table `drawn`, where workers have the numbers of their places; None
+) -> TimelineItems | None:
+    """Make the view `drawn_items` and the table `drawn`, where workers have the numbers of their places; None
     where nothing ran.
 
     `processes` has the name of the process behind each writer, in order: where there are only spans, and
@@ -117,7 +117,7 @@ def lay_out_pieces(
     """
     what = "attempts"
     connection.execute(_ATTEMPTS)
-    if connection.execute("SELECT count(*) FROM held").fetchone() == (0,):
+    if connection.execute("SELECT count(*) FROM attempt_intervals").fetchone() == (0,):
         what = "spans"
         connection.execute(_OUTERMOST)
         if connection.execute("SELECT count(*) FROM outermost").fetchone() == (1,):
@@ -145,10 +145,10 @@ def lay_out_pieces(
     others = max(0, len(names) - NAMES)
     if len(names) == NUMBERED:
         [(more,)] = connection.execute(
-            "SELECT count(DISTINCT task) FROM to_draw ANTI JOIN chosen USING (task)"
+            "SELECT count(DISTINCT task) FROM drawn_items ANTI JOIN chosen USING (task)"
         ).fetchall()
         others += more
-    return Pieces(
+    return TimelineItems(
         what, workers, [cut(name) for (name,) in names[:NAMES]], others, count, placed, pending, outside
     )
 
@@ -207,16 +207,17 @@ class Stretches(NamedTuple):
         return [(self.begins(n) + self.begins(n + 1)) / 2 / SECOND for n in range(self.number)]
 
 
-def frame_of(ground: Ground) -> Frame | None:
+def frame_of(context: ReportContext) -> Frame | None:
     """The time of the run; where its start or end is unknown, that of its attempts and spans. None where all
     is unknown.
     """
-    start, until = ground.window
+    start, until = context.window
     if start is None or until is None or until <= start:
-        [(first, last)] = ground.connection.execute(
+        [(first, last)] = context.connection.execute(
             """
             SELECT min(began), max(stopped) FROM (
-                SELECT began, stopped FROM held UNION ALL SELECT began, stopped FROM timed
+                SELECT began, stopped FROM attempt_intervals UNION ALL SELECT began, stopped
+                    FROM span_intervals
             )
             """
         ).fetchall()

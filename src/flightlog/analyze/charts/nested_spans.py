@@ -35,7 +35,7 @@ child.span_id, child.parent_id, left(child.name, {characters}) AS name, child.st
     child.open AS "open",
     greatest(least(child.began, {until}), {start}) - {start} AS since,
     greatest(least(child.stopped, {until}), {start}) - {start} AS until
-FROM timed AS child ANTI JOIN to_draw ON to_draw.span_id = child.span_id
+FROM span_intervals AS child ANTI JOIN drawn_items ON drawn_items.span_id = child.span_id
 """
 _WITHIN = "child.began <= {until} AND child.stopped >= greatest(child.began, {start})"
 _LEVEL = f"""
@@ -103,7 +103,7 @@ def nested(
         _TOPS, [[top.span_id for top in tops], [top.lane for top in tops], [top.since for top in tops]]
     )
     [(inside,)] = connection.execute(
-        "SELECT count(*) FROM timed SEMI JOIN tops ON tops.span_id = timed.parent_id"
+        "SELECT count(*) FROM span_intervals SEMI JOIN tops ON tops.span_id = span_intervals.parent_id"
     ).fetchall()
     if not inside:
         return None
@@ -118,8 +118,8 @@ def outside(
     most: int = OUTSIDE_SPANS,
     most_rows: int = OUTSIDE_ROWS,
 ) -> Nested | None:
-    """The spans inside of no attempt of `to_draw`, and of nothing else but the run, whose own span is `root`,
-    level by level.
+    """The spans inside of no attempt of `drawn_items`, and of nothing else but the run, whose own span is
+    `root`, level by level.
 
     All are on one lane. None where there is none. Those that find no row free are left out, and what is
     inside of them.

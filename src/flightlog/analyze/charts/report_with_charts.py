@@ -8,13 +8,21 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from flightlog.analyze.charts.durations import POINTS, bin_of, durations, edges, waits
-from flightlog.analyze.charts.layout import LANES, Frame, Pieces, frame_of, in_order, lay_out_pieces, means
+from flightlog.analyze.charts.layout import (
+    LANES,
+    Frame,
+    TimelineItems,
+    frame_of,
+    in_order,
+    lay_out_items,
+    means,
+)
 from flightlog.analyze.charts.lines import curves, device_memory, lookups, resource_use
-from flightlog.analyze.charts.results import Chart, Drawn, Series, Timeline, Unit
+from flightlog.analyze.charts.results import Chart, RunCharts, Series, Timeline, Unit
 from flightlog.analyze.charts.timeline import ONE_BY_ONE, timeline
 from flightlog.analyze.report.interval_tables import MACROS
 from flightlog.analyze.report.large_run import LARGE_BYTES
-from flightlog.analyze.report.report import Ground, Report, ground_of, report_and
+from flightlog.analyze.report.report import Report, ReportContext, open_context, report_and
 from flightlog.analyze.report.summary import Summary
 from flightlog.analyze.report.time_shares import Shares, shares, worked
 from flightlog.core.time import SECOND, timestamp_of
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
     import duckdb
 
     from flightlog.analyze.distribution import Distribution
-    from flightlog.analyze.report.report import Ground
+    from flightlog.analyze.report.report import ReportContext
     from flightlog.events import CostRates
     from flightlog.store.run import Run
 
@@ -36,14 +44,14 @@ TIMELINE_VIEWS = {"failures"}
 """What a timeline alone reads beside attempts and spans."""
 
 
-class Look(Struct, frozen=True, kw_only=True):
+class ReportWithCharts(Struct, frozen=True, kw_only=True):
     """What a page shows of a run."""
 
     report: Report
-    drawn: Drawn
+    drawn: RunCharts
 
 
-class TimelineLook(Struct, frozen=True, kw_only=True):
+class TimelineWithSummary(Struct, frozen=True, kw_only=True):
     """The timeline of a run, and what there is to say of it in a line."""
 
     summary: Summary
@@ -55,50 +63,50 @@ class TimelineLook(Struct, frozen=True, kw_only=True):
 
 def timeline_of(
     run: Run, *, large_bytes: int = LARGE_BYTES, one_by_one: int = ONE_BY_ONE, lanes: int = LANES
-) -> TimelineLook:
-    """The summary, the split of time and the timeline that `look_at` gives, without working out anything
-    else.
+) -> TimelineWithSummary:
+    """The summary, the split of time and the timeline that `report_with_charts` gives, without working out
+    anything else.
 
-    `one_by_one` and `lanes` are as `drawn_of` takes them.
+    `one_by_one` and `lanes` are as `charts_of` takes them.
     """
-    with ground_of(run, views=TIMELINE_VIEWS, large_bytes=large_bytes) as ground:
-        time = shares(ground.connection, ground.workers, ground.window)
-        found = _laid_out(ground)
-        return TimelineLook(
-            summary=ground.summary,
+    with open_context(run, views=TIMELINE_VIEWS, large_bytes=large_bytes) as context:
+        time = shares(context.connection, context.workers, context.window)
+        found = _laid_out(context)
+        return TimelineWithSummary(
+            summary=context.summary,
             time=time,
-            timeline=None if found is None else _timeline(ground, found, one_by_one, lanes),
+            timeline=None if found is None else _timeline(context, found, one_by_one, lanes),
         )
 
 
-def look_at(
+def report_with_charts(
     run: Run,
     *,
     history: Mapping[str, Distribution] | None = None,
     rates: CostRates | None = None,
     large_bytes: int = LARGE_BYTES,
-) -> Look:
+) -> ReportWithCharts:
     """The report with its details, and what is drawn; the tasks and spans of the run are read once for both.
 
     For a run in any state and of any size: what is drawn is bounded, and the report is that of `report_on`.
     """
     report, drawn = report_and(
-        run, drawn_of, views=VIEWS, history=history, rates=rates, large_bytes=large_bytes
+        run, charts_of, views=VIEWS, history=history, rates=rates, large_bytes=large_bytes
     )
-    return Look(report=report, drawn=drawn)
+    return ReportWithCharts(report=report, drawn=drawn)
 
 
-def drawn_of(
-    ground: Ground, *, one_by_one: int = ONE_BY_ONE, lanes: int = LANES, points: int = POINTS
-) -> Drawn:
+def charts_of(
+    context: ReportContext, *, one_by_one: int = ONE_BY_ONE, lanes: int = LANES, points: int = POINTS
+) -> RunCharts:
     """What is drawn of a run whose report is being made; its connection has the views in `VIEWS`.
 
     At most `one_by_one` attempts, and no more than fit on so many `lanes`, are drawn one by one; at most
     `points` of queueing against execution time.
     """
-    found = _laid_out(ground)
+    found = _laid_out(context)
     if found is None:
-        return Drawn(
+        return RunCharts(
             timeline=None,
             concurrency=None,
             worker_cpu=None,
@@ -111,11 +119,11 @@ def drawn_of(
             waits=None,
             cache=None,
         )
-    connection, frame, pieces = ground.connection, found.frame, found.pieces
+    connection, frame, pieces = context.connection, found.frame, found.pieces
     of_tasks = pieces is not None and pieces.what == "attempts"
     use = resource_use(connection, frame)
-    return Drawn(
-        timeline=_timeline(ground, found, one_by_one, lanes),
+    return RunCharts(
+        timeline=_timeline(context, found, one_by_one, lanes),
         concurrency=load(connection, frame, found.ups) if of_tasks else None,
         worker_cpu=use.worker_cpu,
         worker_memory=use.worker_memory,
@@ -136,31 +144,31 @@ class _LaidOut(NamedTuple):
     frame: Frame
     hosts: Mapping[str, str | None]
     ups: Mapping[str, Sequence[tuple[int, int]]]
-    pieces: Pieces | None
+    pieces: TimelineItems | None
 
 
-def _laid_out(ground: Ground) -> _LaidOut | None:
+def _laid_out(context: ReportContext) -> _LaidOut | None:
     """None where it is not known when the run was."""
-    connection = ground.connection
+    connection = context.connection
     connection.execute(MACROS)
-    frame = frame_of(ground)
+    frame = frame_of(context)
     if frame is None:
         return None
-    hosts = ground.workers.hosts()
-    ups = ground.workers.uptimes(worked(connection), frame.until)
-    processes = {one.writer: f"{one.host}:{one.pid}" for one in ground.run.writers()}
-    return _LaidOut(frame, hosts, ups, lay_out_pieces(connection, frame, in_order(ups, hosts), processes))
+    hosts = context.workers.hosts()
+    ups = context.workers.uptimes(worked(connection), frame.until)
+    processes = {one.writer: f"{one.host}:{one.pid}" for one in context.run.writers()}
+    return _LaidOut(frame, hosts, ups, lay_out_items(connection, frame, in_order(ups, hosts), processes))
 
 
-def _timeline(ground: Ground, found: _LaidOut, one_by_one: int, lanes: int) -> Timeline | None:
+def _timeline(context: ReportContext, found: _LaidOut, one_by_one: int, lanes: int) -> Timeline | None:
     if found.pieces is None:
         return None
     return timeline(
-        ground,
+        context,
         found.frame,
         found.pieces,
         found.hosts,
-        root=ground.run.info.span_id,
+        root=context.run.info.span_id,
         one_by_one=one_by_one,
         most_lanes=lanes,
     )
@@ -234,7 +242,7 @@ class Durations(Struct, frozen=True, kw_only=True):
     """Those that took longest together first."""
 
 
-class Glance(Struct, frozen=True, kw_only=True):
+class Overview(Struct, frozen=True, kw_only=True):
     """What is plotted; null where nothing was recorded of it."""
 
     cpu: Chart | None
@@ -244,13 +252,13 @@ class Glance(Struct, frozen=True, kw_only=True):
     durations: Durations | None
 
 
-def glance_of(ground: Ground) -> Glance:
+def overview_of(context: ReportContext) -> Overview:
     """For `report_and`, which gives the views."""
-    start, until = ground.window
+    start, until = context.window
     cpu = memory = None
     if start is not None and until is not None and until > start:
-        cpu, memory = _machines(ground.connection, start, until)
-    return Glance(cpu=cpu, memory=memory, durations=_durations(ground))
+        cpu, memory = _machines(context.connection, start, until)
+    return Overview(cpu=cpu, memory=memory, durations=_durations(context))
 
 
 def _machines(
@@ -297,10 +305,10 @@ def _machines(
     return chart("percent", 1), chart("bytes", 2)
 
 
-def _durations(ground: Ground) -> Durations | None:
+def _durations(context: ReportContext) -> Durations | None:
     known = {
         name: one.duration_s
-        for name, one in ground.summary.tasks.by_name.items()
+        for name, one in context.summary.tasks.by_name.items()
         if one.duration_s.max is not None and one.duration_s.min is not None
     }
     names = sorted(known, key=lambda name: (-known[name].total, name))[:NAMES]
@@ -310,9 +318,9 @@ def _durations(ground: Ground) -> Durations | None:
         return None
     found = edges(max(least, 1e-6), most, BINS, zero=least < 1e-6)
     counts = {name: [0] * (len(found) - 1) for name in names}
-    for name, number, count in ground.connection.execute(
+    for name, number, count in context.connection.execute(
         f"""
-        SELECT task, {bin_of("duration_s", found)} AS bin, count(*) FROM held
+        SELECT task, {bin_of("duration_s", found)} AS bin, count(*) FROM attempt_intervals
         WHERE state = 'completed' AND isfinite(duration_s) AND task IN (SELECT unnest($names::VARCHAR[]))
             GROUP BY ALL
         """,  # noqa: S608 - numbers of ours

@@ -206,7 +206,7 @@ class Curves(Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
-class Drawn(Struct, frozen=True, kw_only=True):
+class RunCharts(Struct, frozen=True, kw_only=True):
     """Everything that is drawn of a run beside what its report has; null where nothing was recorded of it."""
 
     timeline: Timeline | None

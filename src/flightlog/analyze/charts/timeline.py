@@ -14,8 +14,8 @@ from flightlog.analyze.charts.layout import (
     LANES,
     Frame,
     Merged,
-    Pieces,
     Stretches,
+    TimelineItems,
     cut,
     drawn_apart,
     merge_lanes,
@@ -30,7 +30,7 @@ from flightlog.core.units import format_duration
 if TYPE_CHECKING:
     import duckdb
 
-    from flightlog.analyze.report.report import Ground
+    from flightlog.analyze.report.report import ReportContext
 
 ONE_BY_ONE = 5000
 """So many are drawn one by one."""
@@ -46,7 +46,7 @@ SELECT coalesce(place, -1), greatest(least(began, $until), $start) - $start AS s
     greatest(least(stopped, $until), $start) - $start AS until, coalesce(number, -1),
     CASE WHEN retried AND state = 'failed' THEN 'retried' ELSE state END, task_id, attempt,
     duration_s IS NULL AND state <> 'running' AS unmeasured, span_id, left(args, {characters})
-FROM to_draw LEFT JOIN places USING (worker) LEFT JOIN chosen USING (task)
+FROM drawn_items LEFT JOIN places USING (worker) LEFT JOIN chosen USING (task)
 WHERE began IS NOT NULL ORDER BY place, since, until DESC, task_id, attempt
 """
 
@@ -71,8 +71,8 @@ def bars(
     nowhere: str,
     most: int = LANES,
 ) -> OneByOne | None:
-    """All pieces of `to_draw` whose time is known, by row and start; what lies outside of the frame is cut
-    off.
+    """All pieces of `drawn_items` whose time is known, by row and start; what lies outside of the frame is
+    cut off.
 
     What measured no duration ended, for all that is known, when its worker's next step was told: where it
     overlaps the next one by less than can be seen, both are on one row. Where there are more than `most`
@@ -132,21 +132,21 @@ _PIXELS = 1000
 
 
 def timeline(
-    ground: Ground,
+    context: ReportContext,
     frame: Frame,
-    pieces: Pieces,
+    pieces: TimelineItems,
     hosts: Mapping[str, str | None],
     *,
     root: str | None = None,
     one_by_one: int = ONE_BY_ONE,
     most_lanes: int = LANES,
 ) -> Timeline:
-    """The timeline of what `lay_out_pieces` laid out.
+    """The timeline of what `lay_out_items` laid out.
 
     `root` is the id of the run's own span. One by one where at most `one_by_one` pieces fit onto `most_lanes`
     rows without overlapping.
     """
-    connection, workers = ground.connection, pieces.workers
+    connection, workers = context.connection, pieces.workers
     nowhere = _nowhere(pieces, workers)
     single: OneByOne | None = None
     density: Cells | None = None
@@ -162,7 +162,7 @@ def timeline(
             connection,
             frame,
             pieces.what,
-            ground.workers,
+            context.workers,
             lambda _, task_id, attempt: rows[task_id, attempt],
             single.of_worker.get,
         )
@@ -178,12 +178,12 @@ def timeline(
             connection,
             frame,
             pieces.what,
-            ground.workers,
+            context.workers,
             lambda place, _task_id, _attempt: merged.of_place[place],
             row_of.get,
         )
     apart = outside(connection, frame, root) if pieces.what == "attempts" else None
-    [(failures,)] = connection.execute("SELECT count(*) FROM to_draw WHERE state = 'failed'").fetchall()
+    [(failures,)] = connection.execute("SELECT count(*) FROM drawn_items WHERE state = 'failed'").fetchall()
     return Timeline(
         since=frame.since,
         length_s=frame.length_s,
@@ -206,14 +206,14 @@ def timeline(
     )
 
 
-def _nowhere(pieces: Pieces, workers: Sequence[str]) -> str:
+def _nowhere(pieces: TimelineItems, workers: Sequence[str]) -> str:
     if pieces.what == "spans":
         return "spans"
     return "no known worker" if workers else "tasks"
 
 
 def _notes(
-    pieces: Pieces,
+    pieces: TimelineItems,
     lanes: Sequence[Lane],
     workers: Sequence[str],
     marked: Marked,
@@ -253,7 +253,9 @@ def _notes(
 
 def _notes_on_spans(connection: duckdb.DuckDBPyConnection, *drawn: Nested | None) -> list[str]:
     """How many spans are not drawn."""
-    [(spans,)] = connection.execute("SELECT count(*) FROM timed ANTI JOIN to_draw USING (span_id)").fetchall()
+    [(spans,)] = connection.execute(
+        "SELECT count(*) FROM span_intervals ANTI JOIN drawn_items USING (span_id)"
+    ).fetchall()
     if (left := spans - sum(len(one.lane) for one in drawn if one is not None)) <= 0:
         return []
     return [
@@ -303,18 +305,19 @@ NEAR = 0.05
 """Neighbouring cells of one name become one where their load is this close to that of the first."""
 
 _CELLS = """
-WITH pieces AS (
+WITH timeline_items AS (
     SELECT ($lanes::SMALLINT[])[CASE WHEN place < 0 THEN len($lanes) ELSE place + 1 END] AS lane, name, since,
         until
     FROM drawn WHERE since IS NOT NULL
 ), steps AS (
     SELECT lane, name, least(since, $length - 1) // $width AS stretch, count(*) AS running,
         sum(since)::HUGEINT AS moments, count(*) AS began,
-        0 AS ended FROM pieces GROUP BY ALL
+        0 AS ended FROM timeline_items GROUP BY ALL
     UNION ALL
-    SELECT lane, name, until // $width, -count(*), -sum(until)::HUGEINT, 0, 0 FROM pieces GROUP BY ALL
+    SELECT lane, name, until // $width, -count(*), -sum(until)::HUGEINT, 0, 0 FROM timeline_items GROUP BY ALL
     UNION ALL -- what ends where a stretch begins is not under way in it
-    SELECT lane, name, least(greatest(since, until - 1), $length - 1) // $width, 0, 0, 0, count(*) FROM pieces
+    SELECT lane, name, least(greatest(since, until - 1), $length - 1) // $width, 0, 0, 0, count(*)
+        FROM timeline_items
         GROUP BY ALL
 ), net AS (
     SELECT lane, name, stretch, sum(running) AS running, sum(moments) AS moments, sum(began) AS began,
@@ -432,7 +435,7 @@ WITH found AS (
     SELECT task, task_id, attempt, coalesce(place, -1) AS place, error_type,
         CASE WHEN state = 'cancelled' THEN 'cancelled' WHEN retried THEN 'retried' ELSE 'failed' END AS kind,
         greatest(least(stopped, $until), $start) - $start AS moment
-    FROM to_draw LEFT JOIN places USING (worker)
+    FROM drawn_items LEFT JOIN places USING (worker)
     WHERE state IN ('failed', 'cancelled') AND stopped IS NOT NULL
 )
 SELECT *, count(*) OVER () AS total FROM found
@@ -479,8 +482,8 @@ def marks(
     lane_of: Callable[[int, str, int], int],
     lane_of_worker: Callable[[str], int | None],
 ) -> Marked:
-    """What went wrong, from `to_draw` and from where errors are told; evenly over time where there is more
-    than is marked.
+    """What went wrong, from `drawn_items` and from where errors are told; evenly over time where there is
+    more than is marked.
 
     `what` is of `attempts` or `spans`. `lane_of` gives the row of an attempt by its place, id and number.
     """

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from flightlog.analyze.diagnosis.failures import Nonfinite
     from flightlog.analyze.diagnosis.groups import Group
-    from flightlog.analyze.diagnosis.requests import Asked, Plans
+    from flightlog.analyze.diagnosis.requests import Plans, Requests
     from flightlog.events import JobAccounted
     from flightlog.store.run import Run
 
@@ -48,15 +48,15 @@ class Origin(Struct, frozen=True):
     time: str | None
 
 
-class Gathered(Struct, kw_only=True):
+class GatheredCase(Struct, kw_only=True):
     """All there is to say of a group before it is weighed."""
 
     group: Group
     incident: Incident | None
     case: Case
     origins: dict[Source, Origin]
-    around: Around
-    asked: Asked
+    around: FailureContext
+    asked: Requests
     success: Success | None
     host: str | None
     job: JobAccounted | None
@@ -75,14 +75,14 @@ def gather(
     run: Run,
     group: Group,
     incident: Incident | None,
-    around: Around,
+    around: FailureContext,
     workers: Workers,
     plans: Plans,
     success: Success | None,
     values: Sequence[Nonfinite],
     bundles: Sequence[tuple[str, str]],
     cancelled_by: str | None = None,
-) -> Gathered:
+) -> GatheredCase:
     """Put the case of a group together; `bundles` are message and folder of device memory that ran out near
     it.
     """
@@ -116,7 +116,7 @@ def gather(
     of_class = {"timeout": lasted, "time_limit": lasted}
     if earlier:
         of_class["numerical"] = Origin(earlier[0].file, earlier[0].event, earlier[0].first)
-    return Gathered(
+    return GatheredCase(
         group=group,
         incident=incident,
         case=case,
@@ -158,8 +158,8 @@ def _facts(
     run: Run,
     group: Group,
     incident: Incident | None,
-    around: Around,
-    asked: Asked,
+    around: FailureContext,
+    asked: Requests,
     success: Success | None,
     job: JobAccounted | None,
     host: str | None,
@@ -247,7 +247,7 @@ def without_own_frames(traceback: str) -> str:
 
 
 def _origins(
-    group: Group, incident: Incident | None, around: Around, job: JobAccounted | None
+    group: Group, incident: Incident | None, around: FailureContext, job: JobAccounted | None
 ) -> dict[Source, Origin]:
     event = "failure" if group.recorded_in == "failures.jsonl" else "task_failed"
     own = Origin(group.recorded_in, event, group.first)
@@ -319,7 +319,7 @@ class Place(NamedTuple):
     root: str
 
 
-class Around(Struct, kw_only=True):
+class FailureContext(Struct, kw_only=True):
     """What is known of the surroundings of a failure; None is unknown."""
 
     memory_scope: str | None = None
@@ -355,15 +355,15 @@ class _Sample(NamedTuple):
     time: str
 
 
-def look_around(
+def context_around(
     connection: duckdb.DuckDBPyConnection, places: Sequence[Place], hosts: Mapping[str, str], home: str
-) -> dict[int, Around]:
+) -> dict[int, FailureContext]:
     """The surroundings of each place, from `resources`, `ended` and `rooted`; each is gone through once for
     all.
 
     `hosts` is where each worker ran; a worker that is not named there ran on `home`.
     """
-    found = {place.number: Around() for place in places}
+    found = {place.number: FailureContext() for place in places}
     if not places:
         return found
     names = [[*column] for column in zip(*places, strict=True)]
@@ -384,7 +384,7 @@ def look_around(
     return found
 
 
-def _read_curve(around: Around, samples: list[_Sample], at: float) -> None:
+def _read_curve(around: FailureContext, samples: list[_Sample], at: float) -> None:
     before = [one for one in samples if one.at <= at + 0.5]
     for scope, exact in (
         ("task", True),

@@ -19,7 +19,7 @@ from flightlog.analyze.diagnosis.attribution import (
     of_values,
 )
 from flightlog.analyze.diagnosis.base import Rule
-from flightlog.analyze.diagnosis.case import Gathered, gather
+from flightlog.analyze.diagnosis.case import GatheredCase, gather
 from flightlog.analyze.diagnosis.evidence import with_record
 from flightlog.analyze.diagnosis.failures import (
     VIEWS,
@@ -94,7 +94,7 @@ class _Diagnosing:
             raise DamagedRun(f"{self._run.path} cannot be read: {error.strerror or error}") from error
 
     def _result(self, connection: duckdb.DuckDBPyConnection) -> RunDiagnosis:
-        from flightlog.analyze.diagnosis.case import Around, Place, look_around, read_successes
+        from flightlog.analyze.diagnosis.case import FailureContext, Place, context_around, read_successes
         from flightlog.analyze.diagnosis.requests import read_plans
 
         collect(connection)
@@ -120,7 +120,7 @@ class _Diagnosing:
             for number, group in enumerate(groups)
             if group.at is not None
         ]
-        around = look_around(connection, places, self._workers.hosts, home)
+        around = context_around(connection, places, self._workers.hosts, home)
         plans = read_plans(self._run, connection, {group.task_id for group in groups if group.task_id})
         successes = read_successes(connection, {group.task for group in groups if group.task})
         given_up = dict(connection.execute("SELECT root, number FROM given_up").fetchall())
@@ -130,7 +130,7 @@ class _Diagnosing:
                 self._run,
                 group,
                 incidents.get(group.root),
-                around.get(number, Around()),
+                around.get(number, FailureContext()),
                 self._workers,
                 plans,
                 successes.get(group.task or ""),
@@ -168,7 +168,7 @@ class _Diagnosing:
             problems=list(dict.fromkeys(self._problems)),
         )
 
-    def _cause(self, found: Gathered, plans: Plans, given_up: int) -> Cause:
+    def _cause(self, found: GatheredCase, plans: Plans, given_up: int) -> Cause:
         group, end = found.group, self._ends.get(found.group.root)
         judged = weigh(found.case, self._rules)
         self._problems += judged.problems
@@ -304,7 +304,7 @@ class _Diagnosing:
         ]
 
 
-def _example(found: Gathered) -> Example | None:
+def _example(found: GatheredCase) -> Example | None:
     group = found.group
     if group.task_id is None and group.message is None:
         return None

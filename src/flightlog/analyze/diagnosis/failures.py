@@ -1,7 +1,7 @@
-"""Everything of a run that went wrong, once each, in tables of a connection: `ended` and `mishaps`.
+"""Everything of a run that went wrong, once each, in tables of a connection: `ended` and `failure_records`.
 
-`ended` has one row for each line that ends an attempt, without the large texts. `mishaps` has one row for
-each failed attempt, whichever of its accounts are there, and for each failure of a run, worker or command
+`ended` has one row for each line that ends an attempt, without the large texts. `failure_records` has one row
+for each failed attempt, whichever of its accounts are there, and for each failure of a run, worker or command
 without a task. `task_name(task)` is `sim` of `sim[3]`. Failures that came of a lost host, worker or job are
 attributed to it. Values that became NaN are found here too.
 """
@@ -90,7 +90,7 @@ FROM task_events WHERE event IN ('task_completed', 'task_failed', 'task_cancelle
 """
 
 _MISHAPS = """
-CREATE OR REPLACE TEMP TABLE mishaps AS
+CREATE OR REPLACE TEMP TABLE failure_records AS
 WITH accounts AS (
     SELECT 0 AS rank, scope, error_type, left(message, 500) AS words, fingerprint, task_name(task) AS task,
         task_id,
@@ -120,16 +120,17 @@ SELECT cause_of(fingerprint, error_type, words) AS cause, *, CAST(NULL AS VARCHA
 an attempt that has its own account (scope `worker`) stands beside it."""
 
 _FOLD_RUN = """
-DELETE FROM mishaps WHERE scope = 'run' AND task_id IS NULL AND EXISTS (
-    SELECT 1 FROM mishaps AS others WHERE others.task_id IS NOT NULL AND (others.cause = mishaps.cause
-        OR (others.error_type = mishaps.error_type AND others.words = mishaps.words)))
+DELETE FROM failure_records WHERE scope = 'run' AND task_id IS NULL AND EXISTS (
+    SELECT 1 FROM failure_records AS others WHERE others.task_id IS NOT NULL
+        AND (others.cause = failure_records.cause
+        OR (others.error_type = failure_records.error_type AND others.words = failure_records.words)))
 """
 """An error that ended a task and then, raised again, the run is that task's."""
 
 _CLIMBS = """
 CREATE OR REPLACE TEMP TABLE climbs AS
 SELECT task_id, any_value(needed(words)) AS above FROM (
-    SELECT task_id, words FROM mishaps WHERE error_type = 'DependencyFailed'
+    SELECT task_id, words FROM failure_records WHERE error_type = 'DependencyFailed'
     UNION ALL SELECT task_id, words FROM ended WHERE event = 'task_cancelled'
 ) WHERE needed(words) <> task_id GROUP BY task_id
 """
@@ -142,11 +143,12 @@ WHERE climbs.above = higher.task_id AND higher.above <> climbs.above AND higher.
 _ROOTS = """
 CREATE OR REPLACE TEMP TABLE rooted AS
 WITH own AS (
-    SELECT task_id, arg_max(coalesce(incident, cause), attempt) AS root FROM mishaps
+    SELECT task_id, arg_max(coalesce(incident, cause), attempt) AS root FROM failure_records
     WHERE task_id IS NOT NULL AND error_type IS DISTINCT FROM 'DependencyFailed' GROUP BY task_id
 )
-SELECT mishaps.*, coalesce(own.root, incident, cause) AS root, own.root IS NOT NULL AS dependent
-FROM mishaps LEFT JOIN climbs ON climbs.task_id = mishaps.task_id AND mishaps.error_type = 'DependencyFailed'
+SELECT failure_records.*, coalesce(own.root, incident, cause) AS root, own.root IS NOT NULL AS dependent
+FROM failure_records LEFT JOIN climbs ON climbs.task_id = failure_records.task_id
+    AND failure_records.error_type = 'DependencyFailed'
 LEFT JOIN own ON own.task_id = climbs.above
 """
 """Only where the failure of what they depend on is in the record; other dependents stay a cause of their
@@ -306,7 +308,7 @@ def _plain(reason: str | None) -> str:
 
 
 def lay_to_incidents(connection: duckdb.DuckDBPyConnection, workers: Workers) -> None:
-    """Mark in `mishaps` what ended with a lost worker or an ended job."""
+    """Mark in `failure_records` what ended with a lost worker or an ended job."""
     rows = [
         (lost.event.worker, lost.at, incident.key)
         for incident in workers.incidents
@@ -331,19 +333,19 @@ def lay_to_incidents(connection: duckdb.DuckDBPyConnection, workers: Workers) ->
 
 
 _LAY = """
-UPDATE mishaps SET incident = nearest.incident FROM (
-    SELECT mishaps.rowid AS at_row, arg_min(losses.incident, abs(coalesce(gone_at, 0) -
+UPDATE failure_records SET incident = nearest.incident FROM (
+    SELECT failure_records.rowid AS at_row, arg_min(losses.incident, abs(coalesce(gone_at, 0) -
         coalesce(epoch(moment), 0)))
         AS incident
-    FROM mishaps JOIN losses USING (worker)
-    WHERE error_type IN (SELECT unnest($types::VARCHAR[])) OR scope = 'worker' GROUP BY mishaps.rowid
-) AS nearest WHERE mishaps.rowid = nearest.at_row
+    FROM failure_records JOIN losses USING (worker)
+    WHERE error_type IN (SELECT unnest($types::VARCHAR[])) OR scope = 'worker' GROUP BY failure_records.rowid
+) AS nearest WHERE failure_records.rowid = nearest.at_row
 """
 """A name may be used again by a later worker: the loss nearest in time counts."""
 
 _LAY_TASKS = """
-UPDATE mishaps SET incident = job_tasks.incident FROM job_tasks
-WHERE mishaps.task_id = job_tasks.task_id AND mishaps.incident IS NULL
+UPDATE failure_records SET incident = job_tasks.incident FROM job_tasks
+WHERE failure_records.task_id = job_tasks.task_id AND failure_records.incident IS NULL
     AND (error_type IN (SELECT unnest($types::VARCHAR[])) OR signal IS NOT NULL OR scope = 'worker')
 """
 

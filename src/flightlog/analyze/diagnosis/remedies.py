@@ -12,7 +12,7 @@ from flightlog.analyze.history.attempts import MORE_THAN_KILLED
 from flightlog.core.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from flightlog.analyze.diagnosis.case import Gathered
+    from flightlog.analyze.diagnosis.case import GatheredCase
     from flightlog.analyze.diagnosis.requests import Plans
 
 NEEDED = 1.2
@@ -23,7 +23,7 @@ _OF_LIMITS = frozenset({"out_of_memory", "timeout", "time_limit", "unknown"})
 _TRANSIENT = frozenset({"worker_lost", "preempted", "network"})
 
 
-def what_to_do(found: Gathered, failure_class: str, plans: Plans, general: Sequence[str]) -> list[str]:
+def what_to_do(found: GatheredCase, failure_class: str, plans: Plans, general: Sequence[str]) -> list[str]:
     """What the record's own values say, and what is said in general: its first says less where the record
     says more.
     """
@@ -36,7 +36,7 @@ def what_to_do(found: Gathered, failure_class: str, plans: Plans, general: Seque
     return [*general[:1], *own, *general[1:]]
 
 
-def _how_it_ended(found: Gathered, failure_class: str) -> list[str]:
+def _how_it_ended(found: GatheredCase, failure_class: str) -> list[str]:
     """Where to look, from how the process ended; nothing where that says no more than the class does."""
     facts, group = found.case.facts, found.group
     if facts is None:
@@ -72,7 +72,7 @@ def _how_it_ended(found: Gathered, failure_class: str) -> list[str]:
     return []
 
 
-def remedies(found: Gathered, failure_class: str, plans: Plans) -> list[str]:
+def remedies(found: GatheredCase, failure_class: str, plans: Plans) -> list[str]:
     """Suggestions that name the user's own values, the most useful first; none where the record has none to
     name.
     """
@@ -95,7 +95,7 @@ def remedies(found: Gathered, failure_class: str, plans: Plans) -> list[str]:
     return said
 
 
-def _more_memory(found: Gathered, plans: Plans) -> list[str]:
+def _more_memory(found: GatheredCase, plans: Plans) -> list[str]:
     facts, asked, group = found.case.facts, found.asked, found.group
     assert facts is not None
     own = _largest(
@@ -157,7 +157,7 @@ def _more_memory(found: Gathered, plans: Plans) -> list[str]:
     return said
 
 
-def _had_room(found: Gathered, own: int | None, limit: int | None) -> bool:
+def _had_room(found: GatheredCase, own: int | None, limit: int | None) -> bool:
     """Whether an allocation was refused while, as far as anybody saw, there was room."""
     facts = found.case.facts
     if facts is None or own is None or limit is not None or facts.kernel_oom or was_killed(facts):
@@ -167,7 +167,7 @@ def _had_room(found: Gathered, own: int | None, limit: int | None) -> bool:
     return not full and room is not None and own < ROOMY * room
 
 
-def _crowded(found: Gathered, plans: Plans) -> list[str]:
+def _crowded(found: GatheredCase, plans: Plans) -> list[str]:
     """That others had the host's memory."""
     facts, around = found.case.facts, found.around
     if facts is None or (facts.node_memory_used_percent or 0.0) < 95 or not around.running:
@@ -180,7 +180,7 @@ def _crowded(found: Gathered, plans: Plans) -> list[str]:
     ]
 
 
-def _who_asks(found: Gathered, limit: int | None) -> str:
+def _who_asks(found: GatheredCase, limit: int | None) -> str:
     asked, group = found.asked, found.group
     name = (
         f"component `{asked.component}`"
@@ -194,7 +194,7 @@ def _who_asks(found: Gathered, limit: int | None) -> str:
     return f"{name} may use {format_bytes(limit)}" if limit is not None else f"{name} asks for no memory"
 
 
-def _more_time(found: Gathered, plans: Plans, what: str, limit_s: float | None) -> list[str]:
+def _more_time(found: GatheredCase, plans: Plans, what: str, limit_s: float | None) -> list[str]:
     group, asked, success = found.group, found.asked, found.success
     task = group.task or "it"
     if limit_s is None:
@@ -216,7 +216,7 @@ def _more_time(found: Gathered, plans: Plans, what: str, limit_s: float | None) 
     return [f"{'; '.join(parts)}: {do}, or find out what it waited for."]
 
 
-def _retries(found: Gathered, plans: Plans) -> list[str]:
+def _retries(found: GatheredCase, plans: Plans) -> list[str]:
     asked, group = found.asked, found.group
     exit_code = found.case.facts.exit_code if found.case.facts is not None else None
     if exit_code is not None and exit_code >= 0:  # it ended by itself, and would again

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from flightlog.analyze.diagnosis.base import Rule
-    from flightlog.analyze.diagnosis.case import Gathered
+    from flightlog.analyze.diagnosis.case import GatheredCase
 
 EVIDENCE = 6
 """Most signs that are told of one cause."""
@@ -37,7 +37,7 @@ def certainty(failure_class: str, confidence: float) -> str:
     return "a guess"
 
 
-def headline(found: Gathered) -> str:
+def headline(found: GatheredCase) -> str:
     """What happened, in a line without a full stop."""
     group, incident, job = found.group, found.incident, found.job
     if incident is not None and incident.jobs:
@@ -82,7 +82,7 @@ def _named(tasks: Mapping[str, int]) -> str:
     )
 
 
-def _run_line(found: Gathered) -> str:
+def _run_line(found: GatheredCase) -> str:
     facts = found.case.facts
     status = facts.run_status if facts else None
     if status == "crashed":
@@ -120,7 +120,7 @@ def frame(traceback: str | None) -> str | None:
     return own[-1] if own else frames[-1] if frames else None
 
 
-def evidence(found: Gathered, rule: Rule | None, failure_class: str) -> list[Evidence]:
+def evidence(found: GatheredCase, rule: Rule | None, failure_class: str) -> list[Evidence]:
     """What speaks for the class, the strongest first, each with where it stands; then what else is known."""
     kept: dict[str, Sign] = {}
     for sign in sorted(_signs(found, rule), key=lambda sign: (-sign.weight, _ORDER[sign.source])):
@@ -149,7 +149,7 @@ def evidence(found: Gathered, rule: Rule | None, failure_class: str) -> list[Evi
     return told or [_placed(found, "nothing was recorded that tells how it ended", Source.words)]
 
 
-def _signs(found: Gathered, rule: Rule | None) -> Iterable[Sign]:
+def _signs(found: GatheredCase, rule: Rule | None) -> Iterable[Sign]:
     if rule is None:
         return []
     try:
@@ -158,7 +158,7 @@ def _signs(found: Gathered, rule: Rule | None) -> Iterable[Sign]:
         return []
 
 
-def _placed(found: Gathered, text: str, source: Source, failure_class: str = "") -> Evidence:
+def _placed(found: GatheredCase, text: str, source: Source, failure_class: str = "") -> Evidence:
     text = text.rstrip(": ")  # of an exception without a message
     if text.startswith(RECORDER):
         return Evidence(text=text, source=source.value, file=found.recorder_file)
@@ -172,7 +172,7 @@ def _placed(found: Gathered, text: str, source: Source, failure_class: str = "")
     return Evidence(text=text, source=source.value, file=origin.file, event=origin.event, time=origin.time)
 
 
-def _beside(found: Gathered) -> Iterable[Evidence]:
+def _beside(found: GatheredCase) -> Iterable[Evidence]:
     """The curve and the neighbours, where they help to judge a death that nothing else explains."""
     facts, around, group = found.case.facts, found.around, found.group
     if facts is None or group.scope == "metric" or not (was_killed(facts) or facts.worker_lost_reason):
@@ -220,7 +220,7 @@ def _beside(found: Gathered) -> Iterable[Evidence]:
         )
 
 
-def missing(found: Gathered, failure_class: str, unaccounted: list[str]) -> list[str]:
+def missing(found: GatheredCase, failure_class: str, unaccounted: list[str]) -> list[str]:
     """What would have told more, and how to have it next time."""
     facts, said = found.case.facts, []
     if facts is None or found.group.scope == "metric":
@@ -251,7 +251,7 @@ def missing(found: Gathered, failure_class: str, unaccounted: list[str]) -> list
     return said
 
 
-def checks(found: Gathered, failure_class: str, ref: str, project: str) -> list[str]:
+def checks(found: GatheredCase, failure_class: str, ref: str, project: str) -> list[str]:
     """Commands that show the evidence, ready to be typed; `ref` names the run: its id, or else its path."""
     group, named = found.group, shlex.quote(ref)
     commands: list[str] = []

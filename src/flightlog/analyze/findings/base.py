@@ -127,14 +127,14 @@ _BEHIND = """
 WITH idle AS (
     SELECT lane, since, until, astir - queued AS ns FROM measured
 ), gap AS (
-    SELECT row_number() OVER () AS id, ups.worker, idle.since, idle.until, idle.ns
-    FROM idle JOIN ups USING (lane) WHERE ns > 0
+    SELECT row_number() OVER () AS id, uptimes.worker, idle.since, idle.until, idle.ns
+    FROM idle JOIN uptimes USING (lane) WHERE ns > 0
 ), ended AS ( -- when the last task ended in each gap; null where all went on
     SELECT gap.*, CASE WHEN ends.stopped > gap.since THEN ends.stopped END AS stopped
-    FROM gap ASOF LEFT JOIN (SELECT stopped FROM held WHERE began < stopped) AS ends
+    FROM gap ASOF LEFT JOIN (SELECT stopped FROM attempt_intervals WHERE began < stopped) AS ends
         ON gap.until >= ends.stopped
 ), reach AS ( -- up to when those last that have begun
-    SELECT began, max(stopped) OVER (ORDER BY began, stopped) AS stopped FROM held
+    SELECT began, max(stopped) OVER (ORDER BY began, stopped) AS stopped FROM attempt_intervals
     WHERE began < stopped AND EXISTS (SELECT 1 FROM ended WHERE stopped IS NULL)
 ), told AS (
     SELECT id, worker, ns, stopped FROM ended WHERE stopped IS NOT NULL
@@ -142,12 +142,14 @@ WITH idle AS (
     SELECT ended.id, ended.worker, ended.ns, reach.stopped
     FROM (SELECT * FROM ended WHERE stopped IS NULL) AS ended ASOF JOIN reach ON ended.until > reach.began
 ), last AS ( -- of several that ended at that very moment the longest
-    SELECT told.worker, told.ns, held.task, held.task_id, held.attempt, held.args, held.began, held.stopped
-    FROM told JOIN held USING (stopped) WHERE held.began < held.stopped
-    QUALIFY row_number() OVER (PARTITION BY told.id ORDER BY held.began, held.task_id, held.attempt) = 1
+    SELECT told.worker, told.ns, attempt_intervals.task, attempt_intervals.task_id, attempt_intervals.attempt,
+        attempt_intervals.args, attempt_intervals.began, attempt_intervals.stopped
+    FROM told JOIN attempt_intervals USING (stopped) WHERE attempt_intervals.began < attempt_intervals.stopped
+    QUALIFY row_number() OVER (PARTITION BY told.id ORDER BY attempt_intervals.began,
+        attempt_intervals.task_id, attempt_intervals.attempt) = 1
 ), usual AS (
     SELECT task, median(stopped - began) AS usual, count(stopped - began) AS known
-    FROM held WHERE state = 'completed' GROUP BY task
+    FROM attempt_intervals WHERE state = 'completed' GROUP BY task
 )
 SELECT last.task, any_value(last.args), any_value(last.stopped - last.began) AS lasted,
     any_value(usual.usual),

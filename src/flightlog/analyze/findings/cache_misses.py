@@ -19,8 +19,9 @@ WITH asked AS (
             ORDER BY moment, writer, seq) > 1 AS again
     FROM asked WHERE result = 'miss'
 ), alone AS (
-    SELECT missed.task, avg(held.stopped - held.began) / 1e9 AS each_s
-    FROM missed JOIN held ON held.task_id = missed.task_id AND held.state = 'completed'
+    SELECT missed.task, avg(attempt_intervals.stopped - attempt_intervals.began) / 1e9 AS each_s
+    FROM missed JOIN attempt_intervals ON attempt_intervals.task_id = missed.task_id
+        AND attempt_intervals.state = 'completed'
     WHERE missed.beside = 1 GROUP BY missed.task
 ), made AS (
     SELECT task, avg(in_ns(saved_s)) / 1e9 AS each_s FROM asked WHERE result = 'hit' GROUP BY task

@@ -9,7 +9,7 @@ from flightlog.analyze.findings.base import Facts, Finding, cost_text, matters, 
 _FAILED = """
 SELECT task, count(*), count(*) FILTER (retried), count(*) FILTER (state = 'cancelled'),
     sum(stopped - began) AS ns
-FROM held WHERE state IN ('failed', 'cancelled') AND began IS NOT NULL
+FROM attempt_intervals WHERE state IN ('failed', 'cancelled') AND began IS NOT NULL
 GROUP BY task ORDER BY ns DESC, task
 """
 

@@ -15,8 +15,9 @@ if TYPE_CHECKING:
     from flightlog.analyze.findings.base import Facts
 
 _UNUSED = """
-SELECT DISTINCT worker FROM ups
-WHERE worker NOT IN (SELECT worker FROM held WHERE worker IS NOT NULL AND began IS NOT NULL) ORDER BY worker
+SELECT DISTINCT worker FROM uptimes
+WHERE worker NOT IN (SELECT worker FROM attempt_intervals WHERE worker IS NOT NULL AND began IS NOT NULL)
+    ORDER BY worker
 """
 
 
@@ -146,28 +147,29 @@ class ProgramSpans(NamedTuple):
 
 
 _ALONE = uncovered(
-    "SELECT number, 0 AS name, since, until FROM up_pieces",
+    "SELECT number, 0 AS name, since, until FROM uptime_parts",
     """
-    SELECT number, astir.since, astir.until FROM up_pieces JOIN astir
-        ON astir.component = up_pieces.component AND astir.since < up_pieces.until
-            AND astir.until > up_pieces.since
+    SELECT number, astir.since, astir.until FROM uptime_parts JOIN astir
+        ON astir.component = uptime_parts.component AND astir.since < uptime_parts.until
+            AND astir.until > uptime_parts.since
     """,
     "number",
 )
 _BESIDE = f"""
 CREATE OR REPLACE TEMP TABLE beside AS
 WITH RECURSIVE outside AS (
-    SELECT child.span_id, 1 AS depth FROM timed AS child ANTI JOIN held USING (span_id)
-        ANTI JOIN timed AS parent ON parent.span_id = child.parent_id ANTI JOIN held AS task
+    SELECT child.span_id, 1 AS depth FROM span_intervals AS child ANTI JOIN attempt_intervals USING (span_id)
+        ANTI JOIN span_intervals AS parent ON parent.span_id = child.parent_id ANTI
+            JOIN attempt_intervals AS task
             ON task.span_id = child.parent_id
     UNION
-    SELECT child.span_id, depth + 1 FROM timed AS child ANTI JOIN held USING (span_id)
+    SELECT child.span_id, depth + 1 FROM span_intervals AS child ANTI JOIN attempt_intervals USING (span_id)
         JOIN outside ON outside.span_id = child.parent_id WHERE depth < {DEPTH}
 )
 SELECT span_id, parent_id, CASE WHEN length(name) > {CHARACTERS} THEN left(name, {CHARACTERS - 1}) || '…'
     ELSE name END AS name,
     began AS since, stopped AS until
-FROM timed SEMI JOIN outside USING (span_id) WHERE began < stopped
+FROM span_intervals SEMI JOIN outside USING (span_id) WHERE began < stopped
 """  # noqa: S608 - numbers of ours
 _OWN = uncovered(
     "SELECT span_id, name, since, until FROM beside",
@@ -187,7 +189,7 @@ FROM moments ASOF JOIN alone ON moments.moment > alone.since GROUP BY ALL HAVING
     ORDER BY waited DESC, moments.name
 """
 _AROUND = """
-WITH came AS (SELECT least(waits, began) AS moment FROM held WHERE moment IS NOT NULL)
+WITH came AS (SELECT least(waits, began) AS moment FROM attempt_intervals WHERE moment IS NOT NULL)
 SELECT coalesce(bool_or(moment < until), FALSE) FROM beside ASOF JOIN came ON beside.since < came.moment
     WHERE name = $1
 """
@@ -196,9 +198,9 @@ SELECT coalesce(bool_or(moment < until), FALSE) FROM beside ASOF JOIN came ON be
 def program_spans(facts: Facts) -> ProgramSpans:
     """The spans outside of tasks, while workers were up for which no task ran or was queued."""
     connection = facts.connection
-    merge(connection, "up_merged", "component", "SELECT component, since, until FROM ups")
+    merge(connection, "up_merged", "component", "SELECT component, since, until FROM uptimes")
     connection.execute(
-        "CREATE OR REPLACE TEMP TABLE up_pieces AS SELECT *, row_number() OVER () AS number FROM up_merged"
+        "CREATE OR REPLACE TEMP TABLE uptime_parts AS SELECT *, row_number() OVER () AS number FROM up_merged"
     )
     merge(connection, "alone", "name", _ALONE)
     connection.execute(_BESIDE)

@@ -13,7 +13,7 @@ NEARLY = 0.95
 """A peak beyond this part of what there is leaves no room."""
 
 _FAILED = """
-SELECT count(*), coalesce(sum(stopped - began), 0) FROM held
+SELECT count(*), coalesce(sum(stopped - began), 0) FROM attempt_intervals
 WHERE state = 'failed' AND began IS NOT NULL AND regexp_matches(error_type,
     '(^|\\.)(MemoryError|OutOfMemoryError)$')
 """

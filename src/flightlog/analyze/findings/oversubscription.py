@@ -15,7 +15,8 @@ FULL_PERCENT = 90.0
 
 _WAITED = """
 SELECT coalesce(sum(stopped - began), 0), coalesce(sum(greatest(0, stopped - began - in_ns(cpu_s))), 0)
-FROM held WHERE state = 'completed' AND cpu_scope = 'thread' AND cpu_s IS NOT NULL AND began IS NOT NULL
+FROM attempt_intervals WHERE state = 'completed' AND cpu_scope = 'thread' AND cpu_s IS NOT NULL
+    AND began IS NOT NULL
 """
 
 

@@ -11,7 +11,7 @@ LARGE_BYTES, MUCH_BYTES = 10 << 20, 1 << 30
 """A result and a sum of results from which on moving them is worth a word."""
 
 _RESULTS = """
-SELECT task, count(*), sum(result_bytes) AS bytes FROM held
+SELECT task, count(*), sum(result_bytes) AS bytes FROM attempt_intervals
 WHERE state = 'completed' AND result_bytes IS NOT NULL GROUP BY task ORDER BY bytes DESC, task LIMIT 1
 """
 

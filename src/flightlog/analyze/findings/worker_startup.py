@@ -10,14 +10,14 @@ from flightlog.core.units import format_duration
 
 _FIRST = """
 WITH earliest AS (
-    SELECT worker, min(began) AS began FROM held WHERE state = 'completed' AND worker IS NOT NULL
+    SELECT worker, min(began) AS began FROM attempt_intervals WHERE state = 'completed' AND worker IS NOT NULL
         GROUP BY worker
 ), first AS ( -- of several that began at that very moment one, and always the same
-    SELECT task, stopped - began AS lasted FROM held JOIN earliest USING (worker, began)
+    SELECT task, stopped - began AS lasted FROM attempt_intervals JOIN earliest USING (worker, began)
         WHERE state = 'completed'
     QUALIFY row_number() OVER (PARTITION BY worker ORDER BY task_id, attempt) = 1
 ), usual AS (
-    SELECT task, median(stopped - began) AS usual FROM held WHERE state = 'completed'
+    SELECT task, median(stopped - began) AS usual FROM attempt_intervals WHERE state = 'completed'
     GROUP BY task HAVING count(stopped - began) >= $enough
 )
 SELECT count(*), coalesce(sum(lasted - usual), 0) FROM first JOIN usual USING (task) WHERE lasted >= 2 * usual

@@ -90,7 +90,7 @@ class PastAttempt(Struct, frozen=True, kw_only=True):
     """The same for failures with the same cause."""
 
 
-class Past(Struct, frozen=True, kw_only=True):
+class ProjectHistory(Struct, frozen=True, kw_only=True):
     """The newest runs of a project and their attempts, both the newest first."""
 
     project: str | None
@@ -122,7 +122,7 @@ def read_past(
     attempts: int = ATTEMPTS,
     before: str | None = None,
     observer: Observer | None = None,
-) -> Past:
+) -> ProjectHistory:
     """The past of a project, or of the latest run's where it is None; running runs with what they have so
     far.
 
@@ -159,7 +159,7 @@ def read_past(
     readable, found = _read(opened, task, attempts, problems, busy)
     if len(problems) > NAMED:
         problems = [*problems[:NAMED], f"and {len(problems) - NAMED} more like these"]
-    return Past(
+    return ProjectHistory(
         project=project,
         runs=readable,
         attempts=found,

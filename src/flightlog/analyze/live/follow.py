@@ -25,7 +25,7 @@ from flightlog.analyze.live.results import (
     cut,
     first_line,
 )
-from flightlog.analyze.live.state import Gathered
+from flightlog.analyze.live.state import LiveTotals
 from flightlog.analyze.live.timeline import COLOURS, live_timeline
 from flightlog.core.errors import FlightlogError
 from flightlog.core.time import SECOND, moment, timestamp_of
@@ -80,7 +80,7 @@ class FollowedRun:
         self.path = path
         self._now, self._clock = now, clock
         self._streams = Streams(path)
-        self._gathered = Gathered(path, history)
+        self._gathered = LiveTotals(path, history)
         self._changed = 0
         self._told: tuple[object, ...] = ()
         self._asked: float | None = None

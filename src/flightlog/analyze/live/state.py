@@ -55,7 +55,7 @@ one task and the next, or two, where the end of the one is not written yet.
 """
 
 
-class Gathered:
+class LiveTotals:
     """Takes events of all streams in any order. `history` has durations of earlier runs by name of task."""
 
     def __init__(self, run: Path, history: Mapping[str, Distribution] | None = None) -> None:

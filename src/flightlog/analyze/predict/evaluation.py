@@ -9,7 +9,7 @@ from statistics import fmean, median
 
 from msgspec import Struct
 
-from flightlog.analyze.history.attempts import Past
+from flightlog.analyze.history.attempts import ProjectHistory
 from flightlog.analyze.predict.baseline import Logs, Method, Quantity
 from flightlog.analyze.predict.boosting import Boosting, BoostingFailed, Fit, find_boosting
 from flightlog.analyze.predict.features import (
@@ -86,7 +86,7 @@ class Outcome(Struct, frozen=True):
     above: bool = False
 
 
-def evaluate(past: Past, *, find: Callable[[], Boosting] = find_boosting) -> Evaluation:
+def evaluate(past: ProjectHistory, *, find: Callable[[], Boosting] = find_boosting) -> Evaluation:
     """Train on earlier runs and test on the later ones; never raises for what the history holds."""
     notes = gaps(past)
     fit: Fit | None = None

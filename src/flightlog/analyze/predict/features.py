@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from flightlog.analyze.history.attempts import Past, PastAttempt
+from flightlog.analyze.history.attempts import PastAttempt, ProjectHistory
 from flightlog.analyze.predict.baseline import Quantity
 from flightlog.core.errors import FlightlogError
 
@@ -218,7 +218,7 @@ class Examples(Struct, frozen=True):
     """Attempts that are no examples, by reason."""
 
 
-def gaps(past: Past) -> list[str]:
+def gaps(past: ProjectHistory) -> list[str]:
     """Sentences on what could not be read of a past, runs without any attempt included."""
     empty = len(past.runs) - len({attempt.run_id for attempt in past.attempts})
     if not empty or not past.attempts:
@@ -234,7 +234,7 @@ Saved = Mapping[tuple[str, str], float]
 """Seconds that a cache spared a task, by run and task id."""
 
 
-def duration_examples(past: Past, saved: Saved = {}) -> Examples:  # noqa: B006 - it is only read
+def duration_examples(past: ProjectHistory, saved: Saved = {}) -> Examples:  # noqa: B006 - it is only read
     """How long attempts took to complete, in seconds.
 
     One that a cache spared more than half of its work is left out: it tells nothing of what the work takes.
@@ -242,12 +242,12 @@ def duration_examples(past: Past, saved: Saved = {}) -> Examples:  # noqa: B006 
     return _examples("duration_s", past, saved)
 
 
-def memory_examples(past: Past, saved: Saved = {}) -> Examples:  # noqa: B006 - it is only read
+def memory_examples(past: ProjectHistory, saved: Saved = {}) -> Examples:  # noqa: B006 - it is only read
     """The peak of memory of attempts that completed, in bytes, whoever's it is: see `rss_scope`."""
     return _examples("peak_memory_bytes", past, saved)
 
 
-def saved_by_cache(past: Past) -> dict[tuple[str, str], float]:
+def saved_by_cache(past: ProjectHistory) -> dict[tuple[str, str], float]:
     """What caches spared the tasks of these runs; nothing where the files of lookups cannot be read."""
     import duckdb
 
@@ -266,7 +266,7 @@ def saved_by_cache(past: Past) -> dict[tuple[str, str], float]:
     return {(run_id, task_id): saved_s for run_id, task_id, saved_s in rows}
 
 
-def _examples(quantity: Quantity, past: Past, saved: Saved) -> Examples:
+def _examples(quantity: Quantity, past: ProjectHistory, saved: Saved) -> Examples:
     measure = _duration if quantity == "duration_s" else _memory
     order = {run.run_id: number for number, run in enumerate(reversed(past.runs))}
     left_out: Counter[str] = Counter()

@@ -20,7 +20,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from flightlog.analyze.history.attempts import Past
+from flightlog.analyze.history.attempts import ProjectHistory
 from flightlog.analyze.predict.baseline import Estimate, Logs, Quantity
 from flightlog.analyze.predict.boosting import Boosting, BoostingFailed, Fit, find_boosting, sklearn_version
 from flightlog.analyze.predict.features import (
@@ -78,7 +78,7 @@ class Model(Struct, frozen=True, kw_only=True):
 
 
 def train(
-    past: Past,
+    past: ProjectHistory,
     *,
     find: Callable[[], Boosting] = find_boosting,
     now: Callable[[], datetime] = lambda: datetime.now(UTC),

@@ -76,10 +76,10 @@ class CalibrationLoop(Struct, frozen=True, kw_only=True):
 
 
 def calibration_loops(connection: duckdb.DuckDBPyConnection) -> list[CalibrationLoop]:
-    """The loops of one run in order of their start, from its `timed` table and `spans`; none where no span is
-    so named.
+    """The loops of one run in order of their start, from its `span_intervals` table and `spans`; none where
+    no span is so named.
     """
-    there = connection.execute("SELECT 1 FROM timed WHERE name = $1 LIMIT 1", [ITERATION]).fetchone()
+    there = connection.execute("SELECT 1 FROM span_intervals WHERE name = $1 LIMIT 1", [ITERATION]).fetchone()
     if there is None:
         return []
     turns: dict[str, list[_Turn]] = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
-from flightlog.analyze.report.dependencies import Chain, ChainInTurn, Kind, Startups, Step, none_depends
+from flightlog.analyze.report.dependencies import Chain, Kind, SequentialChain, Startups, Step, none_depends
 from flightlog.core.time import seconds, timestamp_of
 from flightlog.events.base import Json
 
@@ -85,7 +85,8 @@ def critical_path(
     in_turn: bool = False,
     replayed: int = REPLAYED,
 ) -> CriticalPath | None:
-    """The chain through one run's tasks, from its `held` table; None where no attempt ran or no time passed.
+    """The chain through one run's tasks, from its `attempt_intervals` table; None where no attempt ran or no
+    time passed.
 
     `in_turn` says that there is a table `turns`, too. Fetches a few numbers of the attempts on the chain; of
     all where there are at most `replayed`.
@@ -93,12 +94,14 @@ def critical_path(
     start, until = window
     if start is None or until is None or until <= start:
         return None
-    [(size,)] = connection.execute("SELECT count(*) FROM held WHERE began IS NOT NULL").fetchall()
+    [(size,)] = connection.execute(
+        "SELECT count(*) FROM attempt_intervals WHERE began IS NOT NULL"
+    ).fetchall()
     if not size:
         return None
     few = size <= replayed
     one_by_one = in_turn and not few and none_depends(connection)
-    chain = (ChainInTurn if one_by_one else Chain)(connection, start, until, startups)
+    chain = (SequentialChain if one_by_one else Chain)(connection, start, until, startups)
     steps = chain.steps()
     parts: dict[tuple[Kind, str], list[int]] = {}
     for step in steps:
@@ -168,7 +171,8 @@ class _Stretch(NamedTuple):
 def critical_spans(
     connection: duckdb.DuckDBPyConnection, window: tuple[int | None, int | None]
 ) -> CriticalPath | None:
-    """The chain through one run's spans, from its `timed` table; None where there are none or no time passed.
+    """The chain through one run's spans, from its `span_intervals` table; None where there are none or no
+    time passed.
 
     Followed backwards: of the spans directly inside another the one that ended last, then the one that had
     ended last when that began, and so on; what is left between them is the outer span's own. Spans still
@@ -182,7 +186,8 @@ def critical_spans(
     rows = connection.execute(
         """
         WITH longest AS (
-            SELECT rowid AS id, * FROM timed WHERE began < least(stopped, $until) AND stopped > $start
+            SELECT rowid AS id, * FROM span_intervals WHERE began < least(stopped, $until)
+                AND stopped > $start
             ORDER BY lasted DESC, began LIMIT $limit
         )
         SELECT list(child.began ORDER BY child.id), list(child.stopped ORDER BY child.id),

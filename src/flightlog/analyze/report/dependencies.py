@@ -1,7 +1,7 @@
 """What each attempt of a run waited for: the graph behind the critical path, in whole nanoseconds.
 
-Attempts that ran on a worker one after the other are sorted once, into the table `turns`: it answers how long
-workers were busy and which chain set the wall time.
+Attempts that ran on a worker one after the other are sorted once, into the table `sequential_attempts`: it
+answers how long workers were busy and which chain set the wall time.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Graph(ABC):
                 step("startup", START_UP, launched)
             elif how == "program" and base_stopped is not None:
                 step("program", BETWEEN, base_stopped)
-        [(first,)] = self._connection.execute("SELECT min(began) FROM held").fetchall()
+        [(first,)] = self._connection.execute("SELECT min(began) FROM attempt_intervals").fetchall()
         step("program", UNKNOWN if first is not None and first < cursor else BEFORE, self._start)
         return found[::-1]
 
@@ -164,9 +164,9 @@ class Chain(Graph):
         """Number, task id, worker and arguments of these attempts."""
         return self._connection.execute(
             """
-            SELECT nodes.n, task_id, nodes.worker_name, held.args
+            SELECT nodes.n, task_id, nodes.worker_name, attempt_intervals.args
             FROM (SELECT * FROM nodes WHERE n IN (SELECT unnest($1::BIGINT[]))) AS nodes
-                JOIN held USING (task_id, attempt)
+                JOIN attempt_intervals USING (task_id, attempt)
             """,
             [nodes],
         ).fetchall()
@@ -242,19 +242,20 @@ def lay_out_startups(connection: duckdb.DuckDBPyConnection, startups: Startups) 
 
 _NODES = """
 CREATE OR REPLACE TEMP TABLE names AS
-    SELECT task, row_number() OVER (ORDER BY task) - 1 AS id FROM (SELECT DISTINCT task FROM held);
+    SELECT task, row_number() OVER (ORDER BY task) - 1 AS id
+        FROM (SELECT DISTINCT task FROM attempt_intervals);
 CREATE OR REPLACE TEMP TABLE nodes AS
     SELECT row_number() OVER (ORDER BY began, stopped, task_id, attempt) - 1 AS n, task_id, attempt, began,
         stopped,
         waits, CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted, worker AS worker_name,
             names.id AS name
-    FROM held JOIN names USING (task)
+    FROM attempt_intervals JOIN names USING (task)
     WHERE began IS NOT NULL;
 CREATE OR REPLACE TEMP TABLE needs AS
     WITH wanted AS (
-        SELECT nodes.n, nodes.began, unnest(held.depends_on) AS task_id
-        FROM nodes JOIN (SELECT task_id, depends_on FROM held WHERE attempt = 1
-            AND len(depends_on) > 0) AS held
+        SELECT nodes.n, nodes.began, unnest(attempt_intervals.depends_on) AS task_id
+        FROM nodes JOIN (SELECT task_id, depends_on FROM attempt_intervals WHERE attempt = 1
+            AND len(depends_on) > 0) AS attempt_intervals
             USING (task_id)
         WHERE nodes.attempt = 1
     ), ends AS (
@@ -323,22 +324,22 @@ FROM waited
 
 
 _TURNS = """
-CREATE OR REPLACE TEMP TABLE turns AS
+CREATE OR REPLACE TEMP TABLE sequential_attempts AS
 WITH places AS (
     SELECT worker, row_number() OVER (ORDER BY worker) * 4294967296 AS place
-        FROM (SELECT DISTINCT worker FROM held)
+        FROM (SELECT DISTINCT worker FROM attempt_intervals)
 )
 SELECT place + row_number() OVER in_order AS n, worker, began, stopped, waits,
     CASE WHEN attempt = 1 THEN coalesce(submitted, waits) END AS submitted, attempt > 1 AS again, lag(stopped)
         OVER in_order AS reached
-FROM held JOIN places USING (worker) WHERE began IS NOT NULL
+FROM attempt_intervals JOIN places USING (worker) WHERE began IS NOT NULL
 WINDOW in_order AS (PARTITION BY worker ORDER BY began, stopped)
 """
 
 
-def take_turns(connection: duckdb.DuckDBPyConnection) -> bool:
-    """Make `turns` of `held`; whether that is what they did: each on a known worker, for a time, none beside
-    another.
+def order_attempts(connection: duckdb.DuckDBPyConnection) -> bool:
+    """Make `sequential_attempts` of `attempt_intervals`; whether that is what they did: each on a known
+    worker, for a time, none beside another.
 
     `n` numbers them, so that the attempt before one on its worker has the number before; `reached` is when
     that ended.
@@ -347,8 +348,8 @@ def take_turns(connection: duckdb.DuckDBPyConnection) -> bool:
     [(in_turn,)] = connection.execute(
         """
         SELECT coalesce(bool_and(began < stopped AND coalesce(reached <= began, true)), false)
-            AND count(*) = (SELECT count(*) FROM held WHERE began IS NOT NULL)
-        FROM turns
+            AND count(*) = (SELECT count(*) FROM attempt_intervals WHERE began IS NOT NULL)
+        FROM sequential_attempts
         """
     ).fetchall()
     return bool(in_turn)
@@ -357,12 +358,12 @@ def take_turns(connection: duckdb.DuckDBPyConnection) -> bool:
 def none_depends(connection: duckdb.DuckDBPyConnection) -> bool:
     """Whether no task waited for the result of another."""
     [(some,)] = connection.execute(
-        "SELECT count(*) FROM held WHERE attempt = 1 AND len(depends_on) > 0"
+        "SELECT count(*) FROM attempt_intervals WHERE attempt = 1 AND len(depends_on) > 0"
     ).fetchall()
     return not some
 
 
-class ChainInTurn(Graph):
+class SequentialChain(Graph):
     """The chain through attempts that took turns and did not depend on each other.
 
     Most of them waited for the one before on their worker: only the others are fetched.
@@ -389,9 +390,9 @@ class ChainInTurn(Graph):
         )
         [(last,)] = self._connection.execute(
             """
-            SELECT turns.n FROM turns JOIN held USING (worker, began)
-            WHERE turns.stopped = (SELECT max(stopped) FROM turns)
-            ORDER BY began, held.task_id, held.attempt LIMIT 1
+            SELECT sequential_attempts.n FROM sequential_attempts JOIN attempt_intervals USING (worker, began)
+            WHERE sequential_attempts.stopped = (SELECT max(stopped) FROM sequential_attempts)
+            ORDER BY began, attempt_intervals.task_id, attempt_intervals.attempt LIMIT 1
             """
         ).fetchall()
         node: int | None = last
@@ -401,11 +402,12 @@ class ChainInTurn(Graph):
             node = leaps[node] if node in leaps else node - 1
         rows = self._connection.execute(
             """
-            SELECT n, held.task, began, stopped,
-                CASE WHEN leaps.n IS NULL THEN turns.reached ELSE leaps.moment END,
+            SELECT n, attempt_intervals.task, began, stopped,
+                CASE WHEN leaps.n IS NULL THEN sequential_attempts.reached ELSE leaps.moment END,
                 CASE WHEN leaps.n IS NULL THEN 'before' ELSE leaps.how END, leaps.launched, leaps.base_stopped
             FROM (SELECT unnest($1::BIGINT[]) AS n, unnest(range(len($1::BIGINT[]))) AS place) AS chain
-                JOIN turns USING (n) LEFT JOIN leaps USING (n) JOIN held USING (worker, began, stopped)
+                JOIN sequential_attempts USING (n) LEFT JOIN leaps USING (n) JOIN attempt_intervals
+                    USING (worker, began, stopped)
             ORDER BY place
             """,
             [numbers],
@@ -417,9 +419,10 @@ class ChainInTurn(Graph):
         """Number, task id, worker and arguments of a few attempts."""
         return self._connection.execute(
             """
-            SELECT turns.n, held.task_id, worker, held.args
-            FROM (SELECT * FROM turns WHERE n IN (SELECT unnest($1::BIGINT[]))) AS turns
-                JOIN held USING (worker, began, stopped)
+            SELECT sequential_attempts.n, attempt_intervals.task_id, worker, attempt_intervals.args
+            FROM (SELECT * FROM sequential_attempts WHERE n IN (SELECT unnest($1::BIGINT[]))) AS
+                sequential_attempts
+                JOIN attempt_intervals USING (worker, began, stopped)
             """,
             [nodes],
         ).fetchall()
@@ -428,8 +431,9 @@ class ChainInTurn(Graph):
 _AGAIN = """
 CREATE OR REPLACE TEMP TABLE again AS
 SELECT later.worker, later.began, first.worker AS other_worker, first.began AS other_began, first.stopped
-FROM (SELECT task_id, attempt, worker, began FROM held WHERE attempt > 1 AND began IS NOT NULL) AS later
-    JOIN held AS first ON later.task_id = first.task_id AND first.attempt = later.attempt - 1
+FROM (SELECT task_id, attempt, worker, began FROM attempt_intervals WHERE attempt > 1
+    AND began IS NOT NULL) AS later
+    JOIN attempt_intervals AS first ON later.task_id = first.task_id AND first.attempt = later.attempt - 1
 WHERE first.stopped <= later.began
 """
 """Attempts that followed another one of their task."""
@@ -437,22 +441,27 @@ WHERE first.stopped <= later.began
 _LEAPS = """
 CREATE OR REPLACE TEMP TABLE leaps AS
 WITH ready AS ( -- a start-up binds the first attempt after it
-    SELECT turns.n, max(startups.ready) AS ready, arg_max(startups.launched, startups.ready) AS launched
-    FROM turns JOIN startups ON startups.worker_name = turns.worker AND turns.began >= startups.ready
-        AND coalesce(turns.reached < startups.ready, true)
-    WHERE coalesce(turns.waits <= startups.ready, true)
-    GROUP BY turns.n
+    SELECT sequential_attempts.n, max(startups.ready) AS ready,
+        arg_max(startups.launched, startups.ready) AS launched
+    FROM sequential_attempts JOIN startups ON startups.worker_name = sequential_attempts.worker
+        AND sequential_attempts.began >= startups.ready
+        AND coalesce(sequential_attempts.reached < startups.ready, true)
+    WHERE coalesce(sequential_attempts.waits <= startups.ready, true)
+    GROUP BY sequential_attempts.n
 ), need AS (
-    SELECT turns.n, other.n AS need, again.stopped AS need_stopped
-    FROM turns JOIN again USING (worker, began)
-        JOIN turns AS other ON other.worker = again.other_worker AND other.began = again.other_began
-    WHERE turns.again
+    SELECT sequential_attempts.n, other.n AS need, again.stopped AS need_stopped
+    FROM sequential_attempts JOIN again USING (worker, began)
+        JOIN sequential_attempts AS other ON other.worker = again.other_worker
+            AND other.began = again.other_began
+    WHERE sequential_attempts.again
 ), bound AS (
-    SELECT turns.n, CASE WHEN coalesce(turns.waits <= turns.reached, true) THEN turns.reached
+    SELECT sequential_attempts.n, CASE WHEN coalesce(sequential_attempts.waits <= sequential_attempts.reached,
+        true) THEN sequential_attempts.reached
         END AS before_stopped,
-        CASE WHEN turns.submitted BETWEEN $start AND turns.began THEN turns.submitted END AS submitted,
+        CASE WHEN sequential_attempts.submitted BETWEEN $start
+            AND sequential_attempts.began THEN sequential_attempts.submitted END AS submitted,
         need.need, need.need_stopped, ready.ready, ready.launched
-    FROM turns LEFT JOIN need USING (n) LEFT JOIN ready USING (n)
+    FROM sequential_attempts LEFT JOIN need USING (n) LEFT JOIN ready USING (n)
 ), found AS (
     SELECT *, greatest(need_stopped, before_stopped, ready, submitted) AS moment,
         CASE moment WHEN need_stopped THEN 'need' WHEN before_stopped THEN 'before' WHEN ready THEN 'startup'
@@ -462,7 +471,7 @@ WITH ready AS ( -- a start-up binds the first attempt after it
     SELECT * FROM found WHERE how IS DISTINCT FROM 'before'
 )
 SELECT leap.*, ended.stopped AS base_stopped
-FROM leap ASOF LEFT JOIN (SELECT DISTINCT stopped FROM turns) AS ended
+FROM leap ASOF LEFT JOIN (SELECT DISTINCT stopped FROM sequential_attempts) AS ended
     ON (CASE leap.how WHEN 'program' THEN leap.submitted END) >= ended.stopped
 """
 """The attempts that waited for something else than the one before on their worker, and for what."""
@@ -470,8 +479,9 @@ FROM leap ASOF LEFT JOIN (SELECT DISTINCT stopped FROM turns) AS ended
 _BASES = """
 CREATE OR REPLACE TEMP TABLE bases AS
 WITH ended AS ( -- of several that ended at that very moment, the first in the order of all
-    SELECT stopped, worker, began FROM held SEMI JOIN leaps ON leaps.base_stopped = held.stopped
+    SELECT stopped, worker, began FROM attempt_intervals SEMI JOIN leaps
+        ON leaps.base_stopped = attempt_intervals.stopped
     QUALIFY row_number() OVER (PARTITION BY stopped ORDER BY began, task_id, attempt) = 1
 )
-SELECT ended.stopped, turns.n FROM ended JOIN turns USING (worker, began)
+SELECT ended.stopped, sequential_attempts.n FROM ended JOIN sequential_attempts USING (worker, began)
 """

@@ -207,7 +207,8 @@ class FailureCause(Struct, frozen=True, kw_only=True):
 
 
 def failure_groups(connection: duckdb.DuckDBPyConnection, summary: FailureSummary) -> list[FailureCause]:
-    """The causes that the summary lists, in its order, from the run's `failures`, `task_events` and `held`.
+    """The causes that the summary lists, in its order, from the run's `failures`, `task_events` and
+    `attempt_intervals`.
 
     A failed attempt stands in `failures` and in `tasks`; here it counts once, and the count is the summary's.
     An error that ended a task and then the run, too, is that task's.
@@ -310,7 +311,8 @@ WITH few AS (
     SELECT * FROM cases QUALIFY row_number() OVER (PARTITION BY cause
         ORDER BY moment, task_id, attempt) <= $few
 ), arguments AS (
-    SELECT task_id, arg_min(args, attempt) AS args FROM held WHERE task_id IN (SELECT task_id FROM few)
+    SELECT task_id, arg_min(args, attempt) AS args FROM attempt_intervals
+        WHERE task_id IN (SELECT task_id FROM few)
         GROUP BY task_id
 )
 SELECT cause, strftime(moment, '%Y-%m-%dT%H:%M:%S.%fZ'), task, few.task_id, attempt, worker, args

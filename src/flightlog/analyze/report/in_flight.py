@@ -19,7 +19,7 @@ FAR = 3.0
 """How many times p95 is far beyond usual."""
 
 
-class Usual(Struct, frozen=True, kw_only=True):
+class UsualDuration(Struct, frozen=True, kw_only=True):
     """How long the ended ones of one name took."""
 
     count: int
@@ -41,7 +41,7 @@ class InFlight(Struct, frozen=True, kw_only=True):
     since: str
     elapsed_s: float | None
     """Up to the run's end or last sign of life."""
-    usual: Usual | None
+    usual: UsualDuration | None
     """Null where fewer than five of its name have ended."""
     ratio: float | None
     """elapsed_s over the usual median."""
@@ -83,10 +83,10 @@ def in_flight(summary: Summary, history: Mapping[str, Distribution] | None = Non
     return sorted(found, key=lambda one: (not one.stuck, -(one.elapsed_s or 0.0), one.since, one.name))
 
 
-def _usual(ended: Distribution | None, of: Literal["run", "history"]) -> Usual | None:
+def _usual(ended: Distribution | None, of: Literal["run", "history"]) -> UsualDuration | None:
     if ended is None or ended.count < ENOUGH or ended.p50 is None or ended.p95 is None or ended.max is None:
         return None
-    return Usual(count=ended.count, p50=ended.p50, p95=ended.p95, max=ended.max, of=of)
+    return UsualDuration(count=ended.count, p50=ended.p50, p95=ended.p95, max=ended.max, of=of)
 
 
 def _compared(
@@ -97,7 +97,7 @@ def _compared(
     worker: str | None,
     since: str,
     elapsed_s: float | None,
-    usual: Usual | None,
+    usual: UsualDuration | None,
 ) -> InFlight:
     known = usual is not None and elapsed_s is not None
     ratio = stuck = None

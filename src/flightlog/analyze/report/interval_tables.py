@@ -1,5 +1,5 @@
-"""Attempts and spans of a run as intervals in nanoseconds (tables `held` and `timed`), and merging of
-intervals in SQL.
+"""Attempts and spans of a run as intervals in nanoseconds (tables `attempt_intervals` and `span_intervals`),
+and merging of intervals in SQL.
 """
 
 from __future__ import annotations
@@ -48,24 +48,28 @@ FROM moments
 
 _DEPENDENTS = """
 WITH needs AS (
-    SELECT task_id, unnest(depends_on) AS needed FROM held WHERE attempt = 1 AND len(depends_on) > 0
+    SELECT task_id, unnest(depends_on) AS needed FROM attempt_intervals WHERE attempt = 1
+        AND len(depends_on) > 0
 ), met AS (
     SELECT needs.task_id, max(ends.stopped) AS moment, bool_and(ends.stopped IS NOT NULL) AS "all"
-    FROM needs LEFT JOIN (SELECT task_id, max(stopped) AS stopped FROM held GROUP BY ALL) AS ends
+    FROM needs LEFT JOIN (SELECT task_id, max(stopped) AS stopped FROM attempt_intervals GROUP BY ALL) AS ends
         ON ends.task_id = needs.needed
     GROUP BY ALL
 )
-UPDATE held SET waits = CASE WHEN met.all OR held.began IS NOT NULL THEN greatest(held.waits, met.moment) END
-FROM met WHERE met.task_id = held.task_id AND held.attempt = 1 AND held.queued IS NULL
+UPDATE attempt_intervals SET waits = CASE WHEN met.all OR attempt_intervals.began IS NOT NULL THEN
+    greatest(attempt_intervals.waits, met.moment) END
+FROM met WHERE met.task_id = attempt_intervals.task_id AND attempt_intervals.attempt = 1
+    AND attempt_intervals.queued IS NULL
 """
 
 _SUPERSEDED = """
-UPDATE held SET waits = NULL FROM held AS later
-WHERE held.state = 'pending' AND later.task_id = held.task_id AND later.attempt > held.attempt
+UPDATE attempt_intervals SET waits = NULL FROM attempt_intervals AS later
+WHERE attempt_intervals.state = 'pending' AND later.task_id = attempt_intervals.task_id
+    AND later.attempt > attempt_intervals.attempt
 """
 
 _TIMED = """
-CREATE OR REPLACE TEMP TABLE timed AS
+CREATE OR REPLACE TEMP TABLE span_intervals AS
 SELECT name, span_id, parent_id, status, "open", in_ns(duration_s) AS lasted, in_ns(self_s) AS own,
     at_ns(started_at) AS began, at_ns(started_at) + in_ns(duration_s) AS stopped
 FROM spans
@@ -73,17 +77,19 @@ FROM spans
 
 _GOES_ON = """
 WITH RECURSIVE over AS (
-    SELECT span_id FROM held WHERE state <> 'running' AND span_id IS NOT NULL
+    SELECT span_id FROM attempt_intervals WHERE state <> 'running' AND span_id IS NOT NULL
     UNION
-    SELECT timed.span_id FROM timed JOIN over ON timed.parent_id = over.span_id WHERE timed."open"
+    SELECT span_intervals.span_id FROM span_intervals JOIN over ON span_intervals.parent_id = over.span_id
+        WHERE span_intervals."open"
 )
-UPDATE timed SET stopped = greatest(stopped, $until)
-WHERE "open" AND NOT EXISTS (SELECT 1 FROM over WHERE over.span_id = timed.span_id)
+UPDATE span_intervals SET stopped = greatest(stopped, $until)
+WHERE "open" AND NOT EXISTS (SELECT 1 FROM over WHERE over.span_id = span_intervals.span_id)
 """
 
 
 def hold(connection: duckdb.DuckDBPyConnection, until: int | None, *, but: Collection[str] = ()) -> None:
-    """Make `held` of `attempts` and `timed` of `spans`; `until` is when the run ended or was last heard of.
+    """Make `attempt_intervals` of `attempts` and `span_intervals` of `spans`; `until` is when the run ended
+    or was last heard of.
 
     An attempt holds its worker from `began` to `stopped`: the duration it measured, before its end; where it
     measured none, from its start to its end, its retry or `until`. `waits` is since when it could have run:
@@ -102,8 +108,8 @@ def hold(connection: duckdb.DuckDBPyConnection, until: int | None, *, but: Colle
 
 
 def hold_open(connection: duckdb.DuckDBPyConnection, until: int) -> None:
-    """Let spans of `timed` that are open last until the run was last heard of, but for those in attempts that
-    are over.
+    """Let spans of `span_intervals` that are open last until the run was last heard of, but for those in
+    attempts that are over.
 
     Their lines say how long they had been open when the recorder looked, which it does once.
     """
@@ -113,7 +119,8 @@ def hold_open(connection: duckdb.DuckDBPyConnection, until: int) -> None:
 def hold_attempts(
     connection: duckdb.DuckDBPyConnection, until: int | None, attempts: str, *, file: Path | None = None
 ) -> None:
-    """Make `held` of a statement that gives the attempts, with the columns of `attempts` that `held` has.
+    """Make `attempt_intervals` of a statement that gives the attempts, with the columns of `attempts` that
+    `attempt_intervals` has.
 
     With `file` it is kept there, as Parquet, and not in memory: for attempts none of which depends on another
     or was superseded before it began.
@@ -123,9 +130,11 @@ def hold_attempts(
     if file is not None:
         kept = text(str(file))
         connection.execute(f"COPY ({made}) TO {kept} {COLUMNS_BESIDE}", {"until": until})
-        connection.execute(f"CREATE OR REPLACE TEMP VIEW held AS SELECT * FROM read_parquet({kept})")  # noqa: S608 - quoted
+        connection.execute(
+            f"CREATE OR REPLACE TEMP VIEW attempt_intervals AS SELECT * FROM read_parquet({kept})"  # noqa: S608 - quoted
+        )
         return
-    connection.execute(f"CREATE OR REPLACE TEMP TABLE held AS {made}", {"until": until})
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE attempt_intervals AS {made}", {"until": until})
     connection.execute(_DEPENDENTS)
     connection.execute(_SUPERSEDED)
 

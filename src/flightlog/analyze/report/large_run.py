@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.distribution import Distribution
-from flightlog.analyze.report.dependencies import take_turns
+from flightlog.analyze.report.dependencies import order_attempts
 from flightlog.analyze.report.interval_tables import COLUMNS_BESIDE, MACROS, merge
 from flightlog.analyze.report.large_tasks import (
     HeldWork,
@@ -143,7 +143,7 @@ class LargeStreams:
         sizes = {stream: sum(part.path.stat().st_size for part in sources.parts(stream)) for stream in only}
         large = [stream for stream, size in sizes.items() if size >= max(1, from_bytes)]
         self.held: set[str] = set()
-        """The streams whose tables `held` and `timed` are there."""
+        """The streams whose tables `held` and `span_intervals` are there."""
         self._work: HeldWork | None = None
         self._stored = counted and "tasks" in large
         for stream in large if not counted else ():
@@ -217,7 +217,7 @@ class LargeStreams:
     def tasks(self, until: int | None) -> tuple[TaskSummary, HeldWork]:
         """What became of the tasks, and what the workers had to do; makes the table `held`."""
         hold_tasks(self._connection, self._run.run_id, until, self._scratch)
-        self.in_turn = take_turns(self._connection)
+        self.in_turn = order_attempts(self._connection)
         self.held.add("tasks")
         summary = task_summary(self._connection, until)
         self._work = HeldWork(self._connection, self.in_turn)
@@ -234,13 +234,13 @@ class LargeStreams:
             return
         self._connection.execute(f"SET memory_limit = '{MEMORY}'")
         if hold_views(self._connection, until, self._scratch):
-            self.in_turn = take_turns(self._connection)
+            self.in_turn = order_attempts(self._connection)
             self.held.add("tasks")
         else:
             self._connection.execute("RESET memory_limit")
 
     def spans(self) -> SpanSummary:
-        """Where the time of spans went; makes the table `timed`."""
+        """Where the time of spans went; makes the table `span_intervals`."""
         read_spans(self._connection, self._run.info.span_id)
         self.held.add("spans")
         return span_summary(self._connection)
@@ -250,7 +250,7 @@ _STAMP = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
 _TIMED = """
-CREATE OR REPLACE TEMP TABLE timed AS
+CREATE OR REPLACE TEMP TABLE span_intervals AS
 WITH times AS (
     SELECT name, span_id, parent_id, status, in_ns(duration_s) AS lasted,
         at_ns("timestamp") AS began, at_ns("timestamp") + in_ns(duration_s) AS stopped
@@ -289,8 +289,8 @@ def are_regular(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def read_spans(connection: duckdb.DuckDBPyConnection, root: str) -> None:
-    """Make the table `timed` of `spans_read`; `root` is the id of the run itself, inside which all spans
-    are.
+    """Make the table `span_intervals` of `spans_read`; `root` is the id of the run itself, inside which all
+    spans are.
     """
     connection.execute(MACROS)
     connection.execute(_TIMED, {"root": root})
@@ -307,11 +307,11 @@ class _CountedName(SpanNameTally):
 
 
 def span_summary(connection: duckdb.DuckDBPyConnection) -> SpanSummary:
-    """All spans, from `timed` and `spans_read`."""
+    """All spans, from `span_intervals` and `spans_read`."""
     names: dict[str, _CountedName] = {}
     answer = connection.execute(
         """
-        SELECT name, count(*), count(*) FILTER (status = 'error'), coalesce(sum(own), 0) FROM timed
+        SELECT name, count(*), count(*) FILTER (status = 'error'), coalesce(sum(own), 0) FROM span_intervals
             GROUP BY name
         """
     )
@@ -337,7 +337,8 @@ def span_summary(connection: duckdb.DuckDBPyConnection) -> SpanSummary:
         connection,
         "open_by_name",
         "name",
-        "SELECT name, began AS since, stopped AS until FROM timed WHERE began IS NOT NULL AND stopped IS "
+        "SELECT name, began AS since, stopped AS until FROM span_intervals WHERE began IS NOT NULL AND "
+        "stopped IS "
         "NOT NULL",
     )
     walls = connection.execute("SELECT name, sum(until - since) FROM open_by_name GROUP BY name").fetchall()
@@ -366,7 +367,7 @@ class Sealed(Struct, frozen=True):
     kept: msgspec.Raw
 
 
-class Kept(Struct, frozen=True, kw_only=True):
+class CachedSummary(Struct, frozen=True, kw_only=True):
     """A summary, and what it was made by and from."""
 
     made_by: str
@@ -389,7 +390,7 @@ def keep_summary(run: Run, *, from_bytes: int = LARGE_BYTES) -> bool:
     if _read(run)[1] is not None:  # damaged: gone, even where none is needed
         move_folder_aside(folder / KEPT)
         (folder / KEPT).unlink(missing_ok=True)
-    if run.size_bytes() < from_bytes or not folder.is_dir() or kept_summary(run) is not None:
+    if run.size_bytes() < from_bytes or not folder.is_dir() or cached_summary(run) is not None:
         return False
     files = [run.path / name for name in sorted(covered_files(run.path))]
     before = origins(run.path, files)
@@ -397,14 +398,14 @@ def keep_summary(run: Run, *, from_bytes: int = LARGE_BYTES) -> bool:
         summary = summarize(run, LargeStreams(run, tables, from_bytes))
     if covered_files(run.path) != before.keys() or not are_as_noted(run.path, files, before):
         return False
-    kept = Kept(made_by=_digest(), made_from=before, summary=summary)
+    kept = CachedSummary(made_by=_digest(), made_from=before, summary=summary)
     encoded = msgspec.json.encode(kept)
     sealed = Sealed(hashlib.sha256(encoded).hexdigest(), msgspec.Raw(encoded))
     replace_bytes(folder / KEPT, msgspec.json.encode(sealed), durable=True)
     return True
 
 
-def kept_summary(run: Run) -> Summary | None:
+def cached_summary(run: Run) -> Summary | None:
     """The summary that was kept, if it is what counting would give: no file has changed, and this version
     made it.
 
@@ -428,14 +429,14 @@ def kept_summary(run: Run) -> Summary | None:
     return kept.summary if all(snapshots.file(name) is not None for name in needed) else None
 
 
-def kept_damage(run: Run) -> str | None:
+def cached_damage(run: Run) -> str | None:
     """What is wrong with the summary that was kept, as the end of a sentence; None where nothing is, or there
     is none.
     """
     return _read(run)[1]
 
 
-def _read(run: Run) -> tuple[Kept | None, str | None]:
+def _read(run: Run) -> tuple[CachedSummary | None, str | None]:
     """The summary that was kept, and what is wrong with its file. One that another version kept is passed
     over.
     """
@@ -445,7 +446,7 @@ def _read(run: Run) -> tuple[Kept | None, str | None]:
         return None, None if not os.path.lexists(file) or _is_older(file) else "is damaged: it cannot be read"
     if hashlib.sha256(read.value.kept).hexdigest() != read.value.sha256:
         return None, "is damaged: it has another SHA-256 than when it was written"
-    return decode_document(bytes(read.value.kept), Kept, KEPT).value, None
+    return decode_document(bytes(read.value.kept), CachedSummary, KEPT).value, None
 
 
 def _is_older(file: Path) -> bool:

@@ -170,7 +170,7 @@ SELECT {picked("durations")}, * EXCLUDE (durations) FROM (
 """  # noqa: S608 - constants
 
 _FLYING = """
-CREATE OR REPLACE TEMP TABLE flying AS
+CREATE OR REPLACE TEMP TABLE in_flight AS
 SELECT task, task_id, attempt, worker, queue_s, strftime("timestamp", '%Y-%m-%dT%H:%M:%S.%fZ') AS since
 FROM tasks_read
     SEMI JOIN (SELECT task_id, attempt FROM paired WHERE kinds & 8 > 0 AND kinds & 240 = 0)
@@ -196,7 +196,7 @@ def pair_up(connection: duckdb.DuckDBPyConnection) -> bool:
 
 
 def hold_tasks(connection: duckdb.DuckDBPyConnection, run_id: str, until: int | None, scratch: Path) -> None:
-    """Make the table `held` of what was paired up; most are kept in the folder `scratch`."""
+    """Make the table `attempt_intervals` of what was paired up; most are kept in the folder `scratch`."""
     [(dependent, superseded, others)] = connection.execute(
         """
         SELECT (SELECT count(*) FROM tasks_read WHERE len(depends_on) > 0) > 0,
@@ -218,8 +218,8 @@ def hold_tasks(connection: duckdb.DuckDBPyConnection, run_id: str, until: int | 
 
 
 def hold_views(connection: duckdb.DuckDBPyConnection, until: int | None, scratch: Path) -> bool:
-    """Make the table `held` of the view `attempts`, in the folder `scratch`; not where some wait for
-    others.
+    """Make the table `attempt_intervals` of the view `attempts`, in the folder `scratch`; not where some wait
+    for others.
     """
     [(entangled,)] = connection.execute(
         """
@@ -234,13 +234,17 @@ def hold_views(connection: duckdb.DuckDBPyConnection, until: int | None, scratch
 
 
 def task_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> TaskSummary:
-    """All tasks, from `tasks_read`, `paired` and `held`."""
+    """All tasks, from `tasks_read`, `paired` and `attempt_intervals`."""
     names = _by_name(connection)
     [(durations, *ends)] = connection.execute(_ALL_NAMES).fetchall()
     connection.execute(_FLYING)
     for column, sql in (
-        ("running", "SELECT task, count(*) FROM flying GROUP BY task"),
-        ("failed", "SELECT task, count(*) FROM held WHERE state = 'failed' AND NOT retried GROUP BY task"),
+        ("running", "SELECT task, count(*) FROM in_flight GROUP BY task"),
+        (
+            "failed",
+            "SELECT task, count(*) FROM attempt_intervals WHERE state = 'failed' AND NOT retried GROUP BY "
+            "task",
+        ),
     ):
         for task, number in connection.execute(sql).fetchall():
             setattr(names.setdefault(task, CountedName()), column, number)
@@ -248,7 +252,8 @@ def task_summary(connection: duckdb.DuckDBPyConnection, until: int | None) -> Ta
     [(picks, *total)] = connection.execute(
         f"""
         SELECT {picked("queued")}, * EXCLUDE (queued) FROM (
-            SELECT {ordered("queue_s", known)} AS queued, {exact_total("queue_s", known)} FROM held
+            SELECT {ordered("queue_s", known)} AS queued, {exact_total("queue_s", known)}
+                FROM attempt_intervals
         )
         """  # noqa: S608 - constants
     ).fetchall()
@@ -338,7 +343,7 @@ def _flying(connection: duckdb.DuckDBPyConnection, until: int | None) -> list[An
             task=task, task_id=task_id, attempt=attempt, worker=worker, queue_s=queue_s, timestamp=since
         )
         for task, task_id, attempt, worker, queue_s, since in connection.execute(
-            "SELECT * FROM flying ORDER BY since, task, task_id, attempt LIMIT $few", {"few": IN_FLIGHT}
+            "SELECT * FROM in_flight ORDER BY since, task, task_id, attempt LIMIT $few", {"few": IN_FLIGHT}
         ).fetchall()
     ]
     args: dict[str, Json] = {}
@@ -353,7 +358,7 @@ def _flying(connection: duckdb.DuckDBPyConnection, until: int | None) -> list[An
 
 
 class HeldWork:
-    """What the workers had to do, from `held`, `flying` and `tasks_read`."""
+    """What the workers had to do, from `attempt_intervals`, `in_flight` and `tasks_read`."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, in_turn: bool) -> None:
         self._connection, self._in_turn = connection, in_turn
@@ -369,7 +374,7 @@ class HeldWork:
         ).fetchall()
         self.completed_s = total_of(*done[1:])
         for worker, number in connection.execute(
-            "SELECT worker, count(*) FROM flying WHERE worker IS NOT NULL GROUP BY worker"
+            "SELECT worker, count(*) FROM in_flight WHERE worker IS NOT NULL GROUP BY worker"
         ).fetchall():
             self.attempts[worker] = self.attempts.get(worker, 0) + number
 
@@ -400,13 +405,13 @@ class HeldWork:
         busy = {worker: int(time) for worker, time in rows}
         most = most_at_once(connection, "SELECT since, until FROM at_work")
         if self._in_turn:
-            [(held,)] = connection.execute("SELECT sum(stopped - began) FROM turns").fetchall()
+            [(held,)] = connection.execute("SELECT sum(stopped - began) FROM sequential_attempts").fetchall()
             self.most = most if sum(busy.values()) == held else None
         return {**dict.fromkeys(ups, 0), **busy}, most[0] if most is not None else 0
 
 
 _OCCUPIED = """
-SELECT worker, began AS since, stopped AS until FROM held
+SELECT worker, began AS since, stopped AS until FROM attempt_intervals
 WHERE worker IS NOT NULL AND began IS NOT NULL AND stopped IS NOT NULL
 """
 
@@ -420,8 +425,9 @@ CREATE OR REPLACE TEMP TABLE at_work AS
 SELECT worker, since, until FROM (
     SELECT worker, until, {{since}} AS since
     FROM (
-        SELECT worker, greatest(held.since, lives.since) AS since, least(held.until, lives.until) AS until
-        FROM ({_OCCUPIED}) AS held JOIN lives USING (worker)
+        SELECT worker, greatest(attempt_intervals.since, lives.since) AS since,
+            least(attempt_intervals.until, lives.until) AS until
+        FROM ({_OCCUPIED}) AS attempt_intervals JOIN lives USING (worker)
     )
     WHERE since < until
 )

@@ -21,7 +21,7 @@ from flightlog.analyze.report.critical_path import CriticalPath, critical_path, 
 from flightlog.analyze.report.failures import FailureCause, failure_groups
 from flightlog.analyze.report.in_flight import InFlight, in_flight
 from flightlog.analyze.report.interval_tables import hold, hold_open
-from flightlog.analyze.report.large_run import LARGE_BYTES, LargeStreams, kept_summary
+from flightlog.analyze.report.large_run import LARGE_BYTES, LargeStreams, cached_summary
 from flightlog.analyze.report.spans import SpanTree, span_tree
 from flightlog.analyze.report.summary import Summary, summarize
 from flightlog.analyze.report.tasks import NAMES, Concurrency, TaskRow, concurrency
@@ -103,7 +103,7 @@ def report_on(
 @read_again
 def report_and(
     run: Run,
-    also: Callable[[Ground], Also],
+    also: Callable[[ReportContext], Also],
     *,
     views: Collection[str] = (),
     details: bool = True,
@@ -114,21 +114,21 @@ def report_and(
     """The report, and what `also` makes of the same reading; it finds these `views`, too, in the
     connection.
     """
-    with ground_of(run, views={*_VIEWS, *views}, large_bytes=large_bytes) as ground:
-        return _report(ground, details, history, rates), also(ground)
+    with open_context(run, views={*_VIEWS, *views}, large_bytes=large_bytes) as context:
+        return _report(context, details, history, rates), also(context)
 
 
-def _nothing(_: Ground) -> None:
+def _nothing(_: ReportContext) -> None:
     """What a report alone needs beside itself."""
 
 
 def _report(
-    ground: Ground,
+    context: ReportContext,
     details: bool,
     history: Mapping[str, Distribution] | None,
     rates: CostRates | None,
 ) -> Report:
-    run, connection, summary, workers, window, in_turn, most = ground
+    run, connection, summary, workers, window, in_turn, most = context
     going_on = in_flight(summary, history)
     measured = measure(connection, workers, window)
     time = None if measured is None else shares_of(measured)
@@ -218,14 +218,14 @@ def _details(connection: duckdb.DuckDBPyConnection, summary: Summary) -> Details
     rows = connection.execute(
         """
         WITH slowest AS ( -- arguments are looked up for these alone
-            SELECT task, task_id, attempt, duration_s, worker FROM held
+            SELECT task, task_id, attempt, duration_s, worker FROM attempt_intervals
             WHERE state = 'completed' AND duration_s IS NOT NULL
                 AND task IN (SELECT unnest($names::VARCHAR[]))
             QUALIFY row_number() OVER (PARTITION BY task
                 ORDER BY duration_s DESC, task_id, attempt) <= $slowest
         )
-        SELECT slowest.task, task_id, held.args, slowest.duration_s, slowest.worker
-        FROM slowest JOIN held USING (task_id, attempt)
+        SELECT slowest.task, task_id, attempt_intervals.args, slowest.duration_s, slowest.worker
+        FROM slowest JOIN attempt_intervals USING (task_id, attempt)
         ORDER BY slowest.task, slowest.duration_s DESC, task_id, attempt
         """,
         {"names": names, "slowest": SLOWEST},
@@ -247,8 +247,8 @@ def _details(connection: duckdb.DuckDBPyConnection, summary: Summary) -> Details
     )
 
 
-class Ground(NamedTuple):
-    """What was read, while it is open: the tables `held` and `timed` are in the connection."""
+class ReportContext(NamedTuple):
+    """What was read, while it is open: the tables `attempt_intervals` and `timed` are in the connection."""
 
     run: Run
     connection: duckdb.DuckDBPyConnection
@@ -263,14 +263,16 @@ class Ground(NamedTuple):
 
 
 @contextmanager
-def ground_of(run: Run, *, views: Collection[str] = (), large_bytes: int = LARGE_BYTES) -> Iterator[Ground]:
+def open_context(
+    run: Run, *, views: Collection[str] = (), large_bytes: int = LARGE_BYTES
+) -> Iterator[ReportContext]:
     """Read a run in any state; beside `attempts` and `spans` these `views` are in the connection.
 
     Streams of `large_bytes` or more are read another way, with the same result. The connection is closed when
     the context ends.
     """
     with open_all([run], only={"attempts", "spans", *views}) as tables:
-        kept = kept_summary(run)
+        kept = cached_summary(run)
         large = LargeStreams(run, tables, large_bytes, counted=kept is not None)
         summary = kept or summarize(run, large)
         workers = WorkerTally()
@@ -282,4 +284,4 @@ def ground_of(run: Run, *, views: Collection[str] = (), large_bytes: int = LARGE
         hold(tables.connection, window[1], but=large.held)
         if summary.run.end_time is None and window[1] is not None and summary.spans.in_flight:
             hold_open(tables.connection, window[1])
-        yield Ground(run, tables.connection, summary, workers, window, large.in_turn, large.most)
+        yield ReportContext(run, tables.connection, summary, workers, window, large.in_turn, large.most)

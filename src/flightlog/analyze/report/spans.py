@@ -272,7 +272,7 @@ class SpanTree(Struct, frozen=True, kw_only=True):
 
 
 def span_tree(connection: duckdb.DuckDBPyConnection) -> SpanTree:
-    """The tree of one run's spans, from its `timed` and `held` tables."""
+    """The tree of one run's spans, from its `span_intervals` and `attempt_intervals` tables."""
     connection.execute(_PLACED, {"deepest": DEEPEST})
     found = connection.execute(_NODES)
     rows = found.fetchmany(NODES)
@@ -301,7 +301,7 @@ def span_tree(connection: duckdb.DuckDBPyConnection) -> SpanTree:
         for task, path, count, opened, errors, total, wall, own in rows
     ]
     [(unplaced,)] = connection.execute(
-        "SELECT (SELECT count(*) FROM timed) - (SELECT count(*) FROM placed)"
+        "SELECT (SELECT count(*) FROM span_intervals) - (SELECT count(*) FROM placed)"
     ).fetchall()
     return SpanTree(paths=paths, unplaced=unplaced, nodes=_in_order(nodes))
 
@@ -310,14 +310,14 @@ _PLACED = """
 CREATE OR REPLACE TEMP TABLE placed AS
 WITH RECURSIVE down AS (
     SELECT child.rowid AS span, child.span_id, inside.task, [child.name] AS path, 1 AS depth
-    FROM timed AS child
-        LEFT JOIN timed AS parent ON parent.span_id = child.parent_id
-        LEFT JOIN (SELECT span_id, any_value(task) AS task FROM held GROUP BY ALL) AS inside
+    FROM span_intervals AS child
+        LEFT JOIN span_intervals AS parent ON parent.span_id = child.parent_id
+        LEFT JOIN (SELECT span_id, any_value(task) AS task FROM attempt_intervals GROUP BY ALL) AS inside
             ON inside.span_id = child.parent_id
     WHERE parent.span_id IS NULL
     UNION ALL
     SELECT child.rowid, child.span_id, down.task, list_append(down.path, child.name), down.depth + 1
-    FROM down JOIN timed AS child ON child.parent_id = down.span_id
+    FROM down JOIN span_intervals AS child ON child.parent_id = down.span_id
     WHERE down.depth < $deepest
 )
 SELECT span, task, path FROM down
@@ -325,13 +325,14 @@ SELECT span, task, path FROM down
 
 _NODES = """
 WITH timed_by_path AS (
-    SELECT placed.task, placed.path, timed."open", timed.status, timed.lasted, timed.own, timed.began,
-        timed.stopped,
-        max(timed.stopped) OVER (
-            PARTITION BY placed.task, placed.path ORDER BY timed.began, timed.stopped
+    SELECT placed.task, placed.path, span_intervals."open", span_intervals.status, span_intervals.lasted,
+        span_intervals.own, span_intervals.began,
+        span_intervals.stopped,
+        max(span_intervals.stopped) OVER (
+            PARTITION BY placed.task, placed.path ORDER BY span_intervals.began, span_intervals.stopped
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
         ) AS reached
-    FROM placed JOIN timed ON timed.rowid = placed.span
+    FROM placed JOIN span_intervals ON span_intervals.rowid = placed.span
 )
 SELECT task, path, count(*), count(*) FILTER ("open"), count(*) FILTER (status = 'error'),
     coalesce(sum(lasted), 0) AS total,

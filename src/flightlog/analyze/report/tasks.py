@@ -420,8 +420,8 @@ def concurrency(
     *,
     most: tuple[int, int] | None = None,
 ) -> Concurrency | None:
-    """Concurrency between the run's start and its end, from its `held` table; None where nothing ran or no
-    time passed.
+    """Concurrency between the run's start and its end, from its `attempt_intervals` table; None where nothing
+    ran or no time passed.
 
     What ran outside of these bounds, by clocks that disagree, is left out of the means. `most` is how many
     ran at once at most, and when first, where that is known.
@@ -430,7 +430,7 @@ def concurrency(
     if start is None or until is None or until <= start:
         return None
     most = most or most_at_once(
-        connection, "SELECT began AS since, stopped AS until FROM held WHERE began IS NOT NULL"
+        connection, "SELECT began AS since, stopped AS until FROM attempt_intervals WHERE began IS NOT NULL"
     )
     if most is None:
         return None
@@ -467,7 +467,7 @@ def _work_until(connection: duckdb.DuckDBPyConnection, bounds: list[int]) -> lis
                 SELECT (greatest(0, {column} - $start)::HUGEINT * $buckets // ($until - $start)) + 1 AS
                     bucket,
                     count(*), sum(greatest(0, {column} - $start))
-                FROM held WHERE began IS NOT NULL AND {column} < $until GROUP BY bucket
+                FROM attempt_intervals WHERE began IS NOT NULL AND {column} < $until GROUP BY bucket
                 """,  # noqa: S608 - the column is one of two
                 {"start": start, "until": until, "buckets": buckets},
             ).fetchall()

@@ -95,8 +95,8 @@ class Measured(NamedTuple):
 def shares(
     connection: duckdb.DuckDBPyConnection, workers: WorkerTally, window: tuple[int | None, int | None]
 ) -> Shares | None:
-    """The split of one run's time, from its `held` and `timed` tables; None where nothing was recorded to
-    split.
+    """The split of one run's time, from its `attempt_intervals` and `span_intervals` tables; None where
+    nothing was recorded to split.
 
     `window` is the run's start, and its end or last sign of life, in nanoseconds. Without workers the clock
     time between them is split: attempts and spans are work, the rest is scheduler or idle.
@@ -120,9 +120,9 @@ def measure(
     lay_out(connection, ups, launches, workers.components(), until)
     measured = sweep(connection, wall=basis == "wall")
     lives = {name: Life(ups[name], launches.get(name, []), measured.get(name)) for name in ups}
-    known = bool(connection.execute("SELECT count(*) FROM pieces WHERE layer = 0").fetchone()[0])  # type: ignore[index]
+    known = bool(connection.execute("SELECT count(*) FROM timeline_items WHERE layer = 0").fetchone()[0])  # type: ignore[index]
     [(lost,)] = connection.execute(
-        "SELECT count(*) FROM held WHERE worker IS NULL AND began IS NOT NULL"
+        "SELECT count(*) FROM attempt_intervals WHERE worker IS NULL AND began IS NOT NULL"
     ).fetchall()
     return Measured(basis, lives, known, lost if basis == "workers" else 0)
 
@@ -132,7 +132,8 @@ def worked(connection: duckdb.DuckDBPyConnection) -> dict[str, tuple[int, int] |
     return {
         name: (began, stopped) if began is not None else None
         for name, began, stopped in connection.execute(
-            "SELECT worker, min(began), max(stopped) FROM held WHERE worker IS NOT NULL AND state <> "
+            "SELECT worker, min(began), max(stopped) FROM attempt_intervals WHERE worker IS NOT NULL AND "
+            "state <> "
             "'pending' GROUP BY ALL"
         ).fetchall()
     }
@@ -208,7 +209,8 @@ def _split(lives: list[Life], transfer_known: bool) -> TimeSplit:
 
 def _anything(connection: duckdb.DuckDBPyConnection) -> bool:
     row = connection.execute(
-        "SELECT (SELECT count(*) FROM held WHERE began IS NOT NULL) + (SELECT count(*) FROM timed WHERE "
+        "SELECT (SELECT count(*) FROM attempt_intervals WHERE began IS NOT NULL) + (SELECT count(*) FROM "
+        "span_intervals WHERE "
         "began IS NOT NULL)"
     ).fetchone()
     return bool(row and row[0])
@@ -225,8 +227,8 @@ def lay_out(
     components: Mapping[str, str | None],
     until: int | None,
 ) -> None:
-    """`ups`: when each worker was up; `waiting` and `astir`: when tasks waited for it, or something stirred
-    at all.
+    """`uptimes`: when each worker was up; `waiting` and `astir`: when tasks waited for it, or something
+    stirred at all.
     """
     rows = [
         (name, components.get(name) or "", since, to, _said_ready(since, to, launches.get(name, [])))
@@ -237,7 +239,7 @@ def lay_out(
     columns.append(list(range(len(rows))))
     connection.execute(
         """
-        CREATE OR REPLACE TEMP TABLE ups AS
+        CREATE OR REPLACE TEMP TABLE uptimes AS
         SELECT unnest($1::VARCHAR[]) AS worker, unnest($2::VARCHAR[]) AS component,
             unnest($3::BIGINT[]) AS since,
             unnest($4::BIGINT[]) AS until, unnest($5::BOOLEAN[]) AS ready, unnest($6::INTEGER[]) AS lane
@@ -247,17 +249,19 @@ def lay_out(
     connection.execute(
         """
         CREATE OR REPLACE TEMP TABLE spells AS
-        SELECT serves.component, held.waits AS since, coalesce(held.began, $1::BIGINT) AS until
-        FROM held JOIN (SELECT DISTINCT component FROM ups) AS serves
-            ON serves.component = '' OR coalesce(held.component, '') IN ('', serves.component)
-        WHERE held.waits < coalesce(held.began, $1::BIGINT)
-            AND (held.began IS NOT NULL OR held.state = 'pending')
+        SELECT serves.component, attempt_intervals.waits AS since,
+            coalesce(attempt_intervals.began, $1::BIGINT) AS until
+        FROM attempt_intervals JOIN (SELECT DISTINCT component FROM uptimes) AS serves
+            ON serves.component = '' OR coalesce(attempt_intervals.component, '') IN ('', serves.component)
+        WHERE attempt_intervals.waits < coalesce(attempt_intervals.began, $1::BIGINT)
+            AND (attempt_intervals.began IS NOT NULL OR attempt_intervals.state = 'pending')
         """,
         [until],
     )
     busy = """
-        SELECT serves.component, held.began AS since, held.stopped AS until
-        FROM held, (SELECT DISTINCT component FROM ups) AS serves WHERE held.began < held.stopped
+        SELECT serves.component, attempt_intervals.began AS since, attempt_intervals.stopped AS until
+        FROM attempt_intervals, (SELECT DISTINCT component FROM uptimes) AS serves
+            WHERE attempt_intervals.began < attempt_intervals.stopped
     """
     merge(connection, "waiting", "component", "FROM spells")
     merge(connection, "astir", "component", f"SELECT component, since, until FROM waiting UNION ALL {busy}")  # noqa: S608 - ours
@@ -268,37 +272,39 @@ def _said_ready(since: int, until: int, launches: list[tuple[int, int | None]]) 
 
 
 _PIECES = """
-CREATE OR REPLACE TEMP TABLE pieces AS
-SELECT ups.lane, greatest(found.began, ups.since) AS began, least(found.stopped, ups.until) AS stopped,
+CREATE OR REPLACE TEMP TABLE timeline_items AS
+SELECT uptimes.lane, greatest(found.began, uptimes.since) AS began,
+    least(found.stopped, uptimes.until) AS stopped,
     found.layer
-FROM ({found}) AS found JOIN ups ON ups.worker = found.worker
-    AND found.began < ups.until AND found.stopped > ups.since
+FROM ({found}) AS found JOIN uptimes ON uptimes.worker = found.worker
+    AND found.began < uptimes.until AND found.stopped > uptimes.since
 WHERE found.began < found.stopped
 UNION ALL
-SELECT lane, until, until, 5 FROM ups -- the end of each life, so that the last gap has an end
+SELECT lane, until, until, 5 FROM uptimes -- the end of each life, so that the last gap has an end
 """
 _ATTEMPTS = """
 SELECT coalesce(worker, '') AS worker, began, stopped,
     CASE WHEN state = 'completed' THEN 1 WHEN state = 'running' THEN 2 WHEN retried THEN 3 ELSE 4 END AS layer
-        FROM held
+        FROM attempt_intervals
 """
 _TRANSFERS = f"""
-SELECT held.worker, timed.began, timed.stopped, 0 AS layer
-FROM timed JOIN held ON held.span_id = timed.parent_id WHERE regexp_matches(timed.name, '{TRANSFER}')
+SELECT attempt_intervals.worker, span_intervals.began, span_intervals.stopped, 0 AS layer
+FROM span_intervals JOIN attempt_intervals ON attempt_intervals.span_id = span_intervals.parent_id
+    WHERE regexp_matches(span_intervals.name, '{TRANSFER}')
 """  # noqa: S608 - the pattern is ours
 _SPANS = """
-SELECT '' AS worker, began, stopped, CASE WHEN "open" THEN 2 ELSE 1 END AS layer FROM timed
+SELECT '' AS worker, began, stopped, CASE WHEN "open" THEN 2 ELSE 1 END AS layer FROM span_intervals
 """
 
 _IN_TURN = """
 CREATE OR REPLACE TEMP TABLE swept AS
-SELECT *, lag(stopped) OVER (PARTITION BY lane ORDER BY began, stopped) AS reached FROM pieces
+SELECT *, lag(stopped) OVER (PARTITION BY lane ORDER BY began, stopped) AS reached FROM timeline_items
 """
 _OF_ONE_KIND = """
 CREATE OR REPLACE TEMP TABLE swept AS
 SELECT *, max(stopped) OVER (
     PARTITION BY lane ORDER BY began, stopped ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-) AS reached FROM pieces
+) AS reached FROM timeline_items
 """
 _SIDE_BY_SIDE = """
 CREATE OR REPLACE TEMP TABLE swept AS
@@ -309,17 +315,18 @@ SELECT *,
     max(CASE WHEN layer <= 3 THEN stopped END) OVER earlier AS reached_3,
     max(CASE WHEN layer BETWEEN 1 AND 4 THEN stopped END) OVER earlier AS reached_busy,
     max(stopped) OVER earlier AS reached
-FROM pieces
+FROM timeline_items
 WINDOW earlier AS (
     PARTITION BY lane ORDER BY began, stopped, layer ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
 )
 """
 _GAPS = """
 CREATE OR REPLACE TEMP TABLE gaps AS
-SELECT ups.lane, ups.component, ups.ready OR reached IS NOT NULL AS ready, layer BETWEEN 1 AND 4 AS attempt,
-    coalesce(reached, ups.since) AS since, greatest(coalesce(reached, ups.since), began) AS until,
+SELECT uptimes.lane, uptimes.component, uptimes.ready OR reached IS NOT NULL AS ready, layer BETWEEN 1
+    AND 4 AS attempt,
+    coalesce(reached, uptimes.since) AS since, greatest(coalesce(reached, uptimes.since), began) AS until,
     {lengths}
-FROM swept JOIN ups USING (lane)
+FROM swept JOIN uptimes USING (lane)
 """
 
 
@@ -408,10 +415,10 @@ WITH busy AS (
 ), free AS (
     SELECT lane, sum(queued) AS queued, sum(astir) AS astir FROM measured GROUP BY lane
 )
-SELECT ups.worker, sum(n_0), sum(n_1), sum(n_2), sum(n_3), sum(n_4), sum(n_busy), sum(unready),
+SELECT uptimes.worker, sum(n_0), sum(n_1), sum(n_2), sum(n_3), sum(n_4), sum(n_busy), sum(unready),
     coalesce(sum(queued), 0),
     coalesce(sum(astir), 0), sum(attempts)
-FROM ups JOIN busy USING (lane) LEFT JOIN free USING (lane) GROUP BY ups.worker
+FROM uptimes JOIN busy USING (lane) LEFT JOIN free USING (lane) GROUP BY uptimes.worker
 """
 
 

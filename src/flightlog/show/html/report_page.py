@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
-from flightlog.analyze.charts.report_with_charts import look_at
+from flightlog.analyze.charts.report_with_charts import report_with_charts
 from flightlog.analyze.compare.environment import environment_of
 from flightlog.core.errors import FlightlogError
 from flightlog.core.units import format_count
@@ -40,8 +40,8 @@ from flightlog.show.report_sections import TITLE as COST
 from flightlog.show.report_sections import all_spans, names_table
 
 if TYPE_CHECKING:
-    from flightlog.analyze.charts.report_with_charts import Look
-    from flightlog.analyze.charts.results import Chart, Curves, Drawn, Timeline, Waits
+    from flightlog.analyze.charts.report_with_charts import ReportWithCharts
+    from flightlog.analyze.charts.results import Chart, Curves, RunCharts, Timeline, Waits
     from flightlog.analyze.compare.environment import Facts as EnvironmentFacts
     from flightlog.analyze.diagnosis.results import Cause, RunDiagnosis
     from flightlog.analyze.distribution import Distribution
@@ -67,11 +67,11 @@ def report_html(
 
     `ways` lead on to other pages, addresses by what they are called, where the page is served among others.
     """
-    look = look_at(run, history=history, rates=rates)
+    look = report_with_charts(run, history=history, rates=rates)
     return report_page(look, diagnosis=diagnosis_of(run, look), environment=environment_of(run), ways=ways)
 
 
-def diagnosis_of(run: Run, look: Look) -> RunDiagnosis | None:
+def diagnosis_of(run: Run, look: ReportWithCharts) -> RunDiagnosis | None:
     """Why it failed, where anything did and the run is not too large to ask on the way."""
     from flightlog.analyze.diagnosis.diagnose import diagnose
 
@@ -87,7 +87,7 @@ def diagnosis_of(run: Run, look: Look) -> RunDiagnosis | None:
 
 
 def report_page(
-    look: Look,
+    look: ReportWithCharts,
     *,
     diagnosis: RunDiagnosis | None = None,
     environment: EnvironmentFacts | None = None,
@@ -131,7 +131,7 @@ def report_page(
     return page_html(title, subtitle, verdict, parts, plotly_js or plotly_script(), ways=ways)
 
 
-def _names(report: Report, drawn: Drawn) -> list[str]:
+def _names(report: Report, drawn: RunCharts) -> list[str]:
     """Names in the order of their colours: those of the timeline, then tasks by the time they took, then
     spans.
     """
@@ -243,7 +243,7 @@ def _chart(
     return plot(identity, figure, caption, notes=notes, numbers=chart_numbers(chart), title=title)
 
 
-def _concurrency(drawn: Drawn, named: Mapping[str, Section]) -> PagePart:
+def _concurrency(drawn: RunCharts, named: Mapping[str, Section]) -> PagePart:
     """Tasks that run and workers beside each other; those that wait apart, for they may be thousands."""
     content: list[Element] = []
     if drawn.concurrency is not None:
@@ -279,7 +279,7 @@ def _shares(report: Report, named: Mapping[str, Section]) -> PagePart:
     )
 
 
-def _load(drawn: Drawn, named: Mapping[str, Section]) -> PagePart:
+def _load(drawn: RunCharts, named: Mapping[str, Section]) -> PagePart:
     content = [
         *_chart(
             "worker_cpu",
@@ -317,7 +317,7 @@ def _load(drawn: Drawn, named: Mapping[str, Section]) -> PagePart:
     return _part("load", "CPU and memory", content, nothing)
 
 
-def _devices(drawn: Drawn) -> PagePart:
+def _devices(drawn: RunCharts) -> PagePart:
     content = [
         *_chart(
             "device_memory",
@@ -335,7 +335,7 @@ def _devices(drawn: Drawn) -> PagePart:
 
 
 def _durations(
-    report: Report, drawn: Drawn, named: Mapping[str, Section], colors: Mapping[str, str]
+    report: Report, drawn: RunCharts, named: Mapping[str, Section], colors: Mapping[str, str]
 ) -> PagePart:
     caption = "How long tasks of each name executed, queueing left out, on an axis that grows by factors."
     if not report.tasks.names:
@@ -350,7 +350,7 @@ def _durations(
     return _part("durations-part", "Durations", content, "No task with a duration was recorded.")
 
 
-def _waits(report: Report, drawn: Drawn, colors: Mapping[str, str]) -> PagePart:
+def _waits(report: Report, drawn: RunCharts, colors: Mapping[str, str]) -> PagePart:
     waits, content = drawn.waits, list[Element]()
     if waits is not None:
         shown = "Each point is an attempt" if waits.queue_s else "Each cell counts attempts"
@@ -403,7 +403,7 @@ def _spans(report: Report, colors: Mapping[str, str]) -> PagePart:
     return _part("spans-part", "Spans", content, nothing)
 
 
-def _cache(drawn: Drawn, named: Mapping[str, Section]) -> PagePart:
+def _cache(drawn: RunCharts, named: Mapping[str, Section]) -> PagePart:
     chart = _chart(
         "cache",
         drawn.cache,

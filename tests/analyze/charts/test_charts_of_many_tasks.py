@@ -1,0 +1,115 @@
+"""What is drawn stays small however many tasks, workers and names there are, and says what it leaves out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from flightlog.analyze.charts.durations import durations, waits
+from flightlog.analyze.charts.layout import Frame, lay_out_items
+from flightlog.analyze.charts.report_with_charts import load
+from flightlog.analyze.charts.results import Timeline
+from flightlog.analyze.charts.timeline import timeline
+from flightlog.analyze.report.interval_tables import MACROS
+from flightlog.analyze.report.report import ReportContext
+from flightlog.analyze.report.workers import WorkerTally
+from flightlog.store.connecting import private_connection
+
+if TYPE_CHECKING:
+    import duckdb
+
+S = 1_000_000_000
+START = 1_700_000_000 * S
+HOUR = Frame(START, 3600 * S)
+
+_HELD = """
+CREATE TEMP TABLE attempt_intervals AS
+SELECT 'task ' || (n % {names}) AS task, 't' || n AS task_id, 1 AS attempt, 'w' || (n % {workers}) AS worker,
+    CASE WHEN n % 7 = 0 THEN 'failed' ELSE 'completed' END AS state, false AS retried,
+    {start} + (n * 3000::BIGINT // {tasks}) * 1000000000 + n AS began,
+    {start} + (n * 3000::BIGINT // {tasks}) * 1000000000 + n + (n % 10) * 1000000000 AS stopped,
+    began - 5 AS waits, (n % 100) / 10.0 AS queue_s, (n % 10) * 1.0 AS duration_s, 'ValueError' AS error_type,
+    's' || n AS span_id, '{{}}' AS args
+FROM range({tasks}) AS numbers(n)
+"""
+
+
+@contextmanager
+def many(tasks: int, workers: int, names: int) -> Iterator[duckdb.DuckDBPyConnection]:
+    with private_connection({}) as connection:
+        connection.execute(MACROS)
+        connection.execute(_HELD.format(tasks=tasks, workers=workers, names=names, start=START))
+        connection.execute(
+            "CREATE TEMP TABLE failures (task_id VARCHAR, attempt INTEGER, message VARCHAR, timestamp "
+            "TIMESTAMP)"
+        )
+        connection.execute(
+            "CREATE TEMP TABLE span_intervals AS SELECT 'x' || task_id AS span_id, span_id AS parent_id, "
+            "'inside' "
+            "AS name, 'ok' AS status,"
+            ' false AS "open", began, stopped FROM attempt_intervals'
+        )
+        yield connection
+
+
+def drawn_timeline(connection: duckdb.DuckDBPyConnection, workers: list[str]) -> Timeline:
+    pieces = lay_out_items(connection, HOUR, workers)
+    assert pieces is not None
+    context = ReportContext(None, connection, None, WorkerTally(), (HOUR.start, HOUR.until))  # type: ignore[arg-type]
+    return timeline(context, HOUR, pieces, {})
+
+
+@pytest.mark.parametrize(
+    ("tasks", "workers", "names"), [(20_000, 300, 5), (200_000, 64, 1000), (200_000, 10_000, 20)]
+)
+def test_very_many_attempts_are_drawn_by_a_bounded_number_of_cells(
+    tasks: int, workers: int, names: int
+) -> None:
+    with many(tasks, workers, names) as connection:
+        found = drawn_timeline(connection, [f"w{n}" for n in range(workers)])
+        shown = durations(connection)
+        spread = waits(connection, found.names)
+        running = load(connection, HOUR, {"w0": [(START, START + S)]})
+    cells = found.cells
+    assert cells is not None
+    assert running is not None
+    assert found.bars is None
+    assert len(cells.lane) <= 64 * 400
+    assert len(found.lanes) == 64
+    assert sum(lane.merged for lane in found.lanes) == workers
+    assert len(found.names) == min(names, 12)
+    assert (found.attempts, found.failures, len(found.marks)) == (tasks, len(range(0, tasks, 7)), 500)
+    held_s = sum(
+        busy * length_s * found.lanes[lane].merged
+        for lane, length_s, busy in zip(cells.lane, cells.length_s, cells.busy, strict=True)
+    )
+    assert held_s == pytest.approx(4.5 * tasks, rel=1e-6)
+    assert sum(value or 0 for value in running.series[0].value) * 15 == pytest.approx(4.5 * tasks, rel=1e-6)
+    assert len(shown) == min(names, 20)
+    assert spread is not None
+    assert (len(spread.queue_s), sum(map(sum, spread.grid))) == (0, tasks)
+    assert found.notes[0].startswith(
+        f"This shows density and not single attempts: {tasks:,} attempts are drawn"
+    )
+    assert len(msgspec.json.encode([found, shown, spread, running])) < 3_000_000
+
+
+def test_five_thousand_attempts_are_drawn_one_by_one() -> None:
+    with many(5000, 50, 3) as connection:
+        found = drawn_timeline(connection, [f"w{n}" for n in range(50)])
+        assert found.cells is None
+        assert found.bars is not None
+        assert len(found.bars.lane) == 5000
+        assert found.nested is None or len(found.nested.lane) <= 2000
+
+
+def test_the_same_attempts_give_the_same_drawing() -> None:
+    with many(20_000, 100, 40) as connection:
+        workers = [f"w{n}" for n in range(100)]
+        assert msgspec.json.encode(drawn_timeline(connection, workers)) == msgspec.json.encode(
+            drawn_timeline(connection, workers)
+        )

@@ -1,0 +1,104 @@
+"""What the time of workers was paid for, against a slow path that shares no code with it."""
+
+from __future__ import annotations
+
+import shutil
+from fractions import Fraction
+from pathlib import Path
+from tempfile import mkdtemp
+
+from builders import slow_report
+from builders.drawn_runs import a_task, a_worker, events_of
+from builders.task_events import completed, failed, started, submitted
+from building import at, make_run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flightlog.analyze.cost.cost import CostSplit, run_cost
+from flightlog.analyze.report.report import report_on
+from flightlog.analyze.report.summary import summarize
+from flightlog.events import CostRates, TaskRetried, WorkerLaunched, WorkerReady, WorkerRemoved
+from flightlog.store.run import Run
+
+PARTS = {
+    "useful": ("run",),
+    "retried": ("retried",),
+    "failed": ("failed",),
+    "unfinished": ("unfinished",),
+    "idle": ("scheduler", "behind", "alone"),
+    "starting": ("startup",),
+}
+
+
+def test_every_part_of_a_workers_time_is_paid_for_once(tmp_path: Path) -> None:
+    who = {"worker": "w1", "host": "n1", "pid": 1}
+    events = [
+        CostRates(timestamp=at(0), currency="EUR", source="x", per_worker_hour=3600.0),
+        WorkerLaunched(timestamp=at(0), **who),
+        WorkerReady(timestamp=at(1), **who),
+        submitted("t1", 1),
+        started("t1", 1),
+        completed("t1", 4, 3.0),
+        submitted("t2", 4),
+        started("t2", 4),
+        TaskRetried(timestamp=at(5), task="sim", task_id="t2", reason="OSError"),
+        started("t2", 5, attempt=2),
+        failed("t2", 7, 2.0, attempt=2),
+        WorkerRemoved(timestamp=at(9), reason=None, **who),
+    ]
+    assert report_on(Run(make_run(tmp_path, events))).cost_split == CostSplit(
+        total=9.0, currency="EUR", useful=3.0, retried=1.0, failed=2.0, unfinished=0.0, idle=2.0, starting=1.0
+    )
+
+
+price = st.floats(0, 1000, allow_subnormal=False)
+
+
+@settings(deadline=None, max_examples=7)
+@given(
+    st.lists(a_task(), max_size=6),
+    st.lists(a_worker(), min_size=1, max_size=3),
+    st.booleans(),
+    price,
+    price,
+    st.sampled_from([1.0, 0.5, 3.0]),
+)
+def test_the_parts_are_the_slow_paths_and_add_up_to_the_total(
+    tasks: list, crew: list, closed: bool, per_worker: float, per_cpu: float, cpus: float
+) -> None:
+    folder = Path(mkdtemp(prefix="flightlog-test-"))
+    facts = {} if closed else {"status": "crashed", "end_time": None, "duration_s": None, "heartbeat": at(12)}
+    ends = {"end_time": at(20), "duration_s": 20.0} if closed else {}
+    named = CostRates(
+        timestamp=at(0),
+        currency="EUR",
+        source="x",
+        per_worker_hour=per_worker,
+        per_cpu_hour=per_cpu,
+        components={"cpu": {"cpus": cpus}, "gpu": {"cpus": 2.0}},
+    )
+    try:
+        path = make_run(folder, [named, *events_of(tasks, crew)], **facts, **ends)
+        report = report_on(Run(path))
+        assert summarize(Run(path)).cost == report.cost
+        told = {line["worker"]: line.get("component") for line in slow_report.lines(path, "workers")}
+        if not told:
+            assert report.cost_split is None
+            return
+        sizes = {"cpu": cpus, "gpu": 2.0, None: max(cpus, 2.0)}
+        exact = dict.fromkeys(PARTS, Fraction(0))
+        for name, spent in slow_report.shares(path).items():
+            if name in told:
+                hourly = Fraction(per_worker) + Fraction(per_cpu) * Fraction(sizes[told[name]])
+                for part, names in PARTS.items():
+                    exact[part] += sum(spent[one] for one in names) * hourly / 3_600_000_000_000
+        split = report.cost_split
+        assert split is not None
+        nano = {part: round(getattr(split, part) * 1e9) for part in PARTS}
+        assert all(abs(nano[part] - exact[part] * 10**9) <= 1 for part in PARTS)
+        assert sum(nano.values()) == round(split.total * 1e9) == round(sum(exact.values()) * 10**9)
+        assert report.cost.workers_total == split.total
+        if all(one["launched"] is not None or one["ready"] is not None for one in crew):
+            assert run_cost(Run(path)).total == report.cost.total
+    finally:
+        shutil.rmtree(folder)

@@ -1,0 +1,421 @@
+"""What stands out, with its cost: each number can be added up by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders.task_events import completed, failed, span, started, submitted
+from building import at, make_run
+
+from flightlog.analyze.findings import Finding
+from flightlog.analyze.report.report import report_on
+from flightlog.events import (
+    CacheLookup,
+    Event,
+    ResourceSample,
+    SpanEvent,
+    TaskCancelled,
+    TaskQueued,
+    TaskRetried,
+    TaskStarted,
+    TaskSubmitted,
+    WorkerLaunched,
+    WorkerReady,
+    WorkerRemoved,
+)
+from flightlog.store.run import Run
+
+
+def found(tmp_path: Path, events: Iterable[Event], **facts: Any) -> list[Finding]:
+    return report_on(Run(make_run(tmp_path, events, **facts)), details=False).findings
+
+
+def one(tmp_path: Path, kind: str, events: Iterable[Event], **facts: Any) -> Finding:
+    [finding] = [finding for finding in found(tmp_path, events, **facts) if finding.kind == kind]
+    return finding
+
+
+def up(worker: str, since: float = 0.0, until: float = 10.0) -> list[Event]:
+    who = {"worker": worker, "host": "n1", "pid": 1}
+    return [
+        WorkerReady(timestamp=at(since), **who),
+        WorkerRemoved(timestamp=at(until), reason="done", **who),
+    ]
+
+
+def work(task_id: str, worker: str, since: float, until: float, **more: Any) -> list[Event]:
+    """A task that was submitted at the start of the run, and ran from then to then."""
+    return [
+        submitted(task_id, 0.0, n=int(task_id[1:])),
+        started(task_id, since, worker, queue_s=since),
+        completed(task_id, until, until - since, worker, args={"n": int(task_id[1:])}, queue_s=since, **more),
+    ]
+
+
+def test_a_run_whose_workers_worked_has_no_findings(tmp_path: Path) -> None:
+    events = [
+        event for w in range(2) for n in range(10) for event in work(f"t{10 * w + n}", f"w{w}", n, n + 1)
+    ]
+    assert found(tmp_path, [*events, *up("w0"), *up("w1")]) == []
+
+
+def test_idle_time_behind_a_task_far_over_its_median_is_a_stragglers(tmp_path: Path) -> None:
+    events = [event for n in range(6) for event in work(f"t{n}", "w1", n * 0.5, n * 0.5 + 0.5)]
+    events += [*work("t9", "w2", 0, 10), *up("w1"), *up("w2")]
+    finding = one(tmp_path, "stragglers", events)
+    assert finding == Finding(
+        kind="stragglers",
+        seconds=7.0,
+        share=0.35,
+        sentence=(
+            "7.0 worker-seconds, 35% of this run, went to workers with nothing left to do while 1 slow task "
+            "still ran, because sim(n=9) took 10.0s, 20.0 times the median of 500 ms; try starting the "
+            "longest first, or splitting them."
+        ),
+        evidence={
+            "tasks": 1,
+            "workers_idle": 1,
+            "worst_s": 10.0,
+            "median_s": 0.5,
+            "idle_behind_worst_s": 7.0,
+        },
+        where=["sim(n=9)"],
+    )
+
+
+def test_idle_time_behind_ordinary_tasks_is_too_little_to_share_out(tmp_path: Path) -> None:
+    events = [*work("t1", "w1", 0, 10), *up("w1"), *up("w2"), *up("w3")]
+    finding = one(tmp_path, "idle_workers", events)
+    assert (finding.seconds, finding.where) == (20.0, ["w2", "w3"])
+    assert finding.evidence == {"batches": 1, "unused_workers": 2, "workers": 3}
+    assert (
+        "20.0 worker-seconds, 67% of this run, went to workers with nothing left to do (2 workers never"
+        in (finding.sentence)
+    )
+
+
+def test_idle_time_with_nothing_running_is_the_programs(tmp_path: Path) -> None:
+    events = [
+        *work("t1", "w1", 0, 2),
+        submitted("t2", 8.0),
+        started("t2", 8.0, "w1", queue_s=0.0),
+        completed("t2", 10, 2.0, "w1"),
+        *up("w1"),
+    ]
+    finding = one(tmp_path, "program_alone", events)
+    assert (finding.seconds, finding.share) == (6.0, 0.6)
+    assert finding.evidence == {"program_s": {"between tasks": 6.0}, "spans_s": {}}
+    assert finding.sentence.endswith("; try spans in the program, to see what it did.")
+
+
+def waiting_for_program(tmp_path: Path, *more: Event) -> Finding:
+    """Nothing runs between a task from 0 to 2 and one from 8 to 10."""
+    tasks = [*work("t1", "w1", 0, 2), submitted("t2", 8.0), started("t2", 8.0, "w1", queue_s=0.0)]
+    return one(tmp_path, "program_alone", [*tasks, completed("t2", 10, 2.0, "w1"), *up("w1"), *more])
+
+
+def test_idle_time_with_nothing_running_is_that_of_the_spans_the_program_was_in(tmp_path: Path) -> None:
+    finding = waiting_for_program(
+        tmp_path,
+        span("main", 0, 10, "s1"),
+        span("fit", 1, 5, "s2", "s1"),
+        span("read", 2.5, 1, "s3", "s2"),
+        span("short", 6.5, 0.5, "s4", "s1"),
+        span("simulate", 8.5, 1, "s5"),
+    )
+    assert finding.evidence["spans_s"] == {"fit": 3.0, "main": 1.5, "read": 1.0}
+    assert finding.sentence.endswith(
+        " went to the program outside of its tasks (6.0s between tasks), in fit (3.0s), main (1.5s), read "
+        "(1.0s); try making fit shorter."
+    )
+
+
+def test_spans_side_by_side_are_counted_by_the_clock(tmp_path: Path) -> None:
+    threads = [span("thread", 3, 2, f"t{n}", "s1") for n in range(4)]
+    finding = waiting_for_program(tmp_path, span("pool", 2, 6, "s1"), *threads)
+    assert finding.evidence["spans_s"] == {"pool": 4.0, "thread": 2.0}
+
+
+def test_a_task_that_was_given_up_before_it_began_keeps_no_worker_from_waiting(tmp_path: Path) -> None:
+    given_up = TaskCancelled(
+        timestamp=at(1.5), task="sim", task_id="t3", args={}, worker=None, duration_s=None, cpu_s=None
+    )
+    finding = waiting_for_program(tmp_path, submitted("t3", 1.0), given_up, span("fit", 2, 6, "s1"))
+    assert finding.evidence["spans_s"] == {"fit": 6.0}
+
+
+def test_however_many_gaps_there_are_the_seconds_are_those_of_all(tmp_path: Path) -> None:
+    tasks: list[Event] = []
+    for n in range(2000):
+        tasks += [submitted(f"t{n}", n / 200), started(f"t{n}", n / 200, "w1", queue_s=0.0)]
+        tasks += [completed(f"t{n}", n / 200 + 0.001, 0.001, "w1")]
+    finding = one(tmp_path, "program_alone", [*tasks, *up("w1"), span("fit", 0, 10, "s1")])
+    assert finding.evidence["spans_s"] == {"fit": pytest.approx(8.0)}
+
+
+def test_time_without_a_worker_is_no_waiting_for_the_program(tmp_path: Path) -> None:
+    task = [submitted("t1"), started("t1", 0.0, "w1", queue_s=0.0), completed("t1", 1, 1.0, "w1")]
+    spans = [span("merge", 1, 1, "s1"), span("plot", 2, 7, "s2")]
+    finding = one(tmp_path, "program_alone", [*task, *up("w1", 0, 2), *spans])
+    assert (finding.seconds, finding.evidence["spans_s"]) == (1.0, {"merge": 1.0})
+
+
+def test_a_task_that_comes_while_another_runs_is_inside_of_what_the_program_is_in(tmp_path: Path) -> None:
+    task = [submitted("t3", 1.9), started("t3", 1.9, "w2", queue_s=0.0), completed("t3", 3, 1.1, "w2")]
+    finding = waiting_for_program(tmp_path, *task, span("main", 1.8, 6, "s1"))
+    assert finding.evidence["spans_s"] == {"main": 4.8}
+    assert finding.sentence.endswith("; try spans inside of main, to see what the program did there.")
+
+
+def test_a_span_inside_of_a_task_that_outlives_it_is_not_the_programs(tmp_path: Path) -> None:
+    task = [
+        submitted("t1"),
+        started("t1", 0.0, "w1", queue_s=0.0, span_id="a1"),
+        completed("t1", 2, 2.0, "w1", span_id="a1"),
+    ]
+    spans = [span("solve", 1, 5, "s1", "a1"), span("step", 3, 2, "s2", "s1"), span("fit", 4, 4, "s3")]
+    finding = one(tmp_path, "program_alone", [*task, *up("w1"), *spans])
+    assert finding.evidence["spans_s"] == {"fit": 4.0}
+
+
+def test_workers_wait_for_the_program_though_tasks_wait_for_others(tmp_path: Path) -> None:
+    of_x, of_y = ({"worker": name, "host": "n1", "pid": 1, "component": name} for name in "xy")
+    tasks = [
+        TaskSubmitted(timestamp=at(0), task="sim", task_id=name, args={}, component=name) for name in "xy"
+    ]
+    events = [
+        *tasks,
+        started("x", 0.0, "x", queue_s=0.0),
+        completed("x", 2, 2.0, "x"),
+        started("y", 8.0, "y", queue_s=8.0),
+        completed("y", 10, 2.0, "y"),
+        WorkerReady(timestamp=at(0), **of_x),
+        WorkerRemoved(timestamp=at(10), reason="done", **of_x),
+        WorkerReady(timestamp=at(0), **of_y),
+        WorkerRemoved(timestamp=at(10), reason="done", **of_y),
+    ]
+    finding = one(tmp_path, "program_alone", [*events, span("fit", 2, 6, "s1")])
+    assert (finding.seconds, finding.evidence["spans_s"]) == (6.0, {"fit": 6.0})
+
+
+@pytest.mark.parametrize(
+    ("spans", "told"),
+    [
+        (
+            [span("main", 0, 10, "s1")],
+            "in main (6.0s); try spans inside of main, to see what the program did there.",
+        ),
+        ([span("fit", 2, 6, "s1")], "in fit (6.0s); try making fit shorter."),
+        (
+            [span(" ", 2, 6, "s1")],
+            "in a span without a name (6.0s); try making a span without a name shorter.",
+        ),
+        (
+            [span("fit; try harder", 2, 6, "s1")],
+            "in fit, try harder (6.0s); try making fit, try harder shorter.",
+        ),
+        ([span("x" * 99, 2, 6, "s1")], f"in {'x' * 59}… (6.0s); try making {'x' * 59}… shorter."),
+        (
+            [span(f"case {n}", 2 + n / 2, 0.5, f"s{n}") for n in range(12)],
+            "in spans of 12 names, none of them long; try fewer or shorter spans.",
+        ),
+        (
+            [span("blink", 3, 0.3, "s1")],
+            "(6.0s between tasks); try spans in the program, to see what it did.",
+        ),
+        (
+            [span(f"thread {n}", 3, 0.5, f"s{n}") for n in range(20)],
+            "(6.0s between tasks); try spans in the program, to see what it did.",
+        ),
+        ([span("blip", 3, 0.7, "s1")], "in blip (700 ms); try spans in the program, to see what it did."),
+    ],
+    ids=[
+        "around tasks",
+        "between tasks",
+        "no name",
+        "a name like advice",
+        "a long name",
+        "many names",
+        "next to nothing",
+        "side by side",
+        "a small part",
+    ],
+)
+def test_what_to_try_fits_what_the_program_did(tmp_path: Path, spans: list[Event], told: str) -> None:
+    assert waiting_for_program(tmp_path, *spans).sentence.endswith(told)
+
+
+def test_start_up_and_first_tasks_that_warm_up_are_cold_starts(tmp_path: Path) -> None:
+    who = {"worker": "w1", "host": "n1", "pid": 1}
+    events: list[Event] = [WorkerLaunched(timestamp=at(0), **who), *up("w1", 2.0)]
+    events += work("t0", "w1", 2, 5)
+    events += [event for n in range(5) for event in work(f"t{n + 1}", "w1", 5 + n, 6 + n)]
+    finding = one(tmp_path, "cold_starts", events)
+    assert finding.seconds == 4.0  # two of start-up, and two beyond the median of one second
+    assert finding.evidence == {"startup_s": 2.0, "workers": 1, "slow_first_tasks": 1, "beyond_usual_s": 2.0}
+
+
+def test_attempts_that_failed_or_were_retried_are_failed_work(tmp_path: Path) -> None:
+    events = [
+        submitted("t1"),
+        started("t1", 0.0),
+        TaskRetried(timestamp=at(2), task="sim", task_id="t1", reason="OSError: gone"),
+        TaskStarted(timestamp=at(2), task="sim", task_id="t1", attempt=2, worker="w1", queue_s=None),
+        failed("t1", 5, 3.0, attempt=2),
+        *work("t2", "w1", 5, 10),
+        *up("w1"),
+    ]
+    finding = one(tmp_path, "failed_work", events)
+    assert (finding.seconds, finding.share) == (5.0, 0.5)
+    assert finding.evidence == {"attempts": 2, "retried": 1, "cancelled": 0, "cause": "ValueError: bad seed"}
+    assert "went to 2 attempts that did not complete (1 of them tried again), because of ValueError" in (
+        finding.sentence
+    )
+
+
+def test_free_workers_while_tasks_are_queued_are_the_price_of_handing_over(tmp_path: Path) -> None:
+    events = [event for n in range(10) for event in work(f"t{n}", "w1", n + 0.5, n + 1)]
+    finding = one(tmp_path, "handover", [*events, *up("w1")])
+    assert (finding.seconds, finding.share) == (5.0, 0.5)
+    assert finding.evidence == {"handover_s": 0.5, "attempts": 10, "median_task_s": 0.5}
+
+
+def test_a_worker_is_not_blamed_for_tasks_of_another_component(tmp_path: Path) -> None:
+    who = {"worker": "w1", "host": "n1", "pid": 1, "component": "cpu"}
+    waiting: list[Event] = [
+        TaskSubmitted(timestamp=at(0), task="train", task_id="g1", args={}, component="gpu"),
+        TaskQueued(timestamp=at(0), task="train", task_id="g1", component="gpu"),
+    ]
+    report = report_on(Run(make_run(tmp_path, [*waiting, WorkerReady(timestamp=at(0), **who)])))
+    assert report.time is not None
+    assert (report.time.whole.scheduler_s, report.time.whole.idle_s) == (0.0, 10.0)
+
+
+def test_kills_and_memory_errors_are_memory_pressure(tmp_path: Path) -> None:
+    events: list[Event] = [
+        started("t1", 0.0),
+        failed("t1", 4, 4.0, error_type="MemoryError", error_message=""),
+        *up("w1"),
+        ResourceSample(timestamp=at(0), scope="cgroup", host="n1", cpu_percent=None, oom_kills=0),
+        ResourceSample(timestamp=at(5), scope="cgroup", host="n1", cpu_percent=None, oom_kills=2),
+        ResourceSample(
+            timestamp=at(5),
+            scope="node",
+            host="n1",
+            cpu_percent=None,
+            memory_used_bytes=97,
+            memory_total_bytes=100,
+        ),
+    ]
+    finding = one(tmp_path, "memory_pressure", events)
+    assert (finding.seconds, finding.where) == (4.0, ["n1"])
+    assert finding.evidence == {"oom_kills": 2, "tasks_out_of_memory": 1, "host_peak_share": 0.97}
+
+
+def test_room_for_a_key_error_called_zoom(tmp_path: Path) -> None:
+    events: list[Event] = [failed("t1", 4, 4.0, error_type="KeyError", error_message="'zoom'"), *up("w1")]
+    assert "memory_pressure" not in {finding.kind for finding in found(tmp_path, events)}
+
+
+def test_transfer_is_told_by_spans_inside_tasks(tmp_path: Path) -> None:
+    events: list[Event] = [
+        *work("t1", "w1", 0, 10, span_id="s1"),
+        SpanEvent(timestamp=at(1), name="data.transfer", span_id="x", parent_id="s1", duration_s=3.0),
+        SpanEvent(timestamp=at(3), name="serialize", span_id="y", parent_id="s1", duration_s=2.0),
+        SpanEvent(timestamp=at(8), name="transferring", span_id="z", parent_id="s1", duration_s=1.0),
+        *up("w1"),
+    ]
+    finding = one(tmp_path, "serialization", events)
+    assert (finding.seconds, finding.share) == (4.0, 0.4)
+
+
+def test_large_results_have_an_unknown_cost(tmp_path: Path) -> None:
+    events = [event for n in range(4) for event in work(f"t{n}", "w1", n, n + 1, result_bytes=1 << 28)]
+    finding = one(tmp_path, "serialization", [*events, *up("w1")])
+    assert (finding.seconds, finding.share) == (None, None)
+    assert finding.evidence == {"task": "sim", "results": 4, "result_bytes": 1 << 30}
+
+
+def lookup(result: Any, key: str, **more: Any) -> Event:
+    return CacheLookup(timestamp=at(1), task="solve", result=result, key=key, **more)
+
+
+def test_misses_on_what_had_been_computed_cost_what_hits_save(tmp_path: Path) -> None:
+    events = [
+        *work("t1", "w1", 0, 10),
+        *up("w1"),
+        lookup("hit", "a", saved_s=1.0),
+        lookup("hit", "b", saved_s=3.0),
+        lookup("miss", "c", reason="code changed"),
+        lookup("miss", "d", reason="never seen"),
+        lookup("miss", "d", reason="never seen"),
+        lookup("miss", "e", reason="arguments changed"),
+    ]
+    finding = one(tmp_path, "cache_misses", events)
+    assert (finding.seconds, finding.share) == (
+        4.0,
+        0.4,
+    )  # one for the code, one asked for twice, at two seconds
+    assert finding.evidence == {
+        "function": "solve",
+        "needless_misses": 2,
+        "asked_again": 1,
+        "misses": 4,
+        "each_s": 2.0,
+        "reason": "code changed",
+    }
+
+
+def test_misses_on_what_is_new_are_work_and_no_finding(tmp_path: Path) -> None:
+    events = [*work("t1", "w1", 0, 10), *up("w1"), lookup("hit", "a", saved_s=9.0)]
+    events += [lookup("miss", f"k{n}", reason="never seen") for n in range(50)]
+    assert found(tmp_path, events) == []
+
+
+@pytest.mark.parametrize(("load", "kinds"), [(99.0, {"oversubscription"}), (50.0, set())])
+def test_time_off_the_processor_counts_where_the_host_was_full(
+    tmp_path: Path, load: float, kinds: set[str]
+) -> None:
+    events: list[Event] = [*work("t1", "w1", 0, 10, cpu_s=6.0, cpu_scope="thread"), *up("w1")]
+    events += [
+        ResourceSample(
+            timestamp=at(n),
+            scope="node",
+            host="n1",
+            cpu_percent=load if n else None,
+            interval_s=1.0,
+            cpus=4.0,
+        )
+        for n in (0, 5)
+    ]
+    findings = {finding.kind: finding.seconds for finding in found(tmp_path, events)}
+    assert findings == dict.fromkeys(kinds, 4.0)
+
+
+def hung(tmp_path: Path, elapsed: float, **facts: Any) -> list[Finding]:
+    events = [event for n in range(5) for event in work(f"t{n}", "w1", n * 0.1, n * 0.1 + 0.1)]
+    events += [submitted("t9", 0.5, n=9), started("t9", 0.5, "w1", queue_s=0.0)]
+    ends = {"end_time": at(0.5 + elapsed), "duration_s": 0.5 + elapsed}
+    return found(tmp_path, events, **ends, **facts)
+
+
+def test_a_task_in_flight_far_beyond_its_kind_may_be_stuck(tmp_path: Path) -> None:
+    [finding] = [one for one in hung(tmp_path, 60.0) if one.kind == "stuck_tasks"]
+    assert (finding.seconds, finding.where) == (60.0, ["sim(n=9)"])
+    assert "because sim(n=9) had been running on w1 for 1m 00s, 600 times the median;" in finding.sentence
+
+
+def test_a_task_in_flight_as_long_as_its_kind_is_not_stuck(tmp_path: Path) -> None:
+    assert [one for one in hung(tmp_path, 0.2) if one.kind == "stuck_tasks"] == []
+
+
+def test_the_costliest_stands_first_and_what_cannot_be_priced_before_it(tmp_path: Path) -> None:
+    events = [event for n in range(4) for event in work(f"t{n}", "w1", n, n + 0.8, result_bytes=1 << 28)]
+    events += [failed("t9", 9, 3.0), *up("w1")]
+    costs = [finding.seconds for finding in found(tmp_path, events)]
+    assert costs[0] is None
+    assert costs[1:] == sorted(costs[1:], reverse=True)
+    assert len(costs) > 2

@@ -1,0 +1,159 @@
+"""A run that is being written says what is wrong with its recording, as the report will."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from builders.task_events import completed, submitted
+from building import START, at, make_run
+
+from flightlog.analyze.live.follow import PROBLEMS, FollowedRun
+from flightlog.core.time import SECOND, moment
+from flightlog.events import Event
+from flightlog.show.live import head_lines
+from flightlog.store import layout
+from flightlog.store.documents import write_document
+from flightlog.store.layout import WriterInfo
+from flightlog.store.long_lines import MAX_LINE_BYTES
+from flightlog.store.run import Run
+
+RUNNING = {"status": "running", "end_time": None, "duration_s": None, "host": "elsewhere", "heartbeat": at(9)}
+
+
+def now() -> float:
+    return (moment(at(9)) or 0) / SECOND
+
+
+def numbered(*events: Event, writer: str = "w1", since: int = 0) -> list[bytes]:
+    lines = []
+    for number, event in enumerate(events, since):
+        event.writer, event.seq = writer, number
+        lines.append(msgspec.json.encode(event) + b"\n")
+    return lines
+
+
+def append(file: Path, *lines: bytes) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("ab") as out:
+        out.writelines(lines)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Path:
+    return make_run(tmp_path, **RUNNING)
+
+
+def tasks_of(run: Path) -> Path:
+    return layout.stream_file(layout.writer_folder(run, "w1"), "tasks")
+
+
+def but_unclosed(problems: list[str]) -> list[str]:
+    """Without the sentence on writers that are open, which of a run that goes on says nothing."""
+    return [one for one in problems if "(w1)" not in one]
+
+
+def test_lines_that_cannot_be_read_are_counted_once_however_often_one_looks(running: Path) -> None:
+    lines = numbered(*(submitted(f"t{n}") for n in range(4)))
+    append(
+        tasks_of(running),
+        lines[0],
+        b"garbage\n",
+        b"[1, 2]\n",
+        *lines[1:],
+        b"x" * (MAX_LINE_BYTES + (2 << 20)),
+        b"\n",
+    )
+    tail = layout.tail_file(layout.writer_folder(running, "w1"), "tasks", "a")
+    append(tail, b"garbage, too\n", b"\0" * 100)
+    live = FollowedRun(running, now=now)
+    looks = [live.update() for _ in range(3)]
+    said = [
+        "tasks: 3 lines without an event",
+        "tasks: 1 line too long to be an event: line 7 of tasks.jsonl has 18.0 MiB",
+    ]
+    assert [one.problems for one in looks] == [said] * 3
+    assert looks[-1].progress.submitted == 4
+    assert but_unclosed(list(Run(running).completeness().problems)) == said
+
+
+def test_a_line_that_stays_cut_off_is_told_and_one_that_is_just_written_is_not(running: Path) -> None:
+    first, second = numbered(submitted("a"), submitted("b"))
+    append(tasks_of(running), first, second[:20])
+    live = FollowedRun(running, now=now)
+    assert live.update().problems == []
+    assert live.update().problems == ["tasks: 1 line cut off in the middle"]
+    append(tasks_of(running), second[20:])
+    assert live.update().problems == []
+    assert live.update().progress.submitted == 2
+
+
+def test_lines_that_are_missing_are_told_when_they_do_not_come(running: Path) -> None:
+    lines = numbered(*(submitted(f"t{n}") for n in range(6)))
+    append(tasks_of(running), lines[0], lines[3])
+    live = FollowedRun(running, now=now)
+    assert live.update().problems == []
+    append(tasks_of(running), lines[1], lines[5])
+    assert live.update().problems == ["tasks: 1 line of writer w1 lost: no. 2"]
+    assert live.update().problems == ["tasks: 2 lines of writer w1 lost: no. 2, 4"]
+    assert but_unclosed(list(Run(running).completeness().problems)) == live.update().problems
+
+
+def test_a_stream_of_which_nothing_is_there_is_told(running: Path) -> None:
+    info = WriterInfo(
+        writer="w1", host="elsewhere", pid=1, started=START, heartbeat=at(9), lines={"cache": 3}
+    )
+    folder = layout.writer_folder(running, "w1")
+    folder.mkdir(parents=True)
+    write_document(folder / layout.WRITER, info)
+    live = FollowedRun(running, now=now)
+    live.update()
+    assert live.update().problems == ["cache: 3 lines of writer w1 lost: no. 0 to 2"]
+    assert but_unclosed(list(Run(running).completeness().problems)) == live.update().problems
+
+
+def test_a_file_that_became_shorter_is_told_and_what_it_held_still_counts(running: Path) -> None:
+    lines = numbered(*(submitted(f"t{n}") for n in range(8)))
+    append(tasks_of(running), *lines[:6])
+    live = FollowedRun(running, now=now)
+    assert live.update().progress.submitted == 6
+    with tasks_of(running).open("r+b") as file:
+        file.truncate(len(lines[0]))
+    append(tasks_of(running), lines[6], lines[7])
+    state = live.update()
+    assert state.progress.submitted == 8
+    assert state.problems == [
+        f"{tasks_of(running).relative_to(running)} became shorter while it was read; what it held before "
+        "still counts"
+    ]
+
+
+def test_a_run_that_was_killed_says_what_its_report_says(tmp_path: Path) -> None:
+    ended = {"status": "crashed", "end_time": None, "duration_s": None, "heartbeat": at(9)}
+    path = make_run(tmp_path, **ended)
+    lines = numbered(submitted("a"), submitted("b"), completed("a", 1, 1.0), completed("b", 2, 1.0))
+    append(tasks_of(path), lines[0], b"garbage\n", lines[2], lines[3][:30])
+    said = FollowedRun(path, now=now).update().problems
+    assert said == list(Run(path).completeness().problems)
+    assert [one.partition(": ")[0] for one in said[:3]] == ["tasks"] * 3
+    assert ("(w1)" in said[3], len(said)) == (True, 4)
+
+
+def test_of_very_many_problems_the_number_is_told(running: Path) -> None:
+    for number in range(PROBLEMS + 5):
+        append(layout.stream_file(running, f"user.s{number}"), b"garbage\n")
+    problems = FollowedRun(running, now=now).update().problems
+    assert (len(problems), problems[-1]) == (PROBLEMS + 1, "… and 5 more problems")
+
+
+def test_the_live_view_shows_three_problems_and_how_many_more_there_are(running: Path) -> None:
+    for number in range(5):
+        append(layout.stream_file(running, f"user.s{number}"), b"garbage\n")
+    head = head_lines(FollowedRun(running, now=now).update(), width=100)
+    assert [line for line in head if line.startswith("! ")] == [
+        "! user.s0: 1 line without an event",
+        "! user.s1: 1 line without an event",
+        "! user.s2: 1 line without an event",
+        "! … and 2 more problems",
+    ]

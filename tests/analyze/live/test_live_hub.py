@@ -1,0 +1,119 @@
+"""Many look at runs, and one reads them."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+from builders.task_events import submitted
+from building import make_run
+
+from flightlog.analyze.live.follow import FollowedRun
+from flightlog.analyze.live.hub import FollowedRuns
+from flightlog.analyze.live.results import LiveState
+
+
+class Counted(FollowedRun):
+    """A run that counts how often it was read."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.updates = 0
+        self.fails = False
+
+    def update(self, limit_s: float | None = None) -> LiveState:
+        self.updates += 1
+        if self.fails:
+            raise OSError("the disk is gone")
+        return super().update(limit_s)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Hub:
+    """A hub that reads when it is told to."""
+
+    def __init__(self) -> None:
+        self.clock, self.opened = Clock(), list[Counted]()
+        self.runs = FollowedRuns(clock=self.clock, open_run=self._open, background=False)
+
+    def _open(self, path: Path) -> Counted:
+        self.opened.append(Counted(path))
+        return self.opened[-1]
+
+    def turn(self, seconds: float = 0.0) -> None:
+        self.clock.now += seconds
+        self.runs.turn()
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return make_run(tmp_path, [submitted("a")])
+
+
+def test_a_state_is_worked_out_once_however_many_ask(run: Path) -> None:
+    hub = Hub()
+    assert [hub.runs.state(run) for _ in range(20)] == [None] * 20
+    hub.turn()
+    states = {id(hub.runs.state(run)) for _ in range(20)}
+    hub.turn(0.5)
+    assert (len(states), [one.updates for one in hub.opened]) == (1, [1])
+    hub.turn(0.5)
+    assert [one.updates for one in hub.opened] == [2]
+
+
+def test_what_nobody_asks_for_is_not_read_and_forgotten_after_a_minute(run: Path) -> None:
+    hub = Hub()
+    hub.runs.state(run)
+    for _ in range(30):
+        hub.turn(1.0)
+    assert ([one.updates for one in hub.opened], len(hub.runs)) == ([1], 1)
+    hub.turn(31.0)
+    assert len(hub.runs) == 0
+    hub.runs.state(run)
+    hub.turn()
+    assert [one.updates for one in hub.opened] == [1, 1]
+
+
+def test_several_runs_take_turns(tmp_path: Path) -> None:
+    hub, paths = Hub(), [make_run(tmp_path, token=f"{n}" * 8) for n in range(3)]
+    for _ in range(9):
+        for path in paths:
+            hub.runs.state(path)
+        hub.turn(0.4)
+    assert [one.updates for one in hub.opened] == [3, 3, 3]
+
+
+def test_a_run_that_cannot_be_read_keeps_its_last_state_and_says_why(run: Path) -> None:
+    hub = Hub()
+    hub.runs.state(run)
+    hub.turn()
+    before = hub.runs.state(run)
+    hub.opened[0].fails = True
+    hub.turn(1.0)
+    assert (hub.runs.state(run), hub.runs.problem(run)) == (before, "OSError: the disk is gone")
+    hub.opened[0].fails = False
+    hub.turn(1.0)
+    assert hub.runs.problem(run) is None
+
+
+def test_one_thread_reads_for_all_and_ends_with_the_hub(run: Path) -> None:
+    runs = FollowedRuns()
+    found: list[LiveState | None] = []
+    asking = [threading.Thread(target=lambda: found.append(runs.state(run, wait_s=60.0))) for _ in range(5)]
+    for thread in asking:
+        thread.start()
+    for thread in asking:
+        thread.join()
+    assert [state.progress.submitted for state in found if state is not None] == [1] * 5
+    assert sum(thread.name == "flightlog-live" for thread in threading.enumerate()) == 1
+    runs.close()
+    assert not any(thread.name == "flightlog-live" for thread in threading.enumerate())
+    assert runs.state(run) is not None

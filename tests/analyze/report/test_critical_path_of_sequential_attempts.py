@@ -1,0 +1,101 @@
+"""Workers that take one task after the other: the chain that is followed by leaps is the one through all
+attempts."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from tempfile import mkdtemp
+
+from builders.task_events import completed, failed, started, submitted
+from building import at, make_run
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from flightlog.analyze.report.critical_path import CriticalPath, critical_path
+from flightlog.analyze.report.dependencies import order_attempts
+from flightlog.analyze.report.interval_tables import hold
+from flightlog.core.time import moment
+from flightlog.events import Event, TaskRetried
+from flightlog.store.run import Run
+from flightlog.store.tables import open_all
+
+ALL, NEVER_REPLAYED = 1 << 60, -1
+
+
+def in_turn(seed: int, workers: int, tasks: int) -> list[Event]:
+    """Tasks in tenths of seconds, so that much happens at the same moment; some fail once and run again
+    elsewhere."""
+    dice = random.Random(seed)
+    free = {f"w{n}": dice.randrange(4) for n in range(workers)}
+    events: list[Event] = []
+    for n in range(tasks):
+        name, task_id = dice.choice(("load", "sim", "fit")), f"t{dice.randrange(1000)}-{n}"
+        came = dice.randrange(0, 10 + 4 * tasks // workers) if dice.random() < 0.6 else 0
+        events.append(submitted(task_id, came / 10, task=name))
+        for attempt in (1, 2) if dice.random() < 0.2 else (1,):
+            worker = dice.choice(sorted(free))
+            began = max(free[worker] + dice.choice((0, 0, 1, 3)), came)
+            free[worker] = came = stopped = began + dice.randrange(1, 6)
+            lasted = (stopped - began) / 10
+            queue_s = dice.choice((None, 0.0, 0.2))
+            facts = {"worker": worker, "task": name, "attempt": attempt}
+            events.append(started(task_id, began / 10, **facts, queue_s=queue_s))
+            if attempt == 2 or dice.random() < 0.9:
+                events.append(completed(task_id, stopped / 10, lasted, **facts, queue_s=queue_s))
+            else:
+                events.append(failed(task_id, stopped / 10, lasted, **facts, queue_s=queue_s))
+            if attempt == 1:
+                events.append(
+                    TaskRetried(timestamp=at(stopped / 10), task=name, task_id=task_id, attempt=1, reason="x")
+                )
+    return events
+
+
+def chain(run: Run, startups: dict[str, list[tuple[int, int]]], *, by_leaps: bool) -> CriticalPath | None:
+    until = moment(at(100))
+    with open_all([run], only={"attempts", "spans"}) as tables:
+        hold(tables.connection, until)
+        if by_leaps:
+            assert order_attempts(tables.connection)
+        return critical_path(
+            tables.connection, (moment(at(0)), until), startups, in_turn=by_leaps, replayed=NEVER_REPLAYED
+        )
+
+
+@settings(max_examples=7, deadline=None)
+@given(st.integers(0, 1 << 32), st.integers(1, 4), st.integers(1, 40), st.booleans())
+@example(0, 1, 1, True)
+def test_the_chain_is_the_same(seed: int, workers: int, tasks: int, with_startups: bool) -> None:
+    folder = Path(mkdtemp(prefix="flightlog-test-"))
+    dice = random.Random(seed)
+    base = moment(at(0))
+    assert base is not None
+    startups = {
+        f"w{n}": [
+            (base + k * 10**9, base + k * 10**9 + dice.randrange(1, 9) * 10**8)
+            for k in range(dice.randrange(3))
+        ]
+        for n in range(workers)
+        if with_startups
+    }
+    try:
+        run = Run(make_run(folder, in_turn(seed, workers, tasks), end_time=at(100), duration_s=100.0))
+        assert chain(run, startups, by_leaps=True) == chain(run, startups, by_leaps=False)
+    finally:
+        shutil.rmtree(folder)
+
+
+def turns(folder: Path, events: list[Event]) -> bool:
+    with open_all([Run(make_run(folder, events))], only={"attempts", "spans"}) as tables:
+        hold(tables.connection, moment(at(100)))
+        return order_attempts(tables.connection)
+
+
+def test_attempts_side_by_side_instant_or_without_a_worker_do_not_take_turns(tmp_path: Path) -> None:
+    one = [submitted("t1"), completed("t1", 2.0, 1.0)]
+    assert turns(tmp_path / "one", one)
+    assert not turns(tmp_path / "beside", [*one, submitted("t2"), completed("t2", 2.5, 1.0)])
+    assert not turns(tmp_path / "instant", [*one, submitted("t2"), completed("t2", 2.0, 0.0)])
+    assert not turns(tmp_path / "nowhere", [*one, submitted("t2"), completed("t2", 4.0, 1.0, worker=None)])

@@ -1,0 +1,306 @@
+"""Cache, cost, artifacts, failures, resources and overhead."""
+
+from __future__ import annotations
+
+import pytest
+from builders.task_events import failed
+from building import at
+
+from flightlog.analyze.cost.cost import CostTally
+from flightlog.analyze.report.cache import (
+    Artifact,
+    ArtifactSummary,
+    ArtifactTally,
+    CacheName,
+    CacheSummary,
+    CacheTally,
+)
+from flightlog.analyze.report.failures import (
+    TRACEBACK_CHARS,
+    FailureExample,
+    FailureGroup,
+    FailureSummary,
+    FailureTally,
+)
+from flightlog.analyze.report.resources import CgroupUse, Load, NodeUse, ProcessUse, ResourceTally
+from flightlog.analyze.report.summary import OverheadSummary, overhead
+from flightlog.events import ArtifactRecorded, CacheLookup, CostEstimate, Failure, ResourceSample
+from flightlog.store.layout import WriterInfo
+
+
+def collected(tally, *events):
+    for event in events:
+        tally.add(event)
+    return tally.summary()
+
+
+def lookup(result: str, **more) -> CacheLookup:
+    return CacheLookup(timestamp=at(1), task="sim", result=result, key="k", **more)
+
+
+def test_a_cache_that_is_off_is_neither_a_lookup_nor_a_miss() -> None:
+    summary = collected(
+        CacheTally(),
+        lookup("hit", saved_s=4.0, duration_s=0.5),
+        lookup("hit"),
+        lookup("miss", reason="not seen before"),
+        lookup("bypass", reason="disabled"),
+    )
+    assert summary == CacheSummary(
+        lookups=3,
+        hits=2,
+        misses=1,
+        bypassed=1,
+        hit_rate=2 / 3,
+        saved_s=3.5,
+        miss_reasons={"not seen before": 1},
+        by_name={"sim": CacheName(hits=2, misses=1, bypassed=1)},
+    )
+
+
+def test_without_lookups_there_is_no_hit_rate() -> None:
+    assert collected(CacheTally(), lookup("bypass")).hit_rate is None
+
+
+def estimate(item: str, amount: float | None, when: float, **more) -> CostEstimate:
+    return CostEstimate(timestamp=at(when), item=item, amount=amount, **{"currency": "USD", **more})
+
+
+def test_a_later_estimate_of_an_item_replaces_the_earlier_one() -> None:
+    late, early = estimate("w1", 3.0, 9), estimate("w1", 1.0, 2)
+    for events in ((late, early), (early, late)):
+        summary = collected(CostTally(), *events, estimate("disk", 0.5, 5))
+        assert (summary.total, summary.currency) == (3.5, "USD")
+
+
+def test_an_unknown_amount_is_no_zero() -> None:
+    assert collected(CostTally()).total is None
+    assert collected(CostTally(), estimate("w1", None, 1)).total is None
+    summary = collected(CostTally(), estimate("w1", None, 1), estimate("w2", 2.0, 1))
+    assert (summary.total, summary.unknown_items) == (2.0, 1)
+
+
+def test_amounts_in_several_currencies_are_not_added_up() -> None:
+    summary = collected(CostTally(), estimate("w1", 1.0, 1), estimate("w2", 2.0, 1, currency="EUR"))
+    assert (summary.total, summary.currency) == (None, None)
+
+
+def artifact(name: str, size: int | None, when: float) -> ArtifactRecorded:
+    return ArtifactRecorded(
+        timestamp=at(when), name=name, uri=f"/out/{name}", kind="result", size_bytes=size, sha256=None
+    )
+
+
+def test_an_artifact_recorded_again_counts_once_as_it_was_then() -> None:
+    summary = collected(
+        ArtifactTally(),
+        artifact("b", 20, 3),
+        artifact("a", 1, 2),
+        artifact("a", 5, 4),
+        artifact("c", None, 1),
+    )
+    listed = [("c", None, 1), ("b", 20, 3), ("a", 5, 4)]
+    assert summary == ArtifactSummary(
+        count=3,
+        size_bytes=25,
+        unknown_sizes=1,
+        listed=[
+            Artifact(
+                name=name,
+                uri=f"/out/{name}",
+                kind="result",
+                size_bytes=size,
+                sha256=None,
+                timestamp=at(when),
+                error=None,
+            )
+            for name, size, when in listed
+        ],
+    )
+
+
+def failure(task_id: str, when: float, **more) -> Failure:
+    fields = {"scope": "task", "error_type": "ValueError", "message": "bad seed", "fingerprint": "f1"}
+    return Failure(
+        timestamp=at(when), task="sim", task_id=task_id, **{**fields, "traceback": f"trace {task_id}", **more}
+    )
+
+
+def test_failures_of_one_cause_are_one_group_with_the_earliest_as_its_example() -> None:
+    summary = collected(
+        FailureTally(),
+        failure("b", 5),
+        failure("a", 3),
+        failed("a", 3, 1.0, fingerprint="f1", args={"seed": 3}),
+        failed("b", 5, 1.0, fingerprint="f1"),
+        failure("z", 1, fingerprint="f2", scope="worker", error_type=None, message=None),
+    )
+    example = FailureExample(
+        timestamp=at(3),
+        task="sim",
+        task_id="a",
+        args={"seed": 3},
+        worker="w1",
+        exit_code=None,
+        signal=None,
+        traceback="trace a",
+        output_tail=None,
+    )
+    assert (summary.count, summary.groups) == (3, 2)
+    assert summary.by_cause[0] == FailureGroup(
+        fingerprint="f1",
+        scopes=["task"],
+        error_type="ValueError",
+        message="bad seed",
+        count=2,
+        example=example,
+    )
+
+
+def test_a_failed_task_whose_failure_line_is_missing_still_counts() -> None:
+    summary = collected(FailureTally(), failed("a", 3, 1.0, args={"seed": 3}), failed("b", 4, 1.0))
+    assert (summary.count, summary.groups) == (2, 1)
+    assert summary.by_cause[0].example.args == {"seed": 3}
+    assert summary.by_cause[0].example.traceback is None
+
+
+def test_an_error_that_ended_a_task_and_then_the_run_is_one_failure() -> None:
+    of_the_run = Failure(
+        timestamp=at(4), scope="run", error_type="ValueError", message="bad", traceback=None, fingerprint="f1"
+    )
+    passed_on = collected(FailureTally(), failure("a", 3), failed("a", 3, 1.0, fingerprint="f1"), of_the_run)
+    assert (passed_on.count, passed_on.by_cause[0].scopes) == (1, ["run", "task"])
+    assert collected(FailureTally(), of_the_run).count == 1
+
+
+def test_a_failed_command_is_one_failure_though_it_is_a_task_too() -> None:
+    events = [failure("a", 3, scope="command"), failed("a", 3, 1.0, fingerprint="f1")]
+    assert collected(FailureTally(), *events).count == 1
+
+
+def test_failures_without_a_fingerprint_group_by_kind_and_first_line() -> None:
+    events = [failure(str(n), n, fingerprint=None, message=f"bad seed\ndetail {n}") for n in range(3)]
+    assert collected(FailureTally(), *events).groups == 1
+
+
+def test_no_failure_is_no_group() -> None:
+    assert collected(FailureTally()) == FailureSummary(count=0, groups=0, by_cause=[])
+
+
+def test_a_long_traceback_keeps_its_end() -> None:
+    summary = collected(FailureTally(), failure("a", 1, traceback="x" * 50_000 + "the end"))
+    kept = summary.by_cause[0].example.traceback
+    assert kept is not None
+    assert len(kept) == TRACEBACK_CHARS + 1
+    assert kept.endswith("the end")
+
+
+def sample(when: float, scope: str, **more) -> ResourceSample:
+    return ResourceSample(timestamp=at(when), scope=scope, **{"host": "n1", "cpu_percent": None, **more})
+
+
+def test_percentages_of_several_hosts_are_not_added_up() -> None:
+    summary = collected(
+        ResourceTally(),
+        sample(
+            1, "node", cpu_percent=90.0, interval_s=1.0, cpus=8.0, memory_used_bytes=6, memory_total_bytes=8
+        ),
+        sample(
+            1, "node", host="n2", cpu_percent=30.0, interval_s=3.0, memory_used_bytes=4, memory_total_bytes=99
+        ),
+    )
+    assert summary.node == NodeUse(
+        hosts=["n1", "n2"],
+        cpus=8.0,
+        cpu_percent=Load(mean=45.0, max=90.0),
+        load_1m_max=None,
+        memory_peak_bytes=6,
+        memory_total_bytes=8,
+        swap_peak_bytes=None,
+    )
+    assert (summary.samples, summary.process, summary.cgroup, summary.gpu) == (2, None, None, None)
+
+
+def test_a_process_tree_used_what_its_counters_grew_by() -> None:
+    summary = collected(
+        ResourceTally(),
+        sample(9, "worker", pid=1, cpu_cores=1.5, interval_s=9.0, cpu_s=15.0, rss_bytes=5, write_bytes=70),
+        sample(0, "worker", pid=1, cpu_s=1.5, rss_bytes=9, peak_rss_bytes=11, write_bytes=20),
+        sample(0, "worker", pid=2, cpu_s=4.0, threads=3, processes=2),
+    )
+    assert summary.process == ProcessUse(
+        trees=2,
+        cpu_cores=Load(mean=1.5, max=1.5),
+        cpu_s=13.5,
+        peak_rss_bytes=11,
+        read_bytes=None,
+        write_bytes=50,
+        threads_max=3,
+        processes_max=2,
+    )
+
+
+def test_a_counter_seen_once_tells_nothing_of_the_run() -> None:
+    summary = collected(
+        ResourceTally(), sample(0, "cgroup", oom_kills=4, throttled_s=9.0, memory_peak_bytes=7)
+    )
+    assert summary.cgroup == CgroupUse(
+        memory_peak_bytes=7,
+        memory_limit_bytes=None,
+        cpu_quota=None,
+        throttled_s=None,
+        throttled_percent_max=None,
+        oom_events=None,
+        oom_kills=None,
+    )
+
+
+def test_oom_kills_before_the_run_are_not_the_runs() -> None:
+    summary = collected(ResourceTally(), sample(0, "cgroup", oom_kills=4), sample(5, "cgroup", oom_kills=5))
+    assert summary.cgroup is not None
+    assert summary.cgroup.oom_kills == 1
+
+
+def test_overhead_is_the_background_cpu_of_all_writers_over_wall_time() -> None:
+    writers = [
+        WriterInfo(
+            writer=str(n),
+            pid=n,
+            host="n1",
+            lines={"tasks": 5, "spans": 5},
+            bytes=100,
+            drain_s=0.1,
+            background_cpu_s=0.05,
+        )
+        for n in range(2)
+    ]
+    summary = overhead(writers, 10.0)
+    assert (summary.lines, summary.bytes, summary.drain_s) == (20, 200, 0.2)
+    assert summary.percent == pytest.approx(1.0)
+
+
+def test_overhead_is_unknown_where_a_writer_was_killed_before_it_noted_what_it_cost() -> None:
+    closed = WriterInfo(
+        writer="a", pid=1, host="n1", closed=True, bytes=100, drain_s=0.1, background_cpu_s=0.05
+    )
+    for killed in (
+        WriterInfo(writer="b", pid=2, host="n1", lines={"spans": 5}),
+        WriterInfo(
+            writer="b", pid=2, host="n1", closed=True, bytes=None, drain_s=None, background_cpu_s=None
+        ),
+    ):
+        summary = overhead([closed, killed], 10.0)
+        found = (summary.bytes, summary.drain_s, summary.background_cpu_s, summary.percent)
+        assert found == (None, None, None, None)
+
+
+def test_without_notes_overhead_is_unknown() -> None:
+    assert overhead([], 10.0) == OverheadSummary(
+        writers=0,
+        lines=None,
+        bytes=None,
+        drain_s=None,
+        background_cpu_s=None,
+        foreground_s=None,
+        percent=None,
+    )

@@ -1,0 +1,229 @@
+"""What is slow, in flight, failed and looped, once more the slow way: plain Python over the lines, nothing
+shared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from math import floor, fsum
+from pathlib import Path
+from typing import Any
+
+from builders import slow_report
+from builders.slow_report import lines, ns
+
+Row = dict[str, Any]
+PHASES = {
+    "ask": "algorithm.ask",
+    "submit": "simulation.submit_batch",
+    "gather": "simulation.gather",
+    "tell": "algorithm.tell",
+}
+
+
+def quantile(values: list[float], q: float) -> float:
+    ordered, place = sorted(values), q * (len(values) - 1)
+    above = min(floor(place) + 1, len(values) - 1)
+    return ordered[floor(place)] + (ordered[above] - ordered[floor(place)]) * (place - floor(place))
+
+
+def spans(path: Path) -> dict[str, Row]:
+    """Every span once by its id: its end, or else when it was seen open for the longest time."""
+    found: dict[str, Row] = {}
+    for line in lines(path, "spans"):
+        known = found.get(line["span_id"])
+        if line["event"] == "span":
+            found[line["span_id"]] = line | {"open": False}
+        elif known is None or (known["open"] and line["elapsed_s"] > known["elapsed_s"]):
+            found[line["span_id"]] = line | {"open": True, "duration_s": line["elapsed_s"]}
+    return found
+
+
+# --- the slowest, in flight, failures ---
+
+
+def slowest(path: Path) -> dict[str, list[tuple[Any, ...]]]:
+    """The three slowest completed tasks of each name."""
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    known = [
+        one
+        for one in slow_report.attempts(path)
+        if one["state"] == "completed" and one["duration_s"] is not None
+    ]
+    for one in sorted(known, key=lambda one: (-one["duration_s"], one["task_id"], one["attempt"])):
+        row = (one["task"], one["task_id"], one["args"] or {}, one["duration_s"], one["worker"])
+        found[one["task"]] = [*found.get(one["task"], []), row][:3]
+    return found
+
+
+def in_flight(path: Path) -> list[tuple[Any, ...]]:
+    """Kind, name, arguments, worker, since, elapsed, usual, ratio and whether it is stuck, in the report's
+    order."""
+    _, until = slow_report.window(path)
+    every, events = slow_report.attempts(path), lines(path, "tasks")
+    args = {line["task_id"]: line["args"] for line in events if line["event"] == "task_submitted"}
+    ended: dict[tuple[str, str], list[float]] = {}
+    going: list[tuple[Any, ...]] = []
+    for line in events:
+        if line["event"] == "task_completed" and line["duration_s"] is not None:
+            ended.setdefault(("task", line["task"]), []).append(line["duration_s"])
+    for one in every:
+        if one["state"] == "running":
+            start = one["lines"]["task_started"]
+            going.append(
+                ("task", start["task"], args.get(one["task_id"]), start["worker"], start["timestamp"])
+            )
+    for span in spans(path).values():
+        if span["open"]:
+            going.append(("span", span["name"], span["tags"], None, span["timestamp"]))
+        elif span["duration_s"] is not None:
+            ended.setdefault(("span", span["name"]), []).append(span["duration_s"])
+    found = []
+    for kind, name, given, worker, since in going:
+        elapsed, durations = max(0, until - ns(since)) / 1e9, ended.get((kind, name), [])
+        usual = ratio = stuck = None
+        if len(durations) >= 5:
+            usual = (
+                len(durations),
+                quantile(durations, 0.5),
+                quantile(durations, 0.95),
+                max(durations),
+                "run",
+            )
+            ratio = elapsed / usual[1] if usual[1] > 0 else None
+            stuck = elapsed > 3 * usual[2] and elapsed > usual[3]
+        found.append((kind, name, given, worker, since, elapsed, usual, ratio, stuck))
+    return sorted(found, key=lambda one: (not one[8], -one[5], one[4], one[1]))
+
+
+def cause_of(line: Row) -> tuple[str, ...]:
+    message = line.get("message" if line["event"] == "failure" else "error_message") or ""
+    return (
+        (line["fingerprint"],)
+        if line.get("fingerprint")
+        else (line["error_type"] or "", message.split("\n")[0])
+    )
+
+
+def failures(path: Path) -> dict[tuple[str, ...], Row]:
+    """By cause: the count, the first and last time, who, where, at which attempt, and the first three."""
+    every = [line for line in lines(path, "failures") if line["event"] == "failure"]
+    every += [line for line in lines(path, "tasks") if line["event"] == "task_failed"]
+    args = {(one["task_id"], one["attempt"]): one["args"] for one in slow_report.attempts(path)}
+    groups: dict[tuple[str, ...], list[Row]] = {}
+    for line in every:
+        groups.setdefault(cause_of(line), []).append(line)
+    found = {}
+    for cause, some in groups.items():
+        told = [line for line in some if line["event"] == "failure"]
+        accounts = (
+            sum(line.get("task_id") is not None for line in told),
+            sum(line["event"] == "task_failed" for line in some),
+        )
+        loose = [line for line in told if line.get("task_id") is None]
+        outside = [line for line in loose if line["scope"] != "run"]
+        cases: dict[Any, Row] = {}
+        for line in some:
+            if line.get("task_id") is not None:
+                key = (line["task_id"], line.get("attempt") or 1)
+                case = cases.setdefault(key, {"at": line["timestamp"], "task": None, "worker": None})
+                case["at"] = min(case["at"], line["timestamp"])
+                case["task"] = max(filter(None, (case["task"], line.get("task"))), default=None)
+                case["worker"] = max(filter(None, (case["worker"], line.get("worker"))), default=None)
+        # an error that ended a task and then the run, too, is one failure
+        for place, line in enumerate(outside if cases or outside else loose):
+            cases[place] = {"at": line["timestamp"], "task": line.get("task"), "worker": line.get("worker")}
+        listed = []
+        for key in sorted(cases, key=lambda key: (cases[key]["at"], isinstance(key, int), key)):
+            task_id, attempt = key if isinstance(key, tuple) else (None, None)
+            known = [args[one] for one in sorted(args) if one[0] == task_id and args[one] is not None]
+            case = cases[key]
+            listed.append((case["at"], case["task"], task_id, (known or [None])[0], case["worker"], attempt))
+        found[cause] = {
+            "count": max(accounts) + len(outside) or len(loose),
+            "cases": listed[:3],
+            "first": listed[0][0],
+            "last": max(case[0] for case in listed),
+            "tasks": Counter(case[1] for case in listed if case[1] is not None),
+            "workers": Counter(case[4] for case in listed if case[4] is not None),
+            "attempts": Counter(str(case[5]) for case in listed if case[5] is not None),
+        }
+    return found
+
+
+# --- calibration ---
+
+
+def loops(path: Path) -> list[Row]:
+    """Each loop with its turns: every phase of a turn is added up, every metric looked for, one by one."""
+    every = [span for span in spans(path).values() if span["duration_s"] is not None]
+    order = sorted(every, key=lambda span: (span["timestamp"], span["span_id"]))
+    turns: dict[str, list[Row]] = {}
+    for span in order:
+        if span["name"] != "calibration.iteration":
+            continue
+        inside = [other for other in order if other.get("parent_id") == span["span_id"]]
+        turn: Row = {"at": span["timestamp"], "lasted": span["duration_s"], "open": span["open"]}
+        for phase, name in PHASES.items():
+            spent = [other["duration_s"] for other in inside if other["name"] == name]
+            turn[phase] = fsum(spent) if spent else None
+        measured = [other for other in inside if other["name"] in PHASES.values()]
+        trials = [span.get("metrics", {}).get("total_trials")]
+        trials += [other.get("metrics", {}).get("n_trials") for other in measured]
+        losses = [other.get("metrics", {}).get("min_loss") for other in (span, *measured)]
+        turn["trials"] = next((number for number in trials if number is not None), None)
+        turn["loss"] = min((loss for loss in losses if loss is not None), default=None)
+        turn["tag"] = span.get("tags", {}).get("iteration")
+        turns.setdefault(span.get("parent_id") or "", []).append(turn)
+    found = []
+    for parent, some in turns.items():
+        job = next(
+            (span for span in every if span["span_id"] == parent and span["name"] == "calibration.job"), None
+        )
+        ends = [ns(turn["at"]) + round(turn["lasted"] * 1e9) for turn in some]
+        lasted = job["duration_s"] if job else (max(ends) - ns(some[0]["at"])) / 1e9
+        known = [turn["trials"] for turn in some if turn["trials"] is not None]
+        losses = [turn["loss"] for turn in some if turn["loss"] is not None]
+        spent = {phase: fsum(turn[phase] or 0.0 for turn in some) for phase in PHASES}
+        whole = fsum(turn["lasted"] for turn in some)
+        found.append(
+            {
+                "job": job.get("tags", {}).get("job_id") if job else None,
+                "iterations": len(some),
+                "open": job["open"] if job else any(turn["open"] for turn in some),
+                "duration_s": lasted,
+                "iterations_s": whole,
+                **{f"{phase}_s": spent[phase] for phase in PHASES},
+                "other_s": whole - fsum(spent.values()),
+                "trials": sum(known) if known else None,
+                "trials_per_minute": sum(known) * 60 / lasted if known and lasted > 0 else None,
+                "best_loss": min(losses, default=None),
+                "start": some[0]["at"],
+                "best_iteration": next(
+                    (
+                        turn["tag"] or str(n)
+                        for n, turn in enumerate(some, 1)
+                        if turn["loss"] == min(losses, default=0)
+                    ),
+                    None,
+                )
+                if losses
+                else None,
+                "listed": [
+                    (
+                        turn["tag"] or str(n),
+                        turn["at"],
+                        turn["open"],
+                        turn["lasted"],
+                        *(turn[phase] for phase in PHASES),
+                        turn["trials"],
+                        turn["loss"],
+                        min(
+                            (before["loss"] for before in some[:n] if before["loss"] is not None),
+                            default=None,
+                        ),
+                    )
+                    for n, turn in enumerate(some, 1)
+                ],
+            }
+        )
+    return sorted(found, key=lambda loop: (loop["start"], loop["job"] or ""))
