@@ -1,4 +1,5 @@
-"""The Dask engine keeps the contract of engines: with threads, with processes, by address, with an asynchronous client."""
+"""The Dask engine keeps the contract of engines: with threads, with processes, by address, with an
+asynchronous client."""
 
 from __future__ import annotations
 
@@ -45,7 +46,8 @@ class TestThreads(EngineContract):
 
 
 class TestProcesses(ProcessEngineContract):
-    """On a cluster that is shared between these tests; the engine may end its workers as it may those of its own."""
+    """On a cluster that is shared between these tests; the engine may end its workers as it may those of its
+    own."""
 
     timeout_s = 0.5
     launches_workers = False

@@ -1,4 +1,5 @@
-"""Workers and schedulers of Dask that die: every attempt has one end, and what had not begun is run all the same."""
+"""Workers and schedulers of Dask that die: every attempt has one end, and what had not begun is run all the
+same."""
 
 from __future__ import annotations
 
@@ -45,13 +46,37 @@ def test_what_runs_when_the_scheduler_dies_is_lost_and_so_is_what_comes_later(tm
     named = tmp_path / "scheduler.json"
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     scheduler = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0",
-         "--dashboard-address", ":0", "--scheduler-file", str(named)], **quiet,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_scheduler",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "0",
+            "--dashboard-address",
+            ":0",
+            "--scheduler-file",
+            str(named),
+        ],
+        **quiet,
+    )
     worker = subprocess.Popen(
-        [sys.executable, "-m", "distributed.cli.dask_worker", "--nthreads", "1", "--no-dashboard",
-         "--death-timeout", "30", "--scheduler-file", str(named)], **quiet, cwd=tmp_path,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "distributed.cli.dask_worker",
+            "--nthreads",
+            "1",
+            "--no-dashboard",
+            "--death-timeout",
+            "30",
+            "--scheduler-file",
+            str(named),
+        ],
+        **quiet,
+        cwd=tmp_path,
+    )
     try:
         while not named.exists():
             time.sleep(0.05)

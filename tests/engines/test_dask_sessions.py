@@ -1,4 +1,5 @@
-"""Sessions on Dask: what tasks record arrives with its parents, functions of the program travel, clusters are left alone."""
+"""Sessions on Dask: what tasks record arrives with its parents, functions of the program travel, clusters are
+left alone."""
 
 from __future__ import annotations
 

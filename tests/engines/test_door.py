@@ -1,4 +1,5 @@
-"""The door: what a worker said is heard, also when it was killed at once; and it is told when the engine is over."""
+"""The door: what a worker said is heard, also when it was killed at once; and it is told when the engine is
+over."""
 
 from __future__ import annotations
 

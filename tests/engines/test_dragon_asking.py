@@ -1,4 +1,5 @@
-"""The threads of an engine on Dragon take turns in asking, and none waits for ever for an answer that was lost."""
+"""The threads of an engine on Dragon take turns in asking, and none waits for ever for an answer that was
+lost."""
 
 from __future__ import annotations
 

@@ -349,8 +349,12 @@ def start(tmp_path: Path, program: str) -> subprocess.Popen[str]:
     (tmp_path / "program.py").write_text(f"{PRELUDE}\nif __name__ == '__main__':\n{body}")
     return subprocess.Popen(
         [sys.executable, str(tmp_path / "program.py"), str(tmp_path / "gate")],
-        stdout=subprocess.PIPE, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stdin=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 HOLDING = """

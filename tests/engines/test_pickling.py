@@ -20,7 +20,8 @@ OfMain.__module__ = "__main__"
 
 @pytest.fixture
 def held_by_main(monkeypatch: pytest.MonkeyPatch) -> OfMain:
-    """An instance of a class that plain pickle finds in `__main__`, and that holds a lock cloudpickle cannot take along."""
+    """An instance of a class that plain pickle finds in `__main__`, and that holds a lock cloudpickle cannot
+    take along."""
     import __main__
 
     OfMain.lock = threading.Lock()  # type: ignore[attr-defined]

@@ -45,10 +45,19 @@ def make_home(folder: Path) -> Path:
 
 
 def a_line(writer: str, number: int, size: int = 0) -> bytes:
-    return msgspec.json.encode(
-        {"event": "metric", "timestamp": "2026-11-15T12:00:00.000000Z", "writer": writer, "seq": number,
-         "name": "x" * size, "value": 1.0}
-    ) + b"\n"  # fmt: skip
+    return (
+        msgspec.json.encode(
+            {
+                "event": "metric",
+                "timestamp": "2026-11-15T12:00:00.000000Z",
+                "writer": writer,
+                "seq": number,
+                "name": "x" * size,
+                "value": 1.0,
+            }
+        )
+        + b"\n"
+    )
 
 
 def a_writer(run: Path, writer: str, **options: int) -> RunWriter:
@@ -102,8 +111,12 @@ def test_a_spool_lands_under_the_names_of_its_writers_and_reads_as_one_run(home,
     landed(home, list(SpooledFiles(spool.run, TRACE, spool.name).parcels()))
     read = Run(home).read()
     assert [(e.writer, e.seq) for e in read.events("metrics")] == [
-        ("00000001", 0), ("00000001", 1), ("00000001", 2), ("00000002", 0), ("00000002", 1),
-    ]  # fmt: skip
+        ("00000001", 0),
+        ("00000001", 1),
+        ("00000001", 2),
+        ("00000002", 0),
+        ("00000002", 1),
+    ]
     assert read.completeness().lost == {}
 
 
@@ -297,7 +310,7 @@ def test_bundles_are_sent_when_they_are_complete(home, spool):
         {"spool": "../../etc"},
         {"at": -1},
     ],
-)  # fmt: skip
+)
 def test_a_name_that_leads_elsewhere_is_no_parcel(changes):
     parcel = a_parcel(**changes)
     with pytest.raises(NoParcel):
@@ -315,11 +328,13 @@ def test_a_name_that_leads_elsewhere_is_no_parcel(changes):
         a_parcel(at=1 << 62),
         a_parcel(name="segments/ffffffff/spans-000001.jsonl"),
         a_parcel(name=NOTE, kind="document", data=b'{"writer": "11111111", "pid": 1, "host": "h"}'),
-        a_parcel(name=NOTE, kind="document", data=b'{"writer": "0a0b0c0d", "pid": 1, "host": "h", "owner": true}'),
+        a_parcel(
+            name=NOTE, kind="document", data=b'{"writer": "0a0b0c0d", "pid": 1, "host": "h", "owner": true}'
+        ),
         a_parcel(name=NOTE, kind="document", data=b"torn"),
     ],
     ids=["another run", "far away", "further", "the owner", "another's note", "an owner's note", "no note"],
-)  # fmt: skip
+)
 def test_a_parcel_that_may_not_land_changes_nothing(home, parcel):
     before = contents(home)
     with pytest.raises(NoParcel):

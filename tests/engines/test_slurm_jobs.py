@@ -1,4 +1,5 @@
-"""What a Slurm job of workers asks for: from the target's options, else from the largest component, else nothing."""
+"""What a Slurm job of workers asks for: from the target's options, else from the largest component, else
+nothing."""
 
 from __future__ import annotations
 
@@ -35,9 +36,15 @@ def test_components_reach_the_engine_and_the_script():
     engine = make_engine("slurm", {"partition": "debug", "account": "lab"}, {"a": SMALL, "b": WIDE})
     assert isinstance(engine, SlurmEngine)
     assert script_of(engine) == [
-        "-J flightlog-worker", "-p debug", "-A lab", "-n 1", "--cpus-per-task=4", "--mem=2048M",
-        "-t 0-00:10:00", "--gres=gpu:1",
-    ]  # fmt: skip
+        "-J flightlog-worker",
+        "-p debug",
+        "-A lab",
+        "-n 1",
+        "--cpus-per-task=4",
+        "--mem=2048M",
+        "-t 0-00:10:00",
+        "--gres=gpu:1",
+    ]
 
 
 def test_what_the_target_says_wins_over_components():
@@ -45,8 +52,13 @@ def test_what_the_target_says_wins_over_components():
         cpus=2, memory_bytes=1 << 30, gpus=0, walltime_s=60, qos="long", components={"b": WIDE}
     )
     assert script_of(engine) == [
-        "-J flightlog-worker", "-n 1", "--cpus-per-task=2", "--mem=1024M", "-t 0-00:01:00", "--qos=long",
-    ]  # fmt: skip
+        "-J flightlog-worker",
+        "-n 1",
+        "--cpus-per-task=2",
+        "--mem=1024M",
+        "-t 0-00:01:00",
+        "--qos=long",
+    ]
 
 
 def test_memory_that_nobody_names_is_left_to_slurm():

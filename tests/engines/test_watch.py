@@ -1,4 +1,5 @@
-"""`flightlog.watch`: what plain Dask does is recorded, and neither the program nor the cluster is changed by it."""
+"""`flightlog.watch`: what plain Dask does is recorded, and neither the program nor the cluster is changed by
+it."""
 
 from __future__ import annotations
 
@@ -118,7 +119,8 @@ def of(path, *kinds):
 
 def test_a_task_submitted_the_moment_watching_began_belongs_to_the_span_it_was_submitted_in(tmp_path):
     inside = []
-    # Workers in this process, so that watching begins at once; other orders of what is told are seen by trying often.
+    # Workers in this process, so that watching begins at once; other orders of what is told are seen by
+    # trying often.
     with LocalCluster(n_workers=1, processes=False, dashboard_address=":0") as near, Client(near) as client:
         for number in range(5):
             with flightlog.watch(client, project="plain", runs_dir=tmp_path) as run:
@@ -139,8 +141,11 @@ def test_futures_are_recorded_from_submission_to_end_with_spans_inside_them(clie
     assert (info.tasks_submitted, info.tasks_completed, info.tasks_failed) == (5, 5, 0)
     events = of(run.path, TaskSubmitted, TaskQueued, TaskStarted, TaskEnded)
     assert Counter(type(event) for event in events) == {
-        TaskSubmitted: 5, TaskQueued: 5, TaskStarted: 5, TaskCompleted: 5,
-    }  # fmt: skip
+        TaskSubmitted: 5,
+        TaskQueued: 5,
+        TaskStarted: 5,
+        TaskCompleted: 5,
+    }
     assert {(event.task, event.parent_id, event.trace_id) for event in events} == {
         ("inc", sweep.span_id, info.trace_id)
     }

@@ -34,9 +34,14 @@ def lives(told=None, beside=True):
         taken.extend(make(told or f"{worker} is gone"))
 
     made = Lives(
-        token="0a0b0c0d", trace_id="t" * 32, parent_id="p" * 16, iso=lambda at: f"{at:.3f}", defer=defer,
-        requests=lambda _key: 1, is_beside_scheduler=lambda _worker: beside,
-    )  # fmt: skip
+        token="0a0b0c0d",
+        trace_id="t" * 32,
+        parent_id="p" * 16,
+        iso=lambda at: f"{at:.3f}",
+        defer=defer,
+        requests=lambda _key: 1,
+        is_beside_scheduler=lambda _worker: beside,
+    )
     made.deferred = taken
     return made
 
@@ -64,17 +69,36 @@ def test_a_task_is_submitted_queued_started_and_completed_on_its_workers_own_clo
         submitted(args={"x": 3, "password": "hunter2"}),
         [m.QUEUED, 1.1, KEY, 1],
         [m.ASSIGNED, 1.6, KEY, 1, WORKER, 7],
-        done(steps=[("transfer", 1.7, 1.9, "tcp://b"), ("disk-read", 2.0, 2.25, None), ("compute", 2.5, 3.5, None)]),
+        done(
+            steps=[
+                ("transfer", 1.7, 1.9, "tcp://b"),
+                ("disk-read", 2.0, 2.25, None),
+                ("compute", 2.5, 3.5, None),
+            ]
+        ),
     ) == [
-        TaskSubmitted(timestamp="1.000", task_id=KEY, args={"x": 3, "password": "[redacted]"}, args_digest=KEY, **IDS),
+        TaskSubmitted(
+            timestamp="1.000", task_id=KEY, args={"x": 3, "password": "[redacted]"}, args_digest=KEY, **IDS
+        ),
         TaskQueued(timestamp="1.100", task_id=KEY, **IDS),
         TaskStarted(timestamp="2.000", task_id=KEY, worker=WORKER, queue_s=1.0, span_id=SPAN, **IDS),
         TaskCompleted(
-            timestamp="3.000", task_id=KEY, args={"x": 3, "password": "[redacted]"}, args_digest=KEY, worker=WORKER,
-            duration_s=1.0, queue_s=1.0, scheduler_s=0.5, transfer_s=1.9 - 1.7, spill_s=0.25, requests=1,
-            result_bytes=28, span_id=SPAN, **IDS,
+            timestamp="3.000",
+            task_id=KEY,
+            args={"x": 3, "password": "[redacted]"},
+            args_digest=KEY,
+            worker=WORKER,
+            duration_s=1.0,
+            queue_s=1.0,
+            scheduler_s=0.5,
+            transfer_s=1.9 - 1.7,
+            spill_s=0.25,
+            requests=1,
+            result_bytes=28,
+            span_id=SPAN,
+            **IDS,
         ),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_worker_on_another_host_waits_by_the_schedulers_clock_and_starts_by_its_own():
@@ -115,13 +139,22 @@ def test_a_failure_that_is_tried_again_is_told_with_its_reason():
     )
     where = {"task": "inc", "task_id": KEY, "attempt": 1, "worker": WORKER, "span_id": SPAN}
     assert said[3:5] == [
-        Failure(timestamp="2.500", scope="task", error_type="ValueError", message="no", traceback="Traceback…",
-                fingerprint="f1", **where),
+        Failure(
+            timestamp="2.500",
+            scope="task",
+            error_type="ValueError",
+            message="no",
+            traceback="Traceback…",
+            fingerprint="f1",
+            **where,
+        ),
         TaskRetried(timestamp="2.500", task_id=KEY, reason="ValueError: no", span_id=SPAN, **IDS),
-    ]  # fmt: skip
+    ]
     assert [(type(event), event.attempt) for event in said[5:]] == [
-        (TaskQueued, 2), (TaskStarted, 2), (TaskCompleted, 2),
-    ]  # fmt: skip
+        (TaskQueued, 2),
+        (TaskStarted, 2),
+        (TaskCompleted, 2),
+    ]
 
 
 def test_a_task_that_fails_for_good_has_its_error_and_its_traceback():
@@ -166,11 +199,23 @@ def test_an_attempt_lost_with_its_worker_is_tried_again_with_the_reason_of_its_d
     )
     where = {"task": "inc", "task_id": KEY, "attempt": 1, "worker": WORKER, "span_id": SPAN}
     assert made.deferred == [
-        Failure(timestamp="2.000", scope="task", error_type="WorkerLost", message="killed by SIGKILL", traceback=None,
-                fingerprint=None, **where),
-        TaskRetried(timestamp="2.000", task_id=KEY, span_id=SPAN,
-                    reason=f"its worker {WORKER} was lost: killed by SIGKILL", **IDS),
-    ]  # fmt: skip
+        Failure(
+            timestamp="2.000",
+            scope="task",
+            error_type="WorkerLost",
+            message="killed by SIGKILL",
+            traceback=None,
+            fingerprint=None,
+            **where,
+        ),
+        TaskRetried(
+            timestamp="2.000",
+            task_id=KEY,
+            span_id=SPAN,
+            reason=f"its worker {WORKER} was lost: killed by SIGKILL",
+            **IDS,
+        ),
+    ]
 
 
 def test_a_task_that_killed_its_workers_ends_with_their_history():
@@ -255,13 +300,18 @@ def test_whatever_comes_in_whatever_order_no_task_id_ends_twice(steps):
     said = []
     for kind, number, key in steps:
         message = {
-            "S": submitted(key), "Q": [m.QUEUED, 1.0, key, number], "A": [m.ASSIGNED, 1.0, key, number, WORKER, number],
-            "r": [m.RUNNING, 1.0, key, number, WORKER, 1.0, None, [], 0.0], "D": done(key=key, run_id=number),
+            "S": submitted(key),
+            "Q": [m.QUEUED, 1.0, key, number],
+            "A": [m.ASSIGNED, 1.0, key, number, WORKER, number],
+            "r": [m.RUNNING, 1.0, key, number, WORKER, 1.0, None, [], 0.0],
+            "D": done(key=key, run_id=number),
             "E": [m.ERRED, 1.0, key, number, number, WORKER, key, None, None, None],
-            "L": [m.RELEASED, 1.0, key, number, number, f"stim-{number}"], "G": [m.FORGOTTEN, 1.0, key, "cancel-key-1"],
-            "N": [m.ANEW, 1.0, key, "stim-1"], "X": [m.WORKER_GONE, 1.0, WORKER, f"stim-{number}", False],
+            "L": [m.RELEASED, 1.0, key, number, number, f"stim-{number}"],
+            "G": [m.FORGOTTEN, 1.0, key, "cancel-key-1"],
+            "N": [m.ANEW, 1.0, key, "stim-1"],
+            "X": [m.WORKER_GONE, 1.0, WORKER, f"stim-{number}", False],
             "f": [m.FAILED, 1.0, key, number, WORKER, "E", "m", None, "", 1.0, 1.1, None, 0.0],
-        }[kind]  # fmt: skip
+        }[kind]
         said += events(made, message)
     ends = [event.task_id for event in (*said, *made.deferred) if isinstance(event, TaskEnded)]
     assert len(ends) == len(set(ends))

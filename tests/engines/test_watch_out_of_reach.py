@@ -1,4 +1,5 @@
-"""What a worker cannot tell a scheduler that is out of reach is kept as far as it fits; the rest is counted."""
+"""What a worker cannot tell a scheduler that is out of reach is kept as far as it fits; the rest is
+counted."""
 
 from __future__ import annotations
 

@@ -28,9 +28,17 @@ class Scheduler:
     def add(self, *keys):
         for key in keys:
             self.tasks[key] = SimpleNamespace(
-                key=key, state="released", annotations=None, dependencies=(), run_spec=None, run_id=7, metadata=None,
-                who_wants={"me"}, processing_on=SimpleNamespace(address="tcp://a"), exception_blame=None,
-            )  # fmt: skip
+                key=key,
+                state="released",
+                annotations=None,
+                dependencies=(),
+                run_spec=None,
+                run_id=7,
+                metadata=None,
+                who_wants={"me"},
+                processing_on=SimpleNamespace(address="tcp://a"),
+                exception_blame=None,
+            )
 
 
 def watching(capacity=10, own_prefix=None):
@@ -140,6 +148,10 @@ def test_arguments_are_named_and_bounded_and_what_is_large_is_named_by_type():
 
     spec = SimpleNamespace(func=function, args=(1, "n" * 300, 2**70, [1]), kwargs={"flag": True})
     assert Arguments().of(spec) == {
-        "x": 1, "name": "n" * MAX_TEXT + "…", "2": str(2**70), "3": "<list>", "flag": True,
-    }  # fmt: skip
+        "x": 1,
+        "name": "n" * MAX_TEXT + "…",
+        "2": str(2**70),
+        "3": "<list>",
+        "flag": True,
+    }
     assert Arguments().of(SimpleNamespace()) is None

@@ -29,9 +29,13 @@ class Watch:
         self.now = 0.0
         ids = iter(f"{n:016x}" for n in range(100))
         self.workers = Workers(
-            iso=lambda at: f"{at:.3f}", trace_id="t", parent_id="run", next_id=lambda: next(ids),
-            parent_of_transfer=lambda worker, start: "task" if start == 2.0 else None, clock=lambda: self.now,
-        )  # fmt: skip
+            iso=lambda at: f"{at:.3f}",
+            trace_id="t",
+            parent_id="run",
+            next_id=lambda: next(ids),
+            parent_of_transfer=lambda worker, start: "task" if start == 2.0 else None,
+            clock=lambda: self.now,
+        )
 
     def take(self, *messages):
         return [event for message in messages for event in self.workers.take(list(message))]
@@ -113,12 +117,38 @@ def test_a_heartbeat_is_a_sample_whose_share_is_of_the_workers_own_cpus():
         "time_delay": 0.25,
     }
     assert watch.take([m.METRICS, 3.0, A, beat], [m.METRICS, 4.0, A, {"memory": 600}]) == [
-        UserEvent(timestamp="3.000", name="dask.clock_offset", fields={"worker": A, "host": "node1", "offset_s": 0.25}),
-        ResourceSample(timestamp="3.000", scope="worker", host="node1", worker=A, pid=77, cpu_percent=25.0, cpu_cores=2.0,
-                       cpus=8, rss_bytes=500, memory_total_bytes=1000, managed_bytes=50, spilled_bytes=7),
-        ResourceSample(timestamp="4.000", scope="worker", host="node1", worker=A, pid=77, cpu_percent=None, cpus=8,
-                       interval_s=1.0, rss_bytes=600, memory_total_bytes=1000),
-    ]  # fmt: skip
+        UserEvent(
+            timestamp="3.000",
+            name="dask.clock_offset",
+            fields={"worker": A, "host": "node1", "offset_s": 0.25},
+        ),
+        ResourceSample(
+            timestamp="3.000",
+            scope="worker",
+            host="node1",
+            worker=A,
+            pid=77,
+            cpu_percent=25.0,
+            cpu_cores=2.0,
+            cpus=8,
+            rss_bytes=500,
+            memory_total_bytes=1000,
+            managed_bytes=50,
+            spilled_bytes=7,
+        ),
+        ResourceSample(
+            timestamp="4.000",
+            scope="worker",
+            host="node1",
+            worker=A,
+            pid=77,
+            cpu_percent=None,
+            cpus=8,
+            interval_s=1.0,
+            rss_bytes=600,
+            memory_total_bytes=1000,
+        ),
+    ]
 
 
 def test_of_several_workers_on_a_host_one_speaks_for_the_machine():
@@ -138,10 +168,16 @@ def test_a_transfer_is_a_span_of_the_task_it_was_for_or_of_the_run():
     watch.now = PATIENCE_S
     first, second = watch.workers.due()
     assert first == SpanEvent(
-        timestamp="1.500", name="dask.transfer", tags={"source": "tcp://b", "worker": A},
-        metrics={"bytes": 4096, "keys": 2}, status="ok", duration_s=0.5, trace_id="t", span_id=f"{0:016x}",
+        timestamp="1.500",
+        name="dask.transfer",
+        tags={"source": "tcp://b", "worker": A},
+        metrics={"bytes": 4096, "keys": 2},
+        status="ok",
+        duration_s=0.5,
+        trace_id="t",
+        span_id=f"{0:016x}",
         parent_id="task",
-    )  # fmt: skip
+    )
     assert second.parent_id == "run"
 
 

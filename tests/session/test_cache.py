@@ -219,8 +219,13 @@ def test_a_miss_says_what_has_changed():
     edited = variant("@cacheable\ndef f(x): return x + 2")
     found = lookups(lambda: (first(1), first(2), edited(1), edited(3), edited(2), first(1)))
     assert [reason for _, _, reason in found] == [
-        "never seen", "arguments changed", "code changed", "arguments changed", "code changed", None,
-    ]  # fmt: skip
+        "never seen",
+        "arguments changed",
+        "code changed",
+        "arguments changed",
+        "code changed",
+        None,
+    ]
 
 
 def test_a_version_is_part_of_the_code():
@@ -247,8 +252,10 @@ def test_the_class_of_an_argument_counts_by_its_code():
 
     one, other = model("1"), model("2")
     assert lookups(lambda: (one(one.M()), one(one.M()), other(other.M()))) == [
-        ("f", "miss", "never seen"), ("f", "hit", None), ("f", "miss", "code changed"),
-    ]  # fmt: skip
+        ("f", "miss", "never seen"),
+        ("f", "hit", None),
+        ("f", "miss", "code changed"),
+    ]
     assert other(other.M()) == 2
 
 
@@ -272,8 +279,10 @@ def test_results_are_made_anew_when_asked_for():
     plain = variant("@cacheable\ndef f(x): return x")
     anew = variant("@cacheable(recompute=True)\ndef f(x): return x")
     assert lookups(lambda: (plain(1), anew(1), plain(1))) == [
-        ("f", "miss", "never seen"), ("f", "miss", "recompute asked for"), ("f", "hit", None),
-    ]  # fmt: skip
+        ("f", "miss", "never seen"),
+        ("f", "miss", "recompute asked for"),
+        ("f", "hit", None),
+    ]
 
 
 def test_a_damaged_result_is_made_again_and_put_in_its_place(folder):
@@ -396,9 +405,13 @@ def test_a_call_can_be_looked_up_without_a_decorator(tmp_path):
 def test_partials_methods_and_callables_are_looked_up_as_what_they_call(tmp_path):
     cache = Cache(tmp_path / "results")
     ways = [
-        (functools.partial(plain, factor=2), (3,)), (plain, (3, 2)), (Model(2.0).fit, (3,)), (Model(2.0), (3,)),
-        (Model.name, ("a",)), (max, (1, 2)),
-    ]  # fmt: skip
+        (functools.partial(plain, factor=2), (3,)),
+        (plain, (3, 2)),
+        (Model(2.0).fit, (3,)),
+        (Model(2.0), (3,)),
+        (Model.name, ("a",)),
+        (max, (1, 2)),
+    ]
     first = [cached_call(function, args, {}, CacheOptions(), cache) for function, args in ways]
     again = [cached_call(function, args, {}, CacheOptions(), cache) for function, args in ways]
     assert [value for value, _ in first] == [value for value, _ in again] == [6, 6, 6.0, 5.0, "Modela", 2]

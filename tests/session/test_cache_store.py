@@ -52,9 +52,14 @@ def test_an_entry_says_what_it_is_in_its_first_line(cache):
     assert found.pop("sha256") == hashlib.sha256(payload).hexdigest()
     assert found.pop("python") == sys.version.split()[0]
     assert found == {
-        "key": KEY, "created": "2026-05-20T03:52:00.000000Z", "cost_s": 0.25, "size": len(payload), "format": FORMAT,
-        "about": {"function": "model.fit", "code": "c" * 64, "arguments": {"x": "1" * 64}}, "protocol": 5,
-    }  # fmt: skip
+        "key": KEY,
+        "created": "2026-05-20T03:52:00.000000Z",
+        "cost_s": 0.25,
+        "size": len(payload),
+        "format": FORMAT,
+        "about": {"function": "model.fit", "code": "c" * 64, "arguments": {"x": "1" * 64}},
+        "protocol": 5,
+    }
     assert cache.path(KEY) == cache.folder / "ab" / "12" / KEY
 
 
@@ -286,10 +291,13 @@ def test_eight_processes_share_a_cache_without_locks_and_read_nothing_broken(tmp
     children = [
         subprocess.Popen(
             [sys.executable, "-c", HAMMER, str(cache.folder), str(number)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
         )
         for number in range(8)
-    ]  # fmt: skip
+    ]
     for child in children:
         child.stdin.write("go\n")
         child.stdin.flush()
@@ -305,14 +313,18 @@ def test_the_index_explains_misses_and_a_broken_one_only_explains_less(cache):
     cache.put(KEY, 1, 1.0, ABOUT)
     asked = (other_code, other_call, other_function)
     assert [cache.lookup(OTHER, about).reason for about in asked] == [
-        "code changed", "arguments changed", "never seen",
-    ]  # fmt: skip
+        "code changed",
+        "arguments changed",
+        "never seen",
+    ]
     for file in (cache.folder / "functions").rglob("*"):
         if file.is_file():
             file.write_bytes(b"")
     assert [cache.lookup(OTHER, about).reason for about in asked] == [
-        "never seen", "arguments changed", "never seen",
-    ]  # fmt: skip
+        "never seen",
+        "arguments changed",
+        "never seen",
+    ]
 
 
 def test_names_of_functions_are_safe_as_names_of_files(cache):

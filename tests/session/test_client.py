@@ -214,8 +214,11 @@ def test_the_manifest_says_how_a_task_is_run_and_what_is_said_at_the_call_wins(s
     client.gather(futures)
     found = {e.task_id: (e.task, e.component) for e in events_of(session, "tasks", TaskCompleted)}
     assert [found[future.task_id] for future in futures] == [
-        ("add", "small"), ("add", "large"), ("add", "large"), ("unknown to the manifest", None),
-    ]  # fmt: skip
+        ("add", "small"),
+        ("add", "large"),
+        ("add", "large"),
+        ("unknown to the manifest", None),
+    ]
 
 
 def test_options_that_make_no_sense_are_refused(client):
@@ -318,8 +321,10 @@ def test_a_failed_dependency_fails_the_task_and_those_behind_it(session, client)
     assert second.exception().__cause__ is first.exception()
     ends = {e.task_id: e.error_type for e in events_of(session, "tasks", TaskFailed)}
     assert [ends[one.task_id] for one in (first, second, third)] == [
-        "ValueError", "DependencyFailed", "DependencyFailed",
-    ]  # fmt: skip
+        "ValueError",
+        "DependencyFailed",
+        "DependencyFailed",
+    ]
 
 
 def test_a_future_is_no_argument_for_anything_but_a_task(client):
@@ -387,12 +392,21 @@ def test_a_command_that_fails_is_a_failure_of_a_command(session, client):
     future = client.submit_command(["sh", "-c", "echo out; echo wrong >&2; exit 7"], task="checking")
     error = future.exception()
     assert (type(error), str(error), error.exit_code, error.signal, error.stdout, error.stderr) == (
-        CommandError, "sh ended with exit code 7", 7, None, "out\n", "wrong\n",
-    )  # fmt: skip
+        CommandError,
+        "sh ended with exit code 7",
+        7,
+        None,
+        "out\n",
+        "wrong\n",
+    )
     [failure] = [e for e in events_of(session, "failures", Failure) if e.task_id == future.task_id]
     assert (failure.scope, failure.error_type, failure.exit_code, failure.output_tail, failure.task) == (
-        "command", "ExitCode", 7, "wrong\n", "checking",
-    )  # fmt: skip
+        "command",
+        "ExitCode",
+        7,
+        "wrong\n",
+        "checking",
+    )
     [end] = [e for e in events_of(session, "tasks", TaskFailed) if e.task_id == future.task_id]
     assert (end.error_type, end.exit_code) == ("ExitCode", 7)
 

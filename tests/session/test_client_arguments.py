@@ -1,4 +1,5 @@
-"""Arguments as they are recorded: by name, bounded, redacted, and with a digest that matches calls between runs."""
+"""Arguments as they are recorded: by name, bounded, redacted, and with a digest that matches calls between
+runs."""
 
 from __future__ import annotations
 
@@ -49,8 +50,12 @@ def test_arguments_are_named_as_the_signature_does(function, args, kwargs, expec
 
 def test_tasks_are_called_as_their_functions():
     assert [task_name(one) for one in (plain, functools.partial(plain, 1), Model().fit, Model(), max)] == [
-        "plain", "plain", "fit", "Model", "max",
-    ]  # fmt: skip
+        "plain",
+        "plain",
+        "fit",
+        "Model",
+        "max",
+    ]
 
 
 values = st.one_of(
@@ -65,8 +70,10 @@ def test_arguments_are_recorded_as_the_closer_look_would(arguments):
 
 def test_secrets_among_arguments_are_not_recorded():
     assert recorded({"password": "hunter2", "api_key": 12345, "x": 1}) == {
-        "password": "[redacted]", "api_key": "[redacted]", "x": 1,
-    }  # fmt: skip
+        "password": "[redacted]",
+        "api_key": "[redacted]",
+        "x": 1,
+    }
 
 
 @given(st.dictionaries(st.text(max_size=5), st.integers(), min_size=1, max_size=5))

@@ -51,10 +51,18 @@ components:
   sim: {cpus: 2, memory: 4GB}
 """
     assert charged(text) == CostRates(
-        currency="CHF", source="the manifest", provider="local", per_worker_hour=1.0, per_cpu_hour=2.0,
-        per_gb_hour=3.0, per_gpu_hour=4.0, per_gb_month=5.0, per_gb_egress=6.0, per_kwh=7.0,
+        currency="CHF",
+        source="the manifest",
+        provider="local",
+        per_worker_hour=1.0,
+        per_cpu_hour=2.0,
+        per_gb_hour=3.0,
+        per_gpu_hour=4.0,
+        per_gb_month=5.0,
+        per_gb_egress=6.0,
+        per_kwh=7.0,
         components={"sim": {"cpus": 2.0, "memory_bytes": 4_000_000_000, "gpus": None}},
-    )  # fmt: skip
+    )
 
 
 def test_a_cost_for_all_targets_gives_way_to_a_targets_own() -> None:
@@ -96,8 +104,11 @@ def test_what_is_no_rate_is_said_with_its_line() -> None:
 def test_an_instance_type_has_the_price_of_the_table() -> None:
     found = charged("targets:\n  c: {provider: slurm, cost: {instance: AWS/m6i.xlarge, per_kwh: 0.3}}\n", "c")
     assert (found.instance, found.per_worker_hour, found.currency, found.per_kwh) == (
-        "aws/m6i.xlarge", 0.192, "USD", 0.3,
-    )  # fmt: skip
+        "aws/m6i.xlarge",
+        0.192,
+        "USD",
+        0.3,
+    )
     assert found.prices_of is not None
 
 
@@ -114,8 +125,11 @@ def test_a_table_of_ones_own_is_named_by_the_manifest_or_the_environment(tmp_pat
     text = "targets:\n  c: {provider: slurm, cost: {instance: own/small%s}}\n"
     found = charged(text % ", prices: prices.json", "c", folder=tmp_path)
     assert (found.per_worker_hour, found.currency, found.source, found.prices_of) == (
-        0.5, "EUR", "our cloud", "2026-01-31",
-    )  # fmt: skip
+        0.5,
+        "EUR",
+        "our cloud",
+        "2026-01-31",
+    )
     environ = {"FLIGHTLOG_PRICES": str(tmp_path / "prices.json")}
     assert charged(text % "", "c", environ).per_worker_hour == 0.5
 
@@ -124,12 +138,24 @@ def test_a_table_of_ones_own_is_named_by_the_manifest_or_the_environment(tmp_pat
     ("cost", "told"),
     [
         ("{instance: aws/m6.xlarge}", "cost.instance: there is no instance type 'aws/m6.xlarge' in"),
-        ("{instance: aws/m6i.xlarge, per_cpu_hour: 1}", "cost.per_cpu_hour: the price of the instance 'aws/m6i.xlarge' is"),
-        ("{instance: aws/m6i.xlarge, currency: EUR}", "cost.currency: is EUR, and the price of aws/m6i.xlarge is in USD"),
-        ("{instance: a/b, prices: none.json}", "cost.instance: cannot read the price table /nowhere/none.json: No such file"),
-        ("{per_cpu_hour: 1, workers_per_instance: 2}", "cost.workers_per_instance: goes with `instance`, which is not said"),
+        (
+            "{instance: aws/m6i.xlarge, per_cpu_hour: 1}",
+            "cost.per_cpu_hour: the price of the instance 'aws/m6i.xlarge' is",
+        ),
+        (
+            "{instance: aws/m6i.xlarge, currency: EUR}",
+            "cost.currency: is EUR, and the price of aws/m6i.xlarge is in USD",
+        ),
+        (
+            "{instance: a/b, prices: none.json}",
+            "cost.instance: cannot read the price table /nowhere/none.json: No such file",
+        ),
+        (
+            "{per_cpu_hour: 1, workers_per_instance: 2}",
+            "cost.workers_per_instance: goes with `instance`, which is not said",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_cost_that_makes_no_sense_is_one_message_with_its_line(cost: str, told: str) -> None:
     [problem] = problems(f"cost: {cost}\n")
     assert problem.startswith(f"flightlog.yaml:3: {told}")

@@ -49,28 +49,70 @@ def test_comments_docstrings_layout_and_place_do_not_count(project):
         ("K = [1, {2}]\ndef f(x): return K", "K = [1, {3}]\ndef f(x): return K"),
         ("def g(): return 1\ndef f(x): return g()", "def g(): return 2\ndef f(x): return g()"),
         ("def g(a=1): return a\ndef f(x): return g()", "def g(a=2): return a\ndef f(x): return g()"),
-        ("def g(): return 1\ndef f(x): return map(lambda y: g(), x)", "def g(): return 2\ndef f(x): return map(lambda y: g(), x)"),
-        ("def h(): return 1\ndef g(): return h()\ndef f(x): return g()", "def h(): return 2\ndef g(): return h()\ndef f(x): return g()"),
-        ("class C:\n  def m(self): return 1\ndef f(x): return C().m()", "class C:\n  def m(self): return 2\ndef f(x): return C().m()"),
+        (
+            "def g(): return 1\ndef f(x): return map(lambda y: g(), x)",
+            "def g(): return 2\ndef f(x): return map(lambda y: g(), x)",
+        ),
+        (
+            "def h(): return 1\ndef g(): return h()\ndef f(x): return g()",
+            "def h(): return 2\ndef g(): return h()\ndef f(x): return g()",
+        ),
+        (
+            "class C:\n  def m(self): return 1\ndef f(x): return C().m()",
+            "class C:\n  def m(self): return 2\ndef f(x): return C().m()",
+        ),
         ("class C:\n  k = 1\ndef f(x): return C.k", "class C:\n  k = 2\ndef f(x): return C.k"),
-        ("class B:\n  def m(self): return 1\nclass C(B): pass\ndef f(x): return C()", "class B:\n  def m(self): return 2\nclass C(B): pass\ndef f(x): return C()"),
-        ("class C:\n  @property\n  def m(self): return 1\ndef f(x): return C()", "class C:\n  @property\n  def m(self): return 2\ndef f(x): return C()"),
-        ("class C:\n  @staticmethod\n  def m(): return 1\ndef f(x): return C()", "class C:\n  @staticmethod\n  def m(): return 2\ndef f(x): return C()"),
-        ("from dataclasses import dataclass\n@dataclass\nclass C:\n  k: int = 1\ndef f(x): return C()", "from dataclasses import dataclass\n@dataclass\nclass C:\n  k: int = 2\ndef f(x): return C()"),
-        ("class C:\n  def m(self): return 1\nc = C()\ndef f(x): return c.m()", "class C:\n  def m(self): return 2\nc = C()\ndef f(x): return c.m()"),
-        ("def make(k):\n  def f(x): return k\n  return f\nf = make(1)", "def make(k):\n  def f(x): return k\n  return f\nf = make(2)"),
-        ("def g(): return 1\nR = {'g': g}\ndef f(x): return R[x]()", "def g(): return 2\nR = {'g': g}\ndef f(x): return R[x]()"),
+        (
+            "class B:\n  def m(self): return 1\nclass C(B): pass\ndef f(x): return C()",
+            "class B:\n  def m(self): return 2\nclass C(B): pass\ndef f(x): return C()",
+        ),
+        (
+            "class C:\n  @property\n  def m(self): return 1\ndef f(x): return C()",
+            "class C:\n  @property\n  def m(self): return 2\ndef f(x): return C()",
+        ),
+        (
+            "class C:\n  @staticmethod\n  def m(): return 1\ndef f(x): return C()",
+            "class C:\n  @staticmethod\n  def m(): return 2\ndef f(x): return C()",
+        ),
+        (
+            "from dataclasses import dataclass\n@dataclass\nclass C:\n  k: int = 1\ndef f(x): return C()",
+            "from dataclasses import dataclass\n@dataclass\nclass C:\n  k: int = 2\ndef f(x): return C()",
+        ),
+        (
+            "class C:\n  def m(self): return 1\nc = C()\ndef f(x): return c.m()",
+            "class C:\n  def m(self): return 2\nc = C()\ndef f(x): return c.m()",
+        ),
+        (
+            "def make(k):\n  def f(x): return k\n  return f\nf = make(1)",
+            "def make(k):\n  def f(x): return k\n  return f\nf = make(2)",
+        ),
+        (
+            "def g(): return 1\nR = {'g': g}\ndef f(x): return R[x]()",
+            "def g(): return 2\nR = {'g': g}\ndef f(x): return R[x]()",
+        ),
         ("def g(): return 1\nR = {g}\ndef f(x): return R", "def g(): return 2\nR = {g}\ndef f(x): return R"),
-        ("import functools\n@functools.lru_cache\ndef g(): return 1\ndef f(x): return g()", "import functools\n@functools.lru_cache\ndef g(): return 2\ndef f(x): return g()"),
-        ("import functools\ndef g(a): return 1\nh = functools.partial(g, 1)\ndef f(x): return h()", "import functools\ndef g(a): return 2\nh = functools.partial(g, 1)\ndef f(x): return h()"),
-        ("def d(i):\n  def w(): return i()\n  return w\ndef a(): return 1\ndef b(): return 2\ng, h = d(a), d(b)\ndef f(x): return g() - h()",
-         "def d(i):\n  def w(): return i()\n  return w\ndef a(): return 1\ndef b(): return 2\ng, h = d(b), d(a)\ndef f(x): return g() - h()"),
-        ("from flightlog.session.cache import cacheable\n@cacheable\ndef g(): return 1\ndef f(x): return g()",
-         "from flightlog.session.cache import cacheable\n@cacheable\ndef g(): return 2\ndef f(x): return g()"),
-        ("from flightlog.session.cache import cacheable\n@cacheable(version=1)\ndef g(): return 1\ndef f(x): return g()",
-         "from flightlog.session.cache import cacheable\n@cacheable(version=2)\ndef g(): return 1\ndef f(x): return g()"),
+        (
+            "import functools\n@functools.lru_cache\ndef g(): return 1\ndef f(x): return g()",
+            "import functools\n@functools.lru_cache\ndef g(): return 2\ndef f(x): return g()",
+        ),
+        (
+            "import functools\ndef g(a): return 1\nh = functools.partial(g, 1)\ndef f(x): return h()",
+            "import functools\ndef g(a): return 2\nh = functools.partial(g, 1)\ndef f(x): return h()",
+        ),
+        (
+            "def d(i):\n  def w(): return i()\n  return w\ndef a(): return 1\ndef b(): return 2\ng, h = d(a), d(b)\ndef f(x): return g() - h()",
+            "def d(i):\n  def w(): return i()\n  return w\ndef a(): return 1\ndef b(): return 2\ng, h = d(b), d(a)\ndef f(x): return g() - h()",
+        ),
+        (
+            "from flightlog.session.cache import cacheable\n@cacheable\ndef g(): return 1\ndef f(x): return g()",
+            "from flightlog.session.cache import cacheable\n@cacheable\ndef g(): return 2\ndef f(x): return g()",
+        ),
+        (
+            "from flightlog.session.cache import cacheable\n@cacheable(version=1)\ndef g(): return 1\ndef f(x): return g()",
+            "from flightlog.session.cache import cacheable\n@cacheable(version=2)\ndef g(): return 1\ndef f(x): return g()",
+        ),
     ],
-)  # fmt: skip
+)
 def test_what_the_code_does_and_refers_to_counts(project, one, other):
     first = project(main=one)
     assert project(main=other) != first
@@ -136,7 +178,11 @@ DECORATED = "import functools, threading\nclass D:\n  def __init__(self, g, k=1)
     [
         (CACHED + "T = {'a': g}\ndef f(x): return T['a'](x)", "return 1", "return 2"),
         (CACHED + "def f(x, h=g): return h(x)", "return 1", "return 2"),
-        (CACHED + "import operator\nh = functools.partial(g, 1)\ndef f(x): return h()", "return 1", "return 2"),
+        (
+            CACHED + "import operator\nh = functools.partial(g, 1)\ndef f(x): return h()",
+            "return 1",
+            "return 2",
+        ),
         (CACHED_METHOD + "def f(x): return C().m()", "return 1", "return 2"),
         (CACHED_METHOD + "c = C()\ndef f(x): return c.m()", "return 1", "return 2"),
         (LOCKED + "c = C()\ndef f(x): return c.k", ", 1", ", 2"),
@@ -145,17 +191,43 @@ DECORATED = "import functools, threading\nclass D:\n  def __init__(self, g, k=1)
         (LOCKED + "c = C()\nc.me = c\nm = c.m\ndef f(x): return m()", ", 1", ", 2"),
         ("import threading\nG = [threading.Lock(), 1]\ndef f(x): return G", ", 1", ", 2"),
         ("import threading\nG = {threading.Lock(), 1}\ndef f(x): return G", ", 1", ", 2"),
-        ("import threading\nclass C:\n  __slots__ = ('lock', 'k', 'none')\nc = C()\nc.lock, c.k = threading.Lock(), 1\ndef f(x): return c",
-         ", 1", ", 2"),
+        (
+            "import threading\nclass C:\n  __slots__ = ('lock', 'k', 'none')\nc = C()\nc.lock, c.k = threading.Lock(), 1\ndef f(x): return c",
+            ", 1",
+            ", 2",
+        ),
         ("import types\nG = types.MappingProxyType({'a': 1})\ndef f(x): return G", ": 1", ": 2"),
-        (DECORATED + "  def __call__(self, x): return self.__wrapped__(x)\n@D\ndef g(x): return 1\ndef f(x): return g(x)", "return 1", "return 2"),
-        (DECORATED + "  def __call__(self, x): return self.__wrapped__(x)\n@D\ndef g(x): return 1\ndef f(x): return g(x)", "__(x)", "__(x + 1)"),
-        (DECORATED + "  def __call__(self, x): return self.k\n@D\ndef g(x): return 1\ndef f(x): return g(x)", "k=1", "k=2"),
-        (DECORATED.replace("; self.k", "; self.lock = threading.Lock(); self.k") + "  def __call__(self, x): return self.k\n@D\ndef g(x): return 1\ndef f(x): return g(x)",
-         "return 1", "return 2"),
-        ("class C:\n  def __reduce__(self): return 'c'\n  def m(self): return 1\nc = C()\ndef f(x): return c.m()", "return 1", "return 2"),
+        (
+            DECORATED
+            + "  def __call__(self, x): return self.__wrapped__(x)\n@D\ndef g(x): return 1\ndef f(x): return g(x)",
+            "return 1",
+            "return 2",
+        ),
+        (
+            DECORATED
+            + "  def __call__(self, x): return self.__wrapped__(x)\n@D\ndef g(x): return 1\ndef f(x): return g(x)",
+            "__(x)",
+            "__(x + 1)",
+        ),
+        (
+            DECORATED
+            + "  def __call__(self, x): return self.k\n@D\ndef g(x): return 1\ndef f(x): return g(x)",
+            "k=1",
+            "k=2",
+        ),
+        (
+            DECORATED.replace("; self.k", "; self.lock = threading.Lock(); self.k")
+            + "  def __call__(self, x): return self.k\n@D\ndef g(x): return 1\ndef f(x): return g(x)",
+            "return 1",
+            "return 2",
+        ),
+        (
+            "class C:\n  def __reduce__(self): return 'c'\n  def m(self): return 1\nc = C()\ndef f(x): return c.m()",
+            "return 1",
+            "return 2",
+        ),
     ],
-)  # fmt: skip
+)
 def test_code_and_values_behind_wrappers_and_beside_locks_count(project, source, old, new):
     assert source.count(old) == 1
     first = project(main=source)

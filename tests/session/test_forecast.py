@@ -50,15 +50,27 @@ def of_name(low: float, mid: float, high: float) -> OfName:
 def model(between_runs: float | None = 0.0, **left_out: int) -> Model:
     """Every `sim` takes e seconds (2.718) to the bit, and e**20 bytes (485 MB)."""
     return Model(
-        format=FORMAT, flightlog="0", sklearn=None, project="demo", trained_at="", runs=["run-1"], attempts=50,
+        format=FORMAT,
+        flightlog="0",
+        sklearn=None,
+        project="demo",
+        trained_at="",
+        runs=["run-1"],
+        attempts=50,
         duration_s=QuantityModel(
-            quantity="duration_s", names={"sim": of_name(1.0, 1.0, 1.0)}, boosted=None, between_runs=between_runs,
+            quantity="duration_s",
+            names={"sim": of_name(1.0, 1.0, 1.0)},
+            boosted=None,
+            between_runs=between_runs,
             left_out=left_out,
         ),
         peak_memory_bytes=QuantityModel(
-            quantity="peak_memory_bytes", names={"sim": of_name(20.0, 20.0, 21.0)}, boosted=None, between_runs=None
+            quantity="peak_memory_bytes",
+            names={"sim": of_name(20.0, 20.0, 21.0)},
+            boosted=None,
+            between_runs=None,
         ),
-    )  # fmt: skip
+    )
 
 
 def work(count: int, task: str = "sim") -> Workload:
@@ -151,16 +163,25 @@ def completed(task_id: str, ended: float, took: float) -> TaskCompleted:
 
 def test_the_calls_of_a_run_come_with_what_they_wait_for_and_what_the_run_took_around_them(tmp_path):
     events = [
-        submitted("a", task="sim[0]"), submitted("b"), submitted("c", after=("a", "b", "gone")),
-        completed("a", 3, 2), completed("b", 4, 3), completed("c", 9, 4),
-    ]  # fmt: skip
+        submitted("a", task="sim[0]"),
+        submitted("b"),
+        submitted("c", after=("a", "b", "gone")),
+        completed("a", 3, 2),
+        completed("b", 4, 3),
+        completed("c", 9, 4),
+    ]
     path = make_run(tmp_path, events)
     found = calls_of_run(Run(path))
     call = Call(task="sim", args={"n": 1})
     assert found == Workload(
-        source=f"the 3 calls of {path.name}", calls=[call] * 3, after=[[], [], [0, 1]], durations=[2.0, 3.0, 4.0],
-        workers=2, span_s=8.0, around_s=2.0,
-    )  # fmt: skip
+        source=f"the 3 calls of {path.name}",
+        calls=[call] * 3,
+        after=[[], [], [0, 1]],
+        durations=[2.0, 3.0, 4.0],
+        workers=2,
+        span_s=8.0,
+        around_s=2.0,
+    )
 
 
 def test_of_a_run_with_too_many_calls_only_those_looked_at_tell_what_they_took(tmp_path):

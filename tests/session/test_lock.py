@@ -75,9 +75,11 @@ def manifest(tmp_path: Path) -> Manifest:
 def test_a_lock_holds_hashes_versions_commit_and_digests(tmp_path: Path, manifest: Manifest) -> None:
     model = module_of(tmp_path / "model.py")
     lock = make_lock(
-        manifest, [model.plain, model.outer()], environment(tmp_path, git_commit="c" * 40, git_dirty=False),
+        manifest,
+        [model.plain, model.outer()],
+        environment(tmp_path, git_commit="c" * 40, git_dirty=False),
         environ={"IMAGE": f"other@{DIGEST}"},
-    )  # fmt: skip
+    )
     assert lock == Lock(
         manifest_sha256=manifest.sha256,
         python="3.12.1",
@@ -93,8 +95,15 @@ def test_a_lock_holds_hashes_versions_commit_and_digests(tmp_path: Path, manifes
         images={"a": DIGEST, "c": DIGEST},
     )
     assert all(len(found.sha256 or "") == 64 for found in lock.functions.values())
-    assert relock(manifest, lock, environment(tmp_path, git_commit="c" * 40, git_dirty=False),
-                  environ={"IMAGE": f"other@{DIGEST}"}) == lock  # fmt: skip
+    assert (
+        relock(
+            manifest,
+            lock,
+            environment(tmp_path, git_commit="c" * 40, git_dirty=False),
+            environ={"IMAGE": f"other@{DIGEST}"},
+        )
+        == lock
+    )
 
 
 def test_a_session_locks_the_images_it_has_resolved(tmp_path: Path, manifest: Manifest) -> None:
@@ -110,9 +119,12 @@ def test_wrapped_partial_and_bound_functions_are_locked_by_their_source(
     model = module_of(tmp_path / "model.py")
     monkeypatch.setitem(sys.modules, "model", model)  # a class knows its file through its module
     for function, qualname in [
-        (functools.partial(model.plain, 1), "plain"), (model.decorated, "decorated"), (model.Box().method, "Box.method"),
-        (model.Box, "Box"), (model.Box(), "Box"),
-    ]:  # fmt: skip
+        (functools.partial(model.plain, 1), "plain"),
+        (model.decorated, "decorated"),
+        (model.Box().method, "Box.method"),
+        (model.Box, "Box"),
+        (model.Box(), "Box"),
+    ]:
         name, found = lock_function(function, tmp_path)
         assert name == f"model.{qualname}"
         assert relock_function(name, found, tmp_path) == found
@@ -134,18 +146,27 @@ def test_every_difference_is_a_sentence(tmp_path: Path, manifest: Manifest) -> N
     model = module_of(tmp_path / "model.py")
     functions = [model.plain, model.Box.method, model.outer, len]
     before = make_lock(
-        manifest, functions,
-        environment(tmp_path, git_commit="a" * 40, git_dirty=False, packages={"numpy": "2.0", "old": "1", "odd": None}),
+        manifest,
+        functions,
+        environment(
+            tmp_path, git_commit="a" * 40, git_dirty=False, packages={"numpy": "2.0", "old": "1", "odd": None}
+        ),
         environ={},
-    )  # fmt: skip
+    )
     (tmp_path / "model.py").write_text(CODE.replace("2 * x", "3 * x").replace("def outer", "def other"))
     changed = parse_manifest(TEXT.replace(DIGEST, "sha256:" + "cd" * 32), tmp_path / "flightlog.yaml")
     after = relock(
-        changed, before,
-        environment(tmp_path, python="3.13.0", git_commit="b" * 40, git_dirty=True,
-                    packages={"numpy": "2.1", "new": "3", "odd": "1"}),
+        changed,
+        before,
+        environment(
+            tmp_path,
+            python="3.13.0",
+            git_commit="b" * 40,
+            git_dirty=True,
+            packages={"numpy": "2.1", "new": "3", "odd": "1"},
+        ),
         environ={},
-    )  # fmt: skip
+    )
     assert [each.sentence for each in compare_locks(before, after)] == [
         f"the manifest changed: {manifest.sha256[:12]} then, {changed.sha256[:12]} now",
         "Python was 3.12.1 and is 3.13.0",

@@ -70,28 +70,40 @@ def test_every_field_is_read_with_its_unit_and_the_targets_overlay() -> None:
                 overlay="big",
                 cost=Rates(currency="EUR", per_cpu_hour=0.05, per_gb_hour=0.01),
                 options={
-                    "partition": "debug", "walltime_s": 86400.0, "memory_bytes": 32_000_000_000, "max_workers": 100,
+                    "partition": "debug",
+                    "walltime_s": 86400.0,
+                    "memory_bytes": 32_000_000_000,
+                    "max_workers": 100,
                 },
             )
         },
         components={
             "model": Component(
-                cpus=2.0, memory_bytes=64 * 2**30, gpus=0.5, walltime_s=None, image="model:1.10",
+                cpus=2.0,
+                memory_bytes=64 * 2**30,
+                gpus=0.5,
+                walltime_s=None,
+                image="model:1.10",
                 runtime="apptainer",
                 env={"OMP_NUM_THREADS": "4", "TOKEN": "hunter2", "COUNTRY": "NO", "EMPTY": "", "EXTRA": "$1"},
-                mounts={"/data": "/mnt/data"}, tags=("fast", "2026"), preload_script="setup.py",
+                mounts={"/data": "/mnt/data"},
+                tags=("fast", "2026"),
+                preload_script="setup.py",
             ),
             "plain": Component(),
         },
         tasks={
             "simulate": Task(
-                component="model", cache=Cache(version="2", ttl_s=604800.0, ignore=("verbose",), store="/cache"),
-                retries=2, timeout_s=600.0, outputs=("out.csv",),
+                component="model",
+                cache=Cache(version="2", ttl_s=604800.0, ignore=("verbose",), store="/cache"),
+                retries=2,
+                timeout_s=600.0,
+                outputs=("out.csv",),
             ),
             "plot": Task(cache=False),
             "keep": Task(cache=True),
         },
-    )  # fmt: skip
+    )
 
 
 def test_another_targets_overlay_and_variables_do_not_count() -> None:
@@ -171,8 +183,12 @@ def test_a_plugins_provider_takes_any_options(monkeypatch: pytest.MonkeyPatch) -
     )
     checker = Checker(read_tree(text, "f"), {"K": "v"}, providers=lambda: ["moon"])
     assert checker.contents().targets["p"].options == {
-        "crew": 3, "names": ["a", "4"], "rate": 1.5, "ok": True, "key": "v",
-    }  # fmt: skip
+        "crew": 3,
+        "names": ["a", "4"],
+        "rate": 1.5,
+        "ok": True,
+        "key": "v",
+    }
     assert checker.problems == []
 
 

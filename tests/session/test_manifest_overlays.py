@@ -97,12 +97,18 @@ def test_overlays_are_laid_in_order_and_every_change_is_told() -> None:
     assert found.overlays == ("one", "two")
     assert found.changes == (
         Change(path="components.m.cpus", overlay="one", before="1", before_line=4, after="2", after_line=6),
-        Change(path="components.m.tags", overlay="one", before="[x, y]", before_line=4, after="[z]", after_line=6),
+        Change(
+            path="components.m.tags", overlay="one", before="[x, y]", before_line=4, after="[z]", after_line=6
+        ),
         Change(path="components.m.env.A", overlay="one", before="1", before_line=4, after=None, after_line=6),
-        Change(path="components.m.env.B", overlay="one", before=None, before_line=None, after="2", after_line=6),
+        Change(
+            path="components.m.env.B", overlay="one", before=None, before_line=None, after="2", after_line=6
+        ),
         Change(path="components.m.cpus", overlay="two", before="2", before_line=6, after="3", after_line=7),
-        Change(path="components.n.cpus", overlay="two", before=None, before_line=None, after="1", after_line=7),
-    )  # fmt: skip
+        Change(
+            path="components.n.cpus", overlay="two", before=None, before_line=None, after="1", after_line=7
+        ),
+    )
 
 
 def test_an_unknown_overlay_is_an_error_with_the_nearest_name() -> None:

@@ -105,19 +105,48 @@ def test_what_an_overlay_breaks_is_said_with_its_name() -> None:
         ("", ["flightlog.yaml: is empty; it needs at least `version: 1` and `project`"]),
         ("# nothing\n", ["flightlog.yaml: is empty; it needs at least `version: 1` and `project`"]),
         ("- a\n", ["flightlog.yaml:1: a manifest is a mapping of keys to values"]),
-        ("a: [1\nb: 2\n", ["flightlog.yaml:2: is not YAML: while parsing a flow sequence, expected ',' or ']', but got ':'"]),
-        (HEAD + "project: {name: b}\n", ["flightlog.yaml:3: the key 'project' stands twice, first in line 2"]),
-        (HEAD + "x: !!python/object:os.system {}\n", ["flightlog.yaml:3: the tag '!!python/object:os.system' is not allowed: a manifest is plain data"]),
+        (
+            "a: [1\nb: 2\n",
+            [
+                "flightlog.yaml:2: is not YAML: while parsing a flow sequence, expected ',' or ']', but got ':'"
+            ],
+        ),
+        (
+            HEAD + "project: {name: b}\n",
+            ["flightlog.yaml:3: the key 'project' stands twice, first in line 2"],
+        ),
+        (
+            HEAD + "x: !!python/object:os.system {}\n",
+            [
+                "flightlog.yaml:3: the tag '!!python/object:os.system' is not allowed: a manifest is plain data"
+            ],
+        ),
         (HEAD + "? [a]\n: 1\n", ["flightlog.yaml:3: a key is a word, not a list or a mapping"]),
         (HEAD + "tasks: &t {a: *t}\n", ["flightlog.yaml:3: an alias stands inside what it stands for"]),
         (HEAD + "tasks: {<<: 3}\n", ["flightlog.yaml:3: `<<` merges mappings, and this is none"]),
-        (HEAD + "--- {}\n", ["flightlog.yaml:3: is not YAML: expected a single document in the stream, but found another document"]),
-        (HEAD + "a: b\0\n", ["flightlog.yaml: is not YAML: unacceptable character #x0000: special characters are not allowed in \"<unicode string>\", position 34"]),
-        ("version: 2\nproject: {name: a}\n", ["flightlog.yaml:1: version: '2' is a version this Flightlog does not know; write 1"]),
+        (
+            HEAD + "--- {}\n",
+            [
+                "flightlog.yaml:3: is not YAML: expected a single document in the stream, but found another document"
+            ],
+        ),
+        (
+            HEAD + "a: b\0\n",
+            [
+                'flightlog.yaml: is not YAML: unacceptable character #x0000: special characters are not allowed in "<unicode string>", position 34'
+            ],
+        ),
+        (
+            "version: 2\nproject: {name: a}\n",
+            ["flightlog.yaml:1: version: '2' is a version this Flightlog does not know; write 1"],
+        ),
         ("version: 1\nproject: {name: ' '}\n", ["flightlog.yaml:2: project.name: ' ' is blank"]),
-        (HEAD + "targets: {p: {provider: dragon, policy: blok}}\n", ["flightlog.yaml:3: targets.p.policy: 'blok' is none of block, spread; did you mean 'block'?"]),
+        (
+            HEAD + "targets: {p: {provider: dragon, policy: blok}}\n",
+            ["flightlog.yaml:3: targets.p.policy: 'blok' is none of block, spread; did you mean 'block'?"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_file_that_is_no_manifest_says_why(text: str, said: list[str]) -> None:
     assert problems(text) == said
 

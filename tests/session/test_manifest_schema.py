@@ -24,8 +24,15 @@ def test_the_schema_is_one() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     assert SCHEMA["required"] == ["version", "project"]
     assert list(SCHEMA["properties"]) == [
-        "version", "project", "targets", "components", "tasks", "cost", "otel", "overlays",
-    ]  # fmt: skip
+        "version",
+        "project",
+        "targets",
+        "components",
+        "tasks",
+        "cost",
+        "otel",
+        "overlays",
+    ]
 
 
 def test_a_whole_manifest_is_valid() -> None:
@@ -86,8 +93,11 @@ TASKS = st.fixed_dictionaries(
 )
 def test_what_is_right_is_right_for_both(components: Any, tasks: Any, over: Any) -> None:
     document = {
-        "version": 1, "project": {"name": "a"}, "components": components, "tasks": tasks,
+        "version": 1,
+        "project": {"name": "a"},
+        "components": components,
+        "tasks": tasks,
         "overlays": {"o": {"components": over}},
-    }  # fmt: skip
+    }
     VALIDATOR.validate(document)
     parse_manifest(yaml.safe_dump(document), Path("f.yaml"))

@@ -108,9 +108,17 @@ def advised(**changes: str) -> Advised:
         kind="resources", about="sim", sentence="sim: ask\nfor less", evidence={}, gain=None, changes=paths
     )
     return Advised(
-        project="demo", target=None, confidence=0.95, runs=4, attempts=80, older_runs=0, recommendations=[],
-        advice=[advice], changes=paths, problems=[],
-    )  # fmt: skip
+        project="demo",
+        target=None,
+        confidence=0.95,
+        runs=4,
+        attempts=80,
+        older_runs=0,
+        recommendations=[],
+        advice=[advice],
+        changes=paths,
+        problems=[],
+    )
 
 
 def test_advice_becomes_an_overlay_and_the_manifest_stays_as_it_was(
@@ -191,10 +199,13 @@ def test_what_the_manifest_does_not_have_or_take_is_left_out_and_said(manifest: 
     written = write_advised(
         manifest,
         advised(
-            components__gone__memory="1GB", components__model__memory="some", components__model__cpus="4",
-            project__name="x", components__odd__memory="2GB",
+            components__gone__memory="1GB",
+            components__model__memory="some",
+            components__model__cpus="4",
+            project__name="x",
+            components__odd__memory="2GB",
         ),
-    )  # fmt: skip
+    )
     assert written.path is None
     assert written.left_out == [
         "components.gone.memory was not set to 1GB: flightlog.yaml has no component 'gone'",

@@ -57,15 +57,27 @@ HISTORY = History(
     workers=4,
     tasks={
         "simulate": TaskHistory(
-            runs=2, tasks=100, p50_s=4.2, p95_s=8.5, p95_cpus=1.8, cpu_scopes=["thread"],
-            p95_peak_rss_bytes=6 * 2**30, rss_scopes=["process_at_least"],
+            runs=2,
+            tasks=100,
+            p50_s=4.2,
+            p95_s=8.5,
+            p95_cpus=1.8,
+            cpu_scopes=["thread"],
+            p95_peak_rss_bytes=6 * 2**30,
+            rss_scopes=["process_at_least"],
         ),
         "plot": TaskHistory(
-            runs=1, tasks=1, p50_s=0.5, p95_s=0.5, p95_cpus=None, cpu_scopes=[], p95_peak_rss_bytes=None,
+            runs=1,
+            tasks=1,
+            p50_s=0.5,
+            p95_s=0.5,
+            p95_cpus=None,
+            cpu_scopes=[],
+            p95_peak_rss_bytes=None,
             rss_scopes=[],
         ),
     },
-)  # fmt: skip
+)
 MANIFEST = parse_manifest(TEXT, Path("/somewhere/flightlog.yaml"))
 
 
@@ -73,23 +85,42 @@ def test_the_plan_holds_everything_of_its_target_and_no_secret() -> None:
     secrets = {"TOKEN": "hunter2", "ACCOUNT": "acc-77", "STORE": "/private", "WORKERS": "20"}
     plan = make_plan(MANIFEST, "cluster", secrets, HISTORY)
     assert plan == Plan(
-        project="sir", manifest="flightlog.yaml", manifest_sha256=MANIFEST.sha256, target="cluster",
-        provider="slurm", overlays=("big",), options={"account": "${ACCOUNT}", "max_workers": 20},
-        workers=20, workers_from="manifest",
+        project="sir",
+        manifest="flightlog.yaml",
+        manifest_sha256=MANIFEST.sha256,
+        target="cluster",
+        provider="slurm",
+        overlays=("big",),
+        options={"account": "${ACCOUNT}", "max_workers": 20},
+        workers=20,
+        workers_from="manifest",
         components={
             "model": PlannedComponent(
-                workers=20, cpus=2.0, memory_bytes=50_000_000_000, gpus=None, walltime_s=None, image="model:2",
+                workers=20,
+                cpus=2.0,
+                memory_bytes=50_000_000_000,
+                gpus=None,
+                walltime_s=None,
+                image="model:2",
                 runtime=None,
                 env={
-                    "API_TOKEN": "${TOKEN}", "PASSWORD": "[redacted]", "MODE": "fast",
+                    "API_TOKEN": "${TOKEN}",
+                    "PASSWORD": "[redacted]",
+                    "MODE": "fast",
                     "URL": "https://u:${TOKEN}@host",
                 },
-                mounts={}, tags=(), preload_script=None, tasks=["simulate"],
+                mounts={},
+                tags=(),
+                preload_script=None,
+                tasks=["simulate"],
             )
         },
         tasks={
             "simulate": PlannedTask(
-                component="model", retries=2, timeout_s=600.0, outputs=(),
+                component="model",
+                retries=2,
+                timeout_s=600.0,
+                outputs=(),
                 cache=PlannedCache(version=None, ttl_s=604800.0, ignore=(), store="${STORE}"),
             ),
             "plot": PlannedTask(component=None, retries=None, timeout_s=None, cache=False, outputs=()),
@@ -98,7 +129,7 @@ def test_the_plan_holds_everything_of_its_target_and_no_secret() -> None:
             amount=0.6 * 10, currency="EUR", reason=None, worker_hours=10.0, per_worker_hour=0.6
         ),
         history=HISTORY,
-    )  # fmt: skip
+    )
     stored = plan_bytes(plan).decode()
     assert [secret for secret in ("hunter2", "hunter3", "acc-77", "/private") if secret in stored] == []
     assert msgspec.json.decode(stored, type=Plan) == plan
@@ -135,11 +166,17 @@ RATES = Rates(per_cpu_hour=1.0, per_worker_hour=0.5)
     [
         (None, Component(), 1, HISTORY, "the target has no rates"),
         (Rates(), Component(), 1, HISTORY, "the target has no rates"),
-        (RATES, Component(), 1, HISTORY, "a rate is by CPU or by memory, and not every component says how much of it a worker has"),
+        (
+            RATES,
+            Component(),
+            1,
+            HISTORY,
+            "a rate is by CPU or by memory, and not every component says how much of it a worker has",
+        ),
         (RATES, Component(cpus=2), 1, None, "no earlier run tells how long it takes"),
         (RATES, Component(cpus=2), None, HISTORY, "the number of workers is not known"),
     ],
-)  # fmt: skip
+)
 def test_an_unknown_cost_is_null_with_its_reason(rates, component, workers, history, reason) -> None:
     found = expected_cost(rates, {"c": component}, workers, history)
     assert (found.amount, found.reason) == (None, reason)
@@ -173,10 +210,19 @@ def test_history_pools_the_last_runs_of_the_project(tmp_path: Path) -> None:
     events = [done(n, float(n), cpu_s=n / 2, cpu_scope="thread", peak_rss_bytes=n * 100) for n in range(1, 5)]
     make_run(tmp_path, events, token="aaaaaaaa", start_time=at(1), duration_s=10.0, tasks_completed=4)
     more = [
-        done(5, 5.0, worker="w9"), done(6, None, task="other", worker=None),
-        TaskFailed(timestamp=at(7), task="sim", task_id="f", args={}, worker="w5", duration_s=99.0,
-                   error_type=None, error_message=None),
-    ]  # fmt: skip
+        done(5, 5.0, worker="w9"),
+        done(6, None, task="other", worker=None),
+        TaskFailed(
+            timestamp=at(7),
+            task="sim",
+            task_id="f",
+            args={},
+            worker="w5",
+            duration_s=99.0,
+            error_type=None,
+            error_message=None,
+        ),
+    ]
     make_run(tmp_path, more, token="bbbbbbbb", start_time=at(2), duration_s=30.0, tasks_completed=2)
     make_run(tmp_path, [done(1, 1e6)], token="cccccccc", start_time=at(3), project="else", tasks_completed=1)
     make_run(tmp_path, token="dddddddd", start_time=at(4))
@@ -187,15 +233,27 @@ def test_history_pools_the_last_runs_of_the_project(tmp_path: Path) -> None:
         workers=2,
         tasks={
             "other": TaskHistory(
-                runs=1, tasks=1, p50_s=None, p95_s=None, p95_cpus=None, cpu_scopes=[], p95_peak_rss_bytes=None,
+                runs=1,
+                tasks=1,
+                p50_s=None,
+                p95_s=None,
+                p95_cpus=None,
+                cpu_scopes=[],
+                p95_peak_rss_bytes=None,
                 rss_scopes=[],
             ),
             "sim": TaskHistory(
-                runs=2, tasks=5, p50_s=3.0, p95_s=pytest.approx(4.8), p95_cpus=0.5, cpu_scopes=["thread"],
-                p95_peak_rss_bytes=385, rss_scopes=["unknown"],
+                runs=2,
+                tasks=5,
+                p50_s=3.0,
+                p95_s=pytest.approx(4.8),
+                p95_cpus=0.5,
+                cpu_scopes=["thread"],
+                p95_peak_rss_bytes=385,
+                rss_scopes=["unknown"],
             ),
         },
-    )  # fmt: skip
+    )
     assert read_history(tmp_path, "demo", runs=1).runs == found.runs[:1]
     assert read_history(tmp_path, "demo", tasks=2).tasks["sim"].tasks == 3
 

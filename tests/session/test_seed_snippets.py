@@ -62,8 +62,11 @@ def test_submit_and_map_record_the_lives_of_their_tasks(project):
     assert counts(summarize(run)) == {"submitted": 11, "completed": 11}
     kinds = [type(event).__name__ for event in run.events("tasks")]
     assert {kind: kinds.count(kind) for kind in sorted(set(kinds))} == {
-        "TaskCompleted": 11, "TaskQueued": 11, "TaskStarted": 11, "TaskSubmitted": 11,
-    }  # fmt: skip
+        "TaskCompleted": 11,
+        "TaskQueued": 11,
+        "TaskStarted": 11,
+        "TaskSubmitted": 11,
+    }
 
 
 def test_the_manifest_is_found_and_its_target_picked_without_a_word(project):
@@ -78,6 +81,14 @@ def test_the_run_directory_has_what_the_run_history_promises(project):
         session.record_artifact("flightlog.yaml", kind="input")
     names = {path.name for path in only_run(project).path.iterdir()}
     assert names >= {
-        "manifest.yaml", "plan.json", "manifest.lock", "run.json", "tasks.jsonl", "resources.jsonl",
-        "workers.jsonl", "failures.jsonl", "artifacts.jsonl", "summary.json",
-    }  # fmt: skip
+        "manifest.yaml",
+        "plan.json",
+        "manifest.lock",
+        "run.json",
+        "tasks.jsonl",
+        "resources.jsonl",
+        "workers.jsonl",
+        "failures.jsonl",
+        "artifacts.jsonl",
+        "summary.json",
+    }

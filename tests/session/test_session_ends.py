@@ -30,9 +30,13 @@ def start_program(folder: Path, body: str, *, guarded: bool = True) -> subproces
     program.write_text(head + guard + "".join(f"    {line}\n" for line in body.splitlines()))
     environ = {**os.environ, "PYTHONPATH": str(HERE), "FLIGHTLOG_RUNS_DIR": str(folder / "runs")}
     return subprocess.Popen(
-        [sys.executable, program], cwd=folder, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, program],
+        cwd=folder,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-    )  # fmt: skip
+    )
 
 
 def finish(process: subprocess.Popen[str]) -> tuple[str, str]:

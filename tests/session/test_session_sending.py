@@ -73,8 +73,14 @@ def test_a_secret_that_would_be_kept_with_every_run_is_refused():
 def test_the_follower_is_told_by_the_standard_variables_and_an_address_that_is_no_secret_by_its_arguments():
     said = Otel(endpoint="http://a:4318", headers={"Authorization": "Bearer a,b"}, metrics=False, logs=True)
     assert otlp_arguments(RUN, said) == [
-        "export", "/runs/r", "--to", "otlp", "--endpoint", "http://a:4318", "--follow",
-    ]  # fmt: skip
+        "export",
+        "/runs/r",
+        "--to",
+        "otlp",
+        "--endpoint",
+        "http://a:4318",
+        "--follow",
+    ]
     assert otlp_environment(said, {"HOME": "/h", "OTEL_EXPORTER_OTLP_HEADERS": "x=1"}) == {
         "HOME": "/h",
         "OTEL_EXPORTER_OTLP_HEADERS": "x=1,Authorization=Bearer%20a%2Cb",

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from flightlog.engines.contract import Engine, Resources
 
 ENTRY_POINTS = "flightlog.engines"
-"""The entry-point group that names engines: provider to a class or function that takes its options by name."""
+"""The entry-point group that names engines: provider to a class or function that takes its options by
+name."""
 
 COMPONENTS = "components"
 """The argument by which an engine gets the resources of components."""
@@ -23,10 +24,11 @@ COMPONENTS = "components"
 def make_engine(
     provider: str, options: Mapping[str, Any], components: Mapping[str, Resources] | None = None
 ) -> Engine:
-    """The engine of a provider with these options, not started; an option that is None stands for its default.
+    """The engine of a provider with these options, not started; an option that is None stands for its
+    default.
 
-    `components` are the resources of a manifest's components, by name: an engine that takes an argument of this name
-    gets them.
+    `components` are the resources of a manifest's components, by name: an engine that takes an argument of
+    this name gets them.
 
     `UsageError` for a provider that no installed distribution offers and for options that the engine does not
     take, with the nearest right name; `MissingExtra` where what the engine needs is not installed.

@@ -1,7 +1,8 @@
 """What an engine is: something that runs attempts of tasks elsewhere and says what became of each.
 
-An engine knows nothing of futures, retries, caches or manifests. It is handed one attempt after another, runs each
-where it runs things, and reports: queued, started, and exactly one end. The session decides everything else.
+An engine knows nothing of futures, retries, caches or manifests. It is handed one attempt after another, runs
+each where it runs things, and reports: queued, started, and exactly one end. The session decides everything
+else.
 """
 
 from __future__ import annotations
@@ -111,11 +112,14 @@ class Reports(Protocol):
 class Engine(Protocol):
     """Runs attempts. Every method is safe to call from any thread; none waits but `start` and `close`.
 
-    An engine may have a function `dumps`: then calls are pickled by it, for workers that do not import the program.
+    An engine may have a function `dumps`: then calls are pickled by it, for workers that do not import the
+    program.
     """
 
     def start(self, run_path: str | None, reports: Reports) -> None:
-        """Begin; workers may be launched now or when there is work. `run_path` is the run they record into."""
+        """Begin; workers may be launched now or when there is work. `run_path` is the run they record
+        into.
+        """
         ...
 
     def submit(self, work: Work) -> None:
@@ -123,7 +127,9 @@ class Engine(Protocol):
         ...
 
     def cancel(self, task_id: str, reason: str) -> bool:
-        """Give an attempt up, also one that runs where that is possible; whether it will be reported as cancelled."""
+        """Give an attempt up, also one that runs where that is possible; whether it will be reported as
+        cancelled.
+        """
         ...
 
     def workers(self) -> Sequence[WorkerView]:

@@ -10,7 +10,8 @@ from flightlog.engines.worker_process import WorkerProcess
 class Crew:
     """Worker processes in the order they were launched. One thread changes it; any thread may iterate.
 
-    Whatever changes a worker calls `review` with it, so that nobody has to look at all of them for each attempt.
+    Whatever changes a worker calls `review` with it, so that nobody has to look at all of them for each
+    attempt.
     """
 
     def __init__(self, size: int) -> None:
@@ -57,7 +58,8 @@ class Crew:
     def roomy(self) -> WorkerProcess | None:
         """A worker that is busy, and could have the next attempt wait at its door.
 
-        None while others are coming: what waited there behind a long attempt would be overtaken by later ones.
+        None while others are coming: what waited there behind a long attempt would be overtaken by later
+        ones.
         """
         return None if self._coming else next(iter(self._roomy), None)
 
@@ -74,7 +76,9 @@ class Crew:
         return len(self._all) > len(self._leaving) + len(self._coming)
 
     def wants(self, waiting: int) -> bool:
-        """Whether another worker should be launched while so many attempts wait, and others at the doors of busy ones."""
+        """Whether another worker should be launched while so many attempts wait, and others at the doors of
+        busy ones.
+        """
         if len(self._all) - len(self._leaving) >= self._size:
             return False
         waiting += sum(len(worker.held) - 1 for worker in self._doors)

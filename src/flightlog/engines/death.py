@@ -25,7 +25,9 @@ class Death(Struct, frozen=True):
 
 
 def describe_death(exit_code: int | None, oom: OomKills) -> Death:
-    """The end of a process from its exit code as `multiprocessing` has it: negative is a signal, None unknown."""
+    """The end of a process from its exit code as `multiprocessing` has it: negative is a signal, None
+    unknown.
+    """
     if exit_code is None:
         return Death("its process is gone; nobody saw how it ended")
     if exit_code == CONNECTION_CLOSED:

@@ -1,7 +1,8 @@
-"""A door in the engine's process at which workers of the same host knock: what they said stays said when they die.
+"""A door in the engine's process at which workers of the same host knock: what they said stays said when they
+die.
 
-A worker that is killed right after it began a task has told so all the same: the kernel keeps what was written into a
-socket. Other ways home pass through the worker's own threads, and are lost with it.
+A worker that is killed right after it began a task has told so all the same: the kernel keeps what was
+written into a socket. Other ways home pass through the worker's own threads, and are lost with it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ Hear = Callable[[int, bytes, bytes], None]
 
 
 class Door:
-    """The engine's side: a named socket that only this user can open. One thread at a time, in which `hear` is called.
+    """The engine's side: a named socket that only this user can open. One thread at a time, in which `hear`
+    is called.
 
     `fd` is readable when there is something for `listen` to take. `OSError` where no socket can be made.
     """
@@ -65,7 +67,8 @@ class Door:
                     self._take(key.data)
 
     def dismiss(self, timeout_s: float) -> bool:
-        """Tell all visitors that it is over, and wait until each has gone, listening; whether all went in time.
+        """Tell all visitors that it is over, and wait until each has gone, listening; whether all went in
+        time.
 
         What a visitor does then is its own business: it says `LEFT` when that is done.
         """
@@ -143,8 +146,9 @@ class Visitor:
 class Knocker:
     """A worker's side: opens the door at the first message. `OSError` where there is none. Thread-safe.
 
-    A task that closes all descriptors closes this connection, too: it is opened again, and no message gets into what has
-    its number by then. `dismissed` is called on a thread of its own when the engine is over, in whatever way.
+    A task that closes all descriptors closes this connection, too: it is opened again, and no message gets
+    into what has its number by then. `dismissed` is called on a thread of its own when the engine is over, in
+    whatever way.
     """
 
     def __init__(self, path: str, dismissed: Callable[[], None]) -> None:

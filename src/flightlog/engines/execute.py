@@ -66,15 +66,16 @@ def execute(
 ) -> Outcome:
     """Run an attempt on this thread and say what became of it; never raises, whatever the task does.
 
-    The run that `work.place` names is joined; `task_started` is recorded, and `started` called, before the function
-    is even unpickled. The end is not recorded: that is for whoever gets the outcome. `alone` says that this process
-    executes one task at a time: then its peak memory is the task's.
+    The run that `work.place` names is joined; `task_started` is recorded, and `started` called, before the
+    function is even unpickled. The end is not recorded: that is for whoever gets the outcome. `alone` says
+    that this process executes one task at a time: then its peak memory is the task's.
 
-    `duration_s` and what was used are the function's alone, without unpickling it and pickling its result. A result
-    that does not pickle is a failure; an exception that does not pickle, or not unpickle again, travels as text.
-    An attempt that marked itself with `set_status("error")` is failed, and its result is there all the same.
-    What a coroutine function gives is awaited, in an event loop of its own. `dumps` pickles results and exceptions.
-    A child that the task forked, and that comes back from the function, ends here.
+    `duration_s` and what was used are the function's alone, without unpickling it and pickling its result. A
+    result that does not pickle is a failure; an exception that does not pickle, or not unpickle again,
+    travels as text. An attempt that marked itself with `set_status("error")` is failed, and its result is
+    there all the same. What a coroutine function gives is awaited, in an event loop of its own. `dumps`
+    pickles results and exceptions. A child that the task forked, and that comes back from the function, ends
+    here.
     """
     # In a context of its own: what a task leaves behind there, open spans too, is gone with it.
     return copy_context().run(_execute, work, worker, alone, started, dumps, proc)
@@ -141,7 +142,9 @@ def _execute(
 
 
 def unpickled(call: bytes) -> tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]:
-    """Function, arguments and keywords of a call; the error where they cannot be had says what to do, if that is known."""
+    """Function, arguments and keywords of a call; the error where they cannot be had says what to do, if that
+    is known.
+    """
     try:
         function, args, kwargs = pickle.loads(call)  # noqa: S301 - from the session that this worker is of
     except AttributeError as error:

@@ -20,8 +20,8 @@ _EXIT_AT = 60
 class Watched:
     """One process of this host, watched for its end. One thread at a time; `close` it.
 
-    `fd` becomes readable when the process has ended. `OSError` where there is no such process, or no such descriptor
-    to be had (another system than Linux, another user's process).
+    `fd` becomes readable when the process has ended. `OSError` where there is no such process, or no such
+    descriptor to be had (another system than Linux, another user's process).
     """
 
     def __init__(self, pid: int, proc: Path = PROC) -> None:
@@ -35,8 +35,8 @@ class Watched:
     def exit_code(self) -> int | None:
         """The exit code as `multiprocessing` has it, negative for a signal; None while nobody can tell.
 
-        Linux 6.15 and later keep it for whoever holds a descriptor, from the moment the parent has asked for it.
-        Before that, and on older kernels, it can be read as long as the parent has not.
+        Linux 6.15 and later keep it for whoever holds a descriptor, from the moment the parent has asked for
+        it. Before that, and on older kernels, it can be read as long as the parent has not.
         """
         status = self._kept()
         if status is None:

@@ -11,7 +11,9 @@ from flightlog.samplers.procfs import PROC
 
 
 def descendants(pid: int | None = None) -> list[Any]:
-    """The processes below a process, this one by default; each knows by its start whether a number is still its own."""
+    """The processes below a process, this one by default; each knows by its start whether a number is still
+    its own.
+    """
     import psutil
 
     if pid is not None and not _has_children(pid):

@@ -22,7 +22,9 @@ End = Literal["cancelled", "lost", "timed_out"]
 
 
 class Attempt:
-    """One attempt on its way through an engine; every field but `work` and `serial` changes under the ledger's lock."""
+    """One attempt on its way through an engine; every field but `work` and `serial` changes under the
+    ledger's lock.
+    """
 
     __slots__ = (
         "begun",
@@ -58,8 +60,8 @@ class Attempt:
 class Ledger:
     """Every attempt from `add` to its end, and the reports of both; thread-safe.
 
-    Reports are made without holding the lock, so whoever gets one may call the engine again. A report that raises
-    against its contract is logged, and changes nothing.
+    Reports are made without holding the lock, so whoever gets one may call the engine again. A report that
+    raises against its contract is logged, and changes nothing.
     """
 
     def __init__(self, reports: Reports) -> None:
@@ -102,7 +104,9 @@ class Ledger:
         self.end(attempt, Outcome(end=shut[0], reason=shut[1]))
 
     def next(self, *, longest: int | None = None) -> Attempt | None:
-        """The attempt that has waited longest; it waits no more. None if its call has more bytes than `longest`."""
+        """The attempt that has waited longest; it waits no more. None if its call has more bytes than
+        `longest`.
+        """
         with self._lock:
             while self._queue:
                 attempt = self._queue[0]
@@ -129,9 +133,11 @@ class Ledger:
     def cancel(
         self, task_id: str, reason: str, *, running: bool | Callable[[Attempt], bool]
     ) -> tuple[bool, Attempt | None]:
-        """Whether the attempt will be reported as cancelled, and the attempt if that has still to be brought about.
+        """Whether the attempt will be reported as cancelled, and the attempt if that has still to be brought
+        about.
 
-        One that waits ends here. One that a worker has is judged, if `running` ones, or this one, can be ended.
+        One that waits ends here. One that a worker has is judged, if `running` ones, or this one, can be
+        ended.
         """
         with self._lock:
             attempt = self._live.get(task_id)
@@ -166,7 +172,9 @@ class Ledger:
         self._tell(self._reports.started, attempt.work.task_id, attempt.work.attempt, worker)
 
     def end(self, attempt: Attempt, outcome: Outcome) -> bool:
-        """Report the end of an attempt, as its verdict has it if there is one; False if it had ended before."""
+        """Report the end of an attempt, as its verdict has it if there is one; False if it had ended
+        before.
+        """
         with self._lock:
             if attempt.over:
                 return False
@@ -180,7 +188,8 @@ class Ledger:
         return True
 
     def cut_short(self, attempt: Attempt, end: End, reason: str, at_ns: int | None = None) -> Outcome:
-        """The outcome of an attempt that was ended from outside, at this moment or one before: what is known of it here.
+        """The outcome of an attempt that was ended from outside, at this moment or one before: what is known
+        of it here.
 
         `at_ns` is on this host's monotonic clock.
         """

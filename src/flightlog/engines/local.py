@@ -22,16 +22,18 @@ START_METHODS = ("spawn", "forkserver", "fork")
 class LocalEngine(PooledEngine):
     """Runs attempts on this machine; the contract of `Engine`, and thread-safe as that says.
 
-    `max_workers` is how many workers there are at most (default: usable CPUs over `threads_per_worker`); they are
-    launched as there is work. With `processes` each is a process that executes `threads_per_worker` tasks at once,
-    else there are that many threads of this process for each. `start_method` is that of `multiprocessing`.
+    `max_workers` is how many workers there are at most (default: usable CPUs over `threads_per_worker`); they
+    are launched as there is work. With `processes` each is a process that executes `threads_per_worker` tasks
+    at once, else there are that many threads of this process for each. `start_method` is that of
+    `multiprocessing`.
 
-    A task over its timeout, or cancelled while it runs, is ended with its process and the processes below it: SIGTERM,
-    and SIGKILL after `kill_grace_s` seconds. A thread cannot be ended: a timeout is reported at once, the thread is
-    written off and replaced, and cancelling does nothing. Nor can one of several tasks of a process: it is written
-    off, and its process ends when the tasks beside it have.
+    A task over its timeout, or cancelled while it runs, is ended with its process and the processes below it:
+    SIGTERM, and SIGKILL after `kill_grace_s` seconds. A thread cannot be ended: a timeout is reported at
+    once, the thread is written off and replaced, and cancelling does nothing. Nor can one of several tasks of
+    a process: it is written off, and its process ends when the tasks beside it have.
 
-    Running tasks may take `timeout_s` seconds more when the engine is closed; those that wait are cancelled at once.
+    Running tasks may take `timeout_s` seconds more when the engine is closed; those that wait are cancelled
+    at once.
     """
 
     def __init__(
@@ -72,7 +74,8 @@ class LocalEngine(PooledEngine):
             if self._start_method != "fork":
                 refuse_main_without_a_file()
         self._pool.start(run_path, reports)
-        # After multiprocessing has registered its own, which would wait for workers that nobody has told to end.
+        # After multiprocessing has registered its own, which would wait for workers that nobody has told to
+        # end.
         self._close_at_exit()
 
 

@@ -9,9 +9,11 @@ from flightlog.core.errors import UsageError
 
 
 def refuse_while_main_is_imported(what: str) -> None:
-    """A `UsageError` while a new process imports the main module of its parent: what is started there never ends.
+    """A `UsageError` while a new process imports the main module of its parent: what is started there never
+    ends.
 
-    `what` is what the program would start. Imports nothing: without `multiprocessing` there is no such process.
+    `what` is what the program would start. Imports nothing: without `multiprocessing` there is no such
+    process.
     """
     processes = sys.modules.get("multiprocessing.process")
     if processes is not None and getattr(processes.current_process(), "_inheriting", False):

@@ -1,4 +1,6 @@
-"""Pickles for workers that were not started from the program: what it defines itself travels by value, if it can."""
+"""Pickles for workers that were not started from the program: what it defines itself travels by value, if it
+can.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,11 @@ from typing import Any
 
 
 def dumps(value: Any, cloudpickle: str = "cloudpickle", *, main_is_there: bool = False) -> bytes:
-    """The value as plain pickle if that is enough anywhere, else by the module `cloudpickle`: what `__main__` defines.
+    """The value as plain pickle if that is enough anywhere, else by the module `cloudpickle`: what `__main__`
+    defines.
 
-    Where workers can import the main program (`main_is_there`, see `program.with_main`), plain pickle is also enough for
-    what cannot travel by value. Raises whatever either pickle does where neither can.
+    Where workers can import the main program (`main_is_there`, see `program.with_main`), plain pickle is also
+    enough for what cannot travel by value. Raises whatever either pickle does where neither can.
     """
     plain = b""
     try:

@@ -1,4 +1,6 @@
-"""What engines have in common that hand everything to a pool: started once, used after that, closed by their own process."""
+"""What engines have in common that hand everything to a pool: started once, used after that, closed by their
+own process.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ class PooledEngine:
         return found
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """End all workers; what still runs after so many seconds is ended, or written off, and reported as cancelled.
+        """End all workers; what still runs after so many seconds is ended, or written off, and reported as
+        cancelled.
 
         May be called twice. In a forked child it does nothing: the workers are its parent's.
         """

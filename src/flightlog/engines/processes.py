@@ -32,12 +32,13 @@ log = logging.getLogger("flightlog")
 STOP_S = 5.0
 """How long a worker that was asked to end may take, before it is made to."""
 LOOK_S = 1.0
-"""How often to look whether all descriptors are still ours, and for dead workers where the kernel does not tell by itself."""
+"""How often to look whether all descriptors are still ours, and for dead workers where the kernel does not
+tell by itself."""
 LINGER_S = 0.05
 """How often to look whether processes are gone that outlived their worker, or whose descriptor was closed."""
 SETTLE_S = 0.25
-"""How long nothing is started or looked up after the program closed descriptors: it may be about to open files of its own,
-and what is open for a moment only has a low number."""
+"""How long nothing is started or looked up after the program closed descriptors: it may be about to open
+files of its own, and what is open for a moment only has a low number."""
 TRIES = 3
 """Launches that may fail in a row, and hand-outs of one attempt that may come to nothing."""
 CLOSED = "the engine was closed"
@@ -47,11 +48,12 @@ CLOSED_BY_PROGRAM = "the program closed the connection to this worker"
 class ProcessPool:
     """An engine of worker processes, launched as there is work for them.
 
-    An idle worker gets an attempt at once. A busy one may have a few more wait at its door, unread, which are taken
-    back when another worker is idle first, when one of them is cancelled, or when the worker dies.
+    An idle worker gets an attempt at once. A busy one may have a few more wait at its door, unread, which are
+    taken back when another worker is idle first, when one of them is cancelled, or when the worker dies.
 
-    A program that closes descriptors of the engine's loses what its workers execute just then; the engine goes on with
-    new workers. It waits with `poll`, which needs no descriptor of its own, and never for longer than `LOOK_S`.
+    A program that closes descriptors of the engine's loses what its workers execute just then; the engine
+    goes on with new workers. It waits with `poll`, which needs no descriptor of its own, and never for longer
+    than `LOOK_S`.
     """
 
     def __init__(
@@ -241,7 +243,9 @@ class ProcessPool:
         self._deadlines.drop(attempt.serial)
 
     def _review(self, worker: WorkerProcess) -> None:
-        """Keep the books on what a worker could take; end it if it has nothing left to do, or cannot be reached."""
+        """Keep the books on what a worker could take; end it if it has nothing left to do, or cannot be
+        reached.
+        """
         if worker.end.lost:
             self._give_up(worker)
         elif worker.why_ended is None:
@@ -254,7 +258,9 @@ class ProcessPool:
         self._workers.review(worker)
 
     def _give_up(self, worker: WorkerProcess) -> None:
-        """The program closed the engine's end of the connection: end the worker, which nothing can be heard of any more."""
+        """The program closed the engine's end of the connection: end the worker, which nothing can be heard
+        of any more.
+        """
         self._unwatch(worker.end.number, worker)
         if not worker.death_will_show():
             self._watch_by_looking(worker)
@@ -269,7 +275,9 @@ class ProcessPool:
             self._workers.review(worker)
 
     def _on_death_shown(self, worker: WorkerProcess, _events: int) -> None:
-        """The descriptor of a process is readable: the process is over, or the number is the program's now."""
+        """The descriptor of a process is readable: the process is over, or the number is the program's
+        now.
+        """
         if worker.death_will_show():
             self._on_death(worker)
         else:
@@ -403,7 +411,8 @@ class ProcessPool:
         self._take_back(worker)  # where it ends, if it is the one
         if attempt.serial in worker.held and worker.threads == 1 and len(worker.held) == 1:
             self._force(worker, why)
-        # Otherwise it never was read, or the worker has read the next one and this one's outcome is on its way.
+        # Otherwise it never was read, or the worker has read the next one and this one's outcome is on its
+        # way.
         self._review(worker)
 
     def _look_at_the_clock(self) -> None:

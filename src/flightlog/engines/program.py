@@ -20,7 +20,9 @@ _error: BaseException | None = None
 
 
 def main_program() -> dict[str, str]:
-    """Where workers find the functions of the program that runs here; empty where it is no file they could import."""
+    """Where workers find the functions of the program that runs here; empty where it is no file they could
+    import.
+    """
     from multiprocessing import spawn
 
     found = spawn.get_preparation_data("flightlog")
@@ -28,10 +30,11 @@ def main_program() -> dict[str, str]:
 
 
 def with_main(work: Work, main: dict[str, str]) -> Work:
-    """In a worker: the attempt, with the main program imported if its call names it and does not bring it along.
+    """In a worker: the attempt, with the main program imported if its call names it and does not bring it
+    along.
 
-    It is imported once, under another name, as `multiprocessing` does it. What it raises then is what each attempt that
-    needs it fails by.
+    It is imported once, under another name, as `multiprocessing` does it. What it raises then is what each
+    attempt that needs it fails by.
     """
     if not main or b"__main__" not in work.call or b"cloudpickle" in work.call:
         return work

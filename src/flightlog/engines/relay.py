@@ -1,11 +1,14 @@
-"""Recording where the run directory is not seen: into a spool on the worker's host, and from there home in parcels.
+"""Recording where the run directory is not seen: into a spool on the worker's host, and from there home in
+parcels.
 
-On the worker, `place_here` says where to record; `settle` waits until everything has been sent, `depart` does that and
-leaves the run. Where the run directory is, a `Landing` takes the parcels. What carries them is the engine's: `send`.
+On the worker, `place_here` says where to record; `settle` waits until everything has been sent, `depart` does
+that and leaves the run. Where the run directory is, a `Landing` takes the parcels. What carries them is the
+engine's: `send`.
 
-What `send` should be: it is called on a thread of the relay's own, one parcel at a time, and returns when the parcel has
-been handed over for good; so it may take its time, and should wait rather than let parcels pile up in memory. Where it
-raises, the parcel is sent again later. A parcel may arrive twice, and parcels in any order.
+What `send` should be: it is called on a thread of the relay's own, one parcel at a time, and returns when the
+parcel has been handed over for good; so it may take its time, and should wait rather than let parcels pile up
+in memory. Where it raises, the parcel is sent again later. A parcel may arrive twice, and parcels in any
+order.
 """
 
 from __future__ import annotations
@@ -54,10 +57,10 @@ _told: set[str] = set()
 def place_here(place: dict[str, str], send: Send, *, root: Path | None = None) -> dict[str, str]:
     """Where to record here what belongs to a place: the place itself if its run directory is seen from here.
 
-    Otherwise the same place in a spool on this host, made once for each run and process, whose new content `send`
-    carries home in the background. Never raises, and waits for no network; where no spool can be had it says so once,
-    and gives the place as it was. Thread-safe; cheap when called again. `root` is the folder of spools, by default one
-    of this user's in the temporary folder.
+    Otherwise the same place in a spool on this host, made once for each run and process, whose new content
+    `send` carries home in the background. Never raises, and waits for no network; where no spool can be had
+    it says so once, and gives the place as it was. Thread-safe; cheap when called again. `root` is the folder
+    of spools, by default one of this user's in the temporary folder.
     """
     try:
         path, ids = place.get(RUN), parse_traceparent(place.get(TRACEPARENT))
@@ -75,17 +78,18 @@ def place_here(place: dict[str, str], send: Send, *, root: Path | None = None) -
 def settle(timeout_s: float, *, again: bool = False) -> bool:
     """Send everything that was recorded here so far, now; whether that was done in time. Never raises.
 
-    `again` sends everything from its beginning: where parcels are known to have been lost on their way. It waits: so
-    not on an event loop that `send` needs.
+    `again` sends everything from its beginning: where parcels are known to have been lost on their way. It
+    waits: so not on an event loop that `send` needs.
     """
     return _settle(list(_shippers.values()), timeout_s, again=again)
 
 
 def depart(place: Mapping[str, str] | None = None, timeout_s: float = 10.0) -> bool:
-    """Leave the run of a place, or all: its files are closed here, sent, and the spool removed; whether all was sent in time.
+    """Leave the run of a place, or all: its files are closed here, sent, and the spool removed; whether all
+    was sent in time.
 
-    What could not be sent goes on being sent. The run may be recorded here again, into a new spool. Never raises. It
-    waits: so not on an event loop that `send` needs.
+    What could not be sent goes on being sent. The run may be recorded here again, into a new spool. Never
+    raises. It waits: so not on an event loop that `send` needs.
     """
     ids = parse_traceparent((place or {}).get(TRACEPARENT))
     return _depart(None if ids is None else ids[0], timeout_s)
@@ -203,7 +207,9 @@ def _register() -> None:
 
 
 def _end() -> None:
-    """Close, and send what is left if it is taken at once; the rest waits in the spool for another process."""
+    """Close, and send what is left if it is taken at once; the rest waits in the spool for another
+    process.
+    """
     _depart(None, EXIT_S, retry=False)
 
 

@@ -15,7 +15,8 @@ from flightlog.store.parcels import NoParcel, unpack
 log = logging.getLogger("flightlog")
 
 BACKLOG_BYTES = 64 << 20
-"""Parcels that wait for the disk in memory; what comes while it is full is counted, and lost unless it is sent again."""
+"""Parcels that wait for the disk in memory; what comes while it is full is counted, and lost unless it is
+sent again."""
 LAST_WORDS_S = 1.0
 """How long a landing that closes waits for writers that have not said that they are done."""
 _RETRY_S = 0.2
@@ -24,9 +25,10 @@ _RETRY_S = 0.2
 class Landing:
     """Takes parcels, in any order and however often, and writes them into a run directory.
 
-    `take` only puts a parcel into a queue: a thread of its own writes, so that an event loop may call it. Nothing of it
-    raises. Bytes that are no parcel for this run are refused, counted in `refused` and said once. Close it before the run
-    is closed: that notes which writers were not heard to their end, and what comes later is refused.
+    `take` only puts a parcel into a queue: a thread of its own writes, so that an event loop may call it.
+    Nothing of it raises. Bytes that are no parcel for this run are refused, counted in `refused` and said
+    once. Close it before the run is closed: that notes which writers were not heard to their end, and what
+    comes later is refused.
     """
 
     def __init__(self, run_path: str | PathLike[str]) -> None:
@@ -72,14 +74,18 @@ class Landing:
             return self._changed.wait_for(lambda: not self._queue, timeout_s)
 
     def missing(self) -> dict[str, int]:
-        """Bytes that have not come although later ones of the same file have, by file. Empty where nothing is missing."""
+        """Bytes that have not come although later ones of the same file have, by file. Empty where nothing is
+        missing.
+        """
         with self._changed:
             return self._files.missing()
 
     def close(self, timeout_s: float = 10.0) -> bool:
-        """Write what has come and take nothing more; whether every writer was heard to its end, and nothing is missing.
+        """Write what has come and take nothing more; whether every writer was heard to its end, and nothing
+        is missing.
 
-        Writers that left a moment ago may have parcels on the way: it waits for `LAST_WORDS_S` for those it knows.
+        Writers that left a moment ago may have parcels on the way: it waits for `LAST_WORDS_S` for those it
+        knows.
         """
         with self._changed:
             self._changed.wait_for(

@@ -21,9 +21,9 @@ RETRY_S = 0.25
 class Shipper:
     """Follows a spool that this process holds. Thread-safe; nothing of it raises.
 
-    Memory is bounded: one parcel at a time is read from the spool, which is the queue. `orphaned` says that another
-    process made the spool, and is gone. `flush` is called before each look, `look_around` after it, `on_end` when the
-    spool is done with, `trouble` with a kind and a sentence when something goes wrong.
+    Memory is bounded: one parcel at a time is read from the spool, which is the queue. `orphaned` says that
+    another process made the spool, and is gone. `flush` is called before each look, `look_around` after it,
+    `on_end` when the spool is done with, `trouble` with a kind and a sentence when something goes wrong.
     """
 
     def __init__(
@@ -58,7 +58,9 @@ class Shipper:
             return self._asked
 
     def wait(self, ticket: int, timeout_s: float, *, retry: bool = True) -> bool:
-        """Whether all that was there when the ticket was given has been sent; without `retry`, by the first try."""
+        """Whether all that was there when the ticket was given has been sent; without `retry`, by the first
+        try.
+        """
         with self._changed:
             failures = self._failures
             self._waiting += 1

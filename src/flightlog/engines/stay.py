@@ -12,11 +12,13 @@ from flightlog.record.joining import join, leave_run
 from flightlog.record.pulse import Sampling
 
 SETTLE_S = 30.0
-"""How long what was recorded may take to be home before the end of its task is told without waiting for it."""
+"""How long what was recorded may take to be home before the end of its task is told without waiting for
+it."""
 
 
 class Stay:
-    """The runs of one engine, as one of its worker processes has to do with them. Nothing of it raises. Thread-safe.
+    """The runs of one engine, as one of its worker processes has to do with them. Nothing of it raises.
+    Thread-safe.
 
     `send` carries parcels home, for runs whose folder is not to be seen from here.
     """

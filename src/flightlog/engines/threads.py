@@ -43,11 +43,11 @@ class Lane:
 class ThreadPool:
     """An engine of threads, launched as there is work for them.
 
-    Where gevent or eventlet patched the standard library its threads, locks and queue are green ones, as the program's
-    own are: all are made when the engine is, none when this module is imported.
+    Where gevent or eventlet patched the standard library its threads, locks and queue are green ones, as the
+    program's own are: all are made when the engine is, none when this module is imported.
 
-    An attempt that runs cannot be cancelled. One that runs over its timeout is reported at once, its thread is
-    written off and another one takes its place; what it still does is thrown away when it comes back.
+    An attempt that runs cannot be cancelled. One that runs over its timeout is reported at once, its thread
+    is written off and another one takes its place; what it still does is thrown away when it comes back.
     """
 
     def __init__(self, max_workers: int) -> None:

@@ -1,12 +1,12 @@
 """Messages between an engine and its worker processes, over a pair of sockets.
 
-A message is a frame: its length, its kind, the number of the attempt it is about, a head and a body. Short frames
-travel in a packet of their own, which the kernel hands to exactly one reader; so the engine can take back what its
-worker has not read yet, and know that nobody else has it. Where there are no packets, frames travel in a stream and
-nothing can be taken back.
+A message is a frame: its length, its kind, the number of the attempt it is about, a head and a body. Short
+frames travel in a packet of their own, which the kernel hands to exactly one reader; so the engine can take
+back what its worker has not read yet, and know that nobody else has it. Where there are no packets, frames
+travel in a stream and nothing can be taken back.
 
-Both ends are descriptors with an identity. A program or a task that closes its end, and gets the number again for a
-socket of its own, gets no frame into it; that end is `lost` then.
+Both ends are descriptors with an identity. A program or a task that closes its end, and gets the number again
+for a socket of its own, gets no frame into it; that end is `lost` then.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ def frame(kind: bytes, serial: int = 0, head: bytes = b"", body: bytes = b"") ->
 
 
 def _socket_pair() -> tuple[Descriptor, Descriptor, bool, int]:
-    """Two connected sockets that never wait, whether packets stay whole, and the largest packet: about a quarter of the
-    socket's buffer, as it refuses those that are larger than that.
+    """Two connected sockets that never wait, whether packets stay whole, and the largest packet: about a
+    quarter of the socket's buffer, as it refuses those that are larger than that.
     """
     packets = True
     try:
@@ -90,8 +90,8 @@ def _map_notes(memory: Descriptor | None, size: int) -> mmap.mmap | None:
 def _read_now(end: Descriptor, buffer: bytearray) -> int:
     """Read into a buffer from a socket that never waits; gives the bytes read. Raises OSError.
 
-    No other thread of the program's runs between the check and the system call: the result of a task that was just
-    received often has the program go on, and close descriptors, at this very moment.
+    No other thread of the program's runs between the check and the system call: the result of a task that was
+    just received often has the program go on, and close descriptors, at this very moment.
     """
     number, read = end.fd, _direct_read()
     if read is None:
@@ -104,7 +104,9 @@ def _read_now(end: Descriptor, buffer: bytearray) -> int:
 
 @cache
 def _direct_read() -> Callable[[int, bytearray], int] | None:
-    """`read` that keeps the interpreter meanwhile, and gives the negative error code; None where it is not to be had."""
+    """`read` that keeps the interpreter meanwhile, and gives the negative error code; None where it is not to
+    be had.
+    """
     try:
         import ctypes
 
@@ -239,7 +241,9 @@ class EngineEnd:
             yield from self._frames.feed(view[:size])
 
     def take_back(self) -> int | None:
-        """The number of the attempt whose frame the worker has not read and will not; None if there is none."""
+        """The number of the attempt whose frame the worker has not read and will not; None if there is
+        none.
+        """
         if not self.packets:
             return None
         try:
@@ -249,10 +253,11 @@ class EngineEnd:
         return next((message.serial for message in Frames().feed(packet)), None)
 
     def begun(self, serials: Sequence[int]) -> set[int]:
-        """Which of these attempts, in the order they were sent, the worker has begun, whether it could tell or not.
+        """Which of these attempts, in the order they were sent, the worker has begun, whether it could tell
+        or not.
 
-        A worker takes them in their order, so all before one that it noted have begun, too. Where it cannot note
-        anything, all may have.
+        A worker takes them in their order, so all before one that it noted have begun, too. Where it cannot
+        note anything, all may have.
         """
         if self._notes is None:
             return set(serials)
@@ -301,7 +306,9 @@ class WorkerEnd:
             _NOTE.pack_into(self._notes, lane * _NOTE.size, serial)
 
     def receive(self, *, wait: bool = True) -> Frame | None:
-        """The next frame; None at the end of the engine, or if there is none yet and it is not to be waited for."""
+        """The next frame; None at the end of the engine, or if there is none yet and it is not to be waited
+        for.
+        """
         view = memoryview(self._buffer)
         while not self._arrived:
             try:
@@ -342,7 +349,9 @@ class WorkerEnd:
             poll.poll(LOOK_S * 1000)
 
     def _check(self, error: OSError) -> None:
-        """Take note of what the error means: the engine is gone, or this end is lost. Raises any other error."""
+        """Take note of what the error means: the engine is gone, or this end is lost. Raises any other
+        error.
+        """
         if isinstance(error, _ENDED):
             return
         self.lost = self.lost or not self._end.still_ours()

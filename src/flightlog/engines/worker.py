@@ -1,8 +1,9 @@
-"""A worker process: executes the attempts its engine sends, one at a time or in threads, until it is told to stop.
+"""A worker process: executes the attempts its engine sends, one at a time or in threads, until it is told to
+stop.
 
-It is told to stop by a message, or by the end of its engine: then what it executes is of no use to anybody, and it
-ends at once with all processes below it. A worker whose task closed its connection lets what it executes run to its end,
-and ends with an exit code that tells the engine so.
+It is told to stop by a message, or by the end of its engine: then what it executes is of no use to anybody,
+and it ends at once with all processes below it. A worker whose task closed its connection lets what it
+executes run to its end, and ends with an exit code that tells the engine so.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ _decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
 
 
 def encode_order(serial: int, work: Work) -> bytes:
-    """The message that hands over an attempt. Arguments as recorded stay behind: the worker has the real ones."""
+    """The message that hands over an attempt. Arguments as recorded stay behind: the worker has the real
+    ones.
+    """
     return frame(ORDER, serial, _encode(msgspec.structs.replace(work, call=b"", args={})), work.call)
 
 
@@ -79,8 +82,8 @@ def lane_names(host: str, pid: int, threads: int) -> tuple[str, ...]:
 def serve(end: WorkerEnd, threads: int, run_path: str | None, inherited: Sequence[Descriptor]) -> None:
     """Execute what comes until told to stop: the whole life of a worker process.
 
-    `inherited` are sockets that a fork left here; they would keep this worker and others from noticing the end of
-    the engine.
+    `inherited` are sockets that a fork left here; they would keep this worker and others from noticing the
+    end of the engine.
     """
     # A handler that does nothing, and not SIG_IGN: programs that tasks start begin with the default action.
     signal.signal(signal.SIGINT, lambda _number, _frame: None)
@@ -118,7 +121,8 @@ class Orphanhood:
         if (number := self._end.number) < 0:
             return
         poll.register(number, 0)  # nothing but the hang-up
-        # The kernel goes on watching the connection when its number is closed, or means something else, meanwhile.
+        # The kernel goes on watching the connection when its number is closed, or means something else,
+        # meanwhile.
         if not any(event & (select.POLLHUP | select.POLLERR) for _, event in poll.poll()):
             return  # it was closed before: the worker finds out itself
         self.orphaned = True
@@ -130,8 +134,8 @@ class Orphanhood:
 def _serve_alone(end: WorkerEnd, orphanhood: Orphanhood) -> None:
     """One attempt at a time, on the main thread.
 
-    An outcome is kept back for as long as it takes to see that the next attempt is here already, and to record its
-    start: then both travel together.
+    An outcome is kept back for as long as it takes to see that the next attempt is here already, and to
+    record its start: then both travel together.
     """
     name = lane_name(this_host(), os.getpid(), main=True)
     kept = b""

@@ -20,7 +20,8 @@ from flightlog.engines.wire import EngineEnd, frame
 from flightlog.engines.worker import STOP, lane_names, serve
 
 DOOR = 2
-"""Attempts that may wait at the door of a worker: on a busy machine the engine's thread is not always there in time."""
+"""Attempts that may wait at the door of a worker: on a busy machine the engine's thread is not always there
+in time."""
 WRITE_OFF_S = 5.0
 """A process that has not ended so long after SIGKILL hangs in the kernel, and is written off."""
 
@@ -69,8 +70,8 @@ class WorkerProcess:
             raise
         self.end.worker_has_it()
         note_helpers()
-        # The engine ends its workers itself. Whatever else goes through all children (a program's own code, or the
-        # exit of a child that it forked, which would complain of them) has no business with these.
+        # The engine ends its workers itself. Whatever else goes through all children (a program's own code,
+        # or the exit of a child that it forked, which would complain of them) has no business with these.
         getattr(multiprocessing.process, "_children", set()).discard(process)
         self.process = process
         self.pid: int = process.pid
@@ -87,7 +88,8 @@ class WorkerProcess:
         """Whether that is so also while a process that it forked lives on."""
         self._sentinel = sentinel
         self._is_served = method == "forkserver"
-        """Whether it is a child of the fork server: its exit code comes by the sentinel, and not from the kernel."""
+        """Whether it is a child of the fork server: its exit code comes by the sentinel, and not from the
+        kernel."""
         self._seen = process_of(self.pid) if self._is_served else None
 
     @property
@@ -175,7 +177,9 @@ class WorkerProcess:
         return self.process.exitcode is not None
 
     def bury(self) -> tuple[int | None, list[Any]]:
-        """The process is over: its exit code, None if it is not to be had, and the processes below it when force was used."""
+        """The process is over: its exit code, None if it is not to be had, and the processes below it when
+        force was used.
+        """
         exit_code = self.process.exitcode if self._tells_exit_code() else None
         self.end.close()
         for one in (self._death, self._sentinel, *self._pipes):
@@ -186,7 +190,9 @@ class WorkerProcess:
         return exit_code, self._kin
 
     def _tells_exit_code(self) -> bool:
-        """Whether `multiprocessing` can be asked: the fork server's answers come by a descriptor that it knows by number."""
+        """Whether `multiprocessing` can be asked: the fork server's answers come by a descriptor that it
+        knows by number.
+        """
         return not self._is_served or (self._sentinel is not None and self._sentinel.still_ours())
 
     def _signal(self, deed: Literal["terminate", "kill"]) -> None:
@@ -207,7 +213,8 @@ def _pidfd(pid: int) -> Descriptor | None:
 
 
 def _take_over_pipes(process: Any) -> tuple[Descriptor | None, ...]:
-    """The pipes that `multiprocessing` keeps for a process, the sentinel first, to be closed by us from now on.
+    """The pipes that `multiprocessing` keeps for a process, the sentinel first, to be closed by us from now
+    on.
 
     It would close them by their numbers, when its object goes, whatever those mean by then.
     """
@@ -248,8 +255,8 @@ def note_helpers() -> None:
 def forget_lost_helpers() -> None:
     """Have `multiprocessing` start its helper processes anew if their descriptors are not what they were.
 
-    It would write into them and close them, by their numbers, whatever those mean by now. A helper whose descriptor
-    was closed ends by itself.
+    It would write into them and close them, by their numbers, whatever those mean by now. A helper whose
+    descriptor was closed ends by itself.
     """
     for owner, names in _owners():
         number = getattr(owner, names[0], None)
@@ -275,7 +282,9 @@ def forget_lost_helpers() -> None:
 
 
 def _owners() -> list[tuple[Any, tuple[str, ...]]]:
-    """The objects that keep descriptors of helper processes: the attribute of the descriptor, of the process, and others."""
+    """The objects that keep descriptors of helper processes: the attribute of the descriptor, of the process,
+    and others.
+    """
     from multiprocessing import forkserver, resource_tracker
 
     return [
@@ -285,7 +294,9 @@ def _owners() -> list[tuple[Any, tuple[str, ...]]]:
 
 
 def shield_workers_from_ctrl_c(start_method: str | None) -> None:
-    """Let workers launched from this thread begin with SIGINT blocked; they unblock it once they are prepared for it."""
+    """Let workers launched from this thread begin with SIGINT blocked; they unblock it once they are prepared
+    for it.
+    """
     if start_method == "forkserver":
         return  # the server is not ours alone
     if start_method == "spawn":

@@ -1,4 +1,6 @@
-"""A worker that samples itself, and its host where nobody else does: what the run's own process cannot see."""
+"""A worker that samples itself, and its host where nobody else does: what the run's own process cannot
+see.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from flightlog.store.liveness import this_host
 
 
 class SampledFrom(Struct, frozen=True, kw_only=True):
-    """The process that made the run, which samples its host and the processes below it; travels to workers."""
+    """The process that made the run, which samples its host and the processes below it; travels to
+    workers.
+    """
 
     host: str
     pid: int
@@ -41,10 +45,12 @@ def sampled_from_here(run_path: str | None) -> SampledFrom:
 
 
 def sample_worker(run: LiveRun, worker: str, home: SampledFrom) -> Sampling | None:
-    """Sample this process and the processes below it from now on, in scope `worker`; stop it before the run is left.
+    """Sample this process and the processes below it from now on, in scope `worker`; stop it before the run
+    is left.
 
-    On another host than the run's own the machine is sampled too, by one process of all that record the same run there.
-    None where there is nothing to do: nothing is sampled, or the run's own process sees this one among those below it.
+    On another host than the run's own the machine is sampled too, by one process of all that record the same
+    run there. None where there is nothing to do: nothing is sampled, or the run's own process sees this one
+    among those below it.
     """
     if home.interval_s is None or (home.host == this_host() and is_below(home.pid)):
         return None
@@ -74,7 +80,9 @@ def _of_the_host(run: LiveRun) -> Sequence[Sampler]:
 
 
 class OncePerHost:
-    """Samplers that sample in one process of a host alone: that which holds the lock. It goes over when that one ends."""
+    """Samplers that sample in one process of a host alone: that which holds the lock. It goes over when that
+    one ends.
+    """
 
     def __init__(self, make: Callable[[], Sequence[Sampler]], lock: Path) -> None:
         self._make, self._lock = make, lock

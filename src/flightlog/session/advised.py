@@ -29,7 +29,8 @@ class WrittenOverlay(Struct, frozen=True, kw_only=True):
     """What became of the advice."""
 
     path: Path | None
-    """The file, named from the working directory where it is in there; None where there was nothing to set."""
+    """The file, named from the working directory where it is in there; None where there was nothing to
+    set."""
     changes: dict[str, str]
     """What it sets."""
     commented: dict[str, str]
@@ -39,9 +40,11 @@ class WrittenOverlay(Struct, frozen=True, kw_only=True):
 
 
 def write_advised(manifest: Manifest, advised: Advised) -> WrittenOverlay:
-    """Write what is advised into `<manifest>.advised.yaml`, as far as the manifest has such things and it is news.
+    """Write what is advised into `<manifest>.advised.yaml`, as far as the manifest has such things and it is
+    news.
 
-    What may only be set on a condition that no record tells of (a cache, a retry) is a comment in it. A file of that name that was not written so, or was changed since, is left alone, with a `UsageError`. The
+    What may only be set on a condition that no record tells of (a cache, a retry) is a comment in it. A file
+    of that name that was not written so, or was changed since, is left alone, with a `UsageError`. The
     manifest itself is never touched.
     """
     changes: dict[str, str] = {}
@@ -71,11 +74,14 @@ def overlay_text(manifest: Manifest, advised: Advised, changes: Mapping[str, str
     What is set on a condition is a comment; without its `# ` the line is right where it stands.
     """
     reasons = [one.sentence for one in advised.advice if any(path in changes for path in one.changes)]
-    lines = [f"# {line}" for line in (
-        f"From {advised.attempts:,} attempts in {advised.runs:,} runs of {advised.project}, so that"
-        f" {advised.confidence * 100:g} % of later attempts have enough.",
-        *reasons,
-    )]  # fmt: skip
+    lines = [
+        f"# {line}"
+        for line in (
+            f"From {advised.attempts:,} attempts in {advised.runs:,} runs of {advised.project}, so that"
+            f" {advised.confidence * 100:g} % of later attempts have enough.",
+            *reasons,
+        )
+    ]
     tree: dict[str, Any] = {}
     for path, value in changes.items():
         *way, last = _way(manifest, path)

@@ -38,8 +38,8 @@ def named_arguments(
 ) -> dict[str, Any]:
     """The arguments of a call by name, in the order of the signature; arguments bound by `partial` included.
 
-    What the signature does not tell (a builtin, a call that does not fit) is called `arg0`, `arg1`, … Defaults that
-    the call leaves alone are not listed. Never raises.
+    What the signature does not tell (a builtin, a call that does not fit) is called `arg0`, `arg1`, …
+    Defaults that the call leaves alone are not listed. Never raises.
     """
     while isinstance(function, functools.partial):
         args, kwargs = (*function.args, *args), {**function.keywords, **kwargs}
@@ -68,7 +68,9 @@ def recorded(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def digest(args: Mapping[str, Any]) -> str | None:
-    """16 hex digits, the same for the same recorded arguments in any process on any day; None where there are none."""
+    """16 hex digits, the same for the same recorded arguments in any process on any day; None where there are
+    none.
+    """
     if not args:
         return None
     import hashlib

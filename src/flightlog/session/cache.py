@@ -9,9 +9,9 @@
     simulate.uncached(3)             # the function itself
 
 What must be so for a result to be used again: the same function with the same code, the same project code and
-constants behind it, and the same arguments by name, type and value. A method's object is an argument as any other.
-What is returned is what was computed or a copy of it. An exception is never kept. Whatever goes wrong in the cache,
-the function is called and its result returned.
+constants behind it, and the same arguments by name, type and value. A method's object is an argument as any
+other. What is returned is what was computed or a copy of it. An exception is never kept. Whatever goes wrong
+in the cache, the function is called and its result returned.
 """
 
 from __future__ import annotations
@@ -100,9 +100,14 @@ class Cacheable(Protocol):
 def cacheable(function: Callable[..., Any], /) -> Cacheable: ...
 @overload
 def cacheable(
-    *, version: str | int | None = None, ignore: Iterable[str] = (), ttl: float | str | timedelta | None = None,
-    store: Store = None, recompute: bool = False, files: Files = "content",
-) -> Callable[[Callable[..., Any]], Cacheable]: ...  # fmt: skip
+    *,
+    version: str | int | None = None,
+    ignore: Iterable[str] = (),
+    ttl: float | str | timedelta | None = None,
+    store: Store = None,
+    recompute: bool = False,
+    files: Files = "content",
+) -> Callable[[Callable[..., Any]], Cacheable]: ...
 def cacheable(
     function: Callable[..., Any] | None = None,
     /,
@@ -116,13 +121,13 @@ def cacheable(
 ) -> Any:
     """Keep a function's results and use them again; with or without arguments, with or without a run.
 
-    `version` is part of the code: change it when something changed that cannot be seen. `ignore` names arguments that
-    do not change the result. `ttl` is how long results are good for: seconds, a `timedelta`, or `"30d"`. `store` is a
-    `Cache` or a folder (default `.flightlog/cache`). `recompute` makes all results anew. `files="path"` lets a `Path`
-    count by its text, and not by the file's name and content.
+    `version` is part of the code: change it when something changed that cannot be seen. `ignore` names
+    arguments that do not change the result. `ttl` is how long results are good for: seconds, a `timedelta`,
+    or `"30d"`. `store` is a `Cache` or a folder (default `.flightlog/cache`). `recompute` makes all results
+    anew. `files="path"` lets a `Path` count by its text, and not by the file's name and content.
 
-    Coroutine functions are awaited. A method's object counts by its class and state; what a method does to its object
-    is not kept. Under `@classmethod` or `@staticmethod`, not above.
+    Coroutine functions are awaited. A method's object counts by its class and state; what a method does to
+    its object is not kept. Under `@classmethod` or `@staticmethod`, not above.
     """
     options = cache_options(version=version, ignore=ignore, ttl=ttl, recompute=recompute, files=files)
 
@@ -166,7 +171,8 @@ def cached_call(
 ) -> tuple[Any, Lookup]:
     """The result of a call, kept or computed now, and what the cache was asked; recorded in the run there is.
 
-    What `function` raises is raised. A function that is `cacheable` itself is looked up once, with these options.
+    What `function` raises is raised. A function that is `cacheable` itself is looked up once, with these
+    options.
     """
     asked = _ask(function, args, kwargs or {}, options, cache)
     if asked.hit is not None:
@@ -231,18 +237,30 @@ class _Asked:
         """Record the lookup, in the run there is."""
         hit = self.hit
         lookup = Lookup(
-            task=short_name(self.call.function), result=self.result, key=self.key, reason=self.reason, duration_s=self.duration_s,
-            saved_s=hit.cost_s if hit else None, size_bytes=hit.size_bytes if hit else size_bytes,
-        )  # fmt: skip
+            task=short_name(self.call.function),
+            result=self.result,
+            key=self.key,
+            reason=self.reason,
+            duration_s=self.duration_s,
+            saved_s=hit.cost_s if hit else None,
+            size_bytes=hit.size_bytes if hit else size_bytes,
+        )
         run = current_run()
         if run is not None:
             run.emit(
                 CacheLookup(
-                    timestamp=run.recorder.clock.iso(self.began_ns), task=lookup.task, result=lookup.result,
-                    key=lookup.key, reason=lookup.reason, duration_s=lookup.duration_s, saved_s=lookup.saved_s,
-                    size_bytes=lookup.size_bytes, task_id=_task_id(), span_id=current_span().span_id or None,
+                    timestamp=run.recorder.clock.iso(self.began_ns),
+                    task=lookup.task,
+                    result=lookup.result,
+                    key=lookup.key,
+                    reason=lookup.reason,
+                    duration_s=lookup.duration_s,
+                    saved_s=lookup.saved_s,
+                    size_bytes=lookup.size_bytes,
+                    task_id=_task_id(),
+                    span_id=current_span().span_id or None,
                 )
-            )  # fmt: skip
+            )
         return lookup
 
 

@@ -1,4 +1,6 @@
-"""What a cache holds: counted, explained and pruned. For people, after the run; what is wrong is an error here."""
+"""What a cache holds: counted, explained and pruned. For people, after the run; what is wrong is an error
+here.
+"""
 
 from __future__ import annotations
 
@@ -157,8 +159,8 @@ def plan_prune(
 ) -> list[Stored]:
     """Which results to remove, the longest unused first; `now` is Unix seconds.
 
-    All that were not used for `older_than_s`, then the longest unused until the rest takes `max_bytes` at most. With
-    `function`, only that function's count. What is damaged goes first.
+    All that were not used for `older_than_s`, then the longest unused until the rest takes `max_bytes` at
+    most. With `function`, only that function's count. What is damaged goes first.
     """
     ordered = sorted(
         (one for one in entries if function is None or is_called(one.function, function)),
@@ -189,7 +191,8 @@ def forget_codes(cache: Cache, removed: Iterable[Stored], left: Iterable[Stored]
 
 
 def explain(cache: Cache, what: str) -> list[Explained]:
-    """What is kept of a function, named in full or by its last parts, or of a key, by six digits or more of it.
+    """What is kept of a function, named in full or by its last parts, or of a key, by six digits or more of
+    it.
 
     Several functions may go by one short name. A `UsageError` where nothing does.
     """

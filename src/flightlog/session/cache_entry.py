@@ -1,4 +1,6 @@
-"""One result in a file: a line of JSON that says what it is, then the pickled value; written whole or not at all."""
+"""One result in a file: a line of JSON that says what it is, then the pickled value; written whole or not at
+all.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,8 @@ PROTOCOL = 5
 """Of pickle; every Python this package runs on reads it."""
 MAX_HEADER = 1 << 20
 UNUSED_S = 3600.0
-"""A file's time of change is when it was used last, to within an hour: noting each use would cost a write each."""
+"""A file's time of change is when it was used last, to within an hour: noting each use would cost a write
+each."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -86,7 +89,9 @@ class Entry(NamedTuple):
 
 
 def read_entry(path: str, key: str, user: int | None) -> Entry:
-    """The entry of a key; a `Damaged`, an `Untrusted` or an OSError where it is not there, or not to be used."""
+    """The entry of a key; a `Damaged`, an `Untrusted` or an OSError where it is not there, or not to be
+    used.
+    """
     with _opened(path) as file:
         # The open file is looked at, and not the path: nobody can exchange one for the other meanwhile.
         found = os.fstat(file.fileno())
@@ -108,11 +113,20 @@ def read_entry(path: str, key: str, user: int | None) -> Entry:
 def write_entry(
     path: Path, key: str, payload: bytes, *, created: str, cost_s: float | None, about: About | None
 ) -> None:
-    """Write an entry, replacing what is there in one step; an OSError leaves nothing behind. The folder must exist."""
+    """Write an entry, replacing what is there in one step; an OSError leaves nothing behind. The folder must
+    exist.
+    """
     header = Header(
-        key=key, created=created, cost_s=cost_s, size=len(payload), sha256=hashlib.sha256(payload).hexdigest(),
-        format=FORMAT, about=about, python=platform.python_version(), protocol=PROTOCOL,
-    )  # fmt: skip
+        key=key,
+        created=created,
+        cost_s=cost_s,
+        size=len(payload),
+        sha256=hashlib.sha256(payload).hexdigest(),
+        format=FORMAT,
+        about=about,
+        python=platform.python_version(),
+        protocol=PROTOCOL,
+    )
     fresh = path.with_name(f".{path.name[:16]}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

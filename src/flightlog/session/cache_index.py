@@ -5,8 +5,8 @@
       calls/<2 hex>/<hex>    a result of this call was kept; holds the digest of the code it was made with
       last-miss.json         why the last result was missing
 
-No file is ever appended to or locked; one that is torn or gone makes the reason less exact, and nothing else. There
-are never more of them than results.
+No file is ever appended to or locked; one that is torn or gone makes the reason less exact, and nothing else.
+There are never more of them than results.
 """
 
 from __future__ import annotations
@@ -96,7 +96,9 @@ class Index:
 
 
 def make_folders(folder: Path, root: Path) -> None:
-    """Make a folder and those above it down from `root`, which only their owner may write to; none is changed."""
+    """Make a folder and those above it down from `root`, which only their owner may write to; none is
+    changed.
+    """
     missing = [folder, *folder.parents]
     for one in reversed(missing[: missing.index(root) + 1]):
         if one == root:

@@ -58,7 +58,8 @@ class NoKey(Exception):  # noqa: N818 - says what happened
 
 
 def plain_call(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
-    """The call without its wrappings: bound arguments are arguments, and a method's or callable's object is one too.
+    """The call without its wrappings: bound arguments are arguments, and a method's or callable's object is
+    one too.
 
     Calling what comes back is calling the function, less a cache of its own.
     """
@@ -86,7 +87,9 @@ def is_cacheable(function: Callable[..., Any]) -> bool:
 
 
 def make_key(call: Call, options: CacheOptions) -> Key:
-    """The key of a call; a `NoKey` where there is to be none, or an argument has no value that lasts, or the result none."""
+    """The key of a call; a `NoKey` where there is to be none, or an argument has no value that lasts, or the
+    result none.
+    """
     if options.bypass is not None:
         raise NoKey(options.bypass)
     flags = getattr(getattr(call.function, "__code__", None), "co_flags", 0)

@@ -1,10 +1,11 @@
-"""The cache's files: results by key, in a folder that any number of processes and hosts use at once without locks.
+"""The cache's files: results by key, in a folder that any number of processes and hosts use at once without
+locks.
 
     <folder>/ab/cd/abcd…      the result of the key abcd…
     <folder>/functions/       what misses are explained with, see `cache_index`
 
-A result is written beside its place and renamed into it. Two processes that make the same result write the same
-content: whichever is last stays.
+A result is written beside its place and renamed into it. Two processes that make the same result write the
+same content: whichever is last stays.
 """
 
 from __future__ import annotations
@@ -84,14 +85,17 @@ class Kept(Struct, frozen=True, kw_only=True):
 class Cache:
     """Results by key in a folder; thread-safe, and it travels to other processes by pickle.
 
-    No method raises for what stands on the disk or for what the disk refuses. `user` is who must own the files,
-    `clock` gives Unix seconds.
+    No method raises for what stands on the disk or for what the disk refuses. `user` is who must own the
+    files, `clock` gives Unix seconds.
     """
 
     def __init__(
-        self, folder: str | os.PathLike[str] | None = None, *, user: int | None = None,
+        self,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        user: int | None = None,
         clock: Callable[[], float] = time.time,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.folder = expanded(folder if folder is not None else default_folder()).absolute()
         self._root = str(self.folder)
         self.index = Index(self.folder)
@@ -195,12 +199,16 @@ class Cache:
 
 
 def default_folder() -> Path:
-    """Where results are kept: what `use_folder` said last, else `FLIGHTLOG_CACHE_DIR`, else `.flightlog/cache` here."""
+    """Where results are kept: what `use_folder` said last, else `FLIGHTLOG_CACHE_DIR`, else
+    `.flightlog/cache` here.
+    """
     return _chosen_here.get() or _chosen or cache_folder() or DEFAULT_FOLDER
 
 
 def use_folder(folder: str | os.PathLike[str] | None, *, here: bool = False) -> None:
-    """Keep results there from now on, in this process, or in this context alone; None for the default again."""
+    """Keep results there from now on, in this process, or in this context alone; None for the default
+    again.
+    """
     global _chosen
     chosen = None if folder is None else expanded(folder).absolute()
     _chosen_here.set(chosen)

@@ -1,4 +1,6 @@
-"""Whose files may be unpickled: reading a pickle runs whatever its writer wanted, so only one's own will do."""
+"""Whose files may be unpickled: reading a pickle runs whatever its writer wanted, so only one's own will
+do.
+"""
 
 from __future__ import annotations
 

@@ -34,11 +34,13 @@ class Around(Struct, frozen=True, kw_only=True):
     folder: str | None = None
     """Where `cacheable` functions keep their results; absolute."""
     home: int = 0
-    """The session's process: where tasks run in threads of it, the folder is no business of the rest of the program."""
+    """The session's process: where tasks run in threads of it, the folder is no business of the rest of the
+    program."""
     cache: CacheOptions | None = None
     """How the call's own result is kept; None where nobody said."""
     own_cache: CacheOptions | None = None
-    """What holds in place of the options of a function that is `cacheable` itself; other functions do without."""
+    """What holds in place of the options of a function that is `cacheable` itself; other functions do
+    without."""
     store: str | None = None
     """Where, if not in `folder`; absolute."""
     outputs: tuple[Output, ...] = ()
@@ -51,7 +53,8 @@ class Around(Struct, frozen=True, kw_only=True):
 def call_around(
     around: Around, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> Any:
-    """In the worker: make the call, from the cache where its result is there, then register the files it makes.
+    """In the worker: make the call, from the cache where its result is there, then register the files it
+    makes.
 
     Paths of outputs count from the worker's working directory; a file that is missing is registered as such.
     """

@@ -42,7 +42,9 @@ def charges(
     workers_per_instance: int = 1,
     source: str = MANIFEST,
 ) -> CostRates | None:
-    """The rates as a run records them; `workers_per_instance` holds where they do not say. Raises as `charges_of`."""
+    """The rates as a run records them; `workers_per_instance` holds where they do not say. Raises as
+    `charges_of`.
+    """
     if rates is None:
         return None
     price = _price(rates, folder, environ) if rates.instance is not None else None

@@ -1,4 +1,6 @@
-"""A tree against the declared fields: a typed value, or every problem at once with path, line and what was meant."""
+"""A tree against the declared fields: a typed value, or every problem at once with path, line and what was
+meant.
+"""
 
 from __future__ import annotations
 
@@ -49,9 +51,9 @@ class Problem(Struct, frozen=True, kw_only=True):
 class Checker:
     """Checks one tree. Texts with variables are left alone where `environ` is None.
 
-    With `raw` free texts keep their variables, set or not, so that what comes out can be stored; numbers, sizes,
-    switches and names are always expanded. `folder` is the manifest's: files it names are looked for there, and not at
-    all where it is None. `providers` gives the names beyond the built-in ones.
+    With `raw` free texts keep their variables, set or not, so that what comes out can be stored; numbers,
+    sizes, switches and names are always expanded. `folder` is the manifest's: files it names are looked for
+    there, and not at all where it is None. `providers` gives the names beyond the built-in ones.
     """
 
     def __init__(

@@ -64,8 +64,8 @@ class Rules(Struct, frozen=True, kw_only=True):
     ) -> Rules:
         """Those of a manifest that lies in a folder. `FLIGHTLOG_CACHE_DIR` comes before its `local_cache`.
 
-        `written` is the same manifest with its variables unexpanded: outputs are recorded as they stand there.
-        Without it they are recorded as they stand in `contents`.
+        `written` is the same manifest with its variables unexpanded: outputs are recorded as they stand
+        there. Without it they are recorded as they stand in `contents`.
         """
         environ = os.environ if environ is None else environ
         return cls(
@@ -77,7 +77,9 @@ class Rules(Struct, frozen=True, kw_only=True):
         )
 
     def choose(self, task: str, wish: Wish = Wish()) -> Choices:  # noqa: B008 - nothing can change it
-        """What holds for a task of this name; whatever was said of it wins. A `UsageError` says what makes no sense."""
+        """What holds for a task of this name; whatever was said of it wins. A `UsageError` says what makes no
+        sense.
+        """
         _, component, tag, _, retries, timeout_s = wish
         entry = self.tasks.get(task, _NOTHING)
         if component is not None and tag is not None and component != self._tagged(tag):
@@ -138,7 +140,8 @@ class Rules(Struct, frozen=True, kw_only=True):
 
 
 def local_cache(contents: Contents, folder: Path, environ: Mapping[str, str] | None = None) -> str | None:
-    """Where `cacheable` functions keep their results by the environment, else by a manifest in a folder; absolute.
+    """Where `cacheable` functions keep their results by the environment, else by a manifest in a folder;
+    absolute.
 
     None where neither says.
     """

@@ -44,8 +44,9 @@ class Kind(NamedTuple):
 class Client:
     """Hands work to a session's engine. Every method may be called from any thread while the session is open.
 
-    The names of a method's own keywords (`task`, `component`, `tag`, `key`, `retries`, `timeout`) are not passed on. A
-    function that has a parameter of such a name gets it with `functools.partial(function, timeout=…)`.
+    The names of a method's own keywords (`task`, `component`, `tag`, `key`, `retries`, `timeout`) are not
+    passed on. A function that has a parameter of such a name gets it with `functools.partial(function,
+    timeout=…)`.
     """
 
     def __init__(
@@ -80,10 +81,11 @@ class Client:
     ) -> TaskFuture:
         """Run `function(*args, **kwargs)` as a task; gives its future at once.
 
-        `task` is its name (default: the function's), by which the manifest's `tasks` says how it is run; whatever is
-        given here wins. `component`, or `tag`, is the kind of worker. `key` is its id, unique within the run. `retries`
-        is how many further attempts follow a failed one, `timeout` the seconds an attempt may take. Futures in the
-        arguments stand for their results: the task waits for them. A coroutine function is awaited in the worker.
+        `task` is its name (default: the function's), by which the manifest's `tasks` says how it is run;
+        whatever is given here wins. `component`, or `tag`, is the kind of worker. `key` is its id, unique
+        within the run. `retries` is how many further attempts follow a failed one, `timeout` the seconds an
+        attempt may take. Futures in the arguments stand for their results: the task waits for them. A
+        coroutine function is awaited in the worker.
         """
         kind = self._kind(function, Wish(task, component, tag, key, retries, timeout))
         return self._hand_over(self._make(kind, args, kwargs, key))
@@ -101,11 +103,12 @@ class Client:
         tag: str | None = None,
         **kwargs: Any,
     ) -> list[TaskFuture]:
-        """A task for each set of arguments, up to the end of the shortest iterable; gives futures in their order.
+        """A task for each set of arguments, up to the end of the shortest iterable; gives futures in their
+        order.
 
-        All tasks have the function's name, or `task`; `kwargs` go to each call. With a `key` their ids are `key[0]`,
-        `key[1]`, … Where one call cannot be sent, those before it are cancelled, and the error is raised; with a `key`
-        none is handed over before all are made, so that it can be given again.
+        All tasks have the function's name, or `task`; `kwargs` go to each call. With a `key` their ids are
+        `key[0]`, `key[1]`, … Where one call cannot be sent, those before it are cancelled, and the error is
+        raised; with a `key` none is handed over before all are made, so that it can be given again.
         """
         if not iterables:
             raise UsageError("map needs at least one iterable of arguments")
@@ -142,8 +145,8 @@ class Client:
     ) -> TaskFuture:
         """Run a command, given by its words, as a task in a worker; its result is a `CommandOutput`.
 
-        `cwd` is its working directory, `env` what is added to the worker's environment (and never recorded). Another
-        exit code than 0 is a failure: the future raises `CommandError`.
+        `cwd` is its working directory, `env` what is added to the worker's environment (and never recorded).
+        Another exit code than 0 is a failure: the future raises `CommandError`.
         """
         words = command_words(command)
         folder = None if cwd is None else os.fspath(cwd)
@@ -157,9 +160,9 @@ class Client:
     ) -> list[Any]:
         """The results, in the order of the futures, when all are there.
 
-        With `errors="raise"` the first exception in that order is raised as soon as it is known, and the other tasks
-        go on; with `"return"` exceptions stand in the places of results. A bar shows how far it is, on a terminal and in a
-        notebook.
+        With `errors="raise"` the first exception in that order is raised as soon as it is known, and the
+        other tasks go on; with `"return"` exceptions stand in the places of results. A bar shows how far it
+        is, on a terminal and in a notebook.
         """
         if errors not in ("raise", "return"):
             raise UsageError(f"errors={errors!r} is neither 'raise' nor 'return'")
@@ -181,16 +184,22 @@ class Client:
     def as_completed(
         self, futures: Iterable[TaskFuture], timeout: float | None = None
     ) -> Iterator[TaskFuture]:
-        """The futures, each when it is done; a `TimeoutError` where that takes longer than so many seconds."""
+        """The futures, each when it is done; a `TimeoutError` where that takes longer than so many
+        seconds.
+        """
         # No bar here: the code between two futures may print, and a bar would get in its way.
         return standard.as_completed(_checked(futures), timeout)  # type: ignore[return-value] # what goes in comes out
 
     def cancel(self, future: TaskFuture) -> bool:
-        """Give a task up, also one that runs where the engine can end it; whether that is what becomes of it."""
+        """Give a task up, also one that runs where the engine can end it; whether that is what becomes of
+        it.
+        """
         return future.cancel()
 
     def eta(self) -> Eta | None:
-        """How long it still takes, for whoever draws; earlier runs are looked at when it is first asked for."""
+        """How long it still takes, for whoever draws; earlier runs are looked at when it is first asked
+        for.
+        """
         try:
             if self._earlier is None and self._run is not None:
                 from flightlog.analyze.history.historical_durations import EarlierRuns
@@ -202,7 +211,9 @@ class Client:
             return None
 
     def _kind(self, function: Callable[..., Any], wish: Wish) -> Kind:
-        """What all tasks of one call of a method have in common. The function is remembered, unless it is ours."""
+        """What all tasks of one call of a method have in common. The function is remembered, unless it is
+        ours.
+        """
         if not callable(function):
             raise UsageError(f"{function!r} is no function: give one, and its arguments after it")
         if wish.task is not None and (not isinstance(wish.task, str) or not wish.task):
@@ -234,17 +245,30 @@ class Client:
         parent_id, place = self._place()
         task_id = self._key(key) if key is not None else span_id  # the last that may fail: it takes the key
         return Task(
-            task_id=task_id, span_id=span_id, name=name, call=packed.call, args=shown_args,
-            args_digest=args_digest, submitted=time.time(), place=place, parent_id=parent_id,
-            component=choices.component, retries=choices.retries, timeout_s=choices.timeout_s,
-            future=TaskFuture(task_id, name, self._give_up), depends_on=packed.futures, waits_for=packed.awaited,
+            task_id=task_id,
+            span_id=span_id,
+            name=name,
+            call=packed.call,
+            args=shown_args,
+            args_digest=args_digest,
+            submitted=time.time(),
+            place=place,
+            parent_id=parent_id,
+            component=choices.component,
+            retries=choices.retries,
+            timeout_s=choices.timeout_s,
+            future=TaskFuture(task_id, name, self._give_up),
+            depends_on=packed.futures,
+            waits_for=packed.awaited,
             preparation=choices.preparation,
-        )  # fmt: skip
+        )
 
     def _make_keyed(
         self, kind: Kind, calls: Iterable[tuple[Any, ...]], kwargs: Mapping[str, Any], key: str
     ) -> list[Task]:
-        """All tasks of a `map` with a key; where one cannot be made, the keys of those before it are free again."""
+        """All tasks of a `map` with a key; where one cannot be made, the keys of those before it are free
+        again.
+        """
         made: list[Task] = []
         try:
             for number, args in enumerate(calls):

@@ -1,10 +1,12 @@
-"""What a function's code is, as far as can be seen: its own, and that of the project's code and constants it refers to.
+"""What a function's code is, as far as can be seen: its own, and that of the project's code and constants it
+refers to.
 
-The code that runs is what counts: the bytecode with its constants, as it stands in memory, and not the text of a file
-that may have been edited since it was loaded, or is not on the worker at all. Comments, docstrings and layout are no
-part of it; another minor version of Python makes another code. From there globals, closures, defaults, attributes of
-modules and imports inside functions are followed, within the project; a library counts by its name and version.
-Not seen is what only happens when it runs: `getattr` with a computed name, methods of what other functions return.
+The code that runs is what counts: the bytecode with its constants, as it stands in memory, and not the text
+of a file that may have been edited since it was loaded, or is not on the worker at all. Comments, docstrings
+and layout are no part of it; another minor version of Python makes another code. From there globals,
+closures, defaults, attributes of modules and imports inside functions are followed, within the project; a
+library counts by its name and version. Not seen is what only happens when it runs: `getattr` with a computed
+name, methods of what other functions return.
 """
 
 from __future__ import annotations
@@ -48,12 +50,16 @@ class Static(NamedTuple):
 
 
 def code_digest(
-    function: Callable[..., Any], *, version: str | int | None = None, files: Files = "content", classes: dict[type, None] | None = None
-) -> bytes:  # fmt: skip
+    function: Callable[..., Any],
+    *,
+    version: str | int | None = None,
+    files: Files = "content",
+    classes: dict[type, None] | None = None,
+) -> bytes:
     """The digest of a function's code, of what it refers to, and of these classes; 32 bytes.
 
-    Made anew at every call, since globals change; what cannot change is kept. What is referred to and has no value that
-    lasts counts by its class; an `Unstable` where the function itself has none.
+    Made anew at every call, since globals change; what cannot change is kept. What is referred to and has no
+    value that lasts counts by its class; an `Unstable` where the function itself has none.
     """
     out = Digester(files, dict(classes or {}))
     out.of_code = True
@@ -70,7 +76,9 @@ def code_digest(
 
 
 def walk(out: Digester, value: FunctionType | type | ModuleType) -> None:
-    """Take a function, a class or a module: each once, with what it refers to, however they refer to each other."""
+    """Take a function, a class or a module: each once, with what it refers to, however they refer to each
+    other.
+    """
     if isinstance(value, ModuleType):
         _module(out, value, ())
         return
@@ -147,7 +155,8 @@ def _refer(out: Digester, value: Any, attributes: tuple[str, ...] = ()) -> None:
 
 
 def wrapped_by_library(value: Any) -> Any:
-    """The function that a library's callable was made of, where it says so: `functools.lru_cache`, a compiled function.
+    """The function that a library's callable was made of, where it says so: `functools.lru_cache`, a compiled
+    function.
 
     None for a decorator of the project's own, whose other state counts as well: it is taken as any object is.
     """
@@ -158,7 +167,9 @@ def wrapped_by_library(value: Any) -> Any:
 
 
 def _module(out: Digester, module: ModuleType, attributes: tuple[str, ...]) -> None:
-    """Take a module: the attribute that is asked of it; where none is seen, all it holds but other modules."""
+    """Take a module: the attribute that is asked of it; where none is seen, all it holds but other
+    modules.
+    """
     name = module.__name__
     out.text(b"m", module_label(name))
     origin = origin_of(name)
@@ -282,9 +293,18 @@ def _read(code: CodeType) -> Static:
     out = Digester()
     out.put(b"c", code.co_code)
     out.value(
-        (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & ~_HAS_DOCSTRING,
-         code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_exceptiontable)
-    )  # fmt: skip
+        (
+            code.co_argcount,
+            code.co_posonlyargcount,
+            code.co_kwonlyargcount,
+            code.co_flags & ~_HAS_DOCSTRING,
+            code.co_names,
+            code.co_varnames,
+            code.co_freevars,
+            code.co_cellvars,
+            code.co_exceptiontable,
+        )
+    )
     consts = code.co_consts
     if _has_docstring(code):
         consts = (None, *consts[1:])

@@ -16,7 +16,8 @@ _known: dict[str, str | None] = {}
 
 
 def origin_of(module: str | None) -> str | None:
-    """`"numpy 2.4.6"` or `"python 3.11"`; None for the project's own code, which includes what nothing is known of.
+    """`"numpy 2.4.6"` or `"python 3.11"`; None for the project's own code, which includes what nothing is
+    known of.
 
     A compiled module of the project counts by its file's content. What was found once holds for the process.
     """
@@ -53,7 +54,9 @@ def _origin(module: str, file: str | None) -> str | None:
 
 
 def library_version(top: str) -> str:
-    """The version of an installed library by the name it is imported by; empty where its metadata do not tell."""
+    """The version of an installed library by the name it is imported by; empty where its metadata do not
+    tell.
+    """
     from importlib.metadata import PackageNotFoundError, version
 
     with suppress(PackageNotFoundError, ValueError):

@@ -45,7 +45,9 @@ class CommandOutput(Struct, frozen=True, kw_only=True):
 
 
 def command_words(command: Sequence[str | os.PathLike[str]]) -> list[str]:
-    """The words of a command; a `UsageError` for a single text, which would have to be split as a shell does."""
+    """The words of a command; a `UsageError` for a single text, which would have to be split as a shell
+    does.
+    """
     if isinstance(command, str | bytes | os.PathLike):
         raise UsageError(f"give a command as a list of words, such as ['ls', '-l']: {command!r}")
     words = [os.fspath(word) for word in command]
@@ -70,8 +72,8 @@ def command_arguments(words: Sequence[str], cwd: str | None) -> dict[str, Any]:
 def run_words(words: Sequence[str], cwd: str | None, env: Mapping[str, str] | None) -> CommandOutput:
     """In the worker: run the command to its end. `env` is added to the worker's environment.
 
-    The task gets the metrics `exit_code`, `command_cpu_s` and, where it is known, `command_peak_rss_bytes`. Another exit code than 0, a
-    signal, or a program that cannot be started is a `CommandError`.
+    The task gets the metrics `exit_code`, `command_cpu_s` and, where it is known, `command_peak_rss_bytes`.
+    Another exit code than 0, a signal, or a program that cannot be started is a `CommandError`.
     """
     import subprocess
 
@@ -81,9 +83,14 @@ def run_words(words: Sequence[str], cwd: str | None, env: Mapping[str, str] | No
     (from_out, to_out), (from_err, to_err) = make_pipe(), make_pipe()
     try:
         process = subprocess.Popen(
-            words, cwd=cwd, env={**os.environ, **(env or {}), **place}, stdin=subprocess.DEVNULL,
-            stdout=to_out.fd, stderr=to_err.fd, preexec_fn=_die_with_parent(),  # noqa: PLW1509 - two C calls
-        )  # fmt: skip
+            words,
+            cwd=cwd,
+            env={**os.environ, **(env or {}), **place},
+            stdin=subprocess.DEVNULL,
+            stdout=to_out.fd,
+            stderr=to_err.fd,
+            preexec_fn=_die_with_parent(),  # noqa: PLW1509 - two C calls
+        )
     except OSError as error:
         raise _failed(
             f"{name} could not be started: {error.strerror or error}: {error.filename}", 127
@@ -112,9 +119,14 @@ def run_words(words: Sequence[str], cwd: str | None, env: Mapping[str, str] | No
         how = f"was ended by {_signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         raise _failed(f"{name} {how}", code, out, err)
     return CommandOutput(
-        exit_code=code, stdout=out, stderr=err, stdout_bytes=tails[0].total_bytes,
-        stderr_bytes=tails[1].total_bytes, cpu_s=cpu_s, peak_rss_bytes=peak,
-    )  # fmt: skip
+        exit_code=code,
+        stdout=out,
+        stderr=err,
+        stdout_bytes=tails[0].total_bytes,
+        stderr_bytes=tails[1].total_bytes,
+        cpu_s=cpu_s,
+        peak_rss_bytes=peak,
+    )
 
 
 def _failed(message: str, code: int, out: str = "", err: str = "") -> CommandError:
@@ -126,7 +138,9 @@ def _failed(message: str, code: int, out: str = "", err: str = "") -> CommandErr
 
 
 def _peak(largest: int, floor: int) -> int | None:
-    """The kernel's mark counts from before the command took the place of the worker's copy, which had `floor`."""
+    """The kernel's mark counts from before the command took the place of the worker's copy, which had
+    `floor`.
+    """
     return largest if largest > floor else None
 
 
@@ -138,7 +152,9 @@ def _signal_name(number: int) -> str:
 
 
 def _read(pipe: Descriptor, tail: Tail, name: str) -> None:
-    """Read to the end, or for as long as the pipe is ours: who closes all descriptors of this process closes it, too."""
+    """Read to the end, or for as long as the pipe is ours: who closes all descriptors of this process closes
+    it, too.
+    """
     try:
         while data := os.read(pipe.fd, 1 << 16):
             tail.add(data)
@@ -148,7 +164,9 @@ def _read(pipe: Descriptor, tail: Tail, name: str) -> None:
 
 
 def _die_with_parent() -> Callable[[], None] | None:
-    """On Linux, a command does not outlive the worker that is killed because of a timeout or a cancellation."""
+    """On Linux, a command does not outlive the worker that is killed because of a timeout or a
+    cancellation.
+    """
     if not sys.platform.startswith("linux"):
         return None
     import ctypes

@@ -56,7 +56,8 @@ class Target(Struct, frozen=True, kw_only=True):
     overlay: Annotated[Name | None, doc("overlay that applies whenever this target is picked")] = None
     cost: Annotated[Rates | None, doc("what it costs, in place of the manifest's own cost")] = None
     options: Annotated[dict[str, Any], computed()] = {}
-    """The provider's own keys that were written, checked and converted: sizes in bytes, durations in seconds."""
+    """The provider's own keys that were written, checked and converted: sizes in bytes, durations in
+    seconds."""
 
 
 class Component(Struct, frozen=True, kw_only=True):
@@ -105,7 +106,9 @@ class Task(Struct, frozen=True, kw_only=True):
 
 
 class Otel(Struct, frozen=True, kw_only=True):
-    """Where the run goes while it runs, by OpenTelemetry's protocol over HTTP; what is not said, `OTEL_*` variables say."""
+    """Where the run goes while it runs, by OpenTelemetry's protocol over HTTP; what is not said, `OTEL_*`
+    variables say.
+    """
 
     endpoint: Annotated[
         Text | None,

@@ -1,4 +1,6 @@
-"""Calls that travel, and the futures in their arguments: where a call is pickled, each stands for its result."""
+"""Calls that travel, and the futures in their arguments: where a call is pickled, each stands for its
+result.
+"""
 
 from __future__ import annotations
 
@@ -47,8 +49,8 @@ def pack(
 ) -> Packed:
     """The call as it is now: what is changed in its arguments later does not change it.
 
-    A `UsageError` says what cannot be pickled, and of which call; `of` is the function, where another one calls it.
-    A call without futures costs nothing more than its pickling, by `dumps`.
+    A `UsageError` says what cannot be pickled, and of which call; `of` is the function, where another one
+    calls it. A call without futures costs nothing more than its pickling, by `dumps`.
     """
     _here.found = {}
     try:

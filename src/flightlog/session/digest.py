@@ -1,9 +1,10 @@
 """Values by type and content, as 256-bit digests: the same in every process, on every host and every day.
 
-Equal are values of the same type with the same content: `1`, `1.0`, `True` and `"1"` are four values, `0.0` and `-0.0`
-two, NaN is one. Sets count without their order, dictionaries with it: code can see it. What the standard containers do not cover is taken
-apart as `pickle` would, so that the text of a pickle (which depends on what is shared and on the order of sets) never
-counts. SHA-256 it is: with the instructions today's processors have for it, twice as fast as BLAKE2b.
+Equal are values of the same type with the same content: `1`, `1.0`, `True` and `"1"` are four values, `0.0`
+and `-0.0` two, NaN is one. Sets count without their order, dictionaries with it: code can see it. What the
+standard containers do not cover is taken apart as `pickle` would, so that the text of a pickle (which depends
+on what is shared and on the order of sets) never counts. SHA-256 it is: with the instructions today's
+processors have for it, twice as fast as BLAKE2b.
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ _size = struct.Struct(">Q").pack
 
 
 class Unstable(Exception):  # noqa: N818 - says what the value is
-    """A value that has no digest; the text says which part of it, and why. `kind` is the class of that part."""
+    """A value that has no digest; the text says which part of it, and why. `kind` is the class of that
+    part.
+    """
 
     def __init__(self, text: str, kind: type | None = None) -> None:
         super().__init__(text)
@@ -45,19 +48,23 @@ class Unstable(Exception):  # noqa: N818 - says what the value is
 class Digester:
     """Takes values one after another and gives the digest of all of them; not thread-safe.
 
-    `classes` collects the classes of the objects in them: their code counts too, though not as a value. Functions and
-    classes that are values count by their code, for which `walk` of `code_digest` is called.
+    `classes` collects the classes of the objects in them: their code counts too, though not as a value.
+    Functions and classes that are values count by their code, for which `walk` of `code_digest` is called.
     """
 
     def __init__(
-        self, files: Files = "content", classes: dict[type, None] | None = None, seen: dict[int, int] | None = None
-    ) -> None:  # fmt: skip
+        self,
+        files: Files = "content",
+        classes: dict[type, None] | None = None,
+        seen: dict[int, int] | None = None,
+    ) -> None:
         self.files: Files = files
         self.classes: dict[type, None] = {} if classes is None else classes
         self.seen: dict[int, int] = {} if seen is None else seen
         """Functions and classes by identity, numbered as they were met: each is taken apart once."""
         self.waiting: deque[Any] = deque()
-        """Those that were met and not yet taken apart: a queue, since chains of calls are longer than stacks."""
+        """Those that were met and not yet taken apart: a queue, since chains of calls are longer than
+        stacks."""
         self.kept: list[Any] = []
         """What `seen` speaks of, alive for as long as its identity counts."""
         self.taken_apart = False
@@ -65,7 +72,8 @@ class Digester:
         self.of_code = False
         """Whether code refers to the values that are taken: folders count by name then."""
         self.in_parts: dict[int, int] = {}
-        """What was taken part by part, by identity, numbered as it was met: once each, so that rings come to an end."""
+        """What was taken part by part, by identity, numbered as it was met: once each, so that rings come to
+        an end."""
         self._open: set[int] = set()
         self._hash = hashlib.sha256()
         self._buffer = bytearray()
@@ -126,7 +134,9 @@ class Digester:
         return other.digest()
 
     def tolerant(self, value: Any) -> None:
-        """Take a value that code refers to; part by part, and by its class, where it has no value that lasts."""
+        """Take a value that code refers to; part by part, and by its class, where it has no value that
+        lasts.
+        """
         known = self.in_parts.get(id(value))
         if known is not None:
             self.put(b"?", str(known).encode())
@@ -242,7 +252,9 @@ def label(of: Any) -> str:
 
 
 def module_label(module: str | None, file: str | None = None) -> str:
-    """A module's name; of the script that runs (`__main__`) the name it would be imported by, where it has a file."""
+    """A module's name; of the script that runs (`__main__`) the name it would be imported by, where it has a
+    file.
+    """
     if module not in ("__main__", "__mp_main__"):
         return module or ""
     main = sys.modules.get(module)

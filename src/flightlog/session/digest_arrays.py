@@ -1,8 +1,9 @@
-"""Arrays and frames of NumPy, pandas, Polars, Arrow and PyTorch: hashed where they lie, without a copy if possible.
+"""Arrays and frames of NumPy, pandas, Polars, Arrow and PyTorch: hashed where they lie, without a copy if
+possible.
 
-An array counts by its type, shape and content in C order, however it lies in memory; a frame by its columns, their
-names, types and order, and its index. Bytes that are no content (padding) do not count. These libraries are loaded
-already when this is: nothing here imports one that is not.
+An array counts by its type, shape and content in C order, however it lies in memory; a frame by its columns,
+their names, types and order, and its index. Bytes that are no content (padding) do not count. These libraries
+are loaded already when this is: nothing here imports one that is not.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ ITEMS_AT_ONCE = 1 << 17
 
 
 def take(out: Digester, library: str, value: Any) -> bool:
-    """Take a value of one of these libraries; False for those that are better taken apart as any other object."""
+    """Take a value of one of these libraries; False for those that are better taken apart as any other
+    object.
+    """
     return _LIBRARIES[library](out, value)
 
 

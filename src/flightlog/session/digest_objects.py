@@ -93,7 +93,9 @@ def take_apart(out: Digester, value: Any) -> None:
 
 
 def _by_name(out: Digester, value: Any, name: str) -> None:
-    """Take what `pickle` knows by name alone: the name, and where it is the project's, its class and state too."""
+    """Take what `pickle` knows by name alone: the name, and where it is the project's, its class and state
+    too.
+    """
     cls = type(value)
     module = getattr(value, "__module__", None)
     origin, of_class = origin_of(module), origin_of(cls.__module__)
@@ -107,13 +109,15 @@ def _by_name(out: Digester, value: Any, name: str) -> None:
 
 
 def take_parts(out: Digester, value: Any) -> None:
-    """Take what has no value as a whole, as far as its parts have one: those of a container, or of a project's object.
+    """Take what has no value as a whole, as far as its parts have one: those of a container, or of a
+    project's object.
 
     A library's object has none: what it holds is its own business, and may change while it is used.
     """
     cls = type(value)
     parts: list[Any] = []
-    # By the class and with the base's methods: an object may pretend to be another, and have methods of its own.
+    # By the class and with the base's methods: an object may pretend to be another, and have methods of its
+    # own.
     if issubclass(cls, dict):
         parts = [part for pair in dict.items(value) for part in pair]
     elif cls is MappingProxyType:
@@ -179,8 +183,8 @@ def _maker(out: Digester, make: Any) -> None:
 def _without_caches(cls: type, state: Any) -> Any:
     """An object's state, attributes in order of name, less what is no part of its value.
 
-    That is what `functools.cached_property` has left there, asked or not, and what `functools.wraps` copies from a
-    function that is in the state itself.
+    That is what `functools.cached_property` has left there, asked or not, and what `functools.wraps` copies
+    from a function that is in the state itself.
     """
     if isinstance(state, tuple) and len(state) == 2 and isinstance(state[0], dict | None):
         return (_without_caches(cls, state[0]), state[1])

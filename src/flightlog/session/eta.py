@@ -1,7 +1,9 @@
-"""How long a session still takes, from what its own tasks took so far, and from earlier runs where none has ended yet.
+"""How long a session still takes, from what its own tasks took so far, and from earlier runs where none has
+ended yet.
 
-On the way of a task this costs an entry in a dict at its start and its duration in a short list at its end. Everything else
-happens when somebody looks, at most once a second, in bounded time, and more rarely where that takes long.
+On the way of a task this costs an entry in a dict at its start and its duration in a short list at its end.
+Everything else happens when somebody looks, at most once a second, in bounded time, and more rarely where
+that takes long.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ NAMES = 200
 """So many names are looked at; where there are more, the rest is on top."""
 EVERY_S = 1.0
 RESTS, LONGEST_REST_S = 50, 30.0
-"""So many times as long as an answer took passes until the next, which leaves the program its time; but no longer than this."""
+"""So many times as long as an answer took passes until the next, which leaves the program its time; but no
+longer than this."""
 
 
 class Pace:

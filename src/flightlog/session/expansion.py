@@ -1,7 +1,7 @@
 """`${VAR}` and `${VAR:-default}` in a text, expanded where it is used; `$$` is a dollar sign.
 
-As in a shell, the default counts where the variable is unset or empty. Anything else after a dollar sign, such as
-`$HOME` or `$(date)`, stays as it is: a script's own variables are the script's.
+As in a shell, the default counts where the variable is unset or empty. Anything else after a dollar sign,
+such as `$HOME` or `$(date)`, stays as it is: a script's own variables are the script's.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def as_written(text: str) -> str:
 
 
 def expand(text: str, environ: Mapping[str, str]) -> Expanded:
-    """The text with every variable replaced. What comes out of a variable is not expanded again. Never raises."""
+    """The text with every variable replaced. What comes out of a variable is not expanded again. Never
+    raises.
+    """
     missing: list[str] = []
     malformed: list[str] = []
 

@@ -33,23 +33,32 @@ class Explanation(Struct, frozen=True, kw_only=True):
 
 
 def explain(manifest: Manifest, target: str, environ: Mapping[str, str]) -> Explanation:
-    """The origins of all that counts for one target, in the manifest's order; `overlays` itself is left out."""
+    """The origins of all that counts for one target, in the manifest's order; `overlays` itself is left
+    out.
+    """
     chosen = manifest.for_target(target, environ)
     origins = [
         Origin(
-            path=".".join(path), text=storable(shown(node), path[-1]), line=node.line, overlay=node.overlay,
+            path=".".join(path),
+            text=storable(shown(node), path[-1]),
+            line=node.line,
+            overlay=node.overlay,
             is_set={name: bool(environ.get(name)) for name in variables(shown(node))},
         )
         for path, node in chosen.tree.leaves()
         if path and path[0] != "overlays" and node.value is not None
-    ]  # fmt: skip
+    ]
     changes = tuple(
         Change(
-            path=change.path, overlay=change.overlay, before=_safe(change.before, change.path),
-            before_line=change.before_line, after=_safe(change.after, change.path), after_line=change.after_line,
+            path=change.path,
+            overlay=change.overlay,
+            before=_safe(change.before, change.path),
+            before_line=change.before_line,
+            after=_safe(change.after, change.path),
+            after_line=change.after_line,
         )
         for change in chosen.changes
-    )  # fmt: skip
+    )
     return Explanation(name=manifest.name, changes=changes, origins=tuple(origins))
 
 

@@ -1,4 +1,6 @@
-"""What a plan will likely take before it runs: wall time, cost and memory, from what history says of its tasks."""
+"""What a plan will likely take before it runs: wall time, cost and memory, from what history says of its
+tasks.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,8 @@ class Forecast(Struct, frozen=True, kw_only=True):
     work_s: float
     """Seconds of all tasks, one after the other, on average."""
     around_s: float | None
-    """Part of the wall time: before the first and after the last task, as in the run that the calls are from."""
+    """Part of the wall time: before the first and after the last task, as in the run that the calls are
+    from."""
     handover_s: float
     """Part of the wall time: what that run took for each task beyond the task itself."""
     memory: MemoryForecast | None
@@ -81,8 +84,8 @@ class Forecast(Struct, frozen=True, kw_only=True):
 def forecast(plan: Plan, model: Model, work: Workload, *, workers: int | None = None) -> Forecast:
     """What this plan takes for this work; a `UsageError` where nothing can be said.
 
-    Calls of names that history does not know count for nothing, and the notes say how many. `workers` stands in for
-    those of the plan.
+    Calls of names that history does not know count for nothing, and the notes say how many. `workers` stands
+    in for those of the plan.
     """
     notes = list(model.notes)
     at_once = _at_once(plan.options)
@@ -120,11 +123,26 @@ def forecast(plan: Plan, model: Model, work: Workload, *, workers: int | None = 
         )
     cost, low, high = _cost(plan, number, wall)
     return Forecast(
-        project=plan.project, target=plan.target, provider=plan.provider, workers=number, slots=slots, workers_from=origin,
-        calls=len(work.calls), calls_from=work.source, uncounted=len(work.calls) - len(known) + work.cut, wall_s=wall, work_s=sum(map(mean_of, estimates)),
-        around_s=work.around_s, handover_s=handover, memory=_memory(plan, work.calls, memory, at_once), cost=cost,
-        cost_low=low, cost_high=high, tasks=_tasks(work.calls, durations, memory), notes=notes,
-    )  # fmt: skip
+        project=plan.project,
+        target=plan.target,
+        provider=plan.provider,
+        workers=number,
+        slots=slots,
+        workers_from=origin,
+        calls=len(work.calls),
+        calls_from=work.source,
+        uncounted=len(work.calls) - len(known) + work.cut,
+        wall_s=wall,
+        work_s=sum(map(mean_of, estimates)),
+        around_s=work.around_s,
+        handover_s=handover,
+        memory=_memory(plan, work.calls, memory, at_once),
+        cost=cost,
+        cost_low=low,
+        cost_high=high,
+        tasks=_tasks(work.calls, durations, memory),
+        notes=notes,
+    )
 
 
 def _estimates(calls: Sequence[Call], model: Model) -> tuple[list[Estimate | None], list[Estimate | None]]:
@@ -197,10 +215,14 @@ def _memory(
     largest = sorted(known, key=lambda pair: -pair[0].high)[:at_once]
     _, most = largest[0]
     return MemoryForecast(
-        expected=sum(each.expected for each, _ in largest), high=sum(each.high for each, _ in largest),
-        task=most.task, args=most.args, at_once=at_once, asked_bytes=_asked(plan, most),
+        expected=sum(each.expected for each, _ in largest),
+        high=sum(each.high for each, _ in largest),
+        task=most.task,
+        args=most.args,
+        at_once=at_once,
+        asked_bytes=_asked(plan, most),
         over=sum((asked := _asked(plan, call)) is not None and each.high > asked for each, call in known),
-    )  # fmt: skip
+    )
 
 
 def _asked(plan: Plan, call: Call) -> int | None:
@@ -210,7 +232,9 @@ def _asked(plan: Plan, call: Call) -> int | None:
 
 
 def _cost(plan: Plan, workers: int, wall: Spread) -> tuple[ExpectedCost, float | None, float | None]:
-    """The cost of so long, and that of the ends of the interval; the plan's own reason where there is no rate."""
+    """The cost of so long, and that of the ends of the interval; the plan's own reason where there is no
+    rate.
+    """
     price = plan.cost.per_worker_hour
     if price is None:
         return plan.cost, None, None
@@ -227,11 +251,13 @@ def _tasks(
         places.setdefault(call.task, []).append(place)
     return {
         name: TaskForecast(
-            calls=len(mine), work_s=sum(mean_of(each) for place in mine if (each := durations[place]) is not None),
-            duration_s=_most(durations, mine), peak_memory_bytes=_most(memory, mine),
+            calls=len(mine),
+            work_s=sum(mean_of(each) for place in mine if (each := durations[place]) is not None),
+            duration_s=_most(durations, mine),
+            peak_memory_bytes=_most(memory, mine),
         )
         for name, mine in sorted(places.items())
-    }  # fmt: skip
+    }
 
 
 def _most(estimates: Sequence[Estimate | None], places: Sequence[int]) -> Spread | None:

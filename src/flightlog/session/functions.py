@@ -50,7 +50,8 @@ def relock_function(name: str, before: LockedFunction, folder: Path) -> LockedFu
     if before.file is None:
         return LockedFunction(sha256=None, file=None)
     parts = name.split(".")
-    # The module's part of the name has no mark of its own: the longest name that the file knows is the function's.
+    # The module's part of the name has no mark of its own: the longest name that the file knows is the
+    # function's.
     for start in range(1, len(parts)):
         source = source_in(folder / before.file, ".".join(parts[start:]))
         if source is not None:

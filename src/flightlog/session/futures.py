@@ -15,8 +15,8 @@ class TaskFuture(Displayed, Future[Any]):
     """What will become of one task.
 
     `result`, `exception`, `done`, `add_done_callback` and so on are those of `concurrent.futures.Future`, and
-    `concurrent.futures.wait` works. `await future` works in any event loop; cancelling what awaits it cancels the
-    task. Handed to another task as an argument, at any depth of it, it stands for its result.
+    `concurrent.futures.wait` works. `await future` works in any event loop; cancelling what awaits it cancels
+    the task. Handed to another task as an argument, at any depth of it, it stands for its result.
     """
 
     def __init__(self, task_id: str, task: str, cancel: Callable[[TaskFuture], bool]) -> None:
@@ -44,7 +44,9 @@ class TaskFuture(Displayed, Future[Any]):
         return "completed" if self.exception(0) is None else "failed"
 
     def cancel(self) -> bool:
-        """Give the task up, also one that runs where its engine can end it; whether that is what will happen."""
+        """Give the task up, also one that runs where its engine can end it; whether that is what will
+        happen.
+        """
         return self.cancelled() or (not self.done() and self._give_up(self))
 
     def note_started(self, started: bool, worker: str | None = None) -> None:
@@ -57,7 +59,8 @@ class TaskFuture(Displayed, Future[Any]):
 
     def end_cancelled(self) -> None:
         """For the session: the task was given up."""
-        # The future itself never leaves the state in which it can be cancelled: `running` has a flag of its own.
+        # The future itself never leaves the state in which it can be cancelled: `running` has a flag of its
+        # own.
         if super().cancel() and not self._notified:
             self._notified = True
             self.set_running_or_notify_cancel()
@@ -77,7 +80,8 @@ class TaskFuture(Displayed, Future[Any]):
 def wait_together(futures: Sequence[Future[Any]]) -> None:
     """Wait until all are done, or one of them without a result.
 
-    Whoever waits for one after the other is woken at each, and takes turns with the thread that tells of the ends.
+    Whoever waits for one after the other is woken at each, and takes turns with the thread that tells of the
+    ends.
     """
     over = threading.Event()
     left = len(futures)

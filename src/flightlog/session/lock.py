@@ -64,8 +64,9 @@ def make_lock(
 ) -> Lock:
     """The lock of what runs now.
 
-    The images are those of `contents`, where a session has resolved it. Else they are read off the manifest with
-    the variables in `environ`; give it as `for_target` does, for a target's overlay may name other images.
+    The images are those of `contents`, where a session has resolved it. Else they are read off the manifest
+    with the variables in `environ`; give it as `for_target` does, for a target's overlay may name other
+    images.
     """
     environ = os.environ if environ is None else environ
     folder = manifest.path.parent
@@ -88,7 +89,9 @@ def relock(
     *,
     environ: Mapping[str, str] | None = None,
 ) -> Lock:
-    """A lock of now to hold against an earlier one: its functions are looked up in their files, not imported."""
+    """A lock of now to hold against an earlier one: its functions are looked up in their files, not
+    imported.
+    """
     environ = os.environ if environ is None else environ
     folder = manifest.path.parent
     fresh = make_lock(manifest, (), environment, environ=environ)
@@ -97,7 +100,9 @@ def relock(
 
 
 def compare_locks(before: Lock, after: Lock) -> list[Difference]:
-    """What differs, in words; nothing where nothing does. What is unknown on one side is not called different."""
+    """What differs, in words; nothing where nothing does. What is unknown on one side is not called
+    different.
+    """
     found: list[Difference] = []
     if before.manifest_sha256 != after.manifest_sha256:
         old, new = before.manifest_sha256[:12], after.manifest_sha256[:12]
@@ -172,10 +177,13 @@ def _git(before: Lock, after: Lock) -> list[Difference]:
         words = ("dirty", "clean")
         found.append(
             _difference(
-                "git", "dirty", words[not before.git_dirty], words[not after.git_dirty],
+                "git",
+                "dirty",
+                words[not before.git_dirty],
+                words[not after.git_dirty],
                 f"the git checkout {then} {now}",
             )
-        )  # fmt: skip
+        )
     return found
 
 

@@ -79,7 +79,8 @@ class Manifest:
     def resolved(
         self, environ: Mapping[str, str], target: str | None = None, *, raw: bool = False
     ) -> Contents:
-        """What the manifest says with these variables; of one target alone, with its overlay, where one is named.
+        """What the manifest says with these variables; of one target alone, with its overlay, where one is
+        named.
 
         Everything wrong, unset variables included, is one `ManifestError`. The result may hold secrets that
         came from variables and is not to be stored; with `raw` free texts keep their variables, set or not.
@@ -101,8 +102,8 @@ class Manifest:
 def load_manifest(path: Path | str | None = None, *, cwd: Path | None = None) -> Manifest:
     """The manifest at a path, in a folder, or, without a path, in the working directory or nearest above it.
 
-    The search ends at the top of the git checkout. Everything that is wrong whatever the variables hold is one
-    `ManifestError`; no manifest at all is a `UsageError` that says where was looked.
+    The search ends at the top of the git checkout. Everything that is wrong whatever the variables hold is
+    one `ManifestError`; no manifest at all is a `UsageError` that says where was looked.
     """
     here = (cwd or Path.cwd()).absolute()
     file, name = _find(here) if path is None else _named(here / expanded(path), str(path))
@@ -137,7 +138,9 @@ def parse_manifest(
 
 
 def with_overlay(manifest: Manifest, names: Iterable[str]) -> Manifest:
-    """The manifest with these overlays laid over it, one after the other; an unknown one is a `UsageError`."""
+    """The manifest with these overlays laid over it, one after the other; an unknown one is a
+    `UsageError`.
+    """
     for name in names:
         over = manifest.tree.get("overlays", name)
         if over is None or not isinstance(over.value, dict):

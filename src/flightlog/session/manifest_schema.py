@@ -18,7 +18,9 @@ _DURATION = r"^\s*((\d+-)?\d+:[0-5]?\d:[0-5]?\d|(\d+(\.\d+)?\s*([mMuUµ]?[sS]|[m
 
 
 def manifest_schema() -> dict[str, Any]:
-    """JSON Schema (2020-12) of a manifest. Names that refer to each other are left to `flightlog validate`."""
+    """JSON Schema (2020-12) of a manifest. Names that refer to each other are left to `flightlog
+    validate`.
+    """
     definitions: dict[str, Any] = {}
     whole = _struct(Contents, definitions, partial=False)
     whole["properties"]["version"] = {

@@ -17,7 +17,8 @@ _WORDS = {"lost": "WorkerLost", "timed_out": "TimeoutError"}
 
 
 def failed_by_itself(outcome: Outcome) -> Outcome:
-    """The outcome of an attempt that nobody asked to end: what it raised is its failure, also if it means giving up.
+    """The outcome of an attempt that nobody asked to end: what it raised is its failure, also if it means
+    giving up.
 
     An attempt that its engine ended carries no exception, and stays as it is.
     """
@@ -27,7 +28,8 @@ def failed_by_itself(outcome: Outcome) -> Outcome:
 
 
 def value_of(task: Task, outcome: Outcome) -> tuple[Any, Outcome, BaseException | None]:
-    """Result, outcome and error of an attempt that ended; a result that cannot be read here makes it a failed one.
+    """Result, outcome and error of an attempt that ended; a result that cannot be read here makes it a failed
+    one.
 
     An attempt that said of itself that it failed, and returned, has a result and no error to raise.
     """
@@ -38,18 +40,23 @@ def value_of(task: Task, outcome: Outcome) -> tuple[Any, Outcome, BaseException 
     except Exception as error:  # noqa: BLE001 - the user's own `__setstate__` or `__init__` runs here
         text = describe(error)
         failed = msgspec.structs.replace(
-            outcome, end="failed", result=None, error_type=text.error_type, traceback=text.traceback,
+            outcome,
+            end="failed",
+            result=None,
+            error_type=text.error_type,
+            traceback=text.traceback,
             error_message=f"the result of {task.name} cannot be unpickled here: {text.message}",
             fingerprint=text.fingerprint,
-        )  # fmt: skip
+        )
         return None, failed, _task_error(failed)
 
 
 def error_of(task: Task, outcome: Outcome) -> BaseException:
-    """The exception that the task's future raises: the original, with the worker's traceback as a note, or a stand-in.
+    """The exception that the task's future raises: the original, with the worker's traceback as a note, or a
+    stand-in.
 
-    What would end this program were it raised here (SystemExit, KeyboardInterrupt), or seem to cancel whoever waits,
-    is never the original.
+    What would end this program were it raised here (SystemExit, KeyboardInterrupt), or seem to cancel whoever
+    waits, is never the original.
     """
     if outcome.error is not None:
         try:
@@ -90,7 +97,9 @@ def message_of(task: Task, outcome: Outcome) -> str | None:
 
 
 def told(outcome: Outcome, error: BaseException | None) -> Outcome:
-    """The outcome as it is recorded: that of a command is told by its exit, not by the exception that carries it."""
+    """The outcome as it is recorded: that of a command is told by its exit, not by the exception that carries
+    it.
+    """
     if not isinstance(error, CommandError):
         return outcome
     return msgspec.structs.replace(

@@ -49,8 +49,8 @@ def laid_over(base: Node | None, over: Node, overlay: str) -> Node | None:
 def with_removals(laid: Node, over: Node, overlay: str, depth: int = 0) -> Node:
     """What came of laying over, with nulls where something inside an entry was removed.
 
-    Checks take null for "not said", and so see the keys that an overlay removes, misspelt ones too. Entries that
-    were removed whole, `components: {model: null}`, stay away.
+    Checks take null for "not said", and so see the keys that an overlay removes, misspelt ones too. Entries
+    that were removed whole, `components: {model: null}`, stay away.
     """
     if not isinstance(laid.value, dict) or not isinstance(over.value, dict):
         return laid
@@ -74,7 +74,9 @@ def marked(node: Node, overlay: str) -> Node:
 
 
 def changes(base: Node, over: Node, overlay: str) -> list[Change]:
-    """What laying `over` on `base` changes, value by value, in the overlay's order; what stays equal is left out."""
+    """What laying `over` on `base` changes, value by value, in the overlay's order; what stays equal is left
+    out.
+    """
     found = list(_replaced(base, over, overlay))
     for path, node in over.leaves():
         before = base.get(*path)
@@ -82,12 +84,14 @@ def changes(base: Node, over: Node, overlay: str) -> list[Change]:
             continue  # nothing there changes
         found.append(
             Change(
-                path=".".join(path), overlay=overlay,
+                path=".".join(path),
+                overlay=overlay,
                 before=None if before is None else shown(before),
                 before_line=None if before is None else before.line,
-                after=None if node.value is None else shown(node), after_line=node.line,
+                after=None if node.value is None else shown(node),
+                after_line=node.line,
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -103,9 +107,13 @@ def _replaced(base: Node, over: Node, overlay: str, path: tuple[str, ...] = ()) 
             yield from _replaced(before, node, overlay, (*path, key))
         elif before.value is not None:
             yield Change(
-                path=".".join((*path, key)), overlay=overlay, before=shown(before), before_line=before.line,
-                after=shown(node), after_line=node.line,
-            )  # fmt: skip
+                path=".".join((*path, key)),
+                overlay=overlay,
+                before=shown(before),
+                before_line=before.line,
+                after=shown(node),
+                after_line=node.line,
+            )
 
 
 def _same(before: Node | None, after: Node) -> bool:

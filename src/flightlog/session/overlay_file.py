@@ -1,4 +1,6 @@
-"""Overlays in files of their own, which a manifest does not know of: picked by name, for one session or plan."""
+"""Overlays in files of their own, which a manifest does not know of: picked by name, for one session or
+plan.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,12 @@ def pick_overlay(
     overlay: str | os.PathLike[str] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Manifest:
-    """The manifest with what was picked laid over it and over the target's own overlay; as it is where nothing was.
+    """The manifest with what was picked laid over it and over the target's own overlay; as it is where
+    nothing was.
 
-    `overlay` is the name of one of the manifest's overlays, or a file: from here, or else from the manifest's folder.
-    Without it, `FLIGHTLOG_OVERLAY` says. One that is not there is a `UsageError`, one that makes no sense a
-    `ManifestError`.
+    `overlay` is the name of one of the manifest's overlays, or a file: from here, or else from the manifest's
+    folder. Without it, `FLIGHTLOG_OVERLAY` says. One that is not there is a `UsageError`, one that makes no
+    sense a `ManifestError`.
     """
     environ = os.environ if environ is None else environ
     wanted = os.fspath(overlay) if overlay is not None else read_settings(environ).overlay

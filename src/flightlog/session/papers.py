@@ -1,4 +1,6 @@
-"""What a run keeps of the manifest it was made from: the text without its secrets, the plan, the lock, what was asked for."""
+"""What a run keeps of the manifest it was made from: the text without its secrets, the plan, the lock, what
+was asked for.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,17 @@ TASKS_OF_A_RUN = 2000
 
 
 class Papers:
-    """The documents of a session in its run directory. Nothing here raises: what cannot be written is said once."""
+    """The documents of a session in its run directory. Nothing here raises: what cannot be written is said
+    once.
+    """
 
     def __init__(
         self, run: LiveRun, manifest: Manifest, target: str, contents: Contents, environ: Mapping[str, str]
     ) -> None:
         """Write the manifest and the plan now; what takes its time follows at once, on a thread.
 
-        That is the plan with what history suggests, for which earlier runs are read, and the lock, for which git is asked.
+        That is the plan with what history suggests, for which earlier runs are read, and the lock, for which
+        git is asked.
         """
         self._run, self._manifest, self._contents = run, manifest, contents
         self._target, self._environ = target, environ
@@ -97,6 +102,10 @@ def _requests(contents: Contents) -> Iterable[ResourceRequest]:
 
 def _request(task: str | None, name: str, component: Component) -> ResourceRequest:
     return ResourceRequest(
-        task=task, component=name, cpus=component.cpus, memory_bytes=component.memory_bytes,
-        gpus=component.gpus, walltime_s=component.walltime_s,
-    )  # fmt: skip
+        task=task,
+        component=name,
+        cpus=component.cpus,
+        memory_bytes=component.memory_bytes,
+        gpus=component.gpus,
+        walltime_s=component.walltime_s,
+    )

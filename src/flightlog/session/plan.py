@@ -1,7 +1,7 @@
 """What would run where, with what, at which cost: worked out without running anything.
 
-A plan can be stored and shown: free texts that come from variables keep the variable, and secrets that were written
-out are redacted. To run, take the values from `Manifest.resolved`.
+A plan can be stored and shown: free texts that come from variables keep the variable, and secrets that were
+written out are redacted. To run, take the values from `Manifest.resolved`.
 """
 
 from __future__ import annotations
@@ -131,18 +131,24 @@ def make_plan(
         },
         tasks={
             name: PlannedTask(
-                component=task.component, retries=task.retries, timeout_s=task.timeout_s,
-                cache=_cache(task.cache), outputs=storable(task.outputs),
+                component=task.component,
+                retries=task.retries,
+                timeout_s=task.timeout_s,
+                cache=_cache(task.cache),
+                outputs=storable(task.outputs),
             )
             for name, task in contents.tasks.items()
         },
         cost=expected_cost(
-            charges_of(contents, target, manifest.path.parent, environ), contents.components, workers, history,
+            charges_of(contents, target, manifest.path.parent, environ),
+            contents.components,
+            workers,
+            history,
             provider=chosen.provider,
         ),
         history=history,
         suggestions={name: each for name, each in (suggestions or {}).items() if name in contents.components},
-    )  # fmt: skip
+    )
 
 
 def plan_bytes(plan: Plan) -> bytes:
@@ -151,7 +157,9 @@ def plan_bytes(plan: Plan) -> bytes:
 
 
 def storable(value: Any, key: str = "") -> Any:
-    """The value without secrets that were written out; what a variable stands for is none, and its name stays."""
+    """The value without secrets that were written out; what a variable stands for is none, and its name
+    stays.
+    """
     if isinstance(value, str):
         if has_variables(value):
             return REDACTED if secret_kind(value, key) is not None else value

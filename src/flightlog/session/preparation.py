@@ -1,4 +1,6 @@
-"""What a component asks of its workers before they run a task of it: variables in their environment, a script."""
+"""What a component asks of its workers before they run a task of it: variables in their environment, a
+script.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ class Preparation(Struct, frozen=True, kw_only=True):
 
 
 def asks(component: Component) -> bool:
-    """Whether a component asks for anything. If one does, tasks of the others get workers without its variables."""
+    """Whether a component asks for anything. If one does, tasks of the others get workers without its
+    variables.
+    """
     return bool(component.env) or component.preload_script is not None
 
 

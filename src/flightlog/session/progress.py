@@ -23,10 +23,11 @@ _UNITS = ((86_400.0, "days", 1), (3_600.0, "h", 1), (60.0, "min", 0), (1.0, "s",
 def shown(
     counts: Callable[[], Counts], wanted: bool | None, eta: Callable[[], Eta | None] | None = None
 ) -> Iterator[None]:
-    """Show a bar on standard error meanwhile, which goes away afterwards; with how long it still takes, where `eta` knows.
+    """Show a bar on standard error meanwhile, which goes away afterwards; with how long it still takes, where
+    `eta` knows.
 
-    Only where standard error is a terminal: in a pipe or a file there is nothing. In a notebook it is a display that is
-    updated. `wanted=False` switches it off.
+    Only where standard error is a terminal: in a pipe or a file there is nothing. In a notebook it is a
+    display that is updated. `wanted=False` switches it off.
     """
     if wanted is not False and in_notebook():
         with notebook_part("sessions").displayed(counts, eta):

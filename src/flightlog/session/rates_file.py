@@ -1,4 +1,6 @@
-"""Rates in a file of their own, to say afterwards what a run cost: a `cost` as in a manifest, or a manifest itself."""
+"""Rates in a file of their own, to say afterwards what a run cost: a `cost` as in a manifest, or a manifest
+itself.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,10 @@ def read_rates(
 ) -> CostRates:
     """The rates in a YAML file, for a run of this target and provider.
 
-    The file holds the keys of a manifest's `cost`, by themselves or under the key `cost`; of a whole manifest, the rates
-    of the target of that name count, else those of all targets. The price of an instance is that of `workers` together,
-    unless the file says otherwise. All that is wrong is one `ManifestError` or `UsageError`.
+    The file holds the keys of a manifest's `cost`, by themselves or under the key `cost`; of a whole
+    manifest, the rates of the target of that name count, else those of all targets. The price of an instance
+    is that of `workers` together, unless the file says otherwise. All that is wrong is one `ManifestError` or
+    `UsageError`.
     """
     try:
         source = file.read_bytes().decode()

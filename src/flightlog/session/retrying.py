@@ -13,12 +13,15 @@ LONGEST_S = 5.0
 
 
 def delay_before(attempt: int) -> float:
-    """Seconds to wait before this attempt, the second or a later one: each time twice as long, up to a limit."""
+    """Seconds to wait before this attempt, the second or a later one: each time twice as long, up to a
+    limit.
+    """
     return min(FIRST_S * 2.0 ** min(attempt - 2, 16), LONGEST_S)
 
 
 class Delays:
-    """Calls functions later, each once, in order of their times; thread-safe. A thread is started when needed.
+    """Calls functions later, each once, in order of their times; thread-safe. A thread is started when
+    needed.
 
     The functions must not raise and must be short. What is still waiting at `close` is never called.
     """

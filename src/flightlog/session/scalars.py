@@ -18,8 +18,15 @@ _NUMBER = re.compile(r"[-+]?(?:\d{1,18}(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{1,3})?", 
 _AMOUNT = re.compile(r"\s*(\d+(?:\.\d+)?)[\s_]*([A-Za-zµ]*)", re.ASCII)
 _SWITCHES = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 _UNITS = {
-    "second": "s", "sec": "s", "minute": "m", "min": "m", "hour": "h", "hr": "h", "day": "d", "week": "w",
-}  # fmt: skip
+    "second": "s",
+    "sec": "s",
+    "minute": "m",
+    "min": "m",
+    "hour": "h",
+    "hr": "h",
+    "day": "d",
+    "week": "w",
+}
 
 _WANTED: dict[Kind, str] = {
     "whole": "is no whole number",
@@ -37,7 +44,9 @@ class Wrong(Struct, frozen=True):
 
 
 def convert(text: str, shape: Shape, *, quoted: bool) -> str | int | float | bool | Wrong:
-    """The value a text stands for. A number or a switch in quotes is text, as YAML has it, and so is wrong."""
+    """The value a text stands for. A number or a switch in quotes is text, as YAML has it, and so is
+    wrong.
+    """
     if shape.kind in {"text", "name", "any"}:
         return _choice(text, shape)
     if quoted and shape.kind in {"whole", "number", "switch"} and not isinstance(_typed(text, shape), Wrong):
@@ -94,9 +103,11 @@ def _meant(text: str, kind: Kind) -> str | None:
     amount, unit = found.group(1), found.group(2).lower()
     if kind == "size":
         return f"{amount}{unit[0].upper()}B" if unit and unit[0] in "kmgtpe" else None
-    return f"{amount}{_UNITS.get(unit.rstrip('s'), unit[:1])}" if unit[:1] in set("smhdw") else (
-        f"{amount}s" if not unit and found.end() == len(text) else None
-    )  # fmt: skip
+    return (
+        f"{amount}{_UNITS.get(unit.rstrip('s'), unit[:1])}"
+        if unit[:1] in set("smhdw")
+        else (f"{amount}s" if not unit and found.end() == len(text) else None)
+    )
 
 
 def nearest(word: str, known: tuple[str, ...] | list[str]) -> str | None:

@@ -1,7 +1,9 @@
-"""Secrets that are written out in a manifest: where they stand, what kind they are, and the manifest without them.
+"""Secrets that are written out in a manifest: where they stand, what kind they are, and the manifest without
+them.
 
-A secret belongs into a variable: `password: ${DB_PASSWORD}` is none, `password: hunter2` is one, and so is the default in
-`${DB_PASSWORD:-hunter2}`. Values count by their keys and by what they look like; comments by what they look like.
+A secret belongs into a variable: `password: ${DB_PASSWORD}` is none, `password: hunter2` is one, and so is
+the default in `${DB_PASSWORD:-hunter2}`. Values count by their keys and by what they look like; comments by
+what they look like.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ class WrittenSecret(Struct, frozen=True, kw_only=True):
 
 
 def secret_kind(text: str, key: str = "") -> str | None:
-    """What kind of secret a value of the manifest holds, in words; None where it holds none, or all in variables."""
+    """What kind of secret a value of the manifest holds, in words; None where it holds none, or all in
+    variables.
+    """
     written = as_written(text)
     if is_secret(key, written):
         return BY_NAME
@@ -105,9 +109,13 @@ def _secret(text: str, path: tuple[str, ...], node: yaml.ScalarNode, kind: str) 
     shown = REDACTED if kind == BY_NAME or has_variables(node.value) else redact_text(node.value)
     block = text[start:end].endswith("\n")  # `|` and `>` reach up to the next key
     return WrittenSecret(
-        line=node.start_mark.line + 1, path=".".join(map(redact_text, path)), kind=kind, start=start, end=end,
+        line=node.start_mark.line + 1,
+        path=".".join(map(redact_text, path)),
+        kind=kind,
+        start=start,
+        end=end,
         instead=json.dumps(shown, ensure_ascii=False) + "\n" * block,
-    )  # fmt: skip
+    )
 
 
 def _in_comments(text: str, start: int, end: int) -> list[WrittenSecret]:
@@ -118,8 +126,12 @@ def _in_comments(text: str, start: int, end: int) -> list[WrittenSecret]:
         if kind is not None:
             found.append(
                 WrittenSecret(
-                    line=text.count("\n", 0, comment.start()) + 1, path="a comment", kind=kind, start=comment.start(),
-                    end=comment.end(), instead=redact_text(comment.group()),
+                    line=text.count("\n", 0, comment.start()) + 1,
+                    path="a comment",
+                    kind=kind,
+                    start=comment.start(),
+                    end=comment.end(),
+                    instead=redact_text(comment.group()),
                 )
-            )  # fmt: skip
+            )
     return found

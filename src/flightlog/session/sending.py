@@ -16,7 +16,9 @@ FOLLOWER = "otlp"
 
 
 def send_while_running(run: Path, otel: bool | Otel | None, environ: Mapping[str, str]) -> None:
-    """Start the follower where the manifest asks for one; never raises. What the environment asked for goes first."""
+    """Start the follower where the manifest asks for one; never raises. What the environment asked for goes
+    first.
+    """
     off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if otel is None or otel is False or off:
         return
@@ -32,7 +34,9 @@ def otlp_arguments(run: Path, otel: Otel) -> Sequence[str]:
 
 
 def otlp_environment(otel: Otel, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the follower: the standard variables as the manifest says, where it says anything."""
+    """The environment of the follower: the standard variables as the manifest says, where it says
+    anything.
+    """
     made = dict(environ)
     if otel.endpoint is not None and _may_be_secret(otel.endpoint):
         made["OTEL_EXPORTER_OTLP_ENDPOINT"] = otel.endpoint
@@ -58,7 +62,9 @@ def header_problem(name: str, written: str) -> str | None:
 
 
 def endpoint_secret(written: str) -> str | None:
-    """What is wrong with an address as it is written: a password or token in it would be kept with every run."""
+    """What is wrong with an address as it is written: a password or token in it would be kept with every
+    run.
+    """
     try:
         parts = urlsplit(written)
     except ValueError:

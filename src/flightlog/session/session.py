@@ -58,10 +58,10 @@ class Seen(NamedTuple):
 class Session(Displayed):
     """Runs functions and commands where a manifest says, and records everything by itself.
 
-    Use it with `with` or `async with`; or call `start` and `close`. What is used before `start` starts it, and a session
-    that is open when the program ends is closed then. Leaving the block cancels tasks that have not ended: gather first.
-    The run ends as the block did: an exception makes it `failed`, Ctrl-C `interrupted`. Where recording is switched
-    off, or cannot be, sessions work all the same.
+    Use it with `with` or `async with`; or call `start` and `close`. What is used before `start` starts it,
+    and a session that is open when the program ends is closed then. Leaving the block cancels tasks that have
+    not ended: gather first. The run ends as the block did: an exception makes it `failed`, Ctrl-C
+    `interrupted`. Where recording is switched off, or cannot be, sessions work all the same.
     """
 
     def __init__(
@@ -79,10 +79,11 @@ class Session(Displayed):
     ) -> None:
         """Read the manifest and pick the target; nothing is started yet.
 
-        `manifest` and `target` as in `from_yaml`. `overlay` is laid over the manifest last: one of its own by name, or a
-        file; by default the one that `FLIGHTLOG_OVERLAY` names. `runs_dir`, `tags` and `sample_interval_s` are those of
-        `flightlog.record`. `progress=False` shows no bar on a terminal either. `engine` runs the tasks in place of the
-        target's own. A manifest or target that makes no sense is a `UsageError` or a `ManifestError`.
+        `manifest` and `target` as in `from_yaml`. `overlay` is laid over the manifest last: one of its own by
+        name, or a file; by default the one that `FLIGHTLOG_OVERLAY` names. `runs_dir`, `tags` and
+        `sample_interval_s` are those of `flightlog.record`. `progress=False` shows no bar on a terminal
+        either. `engine` runs the tasks in place of the target's own. A manifest or target that makes no sense
+        is a `UsageError` or a `ManifestError`.
         """
         environ = os.environ if environ is None else environ
         written = manifest if isinstance(manifest, Manifest) else load_manifest(_path(manifest))
@@ -93,9 +94,13 @@ class Session(Displayed):
         self._engine, self._environ, self._progress = engine, environ, progress
         self._costs = WorkerCosts(charges_of(self._contents, self.target, self.manifest.path.parent, environ))
         self._recording = record(
-            self._contents.project.name, runs_dir=runs_dir, tags=tags, sample_interval_s=sample_interval_s,
-            target=self.target, provider=self.provider,
-        )  # fmt: skip
+            self._contents.project.name,
+            runs_dir=runs_dir,
+            tags=tags,
+            sample_interval_s=sample_interval_s,
+            target=self.target,
+            provider=self.provider,
+        )
         self._run: LiveRun | None = None
         self._tracker: Tracker | None = None
         self._client: Client | None = None
@@ -109,15 +114,16 @@ class Session(Displayed):
     ) -> Self:
         """The session of a manifest file (default: `flightlog.yaml` here or above), on one of its targets.
 
-        Without `target`: the one that `FLIGHTLOG_TARGET` names, that of Slurm where Slurm is, `local`, or the only one.
-        `options` are those of the class.
+        Without `target`: the one that `FLIGHTLOG_TARGET` names, that of Slurm where Slurm is, `local`, or the
+        only one. `options` are those of the class.
         """
         return cls(path, target=target, **options)
 
     def start(self) -> Self:
         """Begin the run and start the engine. Once: a session that was closed is a `UsageError`.
 
-        So is one in a program whose main module a worker process imports, and which is not guarded against that.
+        So is one in a program whose main module a worker process imports, and which is not guarded against
+        that.
         """
         if self._closed:
             raise UsageError("the session was closed: make a new one")
@@ -133,14 +139,16 @@ class Session(Displayed):
             self._recording.__exit__(type(error), error, error.__traceback__)
             raise
         if "multiprocessing" in sys.modules:
-            # It registers a function that waits for all children, when this is imported: ours must come later, for
-            # the last one registered is called first.
+            # It registers a function that waits for all children, when this is imported: ours must come
+            # later, for the last one registered is called first.
             import_module("multiprocessing.util")
         atexit.register(self._at_exit)
         return self
 
     def close(self, error: BaseException | None = None) -> None:
-        """End the engine and the run, as the error says; again, it does nothing. Tasks that have not ended are cancelled."""
+        """End the engine and the run, as the error says; again, it does nothing. Tasks that have not ended
+        are cancelled.
+        """
         if self._closed or self._client is None or self._is_elsewhere():
             self._closed = True
             return
@@ -159,7 +167,9 @@ class Session(Displayed):
 
     @property
     def telemetry(self) -> LiveRun:
-        """The run: `subscribe`, `emit`, `event`, `metric`, `task`. One that does nothing where nothing is recorded."""
+        """The run: `subscribe`, `emit`, `event`, `metric`, `task`. One that does nothing where nothing is
+        recorded.
+        """
         if self._run is None:
             self.start()
         assert self._run is not None
@@ -289,13 +299,16 @@ class Session(Displayed):
         self._recording.__exit__(type(error) if error is not None else None, error, trace)
 
     def _is_elsewhere(self) -> bool:
-        """Whether this is a forked child: engine, tasks and run are its parent's, and none of its business."""
+        """Whether this is a forked child: engine, tasks and run are its parent's, and none of its
+        business.
+        """
         return self._pid != os.getpid()
 
     def _at_exit(self) -> None:
         """The program ends with the session open: with the error that ended it, if one did.
 
-        At a prompt or in a notebook an error ends a line or a cell; the program that ends later ends in peace.
+        At a prompt or in a notebook an error ends a line or a cell; the program that ends later ends in
+        peace.
         """
         at_prompt = hasattr(sys, "ps1")
         self.close(None if at_prompt else getattr(sys, "last_exc", None) or getattr(sys, "last_value", None))

@@ -67,12 +67,10 @@ class Field(Struct, frozen=True, kw_only=True):
 def fields_of(struct: type[Struct]) -> tuple[Field, ...]:
     """The keys of a declared mapping, in order of declaration; fields marked `computed` are no keys."""
     return tuple(
-        Field(
-            key=field.encode_name, name=field.name, shape=shape_of(field.type), required=field.required
-        )
+        Field(key=field.encode_name, name=field.name, shape=shape_of(field.type), required=field.required)
         for field in msgspec.structs.fields(struct)
         if not _computed(field.type)
-    )  # fmt: skip
+    )
 
 
 def computed() -> Meta:

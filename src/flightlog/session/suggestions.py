@@ -56,8 +56,11 @@ def read_suggestions(
             found[component] = Suggestion(
                 cpus=needs.cpus.amount if needs.cpus is not None else None,
                 memory_bytes=int(needs.memory.amount) if needs.memory is not None else None,
-                tasks=list(dict.fromkeys(each.task for each in wanted)), attempts=needs.attempts, runs=needs.runs,
-                confidence=confidence, whole=all(each.whole for each in wanted),
+                tasks=list(dict.fromkeys(each.task for each in wanted)),
+                attempts=needs.attempts,
+                runs=needs.runs,
+                confidence=confidence,
+                whole=all(each.whole for each in wanted),
                 elsewhere=elsewhere,
-            )  # fmt: skip
+            )
     return found

@@ -21,9 +21,9 @@ def pick_target(
 ) -> str:
     """The target to run on, a name in the manifest.
 
-    In this order: the argument; `FLIGHTLOG_TARGET`; where Slurm is present, the one target whose provider it is;
-    the target called `local`; the only target there is. A name that is not there, and no answer at all, are a
-    `UsageError` that lists the targets. `slurm_present` is looked up where it is None.
+    In this order: the argument; `FLIGHTLOG_TARGET`; where Slurm is present, the one target whose provider it
+    is; the target called `local`; the only target there is. A name that is not there, and no answer at all,
+    are a `UsageError` that lists the targets. `slurm_present` is looked up where it is None.
     """
     environ = os.environ if environ is None else environ
     if argument is not None:

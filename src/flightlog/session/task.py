@@ -11,7 +11,9 @@ from flightlog.session.preparation import Preparation, prepared
 
 
 class Task:
-    """What the session knows of one task. `attempt`, `held` and `met` change under the tracker's lock alone."""
+    """What the session knows of one task. `attempt`, `held` and `met` change under the tracker's lock
+    alone.
+    """
 
     __slots__ = (
         "args",

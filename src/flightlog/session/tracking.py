@@ -1,7 +1,8 @@
-"""The one authority over a session's tasks: what the engine reports becomes events, next attempts and results.
+"""The one authority over a session's tasks: what the engine reports becomes events, next attempts and
+results.
 
-Every task that was submitted gets exactly one of `task_completed`, `task_failed` and `task_cancelled`, written before
-its future says so.
+Every task that was submitted gets exactly one of `task_completed`, `task_failed` and `task_cancelled`,
+written before its future says so.
 """
 
 from __future__ import annotations
@@ -56,10 +57,11 @@ class Counts(Struct):
 
 
 class Tracker:
-    """Follows every task of a session to its end; implements `Reports`. Thread-safe; no method of it raises but `add`.
+    """Follows every task of a session to its end; implements `Reports`. Thread-safe; no method of it raises
+    but `add`.
 
-    `recorder` is None where nothing is recorded: everything works the same and leaves no events. No lock is held
-    while events are written, futures resolved or the engine called.
+    `recorder` is None where nothing is recorded: everything works the same and leaves no events. No lock is
+    held while events are written, futures resolved or the engine called.
     """
 
     def __init__(
@@ -190,7 +192,8 @@ class Tracker:
     # --- the end of it all
 
     def close(self, reason: str, timeout_s: float) -> None:
-        """Take nothing on any more, end the engine, and give every task that is left its end: cancelled, and why.
+        """Take nothing on any more, end the engine, and give every task that is left its end: cancelled, and
+        why.
 
         What had finished is recorded as such: the engine reports it before its own close returns.
         """

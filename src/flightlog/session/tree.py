@@ -54,7 +54,8 @@ class Node:
 
 
 def read_tree(source: str, name: str) -> Node:
-    """The tree of a YAML text, which must be one mapping; else a `ManifestError` that names all that is wrong.
+    """The tree of a YAML text, which must be one mapping; else a `ManifestError` that names all that is
+    wrong.
 
     Only plain data is read: a tag such as `!!python/object` is an error. So are a key that stands twice, an
     alias inside what it stands for, and more than `MAX_VALUES` values. `<<` merges mappings.

@@ -86,10 +86,15 @@ def calls_of_run(run: Run, *, most: int = MOST) -> Workload:
     span = max(when for when, _ in moments) - min(when for when, _ in moments) if moments else None
     whole = run.info.duration_s
     return Workload(
-        source=f"the {len(calls):,} calls of {run.run_id}", calls=calls, after=after if any(after) else [], cut=cut,
-        durations=[took.get(task_id) for task_id in places], workers=_at_once(moments), span_s=span,
+        source=f"the {len(calls):,} calls of {run.run_id}",
+        calls=calls,
+        after=after if any(after) else [],
+        cut=cut,
+        durations=[took.get(task_id) for task_id in places],
+        workers=_at_once(moments),
+        span_s=span,
         around_s=max(0.0, whole - (last - first)) if whole is not None and first <= last else None,
-    )  # fmt: skip
+    )
 
 
 def calls_of_file(file: Path) -> Workload:
@@ -111,8 +116,10 @@ def calls_of_file(file: Path) -> Workload:
     if not calls:
         raise UsageError(f"{file} holds no calls: write a JSON object a line, with a task and its args")
     return Workload(
-        source=f"the {min(len(calls), MOST):,} calls of {file.name}", calls=calls[:MOST], cut=max(0, len(calls) - MOST)
-    )  # fmt: skip
+        source=f"the {min(len(calls), MOST):,} calls of {file.name}",
+        calls=calls[:MOST],
+        cut=max(0, len(calls) - MOST),
+    )
 
 
 def _at_once(moments: list[tuple[float, int]]) -> int:

@@ -12,13 +12,17 @@ _BIG = 1 << 63
 
 
 class Arguments:
-    """Reads the arguments of the tasks of one graph; the names of a function's parameters are looked up once."""
+    """Reads the arguments of the tasks of one graph; the names of a function's parameters are looked up
+    once.
+    """
 
     def __init__(self) -> None:
         self._names: dict[int, tuple[str, ...]] = {}
 
     def of(self, spec: Any) -> dict[str, Any] | None:
-        """Arguments by name; None where nothing can be said. What is no number or short text is named by its type."""
+        """Arguments by name; None where nothing can be said. What is no number or short text is named by its
+        type.
+        """
         args, kwargs = getattr(spec, "args", None), getattr(spec, "kwargs", None)
         if not isinstance(args, tuple) or not isinstance(kwargs, dict) or not (args or kwargs):
             return None

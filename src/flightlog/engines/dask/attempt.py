@@ -1,8 +1,9 @@
-"""An attempt on a Dask worker: a coroutine of the worker's event loop, which waits for a thread that executes it.
+"""An attempt on a Dask worker: a coroutine of the worker's event loop, which waits for a thread that executes
+it.
 
-Not the worker's own threads: nothing can end a thread, and one of those that never comes back takes a slot of the
-worker with it. Here an attempt can be written off: the coroutine returns, the worker takes the next one, and what the
-thread still does is thrown away.
+Not the worker's own threads: nothing can end a thread, and one of those that never comes back takes a slot of
+the worker with it. Here an attempt can be written off: the coroutine returns, the worker takes the next one,
+and what the thread still does is thrown away.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ FLUSH_S = 0.002
 PARCEL = 256
 """Notes in one message at most."""
 SMALL_BYTES = 8192
-"""Results up to this size travel with the note of their end, others as Dask's own data: messages go by the scheduler."""
+"""Results up to this size travel with the note of their end, others as Dask's own data: messages go by the
+scheduler."""
 END_PATIENCE_S = 30.0
 """How long an attempt over its time keeps its slot while its process is about to be ended."""
 STUCK = "its thread cannot be ended and is written off"
@@ -100,7 +102,9 @@ def relay_topic_of(engine: str) -> str:
 
 
 async def run_attempt(order: bytes) -> bytes | None:
-    """Run an attempt on this worker and send home what becomes of it; the result itself is given if it is large."""
+    """Run an attempt on this worker and send home what becomes of it; the result itself is given if it is
+    large.
+    """
     from distributed import get_worker
 
     wanted = _decode_order(order)
@@ -270,7 +274,9 @@ class Station:
         return self._place[0]
 
     def _send_home(self, parcel: bytes) -> None:
-        """Hand a parcel to the scheduler, which passes it on; waits until it did. On the relay's own thread."""
+        """Hand a parcel to the scheduler, which passes it on; waits until it did. On the relay's own
+        thread.
+        """
         hand_over(self._worker, self._relay_topic, parcel)
 
     # --- timeouts
@@ -289,11 +295,17 @@ class Station:
             reason += f"; {STUCK}"
         over.set_result(
             Outcome(
-                end="timed_out", reason=reason, worker=self._worker.address, host=this_host(), pid=os.getpid(),
-                started=started.timestamp, ended=self._clock.iso(now), queue_s=started.queue_s,
+                end="timed_out",
+                reason=reason,
+                worker=self._worker.address,
+                host=this_host(),
+                pid=os.getpid(),
+                started=started.timestamp,
+                ended=self._clock.iso(now),
+                queue_s=started.queue_s,
                 duration_s=(now - started.monotonic_ns) / 1e9,
             )
-        )  # fmt: skip
+        )
 
 
 def _settle(over: asyncio.Future[Outcome | None], outcome: Outcome) -> None:
@@ -316,7 +328,9 @@ async def introduce(engine: str, dask_worker: Any = None) -> None:
 
 
 async def leave(engine: str, timeout_s: float, dask_worker: Any = None) -> bytes:
-    """The engine closes: send everything that is recorded here home, and forget it. Gives the job this worker lives in."""
+    """The engine closes: send everything that is recorded here home, and forget it. Gives the job this worker
+    lives in.
+    """
     station = _stations.get(dask_worker, {}).pop(engine, None)
     if station is not None:
         station.close()
@@ -336,7 +350,9 @@ def _leave_run(place: dict[str, str], relays: bool, timeout_s: float) -> None:
 
 
 async def end_process(grace_s: float) -> None:
-    """End this worker process with the processes below it: those get SIGTERM, and SIGKILL after so many seconds."""
+    """End this worker process with the processes below it: those get SIGTERM, and SIGKILL after so many
+    seconds.
+    """
     import signal
 
     below = descendants()

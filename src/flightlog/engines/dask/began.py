@@ -1,7 +1,8 @@
 """What a worker process was executing when it died: a small file that outlives it.
 
-A message may still be on its way out when a process ends in the middle of a task. The file is written through shared
-memory, a few microseconds an attempt, and read by somebody on the same host: the worker's nanny, mostly.
+A message may still be on its way out when a process ends in the middle of a task. The file is written through
+shared memory, a few microseconds an attempt, and read by somebody on the same host: the worker's nanny,
+mostly.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _SERIAL = struct.Struct("<Q")
 
 
 class BeganFile:
-    """The attempts that this process executes for one engine; thread-safe. Where there is no room for a file, it does nothing."""
+    """The attempts that this process executes for one engine; thread-safe. Where there is no room for a file,
+    it does nothing.
+    """
 
     def __init__(self, engine: str, worker: str, folder: Path | None = None) -> None:
         self._lock = threading.Lock()

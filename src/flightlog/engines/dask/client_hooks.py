@@ -1,7 +1,7 @@
 """Two small hooks in one Dask client: which span submits a graph, and how often a result is asked for.
 
-Both only look; what they look at is done by the client as ever. They are attributes of this one client and are removed
-again. A client that is made differently goes without them.
+Both only look; what they look at is done by the client as ever. They are attributes of this one client and
+are removed again. A client that is made differently goes without them.
 """
 
 from __future__ import annotations

@@ -58,7 +58,9 @@ def connect(where: Any, security: Any = None, *, timeout_s: float = CONNECT_S) -
 
 
 async def _ask_who_is_there(address: str, security: Any, timeout_s: float) -> None:
-    """Let somebody answer in time, or raise: a client that gets no answer may wait for ever, and once more when it is let go."""
+    """Let somebody answer in time, or raise: a client that gets no answer may wait for ever, and once more
+    when it is let go.
+    """
     from distributed.core import rpc
     from distributed.security import Security
 
@@ -92,7 +94,9 @@ def address_in(scheduler_file: str) -> str:
 
 
 def local_cluster(options: Mapping[str, Any]) -> Any:
-    """A cluster of this machine; its dashboard, where it can have one, listens at a free port unless one is named. Options that are None are left out."""
+    """A cluster of this machine; its dashboard, where it can have one, listens at a free port unless one is
+    named. Options that are None are left out.
+    """
     from distributed import LocalCluster
 
     from flightlog.engines.dask.steady import steady

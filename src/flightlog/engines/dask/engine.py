@@ -1,4 +1,6 @@
-"""The engine over Dask: a cluster of this machine, one that runs somewhere, or that of a client that is given."""
+"""The engine over Dask: a cluster of this machine, one that runs somewhere, or that of a client that is
+given.
+"""
 
 from __future__ import annotations
 
@@ -31,18 +33,20 @@ from flightlog.engines.main_module import refuse_while_main_is_imported
 class DaskEngine:
     """Runs attempts on a Dask cluster; the contract of `Engine`, and thread-safe as that says.
 
-    The cluster is that of a `client` (synchronous or asynchronous, which stays the caller's alone: the engine opens
-    one of its own), that at an `address` or of a `scheduler_file`; else one is started on this machine, with
-    `n_workers` workers (default: usable CPUs over threads) of `threads_per_worker` tasks at once (default: 1), each a
-    process unless `processes` is false. With `min_workers` or `max_workers` it grows and shrinks with the work.
+    The cluster is that of a `client` (synchronous or asynchronous, which stays the caller's alone: the engine
+    opens one of its own), that at an `address` or of a `scheduler_file`; else one is started on this machine,
+    with `n_workers` workers (default: usable CPUs over threads) of `threads_per_worker` tasks at once
+    (default: 1), each a process unless `processes` is false. With `min_workers` or `max_workers` it grows and
+    shrinks with the work.
 
-    Each attempt is one Dask task, which Dask never runs a second time: the loss of its worker is its end, with what
-    Dask, the nanny and the kernel say of it. One that its worker had not begun is handed out again.
+    Each attempt is one Dask task, which Dask never runs a second time: the loss of its worker is its end,
+    with what Dask, the nanny and the kernel say of it. One that its worker had not begun is handed out again.
 
-    What runs can be ended where its worker is a process with a nanny, executes one task at a time, and belongs to a
-    cluster that this engine started, or `end_workers` says that it may: the process and those below it are ended, and
-    the nanny starts another. Elsewhere nothing can be ended: a timeout is reported at once, the thread is written off,
-    and the worker takes the next task while the thread still runs; cancelling does nothing.
+    What runs can be ended where its worker is a process with a nanny, executes one task at a time, and
+    belongs to a cluster that this engine started, or `end_workers` says that it may: the process and those
+    below it are ended, and the nanny starts another. Elsewhere nothing can be ended: a timeout is reported at
+    once, the thread is written off, and the worker takes the next task while the thread still runs;
+    cancelling does nothing.
 
     A cluster that the engine did not start is left running, as it was found. Several engines may share one.
     """
@@ -74,11 +78,17 @@ class DaskEngine:
         if len(given) > 1:
             raise UsageError(f"{' and '.join(given)} name one cluster each: give one of them")
         cluster: dict[str, Any] = {
-            "n_workers": n_workers, "min_workers": min_workers, "max_workers": max_workers,
-            "threads_per_worker": threads_per_worker, "processes": processes,
-            "memory_limit_bytes": memory_limit_bytes, "local_directory": local_directory, "interface": interface,
-            "protocol": protocol, "dashboard_address": dashboard_address,
-        }  # fmt: skip
+            "n_workers": n_workers,
+            "min_workers": min_workers,
+            "max_workers": max_workers,
+            "threads_per_worker": threads_per_worker,
+            "processes": processes,
+            "memory_limit_bytes": memory_limit_bytes,
+            "local_directory": local_directory,
+            "interface": interface,
+            "protocol": protocol,
+            "dashboard_address": dashboard_address,
+        }
         asked = [name for name, value in cluster.items() if value is not None]
         if given and asked:
             raise UsageError(
@@ -93,8 +103,8 @@ class DaskEngine:
     def start(self, run_path: str | None, reports: Reports) -> None:
         """Connect to the cluster, or start it: seconds. A `UsageError` where that cannot be done.
 
-        On a thread that runs an event loop it does not wait: the cluster may live on that loop. What goes wrong then
-        is the reason that all attempts are lost.
+        On a thread that runs an event loop it does not wait: the cluster may live on that loop. What goes
+        wrong then is the reason that all attempts are lost.
         """
         with self._lock:
             if self._pid is not None:
@@ -103,9 +113,13 @@ class DaskEngine:
         refuse_while_main_is_imported("an engine")
         self._ledger = Ledger(reports)
         self._pool = DaskPool(
-            self._open, self._ledger, run_path, may_end=self._end_workers, grace_s=self._grace_s,
+            self._open,
+            self._ledger,
+            run_path,
+            may_end=self._end_workers,
+            grace_s=self._grace_s,
             job_of=self._job_finder(),
-        )  # fmt: skip
+        )
         self._pool.thread.start()
         if not _in_event_loop():
             self._pool.connected.wait()
@@ -114,7 +128,9 @@ class DaskEngine:
         atexit.register(self._at_exit)
 
     def _job_finder(self) -> Callable[[str], str | None] | None:
-        """What gives the batch job that a worker was started in, on the engine's thread; None if they live in no jobs."""
+        """What gives the batch job that a worker was started in, on the engine's thread; None if they live in
+        no jobs.
+        """
         return None
 
     def submit(self, work: Work) -> None:
@@ -133,10 +149,11 @@ class DaskEngine:
         return self._pool.views() if self._pid is not None else []
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Leave the cluster, or end it if it is ours; what still runs after so many seconds is reported as cancelled.
+        """Leave the cluster, or end it if it is ours; what still runs after so many seconds is reported as
+        cancelled.
 
-        May be called twice. In a forked child it does nothing. On the thread whose event loop the cluster lives on,
-        nothing can end meanwhile: close from another thread (`async with` does).
+        May be called twice. In a forked child it does nothing. On the thread whose event loop the cluster
+        lives on, nothing can end meanwhile: close from another thread (`async with` does).
         """
         if self._pid != os.getpid():
             return
@@ -155,7 +172,9 @@ class DaskEngine:
         return self._started(self._make_cluster())
 
     def _started(self, cluster: Any) -> Connection:
-        """A connection to a cluster that was started here; it ends with the connection, also with one that fails."""
+        """A connection to a cluster that was started here; it ends with the connection, also with one that
+        fails.
+        """
         try:
             return Connection(connect(cluster), cluster)
         except BaseException:

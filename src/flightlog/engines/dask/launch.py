@@ -12,10 +12,11 @@ from flightlog.store.liveness import this_host
 
 
 def with_launch(event: WorkerEvent, opened: float) -> WorkerEvent:
-    """A launch at the moment it happened, and a ready that says how long that was; others, and what is not known, as it is.
+    """A launch at the moment it happened, and a ready that says how long that was; others, and what is not
+    known, as it is.
 
-    The launch is the start of the worker's process; of one that is a thread here it is `opened`, Unix time, when the
-    cluster was begun.
+    The launch is the start of the worker's process; of one that is a thread here it is `opened`, Unix time,
+    when the cluster was begun.
     """
     if event.host != this_host() or event.pid is None or not isinstance(event, WorkerLaunched | WorkerReady):
         return event

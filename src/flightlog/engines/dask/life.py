@@ -18,12 +18,27 @@ def _is_pure(key: str) -> bool:
 
 
 class Life:
-    """One task from submission to end. Times are Unix seconds: of the scheduler, but `started` of the worker."""
+    """One task from submission to end. Times are Unix seconds: of the scheduler, but `started` of the
+    worker.
+    """
 
     __slots__ = (
-        "args", "assigned", "attempt", "digest", "key", "lost", "parent", "queue_s", "queued", "run_id", "started",
-        "submitted", "task", "task_id", "worker",
-    )  # fmt: skip
+        "args",
+        "assigned",
+        "attempt",
+        "digest",
+        "key",
+        "lost",
+        "parent",
+        "queue_s",
+        "queued",
+        "run_id",
+        "started",
+        "submitted",
+        "task",
+        "task_id",
+        "worker",
+    )
 
     def __init__(self, key: str, task_id: str, submitted: float | None) -> None:
         self.key, self.task_id, self.submitted = key, task_id, submitted
@@ -53,8 +68,8 @@ class Life:
 class Steps:
     """What Dask says that a worker did for a task, on the worker's own clock; None where it says nothing.
 
-    `delay` is what the worker had added to bring its times to the scheduler's clock. That is an estimate, off by
-    milliseconds, and would put a task beside the spans inside it.
+    `delay` is what the worker had added to bring its times to the scheduler's clock. That is an estimate, off
+    by milliseconds, and would put a task beside the spans inside it.
     """
 
     def __init__(self, steps: Any, delay: float | None) -> None:

@@ -1,7 +1,7 @@
 """The lives of watched Dask tasks: what the plugins tell becomes task events, one end for each task.
 
-A key that is executed again after its end (its result was lost with a worker, or `client.retry`, or the same pure call
-later) is a further submission: its id is the key with `#2`, `#3`, … behind it.
+A key that is executed again after its end (its result was lost with a worker, or `client.retry`, or the same
+pure call later) is a further submission: its id is the key with `#2`, `#3`, … behind it.
 """
 
 from __future__ import annotations
@@ -42,15 +42,22 @@ Iso = Callable[[float], str]
 class Lives:
     """Turns messages into task events; one thread at a time.
 
-    `defer(worker, make)` calls `make` with the reason of a worker's death when that is known, and emits what it gives.
-    `requests` says how often this client asked for a key, `is_beside_scheduler` whether a worker shares the scheduler's
-    clock.
+    `defer(worker, make)` calls `make` with the reason of a worker's death when that is known, and emits what
+    it gives. `requests` says how often this client asked for a key, `is_beside_scheduler` whether a worker
+    shares the scheduler's clock.
     """
 
     def __init__(
-        self, *, token: str, trace_id: str | None, parent_id: str | None, iso: Iso, defer: Defer,
-        requests: Callable[[str], int], is_beside_scheduler: Callable[[str | None], bool],
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        token: str,
+        trace_id: str | None,
+        parent_id: str | None,
+        iso: Iso,
+        defer: Defer,
+        requests: Callable[[str], int],
+        is_beside_scheduler: Callable[[str | None], bool],
+    ) -> None:
         self._token, self._trace_id, self._parent_id = token, trace_id, parent_id
         self._iso, self._defer, self._requests = iso, defer, requests
         self._is_beside_scheduler = is_beside_scheduler
@@ -62,10 +69,18 @@ class Lives:
         self._parents: OrderedDict[tuple[str, float], str] = OrderedDict()
         """Spans of tasks by worker and start of the transfers that were made for them."""
         self._on: dict[str, Callable[[m.Message], Iterable[Event]]] = {
-            m.SUBMITTED: self._submitted, m.ANEW: self._anew, m.QUEUED: self._queued, m.ASSIGNED: self._assigned,
-            m.RUNNING: self._running, m.DONE: self._done, m.ERRED: self._erred, m.RELEASED: self._released,
-            m.FORGOTTEN: self._forgotten, m.FAILED: self._failed, m.WORKER_GONE: self._worker_gone,
-        }  # fmt: skip
+            m.SUBMITTED: self._submitted,
+            m.ANEW: self._anew,
+            m.QUEUED: self._queued,
+            m.ASSIGNED: self._assigned,
+            m.RUNNING: self._running,
+            m.DONE: self._done,
+            m.ERRED: self._erred,
+            m.RELEASED: self._released,
+            m.FORGOTTEN: self._forgotten,
+            m.FAILED: self._failed,
+            m.WORKER_GONE: self._worker_gone,
+        }
 
     @property
     def in_flight(self) -> int:
@@ -103,9 +118,16 @@ class Lives:
             life = self._lives[key]
             before = [self.task_id_of(other) for other in depends_on or ()]
             yield TaskSubmitted(
-                timestamp=stamp, task=life.task, task_id=life.task_id, attempt=life.attempt, trace_id=self._trace_id,
-                parent_id=life.parent, args=life.args, args_digest=life.digest, depends_on=before,
-            )  # fmt: skip
+                timestamp=stamp,
+                task=life.task,
+                task_id=life.task_id,
+                attempt=life.attempt,
+                trace_id=self._trace_id,
+                parent_id=life.parent,
+                args=life.args,
+                args_digest=life.digest,
+                depends_on=before,
+            )
 
     def _anew(self, message: m.Message) -> Iterable[Event]:
         _, at, key, stimulus = message
@@ -132,9 +154,13 @@ class Lives:
     def _queue(self, life: Life, at: float) -> Event:
         life.queued = at
         return TaskQueued(
-            timestamp=self._iso(at), task=life.task, task_id=life.task_id, attempt=life.attempt,
-            trace_id=self._trace_id, parent_id=life.parent,
-        )  # fmt: skip
+            timestamp=self._iso(at),
+            task=life.task,
+            task_id=life.task_id,
+            attempt=life.attempt,
+            trace_id=self._trace_id,
+            parent_id=life.parent,
+        )
 
     def _running(self, message: m.Message) -> Iterable[Event]:
         _, _, key, run_id, worker, start, _thread, fetched, delay = message
@@ -152,9 +178,16 @@ class Lives:
         life.queue_s = since(life.submitted, on_schedulers_clock)
         span = span_id(self._token, run_id) if run_id is not None else None
         return TaskStarted(
-            timestamp=self._iso(spent.start), task=life.task, task_id=life.task_id, attempt=life.attempt,
-            trace_id=self._trace_id, span_id=span, parent_id=life.parent, worker=worker, queue_s=life.queue_s,
-        )  # fmt: skip
+            timestamp=self._iso(spent.start),
+            task=life.task,
+            task_id=life.task_id,
+            attempt=life.attempt,
+            trace_id=self._trace_id,
+            span_id=span,
+            parent_id=life.parent,
+            worker=worker,
+            queue_s=life.queue_s,
+        )
 
     def _caught_up(self, life: Life, spent: Steps, worker: str | None, run_id: int) -> Iterable[Event]:
         """Say that an attempt started, if its worker had no time to."""
@@ -173,9 +206,11 @@ class Lives:
         life, spent = self._end(key, attempt), Steps(steps, delay)
         began = self._caught_up(life, spent, worker, run_id)
         ended = TaskCompleted(
-            timestamp=self._iso(spent.stop if spent.stop is not None else at), result_bytes=nbytes,
-            requests=max(self._requests(key) + max(wanted - 1, 0), 1), **self._ended_facts(life, spent),
-        )  # fmt: skip
+            timestamp=self._iso(spent.stop if spent.stop is not None else at),
+            result_bytes=nbytes,
+            requests=max(self._requests(key) + max(wanted - 1, 0), 1),
+            **self._ended_facts(life, spent),
+        )
         return (*began, ended)
 
     def _erred(self, message: m.Message) -> Iterable[Event]:
@@ -191,8 +226,13 @@ class Lives:
             spent = Steps(steps or [["compute", report[9], report[10], None]], report[12])
             yield from self._caught_up(life, spent, report[4], run_id)
             stamp = self._iso(spent.stop if spent.stop is not None else at)
-            yield TaskFailed(timestamp=stamp, error_type=report[5], error_message=report[6], fingerprint=report[8],
-                             **self._ended_facts(life, spent))  # fmt: skip
+            yield TaskFailed(
+                timestamp=stamp,
+                error_type=report[5],
+                error_message=report[6],
+                fingerprint=report[8],
+                **self._ended_facts(life, spent),
+            )
             yield self._failure(life, report, stamp)
         elif worker is not None and not steps:
             life.lost.append(worker)
@@ -221,8 +261,15 @@ class Lives:
         yield TaskFailed(
             timestamp=stamp, error_type=kind, error_message=words, **self._ended_facts(life, spent)
         )
-        yield Failure(timestamp=stamp, scope="task", error_type=kind, message=words, traceback=None,
-                      fingerprint=None, **self._where(life))  # fmt: skip
+        yield Failure(
+            timestamp=stamp,
+            scope="task",
+            error_type=kind,
+            message=words,
+            traceback=None,
+            fingerprint=None,
+            **self._where(life),
+        )
 
     def _released(self, message: m.Message) -> Iterable[Event]:
         """An attempt is over without a result; if the task is given up altogether, that is said next."""
@@ -243,8 +290,15 @@ class Lives:
             ids, where, stamp = self._ids(life), {**self._where(life), "worker": worker}, self._iso(at)
 
             def lost(reason: str) -> Iterable[Event]:
-                yield Failure(timestamp=stamp, scope="task", error_type="WorkerLost", message=reason, traceback=None,
-                              fingerprint=None, **where)  # fmt: skip
+                yield Failure(
+                    timestamp=stamp,
+                    scope="task",
+                    error_type="WorkerLost",
+                    message=reason,
+                    traceback=None,
+                    fingerprint=None,
+                    **where,
+                )
                 yield TaskRetried(timestamp=stamp, reason=f"its worker {worker} was lost: {reason}", **ids)
 
             self._defer(worker, lost)
@@ -304,25 +358,49 @@ class Lives:
 
     def _ids(self, life: Life, *, run: bool = True) -> dict[str, Any]:
         span = span_id(self._token, life.run_id) if run and life.run_id is not None else None
-        return {"task": life.task, "task_id": life.task_id, "attempt": life.attempt, "trace_id": self._trace_id,
-                "span_id": span, "parent_id": life.parent}  # fmt: skip
+        return {
+            "task": life.task,
+            "task_id": life.task_id,
+            "attempt": life.attempt,
+            "trace_id": self._trace_id,
+            "span_id": span,
+            "parent_id": life.parent,
+        }
 
     def _ended_facts(self, life: Life, spent: Steps) -> dict[str, Any]:
         return {
-            **self._ids(life), "args": life.args, "args_digest": life.digest, "worker": life.worker,
-            "duration_s": spent.compute_s, "transfer_s": spent.transfer_s, "spill_s": spent.spill_s,
-            "queue_s": life.queue_s, "scheduler_s": since(life.queued, life.assigned),
-        }  # fmt: skip
+            **self._ids(life),
+            "args": life.args,
+            "args_digest": life.digest,
+            "worker": life.worker,
+            "duration_s": spent.compute_s,
+            "transfer_s": spent.transfer_s,
+            "spill_s": spent.spill_s,
+            "queue_s": life.queue_s,
+            "scheduler_s": since(life.queued, life.assigned),
+        }
 
     def _where(self, life: Life) -> dict[str, Any]:
         span = span_id(self._token, life.run_id) if life.run_id is not None else None
-        return {"task": life.task, "task_id": life.task_id, "attempt": life.attempt, "worker": life.worker,
-                "span_id": span}  # fmt: skip
+        return {
+            "task": life.task,
+            "task_id": life.task_id,
+            "attempt": life.attempt,
+            "worker": life.worker,
+            "span_id": span,
+        }
 
     def _failure(self, life: Life, report: m.Message, stamp: str) -> Failure:
         _, _, _, _, _, kind, words, traceback, fingerprint, *_ = report
-        return Failure(timestamp=stamp, scope="task", error_type=kind, message=words, traceback=traceback,
-                       fingerprint=fingerprint, **self._where(life))  # fmt: skip
+        return Failure(
+            timestamp=stamp,
+            scope="task",
+            error_type=kind,
+            message=words,
+            traceback=traceback,
+            fingerprint=fingerprint,
+            **self._where(life),
+        )
 
 
 def _cleaned(args: dict[str, Any]) -> dict[str, Any]:

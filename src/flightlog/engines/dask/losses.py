@@ -27,8 +27,8 @@ class Loss(Struct, frozen=True):
 class Losses:
     """Dead workers, each looked into once. One thread at a time.
 
-    `lose` gets every attempt with its loss, the last handed out first; `ended` are workers that the engine ended itself,
-    and why.
+    `lose` gets every attempt with its loss, the last handed out first; `ended` are workers that the engine
+    ended itself, and why.
     """
 
     def __init__(

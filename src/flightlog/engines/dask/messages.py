@@ -1,6 +1,8 @@
-"""What the plugins in a Dask cluster tell the observer in the client's process: small lists, many to a parcel.
+"""What the plugins in a Dask cluster tell the observer in the client's process: small lists, many to a
+parcel.
 
-Each is a list whose first item is its kind and whose second is a Unix time on the scheduler's clock. Keys are texts.
+Each is a list whose first item is its kind and whose second is a Unix time on the scheduler's clock. Keys are
+texts.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ QUEUED: Final = "Q"
 ASSIGNED: Final = "A"
 """time, key, attempt, worker, run id"""
 DONE: Final = "D"
-"""time, key, attempt, run id, worker, bytes of the result, thread, [[action, start, stop, source], …], clients who want
-it, delay: what the worker had added to its own clock for the times in the list, null where unknown"""
+"""time, key, attempt, run id, worker, bytes of the result, thread, [[action, start, stop, source], …],
+clients who want it, delay: what the worker had added to its own clock for the times in the list, null where
+unknown"""
 ERRED: Final = "E"
 """time, key, attempt, run id, worker, key to blame, text, [[action, start, stop, source], …], thread"""
 RELEASED: Final = "L"

@@ -1,4 +1,6 @@
-"""Beside a Dask worker, in its nanny: tells what the worker's process died of, which only its parent knows."""
+"""Beside a Dask worker, in its nanny: tells what the worker's process died of, which only its parent
+knows.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ _UNKNOWN = 255
 
 
 class NannyWatch(NannyPlugin):
-    """Listens for the end of the worker's process: exit code or signal, and what the kernel says of memory."""
+    """Listens for the end of the worker's process: exit code or signal, and what the kernel says of
+    memory.
+    """
 
     restart = False
 

@@ -1,7 +1,7 @@
 """Watches a Dask cluster through one client: installs the plugins, hears what they tell, and emits events.
 
-A thread of its own turns what arrives into events, so neither the client's event loop nor the user's threads do. Nothing
-here raises into the program; what cannot be had is said once in the log.
+A thread of its own turns what arrives into events, so neither the client's event loop nor the user's threads
+do. Nothing here raises into the program; what cannot be had is said once in the log.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ INSTALL_S = 30.0
 class Observer:
     """Everything that happens in a cluster, as events, from now until `stop`.
 
-    `client` is a `distributed.Client`, synchronous or not. `emit` gets every event, on a thread of the observer's; where
-    `emit_all` is given, it gets them many at a time instead. Emitted are worker events, resource samples, transfers
-    (spans called `dask.transfer`), and the task events of what this client submits, but for keys that begin with
-    `own_prefix`. `place`, a carrier, is the run that spans inside those tasks belong to: without it they are left alone.
-    `sampled_host` is a host that somebody else samples.
+    `client` is a `distributed.Client`, synchronous or not. `emit` gets every event, on a thread of the
+    observer's; where `emit_all` is given, it gets them many at a time instead. Emitted are worker events,
+    resource samples, transfers (spans called `dask.transfer`), and the task events of what this client
+    submits, but for keys that begin with `own_prefix`. `place`, a carrier, is the run that spans inside those
+    tasks belong to: without it they are left alone. `sampled_host` is a host that somebody else samples.
 
-    Made on the event loop of an asynchronous client, it is installed by and by: `await observer.installed()` before
-    submitting, or the first tasks are missed. Everywhere else it is installed when it is made.
+    Made on the event loop of an asynchronous client, it is installed by and by: `await observer.installed()`
+    before submitting, or the first tasks are missed. Everywhere else it is installed when it is made.
     """
 
     def __init__(
@@ -88,14 +88,21 @@ class Observer:
         own = os.urandom(4).hex()
         self._hooks = ClientHooks(client)
         self._lives = Lives(
-            token=token, trace_id=ids[0], parent_id=ids[1], iso=self._iso, requests=self._hooks.requests,
+            token=token,
+            trace_id=ids[0],
+            parent_id=ids[1],
+            iso=self._iso,
+            requests=self._hooks.requests,
             defer=lambda worker, make: self._workers.defer(worker, make),  # noqa: PLW0108 - made below
             is_beside_scheduler=lambda worker: self._workers.is_beside_scheduler(worker),  # noqa: PLW0108
-        )  # fmt: skip
+        )
         self._workers = Workers(
-            iso=self._iso, trace_id=ids[0], parent_id=ids[1], next_id=lambda: f"{own}{next(numbers):08x}",
+            iso=self._iso,
+            trace_id=ids[0],
+            parent_id=ids[1],
+            next_id=lambda: f"{own}{next(numbers):08x}",
             parent_of_transfer=self._lives.parent_of_transfer,
-        )  # fmt: skip
+        )
         self._plugins = (
             SchedulerWatch(self.name, client.id, own_prefix=own_prefix, mark=True, capacity=capacity),
             NannyWatch(self.name),
@@ -135,7 +142,8 @@ class Observer:
             await self._installing
 
     def death_of(self, address: str) -> Death | None:
-        """How a worker ended: Dask's reason, its exit code and signal, and the kernel's word on memory, as far as known.
+        """How a worker ended: Dask's reason, its exit code and signal, and the kernel's word on memory, as
+        far as known.
 
         None while nobody has heard of its end. Any thread; what its nanny has to say may come a moment later.
         """
@@ -144,8 +152,8 @@ class Observer:
     def stop(self, reason: str = "no longer watched") -> Awaitable[None] | None:
         """Remove the plugins, emit what is left, and end; what is in flight stays so. Never raises; once.
 
-        `reason` is why the workers that are still there are no longer seen. On the event loop of the client it gives
-        something to await; everywhere else it waits, some seconds at most.
+        `reason` is why the workers that are still there are no longer seen. On the event loop of the client
+        it gives something to await; everywhere else it waits, some seconds at most.
         """
         if not self._stopping.acquire(blocking=False):
             return asyncio.sleep(0) if _on_loop_of(self._client) else None
@@ -208,7 +216,9 @@ class Observer:
             await asyncio.sleep(0.005)
 
     async def _hear_of_deaths(self, heard_by: float) -> None:
-        """Let nannies tell why workers have died that the scheduler has just lost, as long as someone listens there."""
+        """Let nannies tell why workers have died that the scheduler has just lost, as long as someone listens
+        there.
+        """
         by = heard_by + PATIENCE_S + 2 * IDLE_S
         while time.monotonic() < (by if self._workers.awaits_reasons else heard_by):
             if self._client.status != "running":
@@ -265,7 +275,9 @@ class Observer:
         self.stopped.set()
 
     def _look_for_scheduler(self, status: str) -> None:
-        """Say that the scheduler is gone, once: a client that had a connection tries to get one again, or closes itself."""
+        """Say that the scheduler is gone, once: a client that had a connection tries to get one again, or
+        closes itself.
+        """
         gone = status == "connecting" or (status == "closed" and self._lives.in_flight)
         if self.lost is not None or not gone or not self._was_heard:
             return

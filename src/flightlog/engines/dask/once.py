@@ -1,4 +1,6 @@
-"""On the scheduler: every attempt of an engine runs once at most, and its engine is told when Dask gives it up."""
+"""On the scheduler: every attempt of an engine runs once at most, and its engine is told when Dask gives it
+up.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ NOWHERE = "flightlog://nowhere"
 class Once(SchedulerPlugin):
     """Keeps Dask from running an engine's attempts again, which it would do with what a dead worker had.
 
-    It touches nothing but keys of its engine. It also empties the scheduler's memory of the engine's messages, which
-    would keep a thousand of them, and leaves by itself when the engine's client is gone.
+    It touches nothing but keys of its engine. It also empties the scheduler's memory of the engine's
+    messages, which would keep a thousand of them, and leaves by itself when the engine's client is gone.
     """
 
     def __init__(self, engine: str, client: str) -> None:

@@ -1,8 +1,10 @@
-"""Parcels of files on their way through Dask's scheduler: so many at a time, and those behind them wait where they are.
+"""Parcels of files on their way through Dask's scheduler: so many at a time, and those behind them wait where
+they are.
 
-A worker hands a parcel over by `hand_over`, which waits until the scheduler has passed it on. The scheduler passes on no
-more than the client has said to have, and a few: what a client that does not listen has not taken stays in the worker's
-spool, on its disk. On the scheduler there are at most `WINDOW` parcels, and one of each process that waits.
+A worker hands a parcel over by `hand_over`, which waits until the scheduler has passed it on. The scheduler
+passes on no more than the client has said to have, and a few: what a client that does not listen has not
+taken stays in the worker's spool, on its disk. On the scheduler there are at most `WINDOW` parcels, and one
+of each process that waits.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ _gates: WeakKeyDictionary[Any, WeakValueDictionary[str, ParcelGate]] = WeakKeyDi
 
 
 class ParcelGate:
-    """On the scheduler: the way of parcels of one `topic`, which `send` passes on to the client. On its event loop alone."""
+    """On the scheduler: the way of parcels of one `topic`, which `send` passes on to the client. On its event
+    loop alone.
+    """
 
     def __init__(self, scheduler: Any, topic: str, send: Callable[[bytes], None]) -> None:
         self.sent = 0
@@ -61,7 +65,9 @@ class ParcelGate:
 
 
 class Arrivals:
-    """In the client: hands parcels of a topic to `take`, and says from time to time that they are here. On its event loop."""
+    """In the client: hands parcels of a topic to `take`, and says from time to time that they are here. On
+    its event loop.
+    """
 
     def __init__(self, client: Any, topic: str, take: Callable[[bytes], None]) -> None:
         self._client, self._topic, self._take = client, heard_topic(topic), take
@@ -82,7 +88,9 @@ def heard_topic(topic: str) -> str:
 
 
 def hand_over(worker: Any, topic: str, parcel: bytes) -> None:
-    """Give a parcel to the scheduler for good, on a thread that is not the worker's event loop; raises where that fails."""
+    """Give a parcel to the scheduler for good, on a thread that is not the worker's event loop; raises where
+    that fails.
+    """
     asking = worker.scheduler.flightlog_parcel(topic=topic, parcel=parcel)
     if not asyncio.run_coroutine_threadsafe(asking, worker.loop.asyncio_loop).result(HANDOVER_S):
         raise TimeoutError("the client of the Dask cluster does not take what workers have recorded")

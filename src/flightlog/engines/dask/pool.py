@@ -1,4 +1,6 @@
-"""Attempts on a Dask cluster: one thread hands them to Dask, listens to the workers and sees to those that are lost."""
+"""Attempts on a Dask cluster: one thread hands them to Dask, listens to the workers and sees to those that
+are lost.
+"""
 
 from __future__ import annotations
 
@@ -43,10 +45,11 @@ LEFT = "the session left the cluster; the worker goes on"
 
 
 class DaskPool:
-    """The working half of `DaskEngine`: everything happens on its thread, but for what is said to be from any.
+    """The working half of `DaskEngine`: everything happens on its thread, but for what is said to be from
+    any.
 
-    `connect` opens the connection; what it raises is in `failed` once `connected` is set. `may_end` says that worker
-    processes may be ended with a task that runs in them, `job_of` that workers live in jobs of a batch
+    `connect` opens the connection; what it raises is in `failed` once `connected` is set. `may_end` says that
+    worker processes may be ended with a task that runs in them, `job_of` that workers live in jobs of a batch
     system: it gives the job that a worker was started in, or None where that is not known.
     """
 
@@ -102,7 +105,9 @@ class DaskPool:
         return self._roster.views(list(self._running.values()))
 
     def close(self, by: float) -> None:
-        """End everything; what runs may go on until then, on the monotonic clock, by the most impatient of all calls."""
+        """End everything; what runs may go on until then, on the monotonic clock, by the most impatient of
+        all calls.
+        """
         self._said.put((self._on_close, by))
         if threading.current_thread() is not self.thread:
             self.thread.join()
@@ -261,7 +266,9 @@ class DaskPool:
         self._ledger.start(attempt, worker, started)
 
     def _be_rid_of(self, worker: str, serials: list[int], why: str) -> None:
-        """Let a worker execute nothing that nobody waits for: end it with its task, or let it wait for that no more."""
+        """Let a worker execute nothing that nobody waits for: end it with its task, or let it wait for that
+        no more.
+        """
         if self._roster.is_endable(worker):
             self._end_worker(worker, why)
         else:

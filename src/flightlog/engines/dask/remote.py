@@ -1,4 +1,6 @@
-"""What an engine asks of a Dask cluster, through a client of its own; answers come back as calls on the engine's thread."""
+"""What an engine asks of a Dask cluster, through a client of its own; answers come back as calls on the
+engine's thread.
+"""
 
 from __future__ import annotations
 
@@ -48,19 +50,25 @@ SETTLE_S = 10.0
 
 @lru_cache(maxsize=1024)
 def key_name(task: str) -> str:
-    """A task's name in its key: letters, which Dask takes for the kind of task whose duration it learns and shows."""
+    """A task's name in its key: letters, which Dask takes for the kind of task whose duration it learns and
+    shows.
+    """
     return re.sub(r"[^A-Za-z]+", "", task)[:40] or "task"
 
 
 class Remote:
-    """A client's cluster. Nothing here waits but `leave`; `say` takes a function and its arguments to the engine's thread."""
+    """A client's cluster. Nothing here waits but `leave`; `say` takes a function and its arguments to the
+    engine's thread.
+    """
 
     def __init__(self, client: Any, engine: str, say: Callable[[tuple[Any, ...]], None]) -> None:
         self._client, self._engine, self._say = client, engine, say
         self.address: str = client.scheduler.address
 
     def submit(self, attempts: Sequence[Attempt], may_end: bool) -> Sequence[Any]:
-        """A Dask future for each attempt, in their order; all are run before those that are submitted later."""
+        """A Dask future for each attempt, in their order; all are run before those that are submitted
+        later.
+        """
         import dask
 
         keys = [
@@ -91,7 +99,9 @@ class Remote:
         self._later(self._ask_for_job, worker)
 
     def end_process(self, worker: str, grace_s: float, is_there: Callable[[str], bool]) -> None:
-        """End a worker's process, and those below it; by its nanny, if it does not listen and is still there then."""
+        """End a worker's process, and those below it; by its nanny, if it does not listen and is still there
+        then.
+        """
         self._later(self._end_process, worker, grace_s, is_there)
 
     def bring(self, attempt: Attempt, outcome: Outcome, then: Callable[[Attempt, Outcome], None]) -> None:
@@ -116,8 +126,8 @@ class Remote:
     def leave(self, land: Callable[[], object], on_job: Callable[[JobStarted], None]) -> None:
         """Take everything that was installed away again, as far as the cluster still answers.
 
-        `land` waits for what workers sent home last, before nobody listens any more. `on_job` gets the batch jobs that
-        workers live in.
+        `land` waits for what workers sent home last, before nobody listens any more. `on_job` gets the batch
+        jobs that workers live in.
         """
 
         def dismiss_workers() -> None:
@@ -198,7 +208,9 @@ class Remote:
 
 
 def _is_enough(death: Death | None, nanny: str | None) -> bool:
-    """Whether there is no more to be heard of an end: a nanny knows the exit code, and says it a moment later."""
+    """Whether there is no more to be heard of an end: a nanny knows the exit code, and says it a moment
+    later.
+    """
     return death is not None and (nanny is None or death.exit_code is not None or death.signal is not None)
 
 

@@ -1,4 +1,6 @@
-"""The workers of a Dask cluster, as its engine knows them: from what watches the cluster, and from their own notes."""
+"""The workers of a Dask cluster, as its engine knows them: from what watches the cluster, and from their own
+notes.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Roster:
         self._homes[parcel.worker] = (parcel.host, parcel.pid)
 
     def take(self, event: WorkerEvent) -> WorkerEvent:
-        """What is to be told of something that happened to a worker: the loss of one that was ended is no loss."""
+        """What is to be told of something that happened to a worker: the loss of one that was ended is no
+        loss.
+        """
         address = event.worker
         if not isinstance(event, WorkerLost | WorkerRemoved):
             self._homes[address] = (event.host, event.pid)
@@ -48,9 +52,13 @@ class Roster:
             return event
         up_s = None if ready is None else time.monotonic() - ready
         return WorkerRemoved(
-            timestamp=event.timestamp, worker=address, host=event.host, pid=event.pid,
-            reason=self.ended[address], uptime_s=up_s,
-        )  # fmt: skip
+            timestamp=event.timestamp,
+            worker=address,
+            host=event.host,
+            pid=event.pid,
+            reason=self.ended[address],
+            uptime_s=up_s,
+        )
 
     def dismiss(self, reason: str) -> list[WorkerEvent]:
         """The end of all that are there, as far as the engine is concerned."""

@@ -1,7 +1,9 @@
-"""Inside Dask's scheduler: notes what becomes of one client's tasks and of all workers, and sends it in parcels.
+"""Inside Dask's scheduler: notes what becomes of one client's tasks and of all workers, and sends it in
+parcels.
 
-The scheduler's own thread does no more for a transition than to append a small tuple; tuples are encoded and sent ten
-times a second. What waits is bounded: where the client does not listen for long, the oldest is dropped, and counted.
+The scheduler's own thread does no more for a transition than to append a small tuple; tuples are encoded and
+sent ten times a second. What waits is bounded: where the client does not listen for long, the oldest is
+dropped, and counted.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from flightlog.store.liveness import this_host
 CAPACITY = 50_000
 """Messages that wait at most: some 30 MB."""
 PER_TASK = 4
-"""Messages that wait at most for each task that the scheduler knows, where it knows many: a part of what Dask keeps."""
+"""Messages that wait at most for each task that the scheduler knows, where it knows many: a part of what Dask
+keeps."""
 PARCEL = 2_000
 """Messages in a parcel at most."""
 TASKS = 20
@@ -39,9 +42,10 @@ _METRICS = ("cpu", "memory", "managed_bytes", "spilled_bytes")
 class SchedulerWatch(SchedulerPlugin):
     """Notes what concerns `client`; everything runs on the scheduler's thread.
 
-    Tasks are those the client submitted, and those that tasks submitted where no other client is connected, but none
-    whose key begins with `own_prefix`. With `mark`, each is annotated with this plugin's name, so that workers know
-    them. `up` is the topic on which workers and nannies report, `down` the one the client listens on.
+    Tasks are those the client submitted, and those that tasks submitted where no other client is connected,
+    but none whose key begins with `own_prefix`. With `mark`, each is annotated with this plugin's name, so
+    that workers know them. `up` is the topic on which workers and nannies report, `down` the one the client
+    listens on.
     """
 
     def __init__(
@@ -84,7 +88,9 @@ class SchedulerWatch(SchedulerPlugin):
         self.stop()
 
     def remove_client(self, scheduler: Any, client: str) -> None:
-        """The client is gone, in good order or not: nobody is left to record for, so leave the cluster as it was."""
+        """The client is gone, in good order or not: nobody is left to record for, so leave the cluster as it
+        was.
+        """
         if client == self._client:
             self.stop()
             scheduler._ongoing_background_tasks.call_soon(_withdraw, scheduler, self.name)
@@ -153,15 +159,40 @@ class SchedulerWatch(SchedulerPlugin):
             delay = (facts.get("metadata") or {}).get(self.name)
             if delay is not None and task.metadata:
                 task.metadata.pop(self.name, None)
-            self._put((m.DONE, now, text, attempt, task.run_id, facts.get("worker"), facts.get("nbytes"),
-                       facts.get("thread"), facts.get("startstops"), len(task.who_wants or ()), delay))  # fmt: skip
+            self._put(
+                (
+                    m.DONE,
+                    now,
+                    text,
+                    attempt,
+                    task.run_id,
+                    facts.get("worker"),
+                    facts.get("nbytes"),
+                    facts.get("thread"),
+                    facts.get("startstops"),
+                    len(task.who_wants or ()),
+                    delay,
+                )
+            )
         elif finish == "erred":
             self._mine[key] = -1
             task = self._scheduler.tasks[key]
             blame = task.exception_blame or task
             words = facts.get("exception_text") or task.exception_text or blame.exception_text
-            self._put((m.ERRED, now, text, attempt, task.run_id, facts.get("worker"), m.text_of_key(blame.key),
-                       str(words)[:2000] if words else None, facts.get("startstops"), facts.get("thread")))  # fmt: skip
+            self._put(
+                (
+                    m.ERRED,
+                    now,
+                    text,
+                    attempt,
+                    task.run_id,
+                    facts.get("worker"),
+                    m.text_of_key(blame.key),
+                    str(words)[:2000] if words else None,
+                    facts.get("startstops"),
+                    facts.get("thread"),
+                )
+            )
         elif start == "processing":
             self._put((m.RELEASED, now, text, attempt, self._scheduler.tasks[key].run_id, stimulus_id))
 
@@ -188,7 +219,9 @@ class SchedulerWatch(SchedulerPlugin):
             self._put((m.MEMORY_RESTART, time(), msg["worker"], msg["rss"]))
 
     def drain(self) -> tuple[int, int, list[bytes]]:
-        """The number of parcels that were sent, that of parcels of files, and what is left, which is handed over here."""
+        """The number of parcels that were sent, that of parcels of files, and what is left, which is handed
+        over here.
+        """
         rest = []
         while self._ring:
             rest.append(self._parcel())
@@ -203,7 +236,9 @@ class SchedulerWatch(SchedulerPlugin):
         ring.append(message)
 
     def _make_room(self) -> None:
-        """A graph of many tasks comes at once: a few messages for each task that Dask itself holds are always kept."""
+        """A graph of many tasks comes at once: a few messages for each task that Dask itself holds are always
+        kept.
+        """
         self._limit = max(self._capacity, PER_TASK * len(self._scheduler.tasks))
         while len(self._ring) >= self._limit:
             self._ring.popleft()
@@ -277,12 +312,16 @@ def topics(name: str) -> tuple[str, str, str, str]:
 
 
 async def takes_names(dask_scheduler: Any = None) -> bool:
-    """Whether a client may name what it submits, as it may its span: `update_graph` passes the name on to `SchedulerWatch`."""
+    """Whether a client may name what it submits, as it may its span: `update_graph` passes the name on to
+    `SchedulerWatch`.
+    """
     return "stimulus_id" in inspect.signature(dask_scheduler.update_graph).parameters
 
 
 async def drain(name: str, dask_scheduler: Any = None) -> tuple[int, int, list[bytes]]:
-    """End the plugin of that name on the scheduler: how many parcels of both kinds it had sent, and what it had not."""
+    """End the plugin of that name on the scheduler: how many parcels of both kinds it had sent, and what it
+    had not.
+    """
     plugin = dask_scheduler.plugins.pop(name, None)
     if plugin is None:
         return 0, 0, []

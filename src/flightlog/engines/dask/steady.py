@@ -8,10 +8,12 @@ from typing import Any
 
 
 def steady(kind: Any) -> Any:
-    """A kind of cluster (a `SpecCluster`) that gives a worker up only if nothing was seen of it since it was lost.
+    """A kind of cluster (a `SpecCluster`) that gives a worker up only if nothing was seen of it since it was
+    lost.
 
-    Dask looks once, some seconds after the loss, whether a worker of that name is there. One that came back and is lost
-    a second time looks the same to it as one that never did: its nanny is closed, or its job cancelled, for good.
+    Dask looks once, some seconds after the loss, whether a worker of that name is there. One that came back
+    and is lost a second time looks the same to it as one that never did: its nanny is closed, or its job
+    cancelled, for good.
     """
     from distributed.deploy.cluster import Cluster
 

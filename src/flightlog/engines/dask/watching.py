@@ -28,11 +28,13 @@ _lock = threading.Lock()
 
 
 class Watched:
-    """A client that is being watched, until `close`, the end of a `with` block, of the client or of the program.
+    """A client that is being watched, until `close`, the end of a `with` block, of the client or of the
+    program.
 
-    `run` is the run that is recorded into: one of its own, or the one that was open when watching began, which goes
-    on afterwards. In a coroutine use `async with`, or `await` it before submitting. Who watches a client that is watched
-    into the same run already shares that, and everything is recorded once, until the last of them is closed.
+    `run` is the run that is recorded into: one of its own, or the one that was open when watching began,
+    which goes on afterwards. In a coroutine use `async with`, or `await` it before submitting. Who watches a
+    client that is watched into the same run already shares that, and everything is recorded once, until the
+    last of them is closed.
     """
 
     run: LiveRun
@@ -148,7 +150,9 @@ class Watched:
 
 
 class Watchers:
-    """Who watches one client, each into a run; thread-safe. While there are any, they are closed before the client is."""
+    """Who watches one client, each into a run; thread-safe. While there are any, they are closed before the
+    client is.
+    """
 
     def __init__(self, client: Any) -> None:
         self._all: list[Watched] = []
@@ -181,7 +185,9 @@ class Watchers:
             return shared
 
     def remove(self, watched: Watched) -> bool:
-        """One less; whether nobody is left that watches into its run. The last leaves the client as it was."""
+        """One less; whether nobody is left that watches into its run. The last leaves the client as it
+        was.
+        """
         client = watched._client
         with _lock:
             if watched in self._all:
@@ -215,10 +221,11 @@ def watch(
 ) -> Watched:
     """Record what is submitted to Dask through `client`: futures, delayed objects and collections.
 
-    `with flightlog.watch(client) as run:`, or `watched = flightlog.watch(client)` and later `watched.close()`; without
-    it, watching ends when the client is closed or the program ends. Inside `flightlog.record(...)` it records into that
-    run, and else into one of its own: `project`, `runs_dir` and `tags` are as for `flightlog.record`. With an
-    asynchronous client, `async with`, or `await flightlog.watch(client)`.
+    `with flightlog.watch(client) as run:`, or `watched = flightlog.watch(client)` and later
+    `watched.close()`; without it, watching ends when the client is closed or the program ends. Inside
+    `flightlog.record(...)` it records into that run, and else into one of its own: `project`, `runs_dir` and
+    `tags` are as for `flightlog.record`. With an asynchronous client, `async with`, or `await
+    flightlog.watch(client)`.
 
     A `UsageError` if `client` is no `distributed.Client`; after that nothing here raises into the program.
     """

@@ -1,8 +1,9 @@
-"""Inside a Dask worker: lets what happens inside watched tasks be recorded as theirs, and tells what only the worker knows.
+"""Inside a Dask worker: lets what happens inside watched tasks be recorded as theirs, and tells what only the
+worker knows.
 
-`Worker.execute` of this one worker is wrapped for as long as the plugin stands: it runs in an asyncio task of its own,
-whose context Dask hands on to the thread or coroutine that executes the user's function. The function, its arguments,
-its result and its exceptions are not touched.
+`Worker.execute` of this one worker is wrapped for as long as the plugin stands: it runs in an asyncio task of
+its own, whose context Dask hands on to the thread or coroutine that executes the user's function. The
+function, its arguments, its result and its exceptions are not touched.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ MAX_WAITING = 10_000
 class WorkerWatch(WorkerPlugin):
     """Watches one worker. Hooks run on the worker's event loop; no hook raises into it.
 
-    `place` names the run that spans inside watched tasks belong to; without one they are left alone. `token` is what
-    the span ids of tasks begin with. The machine is sampled unless it is `sampled_host`.
+    `place` names the run that spans inside watched tasks belong to; without one they are left alone. `token`
+    is what the span ids of tasks begin with. The machine is sampled unless it is `sampled_host`.
     """
 
     def __init__(self, name: str, token: str, place: dict[str, str], sampled_host: str | None) -> None:
@@ -84,7 +85,9 @@ class WorkerWatch(WorkerPlugin):
         self._beating = asyncio.create_task(self._beat_forever())
 
     async def teardown(self, worker: Any) -> None:
-        """Leave the worker as it was; what was recorded elsewhere than in the run directory is sent home first."""
+        """Leave the worker as it was; what was recorded elsewhere than in the run directory is sent home
+        first.
+        """
         if self._beating is not None:
             self._beating.cancel()
         # Where somebody else has wrapped it since, ours stays in between and does nothing.
@@ -101,7 +104,9 @@ class WorkerWatch(WorkerPlugin):
             await asyncio.to_thread(self._leave, run)
 
     def _say_what_is_lost(self, run: LiveRun | None) -> None:
-        """The scheduler was not to be reached to the last: what it was to be told is counted in the run itself."""
+        """The scheduler was not to be reached to the last: what it was to be told is counted in the run
+        itself.
+        """
         lost = self._dropped + len(self._waiting)
         if not lost:
             return
@@ -123,7 +128,9 @@ class WorkerWatch(WorkerPlugin):
             log.warning("spans inside tasks of this worker are not recorded: %r", error)
 
     def _leave(self, run: LiveRun) -> None:
-        """Close this process's files of the run; where they are elsewhere, send them home. It may be joined again."""
+        """Close this process's files of the run; where they are elsewhere, send them home. It may be joined
+        again.
+        """
         from flightlog.engines.relay import depart
         from flightlog.record.joining import leave_run
 
@@ -155,12 +162,29 @@ class WorkerWatch(WorkerPlugin):
         return watched
 
     def _report_failure(self, key: Any, run_id: int, event: Any, delay: float) -> None:
-        """Why an attempt failed, said before Dask says that it did: of one that is tried again the scheduler keeps nothing."""
+        """Why an attempt failed, said before Dask says that it did: of one that is tried again the scheduler
+        keeps nothing.
+        """
         try:
             text = _described(event)
             thread = self._worker.threads.get(key)
-            self._say([m.FAILED, self._now(), m.text_of_key(key), run_id, self._worker.address, text.error_type,
-                       text.message, text.traceback, text.fingerprint, event.start, event.stop, thread, delay])  # fmt: skip
+            self._say(
+                [
+                    m.FAILED,
+                    self._now(),
+                    m.text_of_key(key),
+                    run_id,
+                    self._worker.address,
+                    text.error_type,
+                    text.message,
+                    text.traceback,
+                    text.fingerprint,
+                    event.start,
+                    event.stop,
+                    thread,
+                    delay,
+                ]
+            )
             self._flush()
         except Exception:
             log.debug("a failure could not be described", exc_info=True)
@@ -192,12 +216,34 @@ class WorkerWatch(WorkerPlugin):
             if task.run_id in self._said:
                 continue
             fetched = [step["start"] for step in task.startstops if step["action"] == "transfer"]
-            self._say([m.RUNNING, self._now(), m.text_of_key(task.key), task.run_id, worker.address,
-                       task.start_time + delay, threads.get(task.key), fetched, delay])  # fmt: skip
+            self._say(
+                [
+                    m.RUNNING,
+                    self._now(),
+                    m.text_of_key(task.key),
+                    task.run_id,
+                    worker.address,
+                    task.start_time + delay,
+                    threads.get(task.key),
+                    fetched,
+                    delay,
+                ]
+            )
         self._said = running
         for entry in self._new_transfers():
-            self._say([m.TRANSFER, self._now(), worker.address, entry["who"], entry["start"], entry["stop"],
-                       entry["total"], len(entry["keys"]), delay])  # fmt: skip
+            self._say(
+                [
+                    m.TRANSFER,
+                    self._now(),
+                    worker.address,
+                    entry["who"],
+                    entry["start"],
+                    entry["stop"],
+                    entry["total"],
+                    len(entry["keys"]),
+                    delay,
+                ]
+            )
         self._flush()
 
     def _new_transfers(self) -> list[dict[str, Any]]:
@@ -211,7 +257,9 @@ class WorkerWatch(WorkerPlugin):
         return found[::-1]
 
     def _sample(self) -> list[m.Message]:
-        """Measure the machine and its GPUs; several workers of a host may, and the observer takes one's word."""
+        """Measure the machine and its GPUs; several workers of a host may, and the observer takes one's
+        word.
+        """
         if self._samplers is None:
             from flightlog.samplers.gpu import GpuSampler
             from flightlog.samplers.host import HostSampler

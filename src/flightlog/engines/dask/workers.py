@@ -1,7 +1,8 @@
-"""The workers of a watched Dask cluster: what the plugins tell of them becomes worker events, samples and spans.
+"""The workers of a watched Dask cluster: what the plugins tell of them becomes worker events, samples and
+spans.
 
-A worker is called by its address. Of one that went away the scheduler hears before its nanny says what it died of; what
-there is to say of it waits a little for that.
+A worker is called by its address. Of one that went away the scheduler hears before its nanny says what it
+died of; what there is to say of it waits a little for that.
 """
 
 from __future__ import annotations
@@ -69,9 +70,15 @@ class Workers:
     """
 
     def __init__(
-        self, *, iso: Callable[[float], str], trace_id: str | None, parent_id: str | None, next_id: Callable[[], str],
-        parent_of_transfer: Callable[[str, float], str | None], clock: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        iso: Callable[[float], str],
+        trace_id: str | None,
+        parent_id: str | None,
+        next_id: Callable[[], str],
+        parent_of_transfer: Callable[[str, float], str | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._iso, self._trace_id, self._parent_id, self._next_id = iso, trace_id, parent_id, next_id
         self._parent_of_transfer, self._clock = parent_of_transfer, clock
         self._workers: dict[str, _Worker] = {}
@@ -152,8 +159,14 @@ class Workers:
         yield from self.due(all_of_it=True)
         for address, worker in self._workers.items():
             yield from self._introduce(address)
-            yield WorkerRemoved(timestamp=self._iso(at), worker=address, host=worker.host, pid=worker.pid,
-                                reason=reason, uptime_s=max(at - worker.since, 0.0))  # fmt: skip
+            yield WorkerRemoved(
+                timestamp=self._iso(at),
+                worker=address,
+                host=worker.host,
+                pid=worker.pid,
+                reason=reason,
+                uptime_s=max(at - worker.since, 0.0),
+            )
         self._workers = {}
 
     # --- coming and going
@@ -217,8 +230,14 @@ class Workers:
 
         def lost(reason: str) -> list[Event]:
             death = self._nannies.get(address)
-            return [WorkerLost(reason=reason, exit_code=death.exit_code if death else None,
-                               signal=death.signal if death else None, **who)]  # fmt: skip
+            return [
+                WorkerLost(
+                    reason=reason,
+                    exit_code=death.exit_code if death else None,
+                    signal=death.signal if death else None,
+                    **who,
+                )
+            ]
 
         self.defer(address, lost)
         return events
@@ -247,11 +266,20 @@ class Workers:
         cores = found["cpu"] / 100 if "cpu" in found else None
         percent = None if cores is None or not worker.cpus else min(100 * cores / worker.cpus, 100.0)
         sample = ResourceSample(
-            timestamp=self._iso(at), scope="worker", host=worker.host, worker=address, pid=worker.pid,
-            cpu_percent=percent, cpu_cores=cores, cpus=worker.cpus, interval_s=interval_s,
-            rss_bytes=found.get("memory"), memory_total_bytes=worker.memory_bytes,
-            managed_bytes=found.get("managed_bytes"), spilled_bytes=found.get("spilled_bytes", {}).get("disk"),
-        )  # fmt: skip
+            timestamp=self._iso(at),
+            scope="worker",
+            host=worker.host,
+            worker=address,
+            pid=worker.pid,
+            cpu_percent=percent,
+            cpu_cores=cores,
+            cpus=worker.cpus,
+            interval_s=interval_s,
+            rss_bytes=found.get("memory"),
+            memory_total_bytes=worker.memory_bytes,
+            managed_bytes=found.get("managed_bytes"),
+            spilled_bytes=found.get("spilled_bytes", {}).get("disk"),
+        )
         return [
             *self._introduce(address),
             *self._offset(address, worker, at, found.get("time_delay")),
@@ -259,7 +287,9 @@ class Workers:
         ]
 
     def _offset(self, address: str, worker: _Worker, at: float, offset_s: float | None) -> list[Event]:
-        """How far a worker's clock is behind the scheduler's, as Dask estimates it; once, where they are two clocks."""
+        """How far a worker's clock is behind the scheduler's, as Dask estimates it; once, where they are two
+        clocks.
+        """
         if worker.offset_told or offset_s is None or self.is_beside_scheduler(address):
             return []
         worker.offset_told = True
@@ -279,11 +309,16 @@ class Workers:
     def _transfer(self, message: m.Message) -> Event:
         _, _, worker, source, start, stop, total, keys, delay = message
         return SpanEvent(
-            timestamp=self._iso(start - delay), name="dask.transfer", tags={"source": source, "worker": worker},
-            metrics={"bytes": total, "keys": keys}, status="ok", duration_s=max(stop - start, 0.0),
-            trace_id=self._trace_id or "", span_id=self._next_id(),
+            timestamp=self._iso(start - delay),
+            name="dask.transfer",
+            tags={"source": source, "worker": worker},
+            metrics={"bytes": total, "keys": keys},
+            status="ok",
+            duration_s=max(stop - start, 0.0),
+            trace_id=self._trace_id or "",
+            span_id=self._next_id(),
             parent_id=self._parent_of_transfer(worker, start) or self._parent_id,
-        )  # fmt: skip
+        )
 
 
 def _bound(known: OrderedDict[str, Any]) -> None:

@@ -18,20 +18,22 @@ INSIDE = "DRAGON_MY_PUID"
 
 
 class DragonEngine(PooledEngine):
-    """Runs attempts in processes of the Dragon runtime; the contract of `Engine`, and thread-safe as that says.
+    """Runs attempts in processes of the Dragon runtime; the contract of `Engine`, and thread-safe as that
+    says.
 
-    The program must have been started by Dragon: `dragon prog.py`, or `dragon -s prog.py` on one machine. Dragon runs
-    on Linux alone. Anything else is a `UsageError` that says so.
+    The program must have been started by Dragon: `dragon prog.py`, or `dragon -s prog.py` on one machine.
+    Dragon runs on Linux alone. Anything else is a `UsageError` that says so.
 
-    There are at most `max_workers` worker processes, by default as many as fit: `processes_per_node` (default: the
-    CPUs of the node) on each of the first `nodes` nodes (default: all). `policy` fills one node after the other
-    (`block`), or deals workers out among them (`spread`). They are launched as there is work, and execute one task at
-    a time each.
+    There are at most `max_workers` worker processes, by default as many as fit: `processes_per_node`
+    (default: the CPUs of the node) on each of the first `nodes` nodes (default: all). `policy` fills one node
+    after the other (`block`), or deals workers out among them (`spread`). They are launched as there is work,
+    and execute one task at a time each.
 
-    A task over its timeout, or cancelled while it runs, is ended with its process and, on this host, the processes
-    below it: SIGTERM, and SIGKILL after `kill_grace_s` seconds. Running tasks may take `timeout_s` seconds more when
-    the engine is closed; those that wait are cancelled at once. Workers that are about to be ready then are ended once
-    they are: Dragon's runtime does not always survive the end of a process that speaks with it.
+    A task over its timeout, or cancelled while it runs, is ended with its process and, on this host, the
+    processes below it: SIGTERM, and SIGKILL after `kill_grace_s` seconds. Running tasks may take `timeout_s`
+    seconds more when the engine is closed; those that wait are cancelled at once. Workers that are about to
+    be ready then are ended once they are: Dragon's runtime does not always survive the end of a process that
+    speaks with it.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Attempts in worker processes that Dragon runs on its nodes: one thread hands them out and buries the dead."""
+"""Attempts in worker processes that Dragon runs on its nodes: one thread hands them out and buries the
+dead.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,11 @@ log = logging.getLogger("flightlog")
 
 CLOSED = "the engine was closed"
 START_S = STOP_S = 30.0
-"""How long a worker may take to be ready, or to end when it was asked to, before it is made to end when the engine closes.
+"""How long a worker may take to be ready, or to end when it was asked to, before it is made to end when the
+engine closes.
 
-It speaks with Dragon's runtime in both. Locks that a process of Dragon's holds when it is killed stay locked, and if they
-are the runtime's, nothing in it ever moves again: force is for those that do not get on at all.
+It speaks with Dragon's runtime in both. Locks that a process of Dragon's holds when it is killed stay locked,
+and if they are the runtime's, nothing in it ever moves again: force is for those that do not get on at all.
 """
 ASK_S = 0.1
 """How often Dragon is asked which processes have ended, up to 50 of them; less often the more there are."""
@@ -48,7 +51,8 @@ TRIES = 3
 class DragonPool:
     """An engine of Dragon's processes, launched as there is work for them, each on the node of a free slot.
 
-    `slots` are nodes by Dragon's number, one for each worker there may be, in the order in which they are filled.
+    `slots` are nodes by Dragon's number, one for each worker there may be, in the order in which they are
+    filled.
     """
 
     def __init__(self, slots: Sequence[int], grace_s: float, oom: OomKills | None = None) -> None:

@@ -1,4 +1,6 @@
-"""A worker process as its engine on Dragon sees it: launched on a node, ready, executing an attempt, ended."""
+"""A worker process as its engine on Dragon sees it: launched on a node, ready, executing an attempt,
+ended.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ DRAIN_S = 2.0
 class DragonProcess:
     """One process that Dragon runs on a node. `Exception` of any kind where it cannot be launched.
 
-    `hear` is called, on a thread of its own, with every message and in the end with a frame of kind `GONE`. Each worker
-    has two queues of its own: one that died in the middle of a message leaves those of the others alone.
+    `hear` is called, on a thread of its own, with every message and in the end with a frame of kind `GONE`.
+    Each worker has two queues of its own: one that died in the middle of a message leaves those of the others
+    alone.
     """
 
     def __init__(self, node: int, around: Surroundings, hear: Callable[[DragonProcess, Frame], None]) -> None:
@@ -133,7 +136,9 @@ class DragonProcess:
             self._hear(self, Frame(GONE, 0, b"", b""))
 
     def _say_gone(self) -> None:
-        """Put the last message. Where the process died with a lock of the queue, this never returns, timeout or not."""
+        """Put the last message. Where the process died with a lock of the queue, this never returns, timeout
+        or not.
+        """
         with suppress(Exception):
             self._answers.put(frame(GONE), timeout=DRAIN_S)
 

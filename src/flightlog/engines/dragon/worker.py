@@ -1,4 +1,6 @@
-"""A worker process of Dragon's: executes the attempts its engine sends, one at a time, until it is told to stop."""
+"""A worker process of Dragon's: executes the attempts its engine sends, one at a time, until it is told to
+stop.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,8 @@ def one_frame(message: bytes) -> Frame:
 
 
 def serve(orders: Any, answers: Any, around: Surroundings) -> None:
-    """The whole life of a worker. `orders` and `answers` are Dragon's queues, which nobody else reads or fills.
+    """The whole life of a worker. `orders` and `answers` are Dragon's queues, which nobody else reads or
+    fills.
 
     What was put into a queue is there when this process has died, so a start that was told stays told.
     """

@@ -26,19 +26,21 @@ NO_REPORTS_HOME = {"RAY_USAGE_STATS_ENABLED": "0"}
 
 
 class RayEngine(PooledEngine):
-    """Runs attempts as tasks of Ray, scheduled by Ray; the contract of `Engine`, and thread-safe as that says.
+    """Runs attempts as tasks of Ray, scheduled by Ray; the contract of `Engine`, and thread-safe as that
+    says.
 
-    `address` is that of a running cluster, or `auto`; without it the Ray that this process is connected to already is
-    used, or one is started here with `num_cpus`, `num_gpus` and `object_store_memory_bytes`, and ended at the close.
-    A cluster that was not started here is left running, and so is a connection that was made before.
+    `address` is that of a running cluster, or `auto`; without it the Ray that this process is connected to
+    already is used, or one is started here with `num_cpus`, `num_gpus` and `object_store_memory_bytes`, and
+    ended at the close. A cluster that was not started here is left running, and so is a connection that was
+    made before.
 
-    At most `max_workers` attempts are with Ray at once; without it as many as keep the cluster busy. A task asks for
-    the CPUs, GPUs and memory of its component, as far as `components` have them, else for `cpus_per_task` and
-    `gpus_per_task`. `env_vars` are set for the workers; `working_dir` is sent to them.
+    At most `max_workers` attempts are with Ray at once; without it as many as keep the cluster busy. A task
+    asks for the CPUs, GPUs and memory of its component, as far as `components` have them, else for
+    `cpus_per_task` and `gpus_per_task`. `env_vars` are set for the workers; `working_dir` is sent to them.
 
-    Workers are Ray's own processes, each told of when it first executes a task. A task over its timeout, or cancelled
-    while it runs, is ended with its process and, on this host, the processes below it: SIGTERM, and SIGKILL after
-    `kill_grace_s` seconds. No task is tried twice by Ray itself.
+    Workers are Ray's own processes, each told of when it first executes a task. A task over its timeout, or
+    cancelled while it runs, is ended with its process and, on this host, the processes below it: SIGTERM, and
+    SIGKILL after `kill_grace_s` seconds. No task is tried twice by Ray itself.
 
     `log_to_driver` shows here what tasks print. Notices of Ray's own are kept from this program's output.
     """

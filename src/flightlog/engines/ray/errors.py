@@ -10,7 +10,9 @@ _SAYS_NOTHING = ("WorkerCrashedError", "TaskCancelledError")
 
 
 def refusal(error: BaseException) -> Outcome | None:
-    """The outcome of an attempt that Ray could not run at all, or whose own frame failed; None if it was lost."""
+    """The outcome of an attempt that Ray could not run at all, or whose own frame failed; None if it was
+    lost.
+    """
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if "RayTaskError" in kinds:
         cause = getattr(error, "cause", None) or error
@@ -26,7 +28,9 @@ def refusal(error: BaseException) -> Outcome | None:
 
 
 def words_of(error: BaseException) -> str | None:
-    """What an error of Ray's says that the kernel does not: its first lines, on one; None if that is nothing."""
+    """What an error of Ray's says that the kernel does not: its first lines, on one; None if that is
+    nothing.
+    """
     if type(error).__name__ in _SAYS_NOTHING:
         return None
     text = " ".join(str(error).split())

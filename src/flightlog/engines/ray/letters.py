@@ -10,7 +10,9 @@ MANY = 256
 
 
 class Letters:
-    """An actor on the engine's node: workers post, the engine takes. What was posted outlives the worker that did."""
+    """An actor on the engine's node: workers post, the engine takes. What was posted outlives the worker that
+    did.
+    """
 
     def __init__(self) -> None:
         self._box: asyncio.Queue[tuple[bytes, bytes]] = asyncio.Queue(maxsize=16 * MANY)
@@ -30,7 +32,9 @@ class Letters:
         return letters
 
     async def attend(self) -> None:
-        """A worker waits for the end of its engine, after which it has something to do and then calls `leave`."""
+        """A worker waits for the end of its engine, after which it has something to do and then calls
+        `leave`.
+        """
         self._attending += 1
         await self._over.wait()
 

@@ -1,4 +1,6 @@
-"""The nodes of a Ray cluster, asked for off the engine's thread: a cluster that is gone keeps whoever asks for a minute."""
+"""The nodes of a Ray cluster, asked for off the engine's thread: a cluster that is gone keeps whoever asks
+for a minute.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ log = logging.getLogger("flightlog")
 class Nodes:
     """Asks Ray which nodes live, one question at a time. `tell` gets the answer, on a thread of its own.
 
-    Ray's head is looked for before Ray is asked; where it is not there, nothing is told, and `missing_s` grows.
+    Ray's head is looked for before Ray is asked; where it is not there, nothing is told, and `missing_s`
+    grows.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""Attempts as tasks of Ray: one thread hands them over, listens to their workers and reports what Ray says."""
+"""Attempts as tasks of Ray: one thread hands them over, listens to their workers and reports what Ray
+says.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,10 @@ NAMES = 1000
 class RayPool:
     """An engine over a Ray that this process is connected to.
 
-    At most `max_workers` attempts are with Ray at once; where that is None, as many as keep it busy. `options` are
-    those of its tasks. `began` is the Unix time from which on Ray's processes concern the run, `far`
-    that they may not see the files of this host. Reports are made on one thread, on which everything happens.
+    At most `max_workers` attempts are with Ray at once; where that is None, as many as keep it busy.
+    `options` are those of its tasks. `began` is the Unix time from which on Ray's processes concern the run,
+    `far` that they may not see the files of this host. Reports are made on one thread, on which everything
+    happens.
     """
 
     def __init__(
@@ -169,7 +172,9 @@ class RayPool:
         return remote
 
     def _begun(self, began: Began, is_here: bool = False) -> None:
-        """A worker says that it executes an attempt; one that is here is a process of this host by the number it says."""
+        """A worker says that it executes an attempt; one that is here is a process of this host by the number
+        it says.
+        """
         attempt = self._held.get(began.serial)
         if attempt is None or attempt.over or attempt.begun is not None:
             return
@@ -193,7 +198,9 @@ class RayPool:
         return worker
 
     def _timestamp(self, moment: float | None) -> str:
-        """A moment in Unix time as a timestamp, not before this engine began: what was before is of no concern to its run."""
+        """A moment in Unix time as a timestamp, not before this engine began: what was before is of no
+        concern to its run.
+        """
         clock = self._workers.clock
         return clock.iso(int(max(moment or 0.0, self._began_at) * 1e9) - clock.anchor_ns)
 

@@ -1,4 +1,6 @@
-"""Ray without its notices: what it prints of its own accord would land in the middle of the program's output."""
+"""Ray without its notices: what it prints of its own accord would land in the middle of the program's
+output.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ log = logging.getLogger("flightlog")
 
 
 class QuietSubscriber:
-    """Takes the notices that Ray would print ("A worker died …") and gives them to the log, for those who look there."""
+    """Takes the notices that Ray would print ("A worker died …") and gives them to the log, for those who
+    look there.
+    """
 
     def __init__(self, subscriber: Any) -> None:
         self._subscriber = subscriber
@@ -44,7 +48,8 @@ class Hush:
 def no_notices(ray: Any) -> Iterator[None]:
     """Connect to Ray inside: this connection brings no notices into the program's output.
 
-    Ray has no switch for them. What they are taken from is its own affair: where it is not as expected, they stay.
+    Ray has no switch for them. What they are taken from is its own affair: where it is not as expected, they
+    stay.
     """
     inside: Any = getattr(ray, "_raylet", None)
     subscriber = getattr(inside, "GcsErrorSubscriber", None)

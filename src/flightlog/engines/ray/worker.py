@@ -84,7 +84,8 @@ _ways: dict[bytes, Way] = {}
 
 
 class Way:
-    """How this process tells its engine something: through the door on its host, else by a letter box that Ray hosts.
+    """How this process tells its engine something: through the door on its host, else by a letter box that
+    Ray hosts.
 
     When the engine is over, this process leaves the runs it recorded into for it.
     """
@@ -99,7 +100,9 @@ class Way:
         """Whether nothing could be told last time."""
 
     def tell(self, kind: bytes, text: bytes) -> None:
-        """Say something, so that it is known whatever becomes of this process. `OSError` if there is no way."""
+        """Say something, so that it is known whatever becomes of this process. `OSError` if there is no
+        way.
+        """
         if self._knocker is not None:
             try:
                 self._knocker.tell(kind, text)
@@ -129,7 +132,9 @@ class Way:
 
 
 def run_attempt(order: bytes, letters: Any = None) -> bytes:
-    """Execute an attempt in this process; the whole of a Ray task. Gives a `Done`, and raises nothing of the task's."""
+    """Execute an attempt in this process; the whole of a Ray task. Gives a `Done`, and raises nothing of the
+    task's.
+    """
     serial, surroundings, work = msgspec.structs.astuple(_decode_order(order))
     way = _ways.get(surroundings)
     if way is None:
@@ -179,9 +184,15 @@ def _who() -> Began:
 
     host, pid, context = this_host(), os.getpid(), ray.get_runtime_context()
     return Began(
-        serial=0, started=Started("", 0, None), worker=lane_name(host, pid, main=True), host=host, pid=pid,
-        node=context.get_node_id(), ray_worker=context.get_worker_id(), process_start=process_start(),
-    )  # fmt: skip
+        serial=0,
+        started=Started("", 0, None),
+        worker=lane_name(host, pid, main=True),
+        host=host,
+        pid=pid,
+        node=context.get_node_id(),
+        ray_worker=context.get_worker_id(),
+        process_start=process_start(),
+    )
 
 
 def process_start() -> float | None:

@@ -132,7 +132,9 @@ class RayWorkers:
         )
 
     def death_of(self, worker: RayWorker) -> Death:
-        """What a worker died of: by the kernel where it can be asked, and in Ray's words where they say more."""
+        """What a worker died of: by the kernel where it can be asked, and in Ray's words where they say
+        more.
+        """
         if worker.exit_code is not None:
             death = describe_death(worker.exit_code, self._oom)
             return (

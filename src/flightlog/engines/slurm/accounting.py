@@ -1,8 +1,8 @@
 """What Slurm's accounting says of jobs: `sacct --json` of any version, read with tolerance.
 
-Versions differ. 21.08 and 22.05 write numbers as numbers, a state as text and a signal as `signal_id`; since 23.02
-numbers may be objects (`{"set": true, "infinite": false, "number": 3}`), states lists, and step ids texts with the
-job in front. 22.05 writes exit code 0 for every code: `ask` asks for those by other means.
+Versions differ. 21.08 and 22.05 write numbers as numbers, a state as text and a signal as `signal_id`; since
+23.02 numbers may be objects (`{"set": true, "infinite": false, "number": 3}`), states lists, and step ids
+texts with the job in front. 22.05 writes exit code 0 for every code: `ask` asks for those by other means.
 """
 
 from __future__ import annotations
@@ -17,10 +17,24 @@ from msgspec import Struct
 from flightlog.core.errors import UsageError
 
 MB = 1 << 20
-FINAL = frozenset({
-    "BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "LAUNCH_FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
-    "PREEMPTED", "RECONFIG_FAIL", "REQUEUED", "REVOKED", "SPECIAL_EXIT", "TIMEOUT",
-})  # fmt: skip
+FINAL = frozenset(
+    {
+        "BOOT_FAIL",
+        "CANCELLED",
+        "COMPLETED",
+        "DEADLINE",
+        "FAILED",
+        "LAUNCH_FAILED",
+        "NODE_FAIL",
+        "OUT_OF_MEMORY",
+        "PREEMPTED",
+        "RECONFIG_FAIL",
+        "REQUEUED",
+        "REVOKED",
+        "SPECIAL_EXIT",
+        "TIMEOUT",
+    }
+)
 """States of an attempt that is over."""
 _LATEST = 253402300799
 """The last second of the year 9999: no later moment can be written."""
@@ -87,8 +101,8 @@ class SlurmJob(Struct, frozen=True, kw_only=True):
     def is_whole(self) -> bool:
         """Whether accounting has all parts of an attempt that is over.
 
-        They come one by one: the end at once, the request (partition, name, time limit) within seconds, since Slurm
-        collects those, and what a step used when its last process is gone. Every job has a partition.
+        They come one by one: the end at once, the request (partition, name, time limit) within seconds, since
+        Slurm collects those, and what a step used when its last process is gone. Every job has a partition.
         """
         used = all(step.cpu_s is not None or step.max_rss_bytes is not None for step in self.steps)
         return self.end is not None and self.partition is not None and used
@@ -206,7 +220,9 @@ def _text(found: Any) -> str | None:
 
 
 def _number(found: Any) -> float | None:
-    """A number, bare or in an object; None where it is not set, infinite, negative, or one of Slurm's marks for that."""
+    """A number, bare or in an object; None where it is not set, infinite, negative, or one of Slurm's marks
+    for that.
+    """
     if isinstance(found, dict):
         if found.get("set") is False or found.get("infinite") is True:
             return None
@@ -230,7 +246,9 @@ def _moment(found: Any) -> float | None:
 
 
 def _state(found: Any) -> tuple[str | None, str | None]:
-    """The state, and the user that the text `CANCELLED by 0` names; flags that follow a state in a list are passed over."""
+    """The state, and the user that the text `CANCELLED by 0` names; flags that follow a state in a list are
+    passed over.
+    """
     if isinstance(found, list):
         words = [word for word in found if isinstance(word, str)]
         found = next((word for word in words if word.partition(" ")[0].upper() in FINAL), None) or next(
@@ -244,7 +262,9 @@ def _state(found: Any) -> tuple[str | None, str | None]:
 
 
 def _exit(found: Any, state: str | None) -> tuple[int | None, str | None]:
-    """Exit code and signal; a code of 0 that the state contradicts is one that this version has not written."""
+    """Exit code and signal; a code of 0 that the state contradicts is one that this version has not
+    written.
+    """
     number = _whole(_at(found, "signal", "signal_id"))
     number = _whole(_at(found, "signal", "id")) if number is None else number
     ended_by = signal_name(number) if number else None
@@ -276,7 +296,9 @@ def _nodes(found: Any) -> str | None:
 
 
 def _count(listed: Iterable[Any], kind: str, name: str | None = None) -> float | None:
-    """The count of one trackable resource; of a named one (`gres/gpu`) without its kinds, which are counted in it."""
+    """The count of one trackable resource; of a named one (`gres/gpu`) without its kinds, which are counted
+    in it.
+    """
     for one in listed:
         if _at(one, "type") == kind and (name is None or _at(one, "name") == name):
             return _number(_at(one, "count"))

@@ -25,17 +25,18 @@ ACCOUNTING_S = 10.0
 class SlurmEngine(DaskEngine):
     """Runs attempts on Dask workers in Slurm jobs; the contract of `DaskEngine` on a cluster of its own.
 
-    A job holds `processes` worker processes (default: 1) of `threads_per_worker` tasks at once (default: 1) each. The
-    scheduler runs in this process, so nodes must be able to reach this machine, by `interface` where there are several.
+    A job holds `processes` worker processes (default: 1) of `threads_per_worker` tasks at once (default: 1)
+    each. The scheduler runs in this process, so nodes must be able to reach this machine, by `interface`
+    where there are several.
 
-    What a job asks for: `cpus`, `memory_bytes`, `gpus` and `walltime_s`, for the whole job. Where those are not said, a
-    worker gets what the largest of the `components` needs, each resource for itself: all jobs are alike. What nobody
-    says is left to Slurm. `queue` is another word for `partition`.
+    What a job asks for: `cpus`, `memory_bytes`, `gpus` and `walltime_s`, for the whole job. Where those are
+    not said, a worker gets what the largest of the `components` needs, each resource for itself: all jobs are
+    alike. What nobody says is left to Slurm. `queue` is another word for `partition`.
 
-    There are `n_workers` workers, or between `min_workers` and `max_workers` with the work; by default 1. They wait in
-    Slurm's queue, and attempts wait for them. The jobs' output goes to `log_directory`, by default a folder `slurm`
-    beside the runs. When the engine closes, its jobs are cancelled, and what Slurm's accounting says of them is merged
-    into the run.
+    There are `n_workers` workers, or between `min_workers` and `max_workers` with the work; by default 1.
+    They wait in Slurm's queue, and attempts wait for them. The jobs' output goes to `log_directory`, by
+    default a folder `slurm` beside the runs. When the engine closes, its jobs are cancelled, and what Slurm's
+    accounting says of them is merged into the run.
     """
 
     def __init__(
@@ -89,9 +90,13 @@ class SlurmEngine(DaskEngine):
             directives=[f"--{name}={value}" for name, value in directives.items() if value is not None]
             + list(job_extra_directives),
         ) | {
-            "queue": partition or queue, "account": account, "interface": interface,
-            "local_directory": local_directory, "python": python, "job_script_prologue": list(job_script_prologue),
-        }  # fmt: skip
+            "queue": partition or queue,
+            "account": account,
+            "interface": interface,
+            "local_directory": local_directory,
+            "python": python,
+            "job_script_prologue": list(job_script_prologue),
+        }
 
     def start(self, run_path: str | None, reports: Reports) -> None:
         """Start the scheduler here, and submit the jobs. A `UsageError` where Slurm takes none."""
@@ -145,7 +150,9 @@ class SlurmEngine(DaskEngine):
         return self._job_of
 
     def _job_of(self, worker: str) -> str | None:
-        """By the name that the cluster gave the worker: that of its job, with a number where a job holds several."""
+        """By the name that the cluster gave the worker: that of its job, with a number where a job holds
+        several.
+        """
         there = getattr(getattr(self._cluster, "scheduler", None), "workers", {}).get(worker)
         name = str(getattr(there, "name", ""))
         jobs = getattr(self._cluster, "workers", {})
@@ -177,12 +184,16 @@ class SlurmEngine(DaskEngine):
         if left := [*merged.waiting, *merged.missing]:
             log.warning(
                 "Slurm's accounting did not have the end of %s within %g s. `flightlog adopt --slurm %s` adds it later",
-                "job " + left[0] if len(left) == 1 else f"{len(left)} jobs", ACCOUNTING_S, ",".join(left),
-            )  # fmt: skip
+                "job " + left[0] if len(left) == 1 else f"{len(left)} jobs",
+                ACCOUNTING_S,
+                ",".join(left),
+            )
 
 
 def largest(components: Iterable[Resources], processes: int) -> Resources:
-    """What a job of so many workers needs so that any component can run in it; None where no component says."""
+    """What a job of so many workers needs so that any component can run in it; None where no component
+    says.
+    """
     parts = list(components)
 
     def most(name: str, times: int) -> Any:
@@ -190,9 +201,11 @@ def largest(components: Iterable[Resources], processes: int) -> Resources:
         return max(said) * times if said else None
 
     return Resources(
-        cpus=most("cpus", processes), memory_bytes=most("memory_bytes", processes),
-        gpus=most("gpus", processes), walltime_s=most("walltime_s", 1),
-    )  # fmt: skip
+        cpus=most("cpus", processes),
+        memory_bytes=most("memory_bytes", processes),
+        gpus=most("gpus", processes),
+        walltime_s=most("walltime_s", 1),
+    )
 
 
 def job_options(
@@ -202,7 +215,8 @@ def job_options(
     lines, skipped, worker_args = list(directives), [], []
     memory = asked.memory_bytes
     if memory is None:
-        # Dask-jobqueue insists on a figure. It is kept from Slurm, whose own default holds, and from the workers.
+        # Dask-jobqueue insists on a figure. It is kept from Slurm, whose own default holds, and from the
+        # workers.
         memory, skipped, worker_args = processes << 30, ["--mem="], ["--memory-limit", "auto"]
     if asked.gpus:
         lines.append(f"--gres=gpu:{math.ceil(asked.gpus)}")

@@ -39,9 +39,11 @@ _OWN_STEPS = frozenset({"batch", "extern", "interactive"})
 
 
 def accounting_events(known: Known, attempts: Sequence[SlurmJob], *, as_tasks: bool) -> list[Event]:
-    """The events that all attempts of one job add to a run, in order of time; `attempts` are over, the first first.
+    """The events that all attempts of one job add to a run, in order of time; `attempts` are over, the first
+    first.
 
-    A job in which nobody of the run was is a task and a worker of its own `as_tasks`, and a worker alone otherwise.
+    A job in which nobody of the run was is a task and a worker of its own `as_tasks`, and a worker alone
+    otherwise.
     """
     events: list[Event] = []
     bound = known.bound_to(attempts[0].raw_id, attempts[0].cluster)
@@ -82,15 +84,36 @@ def iso(moment: float | None) -> str | None:
 
 def _account(job: SlurmJob, number: int, ruling: Verdict) -> JobAccounted:
     return JobAccounted(
-        timestamp=iso(job.end or job.start or job.submit) or "", job_id=job.job_id, cluster=job.cluster,
-        raw_job_id=job.raw_id, array_job_id=job.array_id, array_index=job.array_index, name=job.name,
-        user=job.user, partition=job.partition, account=job.account, qos=job.qos, nodes=job.nodes,
-        cpus=job.cpus, memory_bytes=job.memory_bytes, gpus=job.gpus, walltime_s=job.walltime_s,
-        state=job.state, attempt=number, reason=job.reason or (None if ruling.end == "completed" else ruling.message),
-        exit_code=job.exit_code, signal=job.signal, submitted=iso(job.submit), started=iso(job.start),
-        ended=iso(job.end), queue_s=_between(job.submit, job.start), elapsed_s=_elapsed(job), cpu_s=job.cpu_s,
-        max_rss_bytes=job.max_rss_bytes, steps=len(job.steps),
-    )  # fmt: skip
+        timestamp=iso(job.end or job.start or job.submit) or "",
+        job_id=job.job_id,
+        cluster=job.cluster,
+        raw_job_id=job.raw_id,
+        array_job_id=job.array_id,
+        array_index=job.array_index,
+        name=job.name,
+        user=job.user,
+        partition=job.partition,
+        account=job.account,
+        qos=job.qos,
+        nodes=job.nodes,
+        cpus=job.cpus,
+        memory_bytes=job.memory_bytes,
+        gpus=job.gpus,
+        walltime_s=job.walltime_s,
+        state=job.state,
+        attempt=number,
+        reason=job.reason or (None if ruling.end == "completed" else ruling.message),
+        exit_code=job.exit_code,
+        signal=job.signal,
+        submitted=iso(job.submit),
+        started=iso(job.start),
+        ended=iso(job.end),
+        queue_s=_between(job.submit, job.start),
+        elapsed_s=_elapsed(job),
+        cpu_s=job.cpu_s,
+        max_rss_bytes=job.max_rss_bytes,
+        steps=len(job.steps),
+    )
 
 
 def _ends(
@@ -127,14 +150,24 @@ def _ends(
 def _end_task(task: OpenTask, job: SlurmJob, ruling: Verdict, *, whole: bool) -> Iterator[Event]:
     start, sent = task.started, task.submitted
     ids: dict[str, Any] = {
-        "task": start.task, "task_id": start.task_id, "attempt": start.attempt, "component": start.component,
-        "trace_id": start.trace_id, "span_id": start.span_id, "parent_id": start.parent_id,
-    }  # fmt: skip
+        "task": start.task,
+        "task_id": start.task_id,
+        "attempt": start.attempt,
+        "component": start.component,
+        "trace_id": start.trace_id,
+        "span_id": start.span_id,
+        "parent_id": start.parent_id,
+    }
     facts = {
-        **ids, **_used(job, whole=whole), "timestamp": iso(job.end) or "", "worker": start.worker,
-        "args": sent.args if sent else {}, "args_digest": sent.args_digest if sent else None,
-        "duration_s": _between(unix_time(start.timestamp), job.end), "queue_s": start.queue_s,
-    }  # fmt: skip
+        **ids,
+        **_used(job, whole=whole),
+        "timestamp": iso(job.end) or "",
+        "worker": start.worker,
+        "args": sent.args if sent else {},
+        "args_digest": sent.args_digest if sent else None,
+        "duration_s": _between(unix_time(start.timestamp), job.end),
+        "queue_s": start.queue_s,
+    }
     if ruling.end == "completed" and whole:
         yield TaskCompleted(**facts)
     elif ruling.end != "failed":
@@ -142,14 +175,27 @@ def _end_task(task: OpenTask, job: SlurmJob, ruling: Verdict, *, whole: bool) ->
     else:
         cause = _cause(job, ruling, start.task)
         yield TaskFailed(
-            error_message=ruling.message, error_type=ruling.error_type, exit_code=job.exit_code,
-            fingerprint=cause, **facts,
-        )  # fmt: skip
+            error_message=ruling.message,
+            error_type=ruling.error_type,
+            exit_code=job.exit_code,
+            fingerprint=cause,
+            **facts,
+        )
         yield Failure(
-            timestamp=iso(job.end) or "", scope="task", error_type=ruling.error_type, message=ruling.message,
-            traceback=None, fingerprint=cause, task=start.task, task_id=start.task_id, attempt=start.attempt,
-            worker=start.worker, span_id=start.span_id, exit_code=job.exit_code, signal=job.signal,
-        )  # fmt: skip
+            timestamp=iso(job.end) or "",
+            scope="task",
+            error_type=ruling.error_type,
+            message=ruling.message,
+            traceback=None,
+            fingerprint=cause,
+            task=start.task,
+            task_id=start.task_id,
+            attempt=start.attempt,
+            worker=start.worker,
+            span_id=start.span_id,
+            exit_code=job.exit_code,
+            signal=job.signal,
+        )
 
 
 def _own_life(
@@ -165,19 +211,31 @@ def _own_life(
     if as_tasks and number == 1:
         yield TaskSubmitted(timestamp=iso(job.submit or job.start) or "", args=args, **ids)
         yield ResourceRequest(
-            timestamp=iso(job.submit or job.start) or "", task=name, task_id=ids["task_id"], cpus=job.cpus,
-            memory_bytes=job.memory_bytes, gpus=job.gpus, walltime_s=job.walltime_s,
-        )  # fmt: skip
+            timestamp=iso(job.submit or job.start) or "",
+            task=name,
+            task_id=ids["task_id"],
+            cpus=job.cpus,
+            memory_bytes=job.memory_bytes,
+            gpus=job.gpus,
+            walltime_s=job.walltime_s,
+        )
     if ran:
         yield WorkerLaunched(
-            timestamp=iso(job.start) or "", worker=worker, host=job.nodes, pid=None, cpus=job.cpus,
-            memory_bytes=job.memory_bytes, gpus=job.gpus,
-        )  # fmt: skip
+            timestamp=iso(job.start) or "",
+            worker=worker,
+            host=job.nodes,
+            pid=None,
+            cpus=job.cpus,
+            memory_bytes=job.memory_bytes,
+            gpus=job.gpus,
+        )
     if as_tasks:
         started = TaskStarted(
-            timestamp=iso(job.start or job.end) or "", worker=worker if ran else None,
-            queue_s=_between(job.submit, job.start), **ids,
-        )  # fmt: skip
+            timestamp=iso(job.start or job.end) or "",
+            worker=worker if ran else None,
+            queue_s=_between(job.submit, job.start),
+            **ids,
+        )
         if ran:
             yield started
         sent = TaskSubmitted(args=args, **ids)
@@ -193,16 +251,24 @@ def _own_life(
 
 def _own_ids(known: Known, job: SlurmJob, number: int) -> dict[str, Any]:
     return {
-        "task": job.name or "job", "task_id": f"slurm-{job.job_id}", "attempt": number,
-        "trace_id": known.trace_id or None, "span_id": _hex(job, str(number)), "parent_id": known.span_id or None,
-    }  # fmt: skip
+        "task": job.name or "job",
+        "task_id": f"slurm-{job.job_id}",
+        "attempt": number,
+        "trace_id": known.trace_id or None,
+        "span_id": _hex(job, str(number)),
+        "parent_id": known.span_id or None,
+    }
 
 
 def _end_worker(name: str, worker: KnownWorker, job: SlurmJob, ruling: Verdict) -> WorkerLost | WorkerRemoved:
     facts: dict[str, Any] = {
-        "timestamp": iso(job.end) or "", "worker": name, "host": worker.host, "pid": worker.pid,
-        "component": worker.component, "reason": ruling.message,
-    }  # fmt: skip
+        "timestamp": iso(job.end) or "",
+        "worker": name,
+        "host": worker.host,
+        "pid": worker.pid,
+        "component": worker.component,
+        "reason": ruling.message,
+    }
     if ruling.end == "failed" and ruling.by_slurm:
         return WorkerLost(exit_code=job.exit_code, signal=job.signal, **facts)
     return WorkerRemoved(uptime_s=_between(unix_time(worker.since), job.end), **facts)
@@ -214,11 +280,20 @@ def _failure(
     """Slurm's reason for an end that the run has recorded without it."""
     task = known.tasks.get(task_id) if task_id is not None else None
     return Failure(
-        timestamp=iso(job.end) or "", scope="worker", error_type=ruling.error_type, message=ruling.message,
-        traceback=None, fingerprint=_cause(job, ruling, ""), task=task.task if task else None, task_id=task_id,
-        attempt=task.attempt if task else None, worker=worker, span_id=task.span_id if task else None,
-        exit_code=job.exit_code, signal=job.signal,
-    )  # fmt: skip
+        timestamp=iso(job.end) or "",
+        scope="worker",
+        error_type=ruling.error_type,
+        message=ruling.message,
+        traceback=None,
+        fingerprint=_cause(job, ruling, ""),
+        task=task.task if task else None,
+        task_id=task_id,
+        attempt=task.attempt if task else None,
+        worker=worker,
+        span_id=task.span_id if task else None,
+        exit_code=job.exit_code,
+        signal=job.signal,
+    )
 
 
 def _used(job: SlurmJob, *, whole: bool) -> dict[str, Any]:
@@ -227,9 +302,11 @@ def _used(job: SlurmJob, *, whole: bool) -> dict[str, Any]:
         return {}
     rss, cpu = job.max_rss_bytes, job.cpu_s
     return {
-        "cpu_s": cpu, "cpu_scope": None if cpu is None else "tree",
-        "peak_rss_bytes": rss, "rss_scope": None if rss is None else "tree",
-    }  # fmt: skip
+        "cpu_s": cpu,
+        "cpu_scope": None if cpu is None else "tree",
+        "peak_rss_bytes": rss,
+        "rss_scope": None if rss is None else "tree",
+    }
 
 
 def _is_span(step: SlurmStep) -> bool:
@@ -240,13 +317,17 @@ def _span(known: Known, job: SlurmJob, step: SlurmStep, parent_id: str) -> SpanE
     measured = {"cpu_s": step.cpu_s, "max_rss_bytes": step.max_rss_bytes, "tasks": step.tasks}
     failed = step.state not in {None, "COMPLETED"}
     return SpanEvent(
-        timestamp=iso(step.start) or "", name=f"step {step.name or step.step_id}",
+        timestamp=iso(step.start) or "",
+        name=f"step {step.name or step.step_id}",
         tags={"step": f"{job.job_id}.{step.step_id}", "nodes": step.nodes},
         metrics={name: value for name, value in measured.items() if value is not None},
-        status="error" if failed else "ok", duration_s=_between(step.start, step.end), trace_id=known.trace_id,
-        span_id=_hex(job, f"step {step.step_id}"), parent_id=parent_id or None,
+        status="error" if failed else "ok",
+        duration_s=_between(step.start, step.end),
+        trace_id=known.trace_id,
+        span_id=_hex(job, f"step {step.step_id}"),
+        parent_id=parent_id or None,
         error_type=step.state if failed else None,
-    )  # fmt: skip
+    )
 
 
 def _span_of(known: Known, bound: JobStarted) -> str:

@@ -1,4 +1,6 @@
-"""What a run has recorded already that accounting may add to: its jobs, its workers, its tasks without an end."""
+"""What a run has recorded already that accounting may add to: its jobs, its workers, its tasks without an
+end.
+"""
 
 from __future__ import annotations
 

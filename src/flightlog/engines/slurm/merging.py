@@ -1,7 +1,7 @@
 """Slurm's accounting merged into a run: while it is recorded, or long after it has ended.
 
-A run that is over is written to as by any late process: a writer of its own adds its lines, and `complete` folds them,
-computes the summary anew and renews the checksums.
+A run that is over is written to as by any late process: a writer of its own adds its lines, and `complete`
+folds them, computes the summary anew and renews the checksums.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def merge_accounting(
 ) -> Merged:
     """Ask Slurm for its accounting of these jobs, and merge it into a run; again, it changes nothing.
 
-    `emit` is the recorder of a run that this process records; without it the run may be any that is on the disk.
-    `patience_s` waits so long for jobs to end. Raises `FlightlogError` where Slurm cannot be asked or the run not be
-    written.
+    `emit` is the recorder of a run that this process records; without it the run may be any that is on the
+    disk. `patience_s` waits so long for jobs to end. Raises `FlightlogError` where Slurm cannot be asked or
+    the run not be written.
     """
     jobs = ask(list(dict.fromkeys(job_ids)), sacct=sacct, patience_s=patience_s)
     told = {name for job in jobs for name in (job.raw_id, job.job_id, job.array_id)}
@@ -137,7 +137,9 @@ def _by_job(jobs: Sequence[SlurmJob]) -> list[list[SlurmJob]]:
 
 
 def append(path: Path, info: layout.RunInfo, events: Sequence[Event]) -> None:
-    """Write events into a run as a process of its own; a `FlightlogError` where not all of them could be written."""
+    """Write events into a run as a process of its own; a `FlightlogError` where not all of them could be
+    written.
+    """
     recorder = Recorder(path, this_host(), info.trace_id, owner=False)
     recorder.emit_all(events)
     close_writer(LiveRun(path, info, recorder), 0.0)
@@ -151,7 +153,9 @@ def append(path: Path, info: layout.RunInfo, events: Sequence[Event]) -> None:
 
 
 def _conclude(path: Path, *, events_added: bool) -> None:
-    """End a run whose processes are gone, once accounting knows of every job in it; bring one that is over in order."""
+    """End a run whose processes are gone, once accounting knows of every job in it; bring one that is over in
+    order.
+    """
     run = Run(path)
     info = run.info
     own = info.target == ACCOUNTING
@@ -173,7 +177,9 @@ def _conclude(path: Path, *, events_added: bool) -> None:
 
 
 def _ending(run: Run, known: Known) -> tuple[str, str | None, str | None] | None:
-    """Status, error and end of a run all of whose jobs are accounted for; None where some are not, or tasks are open."""
+    """Status, error and end of a run all of whose jobs are accounted for; None where some are not, or tasks
+    are open.
+    """
     last: dict[str, JobAccounted] = {}
     for event in run.events("jobs"):
         if isinstance(event, JobAccounted):

@@ -20,7 +20,8 @@ _FRESH_S = 60.0
 """What is missing so long after the end of a job will not come any more."""
 
 Sacct = Callable[[Sequence[str]], bytes]
-"""Runs `sacct` with these words and gives its output; raises a `FlightlogError` that says why it could not."""
+"""Runs `sacct` with these words and gives its output; raises a `FlightlogError` that says why it could
+not."""
 
 
 def ask(
@@ -33,11 +34,11 @@ def ask(
 ) -> list[SlurmJob]:
     """What accounting knows of these jobs, every attempt of them and every element of an array, in its order.
 
-    Accounting learns of an end a moment after it: with `patience_s` it is asked again until all jobs have ended, or
-    so much time has passed. Of jobs that have ended within the last minute by `clock`, parts of the account may be on
-    their way: for those it is asked again up to 10 s, whatever the patience, and then given without. Jobs that it does
-    not know are missing from the answer. A `UsageError` for what is no job id, a `FlightlogError` where there is no
-    Slurm, or none with accounting.
+    Accounting learns of an end a moment after it: with `patience_s` it is asked again until all jobs have
+    ended, or so much time has passed. Of jobs that have ended within the last minute by `clock`, parts of the
+    account may be on their way: for those it is asked again up to 10 s, whatever the patience, and then given
+    without. Jobs that it does not know are missing from the answer. A `UsageError` for what is no job id, a
+    `FlightlogError` where there is no Slurm, or none with accounting.
     """
     for job_id in job_ids:
         if not _JOB.fullmatch(job_id):
@@ -108,9 +109,13 @@ def run_sacct(words: Sequence[str]) -> bytes:
     plain.pop("SLURM_TIME_FORMAT", None)  # some versions cannot read what they wrote with it themselves
     try:
         done = subprocess.run(
-            ["sacct", *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=TIMEOUT_S, check=False,
+            ["sacct", *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
             env={**plain, "TZ": "UTC", "LC_ALL": "C"},
-        )  # fmt: skip
+        )
     except FileNotFoundError:
         raise FlightlogError(
             "there is no `sacct` here. Ask where Slurm is, `sacct --json --duplicates --jobs JOBID > jobs.json`, "

@@ -62,18 +62,24 @@ def verdict(job: SlurmJob) -> Verdict:
 
 
 def _outgrew(job: SlurmJob) -> bool:
-    """Killed, and seen with more memory than the whole job may use: what plugins without cgroups do says no more."""
+    """Killed, and seen with more memory than the whole job may use: what plugins without cgroups do says no
+    more.
+    """
     return _was_killed(job) and (job.max_rss_bytes or 0) > (job.memory_bytes or 1 << 62)
 
 
 def _hint(job: SlurmJob) -> str:
-    """That one that was killed had been near its limit, which may be why: nobody says so, and others kill as well."""
+    """That one that was killed had been near its limit, which may be why: nobody says so, and others kill as
+    well.
+    """
     near = (job.max_rss_bytes or 0) >= NEAR * (job.memory_bytes or 1 << 62)
     return f"; {_memory(job)}, which may be why" if near and _was_killed(job) else ""
 
 
 def _was_killed(job: SlurmJob) -> bool:
-    """By SIGKILL, in any of the forms that Slurm writes it: a signal, a shell's exit code, or the number for the code."""
+    """By SIGKILL, in any of the forms that Slurm writes it: a signal, a shell's exit code, or the number for
+    the code.
+    """
     return job.state == "FAILED" and (job.signal == "SIGKILL" or job.exit_code in KILLED_CODES)
 
 
