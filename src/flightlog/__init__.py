@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.diagnosis.scoring import diagnose_text
     from flightlog.analyze.history.trends import trends
     from flightlog.analyze.predict.predict import predict
-    from flightlog.engines.dask.watching import watch
+    from flightlog.engines.dask.watch import watch
     from flightlog.record.collector import Collector
     from flightlog.record.device_memory import track_device_memory
     from flightlog.session.cache import cacheable
@@ -59,7 +59,7 @@ _LAZY = {
     "predict": "flightlog.analyze.predict.predict",
     "track_device_memory": "flightlog.record.device_memory",
     "trends": "flightlog.analyze.history.trends",
-    "watch": "flightlog.engines.dask.watching",
+    "watch": "flightlog.engines.dask.watch",
 }
 
 __all__ = [

@@ -12,9 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.core.errors import FlightlogError, UsageError
-from flightlog.engines.slurm.accounting import FINAL, SlurmJob, SlurmStep, parse_accounting
-from flightlog.engines.slurm.sacct import ask, with_exit_codes
-from flightlog.engines.slurm.verdict import Verdict, verdict
+from flightlog.engines.slurm.accounting import (
+    FINAL,
+    SlurmJob,
+    SlurmStep,
+    Verdict,
+    ask,
+    parse_accounting,
+    verdict,
+    with_exit_codes,
+)
 
 RECORDED = Path(__file__).with_name("slurm-22.05.json")
 JSON: st.SearchStrategy[Any] = st.recursive(

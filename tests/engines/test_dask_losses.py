@@ -18,9 +18,9 @@ from distributed.deploy.cluster import Cluster
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.engines.dask.began import BeganFile, began_path, forget_began, read_began
+from flightlog.engines.dask.attempt import BeganFile, began_path, forget_began, read_began
+from flightlog.engines.dask.cluster import steady
 from flightlog.engines.dask.engine import DaskEngine
-from flightlog.engines.dask.steady import steady
 from flightlog.engines.execute import Started
 from flightlog.testing import tasks
 from flightlog.testing.engines import Reported, gate, make_work

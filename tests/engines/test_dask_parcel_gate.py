@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from flightlog.engines.dask.parcel_gate import ACKNOWLEDGE, WINDOW, Arrivals, ParcelGate
+from flightlog.engines.dask.messages import ACKNOWLEDGE, WINDOW, Arrivals, ParcelGate
 
 
 class Server:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flightlog.engines.death import Death, OomKills, describe_death
+from flightlog.engines.exit_reason import Death, OomKills, describe_death
 
 
 class Machine:

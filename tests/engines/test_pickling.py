@@ -8,7 +8,7 @@ from operator import add
 
 import pytest
 
-from flightlog.engines.pickling import dumps
+from flightlog.engines.program import dumps
 
 
 class OfMain:

@@ -18,7 +18,7 @@ import pytest
 from building import finished
 
 from flightlog.engines.execute import execute
-from flightlog.engines.relay import Landing, depart, place_here, settle
+from flightlog.engines.relay.recording import Landing, depart, place_here, settle
 from flightlog.events import ArtifactRecorded, ResourceSample, TaskStarted
 from flightlog.record.carrier import RUN, carrier
 from flightlog.record.oom_slots import bundles
@@ -33,7 +33,7 @@ from flightlog.testing.engines import make_work, recorded
 WORKER = r"""
 import json, os, pathlib, subprocess, sys
 import flightlog
-from flightlog.engines.relay import depart, place_here, settle
+from flightlog.engines.relay.recording import depart, place_here, settle
 from flightlog.record.active import current_run
 from flightlog.record.carrier import attached
 

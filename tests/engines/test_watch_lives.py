@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.lives import Lives
+from flightlog.engines.dask.watched_tasks import Lives
 from flightlog.events import (
     Failure,
     TaskCancelled,

@@ -7,8 +7,14 @@ from types import SimpleNamespace
 from distributed.scheduler import TaskState
 
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.arguments import MAX_TEXT, Arguments
-from flightlog.engines.dask.scheduler_plugin import PARCEL, PER_TASK, WINDOW, SchedulerWatch
+from flightlog.engines.dask.scheduler_plugin import (
+    MAX_TEXT,
+    PARCEL,
+    PER_TASK,
+    WINDOW,
+    Arguments,
+    SchedulerWatch,
+)
 
 
 class Scheduler:

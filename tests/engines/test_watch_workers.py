@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.workers import PATIENCE_S, Workers
-from flightlog.engines.death import Death
+from flightlog.engines.dask.watched_workers import PATIENCE_S, Workers
+from flightlog.engines.exit_reason import Death
 from flightlog.events import (
     ResourceSample,
     SpanEvent,

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from flightlog.engines.worker_sampling import (
+from flightlog.engines.worker_recording import (
     OncePerHost,
     SampledFrom,
     is_below,

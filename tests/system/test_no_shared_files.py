@@ -19,7 +19,7 @@ from distributed import Client, get_worker
 
 import flightlog
 from flightlog.engines.execute import execute
-from flightlog.engines.relay import Landing, depart, place_here, settle
+from flightlog.engines.relay.recording import Landing, depart, place_here, settle
 from flightlog.events import ResourceSample, TaskStarted
 from flightlog.record.active import current_run
 from flightlog.record.carrier import carrier

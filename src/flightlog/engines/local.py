@@ -7,14 +7,13 @@ import sys
 from typing import TYPE_CHECKING, Literal
 
 from flightlog.core.errors import UsageError
-from flightlog.engines.contract import Reports
-from flightlog.engines.main_module import refuse_main_without_a_file, refuse_while_main_is_imported
-from flightlog.engines.pooled import PooledEngine
+from flightlog.engines.contract import PooledEngine, Reports
+from flightlog.engines.program import refuse_main_without_a_file, refuse_while_main_is_imported
 from flightlog.samplers.cgroup import cgroup_limits
 
 if TYPE_CHECKING:
-    from flightlog.engines.processes import ProcessPool
     from flightlog.engines.threads import ThreadPool
+    from flightlog.engines.worker_pool import ProcessPool
 
 START_METHODS = ("spawn", "forkserver", "fork")
 
@@ -56,7 +55,7 @@ class LocalEngine(PooledEngine):
         self._processes, self._start_method = processes, start_method
         self._pool: ProcessPool | ThreadPool
         if processes:
-            from flightlog.engines.processes import ProcessPool
+            from flightlog.engines.worker_pool import ProcessPool
 
             self._pool = ProcessPool(max_workers, threads, start_method, kill_grace_s)
         else:

@@ -1,7 +1,7 @@
-"""The program that tasks come from, for workers that were not started from it.
+"""The user's program as its workers need it: importable without side effects, or sent by value.
 
 What the program itself defines, in its main file or at a prompt, travels by value where that is possible
-(`pickling.dumps`). Where it is not, the worker imports the main file as `multiprocessing` does.
+(`dumps`). Where it is not, the worker imports the main file as `multiprocessing` does.
 """
 
 from __future__ import annotations
@@ -9,10 +9,13 @@ from __future__ import annotations
 import multiprocessing
 import pickle
 import sys
+from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from flightlog.core.errors import UsageError
 from flightlog.engines.contract import Work
 
 _imported = False
@@ -62,3 +65,52 @@ def add_paths(paths: list[str]) -> None:
 def _no_main() -> None:
     assert _error is not None
     raise _error
+
+
+def refuse_while_main_is_imported(what: str) -> None:
+    """A `UsageError` while a new process imports the main module of its parent: what is started there never
+    ends.
+
+    `what` is what the program would start. Imports nothing: without `multiprocessing` there is no such
+    process.
+    """
+    processes = sys.modules.get("multiprocessing.process")
+    if processes is not None and getattr(processes.current_process(), "_inheriting", False):
+        raise UsageError(
+            f"this program starts {what} when it is imported, and worker processes import it to find its functions: "
+            'put what the program runs under `if __name__ == "__main__":`'
+        )
+
+
+def refuse_main_without_a_file() -> None:
+    """A `UsageError` where new processes would look for the main module in a file that is not there."""
+    main = sys.modules.get("__main__")
+    file = getattr(main, "__file__", None)
+    if getattr(main, "__spec__", None) is None and file is not None and not Path(file).exists():
+        raise UsageError(
+            f"worker processes import the program to find its functions, and there is no file {file}: "
+            "save the program as a file, or use threads (`processes: false`)"
+        )
+
+
+def dumps(value: Any, cloudpickle: str = "cloudpickle", *, main_is_there: bool = False) -> bytes:
+    """The value as plain pickle if that is enough anywhere, else by the module `cloudpickle`: what `__main__`
+    defines.
+
+    Where workers can import the main program (`main_is_there`, see `program.with_main`), plain pickle is also
+    enough for what cannot travel by value. Raises whatever either pickle does where neither can.
+    """
+    plain = b""
+    try:
+        plain = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
+        if b"__main__" not in plain:
+            return plain
+    except Exception:  # noqa: BLE001 - a lambda, or what else only cloudpickle knows; it raises anew if it does not
+        plain = b""
+    try:
+        made: bytes = import_module(cloudpickle).dumps(value, pickle.HIGHEST_PROTOCOL)
+    except Exception:
+        if not (plain and main_is_there):
+            raise
+        return plain
+    return made

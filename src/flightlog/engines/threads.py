@@ -10,10 +10,9 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from flightlog.engines.attempts import Attempt, Deadlines, End, Ledger
 from flightlog.engines.contract import Reports, Work, WorkerView
-from flightlog.engines.deadlines import Deadlines
 from flightlog.engines.execute import Started, execute
-from flightlog.engines.ledger import Attempt, End, Ledger
 from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
 from flightlog.store.liveness import this_host
 

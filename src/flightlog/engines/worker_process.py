@@ -13,9 +13,9 @@ from multiprocessing.context import BaseContext
 from typing import Any, Literal, cast
 
 from flightlog.core.descriptors import Descriptor, Identity, identify, means
+from flightlog.engines.attempts import Attempt
 from flightlog.engines.contract import WorkerView
-from flightlog.engines.kin import descendants, end_all, is_running, process_of
-from flightlog.engines.ledger import Attempt
+from flightlog.engines.process_tree import descendants, end_all, is_running, process_of
 from flightlog.engines.wire import EngineEnd, frame
 from flightlog.engines.worker import STOP, lane_names, serve
 

@@ -18,7 +18,7 @@ from flightlog.core.displayed import Displayed
 from flightlog.core.errors import UsageError
 from flightlog.engines.contract import Engine
 from flightlog.engines.execute import plain_dumps
-from flightlog.engines.main_module import refuse_while_main_is_imported
+from flightlog.engines.program import refuse_while_main_is_imported
 from flightlog.record.costs import WorkerCosts
 from flightlog.record.noop import NoopRun
 from flightlog.record.recording import record

@@ -14,7 +14,8 @@ from typing import Any
 import distributed  # noqa: F401 - what this engine needs: without it, it is said what to install
 
 from flightlog.core.errors import UsageError
-from flightlog.engines import pickling
+from flightlog.engines import program
+from flightlog.engines.attempts import Ledger
 from flightlog.engines.contract import Reports, Work, WorkerView
 from flightlog.engines.dask.cluster import (
     Connection,
@@ -25,9 +26,8 @@ from flightlog.engines.dask.cluster import (
     scheduler_of,
 )
 from flightlog.engines.dask.pool import CLOSED, DaskPool
-from flightlog.engines.ledger import Ledger
 from flightlog.engines.local import usable_cpus
-from flightlog.engines.main_module import refuse_while_main_is_imported
+from flightlog.engines.program import refuse_while_main_is_imported
 
 
 class DaskEngine:
@@ -51,7 +51,7 @@ class DaskEngine:
     A cluster that the engine did not start is left running, as it was found. Several engines may share one.
     """
 
-    dumps = staticmethod(pickling.dumps)
+    dumps = staticmethod(program.dumps)
     """How calls are pickled for its workers, which do not import the program."""
 
     def __init__(

@@ -1,5 +1,5 @@
-"""What the plugins in a Dask cluster tell the observer in the client's process: small lists, many to a
-parcel.
+"""Messages from the plugins in a Dask cluster to the observer in the client's process, and the gate that
+limits how many chunks of files travel through Dask's scheduler at once.
 
 Each is a list whose first item is its kind and whose second is a Unix time on the scheduler's clock. Keys are
 texts.
@@ -7,7 +7,11 @@ texts.
 
 from __future__ import annotations
 
+import asyncio
+import time
+from collections.abc import Callable
 from typing import Any, Final
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
@@ -70,3 +74,84 @@ decode = msgspec.msgpack.Decoder(list[Message]).decode
 def text_of_key(key: object) -> str:
     """A Dask key, which may be a tuple, as text."""
     return key if type(key) is str else str(key)
+
+
+WINDOW = 16
+"""Parcels, of a MiB at most, that the client has not yet said to have."""
+ACKNOWLEDGE = 4
+"""Parcels between two words of the client that they are here."""
+WAIT_S = 20.0
+"""How long a parcel may wait on the scheduler; then its worker keeps it, and tries again later."""
+HANDOVER_S = 30.0
+"""How long a worker waits for the scheduler's answer."""
+_LOOK_S = 0.05
+_OP = "flightlog_parcel"
+
+_gates: WeakKeyDictionary[Any, WeakValueDictionary[str, ParcelGate]] = WeakKeyDictionary()
+"""By scheduler and topic; a gate is there for as long as the plugin that holds it."""
+
+
+class ParcelGate:
+    """On the scheduler: the way of parcels of one `topic`, which `send` passes on to the client. On its event
+    loop alone.
+    """
+
+    def __init__(self, scheduler: Any, topic: str, send: Callable[[bytes], None]) -> None:
+        self.sent = 0
+        """Parcels that were passed on."""
+        self._heard = 0
+        self._send = send
+        _gates.setdefault(scheduler, WeakValueDictionary())[topic] = self
+
+        async def flightlog_parcel(topic: str, parcel: bytes) -> bool:
+            gate = _gates[scheduler].get(topic)
+            return gate is None or await gate.take(parcel)  # without a gate nobody is left to take it
+
+        scheduler.handlers.setdefault(_OP, flightlog_parcel)
+
+    def hear(self, number: int) -> None:
+        """The client has so many in all."""
+        self._heard = max(self._heard, number)
+
+    async def take(self, parcel: bytes, wait_s: float = WAIT_S) -> bool:
+        """Pass a parcel on as soon as there is room; False where there was none for so long."""
+        until = time.monotonic() + wait_s
+        while self.sent - self._heard >= WINDOW:
+            if time.monotonic() >= until:
+                return False
+            await asyncio.sleep(_LOOK_S)
+        self.sent += 1
+        self._send(parcel)
+        return True
+
+
+class Arrivals:
+    """In the client: hands parcels of a topic to `take`, and says from time to time that they are here. On
+    its event loop.
+    """
+
+    def __init__(self, client: Any, topic: str, take: Callable[[bytes], None]) -> None:
+        self._client, self._topic, self._take = client, heard_topic(topic), take
+        self.number = 0
+
+    def on_event(self, event: tuple[float, bytes]) -> None:
+        """A parcel came."""
+        self._take(event[1])
+        self.number += 1
+        if self.number % ACKNOWLEDGE == 0:
+            task = asyncio.ensure_future(self._client.scheduler.log_event(topic=self._topic, msg=self.number))
+            task.add_done_callback(lambda done: done.cancelled() or done.exception())
+
+
+def heard_topic(topic: str) -> str:
+    """What the client says on that it has parcels of a topic."""
+    return f"{topic}-heard"
+
+
+def hand_over(worker: Any, topic: str, parcel: bytes) -> None:
+    """Give a parcel to the scheduler for good, on a thread that is not the worker's event loop; raises where
+    that fails.
+    """
+    asking = worker.scheduler.flightlog_parcel(topic=topic, parcel=parcel)
+    if not asyncio.run_coroutine_threadsafe(asking, worker.loop.asyncio_loop).result(HANDOVER_S):
+        raise TimeoutError("the client of the Dask cluster does not take what workers have recorded")

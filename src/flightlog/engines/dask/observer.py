@@ -19,10 +19,7 @@ from distributed.utils import sync
 
 from flightlog.core.settings import parse_traceparent
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.client_hooks import ClientHooks
-from flightlog.engines.dask.lives import Lives
-from flightlog.engines.dask.nanny_plugin import NannyWatch
-from flightlog.engines.dask.parcel_gate import Arrivals
+from flightlog.engines.dask.messages import Arrivals, text_of_key
 from flightlog.engines.dask.scheduler_plugin import (
     CAPACITY,
     FLUSH_S,
@@ -31,12 +28,14 @@ from flightlog.engines.dask.scheduler_plugin import (
     takes_names,
     topics,
 )
-from flightlog.engines.dask.worker_plugin import WorkerWatch
-from flightlog.engines.dask.workers import PATIENCE_S, Workers
-from flightlog.engines.death import Death
+from flightlog.engines.dask.watched_tasks import Lives
+from flightlog.engines.dask.watched_workers import PATIENCE_S, Workers
+from flightlog.engines.dask.worker_plugin import NannyWatch, WorkerWatch
+from flightlog.engines.exit_reason import Death
 from flightlog.events import Event, Failure, UserEvent
 from flightlog.record.carrier import RUN, TRACEPARENT
 from flightlog.record.clock import Clock
+from flightlog.record.span import current
 
 log = logging.getLogger("flightlog")
 
@@ -236,7 +235,7 @@ class Observer:
 
     def _land(self, parcel: bytes) -> None:
         if self._landing is None and self._run_path is not None:
-            from flightlog.engines.relay import Landing
+            from flightlog.engines.relay.recording import Landing
 
             self._landing = Landing(self._run_path)
         if self._landing is not None:
@@ -357,3 +356,59 @@ def _version() -> str:
     from flightlog.version import __version__
 
     return __version__
+
+
+MAX_COUNTED = 100_000
+MAX_LEFT = 1_000
+
+
+class ClientHooks:
+    """The hooks of one client; thread-safe, as far as dictionaries are."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._again: dict[str, int] = {}
+        self._send = getattr(client, "_send_to_scheduler", None)
+        self._inc_ref = getattr(client, "_inc_ref", None)
+        self._named = self._removed = False
+        self._lock = threading.Lock()
+        if self._inc_ref is not None and hasattr(client, "refcount"):
+            client._inc_ref = self._counted
+
+    def name_stimuli(self) -> None:
+        """Let each graph say which span it was submitted in: the scheduler can take that."""
+        with self._lock:
+            if self._send is not None and not self._named and not self._removed:
+                self._named = True
+                self._client._send_to_scheduler = self._sent
+
+    def requests(self, key: str) -> int:
+        """How often this client asked for a key until now; from now on, counted anew."""
+        return self._again.pop(key, 0) + 1
+
+    def left(self) -> Iterable[tuple[str, int]]:
+        """Keys that were asked for after `requests` had been, and how often."""
+        return [(key, number) for key, number in list(self._again.items())[:MAX_LEFT]]
+
+    def remove(self) -> None:
+        """Leave the client as it was."""
+        with self._lock:
+            self._removed = True
+            for name, ours in (("_inc_ref", self._counted), ("_send_to_scheduler", self._sent)):
+                if self._client.__dict__.get(name) == ours:
+                    del self._client.__dict__[name]
+
+    def _counted(self, key: Any) -> Any:
+        if key in self._client.refcount and len(self._again) < MAX_COUNTED:
+            text = text_of_key(key)
+            self._again[text] = self._again.get(text, 0) + 1
+        assert self._inc_ref is not None
+        return self._inc_ref(key)
+
+    def _sent(self, message: dict[str, Any]) -> Any:
+        if message.get("op") == "update-graph" and "stimulus_id" not in message:
+            here = current.get()
+            if here is not None and here._sink is not None:
+                message["stimulus_id"] = f"update-graph-{time.time()}-by-{here.span_id}"
+        assert self._send is not None
+        return self._send(message)

@@ -8,24 +8,22 @@ import logging
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
+from flightlog.engines.attempts import Attempt, End, Ledger
 from flightlog.engines.contract import Outcome, WorkerView
-from flightlog.engines.dask.attempt import STUCK, decode_parcel, relay_topic_of, topic_of
-from flightlog.engines.dask.began import forget_began
+from flightlog.engines.dask.attempt import STUCK, decode_parcel, forget_began, relay_topic_of, topic_of
 from flightlog.engines.dask.cluster import Connection
-from flightlog.engines.dask.losses import Loss, Losses
-from flightlog.engines.dask.once import Once
-from flightlog.engines.dask.parcel_gate import Arrivals
-from flightlog.engines.dask.remote import OWN_PREFIX, Remote
-from flightlog.engines.dask.roster import Roster
-from flightlog.engines.death import Death
+from flightlog.engines.dask.messages import Arrivals
+from flightlog.engines.dask.remote import OWN_PREFIX, Remote, Roster
+from flightlog.engines.dask.scheduler_plugin import Once
 from flightlog.engines.execute import Started
-from flightlog.engines.ledger import Attempt, End, Ledger
+from flightlog.engines.exit_reason import Death
 from flightlog.events import Event, JobStarted, WorkerEvent, WorkerReady
 from flightlog.record.active import active_runs
 from flightlog.record.clock import monotonic_ns
@@ -146,7 +144,7 @@ class DaskPool:
             self._remote = Remote(client, self.id, self._said.put)
             client.subscribe_topic(topic_of(self.id), self._on_event)
             if self._run_path is not None:
-                from flightlog.engines.relay import Landing
+                from flightlog.engines.relay.recording import Landing
 
                 landing = Landing(self._run_path)
                 self._land = landing.close
@@ -402,3 +400,53 @@ class DaskPool:
                 said[0](*said[1:])
         for event in self._roster.dismiss(reason):
             self._ledger.worker(event)
+
+
+class Loss(Struct, frozen=True):
+    """A worker that died."""
+
+    worker: str
+    at_ns: int
+    """When that was heard of, on this host's monotonic clock."""
+    death: Death
+    began: dict[int, Started] | None
+    """Attempts it had begun and not ended; None where nobody can tell."""
+
+
+class Losses:
+    """Dead workers, each looked into once. One thread at a time.
+
+    `lose` gets every attempt with its loss, the last handed out first; `ended` are workers that the engine
+    ended itself, and why.
+    """
+
+    def __init__(
+        self,
+        remote: Remote,
+        death_of: Callable[[str], Death | None],
+        ended: Mapping[str, str],
+        lose: Callable[[Attempt, Loss], None],
+    ) -> None:
+        self._remote, self._death_of, self._ended, self._lose = remote, death_of, ended, lose
+        self._waiting: dict[str, list[Attempt]] = {}
+        self._heard: dict[str, int] = {}
+        self._known: dict[str, Loss] = {}
+
+    def add(self, attempt: Attempt, address: str, nanny: str | None) -> None:
+        """An attempt went with a worker, which had this nanny."""
+        if address in self._known:
+            self._lose(attempt, self._known[address])
+        elif address in self._waiting:
+            self._waiting[address].append(attempt)
+        else:
+            self._waiting[address] = [attempt]
+            self._heard[address] = monotonic_ns()
+            self._remote.look_into(address, nanny, self._death_of, self._on_looked_into)
+
+    def _on_looked_into(self, address: str, death: Death, began: dict[int, Started] | None) -> None:
+        if address in self._ended:
+            death = Death(self._ended[address])
+        loss = self._known[address] = Loss(address, self._heard.pop(address), death, began)
+        for attempt in sorted(self._waiting.pop(address), key=lambda each: -each.serial):
+            if not attempt.over:
+                self._lose(attempt, loss)  # the last first: those that are put back keep their order

@@ -6,33 +6,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import pickle
 import re
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext, suppress
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, cast
 
 import msgspec
 
-from flightlog.engines.contract import Outcome
+from flightlog.engines.attempts import Attempt
+from flightlog.engines.contract import Outcome, WorkerView
 from flightlog.engines.dask.attempt import (
     Order,
+    Parcel,
     decode_job,
     encode,
     end_process,
     give_up,
     introduce,
     leave,
+    read_began,
     relay_topic_of,
     run_attempt,
     topic_of,
 )
-from flightlog.engines.dask.began import read_began
-from flightlog.engines.death import Death
 from flightlog.engines.execute import Started
-from flightlog.engines.ledger import Attempt
-from flightlog.events import JobStarted
+from flightlog.engines.exit_reason import Death
+from flightlog.events import JobStarted, WorkerEvent, WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
+from flightlog.store.liveness import this_host
 
 log = logging.getLogger("flightlog")
 
@@ -217,3 +222,114 @@ def _is_enough(death: Death | None, nanny: str | None) -> bool:
 def _error_of(future: Any) -> BaseException:
     error: BaseException | None = future.exception() if future.status == "error" else None
     return error or RuntimeError(f"Dask says it is {future.status}")
+
+
+class Roster:
+    """Workers by address. One thread changes it; `views` and `is_endable` are for any.
+
+    `opened`, Unix time, is when a cluster that the engine starts was begun; None where it finds one running.
+    """
+
+    def __init__(self) -> None:
+        self.opened: float | None = None
+        self.ended: dict[str, str] = {}
+        """Workers that the engine ends itself, and why."""
+        self._homes: dict[str, tuple[str | None, int | None]] = {}
+        """Host and process of every worker that was heard of."""
+        self._ready: dict[str, float] = {}
+        """When each that is there was ready, on the monotonic clock."""
+        self._departed: set[str] = set()
+        self._endable: dict[str, bool] = {}
+
+    def note(self, parcel: Parcel) -> None:
+        """A worker has written."""
+        self._endable[parcel.worker] = parcel.endable
+        self._homes[parcel.worker] = (parcel.host, parcel.pid)
+
+    def take(self, event: WorkerEvent) -> WorkerEvent:
+        """What is to be told of something that happened to a worker: the loss of one that was ended is no
+        loss.
+        """
+        address = event.worker
+        if not isinstance(event, WorkerLost | WorkerRemoved):
+            self._homes[address] = (event.host, event.pid)
+            self._ready[address] = time.monotonic()
+            self._departed.discard(address)
+            return event if self.opened is None else with_launch(event, self.opened)
+        ready = self._ready.pop(address, None)
+        self._departed.add(address)
+        if isinstance(event, WorkerRemoved) or address not in self.ended:
+            return event
+        up_s = None if ready is None else time.monotonic() - ready
+        return WorkerRemoved(
+            timestamp=event.timestamp,
+            worker=address,
+            host=event.host,
+            pid=event.pid,
+            reason=self.ended[address],
+            uptime_s=up_s,
+        )
+
+    def dismiss(self, reason: str) -> list[WorkerEvent]:
+        """The end of all that are there, as far as the engine is concerned."""
+        now, told = time.monotonic(), []
+        for address, ready in list(self._ready.items()):
+            host, pid = self._homes[address]
+            removed = WorkerRemoved(worker=address, host=host, pid=pid, reason=reason, uptime_s=now - ready)
+            told.append(self.take(removed))
+        self._departed.update(self._homes)
+        return told
+
+    def home(self, address: str | None) -> tuple[str | None, int | None]:
+        """Host and process of a worker; None where they are not known."""
+        return self._homes.get(address or "", (None, None))
+
+    def is_there(self, address: str) -> bool:
+        """Whether it is up, as far as known."""
+        return address in self._ready
+
+    def is_endable(self, address: str | None) -> bool:
+        """Whether it is a process that may be ended with the task it executes."""
+        return self._endable.get(address or "", False)
+
+    def views(self, attempts: Iterable[Attempt]) -> list[WorkerView]:
+        """The workers there are, and which of these attempts each executes."""
+        running: dict[str, list[str]] = {}
+        for attempt in attempts:
+            if attempt.worker is not None and not attempt.over:
+                running.setdefault(attempt.worker, []).append(attempt.work.task_id)
+        return [
+            WorkerView(worker=address, host=host, pid=pid, running=tuple(running.get(address, ())))
+            for address, (host, pid) in list(self._homes.items())
+            if address not in self._departed
+        ]
+
+
+def with_launch(event: WorkerEvent, opened: float) -> WorkerEvent:
+    """A launch at the moment it happened, and a ready that says how long that was; others, and what is not
+    known, as it is.
+
+    The launch is the start of the worker's process; of one that is a thread here it is `opened`, Unix time,
+    when the cluster was begun.
+    """
+    if event.host != this_host() or event.pid is None or not isinstance(event, WorkerLaunched | WorkerReady):
+        return event
+    since = opened if event.pid == os.getpid() else _start_of(event.pid)
+    if since is None or not event.timestamp:
+        return event
+    launch_s = datetime.fromisoformat(event.timestamp).timestamp() - since
+    if launch_s < 0:
+        return event
+    if isinstance(event, WorkerReady):
+        return event if event.launch_s is not None else msgspec.structs.replace(event, launch_s=launch_s)
+    stamp = datetime.fromtimestamp(since, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return msgspec.structs.replace(event, timestamp=stamp)
+
+
+def _start_of(pid: int) -> float | None:
+    import psutil
+
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return None

@@ -1,5 +1,5 @@
-"""Inside a Dask worker: lets what happens inside watched tasks be recorded as theirs, and tells what only the
-worker knows.
+"""Plugins of a Dask worker and of its nanny: what happens inside watched tasks is recorded as theirs, and
+the nanny reports why a worker process died, which only its parent knows.
 
 `Worker.execute` of this one worker is wrapped for as long as the plugin stands: it runs in an asyncio task of
 its own, whose context Dask hands on to the thread or coroutine that executes the user's function. The
@@ -13,15 +13,16 @@ import logging
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from distributed.diagnostics.plugin import WorkerPlugin
+from distributed.diagnostics.plugin import NannyPlugin, WorkerPlugin
 
 from flightlog.core.redaction import redact_text
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.parcel_gate import hand_over
+from flightlog.engines.dask.messages import hand_over
 from flightlog.engines.dask.scheduler_plugin import topics
+from flightlog.engines.exit_reason import OomKills, describe_death
 from flightlog.events import UserEvent
 from flightlog.record.carrier import RUN
 from flightlog.record.failure import FailureText, describe
@@ -121,7 +122,7 @@ class WorkerWatch(WorkerPlugin):
 
     def _join(self) -> None:
         try:
-            from flightlog.engines.relay import place_here
+            from flightlog.engines.relay.recording import place_here
 
             self._run = join(place_here(self._place, self._send_home)[RUN])
         except Exception as error:  # noqa: BLE001 - the worker works, recorded or not
@@ -131,7 +132,7 @@ class WorkerWatch(WorkerPlugin):
         """Close this process's files of the run; where they are elsewhere, send them home. It may be joined
         again.
         """
-        from flightlog.engines.relay import depart
+        from flightlog.engines.relay.recording import depart
         from flightlog.record.joining import leave_run
 
         try:
@@ -320,3 +321,68 @@ def _described(event: Any) -> FailureText:
 def span_id(token: str, run_id: int) -> str:
     """The span id of one execution, known alike to the worker and to the observer."""
     return f"{token}{run_id & 0xFFFFFFFF:08x}"
+
+
+_UNKNOWN = 255
+"""What Dask has for the exit code of a process that somebody else has waited for."""
+
+
+class NannyWatch(NannyPlugin):
+    """Listens for the end of the worker's process: exit code or signal, and what the kernel says of
+    memory.
+    """
+
+    restart = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._nanny: Any = None
+        self._oom: OomKills | None = None
+        self._stopped = False
+        self._wrapped: list[tuple[Any, str, Any, Any]] = []
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NannyWatch, (self.name,)
+
+    def setup(self, nanny: Any) -> None:
+        """Listen, to the process there is and to those that follow it."""
+        self._nanny, self._oom = nanny, OomKills()
+        self._wrap(nanny, "_on_worker_exit_sync")  # for processes that follow
+        if nanny.process is not None:
+            self._wrap(nanny.process, "on_exit")
+
+    def teardown(self, nanny: Any) -> None:  # noqa: ARG002 - Dask's interface
+        """Listen no more; what others have wrapped since passes everything on."""
+        self._stopped = True
+        for owner, name, ours, before in self._wrapped:
+            if getattr(owner, name) is ours:
+                setattr(owner, name, before)
+        self._wrapped = []
+
+    def _wrap(self, owner: Any, name: str) -> None:
+        before = getattr(owner, name)
+        ours = self._heard(before)
+        setattr(owner, name, ours)
+        self._wrapped.append((owner, name, ours, before))
+
+    def _heard(self, then: Callable[[int], None] | None) -> Callable[[int], None]:
+        def on_exit(exit_code: int) -> None:
+            try:
+                if not self._stopped:
+                    self._report(exit_code)
+            except Exception:
+                log.debug("the end of a worker could not be told", exc_info=True)
+            if then is not None:
+                then(exit_code)
+
+        return on_exit
+
+    def _report(self, exit_code: int) -> None:
+        nanny = self._nanny
+        assert self._oom is not None
+        address = nanny.process.worker_address if nanny.process is not None else None
+        if address is None:
+            return
+        death = describe_death(None if exit_code == _UNKNOWN else exit_code, self._oom)
+        message = [m.DEATH, time.time(), address, death.reason, death.exit_code, death.signal]
+        nanny.log_event(topics(self.name)[0], m.encode([message]))

@@ -9,9 +9,8 @@ from itertools import chain, islice, zip_longest
 from typing import Any, Literal
 
 from flightlog.core.errors import MissingExtra, UsageError
-from flightlog.engines.contract import Reports
-from flightlog.engines.main_module import refuse_while_main_is_imported
-from flightlog.engines.pooled import PooledEngine
+from flightlog.engines.contract import PooledEngine, Reports
+from flightlog.engines.program import refuse_while_main_is_imported
 
 INSIDE = "DRAGON_MY_PUID"
 """The variable that Dragon sets in every process it runs."""
@@ -80,7 +79,7 @@ class DragonEngine(PooledEngine):
         """The node of each worker that there may be."""
         from dragon.native.machine import Node, System
 
-        from flightlog.engines.dragon.asking import one_at_a_time
+        from flightlog.engines.dragon.process import one_at_a_time
 
         with one_at_a_time():
             there: list[int] = list(System().nodes)

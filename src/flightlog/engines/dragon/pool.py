@@ -15,22 +15,20 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from flightlog.engines.attempts import Attempt, Deadlines, Ledger
 from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
-from flightlog.engines.deadlines import Deadlines
-from flightlog.engines.death import Death, OomKills, describe_death
-from flightlog.engines.dragon.asking import STUCK_S, one_at_a_time, wake_who_waits
-from flightlog.engines.dragon.process import DragonProcess
+from flightlog.engines.dragon.process import STUCK_S, DragonProcess, one_at_a_time, wake_who_waits
 from flightlog.engines.dragon.worker import GONE, PARCEL, Surroundings
-from flightlog.engines.ledger import Attempt, Ledger
+from flightlog.engines.exit_reason import Death, OomKills, describe_death
 from flightlog.engines.program import main_program
 from flightlog.engines.wire import Frame
 from flightlog.engines.worker import ENDED, READY, STARTED, decode_outcome, decode_started, encode_order
-from flightlog.engines.worker_sampling import sampled_from_here
+from flightlog.engines.worker_recording import sampled_from_here
 from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
 from flightlog.record.clock import Clock
 
 if TYPE_CHECKING:
-    from flightlog.engines.relay import Landing
+    from flightlog.engines.relay.recording import Landing
 
 log = logging.getLogger("flightlog")
 
@@ -230,7 +228,7 @@ class DragonPool:
 
     def _land(self, parcel: bytes) -> None:
         if self._landing is None and self._run_path is not None:
-            from flightlog.engines.relay import Landing
+            from flightlog.engines.relay.recording import Landing
 
             self._landing = Landing(self._run_path)
         if self._landing is not None:

@@ -7,15 +7,14 @@ from __future__ import annotations
 import ctypes
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
+from flightlog.engines.attempts import Attempt
 from flightlog.engines.contract import WorkerView
-from flightlog.engines.dragon.asking import one_at_a_time
 from flightlog.engines.dragon.worker import GONE, Surroundings, one_frame, serve
-from flightlog.engines.kin import descendants, end_all
-from flightlog.engines.ledger import Attempt
+from flightlog.engines.process_tree import descendants, end_all
 from flightlog.engines.wire import Frame, frame
 from flightlog.engines.worker import STOP
 from flightlog.store.liveness import this_host
@@ -164,3 +163,41 @@ class DragonProcess:
             end_all(self._kin, deed)
         with suppress(Exception), one_at_a_time():  # it has ended already
             getattr(self._process, deed)()
+
+
+STUCK_S = 2.0
+"""A question that has gone without an answer for so long may have lost it."""
+
+_turn = threading.RLock()
+
+
+@contextmanager
+def one_at_a_time(patience_s: float = STUCK_S) -> Iterator[None]:
+    """Whatever makes Dragon ask its global services: a queue or a process made, ended, destroyed, looked
+    for.
+    """
+    mine = _turn.acquire(timeout=patience_s)
+    try:
+        yield
+    finally:
+        if mine:
+            _turn.release()
+
+
+def wake_who_waits(ask: Callable[[], object] | None = None, patience_s: float = STUCK_S) -> None:
+    """Ask Dragon anything if a question of someone else has been waiting for its answer for long; else do
+    nothing.
+
+    Takes up to `patience_s` seconds to see which.
+    """
+    if _turn.acquire(timeout=patience_s):
+        _turn.release()
+        return
+    (ask or _ask_anything)()
+
+
+def _ask_anything() -> None:
+    from dragon.globalservices.process import query
+    from dragon.infrastructure.parameters import this_process
+
+    query(this_process.my_puid)

@@ -12,19 +12,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from flightlog.engines import pickling
+from flightlog.engines import program
 from flightlog.engines.execute import Started, execute
 from flightlog.engines.program import add_paths, with_main
-from flightlog.engines.stay import Stay
 from flightlog.engines.wire import Frame, Frames, frame
 from flightlog.engines.worker import READY, STOP, decode_order, encode_outcome, encode_started
-from flightlog.engines.worker_sampling import SampledFrom
+from flightlog.engines.worker_recording import SampledFrom, Stay
 from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
 
 PARCEL, GONE = b"P", b"G"
 
-dumps = partial(pickling.dumps, main_is_there=True)
+dumps = partial(program.dumps, main_is_there=True)
 """Pickles calls for workers, and results for the program."""
 
 

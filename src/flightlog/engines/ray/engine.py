@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -11,14 +12,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from flightlog.core.errors import MissingExtra, UsageError
-from flightlog.engines.contract import Reports, Resources
-from flightlog.engines.main_module import refuse_while_main_is_imported
-from flightlog.engines.pooled import PooledEngine
-from flightlog.engines.ray.reach import check_form
-from flightlog.engines.ray.requests import RayOptionsOf
+from flightlog.engines.contract import PooledEngine, Reports, Resources
+from flightlog.engines.program import refuse_while_main_is_imported
+from flightlog.engines.ray.cluster import check_form
+from flightlog.engines.ray.pool import RayOptionsOf
 
 if TYPE_CHECKING:
-    from flightlog.engines.ray.quiet import Hush
+    pass
 
 LEAST_STORE_BYTES = 80 << 20
 """The smallest object store that Ray starts with, and a little more."""
@@ -128,8 +128,7 @@ class RayEngine(PooledEngine):
             connection.end()
 
     def _connect(self) -> None:
-        from flightlog.engines.ray.quiet import Hush, no_notices
-        from flightlog.engines.ray.reach import check_answer
+        from flightlog.engines.ray.cluster import check_answer
 
         options: dict[str, Any] = {
             "namespace": self._namespace,
@@ -189,3 +188,57 @@ def _check(**counts: int | None) -> None:
     for name, value in counts.items():
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise UsageError(f"{name} is {value!r}; it must be a whole number, 1 or more")
+
+
+log = logging.getLogger("flightlog")
+
+
+class QuietSubscriber:
+    """Takes the notices that Ray would print ("A worker died …") and gives them to the log, for those who
+    look there.
+    """
+
+    def __init__(self, subscriber: Any) -> None:
+        self._subscriber = subscriber
+
+    def poll(self, *args: Any, **options: Any) -> tuple[None, None]:
+        """Wait for a notice, and keep it."""
+        _, notice = self._subscriber.poll(*args, **options)
+        if notice is not None:
+            log.debug("Ray says: %s", notice.get("error_message"))
+        return None, None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._subscriber, name)
+
+
+class Hush:
+    """Ray's logger without what is below an error, until `end`: Ray writes to stderr by itself."""
+
+    def __init__(self) -> None:
+        self._logger = logging.getLogger("ray")
+        self._level = self._logger.level
+        self._logger.setLevel(max(self._level, logging.ERROR))
+
+    def end(self) -> None:
+        """The logger as it was."""
+        self._logger.setLevel(self._level)
+
+
+@contextmanager
+def no_notices(ray: Any) -> Iterator[None]:
+    """Connect to Ray inside: this connection brings no notices into the program's output.
+
+    Ray has no switch for them. What they are taken from is its own affair: where it is not as expected, they
+    stay.
+    """
+    inside: Any = getattr(ray, "_raylet", None)
+    subscriber = getattr(inside, "GcsErrorSubscriber", None)
+    if subscriber is None:
+        yield
+        return
+    inside.GcsErrorSubscriber = lambda *args, **options: QuietSubscriber(subscriber(*args, **options))
+    try:
+        yield
+    finally:
+        inside.GcsErrorSubscriber = subscriber

@@ -8,20 +8,19 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
-from flightlog.engines.death import Death
-from flightlog.engines.kin import descendants, end_all
-from flightlog.engines.ledger import Attempt, Ledger
-from flightlog.engines.ray.errors import refusal, words_of
-from flightlog.engines.ray.home import RayHome
-from flightlog.engines.ray.nodes import Nodes
-from flightlog.engines.ray.requests import RayOptionsOf
+from flightlog.core.units import format_bytes
+from flightlog.engines.attempts import Attempt, Ledger
+from flightlog.engines.contract import Outcome, Reports, Resources, Work, WorkerView
+from flightlog.engines.exit_reason import Death
+from flightlog.engines.process_tree import descendants, end_all
+from flightlog.engines.ray.cluster import Nodes
+from flightlog.engines.ray.inbox import RayHome
 from flightlog.engines.ray.worker import Began, decode_done, encode_order, run_attempt
 from flightlog.engines.ray.workers import RayWorker, RayWorkers
 from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
@@ -410,3 +409,76 @@ class RayPool:
                 WorkerRemoved(reason=reason, uptime_s=worker.uptime_s(self._began_at), **worker.facts)
             )
         self._loop.stop()
+
+
+_REFUSALS = ("RuntimeEnvSetupError", "TaskUnschedulableError", "TaskPlacementGroupRemoved", "OutOfDiskError")
+_SAYS_NOTHING = ("WorkerCrashedError", "TaskCancelledError")
+"""Errors whose text is the same whatever happened."""
+
+
+def refusal(error: BaseException) -> Outcome | None:
+    """The outcome of an attempt that Ray could not run at all, or whose own frame failed; None if it was
+    lost.
+    """
+    kinds = {kind.__name__ for kind in type(error).__mro__}
+    if "RayTaskError" in kinds:
+        cause = getattr(error, "cause", None) or error
+        text = f"the worker could not execute it: {cause}"
+        return Outcome(
+            end="failed", error_type=type(cause).__name__, error_message=text, traceback=str(error)
+        )
+    if "RayError" not in kinds:
+        return Outcome(end="failed", error_type=type(error).__name__, error_message=str(error))
+    if kinds.intersection(_REFUSALS):
+        return Outcome(end="failed", error_type=type(error).__name__, error_message=str(error).strip())
+    return None
+
+
+def words_of(error: BaseException) -> str | None:
+    """What an error of Ray's says that the kernel does not: its first lines, on one; None if that is
+    nothing.
+    """
+    if type(error).__name__ in _SAYS_NOTHING:
+        return None
+    text = " ".join(str(error).split())
+    return text[:500] or type(error).__name__
+
+
+_NAMES = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
+"""Ray's names of resources, by those of a task's options."""
+
+
+class RayOptionsOf:
+    """The options of Ray tasks: what is the same for all, and what the components of a manifest ask for."""
+
+    def __init__(self, common: Mapping[str, Any], components: Mapping[str, Resources]) -> None:
+        self._common = {"num_cpus": 1, **common, "max_retries": 0}
+        self._asked = {name: _asked(resources) for name, resources in components.items()}
+
+    def of(self, component: str | None) -> dict[str, Any]:
+        """The options of a task of this component; None is one that has none."""
+        return {**self._common, **self._asked.get(component or "", {})}
+
+    def unmet(self, component: str | None, nodes: Iterable[Mapping[str, float]]) -> str | None:
+        """What no node has of what such a task asks for, in words; None if one could run it.
+
+        `nodes` are the resources of each, by Ray's names. Without any node nothing is known.
+        """
+        asked = {_NAMES[key]: value for key, value in self.of(component).items() if key in _NAMES and value}
+        there = list(nodes)
+        if not there or any(
+            all(node.get(name, 0) >= value for name, value in asked.items()) for node in there
+        ):
+            return None
+        return ", ".join(_in_words(name, value) for name, value in asked.items())
+
+
+def _in_words(name: str, value: float) -> str:
+    if name == "memory":
+        return f"{format_bytes(value)} of memory"
+    return f"{value:g} {name}{'' if value == 1 else 's'}"
+
+
+def _asked(resources: Resources) -> dict[str, Any]:
+    given = {"num_cpus": resources.cpus, "num_gpus": resources.gpus, "memory": resources.memory_bytes}
+    return {key: value for key, value in given.items() if value is not None}

@@ -13,13 +13,12 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from flightlog.engines import pickling
+from flightlog.engines import program
 from flightlog.engines.contract import Outcome, Work
-from flightlog.engines.door import Knocker
 from flightlog.engines.execute import Started, execute
+from flightlog.engines.local_channel import Knocker
 from flightlog.engines.program import with_main
-from flightlog.engines.stay import Stay
-from flightlog.engines.worker_sampling import SampledFrom
+from flightlog.engines.worker_recording import SampledFrom, Stay
 from flightlog.record.task import lane_name
 from flightlog.store.liveness import this_host
 
@@ -76,7 +75,7 @@ _decode_surroundings = msgspec.msgpack.Decoder(Surroundings).decode
 decode_began: Callable[[bytes], Began] = msgspec.msgpack.Decoder(Began).decode
 _decode_done = msgspec.msgpack.Decoder(Done).decode
 
-dumps = partial(pickling.dumps, cloudpickle="ray.cloudpickle", main_is_there=True)
+dumps = partial(program.dumps, cloudpickle="ray.cloudpickle", main_is_there=True)
 """Pickles calls for workers, and results for the program."""
 
 _ways: dict[bytes, Way] = {}

@@ -11,10 +11,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from flightlog.engines.attempts import Attempt
 from flightlog.engines.contract import WorkerView
-from flightlog.engines.death import Death, OomKills, describe_death
-from flightlog.engines.exit_status import Watched
-from flightlog.engines.ledger import Attempt
+from flightlog.engines.exit_reason import Death, OomKills, Watched, describe_death
 from flightlog.engines.ray.worker import Began
 from flightlog.record.clock import Clock
 

@@ -1,4 +1,5 @@
-"""What Slurm's accounting says of jobs: `sacct --json` of any version, read with tolerance.
+"""Slurm's accounting: queried with `sacct --json`, read tolerantly whatever its version, and how each job
+ended in plain words.
 
 Versions differ. 21.08 and 22.05 write numbers as numbers, a state as text and a signal as `signal_id`; since
 23.02 numbers may be objects (`{"set": true, "infinite": false, "number": 3}`), states lists, and step ids
@@ -7,14 +8,19 @@ texts with the job in front. 22.05 writes exit code 0 for every code: `ask` asks
 
 from __future__ import annotations
 
+import os
+import re
 import signal
-from collections.abc import Iterable
-from typing import Any
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
 
-from flightlog.core.errors import UsageError
+from flightlog.core.errors import FlightlogError, UsageError
+from flightlog.core.units import format_bytes, format_duration
+from flightlog.store.liveness import unix_time
 
 MB = 1 << 20
 FINAL = frozenset(
@@ -317,3 +323,204 @@ def _added(numbers: Iterable[float | None]) -> float | None:
 
 def _most(numbers: Iterable[float | None]) -> float | None:
     return max((number for number in numbers if number is not None), default=None)
+
+
+NEAR = 0.9
+"""A job that was seen with this share of the memory it may use may have been ended for it."""
+KILLED_CODES = frozenset({9, 128 + 9})
+"""Exit codes behind which SIGKILL may stand; a program may also end with one of its own accord."""
+
+
+class Verdict(Struct, frozen=True):
+    """What became of one attempt of a job."""
+
+    end: Literal["completed", "failed", "cancelled"]
+    error_type: str | None
+    """Slurm's word for what it did to the job; `ExitCode` or a signal's name for what the job did itself."""
+    message: str
+    by_slurm: bool
+    """Whether the end came from outside: the program in the job cannot know why."""
+
+
+def verdict(job: SlurmJob) -> Verdict:
+    """The verdict on an attempt that is over."""
+    name, state = f"Slurm job {job.job_id}", job.state
+    if state == "COMPLETED":
+        return Verdict("completed", None, f"{name} completed", False)
+    if state == "CANCELLED":
+        who = f" by {job.killed_by}" if job.killed_by else ""
+        when = "" if job.start is not None else " before it started"
+        return Verdict("cancelled", state, f"{name} was cancelled{who}{when}", True)
+    if state == "OUT_OF_MEMORY" or _outgrew(job):
+        return Verdict("failed", "OUT_OF_MEMORY", f"{name} was ended for its memory: {_memory(job)}", True)
+    if state == "TIMEOUT":
+        limit = f" of {format_duration(job.walltime_s)}" if job.walltime_s is not None else ""
+        return Verdict("failed", state, f"{name} was ended at its time limit{limit}", True)
+    if state in {"PREEMPTED", "REQUEUED"}:
+        what = (
+            "was ended for a job of higher priority"
+            if state == "PREEMPTED"
+            else "was put back into the queue"
+        )
+        return Verdict("failed", state, f"{name} {what}", True)
+    if state in {"NODE_FAIL", "BOOT_FAIL"}:
+        where = (
+            f" among {job.nodes}" if job.nodes and any(c in job.nodes for c in "[,") else f" ({job.nodes})"
+        )
+        return Verdict("failed", state, f"{name} lost a node{where if job.nodes else ''}", True)
+    if state == "FAILED" and job.exit_code is not None:
+        message = f"{name} ended with exit code {job.exit_code}{_hint(job)}"
+        return Verdict("failed", "ExitCode", message, False)
+    if state == "FAILED":
+        how = f"was ended by {job.signal}" if job.signal else "failed; its exit code is not in the accounting"
+        return Verdict("failed", job.signal or state, f"{name} {how}{_hint(job)}", False)
+    return Verdict("failed", state, f"{name} was ended by Slurm: {state}", True)
+
+
+def _outgrew(job: SlurmJob) -> bool:
+    """Killed, and seen with more memory than the whole job may use: what plugins without cgroups do says no
+    more.
+    """
+    return _was_killed(job) and (job.max_rss_bytes or 0) > (job.memory_bytes or 1 << 62)
+
+
+def _hint(job: SlurmJob) -> str:
+    """That one that was killed had been near its limit, which may be why: nobody says so, and others kill as
+    well.
+    """
+    near = (job.max_rss_bytes or 0) >= NEAR * (job.memory_bytes or 1 << 62)
+    return f"; {_memory(job)}, which may be why" if near and _was_killed(job) else ""
+
+
+def _was_killed(job: SlurmJob) -> bool:
+    """By SIGKILL, in any of the forms that Slurm writes it: a signal, a shell's exit code, or the number for
+    the code.
+    """
+    return job.state == "FAILED" and (job.signal == "SIGKILL" or job.exit_code in KILLED_CODES)
+
+
+def _memory(job: SlurmJob) -> str:
+    if job.max_rss_bytes is None:
+        return f"it may use {format_bytes(job.memory_bytes)}" if job.memory_bytes else "how much is not known"
+    limit = f" and may use {format_bytes(job.memory_bytes)}" if job.memory_bytes else ""
+    return f"it was seen with {format_bytes(job.max_rss_bytes)}{limit}"
+
+
+TIMEOUT_S = 60.0
+_JOB = re.compile(r"[0-9]{1,18}(_[0-9]{1,9})?")
+_POLL_S = 0.5
+WHOLE_S = 10.0
+"""How long the parts of an account that has its end already may take: Slurm sends some of them every 5 s."""
+_FRESH_S = 60.0
+"""What is missing so long after the end of a job will not come any more."""
+
+Sacct = Callable[[Sequence[str]], bytes]
+"""Runs `sacct` with these words and gives its output; raises a `FlightlogError` that says why it could
+not."""
+
+
+def ask(
+    job_ids: Sequence[str],
+    *,
+    sacct: Sacct | None = None,
+    patience_s: float = 0.0,
+    sleep: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.time,
+) -> list[SlurmJob]:
+    """What accounting knows of these jobs, every attempt of them and every element of an array, in its order.
+
+    Accounting learns of an end a moment after it: with `patience_s` it is asked again until all jobs have
+    ended, or so much time has passed. Of jobs that have ended within the last minute by `clock`, parts of the
+    account may be on their way: for those it is asked again up to 10 s, whatever the patience, and then given
+    without. Jobs that it does not know are missing from the answer. A `UsageError` for what is no job id, a
+    `FlightlogError` where there is no Slurm, or none with accounting.
+    """
+    for job_id in job_ids:
+        if not _JOB.fullmatch(job_id):
+            raise UsageError(f"{job_id!r} is no Slurm job id; they look like 1234, or 1234_7 in an array")
+    if not job_ids:
+        return []
+    run = sacct or run_sacct
+    waited = 0.0
+    while True:
+        jobs = _asked_once(run, job_ids)
+        coming = any(_is_coming(job, clock()) for job in jobs)
+        over = bool(jobs) and _all_over(jobs, job_ids)
+        if (over and not coming) or waited >= max(patience_s, WHOLE_S if coming else 0.0):
+            return jobs
+        sleep(_POLL_S)
+        waited += _POLL_S
+
+
+def _all_over(jobs: Sequence[SlurmJob], job_ids: Sequence[str]) -> bool:
+    last = {job.job_id: job for job in jobs}
+    told = {name for job in jobs for name in (job.raw_id, job.job_id, job.array_id)}
+    return told >= set(job_ids) and all(job.is_over and job.end is not None for job in last.values())
+
+
+def _is_coming(job: SlurmJob, now: float) -> bool:
+    fresh = job.end is not None and now - job.end < _FRESH_S
+    return job.is_over and fresh and not job.is_whole
+
+
+def _asked_once(run: Sacct, job_ids: Sequence[str]) -> list[SlurmJob]:
+    which = ["--duplicates", "--jobs", ",".join(job_ids)]
+    jobs, _ = parse_accounting(run(["--json", *which]), "the answer of sacct")
+    if not jobs:
+        return []
+    fields = ["--allocations", "--noheader", "--parsable2", "--format", "JobIDRaw,Start,ExitCode,State"]
+    return with_exit_codes(jobs, run([*fields, *which]).decode("utf-8", "replace"))
+
+
+def with_exit_codes(jobs: Sequence[SlurmJob], table: str) -> list[SlurmJob]:
+    """The jobs with the exit codes of `sacct --format=JobIDRaw,Start,ExitCode,State`, times in UTC.
+
+    The JSON of some versions has 0 for every exit code. Lines that cannot be read say nothing.
+    """
+    import msgspec
+
+    codes: dict[tuple[str, float | None], tuple[int, int]] = {}
+    for line in table.splitlines():
+        cells = line.split("|")
+        found = re.fullmatch(r"([0-9]{1,9}):([0-9]{1,9})", cells[2]) if len(cells) >= 3 else None
+        if found is not None:
+            codes[cells[0], unix_time(cells[1])] = int(found[1]), int(found[2])
+    told: list[SlurmJob] = []
+    for job in jobs:
+        code, number = codes.get((job.raw_id, job.start), (0, 0))
+        if job.exit_code is None and code:
+            job = msgspec.structs.replace(job, exit_code=code)  # noqa: PLW2901 - the same job, better known
+        elif job.signal is None and number and job.exit_code is None:
+            job = msgspec.structs.replace(job, signal=signal_name(number))  # noqa: PLW2901 - as above
+        told.append(job)
+    return told
+
+
+def run_sacct(words: Sequence[str]) -> bytes:
+    """The output of the `sacct` that is on the PATH, with times in UTC."""
+    import subprocess
+
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("SACCT_")}
+    plain.pop("SLURM_TIME_FORMAT", None)  # some versions cannot read what they wrote with it themselves
+    try:
+        done = subprocess.run(
+            ["sacct", *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            env={**plain, "TZ": "UTC", "LC_ALL": "C"},
+        )
+    except FileNotFoundError:
+        raise FlightlogError(
+            "there is no `sacct` here. Ask where Slurm is, `sacct --json --duplicates --jobs JOBID > jobs.json`, "
+            "and adopt the file: flightlog adopt --slurm-file jobs.json"
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise FlightlogError(f"sacct gave no answer within {TIMEOUT_S:g} s; try again later") from None
+    except OSError as error:
+        raise FlightlogError(f"sacct cannot be run: {error.strerror or error}") from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip() or f"exit code {done.returncode}"
+        raise FlightlogError(f"sacct could not answer: {said.splitlines()[0][:300]}")
+    return done.stdout

@@ -131,7 +131,7 @@ class SlurmEngine(DaskEngine):
     def _make_cluster(self) -> Any:
         from dask_jobqueue.slurm import SLURMCluster
 
-        from flightlog.engines.dask.steady import steady
+        from flightlog.engines.dask.cluster import steady
 
         folder = self._log_directory
         if folder is None and self._run_path is not None:

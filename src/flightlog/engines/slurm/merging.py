@@ -16,10 +16,8 @@ from msgspec import Struct
 from flightlog.analyze.completing import complete
 from flightlog.core.errors import FlightlogError
 from flightlog.core.settings import read_settings
-from flightlog.engines.slurm.accounting import SlurmJob
-from flightlog.engines.slurm.events import accounting_events, iso
-from flightlog.engines.slurm.known import Known, read_known
-from flightlog.engines.slurm.sacct import Sacct, ask
+from flightlog.engines.slurm.accounting import Sacct, SlurmJob, ask
+from flightlog.engines.slurm.events import Known, accounting_events, iso, read_known
 from flightlog.events import Event, JobAccounted, kind_of
 from flightlog.record.array_run import ENDED
 from flightlog.record.closing import close_writer

@@ -20,7 +20,7 @@ from flightlog.compat.rhapsody.backends.constants import BackendMainStates, Stat
 from flightlog.core.errors import TaskError
 from flightlog.engines.contract import Outcome, Work
 from flightlog.engines.execute import awaited, execute
-from flightlog.engines.pickling import dumps
+from flightlog.engines.program import dumps
 from flightlog.record.carrier import RUN, TRACEPARENT, format_traceparent
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.run import LiveRun

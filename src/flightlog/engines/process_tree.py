@@ -1,4 +1,4 @@
-"""The processes below a worker: what its tasks have started, which end with it when it is ended by force."""
+"""The processes below a worker: what its tasks started, which end with it when it is ended by force."""
 
 from __future__ import annotations
 

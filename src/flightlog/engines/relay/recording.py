@@ -23,8 +23,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from flightlog.core.settings import parse_traceparent
-from flightlog.engines.relay_landing import Landing
-from flightlog.engines.relay_shipper import Shipper
+from flightlog.engines.relay.receiver import Landing
+from flightlog.engines.relay.sender import Shipper
 from flightlog.record.active import active_runs
 from flightlog.record.carrier import RUN, TRACEPARENT
 from flightlog.record.joining import leave_run

@@ -17,8 +17,8 @@ import msgspec
 
 from flightlog.core.units import format_bytes
 from flightlog.engines.dask import messages as m
-from flightlog.engines.dask.life import plain_stimulus
-from flightlog.engines.death import Death
+from flightlog.engines.dask.watched_tasks import plain_stimulus
+from flightlog.engines.exit_reason import Death
 from flightlog.events import (
     Event,
     ResourceSample,
