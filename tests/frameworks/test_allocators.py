@@ -1,4 +1,5 @@
-"""Framework allocators: what they say is read as it is, what they do not say is unknown, and nothing is woken up."""
+"""Framework allocators: what they say is read as it is, what they do not say is unknown, and nothing is woken
+up."""
 
 from __future__ import annotations
 

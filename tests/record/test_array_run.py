@@ -36,8 +36,11 @@ def element(
     }
     return subprocess.Popen(
         [sys.executable, "-m", "flightlog", "run", "--project", "sweep", "--", *command],
-        env={**os.environ, **variables, **more}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        env={**os.environ, **variables, **more},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
 
 
 def ended(*elements: subprocess.Popen[str]) -> list[int]:

@@ -16,7 +16,8 @@ MIB = 1 << 20
 def told_by_definition(
     percents: list[float], warning: float | None, critical: float | None, margin: float
 ) -> list[str | None]:
-    """Each alert from the whole past: due, and either the first or with a reading well below since the last."""
+    """Each alert from the whole past: due, and either the first or with a reading well below since the
+    last."""
     told: list[str | None] = []
     for i, percent in enumerate(percents):
 
@@ -55,8 +56,15 @@ def test_an_unknown_reading_tells_nothing_and_changes_nothing(percents):
 def test_memory_that_wavers_around_the_threshold_is_told_once():
     alerts = Alerts(80, 95)
     assert [alerts.observe(p) for p in (79, 80, 79, 81, 76, 82, 74, 80)] == [
-        None, "warning", None, None, None, None, None, "warning",
-    ]  # fmt: skip
+        None,
+        "warning",
+        None,
+        None,
+        None,
+        None,
+        None,
+        "warning",
+    ]
 
 
 def test_how_full_a_device_is_counts_everyone_and_the_allocators_own_limit():

@@ -143,8 +143,12 @@ def test_what_a_framework_does_not_count_is_said_to_be_unknown(recorded):
     first, second = (
         next(e for e in devices_of(run) if e.event_type == "sample" and e.device_id == n) for n in (0, 1)
     )
-    unknown = {"backend": "tensorflow", "supports_allocator_reserved": False, "supports_allocator_active": False,
-               "supports_allocator_inactive": False}  # fmt: skip
+    unknown = {
+        "backend": "tensorflow",
+        "supports_allocator_reserved": False,
+        "supports_allocator_active": False,
+        "supports_allocator_inactive": False,
+    }
     assert first.metadata["memory_capabilities"] == unknown
     assert first.metadata["device_used_source"] == "allocator"
     assert (first.allocator_allocated_bytes, first.device_used_bytes, first.device_total_bytes) == (
@@ -223,8 +227,11 @@ def test_a_device_that_cannot_be_read_hides_no_other_and_a_runtime_that_raises_n
         tracker.stop()
     samples = [e for e in devices_of(run) if e.event_type == "sample"]
     assert [(e.device_id, e.allocator_allocated_bytes) for e in samples] == [
-        (0, GIB), (1, 5 * MIB), (1, 5 * MIB), (1, 5 * MIB),
-    ]  # fmt: skip
+        (0, GIB),
+        (1, 5 * MIB),
+        (1, 5 * MIB),
+        (1, 5 * MIB),
+    ]
     assert {(e.metadata["device_used_source"], e.device_total_bytes) for e in samples} == {
         ("allocator", None)
     }
@@ -445,9 +452,13 @@ def test_the_offset_of_a_rank_is_the_median_over_rounds():
         spoken.append(tensor.value)
 
     group = SimpleNamespace(
-        is_available=lambda: True, is_initialized=lambda: True, get_backend=lambda: "gloo",
-        get_rank=lambda: 1, barrier=lambda: None, broadcast=broadcast,
-    )  # fmt: skip
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        get_backend=lambda: "gloo",
+        get_rank=lambda: 1,
+        barrier=lambda: None,
+        broadcast=broadcast,
+    )
     torch = SimpleNamespace(distributed=group, int64=None, tensor=lambda values, **_: Tensor(values[0]))
     assert offset_to_first_rank(torch, SimpleNamespace(anchor_ns=0)) == 5_000_000
     assert len(spoken) == ROUNDS
@@ -608,8 +619,12 @@ def test_the_environment_asks_for_tracking_in_the_process_that_records(tmp_path)
         print(run.path)
     """
     (tmp_path / "torch.py").write_text(FAKE)
-    env = {**os.environ, "FLIGHTLOG_RUNS_DIR": str(tmp_path / "runs"), "FLIGHTLOG_DEVICE_MEMORY": "1",
-           "FLIGHTLOG_DEVICE_MEMORY_INTERVAL": "30"}  # fmt: skip
+    env = {
+        **os.environ,
+        "FLIGHTLOG_RUNS_DIR": str(tmp_path / "runs"),
+        "FLIGHTLOG_DEVICE_MEMORY": "1",
+        "FLIGHTLOG_DEVICE_MEMORY_INTERVAL": "30",
+    }
     words = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
     ended = subprocess.run(words, env=env, check=True, capture_output=True, text=True, timeout=60)
     kinds = [

@@ -116,9 +116,15 @@ def test_each_probe_that_fails_leaves_none_and_a_line(tmp_path: Path) -> None:
     proc.mkdir()
     make_checkout(tmp_path, head="no such thing\n")
     found = read_environment(
-        environ={}, argv=[], cwd=tmp_path, proc=proc, root=tmp_path / "none", etc=tmp_path, path=["/none"],
+        environ={},
+        argv=[],
+        cwd=tmp_path,
+        proc=proc,
+        root=tmp_path / "none",
+        etc=tmp_path,
+        path=["/none"],
         git="no-such-program-as-git",
-    )  # fmt: skip
+    )
     assert (found.cpu_model, found.cpus_physical, found.memory_bytes) == (None, None, None)
     assert (found.git_commit, found.git_dirty) == (None, None)
     assert found.cpus_logical == os.cpu_count()
@@ -242,7 +248,8 @@ def test_the_commit_of_a_branch_is_found_from_a_folder_inside(tmp_path: Path) ->
 def test_a_packed_branch_is_found(tmp_path: Path) -> None:
     git = make_checkout(tmp_path, commit=None)
     (git / "packed-refs").write_text(
-        f"# pack-refs with: peeled\n{OTHER} refs/heads/not/refs/heads/mainly\n{COMMIT} refs/heads/main\n^{OTHER}\n"
+        f"# pack-refs with: peeled\n{OTHER} refs/heads/not/refs/heads/mainly\n"
+        f"{COMMIT} refs/heads/main\n^{OTHER}\n"
     )
     assert head_of(tmp_path) == (COMMIT, "main")
 

@@ -48,7 +48,8 @@ def run_path(tmp_path: Path) -> Iterator[Path]:
 
 
 def command_of(*words: str, tmp_path: Path) -> list[str]:
-    """Arguments of `flightlog` that run a command of the system: the one way to have it say what a test needs."""
+    """Arguments of `flightlog` that run a command of the system: the one way to have it say what a test
+    needs."""
     return ["run", "--runs-dir", str(tmp_path / "theirs"), "--", *words]
 
 

@@ -35,8 +35,12 @@ def program(tmp_path: Path, body: str, timeout: float = 60) -> subprocess.Comple
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("FLIGHTLOG", "TRACEPARENT"))}
     return subprocess.run(
         [sys.executable, "-c", "import flightlog, os, signal, sys, threading, time\n" + body],
-        env={**environ, "FLIGHTLOG_RUNS_DIR": str(tmp_path)}, capture_output=True, text=True, timeout=timeout, check=False,
-    )  # fmt: skip
+        env={**environ, "FLIGHTLOG_RUNS_DIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
 
 
 def test_nothing_that_is_handed_over_raises(recorded):

@@ -1,4 +1,5 @@
-"""Out of memory leaves a bundle: complete or not there, bounded in number and size, and never in the program's way."""
+"""Out of memory leaves a bundle: complete or not there, bounded in number and size, and never in the
+program's way."""
 
 from __future__ import annotations
 
@@ -31,16 +32,25 @@ from flightlog.record.oom_snapshot import shortened, write_snapshot
 from flightlog.samplers.frameworks.torch_memory import TorchCuda
 from flightlog.store.run import Run
 
-MESSAGE = "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 12.50 GiB is free."
+MESSAGE = (
+    "CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which "
+    "12.50 GiB is free."
+)
 
 
 def segment(total: int, *blocks: tuple[int, str]) -> dict[str, Any]:
     active = sum(size for size, state in blocks if state != "inactive")
     return {
-        "device": 0, "address": 1, "total_size": total, "allocated_size": active, "active_size": active,
-        "requested_size": active, "segment_type": "large", "stream": 0,
+        "device": 0,
+        "address": 1,
+        "total_size": total,
+        "allocated_size": active,
+        "active_size": active,
+        "requested_size": active,
+        "segment_type": "large",
+        "stream": 0,
         "blocks": [{"size": size, "state": state, "address": 1} for size, state in blocks],
-    }  # fmt: skip
+    }
 
 
 SNAPSHOT = {
@@ -101,13 +111,20 @@ def test_an_out_of_memory_that_passes_through_spans_leaves_one_bundle_that_loads
     assert (found["message"], found["error_type"]) == (MESSAGE, "torch.OutOfMemoryError")
     assert (found["requested_bytes"], found["device_id"], found["context"]) == (20 * GIB, 0, "epoch")
     assert found["allocator"] == {
-        "allocated_bytes": 60 * GIB, "reserved_bytes": 66 * GIB, "active_bytes": 60 * GIB,
-        "inactive_bytes": 6 * GIB, "peak_allocated_bytes": 64 * GIB, "peak_reserved_bytes": 66 * GIB,
+        "allocated_bytes": 60 * GIB,
+        "reserved_bytes": 66 * GIB,
+        "active_bytes": 60 * GIB,
+        "inactive_bytes": 6 * GIB,
+        "peak_allocated_bytes": 64 * GIB,
+        "peak_reserved_bytes": 66 * GIB,
         "inactive_split_bytes": GIB,
-    }  # fmt: skip
+    }
     assert found["device"] == {
-        "used_bytes": 20 * GIB, "free_bytes": 60 * GIB, "total_bytes": 80 * GIB, "source": "driver",
-    }  # fmt: skip
+        "used_bytes": 20 * GIB,
+        "free_bytes": 60 * GIB,
+        "total_bytes": 80 * GIB,
+        "source": "driver",
+    }
     assert found["session_id"] == t.tracker.session_id
     assert "raise OutOfMemoryError(MESSAGE)" in found["traceback"]
     assert pickle.loads((folder / "snapshot.pickle").read_bytes()) == SNAPSHOT
@@ -409,9 +426,13 @@ def test_of_several_threads_that_run_out_each_exception_completes_the_bundle_of_
     done.set()
     for thread in threads:
         thread.join()
-    assert [(found["requested_bytes"], found["raised"]) for found in (bundle(observed.run, n) for n in range(3))] == [
-        (20 * GIB, None), (7 * GIB + 12_345, True), (20 * GIB, True),
-    ]  # fmt: skip
+    assert [
+        (found["requested_bytes"], found["raised"]) for found in (bundle(observed.run, n) for n in range(3))
+    ] == [
+        (20 * GIB, None),
+        (7 * GIB + 12_345, True),
+        (20 * GIB, True),
+    ]
 
 
 def test_a_bundle_that_hangs_in_one_thread_holds_no_other_thread_up(tracked, torch, monkeypatch):

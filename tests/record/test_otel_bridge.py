@@ -407,8 +407,8 @@ def test_without_the_sdk_the_message_says_what_to_install(tmp_path: Path):
     program = "import sys; sys.modules['opentelemetry.sdk'] = None; import flightlog.otel"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path)
     assert done.stderr.splitlines()[-1] == (
-        "flightlog.core.errors.MissingExtra: the bridge to OpenTelemetry needs a package that is not installed "
-        "(opentelemetry.sdk.trace): pip install 'flightlog[otel]'"
+        "flightlog.core.errors.MissingExtra: the bridge to OpenTelemetry needs a package that is not "
+        "installed (opentelemetry.sdk.trace): pip install 'flightlog[otel]'"
     )
 
 

@@ -115,9 +115,12 @@ def test_a_child_forked_while_samplers_load_can_import_what_they_do(tmp_path):
         sampling.stop()
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], env={**os.environ, "PYTHONPATH": str(tmp_path)},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [sys.executable, "-c", textwrap.dedent(program)],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.stdout, done.stderr) == ("7\n", "")
 
 
@@ -160,8 +163,11 @@ def test_a_subprocess_given_an_environment_of_its_own_gets_exactly_that(recorded
     with recorded():
         out = subprocess.run(
             [sys.executable, "-c", "import os; print(sorted(k for k in os.environ if k != 'LC_CTYPE'))"],
-            env={"ONLY": "this"}, check=True, capture_output=True, text=True,
-        ).stdout  # fmt: skip
+            env={"ONLY": "this"},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
     assert out == "['ONLY']\n"
 
 

@@ -118,7 +118,7 @@ def test_ctrl_c_under_asyncio_interrupts_the_run(tmp_path):
             os.kill(os.getpid(), signal.SIGINT)
             await asyncio.sleep(30)
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests were started in the background
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # even if the tests run in the background
     asyncio.run(main())
     """
     returncode, _, run = ended(tmp_path, script(tmp_path, body))
@@ -263,9 +263,19 @@ def test_a_task_records_its_life_and_what_it_used(recorded):
     closed = Run(run.path)
     events = list(closed.events("tasks"))
     assert [type(e) for e in events] == [
-        TaskSubmitted, TaskStarted, TaskCompleted, TaskSubmitted, TaskStarted, TaskFailed,
-        TaskSubmitted, TaskStarted, TaskCancelled, TaskSubmitted, TaskStarted, TaskFailed,
-    ]  # fmt: skip
+        TaskSubmitted,
+        TaskStarted,
+        TaskCompleted,
+        TaskSubmitted,
+        TaskStarted,
+        TaskFailed,
+        TaskSubmitted,
+        TaskStarted,
+        TaskCancelled,
+        TaskSubmitted,
+        TaskStarted,
+        TaskFailed,
+    ]
     done = events[2]
     assert (done.task, done.args) == ("run_simulation", {"scenario_id": 42, "token": "[redacted]"})
     assert done.metrics == {"attack_rate": 0.5}
@@ -333,8 +343,10 @@ def test_metrics_and_events_of_the_user(recorded):
         run.emit(loss(value=0.125, step=7))
     closed = Run(run.path)
     assert [(m.value, m.step, m.nonfinite) for m in closed.events("metrics")] == [
-        (0.5, 1, None), (None, 2, "inf"), (None, None, None)
-    ]  # fmt: skip
+        (0.5, 1, None),
+        (None, 2, "inf"),
+        (None, None, None),
+    ]
     (event,) = closed.events("events")
     assert (event.name, event.fields) == ("checkpoint", {"path": "/tmp/x", "password": "[redacted]"})
     assert [(e.value, e.step) for e in closed.events("user.test_recording")] == [(0.25, -1), (0.125, 7)]

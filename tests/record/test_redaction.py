@@ -18,17 +18,17 @@ from flightlog.core.redaction import (
 
 SECRET_KEYS = """
 password passwd pwd passphrase secret client_secret token access_token accessToken auth_tokens api_key apikey
-api-key apiKey APIKEY APIKey X-Api-Key access_key AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID private_key credential
-credentials authorization Authorization auth basic_auth cookie Set-Cookie session_key connection_string
-ConnectionString sas sas_token dsn SENTRY_DSN PassWord PGPASSWORD db_pass AccountKey SharedAccessKey HF_TOKEN
-password2 db.password use_auth_token SharedAccessSignature REDISCLI_AUTH
+api-key apiKey APIKEY APIKey X-Api-Key access_key AWS_SECRET_ACCESS_KEY AWS_ACCESS_KEY_ID private_key
+credential credentials authorization Authorization auth basic_auth cookie Set-Cookie session_key
+connection_string ConnectionString sas sas_token dsn SENTRY_DSN PassWord PGPASSWORD db_pass AccountKey
+SharedAccessKey HF_TOKEN password2 db.password use_auth_token SharedAccessSignature REDISCLI_AUTH
 """.split()
 
 HARMLESS_KEYS = """
-tokenizer n_tokens max_tokens maxTokens token_count tokens tokens_per_second prompt_tokens pad_token_id eos_token
-token_ids per_token_loss author authority authors secretary monkey key keys keyboard public_key primary_key passage
-passed n_pass seed pin_memory session_id auth_type auth_method password_file secret_name SharedAccessKeyName
-sas7bdat compass bypass name path host
+tokenizer n_tokens max_tokens maxTokens token_count tokens tokens_per_second prompt_tokens pad_token_id
+eos_token token_ids per_token_loss author authority authors secretary monkey key keys keyboard public_key
+primary_key passage passed n_pass seed pin_memory session_id auth_type auth_method password_file secret_name
+SharedAccessKeyName sas7bdat compass bypass name path host
 """.split()
 
 
@@ -300,10 +300,54 @@ def test_a_text_without_secrets_is_left_as_it_is(text: str) -> None:
 
 
 PIECES = st.sampled_from(
-    [*TOKENS[:4], "password", "token", "auth", "=", ":", " ", '"', "'", "\\", "\n", "://", "@", "/", ",", ";",
-       "&", "?sig=", "Bearer ", "basic ", "--", "[", "]", "(", "{", REDACTED, "x", "Cookie: ", "-----BEGIN ",
-       "PRIVATE KEY-----", "mysql ", " -p", "curl -u a:", "login ", "?key=", "machine ", "password ", "${X}", "None", "eyJ", ".", "-", "sk-", "é", "\udcff"]
-)  # fmt: skip
+    [
+        *TOKENS[:4],
+        "password",
+        "token",
+        "auth",
+        "=",
+        ":",
+        " ",
+        '"',
+        "'",
+        "\\",
+        "\n",
+        "://",
+        "@",
+        "/",
+        ",",
+        ";",
+        "&",
+        "?sig=",
+        "Bearer ",
+        "basic ",
+        "--",
+        "[",
+        "]",
+        "(",
+        "{",
+        REDACTED,
+        "x",
+        "Cookie: ",
+        "-----BEGIN ",
+        "PRIVATE KEY-----",
+        "mysql ",
+        " -p",
+        "curl -u a:",
+        "login ",
+        "?key=",
+        "machine ",
+        "password ",
+        "${X}",
+        "None",
+        "eyJ",
+        ".",
+        "-",
+        "sk-",
+        "é",
+        "\udcff",
+    ]
+)
 
 
 @given(st.lists(PIECES, max_size=40).map("".join) | st.text(max_size=200))
@@ -320,11 +364,43 @@ def test_an_assigned_secret_never_survives(secret: str) -> None:
 
 
 HOSTILE = [
-    "a", " ", "-", '"', "\\", "=", "sk-", "eyJ", "eyJaaaaa.", "://", "://a:", "a@", "password=", 'password="',
-    "password='\\", "token=[", "token={", "token=(", "Bearer ", "basic a", "-----BEGIN PRIVATE KEY-----", "--a ",
-    "mysql -p", "mysql -p' ", "curl -u a:", "docker login -p ", "machine a login b ", "a:5432:b:c:", "config set ",
-    "pwd=x ", "auth: bearer ", "ghp_", "xoxb-", "x://token=a/b,z:q@c ", "key \t", "-----BEGIN " + "A" * 39,
-]  # fmt: skip
+    "a",
+    " ",
+    "-",
+    '"',
+    "\\",
+    "=",
+    "sk-",
+    "eyJ",
+    "eyJaaaaa.",
+    "://",
+    "://a:",
+    "a@",
+    "password=",
+    'password="',
+    "password='\\",
+    "token=[",
+    "token={",
+    "token=(",
+    "Bearer ",
+    "basic a",
+    "-----BEGIN PRIVATE KEY-----",
+    "--a ",
+    "mysql -p",
+    "mysql -p' ",
+    "curl -u a:",
+    "docker login -p ",
+    "machine a login b ",
+    "a:5432:b:c:",
+    "config set ",
+    "pwd=x ",
+    "auth: bearer ",
+    "ghp_",
+    "xoxb-",
+    "x://token=a/b,z:q@c ",
+    "key \t",
+    "-----BEGIN " + "A" * 39,
+]
 
 
 @pytest.mark.parametrize("piece", HOSTILE)

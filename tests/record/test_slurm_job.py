@@ -43,11 +43,29 @@ def test_outside_a_job_there_is_none():
 
 def test_an_element_of_an_array_is_known_by_its_array_and_index():
     assert job_here(ELEMENT, worker="w", task_id="t", host="n1") == JobStarted(
-        job_id="14_0", cluster="flight", raw_job_id="15", array_job_id="14", array_index=0, array_size=2,
-        name="sweep", user="ada", partition="debug", account="lab", qos="normal", nodes="n[1-3]", cpus=20,
-        memory_bytes=300 << 20, gpus=6, walltime_s=3600.0, worker="w", task_id="t", host="n1", restarts=1,
-        submit_host="login1", submit_dir="/home/ada",
-    )  # fmt: skip
+        job_id="14_0",
+        cluster="flight",
+        raw_job_id="15",
+        array_job_id="14",
+        array_index=0,
+        array_size=2,
+        name="sweep",
+        user="ada",
+        partition="debug",
+        account="lab",
+        qos="normal",
+        nodes="n[1-3]",
+        cpus=20,
+        memory_bytes=300 << 20,
+        gpus=6,
+        walltime_s=3600.0,
+        worker="w",
+        task_id="t",
+        host="n1",
+        restarts=1,
+        submit_host="login1",
+        submit_dir="/home/ada",
+    )
 
 
 def test_what_the_variables_do_not_say_is_unknown():

@@ -6,9 +6,13 @@ from flightlog.events import CostEstimate, CostRates, WorkerLaunched, WorkerLost
 from flightlog.record.costs import WorkerCosts
 
 RATES = CostRates(
-    currency="EUR", source="the manifest", provider="slurm", per_worker_hour=3600.0, per_cpu_hour=36.0,
+    currency="EUR",
+    source="the manifest",
+    provider="slurm",
+    per_worker_hour=3600.0,
+    per_cpu_hour=36.0,
     components={"sim": {"cpus": 4.0}},
-)  # fmt: skip
+)
 
 
 class Clock:
@@ -32,14 +36,24 @@ def test_a_run_begins_with_its_rates_and_nothing_spent() -> None:
     assert rates is RATES
     assert estimates == [
         CostEstimate(
-            item="workers", amount=0.0, currency="EUR", provider="slurm", rate=3600.0, quantity=0.0,
+            item="workers",
+            amount=0.0,
+            currency="EUR",
+            provider="slurm",
+            rate=3600.0,
+            quantity=0.0,
             quantity_unit="worker-hour",
         ),
         CostEstimate(
-            item="cpus", amount=0.0, currency="EUR", provider="slurm", rate=36.0, quantity=0.0,
+            item="cpus",
+            amount=0.0,
+            currency="EUR",
+            provider="slurm",
+            rate=36.0,
+            quantity=0.0,
             quantity_unit="CPU-hour",
         ),
-    ]  # fmt: skip
+    ]
 
 
 def test_amounts_are_cumulative_and_told_when_workers_come_and_go() -> None:
@@ -48,8 +62,9 @@ def test_amounts_are_cumulative_and_told_when_workers_come_and_go() -> None:
     assert told(costs.add(WorkerLaunched(**who("a")))) == {"workers": (0.0, 0.0), "cpus": (0.0, 0.0)}
     clock.now += 10
     assert told(costs.add(WorkerLaunched(**who("b")))) == {
-        "workers": (10.0, 10 / 3600), "cpus": (0.4, 40 / 3600),
-    }  # fmt: skip
+        "workers": (10.0, 10 / 3600),
+        "cpus": (0.4, 40 / 3600),
+    }
     clock.now += 10
     assert told(costs.add(WorkerLost(reason="killed", **who("a"))))["workers"] == (30.0, 30 / 3600)
     clock.now += 10

@@ -11,7 +11,8 @@ from flightlog.samplers.usage import UsageMeter
 
 @pytest.fixture(autouse=True)
 def no_task_of_another_test() -> None:
-    """Threads that an earlier test had written off have come to their end: a task that starts now is alone."""
+    """Threads that an earlier test had written off have come to their end: a task that starts now is
+    alone."""
     deadline = time.monotonic() + 20
     while True:
         meter = UsageMeter()

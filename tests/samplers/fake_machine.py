@@ -28,7 +28,8 @@ def write_node(
     proc: Path,
     *,
     cpu: str = "100 0 50 800 50 0 0 0 0 0",
-    memory: str = "MemTotal: 8000 kB\nMemFree: 10 kB\nMemAvailable: 6000 kB\nSwapTotal: 100 kB\nSwapFree: 40 kB\n",
+    memory: str = "MemTotal: 8000 kB\nMemFree: 10 kB\nMemAvailable: 6000 kB\n"
+    "SwapTotal: 100 kB\nSwapFree: 40 kB\n",
     disks: str = "",
     net: str = "",
     load: str = "0.50 0.10 0.00 1/99 4242\n",
@@ -82,7 +83,8 @@ def write_process(
     write(
         folder / "stat",
         f"{pid} ({name}) {state} {ppid} {pid} {pid} 0 -1 4194304 1 2 3 4 {cpu} 0 {waited} 0 20 0 {threads} 0 "
-        f"{start} 1000000 {pages} 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n",
+        f"{start} 1000000 {pages} 18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 0 "
+        "0 0 0 0 0 0 0 0 0 0 0 0 0\n",
     )
     write(folder / "statm", f"9999 {pages} 5 1 0 123 0\n")
     write(

@@ -118,16 +118,36 @@ def test_a_reading_holds_all_that_nvml_says(machine: Path) -> None:
     driver = opened(machine, nvml)
     (device,) = driver.devices()
     assert device == Device(
-        ordinal=0, index=0, vendor="nvidia", uuid="GPU-aaaaaaaa-0000-0000-0000-000000000000",
-        name="NVIDIA H200", pci_bus_id="00000000:18:00.0",
-    )  # fmt: skip
+        ordinal=0,
+        index=0,
+        vendor="nvidia",
+        uuid="GPU-aaaaaaaa-0000-0000-0000-000000000000",
+        name="NVIDIA H200",
+        pci_bus_id="00000000:18:00.0",
+    )
     assert driver.read(device) == DeviceReading(
-        index=0, uuid=device.uuid, name="NVIDIA H200", pci_bus_id="00000000:18:00.0",
-        memory_used_bytes=20_000, memory_free_bytes=129_500, memory_total_bytes=150_000, memory_reserved_bytes=500,
-        processes={7: 11, 8: None}, utilization_percent=40.0, memory_bus_percent=7.0, power_w=300.0, energy_j=5000.0,
-        temperature_c=61.0, clock_mhz=1980.0, memory_clock_mhz=3201.0, throttle_reasons=["power_cap"],
-        ecc_corrected=2, ecc_uncorrected=0, pcie_sent_bytes=1_000, pcie_received_bytes=2_000,
-    )  # fmt: skip
+        index=0,
+        uuid=device.uuid,
+        name="NVIDIA H200",
+        pci_bus_id="00000000:18:00.0",
+        memory_used_bytes=20_000,
+        memory_free_bytes=129_500,
+        memory_total_bytes=150_000,
+        memory_reserved_bytes=500,
+        processes={7: 11, 8: None},
+        utilization_percent=40.0,
+        memory_bus_percent=7.0,
+        power_w=300.0,
+        energy_j=5000.0,
+        temperature_c=61.0,
+        clock_mhz=1980.0,
+        memory_clock_mhz=3201.0,
+        throttle_reasons=["power_cap"],
+        ecc_corrected=2,
+        ecc_uncorrected=0,
+        pcie_sent_bytes=1_000,
+        pcie_received_bytes=2_000,
+    )
     assert driver.memory(device) == DeviceMemoryReading(
         used_bytes=20_000, free_bytes=129_500, total_bytes=150_000, reserved_bytes=500
     )
@@ -141,15 +161,17 @@ def test_a_shallow_reading_asks_for_little_and_a_tasks_for_less(machine: Path) -
     nvml.calls.clear()
     driver.read(device, Depth.OFTEN)
     assert dict(nvml.calls) == {
-        "nvmlDeviceGetMemoryInfo_v2": 1, "nvmlDeviceGetUtilizationRates": 1,
+        "nvmlDeviceGetMemoryInfo_v2": 1,
+        "nvmlDeviceGetUtilizationRates": 1,
         "nvmlDeviceGetPowerUsage": 1,
-    }  # fmt: skip
+    }
     nvml.calls.clear()
     driver.busy(device)
     assert dict(nvml.calls) == {
-        "nvmlDeviceGetMemoryInfo_v2": 1, "nvmlDeviceGetUtilizationRates": 1,
+        "nvmlDeviceGetMemoryInfo_v2": 1,
+        "nvmlDeviceGetUtilizationRates": 1,
         "nvmlDeviceGetComputeRunningProcesses": 1,
-    }  # fmt: skip
+    }
     nvml.calls.clear()
     driver.memory(device)
     assert dict(nvml.calls) == {"nvmlDeviceGetMemoryInfo_v2": 1}
@@ -445,11 +467,21 @@ def test_gpus_of_amd_are_read_by_their_own_library(tmp_path: Path) -> None:
         pci_bus_id="0000:05:00.0",
     )
     assert found.driver.read(device) == DeviceReading(
-        index=1, uuid="uuid of second", name="AMD Instinct MI300X", pci_bus_id="0000:05:00.0",
-        memory_used_bytes=30, memory_free_bytes=70, memory_total_bytes=100, processes={5: 9, 6: 8, 7: None},
-        utilization_percent=55.0, power_w=200.0, energy_j=30.6, temperature_c=64.0, clock_mhz=2100.0,
+        index=1,
+        uuid="uuid of second",
+        name="AMD Instinct MI300X",
+        pci_bus_id="0000:05:00.0",
+        memory_used_bytes=30,
+        memory_free_bytes=70,
+        memory_total_bytes=100,
+        processes={5: 9, 6: 8, 7: None},
+        utilization_percent=55.0,
+        power_w=200.0,
+        energy_j=30.6,
+        temperature_c=64.0,
+        clock_mhz=2100.0,
         memory_clock_mhz=1300.0,
-    )  # fmt: skip
+    )
     found.driver.close()
     assert found.driver.memory(device).used_bytes == 30
 

@@ -92,8 +92,10 @@ def test_the_samples_of_a_run_hold_the_gpu(tmp_path: Path, find: object, gpu: Fa
     lines = [json.loads(line) for line in (run.path / "resources.jsonl").read_text().splitlines()]
     first, last = (line for line in lines if line["scope"] == "gpu")
     assert (first["gpu_memory_used_bytes"], first["gpu_process_memory_bytes"], first["gpu_power_w"]) == (
-        50 * GIB, 40 * GIB, 300.0,
-    )  # fmt: skip
+        50 * GIB,
+        40 * GIB,
+        300.0,
+    )
     assert first["gpu_throttle_reasons"] == ["power_cap"]
     assert (last["final"], last["gpu_energy_j"] - first["gpu_energy_j"]) == (True, 7200.0)
     assert (run.info.overhead or {})["problems"] == []
@@ -132,8 +134,11 @@ def test_a_report_shows_the_gpu_and_the_tasks_use_of_it(tmp_path: Path, find: ob
 def test_an_engines_attempt_measures_the_gpu_where_it_runs(find: object) -> None:
     outcome = execute(make_work(train, 2.0), worker="here", alone=True)
     assert (outcome.gpu_peak_bytes, outcome.gpu_memory_scope, outcome.gpu_s, outcome.gpu_scope) == (
-        40 * GIB, "process", 1.5, "process",
-    )  # fmt: skip
+        40 * GIB,
+        "process",
+        1.5,
+        "process",
+    )
 
 
 def test_a_gpu_that_cannot_be_read_is_a_problem_of_the_run_once(

@@ -43,13 +43,27 @@ def test_a_first_sample_says_all_that_is_known_of_a_gpu(tmp_path: Path, clock: F
     nvml = FakeNvml([FakeGpu(processes={me: 7_000, 999_999: 5})])
     (sample,) = sampler_of(tmp_path, nvml, clock).sample()
     assert sample == ResourceSample(
-        scope="gpu", host="node-1", cpu_percent=None, gpu_index=0,
-        gpu_uuid="GPU-aaaaaaaa-0000-0000-0000-000000000000", gpu_name="NVIDIA H200", gpu_percent=40.0,
-        gpu_memory_used_bytes=20_000, gpu_memory_free_bytes=129_500, gpu_memory_total_bytes=150_000,
-        gpu_process_memory_bytes=7_000, gpu_memory_bus_percent=7.0, gpu_power_w=300.0, gpu_energy_j=5000.0,
-        gpu_temperature_c=61.0, gpu_clock_mhz=1980.0, gpu_memory_clock_mhz=3201.0,
-        gpu_throttle_reasons=["power_cap"], gpu_ecc_corrected=2, gpu_ecc_uncorrected=0,
-    )  # fmt: skip
+        scope="gpu",
+        host="node-1",
+        cpu_percent=None,
+        gpu_index=0,
+        gpu_uuid="GPU-aaaaaaaa-0000-0000-0000-000000000000",
+        gpu_name="NVIDIA H200",
+        gpu_percent=40.0,
+        gpu_memory_used_bytes=20_000,
+        gpu_memory_free_bytes=129_500,
+        gpu_memory_total_bytes=150_000,
+        gpu_process_memory_bytes=7_000,
+        gpu_memory_bus_percent=7.0,
+        gpu_power_w=300.0,
+        gpu_energy_j=5000.0,
+        gpu_temperature_c=61.0,
+        gpu_clock_mhz=1980.0,
+        gpu_memory_clock_mhz=3201.0,
+        gpu_throttle_reasons=["power_cap"],
+        gpu_ecc_corrected=2,
+        gpu_ecc_uncorrected=0,
+    )
 
 
 def test_there_is_a_sample_for_every_visible_gpu_and_for_no_other(tmp_path: Path, clock: FakeClock) -> None:
@@ -115,9 +129,15 @@ def test_an_unsupported_counter_is_null_and_never_zero(tmp_path: Path, clock: Fa
     clock.now += 60
     (sample,) = sampler.sample()
     assert msgspec.json.decode(msgspec.json.encode(sample)) == {
-        "event": "resource_sample", "scope": "gpu", "host": "node-1", "cpu_percent": None, "interval_s": 60.0,
-        "gpu_index": 0, "gpu_uuid": gpu.uuid, "gpu_name": "NVIDIA H200",
-    }  # fmt: skip
+        "event": "resource_sample",
+        "scope": "gpu",
+        "host": "node-1",
+        "cpu_percent": None,
+        "interval_s": 60.0,
+        "gpu_index": 0,
+        "gpu_uuid": gpu.uuid,
+        "gpu_name": "NVIDIA H200",
+    }
 
 
 def test_a_gpu_lost_on_the_way_is_noted_and_its_samples_go_on_without_figures(

@@ -49,8 +49,11 @@ def watching(
     write_process(machine / "proc", ME, 1)
     watch = GpuWatch(
         lambda: find_driver(nvml=nvml, environ={}, root=machine),
-        clock, modules or {}, machine / "proc", spawn=lambda run: None,
-    )  # fmt: skip
+        clock,
+        modules or {},
+        machine / "proc",
+        spawn=lambda run: None,
+    )
     watch.open()
     return watch
 
@@ -209,7 +212,8 @@ def histories(draw: st.DrawFn) -> tuple[list[list[int]], list[list[int]]]:
 def test_a_peak_is_never_above_the_true_one_and_an_exact_one_is_the_true_one(
     history: tuple[list[list[int]], list[list[int]]],
 ) -> None:
-    """A device's sizes before the task, then during it; the first size of the task is the last one before it."""
+    """A device's sizes before the task, then during it; the first size of the task is the last one before
+    it."""
     before, during = history
     marks = tuple(Mark(past[-1], max(past)) for past in before)
     after = tuple(Mark(now[-1], max(*past, *now)) for past, now in zip(before, during, strict=True))
@@ -235,8 +239,11 @@ def test_a_meter_passes_on_what_the_gpus_say(tmp_path: Path, clock: FakeClock) -
     clock.now += 2
     usage = meter.stop()
     assert (usage.gpu_peak_bytes, usage.gpu_memory_scope, usage.gpu_s, usage.gpu_scope) == (
-        5, "process", pytest.approx(0.8), "process",
-    )  # fmt: skip
+        5,
+        "process",
+        pytest.approx(0.8),
+        "process",
+    )
 
 
 def test_of_two_meters_at_once_neither_has_gpu_seconds(tmp_path: Path, clock: FakeClock) -> None:

@@ -66,7 +66,8 @@ def test_a_partitioned_gpu_is_seen_by_its_instances(
 
 
 def _model(variable: str, uuids: list[str]) -> list[int]:
-    """Every GPU has a set of words that name it; the list ends at the first word that is not in exactly one set."""
+    """Every GPU has a set of words that name it; the list ends at the first word that is not in exactly one
+    set."""
 
     def names(word: str, place: int) -> bool:
         word = word.strip()

@@ -35,8 +35,12 @@ def test_version_1_counts_kills_beside_its_control_of_them(tmp_path):
 def test_version_2_counts_them_among_its_events(tmp_path):
     events = "low 0\noom 2\noom_kill 1\n"
     cgroups, proc = machine(
-        tmp_path, "0::/job\n", cgroup_DOT_controllers="memory\n", job__memory_DOT_events=events, job__memory_DOT_current="1\n"
-    )  # fmt: skip
+        tmp_path,
+        "0::/job\n",
+        cgroup_DOT_controllers="memory\n",
+        job__memory_DOT_events=events,
+        job__memory_DOT_current="1\n",
+    )
     assert oom_kills(cgroups, proc) == 1
 
 

@@ -322,8 +322,10 @@ def test_the_cpu_of_a_child_that_exits_is_counted(proc: Path) -> None:
 
 def test_the_cpu_of_a_child_that_exits_unwaited_for_is_counted_as_last_seen(child: Child) -> None:
     child.do("import signal, subprocess, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN)")
+    burn_and_wait = f"{BURN}\nprint(flush=True); import sys; sys.stdin.read()"
     child.do(
-        f"import subprocess; p = subprocess.Popen([sys.executable, '-S', '-c', {BURN + chr(10) + 'print(flush=True); import sys; sys.stdin.read()'!r}], stdin=-1, stdout=-1); p.stdout.readline()"
+        "import subprocess; p = subprocess.Popen("
+        f"[sys.executable, '-S', '-c', {burn_and_wait!r}], stdin=-1, stdout=-1); p.stdout.readline()"
     )
     sampler = ProcessSampler(child.pid)
     (seen,) = sampler.sample()

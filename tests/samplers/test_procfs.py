@@ -32,8 +32,13 @@ COUNT = st.integers(0, 2**64 - 1)
 def test_a_program_may_be_called_anything(name: bytes, numbers: tuple[int, ...]) -> None:
     user, system, waited_user, waited_system, start = numbers
     line = b"7 (%s) R 3 1 1 0 -1 0 0 0 0 0 %d %d %d %d 20 0 5 0 %d 1 2 3 4\n" % (
-        name, user, system, waited_user, waited_system, start,
-    )  # fmt: skip
+        name,
+        user,
+        system,
+        waited_user,
+        waited_system,
+        start,
+    )
     assert parse_process_stat(line) == ProcessStat(
         7, b"R", 3, user + system, waited_user + waited_system, 5, start
     )

@@ -1,9 +1,11 @@
-"""A Slurm array as one run: every element that records joins the run of its array, and the last to end ends it.
+"""A Slurm array as one run: every element that records joins the run of its array, and the last to end ends
+it.
 
-Elements find each other in the folder of runs, which all of them must see: `.array-<digest of cluster and array>-<n>`
-holds the run's name. Who makes that file, which only one can, makes the run. No process owns it: `run.json` names no
-process, and the elements keep its heartbeat fresh, so that it counts as crashed a minute after the last has vanished
-without having been the last. Each element that ends leaves its number in `ended/`.
+Elements find each other in the folder of runs, which all of them must see: `.array-<digest of cluster and
+array>-<n>` holds the run's name. Who makes that file, which only one can, makes the run. No process owns it:
+`run.json` names no process, and the elements keep its heartbeat fresh, so that it counts as crashed a minute
+after the last has vanished without having been the last. Each element that ends leaves its number in
+`ended/`.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ _PATIENCE_S = 10.0
 
 
 class Element:
-    """One element's part in the run of its array, from its start to its end. Nothing here raises but `begin_element`."""
+    """One element's part in the run of its array, from its start to its end. Nothing here raises but
+    `begin_element`.
+    """
 
     def __init__(
         self,
@@ -125,13 +129,24 @@ def begin_element(
         identity = read_identity()
         now = started.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return layout.RunInfo(
-            run_id=run_id, project=project, status="running", start_time=now, heartbeat=now, target="slurm",
-            provider=COMMAND, command=clean({"command": redact_command(argv)})[0]["command"], cwd=identity.cwd,
-            python=identity.python, git_commit=identity.git_commit,
+            run_id=run_id,
+            project=project,
+            status="running",
+            start_time=now,
+            heartbeat=now,
+            target="slurm",
+            provider=COMMAND,
+            command=clean({"command": redact_command(argv)})[0]["command"],
+            cwd=identity.cwd,
+            python=identity.python,
+            git_commit=identity.git_commit,
             host=f"slurm:{job.cluster}" if job.cluster else "slurm",
-            tags=clean({**dict(tags), TAG: job.array_job_id})[0], trace_id=os.urandom(16).hex(),
-            span_id=os.urandom(8).hex(), sample_interval_s=interval_s, flightlog_version=__version__,
-        )  # fmt: skip
+            tags=clean({**dict(tags), TAG: job.array_job_id})[0],
+            trace_id=os.urandom(16).hex(),
+            span_id=os.urandom(8).hex(),
+            sample_interval_s=interval_s,
+            flightlog_version=__version__,
+        )
 
     path = find_or_make(Path(os.path.abspath(runs_dir)), job, project, make)  # noqa: PTH100 - resolve() follows links
     _open_again(path)
@@ -172,7 +187,9 @@ def find_or_make(
 
 
 def _claim(pointer: Path, run_id: str) -> str:
-    """The run that the pointer names: this one, if there was no pointer. A link is made by one process alone, on NFS too."""
+    """The run that the pointer names: this one, if there was no pointer. A link is made by one process alone,
+    on NFS too.
+    """
     fresh = pointer.with_name(f"{pointer.name}.{new_token()}")
     fresh.write_text(run_id, encoding="ascii")
     try:

@@ -20,8 +20,8 @@ _ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
 def describe_artifact(target: str | os.PathLike[str], kind: str | None, name: str | None) -> ArtifactRecorded:
     """What can be said of a file, a folder or an address.
 
-    A folder's checksum covers the names, sizes and contents of all files in it, in order of name. What cannot be
-    read has a null size and says why. Takes as long as reading it does.
+    A folder's checksum covers the names, sizes and contents of all files in it, in order of name. What cannot
+    be read has a null size and says why. Takes as long as reading it does.
     """
     text = os.fspath(target)
     if _ADDRESS.match(text) and not text.startswith("file://"):

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("flightlog")
 
 NOW_NS = 50_000_000
-"""A time this close before the clock's was read from it just now; any other was given by the program and is kept."""
+"""A time this close before the clock's was read from it just now; any other was given by the program and is
+kept."""
 MAX_LINKS = 16
 MAX_ENDED = 10_000
 """How many spans that have ended are remembered as parents of later ones."""
@@ -157,7 +158,9 @@ class Bridge:
 
 
 def _monotonic(wall_ns: int | None, recorder: Recorder) -> int:
-    """A moment on the recorder's clock: now, if it was read from the wall clock just now, else as it was given."""
+    """A moment on the recorder's clock: now, if it was read from the wall clock just now, else as it was
+    given.
+    """
     now, behind = monotonic_ns(), 0 if wall_ns is None else time.time_ns() - wall_ns
     if wall_ns is None or 0 <= behind < NOW_NS:
         return now - behind

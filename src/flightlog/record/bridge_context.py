@@ -1,8 +1,8 @@
 """One context for both: OpenTelemetry's spans inside ours, and ours inside OpenTelemetry's.
 
-Each side keeps the current span in a context variable of its own. The joined context looks at both and takes the
-inner one. Of each OpenTelemetry context it notes which span of ours was current when it was attached: while that is
-so, OpenTelemetry's span is the inner one; as soon as ours is another, ours is.
+Each side keeps the current span in a context variable of its own. The joined context looks at both and takes
+the inner one. Of each OpenTelemetry context it notes which span of ours was current when it was attached:
+while that is so, OpenTelemetry's span is the inner one; as soon as ours is another, ours is.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _installing = threads.Lock()
 
 
 def context_at(here: Span, base: Context) -> Context:
-    """The context with a span of ours as the current one, so that OpenTelemetry's spans become its children."""
+    """The context with a span of ours as the current one, so that OpenTelemetry's spans become its
+    children.
+    """
     ids = SpanContext(
         int(here.trace_id, 16), int(here.span_id, 16), is_remote=False, trace_flags=TraceFlags(0x01)
     )
@@ -55,7 +57,9 @@ class JoinedContext:
         self.base = base
 
     def attach(self, context: Context) -> Any:
-        """Attach a context; while it is, a span in it that the run knows is the current one for our spans, too."""
+        """Attach a context; while it is, a span in it that the run knows is the current one for our spans,
+        too.
+        """
         if not _is_recording():
             return self.base.attach(context)
         token = _Attached()
@@ -131,8 +135,8 @@ def join_contexts(api: Any = context_api) -> bool:
             return True
         if not all(hasattr(base, name) for name in ("attach", "detach", "get_current")):
             log.warning(
-                "this version of OpenTelemetry keeps its context where Flightlog does not find it: its spans are "
-                "recorded, but do not become children of Flightlog's in what it exports itself"
+                "this version of OpenTelemetry keeps its context where Flightlog does not find it: its spans "
+                "are recorded, but do not become children of Flightlog's in what it exports itself"
             )
             return False
         api._RUNTIME_CONTEXT = JoinedContext(base)

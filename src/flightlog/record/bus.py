@@ -22,8 +22,9 @@ Callback = Callable[[Event], Awaitable[None] | None]
 class Subscription:
     """One subscriber: a thread of its own, a bounded queue, and counts of what it missed.
 
-    Events arrive in the order they were recorded in. A callback that raises misses that event alone; one that is
-    too slow misses the events that did not fit into its queue. Neither touches the files or the user's time.
+    Events arrive in the order they were recorded in. A callback that raises misses that event alone; one that
+    is too slow misses the events that did not fit into its queue. Neither touches the files or the user's
+    time.
     """
 
     def __init__(self, callback: Callback, kinds: frozenset[str] | None, capacity: int) -> None:
@@ -94,7 +95,9 @@ def _is_coroutine_function(callback: Callback) -> bool:
 
 
 class Bus:
-    """The subscribers of one run in this process; while `subscriptions` is empty there is nobody to publish to."""
+    """The subscribers of one run in this process; while `subscriptions` is empty there is nobody to publish
+    to.
+    """
 
     def __init__(self) -> None:
         self.subscriptions: tuple[Subscription, ...] = ()
@@ -107,7 +110,9 @@ class Bus:
         events: Iterable[str | type[Event]] | str | type[Event] | None,
         capacity: int,
     ) -> Callable[[], None]:
-        """Deliver events of these kinds, or all, to a function or coroutine function; gives the unsubscribe."""
+        """Deliver events of these kinds, or all, to a function or coroutine function; gives the
+        unsubscribe.
+        """
         if issubclass(type(events), str | type):
             events = [cast(str, events)]
         wanted = (

@@ -35,8 +35,8 @@ def carrier() -> dict[str, str]:
 def attached(context: Mapping[str, str] | None) -> Iterator[None]:
     """Record what happens inside as part of the place a carrier came from.
 
-    In a process that does not record that run yet, it joins it as a writer of its own. A carrier that is empty
-    or says nothing useful changes nothing.
+    In a process that does not record that run yet, it joins it as a writer of its own. A carrier that is
+    empty or says nothing useful changes nothing.
     """
     place = _place(context)
     if place is None:

@@ -1,4 +1,6 @@
-"""A command as a child process: its output passed on, signals passed on, its end awaited. Nothing is recorded here."""
+"""A command as a child process: its output passed on, signals passed on, its end awaited. Nothing is recorded
+here.
+"""
 
 from __future__ import annotations
 
@@ -99,9 +101,10 @@ class Ended(Struct, frozen=True):
 class Child:
     """A running command. It has this process's standard input, and its output goes where this process's goes.
 
-    An output that is a terminal is the command's own: its keys, its modes, its size and its job control have nobody
-    in between, and nobody sees what is written there. Any other output comes through a pipe and is passed on, so
-    that its end can be kept: `passages`, by stream. `unseen` says why for each stream of which nothing is known.
+    An output that is a terminal is the command's own: its keys, its modes, its size and its job control have
+    nobody in between, and nobody sees what is written there. Any other output comes through a pipe and is
+    passed on, so that its end can be kept: `passages`, by stream. `unseen` says why for each stream of which
+    nothing is known.
     """
 
     def __init__(
@@ -137,7 +140,8 @@ class Child:
         os.close(ended)
 
     def wait(self, inbox: Inbox, at_end: Callable[[], None]) -> Ended:
-        """Wait for its end, signals passed on meanwhile; `at_end` is called while its last figures can be read.
+        """Wait for its end, signals passed on meanwhile; `at_end` is called while its last figures can be
+        read.
 
         All it wrote has been passed on then. What its own children still write later, others pass on.
         """
@@ -177,7 +181,9 @@ class _Channel(Struct):
 
 
 def hold_streams() -> frozenset[int]:
-    """Keep the numbers of standard streams that are closed from being given to other files; gives which they are."""
+    """Keep the numbers of standard streams that are closed from being given to other files; gives which they
+    are.
+    """
     closed = set()
     for fd in range(3):
         try:

@@ -1,9 +1,9 @@
 """The short end of a run: what must be done before the block ends, and who does the rest.
 
-Beside busy threads each system call may hand the interpreter over to every one of them, at 5 ms each, and each
-millisecond of Python takes as many times longer as there are threads. So the end of a run does little: it brings the
-last lines into their files and writes `run.json` with the final status. Folding, figures and checksums come later, see
-`analyze/completing.py`.
+Beside busy threads each system call may hand the interpreter over to every one of them, at 5 ms each, and
+each millisecond of Python takes as many times longer as there are threads. So the end of a run does little:
+it brings the last lines into their files and writes `run.json` with the final status. Folding, figures and
+checksums come later, see `analyze/completing.py`.
 """
 
 from __future__ import annotations
@@ -25,19 +25,28 @@ from flightlog.record.upkeep import note_tasks, save_run
 from flightlog.store import layout
 
 SMALL_BYTES = 1 << 20
-"""Up to this size a run of one process is completed when it ends, where no thread competes for the interpreter."""
+"""Up to this size a run of one process is completed when it ends, where no thread competes for the
+interpreter."""
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")  # noqa: S108 - nothing is made there
-"""Folders whose content is often removed by the program that made it, while a process beside would still write there."""
+"""Folders whose content is often removed by the program that made it, while a process beside would still
+write there."""
 
 NEEDED = (
-    "subprocess", "flightlog.store.run", "flightlog.analyze.report.resources", "flightlog.analyze.cost.cost", "flightlog.analyze.report.summary",
+    "subprocess",
+    "flightlog.store.run",
+    "flightlog.analyze.report.resources",
+    "flightlog.analyze.cost.cost",
+    "flightlog.analyze.report.summary",
     "flightlog.analyze.completing",
-)  # fmt: skip
-"""What completing a small run takes: imported one by one, since a fork waits for an import and so does the pulse."""
+)
+"""What completing a small run takes: imported one by one, since a fork waits for an import and so does the
+pulse."""
 
 
 def is_alone() -> bool:
-    """Whether no thread of the program's competes with this one for the interpreter; our own threads do not count."""
+    """Whether no thread of the program's competes with this one for the interpreter; our own threads do not
+    count.
+    """
     here = threading.current_thread()
     return all(one is here or one.name.startswith("flightlog-") for one in threading.enumerate())
 
@@ -86,9 +95,9 @@ def close_writer(run: LiveRun, cpu_s: float) -> None:
 def leave_completing(run: LiveRun, settings: Settings) -> None:
     """Complete a run that has ended, have a process beside do it, or leave it to the first reader.
 
-    At once where `FLIGHTLOG_COMPLETE` says so; by default where the run is small, only this process has written, and no
-    other thread of the program's runs. No process is started for runs in temporary folders, unless followers, which
-    are to copy the completed run, write there anyway. Raises OSError.
+    At once where `FLIGHTLOG_COMPLETE` says so; by default where the run is small, only this process has
+    written, and no other thread of the program's runs. No process is started for runs in temporary folders,
+    unless followers, which are to copy the completed run, write there anyway. Raises OSError.
     """
     mode = settings.complete
     if mode == "now" or (mode == "auto" and is_alone() and _is_small(run)):

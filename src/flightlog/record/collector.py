@@ -126,8 +126,9 @@ class Collector:
     def to_dict(self) -> dict[str, Any]:
         """All spans, in the order they were opened in, and two totals.
 
-        `wall_s` (also `total_duration`) is the time during which any span was open; `busy_s` adds up what each
-        span did itself, its children's time taken off, so that work in parallel counts as often as it ran.
+        `wall_s` (also `total_duration`) is the time during which any span was open; `busy_s` adds up what
+        each span did itself, its children's time taken off, so that work in parallel counts as often as it
+        ran.
         """
         spans = self._snapshot()
         wall, busy = _wall_and_busy(spans)

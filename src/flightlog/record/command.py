@@ -1,4 +1,6 @@
-"""`flightlog run`: any command, in any language, recorded as a run of one task; an array of Slurm as one run."""
+"""`flightlog run`: any command, in any language, recorded as a run of one task; an array of Slurm as one
+run.
+"""
 
 from __future__ import annotations
 
@@ -49,12 +51,14 @@ def run_command(
     sample_interval_s: float | None = 1.0,
     rates: CostRates | None = None,
 ) -> CommandResult:
-    """Run a command and record it. Its output, its input, its signals and its exit code are as without recording.
+    """Run a command and record it. Its output, its input, its signals and its exit code are as without
+    recording.
 
     `rates` are what its time costs.
 
-    For the main thread of a process that does nothing else. Where recording is switched off, this process becomes
-    the command, and comes back only if that is impossible. Whatever is wrong with recording, the command runs.
+    For the main thread of a process that does nothing else. Where recording is switched off, this process
+    becomes the command, and comes back only if that is impossible. Whatever is wrong with recording, the
+    command runs.
     """
     closed = hold_streams()
     if not read_settings().enabled:
@@ -98,15 +102,27 @@ def _recording(
         folder = Path(runs_dir) if runs_dir is not None else settings.runs_dir
         try:
             return begin_element(
-                job, settings, folder, project=project, argv=argv, tags=tags, interval_s=interval_s, samplers=samplers
-            )  # fmt: skip
+                job,
+                settings,
+                folder,
+                project=project,
+                argv=argv,
+                tags=tags,
+                interval_s=interval_s,
+                samplers=samplers,
+            )
         except Exception as error:  # noqa: BLE001 - the command runs, whatever is wrong with the run of its array
             why = f"the run of array {job.array_job_id} cannot be had ({error})"
             log.warning("%s: this element is recorded as a run of its own", why)
     return record(
-        project, runs_dir=runs_dir, tags=tags, sample_interval_s=interval_s, samplers=samplers, provider=COMMAND,
+        project,
+        runs_dir=runs_dir,
+        tags=tags,
+        sample_interval_s=interval_s,
+        samplers=samplers,
+        provider=COMMAND,
         target="local",
-    )  # fmt: skip
+    )
 
 
 def _verdict(ended: Ended) -> tuple[str, str | None]:

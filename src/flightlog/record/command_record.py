@@ -40,14 +40,17 @@ from flightlog.samplers.process import ProcessSampler
 from flightlog.samplers.usage import own_peak_rss_bytes
 
 OUTPUT = "command_output"
-"""Name of the event that holds the end of a command's output: of each stream (`stdout` and `stderr`, or `output` where
-both are one file) its last lines and its bytes, null where nobody but the command saw it, and a `note` that says why.
+"""Name of the event that holds the end of a command's output: of each stream (`stdout` and `stderr`, or
+`output` where both are one file) its last lines and its bytes, null where nobody but the command saw it, and
+a `note` that says why.
 """
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
 class TreeSampler:
-    """Samples a command's process tree once it runs; from any thread. Remembers what it has seen at most and last."""
+    """Samples a command's process tree once it runs; from any thread. Remembers what it has seen at most and
+    last.
+    """
 
     def __init__(self) -> None:
         self.peak_rss_bytes: int | None = None
@@ -147,9 +150,12 @@ class CommandRecord:
         if run.info.pid == os.getpid():
             run.info.command = self._args["command"]
         self._ids = {
-            "task": self._name, "task_id": task_id, "span_id": task_id,
-            "trace_id": run.root.trace_id, "parent_id": run.root.span_id,
-        }  # fmt: skip
+            "task": self._name,
+            "task_id": task_id,
+            "span_id": task_id,
+            "trace_id": run.root.trace_id,
+            "parent_id": run.root.span_id,
+        }
         self._submitted_ns = monotonic_ns()
         run.emit(TaskSubmitted(timestamp=self._at(self._submitted_ns), args=self._args, **self._ids))
         for event in self._costs.begin():
@@ -190,10 +196,14 @@ class CommandRecord:
         self.run.emit(job)
         self.run.emit(
             ResourceRequest(
-                task=self._name, task_id=self._ids["task_id"], cpus=job.cpus, memory_bytes=job.memory_bytes,
-                gpus=job.gpus, walltime_s=job.walltime_s,
+                task=self._name,
+                task_id=self._ids["task_id"],
+                cpus=job.cpus,
+                memory_bytes=job.memory_bytes,
+                gpus=job.gpus,
+                walltime_s=job.walltime_s,
             )
-        )  # fmt: skip
+        )
 
     @_never_hurting
     def look(self) -> None:
@@ -257,11 +267,19 @@ class CommandRecord:
         self.run.emit(TaskFailed(error_message=message, args=self._args, **cause, **used, **self._ids))
         self.run.emit(
             Failure(
-                scope="command", message=message, traceback=None, signal=signal, output_tail=output,
-                task=self._name, task_id=self._ids["task_id"], attempt=1, worker=used["worker"],
-                span_id=self._ids["span_id"], **cause,
+                scope="command",
+                message=message,
+                traceback=None,
+                signal=signal,
+                output_tail=output,
+                task=self._name,
+                task_id=self._ids["task_id"],
+                attempt=1,
+                worker=used["worker"],
+                span_id=self._ids["span_id"],
+                **cause,
             )
-        )  # fmt: skip
+        )
 
     def _used(self, ended: Ended) -> dict[str, Any]:
         """What the command used, by the kernel's account of it and of the children it waited for."""

@@ -34,8 +34,8 @@ EVERY_S = 1.0
 class WorkerCosts:
     """Adds up what workers cost, from launch to loss or removal; thread-safe. Without rates it says nothing.
 
-    Amounts are cumulative. They are what is known on the way: whoever reads the run works out its cost from the rates
-    and the workers' own events.
+    Amounts are cumulative. They are what is known on the way: whoever reads the run works out its cost from
+    the rates and the workers' own events.
     """
 
     def __init__(self, rates: CostRates | None = None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -45,7 +45,8 @@ class WorkerCosts:
         self._since: dict[str, float] = {}
         self._told = -float("inf")
         self._unknown: set[str] = set()
-        # Of each item: units of the workers that live, units by when each began, and unit-seconds of those that ended.
+        # Of each item: units of the workers that live, units by when each began, and unit-seconds of those
+        # that ended.
         self._now = dict.fromkeys(BY_THE_HOUR, Fraction(0))
         self._began = dict.fromkeys(BY_THE_HOUR, Fraction(0))
         self._ended = dict.fromkeys(BY_THE_HOUR, Fraction(0))
@@ -118,9 +119,13 @@ class WorkerCosts:
             units = (self._ended[item] + self._now[item] * Fraction(now) - self._began[item]) / 3600
             found.append(
                 CostEstimate(
-                    item=item, amount=number(units * rate) if known else None, currency=rates.currency,
-                    provider=rates.provider, rate=getattr(rates, field),
-                    quantity=number(units) if known else None, quantity_unit=unit,
+                    item=item,
+                    amount=number(units * rate) if known else None,
+                    currency=rates.currency,
+                    provider=rates.provider,
+                    rate=getattr(rates, field),
+                    quantity=number(units) if known else None,
+                    quantity_unit=unit,
                 )
-            )  # fmt: skip
+            )
         return found

@@ -1,4 +1,6 @@
-"""Alerts with hysteresis: one when a threshold is reached, and no other before the figure has fallen well below it."""
+"""Alerts with hysteresis: one when a threshold is reached, and no other before the figure has fallen well
+below it.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,9 @@ MARGIN_PERCENT = 5.0
 class Alerts:
     """Tells when memory gets short: `observe` each reading in order; not thread-safe.
 
-    A level that was told is told again only after a reading below its threshold less `margin_percent`. A reading
-    that reaches both thresholds is critical, and the warning counts as told. None as a threshold switches it off.
+    A level that was told is told again only after a reading below its threshold less `margin_percent`. A
+    reading that reaches both thresholds is critical, and the warning counts as told. None as a threshold
+    switches it off.
     """
 
     def __init__(

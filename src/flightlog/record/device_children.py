@@ -1,4 +1,6 @@
-"""Tracking in the processes of a run that nobody wrote it into: by environment, and inside `flightlog run`."""
+"""Tracking in the processes of a run that nobody wrote it into: by environment, and inside `flightlog
+run`.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,18 @@ from pathlib import Path
 from flightlog.samplers.frameworks.allocator import Allocator
 from flightlog.samplers.frameworks.finding import AUTO, find_allocator
 
-_LAUNCHERS = frozenset({
-    "torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "accelerate.commands.launch",
-    "deepspeed", "deepspeed.launcher.runner", "deepspeed.launcher.launch",
-})  # fmt: skip
+_LAUNCHERS = frozenset(
+    {
+        "torchrun",
+        "torch.distributed.run",
+        "torch.distributed.launch",
+        "accelerate",
+        "accelerate.commands.launch",
+        "deepspeed",
+        "deepspeed.launcher.runner",
+        "deepspeed.launcher.launch",
+    }
+)
 _TAKE_NEXT = frozenset({"-W", "-X", "--check-hash-based-pycs"})
 _INSIDE = Path(__file__).parent / "inside"
 
@@ -25,7 +35,9 @@ def tracking_environment(framework: str, environ: Mapping[str, str]) -> dict[str
 
 
 def find_in_workers(wanted: str) -> Allocator | None:
-    """As `find_allocator`, and none in processes that only serve others: their memory is nobody's question."""
+    """As `find_allocator`, and none in processes that only serve others: their memory is nobody's
+    question.
+    """
     return None if is_helper() else find_allocator(wanted)
 
 

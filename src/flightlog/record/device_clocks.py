@@ -11,10 +11,12 @@ ROUNDS = 9
 
 
 def offset_to_first_rank(torch: Any, clock: Clock) -> int | None:
-    """The clock of this rank minus rank 0's, in ns: the median over rounds in which all ranks leave a barrier together.
+    """The clock of this rank minus rank 0's, in ns: the median over rounds in which all ranks leave a barrier
+    together.
 
-    As good as ranks leave a barrier together: tens of microseconds on one host, a network's round trip otherwise.
-    None without a process group. Every rank must call it; it may raise what the process group raises.
+    As good as ranks leave a barrier together: tens of microseconds on one host, a network's round trip
+    otherwise. None without a process group. Every rank must call it; it may raise what the process group
+    raises.
     """
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():

@@ -76,8 +76,8 @@ class EventMaker:
         now_ns: int | None = None,
         **more: Any,
     ) -> DeviceMemory:
-        """An event of a moment, now unless said. v3 knows no unknown counter: it is 0, or the nearest that is known,
-        and `metadata.memory_capabilities` says that it is unknown.
+        """An event of a moment, now unless said. v3 knows no unknown counter: it is 0, or the nearest that is
+        known, and `metadata.memory_capabilities` says that it is unknown.
         """
         now = monotonic_ns() if now_ns is None else now_ns
         clock = self._recorder.clock

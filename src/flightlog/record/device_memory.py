@@ -1,4 +1,6 @@
-"""`flightlog.track_device_memory`: a framework's memory on its devices, sampled into the run while a block executes."""
+"""`flightlog.track_device_memory`: a framework's memory on its devices, sampled into the run while a block
+executes.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,9 @@ _tracking_lock = threads.RLock()
 def start_tracking(
     run: LiveRun, options: Options, source: DeviceSource | None = None
 ) -> tuple[DeviceMemoryTracker, bool]:
-    """The tracker of this process in a run, and whether it is new: one that is there already is shared as it is."""
+    """The tracker of this process in a run, and whether it is new: one that is there already is shared as it
+    is.
+    """
     with _tracking_lock:
         there = _tracking.get(run)
         if there is not None:
@@ -117,16 +121,17 @@ def track_device_memory(
 ) -> Tracking:
     """Record the memory of a framework's devices while a block executes, as in `with … as tracker:`.
 
-    `framework` is `torch`, `jax`, `tensorflow` (or with a kind of device, as `torch.cuda`), or `auto`: whichever the
-    program has imported and started up, looked for at each sample until there is one; nothing is ever imported or
-    started up from here. Sampled every `interval_s` seconds on a thread of its own. An event is an `allocation` or
-    `deallocation` where the bytes in use have changed by `change_bytes`; `warning` and `critical` come when the
-    device is so full, and again only after it was 5 points emptier. Its context is the span that was opened last and
-    is still open in the process; `tracker.sample()` samples at once, for phases shorter than the interval.
+    `framework` is `torch`, `jax`, `tensorflow` (or with a kind of device, as `torch.cuda`), or `auto`:
+    whichever the program has imported and started up, looked for at each sample until there is one; nothing
+    is ever imported or started up from here. Sampled every `interval_s` seconds on a thread of its own. An
+    event is an `allocation` or `deallocation` where the bytes in use have changed by `change_bytes`;
+    `warning` and `critical` come when the device is so full, and again only after it was 5 points emptier.
+    Its context is the span that was opened last and is still open in the process; `tracker.sample()` samples
+    at once, for phases shorter than the interval.
 
-    Out of memory leaves a bundle in the run's folder `oom`, with the allocator's snapshot of at most `snapshot_bytes`.
-    Outside a run it does nothing. Where this process tracks already, that tracker is shared and its options hold. A
-    forked child does not go on tracking.
+    Out of memory leaves a bundle in the run's folder `oom`, with the allocator's snapshot of at most
+    `snapshot_bytes`. Outside a run it does nothing. Where this process tracks already, that tracker is shared
+    and its options hold. A forked child does not go on tracking.
     """
     options = checked(
         Options(
@@ -160,8 +165,9 @@ def checked(options: Options) -> Options:
     if options.framework not in NAMES:
         log.warning(
             "framework %r is not known (use %s): whichever is imported is tracked",
-            options.framework, ", ".join(NAMES),
-        )  # fmt: skip
+            options.framework,
+            ", ".join(NAMES),
+        )
         given["framework"] = AUTO
     for name in ("interval_s", "warning_percent", "critical_percent", "change_bytes", "snapshot_bytes"):
         value = given[name]

@@ -11,7 +11,9 @@ LONGEST_S = 5.0
 
 
 class Pace:
-    """Says whether the next reading is due; one thread. By CPU time: what only waits costs the program nothing."""
+    """Says whether the next reading is due; one thread. By CPU time: what only waits costs the program
+    nothing.
+    """
 
     def __init__(
         self, clock: Callable[[], float] = time.monotonic, cpu: Callable[[], float] = time.thread_time

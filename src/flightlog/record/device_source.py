@@ -1,4 +1,6 @@
-"""Where a tracker's figures come from: the framework's allocator once there is one, and the GPU's driver beside it."""
+"""Where a tracker's figures come from: the framework's allocator once there is one, and the GPU's driver
+beside it.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class DeviceSource:
         return self.allocator
 
     def read(self) -> list[tuple[int, AllocatorReading, DeviceUse]]:
-        """Every device in use that can be read: its number, its allocator's figures, and its memory by everyone."""
+        """Every device in use that can be read: its number, its allocator's figures, and its memory by
+        everyone.
+        """
         self.failed = None
         allocator = self.look()
         if allocator is None:

@@ -35,7 +35,8 @@ KEPT_EVENTS = 200
 """The last events, which an out-of-memory bundle holds."""
 LOOK_FOR_RANK = 5
 LOCK_S = 1.0
-"""How long anybody waits for a sample that another thread takes; the next ones not at all, until it is over."""
+"""How long anybody waits for a sample that another thread takes; the next ones not at all, until it is
+over."""
 LOOK_FOR_END = 50
 """A process that joined a run looks every so many samples whether the run has ended."""
 
@@ -52,7 +53,9 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 class DeviceMemoryTracker:
-    """What tracks in one process; from `flightlog.track_device_memory`. Any thread may call it, nothing raises."""
+    """What tracks in one process; from `flightlog.track_device_memory`. Any thread may call it, nothing
+    raises.
+    """
 
     def __init__(self, run: LiveRun, options: Options, source: DeviceSource | None = None) -> None:
         self.options = options
@@ -104,13 +107,16 @@ class DeviceMemoryTracker:
         self._sample(_here(self._recorder))
 
     def dump(self, reason: str = "on request") -> Path | None:
-        """Write a bundle as for an out of memory; gives its folder, or None where the run has no room for more."""
+        """Write a bundle as for an out of memory; gives its folder, or None where the run has no room for
+        more.
+        """
         if self._stopped or os.getpid() != self._pid:
             return None
         return oom.dump(self._recorder, bounded(text_of(reason), 500), witness=self, seen_by="request")
 
     def align(self) -> int | None:
-        """Measure how far this rank's clock is from rank 0's, in ns, and record it; None where that cannot be had.
+        """Measure how far this rank's clock is from rank 0's, in ns, and record it; None where that cannot be
+        had.
 
         All ranks of `torch.distributed` must call it: it communicates. Analysis then puts ranks on one clock.
         """
@@ -187,7 +193,9 @@ class DeviceMemoryTracker:
             self._recorder.count("device_samples_missed")
 
     def _locked(self) -> bool:
-        """Take the lock; not where another thread has had it for long: a driver that hangs must not hold us up."""
+        """Take the lock; not where another thread has had it for long: a driver that hangs must not hold us
+        up.
+        """
         taken = self._lock.acquire(timeout=0 if self._hangs else LOCK_S)
         self._hangs = not taken
         return taken
@@ -264,9 +272,17 @@ class DeviceMemoryTracker:
         assert allocator is not None
         more.pop("device_id", None)
         return self._maker.make(
-            kind, allocator.name, device, reading, use, allocator.capabilities,
-            change=change, here=here, now_ns=now, **more,
-        )  # fmt: skip
+            kind,
+            allocator.name,
+            device,
+            reading,
+            use,
+            allocator.capabilities,
+            change=change,
+            here=here,
+            now_ns=now,
+            **more,
+        )
 
     def _emit(self, events: list[DeviceMemory]) -> None:
         self._kept.extend(events)
@@ -324,7 +340,9 @@ class Bystander:
         self.allocator: Allocator | None = None
 
     def testify(self, facts: Mapping[str, Any], here: Span | None = None) -> Sequence[DeviceMemory]:
-        """Record an `error` event for each device in use, the one it is about last; none where none can be read."""
+        """Record an `error` event for each device in use, the one it is about last; none where none can be
+        read.
+        """
         maker = EventMaker(self._recorder, 0.0)
         try:
             found = self._source.read()
@@ -343,11 +361,18 @@ class Bystander:
         said = {key: value for key, value in facts.items() if key != "device_id"}
         events = [
             maker.make(
-                "error", allocator.name, device, reading, use, allocator.capabilities,
-                here=here or _here(self._recorder), **_clock(), **said,
+                "error",
+                allocator.name,
+                device,
+                reading,
+                use,
+                allocator.capabilities,
+                here=here or _here(self._recorder),
+                **_clock(),
+                **said,
             )
             for device, reading, use in found
-        ]  # fmt: skip
+        ]
         self._recorder.emit_all(events)
         return events
 

@@ -7,7 +7,8 @@ from flightlog.record.device_events import DeviceUse
 from flightlog.samplers.frameworks.allocator import AllocatorReading
 
 PEAK_STEP_BYTES = 1 << 20
-"""A new peak is told when it is higher than the last one told by this much; every event holds the exact one."""
+"""A new peak is told when it is higher than the last one told by this much; every event holds the exact
+one."""
 
 
 class DeviceWatch:
@@ -20,10 +21,12 @@ class DeviceWatch:
         self._allocated: int | None = None
 
     def observe(self, reading: AllocatorReading, use: DeviceUse) -> list[tuple[str, int]]:
-        """The events of a reading, each with its type and its change of allocated bytes since the event before.
+        """The events of a reading, each with its type and its change of allocated bytes since the event
+        before.
 
-        First `sample`, or `allocation` or `deallocation` where the change is large; then, of the same reading and
-        so without change, `peak`, and `warning` or `critical`. The first reading's peak is where it begins.
+        First `sample`, or `allocation` or `deallocation` where the change is large; then, of the same reading
+        and so without change, `peak`, and `warning` or `critical`. The first reading's peak is where it
+        begins.
         """
         allocated, change = reading.allocated_bytes, 0
         first = self._allocated is None
@@ -47,7 +50,9 @@ class DeviceWatch:
 
 
 def percent_used(reading: AllocatorReading, use: DeviceUse) -> float | None:
-    """How full it is: the device by everyone, or what the allocator has of its own limit, whichever is fuller."""
+    """How full it is: the device by everyone, or what the allocator has of its own limit, whichever is
+    fuller.
+    """
     shares = []
     if use.total_bytes and use.used_bytes is not None:
         shares.append(100 * use.used_bytes / use.total_bytes)

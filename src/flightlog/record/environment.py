@@ -1,7 +1,7 @@
 """Where a run happened: command, host, CPUs, memory, Python, packages, git, batch system.
 
-Each probe stands alone: one that fails leaves None (or nothing) and a line in `problems`. Nothing raises. Names
-of users, and variables that are not on the list below, are not read.
+Each probe stands alone: one that fails leaves None (or nothing) and a line in `problems`. Nothing raises.
+Names of users, and variables that are not on the list below, are not read.
 """
 
 from __future__ import annotations
@@ -24,11 +24,12 @@ from flightlog.record.values import bounded
 T = TypeVar("T")
 
 _NAMES = """
-    SLURM_JOB_ID SLURM_JOB_NAME SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT SLURM_CLUSTER_NAME
-    SLURM_JOB_PARTITION SLURM_JOB_QOS SLURM_JOB_ACCOUNT SLURM_JOB_NUM_NODES SLURM_JOB_NODELIST SLURM_NODEID
-    SLURM_NTASKS SLURM_NTASKS_PER_NODE SLURM_PROCID SLURM_LOCALID SLURM_STEP_ID SLURM_CPUS_PER_TASK
-    SLURM_CPUS_ON_NODE SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU SLURM_GPUS SLURM_GPUS_ON_NODE SLURM_JOB_GPUS
-    SLURM_JOB_START_TIME SLURM_JOB_END_TIME SLURM_RESTART_COUNT SLURMD_NODENAME
+    SLURM_JOB_ID SLURM_JOB_NAME SLURM_ARRAY_JOB_ID SLURM_ARRAY_TASK_ID SLURM_ARRAY_TASK_COUNT
+    SLURM_CLUSTER_NAME SLURM_JOB_PARTITION SLURM_JOB_QOS SLURM_JOB_ACCOUNT SLURM_JOB_NUM_NODES
+    SLURM_JOB_NODELIST SLURM_NODEID SLURM_NTASKS SLURM_NTASKS_PER_NODE SLURM_PROCID SLURM_LOCALID
+    SLURM_STEP_ID SLURM_CPUS_PER_TASK SLURM_CPUS_ON_NODE SLURM_MEM_PER_NODE SLURM_MEM_PER_CPU SLURM_GPUS
+    SLURM_GPUS_ON_NODE SLURM_JOB_GPUS SLURM_JOB_START_TIME SLURM_JOB_END_TIME SLURM_RESTART_COUNT
+    SLURMD_NODENAME
     PBS_JOBID PBS_JOBNAME PBS_QUEUE PBS_ARRAY_INDEX PBS_ARRAYID PBS_NODENUM PBS_NUM_NODES PBS_NUM_PPN PBS_NP
     PBS_WALLTIME NCPUS
     LSB_JOBID LSB_JOBINDEX LSB_JOBNAME LSB_QUEUE LSB_DJOB_NUMPROC LSB_MAX_NUM_PROCESSORS LSB_HOSTS
@@ -36,16 +37,17 @@ _NAMES = """
     CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER CUDA_LAUNCH_BLOCKING CUDA_MPS_ACTIVE_THREAD_PERCENTAGE
     NVIDIA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ZE_AFFINITY_MASK PYTORCH_CUDA_ALLOC_CONF
     XLA_FLAGS XLA_PYTHON_CLIENT_PREALLOCATE XLA_PYTHON_CLIENT_MEM_FRACTION TF_FORCE_GPU_ALLOW_GROWTH
-    OMP_NUM_THREADS OMP_PROC_BIND OMP_PLACES OMP_SCHEDULE MKL_NUM_THREADS OPENBLAS_NUM_THREADS BLIS_NUM_THREADS
-    VECLIB_MAXIMUM_THREADS NUMEXPR_NUM_THREADS NUMEXPR_MAX_THREADS NUMBA_NUM_THREADS POLARS_MAX_THREADS
-    RAYON_NUM_THREADS MALLOC_ARENA_MAX PYTHONHASHSEED PYTHONOPTIMIZE PYTHONMALLOC
+    OMP_NUM_THREADS OMP_PROC_BIND OMP_PLACES OMP_SCHEDULE MKL_NUM_THREADS OPENBLAS_NUM_THREADS
+    BLIS_NUM_THREADS VECLIB_MAXIMUM_THREADS NUMEXPR_NUM_THREADS NUMEXPR_MAX_THREADS NUMBA_NUM_THREADS
+    POLARS_MAX_THREADS RAYON_NUM_THREADS MALLOC_ARENA_MAX PYTHONHASHSEED PYTHONOPTIMIZE PYTHONMALLOC
     OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE OMPI_COMM_WORLD_LOCAL_RANK OMPI_COMM_WORLD_LOCAL_SIZE
-    MV2_COMM_WORLD_RANK MV2_COMM_WORLD_SIZE MV2_COMM_WORLD_LOCAL_RANK PMI_RANK PMI_SIZE PMIX_RANK MPI_LOCALRANKID
-    RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK MASTER_ADDR MASTER_PORT
+    MV2_COMM_WORLD_RANK MV2_COMM_WORLD_SIZE MV2_COMM_WORLD_LOCAL_RANK PMI_RANK PMI_SIZE PMIX_RANK
+    MPI_LOCALRANKID RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE NODE_RANK GROUP_RANK MASTER_ADDR MASTER_PORT
     CONDA_DEFAULT_ENV APPTAINER_NAME SINGULARITY_NAME
 """
 VARIABLES = tuple(_NAMES.split())
-"""Every variable that is read, by its full name: a pattern such as `SLURM_*` would take `SLURM_JWT` with it."""
+"""Every variable that is read, by its full name: a pattern such as `SLURM_*` would take `SLURM_JWT` with
+it."""
 
 MAX_ARGUMENTS = 1_000
 _COMMIT = r"[0-9a-f]{40}(?:[0-9a-f]{24})?"
@@ -87,7 +89,8 @@ class Environment(Identity, frozen=True, kw_only=True):
     executable: str | None
     virtual_env: str | None
     packages: dict[str, str | None] | None
-    """Installed distributions and their versions, None where one does not say; the first on the path where there are several."""
+    """Installed distributions and their versions, None where one does not say; the first on the path where
+    there are several."""
     git_dirty: bool | None
     """Whether tracked files differ from the commit; None where git is missing or took too long."""
     git_remote: str | None
@@ -218,7 +221,9 @@ def _cpuinfo(proc: Path) -> list[dict[str, str]]:
 
 
 def _physical(cpuinfo: list[dict[str, str]]) -> int | None:
-    """Cores, with the threads of one core counted once; None where the kernel does not say which those are."""
+    """Cores, with the threads of one core counted once; None where the kernel does not say which those
+    are.
+    """
     cores = {(cpu.get("physical id"), cpu.get("core id")) for cpu in cpuinfo}
     return len(cores) if cores and all(None not in core for core in cores) else None
 
@@ -334,7 +339,9 @@ class Checkout(Struct, frozen=True):
 
 
 def find_checkout(folder: Path) -> Checkout | None:
-    """The checkout that the folder lies in, linked working trees and submodules included; None outside one."""
+    """The checkout that the folder lies in, linked working trees and submodules included; None outside
+    one.
+    """
     for top in (folder, *folder.parents):
         dot_git = top / ".git"
         if dot_git.is_file():
@@ -368,7 +375,8 @@ def _dirty(checkout: Checkout | None, git: str, timeout_s: float, environ: Mappi
         return None
     import signal
 
-    # Keys pressed are the program's. A Ctrl-Z that stopped the child before git runs would hold up the program's stop.
+    # Keys pressed are the program's. A Ctrl-Z that stopped the child before git runs would hold up the
+    # program's stop.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
     # Variables such as GIT_DIR, set inside a hook, would point git at another checkout.
     variables = {name: value for name, value in environ.items() if not name.startswith("GIT_")}

@@ -1,12 +1,13 @@
 """Followers: our own commands, running beside a run in processes of their own to carry it elsewhere.
 
-A follower reads the run directory as anyone may, so the recorded program does no network I/O, waits for none, and a run
-that is killed is still sent to its end. It is no child of the program: it stands in a session of its own at nice 10, its
-use of the machine is not counted as the run's, and it goes on when the program is gone. It ends by itself, see
-`flightlog sync --follow` and `flightlog export --follow`.
+A follower reads the run directory as anyone may, so the recorded program does no network I/O, waits for none,
+and a run that is killed is still sent to its end. It is no child of the program: it stands in a session of
+its own at nice 10, its use of the machine is not counted as the run's, and it goes on when the program is
+gone. It ends by itself, see `flightlog sync --follow` and `flightlog export --follow`.
 
-What it says stands in `.followers/<name>.log` of the run, and its exit code, once it has ended, in `<name>.exit`.
-Whatever else a follower must remember may stand in that folder, too: it belongs to this place and is no part of the run.
+What it says stands in `.followers/<name>.log` of the run, and its exit code, once it has ended, in
+`<name>.exit`. Whatever else a follower must remember may stand in that folder, too: it belongs to this place
+and is no part of the run.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ Trouble = Callable[[str, str], None]
 MAX_LOG = 64 << 10
 """Bytes of a follower's log; what it says after them is not kept."""
 MAX_LEFT = 16
-"""Followers of ended runs of one folder that may still be at work on this host when another is started: many short runs,
-one after the other or side by side, must not pile them up where a server is away."""
+"""Followers of ended runs of one folder that may still be at work on this host when another is started: many
+short runs, one after the other or side by side, must not pile them up where a server is away."""
 START_S = 5.0
 """How long starting one may take; a machine that needs longer is left alone."""
 NOT_PASSED_ON = ("FLIGHTLOG_RUN", "FLIGHTLOG_DEVICE_MEMORY", "TRACEPARENT")
@@ -48,7 +49,9 @@ INTERPRETERS = ("python", "pypy", "graalpy")
 _SHELL = "/bin/sh"
 _SCRIPT = f"""
 if command -v nice >/dev/null 2>&1; then set -- nice -n 10 "$@"; fi
-{{ ( "$@" 2>&1 >/dev/null; echo "$?" >"$0.exit" ) | {{ head -c {MAX_LOG} >"$0.log"; cat; }}; }} >/dev/null 2>&1 &
+{{
+  ( "$@" 2>&1 >/dev/null; echo "$?" >"$0.exit" ) | {{ head -c {MAX_LOG} >"$0.log"; cat; }}
+}} >/dev/null 2>&1 &
 echo "$!"
 """
 """Starts `"$@"` in the background and says which process lives for as long as it does."""
@@ -61,7 +64,10 @@ if command -v nice >/dev/null 2>&1; then set -- nice -n 10 "$@"; fi
 "$@" </dev/null >/dev/null 2>&1 &
 echo "$!"
 """
-_COMPLETE = "import sys, pathlib; from flightlog.analyze import completing as c; c.complete_ended(pathlib.Path(sys.argv[1]))"
+_COMPLETE = (
+    "import sys, pathlib; from flightlog.analyze import completing as c; "
+    "c.complete_ended(pathlib.Path(sys.argv[1]))"
+)
 
 
 class Follower(Struct, frozen=True, kw_only=True):
@@ -108,9 +114,11 @@ def start_follower(
     environ: Mapping[str, str] | None = None,
     trouble: Trouble | None = None,
 ) -> None:
-    """Run `flightlog ARGUMENTS` beside a run of this process's, once a name. Takes milliseconds and never raises.
+    """Run `flightlog ARGUMENTS` beside a run of this process's, once a name. Takes milliseconds and never
+    raises.
 
-    One that cannot be started is a warning, and a note among the problems of the run where this process records it.
+    One that cannot be started is a warning, and a note among the problems of the run where this process
+    records it.
     """
     environ = os.environ if environ is None else environ
     mine = _started.setdefault(run_path, {})
@@ -126,8 +134,8 @@ def start_follower(
 def finish_followers(run_path: Path, timeout_s: float) -> tuple[str, ...]:
     """Wait until the followers of a run that has ended have ended, too, `timeout_s` seconds at the most.
 
-    Each that failed, and each that still has something to do and goes on doing it, is a warning in one line; gives
-    these lines. Raises nothing of its own; Ctrl-C ends the waiting, and is the program's as ever.
+    Each that failed, and each that still has something to do and goes on doing it, is a warning in one line;
+    gives these lines. Raises nothing of its own; Ctrl-C ends the waiting, and is the program's as ever.
     """
     followers = _started.pop(run_path, {})
     if not followers and not _to_bury:
@@ -176,7 +184,9 @@ def _start(run_path: Path, name: str, arguments: Sequence[str], environ: Mapping
 def _detach(
     script: str, arguments: Sequence[str], environ: Mapping[str, str], name: str, finish_by: str
 ) -> Follower:
-    """What a shell script starts in the background, and says the process id of; it is nobody's child. Raises OSError."""
+    """What a shell script starts in the background, and says the process id of; it is nobody's child. Raises
+    OSError.
+    """
     import subprocess
 
     reader, writer = make_pipe()
@@ -211,8 +221,8 @@ def _detach(
 def start_beside(run_path: Path) -> bool:
     """Have a process of its own complete a run that has ended; whether one was started. Never raises.
 
-    It is no child of this process, holds nothing of it open, and records nothing. Where too many are at work, or none can
-    be started, the first reader completes the run.
+    It is no child of this process, holds nothing of it open, and records nothing. Where too many are at work,
+    or none can be started, the first reader completes the run.
     """
     _bury([])
     _beside[:] = [one for one in _beside if _is_alive(one)]
@@ -235,7 +245,9 @@ def start_beside(run_path: Path) -> bool:
 
 
 def _check_interpreter() -> None:
-    """A frozen or embedding program is its own `sys.executable`: called with our arguments it would start all over."""
+    """A frozen or embedding program is its own `sys.executable`: called with our arguments it would start all
+    over.
+    """
     if not sys.executable:
         raise OSError("it is not known which program runs Python here")
     if getattr(sys, "frozen", False) or not Path(sys.executable).name.lower().startswith(INTERPRETERS):
@@ -275,7 +287,8 @@ def _command(arguments: Sequence[str]) -> list[str]:
 def _environment(environ: Mapping[str, str]) -> dict[str, str]:
     """What the program was given, less what would make a follower record; and where this very package stands.
 
-    Recording is off: where every interpreter records, as a `sitecustomize` may have it, each follower had one of its own.
+    Recording is off: where every interpreter records, as a `sitecustomize` may have it, each follower had one
+    of its own.
     """
     passed = {name: value for name, value in environ.items() if name not in NOT_PASSED_ON}
     passed["FLIGHTLOG_TELEMETRY"] = "0"
@@ -293,7 +306,8 @@ def _is_alive(one: Follower) -> bool:
 
 
 def _bury(followers: Collection[Follower], proc: Path = Path("/proc")) -> None:
-    """Take leave of dead followers that the kernel made children of this process, as it does for a container's process 1.
+    """Take leave of dead followers that the kernel made children of this process, as it does for a
+    container's process 1.
 
     A number that another process of the program's has by now is not touched.
     """

@@ -1,4 +1,6 @@
-"""The hot path's one look at values: whether they can be written as they are, without cleaning or redaction."""
+"""The hot path's one look at values: whether they can be written as they are, without cleaning or
+redaction.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +20,25 @@ _LONG = 256
 _MAX_NAME = 20_000
 _MAX_DEPTH = 8
 _short = 15
-"""Texts of so many characters hold no secret without a space, `=` or `:`; a pattern of the user's may find one in any text."""
+"""Texts of so many characters hold no secret without a space, `=` or `:`; a pattern of the user's may find
+one in any text."""
 _of_ids = "0123456789abcdef-"
 """Names made of these alone are ids, and hold no secret."""
 _REDACTABLE: frozenset[Any] = frozenset({str, dict, list})
-_NOT_REDACTED = frozenset({
-    "timestamp", "writer", "trace_id", "span_id", "parent_id", "fingerprint", "args_digest", "sha256", "nonfinite",
-    "metrics",
-})  # fmt: skip
+_NOT_REDACTED = frozenset(
+    {
+        "timestamp",
+        "writer",
+        "trace_id",
+        "span_id",
+        "parent_id",
+        "fingerprint",
+        "args_digest",
+        "sha256",
+        "nonfinite",
+        "metrics",
+    }
+)
 """Fields of events that hold ids, digests, numbers and words of ours."""
 _known_keys: set[str] = set()
 """Tag names seen to be no secrets."""
@@ -92,11 +105,14 @@ def learn(before: Mapping[str, Any], cleaned: Mapping[str, Any]) -> None:
 
 _Getter = Callable[[Event], tuple[Any, ...]]
 _fields: dict[type[Event], tuple[tuple[str, ...], _Getter, tuple[str, ...]]] = {}
-"""Of each kind of event, the fields that hold a text and how to get them all, and those that hold mappings and lists."""
+"""Of each kind of event, the fields that hold a text and how to get them all, and those that hold mappings
+and lists."""
 
 
 def redacted_name(given: Any) -> str:
-    """A name as it is written: redacted, and remembered where it holds no secret, so that it costs one lookup from then on."""
+    """A name as it is written: redacted, and remembered where it holds no secret, so that it costs one lookup
+    from then on.
+    """
     name: str = given if type(given) is str else text_of(given)
     if not name.strip(_of_ids):  # an id: there are many, and each is seen a few times
         return name

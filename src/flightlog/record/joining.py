@@ -1,4 +1,6 @@
-"""Processes that did not make a run and record into it: forked, spawned, launched, or attached by a carrier."""
+"""Processes that did not make a run and record into it: forked, spawned, launched, or attached by a
+carrier.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,8 @@ COMMAND = "command"
 def join(path: str | os.PathLike[str]) -> LiveRun | None:
     """Record into a run that another process made and that goes on; None where there is none.
 
-    That is said once. It is no warning where the run has ended: a pool may start a worker that comes too late.
+    That is said once. It is no warning where the run has ended: a pool may start a worker that comes too
+    late.
     """
     folder = Path(path)
     for run in active_runs():
@@ -118,7 +121,9 @@ def _made_here(info: layout.RunInfo) -> bool:
 
 
 class Joined:
-    """`flightlog.record` inside `flightlog run`: the same run; its end is the command's, its failure is noted."""
+    """`flightlog.record` inside `flightlog run`: the same run; its end is the command's, its failure is
+    noted.
+    """
 
     def __init__(self, run: LiveRun) -> None:
         self.run = run
@@ -136,9 +141,11 @@ class Joined:
 
 
 def follow(run: LiveRun, on_beat: Callable[[], None] = lambda: None) -> None:
-    """Keep a joined run's files fresh from this process, from its first line on, and call `on_beat` before each time.
+    """Keep a joined run's files fresh from this process, from its first line on, and call `on_beat` before
+    each time.
 
-    When the run has ended and this process has nothing more to say, it leaves: a pool's worker serves many runs.
+    When the run has ended and this process has nothing more to say, it leaves: a pool's worker serves many
+    runs.
     """
     pulses: list[Ticker] = []
     pid = os.getpid()

@@ -1,8 +1,9 @@
 """Imports in the background, while the program runs.
 
-The import system opens a file, reads it and closes it, all by a bare number. Where another thread of the program's closes
-that number in the same moment, and gets it for a file of its own, the import would read and close that file. So inside
-`loading()` the calling thread reads modules by descriptors with an identity. Imports of other threads go on as ever.
+The import system opens a file, reads it and closes it, all by a bare number. Where another thread of the
+program's closes that number in the same moment, and gets it for a file of its own, the import would read and
+close that file. So inside `loading()` the calling thread reads modules by descriptors with an identity.
+Imports of other threads go on as ever.
 
 Shared libraries are opened by the dynamic loader, during which no other Python thread runs.
 """
@@ -35,7 +36,8 @@ _finders: dict[str, FileFinder] = {}
 def loading() -> Iterator[None]:
     """Around what imports modules in the background.
 
-    No fork happens meanwhile: a child that is forked in the middle of an import could never import that module by itself.
+    No fork happens meanwhile: a child that is forked in the middle of an import could never import that
+    module by itself.
     """
     thread = threads.get_ident()
     with _gate():

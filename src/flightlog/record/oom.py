@@ -1,7 +1,8 @@
 """Out of memory on a device: what is worth knowing of that moment, as a bundle in the run.
 
-`RUN/oom/<n>-<time>/` holds `bundle.json` (what, when, where, which spans were open, the allocator's figures, the
-environment), `events.jsonl` (the last device-memory events, schema v3) and the allocator's snapshot where there is one.
+`RUN/oom/<n>-<time>/` holds `bundle.json` (what, when, where, which spans were open, the allocator's figures,
+the environment), `events.jsonl` (the last device-memory events, schema v3) and the allocator's snapshot where
+there is one.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ class Witness(Protocol):
         ...
 
     def testify(self, facts: Mapping[str, Any], here: Span | None = None) -> Sequence[DeviceMemory]:
-        """Record an `error` event with these facts, inside the span where it happened, if that is known; gives the last events of the session, that one at the end.
+        """Record an `error` event with these facts, inside the span where it happened, if that is known;
+        gives the last events of the session, that one at the end.
 
         `device_id` says which device it is, where that is known.
         """
@@ -68,7 +70,8 @@ _lock = threads.RLock()
 _seen_lock = threads.RLock()
 _SAME_S = 10.0
 _LOCK_S = 5.0
-"""How long a thread waits for the bundle of another: a framework or a disk that hangs there must hang nobody else."""
+"""How long a thread waits for the bundle of another: a framework or a disk that hangs there must hang nobody
+else."""
 
 
 def register(recorder: Recorder, witness: Witness) -> None:
@@ -262,7 +265,9 @@ def requested_in(message: object) -> int | None:
 
 
 def _is_new(error: BaseException) -> bool:
-    """Whether this exception was not met before; it is not kept alive, for its frames hold the device's memory."""
+    """Whether this exception was not met before; it is not kept alive, for its frames hold the device's
+    memory.
+    """
     with _seen_lock:
         now = time.monotonic()
         for key, (when, alive) in list(_seen.items()):

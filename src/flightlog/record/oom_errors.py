@@ -19,9 +19,11 @@ _LOOKED_AT = 4000
 
 
 def is_out_of_memory(error: BaseException | None) -> bool:
-    """Whether an exception is a framework's out of memory on a device. Never raises; a microsecond for the others.
+    """Whether an exception is a framework's out of memory on a device. Never raises; a microsecond for the
+    others.
 
-    Python's own MemoryError is not: that is the host's memory, and no allocator of a device has more to say on it.
+    Python's own MemoryError is not: that is the host's memory, and no allocator of a device has more to say
+    on it.
     """
     if error is None:
         return False

@@ -1,6 +1,7 @@
 """PyTorch's own word that CUDA ran out of memory: also of what the program, or PyTorch itself, then catches.
 
-An observer cannot be taken away again, so there is one for the process, and it tells whoever tracks at the time.
+An observer cannot be taken away again, so there is one for the process, and it tells whoever tracks at the
+time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from flightlog.record.recorder import Recorder
 from flightlog.record.values import text_of
 
 RESERVED = 1
-"""Places for bundles that are left for exceptions: PyTorch may meet an out of memory and find another way itself."""
+"""Places for bundles that are left for exceptions: PyTorch may meet an out of memory and find another way
+itself."""
 SAME_S = 30.0
 """Seconds from the observer's call to the exception that comes of it, at most."""
 _FIRST_VERSION = (2, 2)
@@ -46,7 +48,9 @@ _here = threads.local()
 
 
 def observe(torch: Any, recorder: Recorder) -> bool:
-    """Hear of each out of memory on CUDA from now on; whether that can be had. CUDA is never started up for it."""
+    """Hear of each out of memory on CUDA from now on; whether that can be had. CUDA is never started up for
+    it.
+    """
     global _attached_in, _told
     _told = ref(recorder)
     attach = getattr(getattr(torch, "_C", None), "_cuda_attach_out_of_memory_observer", None)
@@ -68,8 +72,8 @@ def stop_observing(recorder: Recorder) -> None:
 def claim(error: BaseException) -> Path | None:
     """The bundle that the observer wrote for this exception of PyTorch's a moment ago, if it did; once.
 
-    Several threads may run out at once, and what ran out in a thread of autograd's is raised in another one: it is the
-    latest of the size that the exception names, one of the same thread before others.
+    Several threads may run out at once, and what ran out in a thread of autograd's is raised in another one:
+    it is the latest of the size that the exception names, one of the same thread before others.
     """
     if not _unclaimed or type(error).__module__.partition(".")[0] != "torch":
         return None
@@ -90,7 +94,9 @@ def claim(error: BaseException) -> Path | None:
 
 
 def _on_oom(device: int, requested: int, allowed: int, free: int) -> None:
-    """Called by the allocator in the thread that ran out of memory. An exception here would reach the program."""
+    """Called by the allocator in the thread that ran out of memory. An exception here would reach the
+    program.
+    """
     recorder = _told() if _told is not None else None
     if recorder is None or getattr(_here, "busy", False):
         return
@@ -102,10 +108,19 @@ def _on_oom(device: int, requested: int, allowed: int, free: int) -> None:
                 with suppress(ValueError):
                     _unclaimed.remove(one)
         written = oom.dump(
-            recorder, "out of memory", reserve=RESERVED, oom=True, seen_by="allocator", raised=None,
-            device_id=device, requested_bytes=requested, allowed_bytes=allowed, free_bytes=free,
-            message=f"the allocator of device {device} could not get {requested:,} bytes: {free:,} bytes are free",
-        )  # fmt: skip
+            recorder,
+            "out of memory",
+            reserve=RESERVED,
+            oom=True,
+            seen_by="allocator",
+            raised=None,
+            device_id=device,
+            requested_bytes=requested,
+            allowed_bytes=allowed,
+            free_bytes=free,
+            message=f"the allocator of device {device} could not get {requested:,} bytes: "
+            f"{free:,} bytes are free",
+        )
         if written is not None:
             _unclaimed.append(Observed(time.monotonic(), mine, requested, written))
     except Exception as error:  # noqa: BLE001 - see above

@@ -19,7 +19,9 @@ _BUNDLE = re.compile(r"(\d+)-\d{8}T\d{6}Z")
 
 
 class Slot:
-    """A place for one bundle: fill `folder`, then `keep` it or `give_up`. Nobody sees a bundle before it is kept."""
+    """A place for one bundle: fill `folder`, then `keep` it or `give_up`. Nobody sees a bundle before it is
+    kept.
+    """
 
     def __init__(self, folder: Path, number: int, left: int) -> None:
         self.folder, self.number, self.left = folder, number, left
@@ -52,7 +54,8 @@ def bundles(run: Path) -> list[Path]:
 def take_slot(run: Path, *, reserve: int = 0) -> Slot | None:
     """A place for the next bundle; None where the run has as many, or as large ones, as it may have.
 
-    `reserve` places are left for others. The oldest bundles stay: the first out of memory matters most. Raises OSError.
+    `reserve` places are left for others. The oldest bundles stay: the first out of memory matters most.
+    Raises OSError.
     """
     home = run / layout.OOM
     home.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,6 @@
-"""An allocator's snapshot in files of bounded size: all of it where it fits, and always its segments in short."""
+"""An allocator's snapshot in files of bounded size: all of it where it fits, and always its segments in
+short.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,8 @@ class _Bounded:
 def write_snapshot(folder: Path, snapshot: Mapping[str, Any], limit: int) -> dict[str, Any]:
     """Write what fits into `limit` bytes, and say what that is: files, whether all is there, and why not.
 
-    `snapshot.json` holds the largest segments without their blocks; `snapshot.pickle` the snapshot as the framework
-    gave it, which its own viewer opens. Raises OSError.
+    `snapshot.json` holds the largest segments without their blocks; `snapshot.pickle` the snapshot as the
+    framework gave it, which its own viewer opens. Raises OSError.
     """
     said: dict[str, Any] = {"files": [], "complete": False}
     short = shortened(snapshot, max(min(MAX_SEGMENTS, limit // 4 // _ROOM_OF_SEGMENT), 0))
@@ -58,7 +60,9 @@ def write_snapshot(folder: Path, snapshot: Mapping[str, Any], limit: int) -> dic
 
 
 def shortened(snapshot: Mapping[str, Any], most: int = MAX_SEGMENTS) -> dict[str, Any]:
-    """The totals of a snapshot and its largest segments: sizes, kinds, numbers of blocks, largest free block."""
+    """The totals of a snapshot and its largest segments: sizes, kinds, numbers of blocks, largest free
+    block.
+    """
     segments = [s for s in _listed(snapshot.get("segments")) if isinstance(s, Mapping)]
     short = [_segment(segment) for segment in segments]
     short.sort(key=lambda segment: -(segment["total_size"] or 0))

@@ -53,8 +53,8 @@ SYNC_S = 5.0
 """What a power cut may cost, in seconds of recording."""
 PATIENT_S = 1.0
 HASTY_S = 0.1
-"""How long the end of a run waits for a sample that is being taken, where no other thread of the program's runs and
-where some do."""
+"""How long the end of a run waits for a sample that is being taken, where no other thread of the program's
+runs and where some do."""
 
 NO_THREADS = "a subinterpreter is recorded without samples, heartbeats and handling of signals"
 
@@ -115,8 +115,8 @@ class Owned:
     def die(self, signal_name: str) -> None:
         """End the run because a signal ends the process.
 
-        Where other threads run, its files stay open: what they record until the process is dead stands in the tails, and
-        the first reader closes them.
+        Where other threads run, its files stay open: what they record until the process is dead stands in the
+        tails, and the first reader closes them.
         """
         self.run.info.signal = signal_name
         self.conclude("interrupted", signal_name, keep_open=not is_alone())
@@ -164,8 +164,8 @@ class Owned:
     def _close(self, status: str, error: str | None, began: float, keep_open: bool) -> None:
         """Write out what the run holds, and see to it that it is completed, at once or later.
 
-        Where other threads want the interpreter, what our own threads are at is hardly waited for: of a run that ends
-        in its first moments, the pulse then writes the environment a little later.
+        Where other threads want the interpreter, what our own threads are at is hardly waited for: of a run
+        that ends in its first moments, the pulse then writes the environment a little later.
         """
         run = self.run
         if run.taken_over and not keep_open:
@@ -249,7 +249,9 @@ class Owned:
             self._save_late(environment)
 
     def _save_late(self, environment: Environment) -> None:
-        """Write the environment of a run that has ended meanwhile, unless a reader has completed the run without."""
+        """Write the environment of a run that has ended meanwhile, unless a reader has completed the run
+        without.
+        """
         with loading():
             from flightlog.store.sealing import is_to_complete, sole_sealer
         with sole_sealer(self.run.path, wait_s=PATIENT_S) as alone:
@@ -272,9 +274,11 @@ class Owned:
         follow(self.run, self._take_over)
 
     def _take_over(self) -> None:
-        """Make the run this process's own where it is a daemon: forked, in a session of its own, and its parent is gone.
+        """Make the run this process's own where it is a daemon: forked, in a session of its own, and its
+        parent is gone.
 
-        The process that made the run has then left it on purpose, without a word, and this one goes on in the same block.
+        The process that made the run has then left it on purpose, without a word, and this one goes on in the
+        same block.
         """
         run = self.run
         if run.owned or os.getsid(0) == self._terminal_session:
@@ -391,7 +395,9 @@ _exported: dict[str, str | None] = {}
 
 
 def _export() -> None:
-    """Name the newest run in the environment, for child processes of any kind; without one, what stood there."""
+    """Name the newest run in the environment, for child processes of any kind; without one, what stood
+    there.
+    """
     owned = [run for run in active_runs() if run.owned]
     if owned:
         newest = owned[-1].info

@@ -39,7 +39,9 @@ class Tail:
             del self._kept[: -self._limit]
 
     def text(self, limit: int = TAIL_CHARACTERS) -> str:
-        """The last characters, redacted, from the beginning of a line; bytes that are no UTF-8 are replaced."""
+        """The last characters, redacted, from the beginning of a line; bytes that are no UTF-8 are
+        replaced.
+        """
         kept = bytes(self._kept)
         if len(kept) < self.total_bytes:  # half a line may hold half a secret, which nothing would recognize
             kept = kept.partition(b"\n")[2] or kept
@@ -52,9 +54,10 @@ class Tail:
 class Passage:
     """Passes on what comes from `source` to `sink`, on a thread of its own, until nobody can write any more.
 
-    A reader of `sink` that goes away closes `source`, so that the command gets its SIGPIPE as it would have. `over`
-    is the read end of a pipe that closes when the command has ended: from then on everything it wrote is passed
-    on, and if other processes still hold the stream after a moment, `held_open` is set and the thread ends.
+    A reader of `sink` that goes away closes `source`, so that the command gets its SIGPIPE as it would have.
+    `over` is the read end of a pipe that closes when the command has ended: from then on everything it wrote
+    is passed on, and if other processes still hold the stream after a moment, `held_open` is set and the
+    thread ends.
     """
 
     def __init__(self, source: int, sink: int, over: int) -> None:
@@ -70,18 +73,23 @@ class Passage:
         return not self._thread.is_alive()
 
     def hand_over(self) -> None:
-        """Leave a stream that is held open to a `cat` that outlives this process; without one, wait for its end."""
+        """Leave a stream that is held open to a `cat` that outlives this process; without one, wait for its
+        end.
+        """
         if not self.held_open:
             return
         try:
             os.posix_spawnp(
-                "cat", ["cat"], os.environ,
+                "cat",
+                ["cat"],
+                os.environ,
                 file_actions=[
-                    (os.POSIX_SPAWN_DUP2, self._source, 0), (os.POSIX_SPAWN_DUP2, self._sink, 1),
+                    (os.POSIX_SPAWN_DUP2, self._source, 0),
+                    (os.POSIX_SPAWN_DUP2, self._sink, 1),
                     (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
                 ],
                 setsigdef=RESET,
-            )  # fmt: skip
+            )
         except OSError:
             while self._pass_chunk():
                 pass

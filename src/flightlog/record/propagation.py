@@ -1,11 +1,12 @@
 """Context follows work into threads, greenlets, executors and processes by itself while a run is recorded.
 
-Four entry points of the standard library are wrapped when the first run starts: starting a thread, handing work to
-an executor, starting a multiprocessing process and starting a subprocess. Each does exactly what it did, and outside
-a run nothing else. Only the place in the run travels, never the user's own context variables.
+Four entry points of the standard library are wrapped when the first run starts: starting a thread, handing
+work to an executor, starting a multiprocessing process and starting a subprocess. Each does exactly what it
+did, and outside a run nothing else. Only the place in the run travels, never the user's own context
+variables.
 
-gevent tells of each greenlet that is spawned; of eventlet the two places where it makes greenlets are wrapped. Neither is
-imported here.
+gevent tells of each greenlet that is spawned; of eventlet the two places where it makes greenlets are
+wrapped. Neither is imported here.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ _ENTRANCES = (
 
 
 def install() -> None:
-    """Wrap what is imported by now; called at each run's start, so that a later import is found by the next run."""
+    """Wrap what is imported by now; called at each run's start, so that a later import is found by the next
+    run.
+    """
     for module, name, method, prepare in _ENTRANCES:
         owner = getattr(sys.modules.get(module), name, None)  # another thread may be importing it just now
         if owner is not None:
@@ -82,7 +85,9 @@ def _start_thread(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any
 
 
 def _greenlet_spawned(greenlet: Any) -> None:
-    """Let a greenlet begin in the span that it is spawned in. gevent calls this before the greenlet starts."""
+    """Let a greenlet begin in the span that it is spawned in. gevent calls this before the greenlet
+    starts.
+    """
     if active_runs():
         try:
             _place_greenlet(greenlet)
@@ -131,7 +136,9 @@ def _submit(args: Any, kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
 
 
 class Attached:
-    """A callable that runs where it was handed over: the place travels with it, in this process or another."""
+    """A callable that runs where it was handed over: the place travels with it, in this process or
+    another.
+    """
 
     def __init__(self, place: dict[str, str], function: Callable[..., Any]) -> None:
         self.place, self.function = place, function

@@ -20,9 +20,11 @@ HANGS_S = 5.0
 
 
 class Ticker:
-    """Calls a function at once and then at an interval, on a daemon thread, until stopped; counts its CPU time.
+    """Calls a function at once and then at an interval, on a daemon thread, until stopped; counts its CPU
+    time.
 
-    `finish` is called there once it has stopped. Not in a subinterpreter, which has to be without threads when it ends.
+    `finish` is called there once it has stopped. Not in a subinterpreter, which has to be without threads
+    when it ends.
     """
 
     def __init__(
@@ -97,7 +99,8 @@ class Sampling:
         return self._ticker.cpu_s
 
     def stop(self, wait_s: float = 1.0) -> bool:
-        """Take the final sample and end, which the sampling thread does by itself; whether there is a final sample.
+        """Take the final sample and end, which the sampling thread does by itself; whether there is a final
+        sample.
 
         One that is being taken is waited for so long. After that nothing is emitted any more.
         """

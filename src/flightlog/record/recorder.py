@@ -58,8 +58,8 @@ _HEX = [f"{i:02x}" for i in range(256)]
 class Recorder:
     """What one process records of one run; thread-safe, and safe to use at any time, also after it closed.
 
-    Numbers, times and writes events; keeps the register of open spans; counts what went wrong and says so once.
-    A forked child calls `after_fork` and goes on as a writer of its own.
+    Numbers, times and writes events; keeps the register of open spans; counts what went wrong and says so
+    once. A forked child calls `after_fork` and goes on as a writer of its own.
     """
 
     def __init__(self, path: Path, host: str, trace_id: str, *, owner: bool) -> None:
@@ -215,7 +215,9 @@ class Recorder:
             self._failed(error)
 
     def _settle_value(self, event: Metric, value: Any) -> None:
-        """Make what was given a number; NaN and infinities are null with a mark, and so is what is no number."""
+        """Make what was given a number; NaN and infinities are null with a mark, and so is what is no
+        number.
+        """
         event.value = number = ask(float, value, otherwise=None)
         if number is None:
             self.count("metrics_not_numbers")
@@ -318,7 +320,8 @@ class Recorder:
             dump_error(self, error, span)
 
     def announce_open(self, *, ending: bool = False) -> None:
-        """Write down the spans that have been open for a while, once each, so that a hang shows where it hangs.
+        """Write down the spans that have been open for a while, once each, so that a hang shows where it
+        hangs.
 
         At the end of the run, all that are open: they will not be recorded any more.
         """

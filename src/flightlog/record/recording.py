@@ -72,8 +72,9 @@ class Recording:
             if address_of(self._runs_dir) is not None:
                 log.warning(
                     "runs_dir is an address, and runs are recorded in a folder: this one goes to %s, and "
-                    "`flightlog sync --to ADDRESS` copies it", settings.runs_dir,
-                )  # fmt: skip
+                    "`flightlog sync --to ADDRESS` copies it",
+                    settings.runs_dir,
+                )
                 runs_dir = None
             owned = begin(settings, self._project, runs_dir, self._tags, self._options)
         except BaseException as error:
@@ -97,7 +98,8 @@ class Recording:
             raise
 
     def conclude(self, status: str, error: str | None = None) -> None:
-        """End the run now, as code that knows better than an exception how it ended; leaving the block does no more.
+        """End the run now, as code that knows better than an exception how it ended; leaving the block does
+        no more.
 
         `status` is one of those of an ended run, `error` says why in a line. A run that was joined goes on.
         """
@@ -154,8 +156,9 @@ def record(
     """Record a run: `with flightlog.record("demo") as run:`, or `@flightlog.record("demo")` on a function.
 
     `project` names the run's folder (default: the script's name). `runs_dir` is where runs go (default:
-    `FLIGHTLOG_RUNS_DIR`, else `.flightlog/runs`). `sample_interval_s` is how often the machine is sampled, 0.1 s at
-    the least, None for never. `samplers` replaces the installed ones. Recording never raises into the program.
+    `FLIGHTLOG_RUNS_DIR`, else `.flightlog/runs`). `sample_interval_s` is how often the machine is sampled,
+    0.1 s at the least, None for never. `samplers` replaces the installed ones. Recording never raises into
+    the program.
     """
     options = {
         "sample_interval_s": sample_interval_s,

@@ -25,7 +25,9 @@ from flightlog.store.layout import RunInfo
 
 
 class LiveRun(Displayed):
-    """A run that is being recorded. Every method may be called from any thread at any time; none of them raises."""
+    """A run that is being recorded. Every method may be called from any thread at any time; none of them
+    raises.
+    """
 
     def __init__(self, path: Path, info: RunInfo, recorder: Recorder) -> None:
         self.path = path
@@ -126,10 +128,11 @@ class LiveRun(Displayed):
         *,
         capacity: int = CAPACITY,
     ) -> Callable[[], None]:
-        """Deliver events recorded in this process to a function or coroutine function, on a thread of its own.
+        """Deliver events recorded in this process to a function or coroutine function, on a thread of its
+        own.
 
-        In order, at most `capacity` waiting; what does not fit is dropped for this subscriber and counted. Gives
-        the function that unsubscribes, which delivers what is waiting first.
+        In order, at most `capacity` waiting; what does not fit is dropped for this subscriber and counted.
+        Gives the function that unsubscribes, which delivers what is waiting first.
         """
         try:
             return self.recorder.bus.subscribe(callback, events, capacity)

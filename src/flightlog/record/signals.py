@@ -1,8 +1,8 @@
 """Death by SIGTERM or SIGHUP ends a run as interrupted, and the process dies of that signal all the same.
 
-The handlers are set only where the default action stood, so the user's own are never replaced. Python runs them in the
-main thread between two instructions; where that thread is inside a long C call, a watching thread does the work, so
-that nothing dies later than it would have.
+The handlers are set only where the default action stood, so the user's own are never replaced. Python runs
+them in the main thread between two instructions; where that thread is inside a long C call, a watching thread
+does the work, so that nothing dies later than it would have.
 """
 
 from __future__ import annotations
@@ -26,15 +26,17 @@ OnDeath = Callable[[str], None]
 
 
 class DeathWatch:
-    """The one watch of a process: calls everybody concerned, the latest first, before a deadly signal kills it.
+    """The one watch of a process: calls everybody concerned, the latest first, before a deadly signal kills
+    it.
 
-    Python lets only the main thread change signals. Asked by another thread, the watch begins with the next one
-    that the main thread asks for, and goes on, without anybody concerned, until then.
+    Python lets only the main thread change signals. Asked by another thread, the watch begins with the next
+    one that the main thread asks for, and goes on, without anybody concerned, until then.
 
-    Python writes the numbers of signals into a pipe, known to it by a bare number. Where the program closes the pipe, the
-    watching thread reads its end at once, makes another one under the same number, and where that is taken asks the
-    main thread to tell Python another one. What remains: a signal that comes before the main thread has done so is
-    written into whatever the program has put there, at the high number of a kept descriptor.
+    Python writes the numbers of signals into a pipe, known to it by a bare number. Where the program closes
+    the pipe, the watching thread reads its end at once, makes another one under the same number, and where
+    that is taken asks the main thread to tell Python another one. What remains: a signal that comes before
+    the main thread has done so is written into whatever the program has put there, at the high number of a
+    kept descriptor.
     """
 
     def __init__(self) -> None:
@@ -83,7 +85,9 @@ class DeathWatch:
         self._arm()
 
     def _arm(self) -> None:
-        """Let Python write into the pipe from now on; where there is none, not into a number that once was one."""
+        """Let Python write into the pipe from now on; where there is none, not into a number that once was
+        one.
+        """
         if self._wakeup is None and self._armed < 0:
             return
         before, self._armed = self._armed, -1
@@ -140,7 +144,9 @@ class DeathWatch:
             reader.close()
 
     def _renew(self, lost: tuple[Descriptor, Descriptor]) -> tuple[Descriptor, Descriptor] | None:
-        """The program has closed the pipe: another one under the number that Python knows, if nobody has it yet."""
+        """The program has closed the pipe: another one under the number that Python knows, if nobody has it
+        yet.
+        """
         lost[1].close()
         fresh = None if is_open(self._armed) else _wakeup_pipe()
         if fresh is None or not fresh[1].take(self._armed):
@@ -198,8 +204,8 @@ _calls: deque[object] = deque(maxlen=64)
 
 death = DeathWatch()
 
-# Around a fork the default actions stand: a child just forked shares the pipe, and Python throws away signals that
-# meet it before it has put itself in order. Forks by other threads than the main one cannot be guarded.
+# Around a fork the default actions stand: a child just forked shares the pipe, and Python throws away signals
+# that meet it before it has put itself in order. Forks by other threads than the main one cannot be guarded.
 
 
 def _before_fork() -> None:

@@ -1,4 +1,6 @@
-"""The Slurm job that this process runs in, by the variables that Slurm sets; no command of Slurm's is asked."""
+"""The Slurm job that this process runs in, by the variables that Slurm sets; no command of Slurm's is
+asked.
+"""
 
 from __future__ import annotations
 

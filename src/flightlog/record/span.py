@@ -164,7 +164,9 @@ def is_error(status: object) -> bool:
 
 
 def add_metric(metrics: dict[str, Any], key: str, value: float) -> None:
-    """Add a value to a mapping of metrics, beside the values that are there; a name that is no text becomes one."""
+    """Add a value to a mapping of metrics, beside the values that are there; a name that is no text becomes
+    one.
+    """
     if type(key) is not str or type(metrics) is not dict:
         from flightlog.record.values import ask, text_of
 
@@ -343,7 +345,9 @@ _find_parent: Callable[[], Span | None] = lambda: None  # noqa: E731 - replaced 
 
 
 def set_mode(mode: int) -> None:
-    """Say whether spans are recorded (ACTIVE), may be later (IDLE), never are (OFF), or if that is to be found out."""
+    """Say whether spans are recorded (ACTIVE), may be later (IDLE), never are (OFF), or if that is to be
+    found out.
+    """
     global _mode
     _mode = mode
 
@@ -383,8 +387,8 @@ def _named(name: Any, tags: dict[str, Any]) -> Any:
 def _is_inside(here: Span | None, outer: Span) -> bool:
     """Whether a span is still current although the one around it ends.
 
-    A signal handler's exception may strike at the very call of a span's `__exit__`, before its first line: that span is left
-    open, and the context comes right when the one around it ends.
+    A signal handler's exception may strike at the very call of a span's `__exit__`, before its first line:
+    that span is left open, and the context comes right when the one around it ends.
     """
     while here is not None and here is not outer:
         here = here._parent

@@ -47,10 +47,11 @@ class AttemptSpan(Span):
         self._start = monotonic_ns()
 
     def close(self, end: int) -> dict[str, Any]:
-        """Execution is over: how long it took, what it used, what the code inside set; named as in `TaskEnded`.
+        """Execution is over: how long it took, what it used, what the code inside set; named as in
+        `TaskEnded`.
 
-        `end` is when, read once from `monotonic_ns` for whoever needs it: the duration reaches from the start to the moment
-        that the end is told by, to the nanosecond.
+        `end` is when, read once from `monotonic_ns` for whoever needs it: the duration reaches from the start
+        to the moment that the end is told by, to the nanosecond.
         """
         start = self._start
         usage = self._meter.stop()
@@ -82,8 +83,8 @@ class AttemptSpan(Span):
 class TaskSpan(AttemptSpan):
     """One attempt of one task, from `__enter__` to `__exit__`; spans inside it have it as parent.
 
-    It is recorded in `tasks` alone. An exception makes it failed; cancellation, Ctrl-C and a closed generator make
-    it cancelled; `set_status` with "error" makes it failed for code that returns its errors.
+    It is recorded in `tasks` alone. An exception makes it failed; cancellation, Ctrl-C and a closed generator
+    make it cancelled; `set_status` with "error" makes it failed for code that returns its errors.
     """
 
     def __init__(self, run: LiveRun, name: str, args: dict[str, Any]) -> None:
@@ -133,7 +134,9 @@ class TaskSpan(AttemptSpan):
             raise
 
     def _end(self, kind: type[BaseException] | None, error: BaseException | None, end: int) -> None:
-        """Record how it ended, once: a second call goes on where an exception of a signal handler ended the first."""
+        """Record how it ended, once: a second call goes on where an exception of a signal handler ended the
+        first.
+        """
         run = self._run
         if self._measured is None:
             self._measured = self.close(end)

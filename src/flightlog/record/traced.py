@@ -15,8 +15,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def wrap(name: str, tags: dict[str, Any], function: F) -> F:
     """The function with a span around each call.
 
-    A generator's span is open from its first step to its end, and is the current span only while the generator
-    itself runs: its consumer's spans are not inside it.
+    A generator's span is open from its first step to its end, and is the current span only while the
+    generator itself runs: its consumer's spans are not inside it.
     """
     if inspect.iscoroutinefunction(function):
 

@@ -1,14 +1,15 @@
 """How any Python value becomes JSON: bounded, redacted, and never fatal.
 
-Numbers, texts, booleans and None stay what they are. Containers become objects and arrays, at most 6 deep, 100
-items each and 2,000 values in all; what was cut is said where it was cut. Everything else becomes a short text.
-Arrays, tensors and tables are described by type, dtype and shape; their data is not touched, except for a
-single number (a zero-dimensional tensor on a device is waited for, as `.item()` does).
+Numbers, texts, booleans and None stay what they are. Containers become objects and arrays, at most 6 deep,
+100 items each and 2,000 values in all; what was cut is said where it was cut. Everything else becomes a short
+text. Arrays, tensors and tables are described by type, dtype and shape; their data is not touched, except for
+a single number (a zero-dimensional tensor on a device is waited for, as `.item()` does).
 
-Code of the user's runs here: properties, `__repr__`, `__iter__`. Recording code asks objects of the user's for anything
-(`str`, `len`, `==`, attributes) only through `ask` and `text_of`, and asks for their class by `type(value)`, which runs no
-code of theirs: `value.__class__` and `isinstance` would. Whatever an object raises, `SystemExit` included, is survived by
-naming its type alone. What is meant for the program passes through: see `flightlog.core.interruption`.
+Code of the user's runs here: properties, `__repr__`, `__iter__`. Recording code asks objects of the user's
+for anything (`str`, `len`, `==`, attributes) only through `ask` and `text_of`, and asks for their class by
+`type(value)`, which runs no code of theirs: `value.__class__` and `isinstance` would. Whatever an object
+raises, `SystemExit` included, is survived by naming its type alone. What is meant for the program passes
+through: see `flightlog.core.interruption`.
 """
 
 from __future__ import annotations
@@ -34,20 +35,43 @@ MAX_ITEMS = 100
 MAX_NODES = 2_000
 MAX_KEY = 256
 _TOTAL_LIMITS = 16
-"""All texts of one value together may hold this many times the limit of one; then each is cut to a glimpse."""
+"""All texts of one value together may hold this many times the limit of one; then each is cut to a
+glimpse."""
 _GLIMPSE = 64
 _MARGIN = 512
-"""At the end of a text cut before redaction, so much may be part of a secret that can no longer be recognized."""
+"""At the end of a text cut before redaction, so much may be part of a secret that can no longer be
+recognized."""
 
 _TENSOR_ROOTS = frozenset({"numpy", "torch", "jax", "jaxlib", "cupy", "tensorflow", "mlx"})
 _DATA_ROOTS = _TENSOR_ROOTS | {
-    "pandas", "polars", "pyarrow", "xarray", "dask", "h5py", "zarr", "netCDF4", "scipy", "cudf", "pyspark", "vaex"
-}  # fmt: skip
-_AS_TEXT = frozenset({
-    "datetime.date", "datetime.time", "datetime.datetime", "datetime.timedelta", "uuid.UUID", "decimal.Decimal",
-    "fractions.Fraction", "complex", "ipaddress._IPAddressBase",
-})  # fmt: skip
-"""Classes, and so their subclasses, whose `str` says it all. By name: importing them all would cost a start."""
+    "pandas",
+    "polars",
+    "pyarrow",
+    "xarray",
+    "dask",
+    "h5py",
+    "zarr",
+    "netCDF4",
+    "scipy",
+    "cudf",
+    "pyspark",
+    "vaex",
+}
+_AS_TEXT = frozenset(
+    {
+        "datetime.date",
+        "datetime.time",
+        "datetime.datetime",
+        "datetime.timedelta",
+        "uuid.UUID",
+        "decimal.Decimal",
+        "fractions.Fraction",
+        "complex",
+        "ipaddress._IPAddressBase",
+    }
+)
+"""Classes, and so their subclasses, whose `str` says it all. By name: importing them all would cost a
+start."""
 
 _ADDRESS = r" at 0x[0-9A-Fa-f]+"
 """Where an object lies says nothing in another process."""
@@ -58,13 +82,13 @@ def clean(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """The mapping as a JSON object, and where a float that is no number stood.
 
-    Every value is bounded and redacted, texts to `limit` characters; values of secret names are redacted whole.
-    NaN and infinities become None, and the second result maps their dotted path to `"nan"`, `"inf"` or `"-inf"`.
-    Keys become texts; keys that would become the same text are told apart by a suffix. Never raises, and
-    does not change the mapping.
+    Every value is bounded and redacted, texts to `limit` characters; values of secret names are redacted
+    whole. NaN and infinities become None, and the second result maps their dotted path to `"nan"`, `"inf"` or
+    `"-inf"`. Keys become texts; keys that would become the same text are told apart by a suffix. Never
+    raises, and does not change the mapping.
 
-    With `keys_secret=False` the mapping's own keys are names of metrics or fields, where `token` is nothing to
-    hide; the keys of mappings inside it still are.
+    With `keys_secret=False` the mapping's own keys are names of metrics or fields, where `token` is nothing
+    to hide; the keys of mappings inside it still are.
     """
     if type(mapping) is dict and not mapping:  # as the tags and metrics of most tasks are
         return {}, {}
@@ -74,7 +98,9 @@ def clean(
 
 
 def represent(value: object, *, limit: int = 4096) -> Any:
-    """One value as JSON, by the rules of `clean`. A float that is no number is None; `nonfinite_name` says which."""
+    """One value as JSON, by the rules of `clean`. A float that is no number is None; `nonfinite_name` says
+    which.
+    """
     return _Walk(limit).value(value, ())
 
 
@@ -86,7 +112,9 @@ def nonfinite_name(x: float) -> str | None:
 
 
 def bounded(text: str, limit: int = 4096) -> str:
-    """The text redacted, cut to `limit` characters with a note of how many are missing, and encodable as UTF-8."""
+    """The text redacted, cut to `limit` characters with a note of how many are missing, and encodable as
+    UTF-8.
+    """
     window = 4 * limit + 2 * _MARGIN
     missing = max(0, len(text) - window)
     redacted = redact_text(text[:window] if missing else text)
@@ -295,7 +323,9 @@ class _Walk:
 
 
 def _key(key: object) -> str:
-    """A key that is no text, as a text; in a walk of its own, so that a NaN in it is not taken for a value."""
+    """A key that is no text, as a text; in a walk of its own, so that a NaN in it is not taken for a
+    value.
+    """
     if issubclass(type(key), float):  # not `isinstance`, which asks the key itself
         return str(float.__float__(cast(float, key)))
     return str(_Walk(MAX_KEY).value(key, ()))
@@ -373,7 +403,8 @@ def _name_of(value: Any) -> str:
     return f"<function {value.__module__}.{value.__qualname__}>"
 
 
-# What a class is called, and what it is made of, as Python knows it: a metaclass may answer otherwise, or raise.
+# What a class is called, and what it is made of, as Python knows it: a metaclass may answer otherwise, or
+# raise.
 _get_name, _get_qualname, _get_module, bases_of = (
     cast(Callable[[type], Any], cast(Any, type.__dict__[name]).__get__)
     for name in ("__name__", "__qualname__", "__module__", "__mro__")

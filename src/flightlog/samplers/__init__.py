@@ -18,9 +18,9 @@ class Sampler(Protocol):
     `sample` is called from one thread at a time, as often as ten times a second, and must not block. It never
     raises: what it cannot measure is None, and where there is nothing to measure the sequence is empty. The
     first call has no rates. Time, writer and the mark of the last sample are the recorder's to fill in. A
-    sampler that holds descriptors may have a `close()`; `sample` still works after it. One that
-    measures some things less often may have `last_sample`, which is called in place of `sample` at the end. One that
-    has something to complain of may have `notes`, a sequence of texts: each is noted in the run once.
+    sampler that holds descriptors may have a `close()`; `sample` still works after it. One that measures some
+    things less often may have `last_sample`, which is called in place of `sample` at the end. One that has
+    something to complain of may have `notes`, a sequence of texts: each is noted in the run once.
     """
 
     def sample(self) -> Sequence[ResourceSample]:

@@ -23,7 +23,9 @@ _NO_LIMIT_BYTES = 1 << 60
 
 
 class CgroupLimits(Struct, frozen=True):
-    """What this process may use at most: the smallest limit of its cgroup and all ancestors. None is no limit."""
+    """What this process may use at most: the smallest limit of its cgroup and all ancestors. None is no
+    limit.
+    """
 
     cpus: float | None = None
     """CPU quota, in cores."""
@@ -47,7 +49,8 @@ def cgroup_limits(root: Path = CGROUPS, proc: Path = PROC) -> CgroupLimits:
 
 
 def oom_kills(root: Path = CGROUPS, proc: Path = PROC) -> int | None:
-    """Processes that the kernel has killed for memory in the cgroup of the calling process, so far; never raises.
+    """Processes that the kernel has killed for memory in the cgroup of the calling process, so far; never
+    raises.
 
     Of version 2, or else of version 1; None where neither counts them.
     """
@@ -140,7 +143,9 @@ class CgroupSampler:
 
 
 def _memberships(proc: Path) -> dict[str, str]:
-    """The process's path in each hierarchy, by controller list (`cpu,cpuacct`); version 2 is the empty one."""
+    """The process's path in each hierarchy, by controller list (`cpu,cpuacct`); version 2 is the empty
+    one.
+    """
     paths: dict[str, str] = {}
     for line in (_text(proc / "self" / "cgroup") or "").splitlines():
         number, _, rest = line.partition(":")
@@ -151,7 +156,9 @@ def _memberships(proc: Path) -> dict[str, str]:
 
 
 def _unified_folders(root: Path, path: str | None) -> Iterator[Path]:
-    """The version 2 cgroup at `path` and its ancestors, innermost first; in a hybrid set-up under `unified`."""
+    """The version 2 cgroup at `path` and its ancestors, innermost first; in a hybrid set-up under
+    `unified`.
+    """
     for mount in (root, root / "unified"):
         if (mount / "cgroup.controllers").exists():
             yield from _up_from(mount, path)
@@ -170,8 +177,8 @@ def _v1_folders(root: Path, memberships: dict[str, str], controller: str) -> Ite
 def _up_from(mount: Path, path: str | None) -> Iterator[Path]:
     """The folder of a cgroup, and its ancestors up to the mount.
 
-    A container may see its own cgroup as the mount although its path is still told as the host has it: then as
-    many leading parts of the path are left out as it takes to find a folder. A path that leads out of the
+    A container may see its own cgroup as the mount although its path is still told as the host has it: then
+    as many leading parts of the path are left out as it takes to find a folder. A path that leads out of the
     namespace (`/../…`) cannot be seen from here.
     """
     parts = (path or "").strip("/").split("/") if path is not None else [".."]

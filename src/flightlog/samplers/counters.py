@@ -24,7 +24,9 @@ def rate(now: float | None, before: float | None, interval_s: float | None) -> f
 
 
 def long_enough(interval_s: float | None) -> float | None:
-    """The interval, if the kernel's CPU ticks of 10 ms can tell a share of it; None if it is too short for that."""
+    """The interval, if the kernel's CPU ticks of 10 ms can tell a share of it; None if it is too short for
+    that.
+    """
     return interval_s if interval_s is not None and interval_s >= CPU_INTERVAL_S else None
 
 

@@ -1,4 +1,6 @@
-"""What must not be going on in one thread while another forks: the child inherits its locks, with nobody to let go of them."""
+"""What must not be going on in one thread while another forks: the child inherits its locks, with nobody to
+let go of them.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ _HARDLY_S = 0.02
 class ForkGate:
     """Around what a child could not go on after: any number at once, and none begins while the process forks.
 
-    A fork waits for those inside, for `waits_s` at most; what takes longer is its own risk. Once that was in vain, as where
-    something inside hangs, later forks hardly wait. Gates are for the life of the process.
+    A fork waits for those inside, for `waits_s` at most; what takes longer is its own risk. Once that was in
+    vain, as where something inside hangs, later forks hardly wait. Gates are for the life of the process.
     """
 
     def __init__(self, waits_s: float) -> None:

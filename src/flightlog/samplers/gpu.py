@@ -31,14 +31,14 @@ SECOND_S, RARE_S = 0.9, 10.0
 class GpuSampler:
     """Samples every visible GPU, in scope `gpu`: one sample a device and call, none where there are no GPUs.
 
-    Memory, utilization and power are in every sample. Energy, temperature, clocks, throttling, the memory of the
-    run's own processes and PCIe traffic are asked for once a second at most, and in the last sample; ECC errors (and
-    PCIe traffic of GPUs that do not count it, where asking takes 20 ms) every ten seconds. In the samples between
-    they are None, as is what a device does not support.
+    Memory, utilization and power are in every sample. Energy, temperature, clocks, throttling, the memory of
+    the run's own processes and PCIe traffic are asked for once a second at most, and in the last sample; ECC
+    errors (and PCIe traffic of GPUs that do not count it, where asking takes 20 ms) every ten seconds. In the
+    samples between they are None, as is what a device does not support.
 
-    A driver may take a second to wake up: it is opened on a thread of its own, and until it answers there are no
-    samples. Where there is none, calls after the first cost nothing. `notes` says what is wrong with GPUs that seem to
-    be there. One thread at a time; after a fork the child starts afresh.
+    A driver may take a second to wake up: it is opened on a thread of its own, and until it answers there are
+    no samples. Where there is none, calls after the first cost nothing. `notes` says what is wrong with GPUs
+    that seem to be there. One thread at a time; after a fork the child starts afresh.
     """
 
     def __init__(
@@ -148,7 +148,9 @@ class GpuSampler:
         )
 
     def _traffic(self, device: Device, now: DeviceReading, at: float) -> tuple[float | None, float | None]:
-        """Rates since the counters were last read, which is longer ago than the last sample; else the driver's."""
+        """Rates since the counters were last read, which is longer ago than the last sample; else the
+        driver's.
+        """
         if now.pcie_sent_bytes is None and now.pcie_received_bytes is None:
             return now.pcie_sent_bytes_per_s, now.pcie_received_bytes_per_s
         last = self._pcie.get(device.ordinal)

@@ -56,8 +56,8 @@ def allocator_marks(modules: Mapping[str, Any]) -> Marks | None:
 def peak_between(before: Marks | None, after: Marks | None) -> AllocatorPeak | None:
     """The peak between two looks; None where nothing is known to have been handed out.
 
-    No mark before means that PyTorch had no GPU open yet. A mark that rose is the peak itself. One that did not is
-    an upper bound, and what was held at the ends a lower one. One that fell was reset in between.
+    No mark before means that PyTorch had no GPU open yet. A mark that rose is the peak itself. One that did
+    not is an upper bound, and what was held at the ends a lower one. One that fell was reset in between.
     """
     if after is None:
         return None

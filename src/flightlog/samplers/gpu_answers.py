@@ -10,7 +10,8 @@ from flightlog.samplers.fork_gate import ForkGate
 T = TypeVar("T")
 
 asking = ForkGate(waits_s=0.02)
-"""Around every call of a driver's library: a child that inherits its locks in the middle of one could never ask by itself."""
+"""Around every call of a driver's library: a child that inherits its locks in the middle of one could never
+ask by itself."""
 
 
 class Gone(Exception):  # noqa: N818 - what happened to the device, caught where its reading is made
@@ -20,8 +21,8 @@ class Gone(Exception):  # noqa: N818 - what happened to the device, caught where
 class Answers:
     """Asks questions and remembers which ones a device will never answer; one thread at a time.
 
-    `verdict` says of an error what it means: `never` (not supported, not permitted), `gone` (the device is lost) or
-    `later` (this time alone).
+    `verdict` says of an error what it means: `never` (not supported, not permitted), `gone` (the device is
+    lost) or `later` (this time alone).
     """
 
     def __init__(self, verdict: Callable[[Exception], str]) -> None:

@@ -1,7 +1,8 @@
-"""What the driver of a GPU can tell, whoever made the GPU: devices, memory, readings, and the way to a driver.
+"""What the driver of a GPU can tell, whoever made the GPU: devices, memory, readings, and the way to a
+driver.
 
-The driver counts for everyone on the device: contexts, other processes and other users' jobs too. What one process
-asked its framework for is the framework's to tell.
+The driver counts for everyone on the device: contexts, other processes and other users' jobs too. What one
+process asked its framework for is the framework's to tell.
 """
 
 from __future__ import annotations
@@ -39,14 +40,17 @@ class DeviceMemoryReading(Struct, frozen=True, kw_only=True):
     """Memory of a device, by everyone. None is unknown."""
 
     used_bytes: int | None = None
-    """In use by processes; what the driver keeps for itself is `reserved_bytes`, where it tells the two apart."""
+    """In use by processes; what the driver keeps for itself is `reserved_bytes`, where it tells the two
+    apart."""
     free_bytes: int | None = None
     total_bytes: int | None = None
     reserved_bytes: int | None = None
 
 
 class DeviceReading(Struct, frozen=True, kw_only=True):
-    """A device at one moment. None is unknown: not supported, not permitted, or not asked for at this depth."""
+    """A device at one moment. None is unknown: not supported, not permitted, or not asked for at this
+    depth.
+    """
 
     index: int
     uuid: str | None = None
@@ -143,9 +147,9 @@ def find_driver(
 ) -> DriverFound:
     """The driver of the GPUs this process can see, or why there is none. Never raises.
 
-    Takes up to a second where the driver has to wake up: call it off the user's thread. `nvml` and `amdsmi` are
-    modules to use in place of the installed `pynvml` and `amdsmi`, which are imported only where `root` or the
-    environment shows a sign of a GPU. Where both makers' GPUs can be seen, NVIDIA's are taken.
+    Takes up to a second where the driver has to wake up: call it off the user's thread. `nvml` and `amdsmi`
+    are modules to use in place of the installed `pynvml` and `amdsmi`, which are imported only where `root`
+    or the environment shows a sign of a GPU. Where both makers' GPUs can be seen, NVIDIA's are taken.
     """
     environ = os.environ if environ is None else environ
     notes: list[str] = []
@@ -169,7 +173,9 @@ def find_driver(
 
 
 def import_driver(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> None:
-    """Import what the driver of a GPU takes that seems to be here, as far as that opens nothing; never raises."""
+    """Import what the driver of a GPU takes that seems to be here, as far as that opens nothing; never
+    raises.
+    """
     environ = os.environ if environ is None else environ
     hidden = hides_everything(environ.get("CUDA_VISIBLE_DEVICES"))
     with suppress(Exception):  # `find_driver` says what is wrong
@@ -181,7 +187,9 @@ def import_driver(environ: Mapping[str, str] | None = None, root: Path = Path("/
 
 
 def may_have_gpu(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> bool:
-    """Whether a GPU could be used here: its device files are there and not hidden. Costs some microseconds."""
+    """Whether a GPU could be used here: its device files are there and not hidden. Costs some
+    microseconds.
+    """
     environ = os.environ if environ is None else environ
     if _nvidia_file(root) is not None:
         return not hides_everything(environ.get("CUDA_VISIBLE_DEVICES"))

@@ -1,4 +1,6 @@
-"""What the drivers have in common that ask a vendor's library: opening it, forks, lost devices, and what is known."""
+"""What the drivers have in common that ask a vendor's library: opening it, forks, lost devices, and what is
+known.
+"""
 
 from __future__ import annotations
 
@@ -94,7 +96,9 @@ class LibraryDriver(ABC):
         return self._reading(device, lambda ask, known: self._read_all(ask, depth, known))
 
     def _reading(self, device: Device, fill: Callable[[Ask, dict[str, Any]], None]) -> DeviceReading:
-        """What `fill` comes to know; where the device is lost in the middle of it, what it knew until then."""
+        """What `fill` comes to know; where the device is lost in the middle of it, what it knew until
+        then.
+        """
         self._be_open()
         ordinal = device.ordinal
 

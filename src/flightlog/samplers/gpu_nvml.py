@@ -36,10 +36,10 @@ _REASONS = {
 class NvmlDriver(LibraryDriver):
     """NVML, opened for the devices that `CUDA_VISIBLE_DEVICES` leaves; see `GpuDriver`.
 
-    NVML counts devices by their place on the PCI bus, CUDA by default by speed: where
-    GPUs of several kinds are in one host and `CUDA_DEVICE_ORDER` is not `PCI_BUS_ID`, numbers may not match, and a
-    note says so. Of an instance (MIG) NVML knows its memory and processes; power, utilization and the rest are known
-    of the whole GPU alone, and are None. Where this version of NVML has it, what the driver keeps for itself is told
+    NVML counts devices by their place on the PCI bus, CUDA by default by speed: where GPUs of several kinds
+    are in one host and `CUDA_DEVICE_ORDER` is not `PCI_BUS_ID`, numbers may not match, and a note says so. Of
+    an instance (MIG) NVML knows its memory and processes; power, utilization and the rest are known of the
+    whole GPU alone, and are None. Where this version of NVML has it, what the driver keeps for itself is told
     apart from what is in use.
     """
 
@@ -176,7 +176,8 @@ class NvmlDriver(LibraryDriver):
     def _pcie_counters(self, ask: Any) -> tuple[int | None, int | None]:
         """Bytes sent and received so far; None where the device or the library is too old to count them.
 
-        Counters of 32 bits are as good as none: they may have wrapped several times since they were last read.
+        Counters of 32 bits are as good as none: they may have wrapped several times since they were last
+        read.
         """
         nvml = self._library
         fields = [

@@ -31,8 +31,9 @@ UNKNOWN_TREE = TreeMemory(None)
 def tree_memory(processes: Mapping[int, int | None] | None, root: int, proc: Path = PROC) -> TreeMemory:
     """What the process `root` and its descendants use, by the driver's list of processes with their memory.
 
-    Drivers count processes as the host does. Inside a container the ids are other ones: a list without any process
-    of the tree then says nothing, and the memory is None. On the host such a list says that the tree uses none: 0.
+    Drivers count processes as the host does. Inside a container the ids are other ones: a list without any
+    process of the tree then says nothing, and the memory is None. On the host such a list says that the tree
+    uses none: 0.
     """
     if processes is None:
         return UNKNOWN_TREE

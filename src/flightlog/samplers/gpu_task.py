@@ -1,4 +1,6 @@
-"""What one task used of the GPUs, measured while it executes in this process, or in a process tree below it."""
+"""What one task used of the GPUs, measured while it executes in this process, or in a process tree below
+it.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +43,14 @@ NO_GPU = GpuUsage()
 
 
 class GpuWatch:
-    """Looks at the GPUs up to ten times a second while any task runs, on a thread of its own; asleep between tasks.
+    """Looks at the GPUs up to ten times a second while any task runs, on a thread of its own; asleep between
+    tasks.
 
-    Any number of tasks may run at once, in any threads. The driver is opened on the watching thread and asked there
-    alone: one that hangs holds no task up. Starting a task costs no question to it; the end of a task of 50 ms and more
-    waits for a last look, 50 ms at most, and no other one for a driver that took longer until it answers. `modules` are the modules that the program has imported: PyTorch's allocator
-    is asked if it is among them and has a GPU open, and is never reset. `spawn` runs the watching elsewhere than on a
+    Any number of tasks may run at once, in any threads. The driver is opened on the watching thread and asked
+    there alone: one that hangs holds no task up. Starting a task costs no question to it; the end of a task
+    of 50 ms and more waits for a last look, 50 ms at most, and no other one for a driver that took longer
+    until it answers. `modules` are the modules that the program has imported: PyTorch's allocator is asked if
+    it is among them and has a GPU open, and is never reset. `spawn` runs the watching elsewhere than on a
     daemon thread, or not at all: the end of a task then looks by itself.
     """
 
@@ -150,7 +154,7 @@ class TaskWatch:
         "own",
         "root",
         "seen",
-    )  # fmt: skip
+    )
 
     def __init__(self, watch: GpuWatch, root: int, marks: Marks | None, own: bool) -> None:
         self._watch, self.root, self._marks, self.own = watch, root, marks, own
@@ -178,8 +182,8 @@ class TaskWatch:
         self.seen.set()
 
     def stop(self, shared: bool = False) -> GpuUsage:
-        """What the task used. `shared` says that other tasks ran in this process meanwhile: then whose kernels ran
-        cannot be told, and `busy_s` is None.
+        """What the task used. `shared` says that other tasks ran in this process meanwhile: then whose
+        kernels ran cannot be told, and `busy_s` is None.
         """
         marks = self._watch.finish(self)
         peak, scope = self._peak(marks)

@@ -9,7 +9,9 @@ _NUMBER = re.compile(r"\s*\+?(\d+)")
 
 
 class Gpu:
-    """A GPU of the host by the names that the variables may use: its place in the list, UUID, and instances."""
+    """A GPU of the host by the names that the variables may use: its place in the list, UUID, and
+    instances.
+    """
 
     __slots__ = ("instances", "uuid")
 
@@ -26,15 +28,16 @@ def hides_everything(variable: str | None) -> bool:
 
 
 def visible(variable: str | None, gpus: Sequence[Gpu]) -> list[tuple[int, int | None]]:
-    """The GPUs that `CUDA_VISIBLE_DEVICES` (or `ROCR_VISIBLE_DEVICES`) leaves, in the order frameworks number them.
+    """The GPUs that `CUDA_VISIBLE_DEVICES` (or `ROCR_VISIBLE_DEVICES`) leaves, in the order frameworks number
+    them.
 
-    Each is the place in `gpus`, and the place among its instances where it is one of a partitioned GPU (MIG): a
-    partitioned GPU that is named as a whole, or not at all, is seen as its first instance, as CUDA does.
+    Each is the place in `gpus`, and the place among its instances where it is one of a partitioned GPU (MIG):
+    a partitioned GPU that is named as a whole, or not at all, is seen as its first instance, as CUDA does.
 
-    Words are numbers (what follows the digits is not looked at), UUIDs or unambiguous beginnings of one, `MIG-`
-    and the UUID of an instance; `MIG-GPU-<uuid>/<instance>/<compute instance>`, of drivers before 470, names nothing.
-    The first word that names nothing, or more than one GPU, ends the list; a GPU named twice empties it. Not set is
-    all.
+    Words are numbers (what follows the digits is not looked at), UUIDs or unambiguous beginnings of one,
+    `MIG-` and the UUID of an instance; `MIG-GPU-<uuid>/<instance>/<compute instance>`, of drivers before 470,
+    names nothing. The first word that names nothing, or more than one GPU, ends the list; a GPU named twice
+    empties it. Not set is all.
     """
     everything = [(place, 0 if gpu.instances else None) for place, gpu in enumerate(gpus)]
     if variable is None:
@@ -53,8 +56,8 @@ def visible(variable: str | None, gpus: Sequence[Gpu]) -> list[tuple[int, int | 
 def visible_to_hip(environ: Mapping[str, str], gpus: Sequence[Gpu]) -> list[int]:
     """The places of the GPUs that ROCm's variables leave, in the order frameworks number them.
 
-    `ROCR_VISIBLE_DEVICES` is obeyed first, by the lower layer; `HIP_VISIBLE_DEVICES`, or `CUDA_VISIBLE_DEVICES`
-    where that is not set, then counts within what it left.
+    `ROCR_VISIBLE_DEVICES` is obeyed first, by the lower layer; `HIP_VISIBLE_DEVICES`, or
+    `CUDA_VISIBLE_DEVICES` where that is not set, then counts within what it left.
     """
     left = [place for place, _ in visible(environ.get("ROCR_VISIBLE_DEVICES"), gpus)]
     upper = environ.get("HIP_VISIBLE_DEVICES", environ.get("CUDA_VISIBLE_DEVICES"))

@@ -18,9 +18,9 @@ class HostSampler:
     """Samples the node, in scope `node`: one sample a call, none where nothing at all can be read.
 
     `cpu_percent` is of all cores together, 0 to 100, since the previous sample. Disks are whole disks,
-    partitions and stacked devices left out, and the network is without loopback, so that no byte counts twice.
-    A counter that went down makes its rate None. `energy_j` is None where the kernel keeps the processors' counters
-    to root, as most do. Where there is no `/proc`, psutil is asked. One thread at a
+    partitions and stacked devices left out, and the network is without loopback, so that no byte counts
+    twice. A counter that went down makes its rate None. `energy_j` is None where the kernel keeps the
+    processors' counters to root, as most do. Where there is no `/proc`, psutil is asked. One thread at a
     time; after a fork the child starts afresh.
     """
 

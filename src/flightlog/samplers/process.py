@@ -19,16 +19,17 @@ Members = dict[int, ProcessReading]
 class ProcessSampler:
     """Samples the process tree of `pid`, in scope `worker`; by default of the process that calls `sample`.
 
-    `cpu_percent` is of the cores that the root process may run on. `cpu_s` is the CPU time of every process of the tree so far: of
-    those that live, of those they waited for, and of those that left unwaited for (see `departed`). A
-    descendant whose parent died stays in the tree as long as it lives. `rss_bytes` sums resident memory, in
-    which pages that processes share count in each. `peak_rss_bytes` is the largest sum seen, or the kernel's
-    own mark where the tree is one process. Bytes are what reached storage; they are None while any process of
-    the tree hides its counters. A tree that is gone altogether is sampled as 0 processes of unknown memory, with its
-    totals; a pid that was never there gives no sample.
+    `cpu_percent` is of the cores that the root process may run on. `cpu_s` is the CPU time of every process
+    of the tree so far: of those that live, of those they waited for, and of those that left unwaited for (see
+    `departed`). A descendant whose parent died stays in the tree as long as it lives. `rss_bytes` sums
+    resident memory, in which pages that processes share count in each. `peak_rss_bytes` is the largest sum
+    seen, or the kernel's own mark where the tree is one process. Bytes are what reached storage; they are
+    None while any process of the tree hides its counters. A tree that is gone altogether is sampled as 0
+    processes of unknown memory, with its totals; a pid that was never there gives no sample.
 
-    `besides` names processes that are no part of the tree, with all they start, though the kernel made them children of
-    a member: what was started beside the run becomes a child of the program that is process 1 of its container.
+    `besides` names processes that are no part of the tree, with all they start, though the kernel made them
+    children of a member: what was started beside the run becomes a child of the program that is process 1 of
+    its container.
 
     At most `max_descriptors` are kept open, and never more than an eighth of the process's limit. Where there
     is no `/proc`, psutil is asked. One thread at a time; after a fork the child starts afresh.

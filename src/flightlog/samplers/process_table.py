@@ -48,7 +48,9 @@ class ProcessTable(Protocol):
     cpu_units_per_s: int
 
     def read(self, pid: int) -> ProcessReading | None:
-        """The process now, None if there is none. Raises `OSError` or `ValueError` if it cannot be told now."""
+        """The process now, None if there is none. Raises `OSError` or `ValueError` if it cannot be told
+        now.
+        """
         ...
 
     def newcomers(self, members: Mapping[int, ProcessReading]) -> Iterator[tuple[int, ProcessReading]]:
@@ -224,5 +226,6 @@ class ProcTable:
 
 
 def _threads(stat: ProcessStat) -> int:
-    # A process whose first thread has ended may live on in others; one without others is waiting to be reaped.
+    # A process whose first thread has ended may live on in others; one without others is waiting to be
+    # reaped.
     return 0 if stat.state in (b"Z", b"X") and stat.threads <= 1 else stat.threads

@@ -32,8 +32,8 @@ _LARGEST = 1 << 24
 def read_whole(fd: int, size: int, *, records: bool = False) -> bytes:
     """Everything behind a descriptor, from its start; `size` is more than it mostly says.
 
-    `records` is for files the kernel writes record by record (a line for each disk, a word for each child): it
-    hands them out a page at a time, so that only an empty read tells the end.
+    `records` is for files the kernel writes record by record (a line for each disk, a word for each child):
+    it hands them out a page at a time, so that only an empty read tells the end.
     """
     data = os.pread(fd, size, 0)
     if data and (records or len(data) >= size):
@@ -54,9 +54,9 @@ def read_once(path: str, size: int = 4096, *, records: bool = False) -> bytes:
 def names_in(folder: str) -> list[str]:
     """The names in a folder of the kernel's, which answers at once; raises `OSError`.
 
-    On Linux one call opens the folder, reads it and closes it, and no other Python thread runs meanwhile. `os.listdir`
-    lets them run: one that closes all descriptors could get its number for a file of its own, which `os.listdir` would
-    then close.
+    On Linux one call opens the folder, reads it and closes it, and no other Python thread runs meanwhile.
+    `os.listdir` lets them run: one that closes all descriptors could get its number for a file of its own,
+    which `os.listdir` would then close.
     """
     libc = _library()
     if libc is None:
@@ -77,7 +77,9 @@ def names_in(folder: str) -> list[str]:
 
 @cache
 def _library() -> Any:
-    """The C library, called without letting other Python threads run; None where its folder entries are not known."""
+    """The C library, called without letting other Python threads run; None where its folder entries are not
+    known.
+    """
     with suppress(ImportError, OSError, AttributeError):
         if sys.platform == "linux" and sys.maxsize > 1 << 32:
             import ctypes
@@ -258,7 +260,8 @@ def parse_node_stat(data: bytes) -> CpuTimes:
     return CpuTimes(total - ticks[3] - sum(ticks[4:5]), total, data.count(b"\ncpu"))
 
 
-# Devices that stand on other disks of the list, or on none: counting them counts bytes twice, or memory as disk.
+# Devices that stand on other disks of the list, or on none: counting them counts bytes twice, or memory as
+# disk.
 _STACKED_DISK = re.compile(
     r"loop\d|ram\d|zram\d|dm-\d|md\d|md_|sr\d|fd\d|bcache\d|drbd\d|zd\d|nvme\d+c\d+n\d"
 )

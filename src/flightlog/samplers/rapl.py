@@ -8,23 +8,27 @@ from flightlog.samplers.procfs import KeptFile, names_in, read_once
 
 SYS = Path("/sys")
 _ZONES = "intel-rapl:"
-"""AMD's processors have theirs under the same name. `intel-rapl-mmio:*` shows the same counters another way."""
+"""AMD's processors have theirs under the same name. `intel-rapl-mmio:*` shows the same counters another
+way."""
 _COUNTED = ("package", "dram")
-"""Zones that do not overlap: `core` and `uncore` are parts of a package, and `psys` holds packages and more."""
+"""Zones that do not overlap: `core` and `uncore` are parts of a package, and `psys` holds packages and
+more."""
 
 
 class ProcessorEnergy:
     """Adds up the energy counters of all processors of the node; one thread.
 
-    Most kernels let root alone read them. A counter wraps around within minutes to hours of full load: read it more
-    often than that, once a minute at least.
+    Most kernels let root alone read them. A counter wraps around within minutes to hours of full load: read
+    it more often than that, once a minute at least.
     """
 
     def __init__(self, sys: Path = SYS) -> None:
         self._zones = [zone for path in _paths(sys) if (zone := _Zone.at(path)) is not None]
 
     def joules(self) -> float | None:
-        """A sum that only grows, from an arbitrary start; None where there is no counter, or one cannot be read."""
+        """A sum that only grows, from an arbitrary start; None where there is no counter, or one cannot be
+        read.
+        """
         read = [zone.microjoules() for zone in self._zones]
         known = [one for one in read if one is not None]
         return sum(known) / 1e6 if known and len(known) == len(read) else None
@@ -65,7 +69,8 @@ class _Zone:
         except OSError:
             return None
         except ValueError:
-            self.file.close()  # somebody closed our descriptor, perhaps, and its number means another file now
+            # Perhaps somebody closed our descriptor, and its number means another file now.
+            self.file.close()
             return None
         if self._last is None or now >= self._last:
             self._sum += now - (self._last or 0)

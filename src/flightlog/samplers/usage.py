@@ -52,10 +52,11 @@ class UsageMeter:
     The peak is exact (`process`) if the process's high-water mark rose meanwhile; else the larger of the
     resident sizes at both ends (`process_at_least`).
 
-    GPUs are measured where there are any: `gpu` begins that, and gives None, at no cost, where there are none.
+    GPUs are measured where there are any: `gpu` begins that, and gives None, at no cost, where there are
+    none.
 
-    Any number of meters may run at once in any threads. A meter stopped in a forked child, twice, or without a
-    start gives all None.
+    Any number of meters may run at once in any threads. A meter stopped in a forked child, twice, or without
+    a start gives all None.
     """
 
     __slots__ = (
@@ -142,9 +143,17 @@ class UsageMeter:
             return Usage(cpu_s, cpu_scope, peak, rss_scope, read, written)
         gpu = self._gpu.stop(shared)
         return Usage(
-            cpu_s, cpu_scope, peak, rss_scope, read, written,
-            gpu.peak_bytes, gpu.memory_scope, gpu.busy_s, gpu.scope,
-        )  # fmt: skip
+            cpu_s,
+            cpu_scope,
+            peak,
+            rss_scope,
+            read,
+            written,
+            gpu.peak_bytes,
+            gpu.memory_scope,
+            gpu.busy_s,
+            gpu.scope,
+        )
 
     def __del__(self) -> None:
         # A meter dropped without a stop must not make every later one share.
@@ -178,8 +187,8 @@ class _OwnFiles:
     def memory(self) -> tuple[int | None, int | None]:
         """Resident memory now, and the most there ever was.
 
-        The kernel's `VmHWM`, where it is to be had: `ru_maxrss` also knows the memory of the process that this
-        one was launched from.
+        The kernel's `VmHWM`, where it is to be had: `ru_maxrss` also knows the memory of the process that
+        this one was launched from.
         """
         if self._status is None:
             return None, max_rss_bytes()

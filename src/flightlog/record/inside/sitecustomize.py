@@ -1,8 +1,10 @@
-"""What every Python inside `flightlog run --device-memory` starts with: it waits for a framework to be imported.
+"""What every Python inside `flightlog run --device-memory` starts with: it waits for a framework to be
+imported.
 
-Its folder stands in `PYTHONPATH` there, and Python imports a module of this name by itself. It must work in any
-Python, however old (so there are no annotations), with Flightlog installed or not, and it must not be noticed: nothing
-is imported before a framework is, and a `sitecustomize` of the site's own runs as it would have.
+Its folder stands in `PYTHONPATH` there, and Python imports a module of this name by itself. It must work in
+any Python, however old (so there are no annotations), with Flightlog installed or not, and it must not be
+noticed: nothing is imported before a framework is, and a `sitecustomize` of the site's own runs as it would
+have.
 """
 
 # mypy: allow-untyped-defs, allow-untyped-calls
@@ -19,7 +21,8 @@ _OLDEST = (3, 11)
 class _Waiting(object):  # noqa: UP004 - so that it is the same in any Python
     """Asked for each module before it is imported; knows none, and notices the first framework.
 
-    It stays where it is: Python goes through the list of finders meanwhile, and would pass over the one after it.
+    It stays where it is: Python goes through the list of finders meanwhile, and would pass over the one after
+    it.
     """
 
     _waits = True

@@ -94,7 +94,9 @@ class Allocator(Protocol):
         ...
 
     def snapshot(self) -> Mapping[str, Any] | None:
-        """Every block the allocator holds, where the framework can tell; costs as much as there are blocks."""
+        """Every block the allocator holds, where the framework can tell; costs as much as there are
+        blocks.
+        """
         ...
 
 

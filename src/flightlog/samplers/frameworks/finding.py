@@ -15,19 +15,28 @@ from flightlog.samplers.gpu_driver import may_have_gpu
 AUTO = "auto"
 FRAMEWORKS = ("torch", "jax", "tensorflow")
 NAMES = (
-    AUTO, "torch", "torch.cuda", "torch.rocm", "torch.mps", "torch.cpu",
-    "jax", "jax.cpu", "tensorflow", "tensorflow.cpu",
-)  # fmt: skip
+    AUTO,
+    "torch",
+    "torch.cuda",
+    "torch.rocm",
+    "torch.mps",
+    "torch.cpu",
+    "jax",
+    "jax.cpu",
+    "tensorflow",
+    "tensorflow.cpu",
+)
 """What may be asked for. A framework alone means the kind of device that the program turns out to use."""
 
 
 def find_allocator(
     wanted: str = AUTO, *, modules: Mapping[str, Any] | None = None, gpu: bool | None = None
 ) -> Allocator | None:
-    """The allocator of the framework that is wanted; None while the program has not imported it, or not started it up.
+    """The allocator of the framework that is wanted; None while the program has not imported it, or not
+    started it up.
 
-    `auto` takes whichever framework is there, and one on an accelerator before one on the host. `gpu` says whether
-    a GPU could be used here. May raise what the framework raises.
+    `auto` takes whichever framework is there, and one on an accelerator before one on the host. `gpu` says
+    whether a GPU could be used here. May raise what the framework raises.
     """
     modules = sys.modules if modules is None else modules
     framework, _, kind = wanted.partition(".")

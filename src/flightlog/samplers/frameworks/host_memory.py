@@ -1,4 +1,6 @@
-"""The host's memory as an allocator: what a framework uses that computes on the CPU, where none of them counts."""
+"""The host's memory as an allocator: what a framework uses that computes on the CPU, where none of them
+counts.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ HOST_S = 1.0
 
 
 class HostMemory:
-    """Resident memory of this process as what is allocated; the host's memory, up to a second old, as the device's."""
+    """Resident memory of this process as what is allocated; the host's memory, up to a second old, as the
+    device's.
+    """
 
     def __init__(
         self, framework: str, *, proc: Path = PROC, clock: Callable[[], float] = time.monotonic

@@ -10,7 +10,9 @@ from flightlog.samplers.frameworks.allocator import AllocatorReading, Capabiliti
 
 
 class JaxMemory:
-    """The allocators of the accelerators that JAX has started up on this host; JAX itself is never started up."""
+    """The allocators of the accelerators that JAX has started up on this host; JAX itself is never started
+    up.
+    """
 
     name = "jax"
     capabilities = Capabilities(backend="jax", source="jax.Device.memory_stats", active=False, inactive=False)

@@ -14,8 +14,9 @@ RESCAN = 10
 class TorchCuda:
     """The caching allocator of CUDA and ROCm devices.
 
-    Only devices on which the program has ever reserved memory are read: their counters are plain numbers in the
-    allocator, so that asking for them makes no context. Before the program starts CUDA up there are no devices.
+    Only devices on which the program has ever reserved memory are read: their counters are plain numbers in
+    the allocator, so that asking for them makes no context. Before the program starts CUDA up there are no
+    devices.
     """
 
     def __init__(self, torch: Any) -> None:
