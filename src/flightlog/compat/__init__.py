@@ -1,1 +1,1 @@
-"""The public names of other systems over this core: a project moves by changing an import."""
+"""Adapters with the public names of other systems: a project moves by changing an import."""

@@ -1,6 +1,4 @@
-"""The stochastic SIR epidemic, simulated exactly, and its deterministic limit; pure functions of their
-arguments.
-"""
+"""The stochastic SIR epidemic, simulated exactly, and its deterministic limit, as pure functions."""
 
 from __future__ import annotations
 
@@ -14,28 +12,28 @@ class Setting(Struct, frozen=True, kw_only=True):
     """A disease in a population that mixes evenly."""
 
     r0: float
-    """How many others one infectious person infects where nobody is immune."""
+    """Mean number of people that one infectious person infects where nobody is immune."""
     infectious_days: float = 5.0
-    """Mean time a person stays infectious, which is distributed exponentially."""
+    """Mean of the exponentially distributed time that a person stays infectious."""
     population: int = 100_000
     first_cases: int = 20
 
 
 class Epidemic(Struct, frozen=True, kw_only=True):
-    """One course of it."""
+    """The course of one simulated epidemic."""
 
     attack_rate: float
     """Share of the population that was infected in all."""
     peak_infectious: int
     peak_day: float
     duration_days: float
-    """From the first cases to the day nobody is infectious any more."""
+    """From the first cases until nobody is infectious any more."""
     events: int
     """Infections and recoveries."""
 
 
 class MeanField(Struct, frozen=True, kw_only=True):
-    """The course in the limit of a large population, where chance plays no part."""
+    """The course in the limit of a large population, without randomness."""
 
     attack_rate: float
     peak_infectious: float
@@ -43,7 +41,7 @@ class MeanField(Struct, frozen=True, kw_only=True):
 
 
 def simulate(setting: Setting, seed: int) -> Epidemic:
-    """One epidemic, event by event, by Gillespie's direct method: the same for the same seed."""
+    """Simulate one epidemic by Gillespie's direct method; the same seed gives the same course."""
     chance = random.Random(seed).random
     log = math.log
     infectious = setting.first_cases
@@ -73,7 +71,7 @@ def simulate(setting: Setting, seed: int) -> Epidemic:
 
 
 def mean_field(setting: Setting, step_days: float = 0.02) -> MeanField:
-    """The differential equations of the same epidemic, by the classical Runge-Kutta method, to their end."""
+    """Integrate the differential equations of the same epidemic by the classical Runge-Kutta method."""
     recovery = 1.0 / setting.infectious_days
     contact = setting.r0 * recovery / setting.population
     i = float(setting.first_cases)

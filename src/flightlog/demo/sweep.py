@@ -35,7 +35,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
 
 
 def scenarios(count: int = SCENARIOS) -> list[Scenario]:
-    """So many scenarios: every R0 in turn, each time with another seed."""
+    """So many scenarios: every R0 in turn, each with another seed."""
     return [
         Scenario(scenario_id=i, r0=R0_VALUES[i % len(R0_VALUES)], seed=FIRST_SEED + i) for i in range(count)
     ]
@@ -47,10 +47,10 @@ def demo_folder(runs_dir: Path | None = None) -> Path:
 
 
 def sweep(runs_dir: Path | None = None, count: int = SCENARIOS, *, workers: int | None = None) -> LiveRun:
-    """Simulate so many scenarios, and one that cannot be, and record it all; gives the run, which has ended.
+    """Simulate so many scenarios and one invalid one, recorded; returns the run, which has ended.
 
-    The results stand in the run's folder, under `artifacts`. They are the same each time; times are not. What
-    was simulated in an earlier sweep with the same folder of runs comes from the cache.
+    The results are in the run's folder, under `artifacts`, and are the same each time. Scenarios that an
+    earlier sweep with the same folder of runs simulated come from the cache.
     """
     manifest = write_manifest(demo_folder(runs_dir))
     workers = workers or min(4, max(2, os.cpu_count() or 2))
@@ -83,7 +83,7 @@ def sweep(runs_dir: Path | None = None, count: int = SCENARIOS, *, workers: int 
 def sweep_twice(
     runs_dir: Path | None = None, count: int = SCENARIOS, *, workers: int | None = None
 ) -> tuple[LiveRun, LiveRun]:
-    """The sweep from scratch, and then a larger one by a quarter, which reuses what is known."""
+    """The sweep with an empty cache, and then one that is larger by a quarter and uses the cache."""
     shutil.rmtree(demo_folder(runs_dir) / "cache", ignore_errors=True)
     return sweep(runs_dir, count, workers=workers), sweep(
         runs_dir, count + max(1, count // 4), workers=workers
@@ -100,7 +100,7 @@ def _collect(session: Session, outcomes: Sequence[ScenarioResult]) -> None:
 
 
 def write_table(outcomes: Sequence[ScenarioResult], file: Path) -> Path:
-    """Write the results as CSV, one row a scenario in their order; gives the file."""
+    """Write the results as CSV, one row per scenario in order; returns the file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     with file.open("w", newline="", encoding="utf-8") as out:
         rows = csv.writer(out, lineterminator="\n")
@@ -160,11 +160,13 @@ tasks:
     retries: 2                  # the staging area is not always there at the first try
     timeout: 60s
 """
-"""The manifest as it is written."""
+"""The manifest that `write_manifest` writes."""
 
 
 def write_manifest(folder: Path) -> Path:
-    """Write the manifest into a folder, which is made; gives the file. One that is there stays as it is."""
+    """Write the manifest into a folder, which is created; returns the file. An existing one stays as it
+    is.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "flightlog.yaml"
     if not file.exists():
@@ -174,11 +176,11 @@ def write_manifest(folder: Path) -> Path:
 
 POPULATION = 20_000
 SHAKY = 23
-"""Of so many scenarios one meets a staging area that is not there at the first try."""
+"""One in so many scenarios finds the staging area missing at its first attempt."""
 
 
 class ScenarioResult(Struct, frozen=True, kw_only=True):
-    """What became of a scenario, beside what the deterministic model says."""
+    """The result of a scenario, with that of the deterministic model."""
 
     scenario_id: int
     r0: float
@@ -188,7 +190,9 @@ class ScenarioResult(Struct, frozen=True, kw_only=True):
 
 
 def run_simulation(scenario_id: int, r0: float, seed: int) -> ScenarioResult:
-    """The task. An R0 that is no such number is a ValueError; an OSError may be gone at the next attempt."""
+    """The task: one scenario. Raises ValueError for an R0 of 0 or less, and OSError where a retry may
+    help.
+    """
     if not r0 > 0:
         raise ValueError(
             f"scenario {scenario_id} asks for an R0 of {r0}: nothing spreads less than not at all"
@@ -207,21 +211,21 @@ def run_simulation(scenario_id: int, r0: float, seed: int) -> ScenarioResult:
 
 @cacheable
 def simulate_epidemic(r0: float, seed: int) -> Epidemic:
-    """One course of the epidemic; kept, because it is the same for the same seed."""
+    """Simulate an epidemic; cached, because it is the same for the same seed."""
     return simulate(Setting(r0=r0, population=POPULATION), seed)
 
 
 @cacheable
 def solve(r0: float) -> MeanField:
-    """The deterministic solution; kept, because many scenarios share it."""
+    """The deterministic solution; cached, because many scenarios share it."""
     return mean_field(Setting(r0=r0, population=POPULATION))
 
 
 def stage(scenario_id: int, r0: float, seed: int) -> None:
-    """Write the scenario's parameters into the run's staging area, as a model that reads files wants it.
+    """Write the scenario's parameters into the run's staging area, as for a model that reads files.
 
-    The area plays a shared file system that is slow to appear: for some scenarios the first attempt finds it
-    missing. Without a run there is none.
+    Simulates a slow shared file system: for some scenarios the first attempt finds it missing. Does nothing
+    without a run.
     """
     run = flightlog.current_run()
     if run is None:
@@ -237,5 +241,5 @@ def stage(scenario_id: int, r0: float, seed: int) -> None:
 
 
 def staging_area(run: Path) -> Path:
-    """Where a run's parameters are staged; it is cleared when the sweep is over."""
+    """Where a run's parameters are staged; removed after the sweep."""
     return run / "staging"

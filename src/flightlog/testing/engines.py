@@ -41,7 +41,7 @@ from flightlog.testing.harness import Reported, RunningEngine, gate, make_work, 
 
 
 class AttemptsEnd(RunningEngine):
-    """Whatever a task does, its attempt has one end, which says what became of it."""
+    """Every attempt has exactly one end, which says how it ended."""
 
     def test_a_completed_attempt_has_its_result_and_where_and_when_it_ran(self) -> None:
         with self.running() as (engine, reported):
@@ -165,7 +165,7 @@ class AttemptsEnd(RunningEngine):
 
 
 class AttemptsAreCancelled(RunningEngine):
-    """What waits can be given up, and closing leaves nothing without an end."""
+    """Queued attempts can be cancelled, and closing ends every attempt."""
 
     def test_an_attempt_that_waits_can_be_cancelled_and_never_starts(self, tmp_path: Path) -> None:
         with self.running() as (engine, reported), gate(tmp_path) as name:
@@ -225,7 +225,7 @@ MIB = 1 << 20
 
 
 class WorkersAreTold(RunningEngine):
-    """Workers come and go, and say what they do."""
+    """Engines report workers as they are launched, get ready and are removed."""
 
     def test_workers_are_launched_ready_and_removed_and_tasks_name_them(self) -> None:
         with self.running(workers=2) as (engine, reported):
@@ -258,7 +258,7 @@ class WorkersAreTold(RunningEngine):
 
 
 class TasksAreRecorded(RunningEngine):
-    """The truth is measured, and recorded, where the task runs."""
+    """Tasks are measured and recorded on the worker that runs them."""
 
     def test_what_is_recorded_inside_a_task_has_the_task_as_parent(self, tmp_path: Path) -> None:
         with recorded(tmp_path) as (run, path), self.running(run_path=path) as (engine, reported):
@@ -318,7 +318,7 @@ class TasksAreRecorded(RunningEngine):
 
 
 class ProcessesDie(RunningEngine):
-    """A worker that goes away leaves what its task had begun, and the engine goes on."""
+    """A worker process that dies leaves the start of its task on record, and the engine goes on."""
 
     def test_a_task_that_exits_its_process_is_lost_and_the_engine_goes_on(self) -> None:
         with self.running() as (engine, reported):
@@ -378,8 +378,8 @@ __all__ = ["EngineContract", "ProcessEngineContract", "Reported", "Work", "gate"
 
 
 class EngineContract(AttemptsEnd, AttemptsAreCancelled, WorkersAreTold, TasksAreRecorded):
-    """What every engine does."""
+    """The contract of every engine."""
 
 
 class ProcessEngineContract(EngineContract, ProcessesDie):
-    """What engines do besides whose workers are processes of their own."""
+    """The contract of engines whose workers are processes of their own."""

@@ -1,4 +1,6 @@
-"""What an engine reports, kept so that tests can wait for it; and attempts to hand to one."""
+"""What the contract tests stand on: engines, attempts, reports that tests wait for, gates that tasks wait
+at.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from flightlog.events import WorkerEvent
 from flightlog.record.recording import record
 
 PATIENCE_S = 60.0
-"""How long a test waits for what must happen; only a failing one waits so long."""
+"""How long a test waits for something that must happen; only a failing test waits so long."""
 
 _numbers = count(1)
 
@@ -52,7 +54,7 @@ def make_work(
 
 
 class EngineReport(Struct, frozen=True):
-    """One report, in the order in which they came: `queued`, `started`, `ended` or `worker`."""
+    """One report of an engine: `queued`, `started`, `ended` or `worker`."""
 
     kind: str
     task_id: str = ""
@@ -63,7 +65,7 @@ class EngineReport(Struct, frozen=True):
 
 
 class Reported:
-    """Reports of an engine, kept in order; thread-safe. Methods that wait raise `TimeoutError` in the end."""
+    """The reports of an engine, in order; thread-safe. Methods that wait raise `TimeoutError`."""
 
     def __init__(self) -> None:
         self.reports: list[EngineReport] = []
@@ -82,7 +84,7 @@ class Reported:
         self._keep(EngineReport("started", task_id, attempt, worker))
 
     def ended(self, task_id: str, attempt: int, outcome: Outcome) -> None:
-        """The attempt is over."""
+        """The attempt has ended."""
         self.on_ended(task_id, attempt, outcome)
         self._keep(EngineReport("ended", task_id, attempt, outcome=outcome))
 
@@ -91,7 +93,7 @@ class Reported:
         self._keep(EngineReport("worker", worker=event.worker, event=event))
 
     def wait(self, done: Callable[[], bool]) -> None:
-        """Wait until something is so, which only a report makes so."""
+        """Wait until a condition holds; it is checked after every report."""
         with self._changed:
             if not self._changed.wait_for(done, PATIENCE_S):
                 raise TimeoutError(f"it never came to that; there are {self.reports[-20:]}")
@@ -107,7 +109,7 @@ class Reported:
         return next(r.worker for r in self.of(work) if r.kind == "started")
 
     def wait_worker(self, kind: type[WorkerEvent]) -> Any:
-        """The first event of a kind that befell a worker, waited for."""
+        """The first worker event of a kind, waited for."""
         self.wait(lambda: bool(self.worker_events(kind)))
         return self.worker_events(kind)[0]
 
@@ -117,7 +119,7 @@ class Reported:
         return [report for report in list(self.reports) if (report.task_id, report.attempt) == key]
 
     def worker_events(self, kind: type[WorkerEvent] = WorkerEvent) -> list[WorkerEvent]:
-        """What befell workers."""
+        """The worker events of a kind."""
         return [report.event for report in list(self.reports) if isinstance(report.event, kind)]
 
     def _keep(self, report: EngineReport) -> None:
@@ -129,16 +131,17 @@ class Reported:
 
 
 class RunningEngine:
-    """Makes engines for tests, and ends them."""
+    """Starts engines for tests, and closes them."""
 
     timeout_s = 0.2
-    """A timeout that a task which waits at a gate runs over."""
+    """A timeout that a task waiting at a gate exceeds."""
     launches_workers = True
-    """Whether the engine launches its workers, and knows how long that took; False where it finds them
-    running."""
+    """Whether the engine launches its workers, and so measures the launch; False where it finds them
+    running.
+    """
 
     def make_engine(self, workers: int) -> Engine:
-        """An engine with so many workers at most, of one task at a time each; not started."""
+        """An engine with at most so many workers, each for one task at a time; not started."""
         raise NotImplementedError
 
     @contextmanager
@@ -152,7 +155,7 @@ class RunningEngine:
             engine.close(timeout_s=0.0)
 
     def outcome_of(self, function: Any, *args: Any, **options: Any) -> Outcome:
-        """What becomes of a single attempt."""
+        """Run a single attempt; returns its outcome."""
         with self.running() as (engine, reported):
             work = make_work(function, *args, **options)
             engine.submit(work)
@@ -161,9 +164,7 @@ class RunningEngine:
 
 @contextmanager
 def gate(folder: Path) -> Iterator[str]:
-    """A named pipe for `tasks.hold`, opened at the end, so that no thread waits there for ever, however late
-    it comes.
-    """
+    """A named pipe for `tasks.hold`, opened at the end so that no thread waits there for ever."""
     name = str(folder / "gate")
     os.mkfifo(name)
     try:

@@ -1,6 +1,4 @@
-"""Tasks for tests of engines: each does one thing that a task may do, and workers of every kind can import
-them.
-"""
+"""Tasks for tests of engines; workers of every kind can import them."""
 
 from __future__ import annotations
 
@@ -31,12 +29,12 @@ def who() -> int:
 
 
 def hold(gate: str) -> str:
-    """Wait until somebody opens the gate, a named pipe, for writing; gives what was written."""
+    """Wait until the gate, a named pipe, is opened for writing; returns what was written."""
     return Path(gate).read_text()
 
 
 def ignore_sigterm_and_hold(gate: str) -> str:
-    """As `hold`, deaf to SIGTERM."""
+    """As `hold`, ignoring SIGTERM."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     return hold(gate)
 
@@ -47,7 +45,7 @@ def exit_process(code: int) -> None:
 
 
 def kill_process(number: int) -> None:
-    """Send the own process a signal."""
+    """Send its own process a signal."""
     os.kill(os.getpid(), number)
     time.sleep(60)
 
@@ -126,7 +124,7 @@ def use(cpu_s: float, memory_bytes: int) -> None:
 
 
 def record_inside(name: str) -> str:
-    """Record a span, a metric and an artifact, and mark the task itself; gives the task's span id."""
+    """Record a span, a metric and an artifact, and tag the task itself; returns the task's span id."""
     here = current_span()
     here.tags["model"] = "sir"
     here.metrics["loss"] = 0.5
@@ -139,7 +137,7 @@ def record_inside(name: str) -> str:
 
 
 def return_error(text: str) -> str:
-    """Say that it failed, and return."""
+    """Set an error status, and return."""
     current_span().set_status("error", text)
     return text
 

@@ -51,9 +51,7 @@ def enable_logging(
     stream: Any | None = None,
     force: bool = True,
 ) -> None:
-    """Log to a stream, stderr if none is given, from this level on; `force` takes the place of earlier
-    handlers.
-    """
+    """Log to a stream, by default stderr, from this level on; `force` replaces earlier handlers."""
     stream = sys.stderr if stream is None else stream
     logging.basicConfig(level=level, format=format_string or FORMAT, stream=stream, force=force)
     ours = logging.getLogger(__package__)

@@ -1,4 +1,4 @@
-"""`ResourceAdvisor`: what tasks should ask for, from what earlier runs were measured to use."""
+"""`ResourceAdvisor`: recommended resources of tasks, from what earlier runs used."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ResourceRecommendation:
-    """What to ask for, by component; where a task has none, by the task's name."""
+    """Recommended resources by component; by the task's name where it has no component."""
 
     task: str
     target: str | None
     confidence: float
-    """The share of later attempts that shall have enough."""
+    """The share of later attempts for which the resources suffice."""
     workers: dict[str, int]
-    """How many workers one task takes: 1."""
+    """Workers per task: 1."""
     resources: dict[str, dict[str, Any]]
-    """`cpus`, `memory` (`8GB`) and `walltime` (`HH:MM:SS`); None where nothing can be said."""
+    """`cpus`, `memory` (`8GB`) and `walltime` (`HH:MM:SS`); None is unknown."""
     evidence: dict[str, Any]
-    """`records` is how many attempts it rests on; `reason` and `problems` say why there is no more to say."""
+    """`records` is the number of attempts; `reason` and `problems` say why values are missing."""
 
 
 class ResourceAdvisor:
-    """Advice from the runs in a folder, which is read when it is asked."""
+    """Advice from the runs in a folder, which is read at each call."""
 
     def __init__(self, runs_dir: str | os.PathLike[str]) -> None:
         self._runs_dir = Path(runs_dir)
 
     @classmethod
     def from_history(cls, runs_dir: str | os.PathLike[str]) -> Self:
-        """The advisor of a folder of runs, which need not be there yet."""
+        """The advisor of a folder of runs, which need not exist yet."""
         return cls(runs_dir)
 
     def recommend(
@@ -48,9 +48,7 @@ class ResourceAdvisor:
         target: str | None = None,
         confidence: float = 0.95,
     ) -> ResourceRecommendation:
-        """What tasks of this name should ask for; `sim[3]` means `sim`. `input_features` are for `flightlog
-        predict`.
-        """
+        """Recommended resources of tasks of this name; `sim[3]` means `sim`. `input_features` are ignored."""
         from flightlog.analyze.advice.advise import HIGHEST, LOWEST, advise
         from flightlog.analyze.history.attempts import base_name
 

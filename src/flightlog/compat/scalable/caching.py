@@ -1,4 +1,4 @@
-"""`cacheable` in Scalable's form."""
+"""`cacheable` in Scalable's form: how arguments count in the key, by type, path content or `__hash__`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CACHE_DIR = "SCALABLE_CACHE_DIR"
 
 
 class CheckedResult:
-    """A result, and what it was when it was kept."""
+    """A result, and its fingerprint when it was cached."""
 
     def __init__(self, value: Any, was: Any) -> None:
         self.value, self.was = value, was
@@ -48,13 +48,13 @@ def cacheable(
     store: bool = True,
     **arg_types: type[GenericType],
 ) -> Any:
-    """Keep a function's results and use them again; with or without arguments.
+    """Cache a function's results; a decorator with or without arguments.
 
-    `arg_types` say how arguments count, by name. A text that is the path of a file or folder counts by what
-    is there, too, unless `SCALABLE_PATH_SNIFFING=0`. `check_output` computes again where a result, or the
-    file it names (by `return_type`), is no longer what it was. `recompute` makes all results anew. With
-    `void` or without `store` nothing is kept, and the function is called each time. `_version` is part of the
-    code, as in `flightlog.cacheable`; a call with `_cache_bypass=True` computes, and keeps the result.
+    `arg_types` say how arguments count, by name. A text that is the path of a file or folder also counts by
+    its content, unless `SCALABLE_PATH_SNIFFING=0`. `check_output` recomputes where a result, or the file it
+    names (by `return_type`), has changed since. `recompute` ignores cached results. With `void` or without
+    `store` nothing is cached. `_version` is part of the code, as in `flightlog.cacheable`; a call with
+    `_cache_bypass=True` computes, and caches the result.
     """
     version: Any = arg_types.pop("_version", None)
     if return_type is not None and not isinstance(return_type, type):
@@ -129,11 +129,10 @@ def _key(
 
 
 def _keep_for_later(before: Key | None, after: Key | None, value: Any, cost_s: float) -> None:
-    """Keep a result also for what the function itself has made of the variables that it uses, such as a
-    counter.
+    """Cache a result also under the key after the call, where the function changed variables that it uses.
 
-    They count as its code does: somebody else may change them. What it does to them itself is nothing new,
-    for it says of itself that its result is the same each time.
+    Such variables count as its code does, since others may change them. What the function does to them itself
+    must not invalidate its own result.
     """
     if before is None or after is None or before.key == after.key:
         return
@@ -142,7 +141,7 @@ def _keep_for_later(before: Key | None, after: Key | None, value: Any, cost_s: f
 
 
 def _folder() -> str | None:
-    """Where results are kept, if `SCALABLE_CACHE_DIR` says so and Flightlog's own variable does not."""
+    """The folder of `SCALABLE_CACHE_DIR`; None where Flightlog's own variable is set."""
     return None if os.environ.get(FLIGHTLOG_VARIABLES[CACHE_DIR]) else os.environ.get(CACHE_DIR) or None
 
 
@@ -158,51 +157,42 @@ class GenericType:
         self.value = value
 
 
-class ValueType(GenericType):
+class _ByContent(GenericType):
+    def __hash__(self) -> int:
+        return _number(_digest(self.value))
+
+
+class _ByPath(GenericType):
+    def __hash__(self) -> int:
+        return _number(_digest(_content(self.value, named=True)))
+
+
+class ValueType(_ByContent):
     """By its type and value."""
 
-    def __hash__(self) -> int:
-        return _number(_digest(self.value))
 
-
-class ObjectType(GenericType):
+class ObjectType(_ByContent):
     """By its type and content."""
 
-    def __hash__(self) -> int:
-        return _number(_digest(self.value))
 
-
-class UtilityType(GenericType):
+class UtilityType(_ByContent):
     """Arrays and data frames: by their type and content."""
 
-    def __hash__(self) -> int:
-        return _number(_digest(self.value))
 
-
-class FileType(GenericType):
+class FileType(_ByPath):
     """The path of a file: by the file's name and content."""
 
-    def __hash__(self) -> int:
-        return _number(_digest(_content(self.value, named=True)))
 
-
-class DirType(GenericType):
+class DirType(_ByPath):
     """The path of a folder: by its name, and the names and contents of the files in it."""
 
-    def __hash__(self) -> int:
-        return _number(_digest(_content(self.value, named=True)))
 
-
-_OWN_HASHES: frozenset[Any] = frozenset(
-    {object.__hash__, ValueType.__hash__, ObjectType.__hash__, UtilityType.__hash__, None}
-)
-_PATH_HASHES: frozenset[Any] = frozenset({FileType.__hash__, DirType.__hash__})
+_OWN_HASHES: frozenset[Any] = frozenset({object.__hash__, _ByContent.__hash__, None})
+_PATH_HASH: Any = _ByPath.__hash__
 
 
 def convert_to_type(value: Any) -> GenericType:
-    """How a value counts where nothing is said; a text that is the path of something counts by what is there,
-    too.
-    """
+    """How a value counts by default; an existing path counts by its content."""
     if isinstance(value, str) and _sniffing() and _path_contents(value) is not None:
         return DirType(value) if os.path.isdir(value) else FileType(value)  # noqa: PTH112 - a text
     if isinstance(value, str | int | float | bool | bytes):
@@ -211,18 +201,18 @@ def convert_to_type(value: Any) -> GenericType:
 
 
 class CacheArgument:
-    """An argument that counts by something else than its value; the function gets the value."""
+    """An argument whose key is made of other values; the function gets the argument itself."""
 
     def __init__(self, value: Any, *by: Any) -> None:
         self.value, self.by = value, by
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What counts: the cache takes objects apart as `pickle` does."""
+        """What the key is made of: the cache takes objects apart as `pickle` does."""
         return CacheArgument, (None, *self.by)
 
 
 def replace_arguments(bound: inspect.BoundArguments, kinds: Mapping[str, type[GenericType]]) -> None:
-    """Replace arguments by what counts of them."""
+    """Wrap the arguments that do not count by their value."""
     for name, value in bound.arguments.items():
         kind = bound.signature.parameters[name].kind
         if kind is inspect.Parameter.VAR_POSITIONAL:
@@ -241,7 +231,7 @@ def _cache_argument(value: Any, kind: type[GenericType] | None) -> Any:
         return value if by is None else CacheArgument(value, by)
     if kind.__module__ == "builtins" or kind.__hash__ in _OWN_HASHES:
         return value  # the cache tells values apart by type and content anyway, in every process
-    if kind.__hash__ in _PATH_HASHES:
+    if kind.__hash__ is _PATH_HASH:
         return CacheArgument(value, kind.__name__, *_content(value, named=True))
     return CacheArgument(value, f"{kind.__module__}.{kind.__qualname__}", hash(kind(value)))
 
@@ -251,8 +241,8 @@ def _sniffing() -> bool:
 
 
 def _path_contents(value: Any) -> Any:
-    """The value with what is at the paths in it, in lists, tuples and dictionaries too; None where there are
-    none.
+    """The value with the contents of paths in it, also in lists, tuples and dictionaries; None without
+    paths.
     """
     if isinstance(value, str):
         there = 0 < len(value) <= LONGEST_PATH and "\0" not in value and os.path.exists(value)  # noqa: PTH110 - a text
@@ -267,13 +257,13 @@ def _path_contents(value: Any) -> Any:
 
 
 def given(value: Any) -> Any:
-    """The value itself, of what `_cache_argument` made of it."""
+    """The argument that `_cache_argument` wrapped."""
     return value.value if isinstance(value, CacheArgument) else value
 
 
 def _content(path: Any, *, named: bool) -> tuple[Any, ...]:
-    """What is at a path: its name, and the digest of its content; a `ValueError` where a file was promised
-    and is not.
+    """Name and digest of what is at a path. With `named`, raises `ValueError` where there is nothing to
+    read.
     """
     found = describe_artifact(path, None, None)
     if found.sha256 is None and named:
@@ -282,12 +272,12 @@ def _content(path: Any, *, named: bool) -> tuple[Any, ...]:
 
 
 def fingerprint(value: Any, return_type: Any) -> Any:
-    """What a result is by now; None where a copy of it was kept, which is what it was."""
+    """A fingerprint of a result by its return type; None where the cached copy itself counts."""
     if not isinstance(return_type, type) or return_type.__module__ == "builtins":
         return None
     if return_type.__hash__ in _OWN_HASHES:
         return None
-    if return_type.__hash__ in _PATH_HASHES:
+    if return_type.__hash__ is _PATH_HASH:
         return describe_artifact(value, None, None).sha256
     return hash(return_type(value))
 

@@ -34,25 +34,23 @@ DASK_OPTIONS = frozenset(
         "workers",
     }
 )
-"""Keywords by which Dask's own client is told how to schedule; they are none of the function's."""
+"""Scheduling options of Dask's client; they are not passed to the function."""
 FLIGHTLOG_OPTIONS = ("component", "task", "timeout")
-"""Keywords of Flightlog's client which in Scalable are the function's."""
+"""Options of Flightlog's client that in Scalable are arguments of the function."""
 
 _CONTAINERS = (list, tuple, set, frozenset)
 _warned: set[str] = set()
 
 
 class ScalableClient:
-    """Hands work to the workers. Every method may be called from any thread while the session is open.
+    """Submits functions to the workers; thread-safe while the session is open.
 
-    `ScalableClient(cluster)` works on a Dask cluster that runs (its address, the cluster object or a client
-    of it), and records a run of its own until `close`.
+    `ScalableClient(cluster)` uses a running Dask cluster (its address, the cluster object or a client of it),
+    and records a run of its own until `close`.
     """
 
     def __init__(self, cluster: Any, *args: Any, **kwargs: Any) -> None:
-        """The client of a session, or of a Dask cluster; what else Dask's client would take has no meaning
-        here.
-        """
+        """The client of a session, or of a Dask cluster; further arguments of Dask's client are ignored."""
         from flightlog.compat.scalable.session.session import ScalableSession, session_on_cluster
 
         if args or kwargs:
@@ -64,7 +62,7 @@ class ScalableClient:
 
     @property
     def client(self) -> Self:
-        """Itself, so that `with ScalableSession… as session: session.client.map(…)` works, too."""
+        """Itself, so that `with ScalableSession… as session: session.client.map(…)` works too."""
         return self
 
     @property
@@ -74,7 +72,7 @@ class ScalableClient:
 
     @property
     def run_id(self) -> str:
-        """The run's name; `not-recorded` where nothing is."""
+        """The run's id; `not-recorded` where recording is off."""
         return self.session.run_id
 
     @property
@@ -85,10 +83,10 @@ class ScalableClient:
     def submit(
         self, func: Callable[..., Any], /, *args: Any, tag: str | None = None, n: int = 1, **kwargs: Any
     ) -> TaskFuture:
-        """Run `func(*args, **kwargs)` as a task on a worker of the component `tag`; gives its future at once.
+        """Run `func(*args, **kwargs)` as a task on a worker of the component `tag`; returns its future.
 
-        `key` and `retries` are Dask's. A task runs on one worker: `n` beyond 1 is told once and left out, as
-        are Dask's other hints for scheduling.
+        `key` and `retries` are Dask's. A task runs on one worker: `n` beyond 1 is ignored with a warning, as
+        are Dask's other scheduling options.
         """
         function, options, rest = _split_options(func, n, kwargs)
         return self._client.submit(function, *args, tag=tag, **options, **rest)
@@ -102,15 +100,15 @@ class ScalableClient:
         n: int = 1,
         **kwargs: Any,
     ) -> list[TaskFuture]:
-        """A task for each set of arguments, up to the end of the shortest; all have the function's name."""
+        """Submit a task per set of arguments, up to the end of the shortest; all have the function's name."""
         function, options, rest = _split_options(func, n, kwargs)
         return self._client.map(function, *parameters, tag=tag, **options, **rest)
 
     def gather(self, futures: Any, errors: Literal["raise", "skip", "return"] = "raise") -> Any:
-        """The results in the place of the futures: of one, or of a list, tuple, set or dictionary of them, in
-        any depth.
+        """The results of a future, or of nested lists, tuples, sets and dictionaries of them, in the same
+        shape.
 
-        The first exception is raised; with `skip` those that failed are left out, with `return` it stands in
+        The first exception is raised; with `skip` failed ones are left out, with `return` the exception takes
         their place.
         """
         if errors not in ("raise", "skip", "return"):
@@ -130,7 +128,7 @@ class ScalableClient:
         return self._client.as_completed(futures, timeout)
 
     def cancel(self, futures: TaskFuture | Iterable[TaskFuture], *_args: Any, **_options: Any) -> None:
-        """Give tasks up: one, or several."""
+        """Cancel one or several tasks."""
         for one in _futures_in(futures):
             self._client.cancel(one)
 
@@ -139,7 +137,7 @@ class ScalableClient:
         self.session.record_artifact(location, **facts)
 
     def close(self, timeout: Any = None) -> None:  # noqa: ARG002 - the interface
-        """End the run of a client that was made of a cluster; that of a session ends with its session."""
+        """End the run of a client that was created on a cluster; that of a session ends with the session."""
         if self._owns:
             self.session.close()
 
@@ -156,7 +154,7 @@ class ScalableClient:
 def _split_options(
     func: Callable[..., Any], n: int, kwargs: dict[str, Any]
 ) -> tuple[Callable[..., Any], dict[str, Any], dict[str, Any]]:
-    """The function, what Flightlog's client is told, and what the function gets."""
+    """The function, the options for Flightlog's client, and the function's keyword arguments."""
     options = {"task": kwargs.pop("_scalable_task_name", None)}
     for name in ("key", "retries"):
         if name in kwargs:
@@ -193,7 +191,7 @@ def _futures_in(value: Any) -> Iterator[TaskFuture]:
 
 
 def _replaced(value: Any, known: Mapping[TaskFuture, Any], skipped: set[TaskFuture]) -> Any:
-    """The value with results where futures stood."""
+    """The value with results in place of futures."""
 
     def kept(each: Any) -> bool:
         return not (isinstance(each, TaskFuture) and each in skipped)

@@ -1,4 +1,4 @@
-"""`scalable.yaml`: found, read, and said in Flightlog's words as far as they have a word for it."""
+"""`scalable.yaml` and the `SCALABLE_*` variables, translated to Flightlog's manifest and settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flightlog.session.manifest import Manifest, parse_manifest
 from flightlog.session.tree import Node
 
 UNSUPPORTED_PROVIDERS = ("kubernetes", "aws", "gcp")
-"""Scalable's providers for which there is no engine here."""
+"""Scalable's providers without an engine here."""
 
 _WITHOUT_MEANING = {
     "local": {
@@ -32,7 +32,7 @@ _RENAMED = {"slurm": {"logs_location": "log_directory"}}
 
 @dataclass(frozen=True)
 class IgnoredOption:
-    """Something in a manifest that has no meaning here."""
+    """An option of a manifest that is ignored here, and why."""
 
     path: str
     line: int
@@ -41,16 +41,16 @@ class IgnoredOption:
 
 @dataclass
 class Translation:
-    """Makes a tree in Flightlog's form of one in Scalable's, and remembers what was left out.
+    """Translates the tree of a Scalable manifest into Flightlog's form, and lists what it ignores.
 
-    Local tasks run in threads unless `processes` says otherwise; `outputs` are a list of the paths; `cache:
-    true` and options without a meaning here are left out. So are targets whose provider has no engine here:
-    the others can still be used. Whatever else is not known is left for the checks to find.
+    Local tasks run in threads unless `processes` says otherwise; `outputs` become a list of paths. Ignored
+    are `cache: true`, options without a meaning here, and targets whose provider has no engine here. Other
+    unknown options are left for the manifest's checks.
     """
 
     ignored: list[IgnoredOption] = field(default_factory=list)
     unsupported: dict[str, str] = field(default_factory=dict)
-    """Targets that were left out, and their providers."""
+    """Ignored targets, and their providers."""
     here: bool = True
     """Whether the manifest has another target."""
 
@@ -76,7 +76,7 @@ class Translation:
         return _with(tree, "overlays", replace(overlays, value=laid))
 
     def _part(self, part: Node, providers: Mapping[str, str], path: str, *, base: bool) -> Node:
-        """A manifest, or an overlay, whose targets are in part those of the manifest."""
+        """Translate a manifest or an overlay; `providers` are those of the manifest's targets."""
         targets, tasks = part.get("targets"), part.get("tasks")
         if targets is not None and isinstance(targets.value, dict):
             kept = {
@@ -112,7 +112,7 @@ class Translation:
         return replace(target, value=made)
 
     def _task(self, task: Node, path: str) -> Node:
-        """A task with the paths of its outputs as a list, and without what has no effect in Scalable
+        """A task with its output paths as a list, and without options that have no effect in Scalable
         either.
         """
         cache, outputs = task.get("cache"), task.get("outputs")
@@ -130,10 +130,9 @@ class Translation:
 def load_scalable(
     path: str | os.PathLike[str] | None = None, environ: Mapping[str, str] | None = None
 ) -> tuple[Manifest, Translation]:
-    """The manifest at a path, or in a folder; by default what `SCALABLE_MANIFEST` names, or `scalable.yaml`
-    here.
+    """The manifest at a path or in a folder, by default that of `SCALABLE_MANIFEST` or `./scalable.yaml`.
 
-    What is wrong with it is one `ManifestError`; none at all is a `UsageError`.
+    Raises one `ManifestError` with all its problems, and `UsageError` where there is none.
     """
     environ = os.environ if environ is None else environ
     given = os.fspath(path) if path is not None else environ.get(MANIFEST_VARIABLE, "").strip() or MANIFEST
@@ -172,7 +171,7 @@ def _text(node: Node | None) -> str:
 DEFAULT_RUNS_DIR = ".scalable/runs"
 MANIFEST, MANIFEST_VARIABLE = "scalable.yaml", "SCALABLE_MANIFEST"
 AUTO = "auto"
-"""The target that is none: whichever fits."""
+"""The target that leaves the choice to the session."""
 
 FLIGHTLOG_VARIABLES = {
     "SCALABLE_RUNS_DIR": "FLIGHTLOG_RUNS_DIR",
@@ -185,14 +184,13 @@ FLIGHTLOG_VARIABLES = {
 
 _lock = threading.Lock()
 _held: dict[str, tuple[str, int]] = {}
-"""What stands in the environment because sessions are open: the value, and how many want it there."""
+"""Variables that open sessions have set: the value, and the number of sessions."""
 
 
 def translated_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The `FLIGHTLOG_*` variables to add: those that `SCALABLE_*` ones say, and the folder of runs by
-    default.
+    """The `FLIGHTLOG_*` variables that follow from `SCALABLE_*` ones, and the default folder of runs.
 
-    One that is set already is left alone: it wins. Empty ones count as unset.
+    A `FLIGHTLOG_*` variable that is set wins. Empty ones count as unset.
     """
     environ = os.environ if environ is None else environ
     found = {
@@ -208,7 +206,7 @@ def translated_variables(environ: Mapping[str, str] | None = None) -> dict[str, 
 
 
 class EnvironmentVariables:
-    """Has them in the environment from `put` to `take_back`, for this process and those it starts.
+    """Sets the translated variables from `put` to `take_back`, for this process and its children.
     Thread-safe.
     """
 
@@ -217,7 +215,7 @@ class EnvironmentVariables:
         self._mine: list[str] = []
 
     def put(self) -> None:
-        """Add what is missing."""
+        """Set the missing variables."""
         with _lock:
             for name, value in translated_variables(self._environ).items():
                 there, count = _held.get(name, (value, 0))
@@ -226,7 +224,7 @@ class EnvironmentVariables:
                 self._mine.append(name)
 
     def take_back(self) -> None:
-        """Remove what nobody needs any more, unless somebody else has changed it."""
+        """Unset variables that no other session needs, unless they were changed since."""
         with _lock:
             for name in self._mine:
                 value, count = _held.get(name, ("", 0))
@@ -240,6 +238,6 @@ class EnvironmentVariables:
 
 
 def _is_set(environ: Mapping[str, str], name: str) -> bool:
-    """Whether somebody else than an open session has set it."""
+    """Whether a variable is set, other than by an open session."""
     value = environ.get(name, "")
     return bool(value.strip()) and _held.get(name, ("", 0))[0] != value

@@ -1,4 +1,4 @@
-"""Sessions: one collector's life in one process, how it ended, and which of several is meant."""
+"""Sessions: one collector in one process, its status, and the preferred one of several."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _UNCHANGED: Any = object()
 
 @dataclass(frozen=True)
 class SessionSummary:
-    """Who recorded, from when to when, and how it ended. Times are Unix nanoseconds; no end is known while
-    None.
+    """Who recorded, from when to when, and the status. Times are Unix nanoseconds; an end of None is
+    unknown.
     """
 
     session_id: str
@@ -54,12 +54,12 @@ def now_ns() -> int:
 
 
 def new_session_id() -> str:
-    """An id that no other session has."""
+    """A new unique id."""
     return str(uuid4())
 
 
 def normalize_session_status(value: object) -> str:
-    """A status as it is written; raises ValueError for what is none."""
+    """A status in its written form. Raises ValueError for an unknown one."""
     if not isinstance(value, str) or not value.strip():
         raise ValueError("session status must be a non-empty string")
     status = value.strip().lower()
@@ -82,7 +82,7 @@ def create_session_summary(
     local_rank: int = 0,
     world_size: int = 1,
 ) -> SessionSummary:
-    """A session; what is not given is now, this host, this process and an id of its own."""
+    """A session; the defaults are a new id, now, this host and this process."""
     return SessionSummary(
         session_id=session_id or new_session_id(),
         status=normalize_session_status(status),
@@ -105,7 +105,7 @@ def update_session_summary(
     ended_at_ns: int | None = _UNCHANGED,
     source: str | None = None,
 ) -> SessionSummary:
-    """The session with what is given instead; an end of None takes its end away."""
+    """The session with the given fields replaced; an `ended_at_ns` of None removes its end."""
     changes: dict[str, Any] = {}
     if status is not None:
         changes["status"] = normalize_session_status(status)
@@ -117,7 +117,7 @@ def update_session_summary(
 
 
 def finalize_session_summary(summary: SessionSummary, *, ended_at_ns: int | None = None) -> SessionSummary:
-    """The session, ended now or then; one that was running has completed, any other keeps its status."""
+    """The session, ended now or at the given time; a running one has completed, others keep their status."""
     running = summary.status == SESSION_STATUS_RUNNING
     return update_session_summary(
         summary,
@@ -132,7 +132,7 @@ def session_summary_to_dict(summary: SessionSummary) -> dict[str, Any]:
 
 
 def session_summary_from_dict(payload: Mapping[str, Any]) -> SessionSummary:
-    """The session of JSON values; raises ValueError where its id, source, status, start or host is
+    """The session from JSON values. Raises ValueError where its id, source, status, start or host is
     missing.
     """
     if not isinstance(payload, Mapping):
@@ -166,8 +166,8 @@ def infer_session_summary_from_events(
     source: str,
     fallback_status: str = SESSION_STATUS_INCOMPLETE,
 ) -> SessionSummary:
-    """The session that events tell: the first begins it, the last `stop` completes it. Of no events: one of
-    now.
+    """The session inferred from events: from the first event to the last `stop`; without events, one that
+    starts now.
     """
     ordered = sorted(events, key=lambda event: int(event.timestamp_ns))
     if not ordered:
@@ -195,7 +195,7 @@ def sort_session_summaries(summaries: Iterable[SessionSummary]) -> list[SessionS
 
 
 def select_default_session(sessions: Iterable[SessionLike]) -> SessionLike | None:
-    """The preferred one of sessions, or of what has one as `summary`; None of none."""
+    """The preferred one of sessions, or of objects with a session as `summary`; None if there is none."""
     return min(sessions, key=_preference, default=None)
 
 
@@ -206,12 +206,12 @@ def select_default_loaded_session(sessions: Iterable[Any]) -> Any | None:
 
 
 def from_core(summary: core.SessionSummary) -> SessionSummary:
-    """A session of Flightlog's under Stormlog's name."""
+    """Flightlog's session summary as Stormlog's."""
     return SessionSummary(**{name: getattr(summary, name) for name in core.SessionSummary.__struct_fields__})
 
 
 def to_core(summary: SessionSummary) -> core.SessionSummary:
-    """A session of Stormlog's under Flightlog's name."""
+    """Stormlog's session summary as Flightlog's."""
     return core.SessionSummary(**asdict(summary))
 
 

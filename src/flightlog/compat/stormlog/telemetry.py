@@ -1,4 +1,4 @@
-"""Device-memory events, their rules and their files."""
+"""Device-memory events: their schema, and loading them from files."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ KNOWN_V3_FIELD_SET = frozenset(REQUIRED_V3_FIELDS + OPTIONAL_V3_FIELDS)
 def _answer_to_dataclasses(
     kind: type[TelemetryEventV2 | TelemetryEventV3], required: tuple[str, ...]
 ) -> None:
-    """Let `dataclasses.asdict`, `fields` and `replace` take events, which are no dataclasses but faster
-    things.
-    """
+    """Make `dataclasses.asdict`, `fields` and `replace` work on events, which are msgspec structs."""
     names = [name for name in required if name != "metadata"]
     defaults = {"job_id": None, "rank": 0, "local_rank": 0, "world_size": 1}
     shape: list[Any] = [(name, Any) for name in names]
@@ -62,7 +60,9 @@ _answer_to_dataclasses(TelemetryEventV3, REQUIRED_V3_FIELDS)
 
 @dataclass
 class LoadedTelemetrySession:
-    """One session: its summary, its events by time, the files they stood in, and what was skipped there."""
+    """One session: its summary, its events by time, the files they came from, and warnings on skipped
+    records.
+    """
 
     summary: SessionSummary
     events: list[TelemetryEvent]
@@ -70,15 +70,15 @@ class LoadedTelemetrySession:
     warnings: list[str] = field(default_factory=list)
 
     def telemetry_records(self) -> list[ProjectedTelemetryRecord]:
-        """The events in a shape that does not depend on the backend."""
+        """The events in a form that does not depend on the backend."""
         return project_telemetry_events(self.events)
 
     def resources(self) -> list[dict[str, Any]]:
-        """Where the events happened, each resource once."""
+        """The resources of the events, each once."""
         return unique_projected_resources(self.telemetry_records())
 
     def correlations(self) -> list[dict[str, Any]]:
-        """What the events belong to, each context once."""
+        """The contexts of the events, each once."""
         return unique_projected_correlations(self.telemetry_records())
 
 
@@ -87,8 +87,7 @@ def load_telemetry_sessions(
 ) -> list[LoadedTelemetrySession]:
     """The sessions in a JSON file, a file of JSON lines or a sink folder, the preferred one first.
 
-    Bad records cost no others: they are skipped and told in `warnings`. A file in which every record is bad
-    raises ValueError.
+    Bad records are skipped and listed in `warnings`. Raises ValueError where every record is bad.
     """
     return [
         LoadedTelemetrySession(
@@ -104,9 +103,9 @@ def load_telemetry_events(
     events_key: str | None = None,
     session_id: str | None = None,
 ) -> list[TelemetryEvent]:
-    """The events of one session, by time: the one named, or the preferred one of those that have any.
+    """The events of one session, by time: the given one, or the preferred one of those with events.
 
-    A session that is not there raises ValueError; where there is none at all, there are no events.
+    Raises ValueError for an unknown session; empty where there is no session at all.
     """
     sessions = load_telemetry_sessions(path, permissive_legacy, events_key)
     if session_id is None or not sessions:

@@ -1,4 +1,4 @@
-"""Events in a shape that does not depend on the backend."""
+"""Projection of events to a form that does not depend on the backend."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ TELEMETRY_PROJECTION_SCHEMA_VERSION: Literal[1] = 1
 def project_telemetry_mapping(
     record: Mapping[str, Any], *, observed_timestamp_ns: int | None = None
 ) -> ProjectedTelemetryRecord:
-    """The projection of a record; what it does not hold is None there.
+    """The projection of a record; missing fields are None.
 
-    It was observed when it happened, unless another time is given. Raises ValueError for a record without
-    session, time or type, for metadata that is no mapping, and for a time that is none.
+    The time of observation is that of the event, unless given. Raises ValueError for a record without
+    session, time or type, for metadata that is no mapping, and for an invalid time.
     """
     _require(_is_text(record.get("session_id")), "session_id")
     _require(_is_whole(record.get("timestamp_ns")), "integer timestamp_ns")
@@ -41,12 +41,12 @@ def projected_record_to_dict(record: ProjectedTelemetryRecord) -> dict[str, Any]
 
 
 def unique_projected_resources(records: Iterable[ProjectedTelemetryRecord]) -> list[dict[str, Any]]:
-    """Where events happened, each resource once, in the order of first appearance."""
+    """The resources of events, each once, in order of first appearance."""
     return unique(record.resource for record in records)
 
 
 def unique_projected_correlations(records: Iterable[ProjectedTelemetryRecord]) -> list[dict[str, Any]]:
-    """What events belong to, each context once, in the order of first appearance."""
+    """The contexts of events, each once, in order of first appearance."""
     return unique(record.correlation for record in records)
 
 

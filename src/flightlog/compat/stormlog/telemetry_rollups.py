@@ -35,7 +35,7 @@ _Least1 = Annotated[int, Meta(ge=1)]
 
 @dataclass(frozen=True)
 class PeakValue:
-    """The highest value of a counter, and where it was seen first; None of no event."""
+    """The peak of a counter, and where it was seen first; None without events."""
 
     value: int | None = None
     timestamp_ns: _Count | None = None
@@ -63,7 +63,7 @@ class AlertSummary:
 
 @dataclass(frozen=True)
 class CollectorHealthSummary:
-    """How often the collector lost its source and found it again, and how long it was without."""
+    """How often the collector lost and recovered its source, and the time in between."""
 
     transition_count: _Count = 0
     degraded_count: _Count = 0
@@ -83,7 +83,7 @@ class OomSummary:
 
 @dataclass(frozen=True)
 class RollupCoverage:
-    """The segments that the rollups were made of, and what had been given up by then; None is unknown."""
+    """The segments that the rollups cover, and what was pruned before; None is unknown."""
 
     retained_segment_filenames: list[str] = field(default_factory=list)
     retained_segment_count: _Count = 0
@@ -95,7 +95,7 @@ class RollupCoverage:
 
 @dataclass(frozen=True)
 class RankRollup:
-    """One rank; its hidden gap is what the device has in use beyond what the rank's allocator holds."""
+    """One rank; its hidden gap is the device memory in use beyond what the rank's allocator reserved."""
 
     rank: _Count
     local_rank: _Count
@@ -150,7 +150,7 @@ class SessionRollup:
 
 @dataclass(frozen=True)
 class TelemetryRollupFile:
-    """What `rollups.json` says."""
+    """The content of `rollups.json`."""
 
     schema_version: _Least1
     format: str
@@ -195,7 +195,7 @@ def rollup_coverage_from_manifest(
     pruned_segment_count: int | None = None,
     pruned_bytes: int | None = None,
 ) -> RollupCoverage:
-    """What a manifest's segments hold together."""
+    """The coverage of a manifest's segments."""
     segments = manifest.segments if manifest is not None else []
     return RollupCoverage(
         retained_segment_filenames=[segment.filename for segment in segments],
@@ -208,7 +208,7 @@ def rollup_coverage_from_manifest(
 
 
 def write_telemetry_rollups(root_dir: str | Path, rollups: TelemetryRollupFile) -> Path:
-    """Write the rollups beside a sink's manifest: a reader finds the old ones or the new ones, whole."""
+    """Write the rollups beside a sink's manifest, atomically."""
     path = resolve_telemetry_rollup_path(root_dir)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_document(path, telemetry_rollup_file_to_dict(rollups), durable=True)
@@ -216,7 +216,7 @@ def write_telemetry_rollups(root_dir: str | Path, rollups: TelemetryRollupFile) 
 
 
 def read_telemetry_rollups(path: str | Path) -> TelemetryRollupFile | None:
-    """The rollups of a sink; None where there are none, where they are broken, or older than the manifest."""
+    """The rollups of a sink; None where they are missing, broken, or older than the manifest."""
     where = resolve_telemetry_rollup_path(path)
     try:
         rollups = telemetry_rollup_file_from_dict(json.loads(where.read_text("utf-8")))
@@ -227,7 +227,7 @@ def read_telemetry_rollups(path: str | Path) -> TelemetryRollupFile | None:
 
 
 def resolve_telemetry_rollup_path(path: str | Path) -> Path:
-    """Where the rollups of a sink folder, or of one of its files, stand."""
+    """The path of the rollups of a sink folder, or of one of its files."""
     found = Path(path)
     if found.is_file() and found.name == ROLLUP_FILENAME:
         return found
@@ -243,8 +243,8 @@ def telemetry_rollup_file_to_dict(rollups: TelemetryRollupFile) -> dict[str, Any
 
 
 def telemetry_rollup_file_from_dict(payload: Mapping[str, Any]) -> TelemetryRollupFile:
-    """The rollups of JSON values; raises ValueError for another version or format, and for what is missing or
-    wrong.
+    """The rollups from JSON values. Raises ValueError for another version or format, and for invalid
+    fields.
     """
     if not isinstance(payload, Mapping):
         raise ValueError("telemetry rollups must be an object")  # noqa: TRY004 - one error for bad documents
@@ -288,9 +288,7 @@ def _matches(rollups: TelemetryRollupFile, manifest: TelemetrySinkManifest) -> b
 
 
 def _require_fields(kind: Any, value: object) -> None:
-    """Raise ValueError unless an object, and all that stand in it, hold every field: none has a default in a
-    file.
-    """
+    """Raise ValueError unless an object, and all objects in it, have every field: files have no defaults."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{kind.__name__} must be an object")  # noqa: TRY004 - one error for bad documents
     hints = get_type_hints(kind)

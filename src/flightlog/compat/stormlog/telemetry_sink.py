@@ -1,4 +1,4 @@
-"""Sink folders: telemetry appended to segments of bounded size, the oldest given up in time."""
+"""Sink folders: telemetry appended to segments of bounded size, of which the oldest are pruned."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class TelemetrySinkConfig:
-    """Where a sink writes, when it waits for the disk, and how much it keeps; raises ValueError for what
-    cannot be.
-    """
+    """Where a sink writes, when it syncs, and how much it retains. Raises ValueError for invalid values."""
 
     root_dir: Path
     flush_every_events: int = 50
@@ -93,7 +91,7 @@ class TelemetrySinkSegment:
 
 @dataclass
 class TelemetrySinkManifest:
-    """What a sink folder's manifest says."""
+    """The manifest of a sink folder."""
 
     schema_version: int
     format: str
@@ -104,10 +102,10 @@ class TelemetrySinkManifest:
 class AppendOnlyTelemetrySink:
     """Appends records to a folder, one session after another; thread-safe.
 
-    A record is with the kernel when `append` returns, so that a killed process loses none; the disk is waited
-    for every so many events and seconds. A session that its writer left running has been interrupted. Within
-    one process the sink that was opened last has the folder: an older one is ended as interrupted, and
-    appending to it raises `UsageError`, as does opening a folder that another process writes.
+    A record is with the kernel when `append` returns, so that a killed process loses none; it is synced every
+    so many events and seconds. A session that its writer left running was interrupted. Within one process the
+    newest sink has the folder: an older one is ended as interrupted, and appending to it raises `UsageError`,
+    as does opening a folder that another process writes.
     """
 
     def __init__(self, config: TelemetrySinkConfig) -> None:
@@ -121,7 +119,7 @@ class AppendOnlyTelemetrySink:
         self._sink: TelemetrySink | None = self._open()
 
     def start_session(self, summary: SessionSummary | None = None) -> SessionSummary:
-        """Begin this session, or one of this process; the session that has begun already, if one has."""
+        """Start this session, or a new one of this process; returns the one that is open already, if any."""
         with self._lock:
             sink = self._opened()
             sink.begin(to_core(summary or create_session_summary(source="stormlog.telemetry_sink")))
@@ -135,10 +133,10 @@ class AppendOnlyTelemetrySink:
             return None if session is None else from_core(session)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Write one record, whatever it holds; it belongs to the session being written, or begins one.
+        """Write one record to the current session, or to a new one.
 
-        What JSON has no word for is written as text, and numbers that are none as null. Raises ValueError for
-        a record of another session.
+        Values without a JSON form are written as text, NaN and infinities as null. Raises ValueError for a
+        record of another session.
         """
         session_id = record.get("session_id")
         if session_id is not None and not isinstance(session_id, str):
@@ -158,7 +156,7 @@ class AppendOnlyTelemetrySink:
             self.flush()
 
     def flush(self, force: bool = False) -> None:
-        """Wait for the disk, if `force`, or if so many events or seconds have gone by as the config says."""
+        """Sync to disk, if `force` or due by the config's events or seconds."""
         with self._lock:
             due = (
                 self._unwaited >= self.config.flush_every_events
@@ -169,9 +167,7 @@ class AppendOnlyTelemetrySink:
                 self._unwaited, self._waited_s = 0, time.monotonic()
 
     def close(self, session_status: str = SESSION_STATUS_COMPLETED) -> None:
-        """End the session with this status and write the rollups; a record that is appended later begins
-        another.
-        """
+        """End the session with this status and write the rollups; a later record starts another session."""
         status = normalize_session_status(session_status)
         with self._lock:
             sink, self._sink = self._sink, None
@@ -187,7 +183,7 @@ class AppendOnlyTelemetrySink:
                 self._write_rollups()
 
     def get_diagnostics(self) -> dict[str, int]:
-        """How many segments became full, what was given up, and what the folder holds."""
+        """Numbers of full and pruned segments, and what the folder holds."""
         with self._lock:
             pruned_files, pruned_bytes = self._all_pruned(self._sink)
             manifest = read_telemetry_sink_manifest(self.root_dir)
@@ -245,8 +241,8 @@ class AppendOnlyTelemetrySink:
         return self._pruned[0] + files, self._pruned[1] + size
 
     def _write_rollups(self) -> None:
-        """A sidecar that can be had again from the segments: that it could not be written must not fail a
-        close.
+        """Write the rollups, which can be rebuilt from the segments: a failure is logged and does not fail
+        the close.
         """
         from flightlog.compat.stormlog.telemetry import load_telemetry_sessions
         from flightlog.compat.stormlog.telemetry_rollups import (
@@ -279,13 +275,15 @@ _OPEN: weakref.WeakValueDictionary[str, AppendOnlyTelemetrySink] = weakref.WeakV
 
 
 def resolve_telemetry_sink_segment_paths(path: str | Path) -> list[Path]:
-    """The files of lines that a path stands for, by name: one of them itself, or all of a sink folder."""
+    """The segments at a path, by name: the file itself, or all of a sink folder."""
     found = Path(path)
     return [segment for segment in segment_paths(found, read_manifest(found)) if segment.exists()]
 
 
 def resolve_telemetry_sink_manifest_path(path: str | Path) -> Path | None:
-    """The manifest of a sink folder, of itself or of a segment's folder; None where there is none."""
+    """The manifest of a sink folder or of a segment's folder, or the path itself; None where there is
+    none.
+    """
     found = Path(path)
     if found.is_file() and found.name == MANIFEST_FILENAME:
         return found
@@ -295,9 +293,7 @@ def resolve_telemetry_sink_manifest_path(path: str | Path) -> Path | None:
 
 
 def read_telemetry_sink_manifest(path: str | Path) -> TelemetrySinkManifest | None:
-    """What the manifest says; None where there is none to be read. Entries that are not as they should be are
-    left out.
-    """
+    """The manifest, without invalid entries; None where it cannot be read."""
     where = resolve_telemetry_sink_manifest_path(path)
     found = None if where is None else read_manifest(where)
     if found is None:

@@ -1,4 +1,4 @@
-"""Spans by context manager, kept in memory, and recorded in the Flightlog run where one is active."""
+"""Spans by context manager: collected in memory, and recorded in the active run, if any."""
 
 from __future__ import annotations
 
@@ -25,17 +25,14 @@ LONGEST_MESSAGE = 200
 
 
 class TelemetryCollector:
-    """Keeps the spans opened through it; thread-safe, and at home in asyncio and generators.
+    """Collects spans; thread-safe, also in asyncio and generators.
 
-    `spans` holds those that ended, in the order of their ends; `open_spans` the others, in the order they
-    began. Each is also a span of the run that is active, if one is: there it is safe from the moment it
-    begins.
+    `spans` holds those that ended, in order of their ends; `open_spans` the others, in order of their starts.
+    Each is also a span of the active run, if any, and is on disk there from its start.
     """
 
     def __init__(self, enabled: bool | None = None, *, environ: Mapping[str, str] | None = None) -> None:
-        """`enabled=False` makes every span the no-op. Where it is not said, `MODELOPS_TELEMETRY_ENABLED` may
-        say so.
-        """
+        """`enabled=False` makes every span a no-op; the default is `MODELOPS_TELEMETRY_ENABLED`."""
         environ = os.environ if environ is None else environ
         self.enabled = (
             environ.get(SWITCH, "").strip().lower() not in OFF_WORDS if enabled is None else enabled
@@ -46,18 +43,18 @@ class TelemetryCollector:
         self._collector = Collector()
 
     def span(self, name: str | None = None, /, **tags: Any) -> AbstractContextManager[Any]:
-        """A span around the block, or around each call of a function that it decorates.
+        """A span around a block, or around each call of a decorated function.
 
-        The block gets a `TelemetrySpan`, or the `NoopSpan` where the collector is switched off. Any exception
-        ends it with the tags `error` and `error_msg`, and passes through. Tags may have any name; one called
-        `name` is the span's name only where no other is given.
+        The block gets a `TelemetrySpan`, or the `NoopSpan` where the collector is switched off. An exception
+        adds the tags `error` and `error_msg`, and passes through. Tags may have any name; a tag `name` is the
+        span's name only where no other is given.
         """
         if not self.enabled:
             return _NOOP_CONTEXT
         return _SpanContext(self, text_of(tags.pop("name", "") if name is None else name), tags)
 
     def begin(self, name: str, tags: dict[str, Any]) -> tuple[TelemetrySpan, Span | None]:
-        """Open a span; the other is that of the run, where one is active. For those who cannot use `with`."""
+        """Open a span without `with`; returns it, and the span of the active run, if any."""
         recorded = span(name, **tags)
         in_run = recorded.__enter__() if isinstance(recorded, Span) else None
         measured = self._collector.begin(name, tags)
@@ -72,7 +69,7 @@ class TelemetryCollector:
         return made, in_run
 
     def end(self, made: TelemetrySpan, in_run: Span | None, error: BaseException | None = None) -> None:
-        """End what `begin` opened, with the exception that ended it if there is one."""
+        """End a span that `begin` opened, with its exception, if any."""
         measured = made.measured
         if measured is None or made.start_ns is None:
             return
@@ -107,7 +104,7 @@ class TelemetryCollector:
         """Add a value to the innermost open span of this context; nothing outside any span, or when switched
         off.
 
-        A second value of the same key stands beside the first, as a list.
+        A second value of the same key makes a list.
         """
         here = self._collector.current() if self.enabled else None
         if here is not None:
@@ -121,8 +118,7 @@ class TelemetryCollector:
     def to_dict(self) -> dict[str, Any]:
         """All spans as JSON values, open ones last, and two totals.
 
-        `total_duration` is the time, in seconds, during which any span that ended was open: nested and
-        parallel spans count once.
+        `total_duration` is the time in seconds that ended spans cover: nested and parallel spans count once.
         """
         from flightlog.export.modelops_shape import JobSummary
 
@@ -137,7 +133,7 @@ class TelemetryCollector:
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        """What can travel: the spans that ended."""
+        """For pickling: the spans that ended."""
         return {"enabled": self.enabled, "spans": list(self.spans)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -146,7 +142,7 @@ class TelemetryCollector:
 
 
 class _SpanContext(ContextDecorator):
-    """One use of `TelemetryCollector.span`."""
+    """The context manager of `TelemetryCollector.span`."""
 
     __slots__ = ("_collector", "_in_run", "_made", "_name", "_tags")
 
@@ -171,7 +167,7 @@ class _SpanContext(ContextDecorator):
 
 
 class _NoopContext(ContextDecorator):
-    """What `span` is where the collector is switched off: one for all."""
+    """The context manager of a collector that is switched off."""
 
     __slots__ = ()
 
@@ -186,18 +182,18 @@ _NOOP_CONTEXT = _NoopContext()
 
 
 class NoopSpan:
-    """The span of a collector that is switched off: takes metrics and tags, and keeps none of them."""
+    """The span of a collector that is switched off: discards metrics and tags."""
 
     __slots__ = ()
 
     def __init__(
         self, metrics: Mapping[str, float] | None = None, tags: Mapping[str, str] | None = None
     ) -> None:
-        """Both arguments are there for the interface's sake."""
+        """Ignores both arguments."""
 
     @property
     def metrics(self) -> dict[str, Any]:
-        """Always empty, whatever is put in."""
+        """Always empty."""
         return NOOP.metrics
 
     @metrics.setter
@@ -206,7 +202,7 @@ class NoopSpan:
 
     @property
     def tags(self) -> dict[str, Any]:
-        """Always empty, whatever is put in."""
+        """Always empty."""
         return NOOP.tags
 
     @tags.setter
@@ -229,10 +225,10 @@ NOOP_SPAN = NoopSpan()
 
 @dataclass
 class TelemetrySpan:
-    """One thing that code does, with metrics and tags of any value.
+    """A span, with metrics and tags of any value.
 
-    Times are seconds: of a collector's spans on the machine's monotonic clock, which all its processes share
-    and nobody sets; of one that is made by hand on the clock of whoever made it.
+    Times are seconds: of the machine's monotonic clock for a collector's spans, of any clock for spans
+    created by hand.
     """
 
     name: str
@@ -242,23 +238,21 @@ class TelemetrySpan:
     tags: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """What a collector fills in; no fields, so that those are what they were in ModelOps."""
+        """Set attributes for a collector; not fields, so that the fields are those of ModelOps."""
         self.span_id: int | None = None
-        """Number of the span within its collector; None for one made by hand."""
+        """Number of the span within its collector; None for one created by hand."""
         self.parent_id: int | None = None
-        """Number of the span it happened in."""
+        """Number of its parent span."""
         self.start_ns: int | None = None
-        """When it began, in nanoseconds since 1970; None for one made by hand."""
+        """Its start in Unix nanoseconds; None for one created by hand."""
         self.end_ns: int | None = None
         self.zero_ns = 0
-        """What to take from these for `start_time` and `end_time`."""
+        """Offset of `start_time` and `end_time` from Unix time, in nanoseconds."""
         self.measured: CollectedSpan | None = None
-        """What measures it while a collector has it open."""
+        """The collected span, while it is open."""
 
     def duration(self) -> float | None:
-        """Seconds: so far while a collector has it open, in all when it has ended; None for one by hand
-        without an end.
-        """
+        """Seconds, so far for an open span; None for one created by hand without an end."""
         if self.measured is not None:
             return self.measured.duration()
         if self.start_ns is not None and self.end_ns is not None:
@@ -269,8 +263,8 @@ class TelemetrySpan:
         """The span as JSON values: bounded, secrets redacted; NaN and infinities are null and named in
         `nonfinite`.
 
-        `duration` and `end_time` are null while it is open. A collector's spans have `span_id`, `parent_id`
-        and `started_at`, in seconds since 1970, too.
+        `duration` and `end_time` are null while it is open. A collector's spans also have `span_id`,
+        `parent_id` and `started_at`, in Unix seconds.
         """
         metrics, odd = clean(_mapping("metrics", self.metrics), keys_secret=False)
         tags, more = clean(_mapping("tags", self.tags))
@@ -298,8 +292,8 @@ class TelemetrySpan:
         return {**line, "nonfinite": nonfinite} if nonfinite else line
 
     def interval_ns(self) -> tuple[int, int | None]:
-        """From when to when, in nanoseconds since 1970 or of its maker's clock; the second is None while it
-        is open.
+        """Start and end in nanoseconds, of Unix time or of the user's clock; the end is None while it is
+        open.
         """
         if self.start_ns is not None:
             return self.start_ns, self.end_ns
@@ -309,17 +303,17 @@ class TelemetrySpan:
         return round(start * 1e9), round(end * 1e9)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without what measures it, which stays in its process."""
+        """For pickling: without the collected span, which stays in its process."""
         return {**self.__dict__, "measured": None}
 
 
 def _mapping(name: str, value: Any) -> dict[str, Any]:
-    """Metrics or tags, whatever they were replaced by."""
+    """Metrics or tags as a dict, whatever the user replaced them by."""
     if isinstance(value, Mapping):
         return dict(value)
     return {} if value is None else {name: value}
 
 
 def _seconds(value: Any) -> float | None:
-    """A time that somebody wrote into a span, if it is one."""
+    """A finite time; None for anything else."""
     return value if isinstance(value, int | float) and isfinite(value) else None

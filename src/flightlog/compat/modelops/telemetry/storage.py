@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from flightlog.compat.modelops.telemetry.collector import TelemetryCollector
+from flightlog.core.locks import locked
 from flightlog.export.modelops_shape import SPANS, SUMMARY, JobSummary, job_folder, job_name
 from flightlog.record.values import encodable, text_of
 from flightlog.store.documents import replace_bytes, write_document
@@ -22,10 +21,10 @@ logger = logging.getLogger("flightlog.compat.modelops")
 
 
 class TelemetryStorage:
-    """Saves what collectors hold; never fails a job: what goes wrong is a warning in the log.
+    """Saves the spans of collectors; never fails a job: errors are logged as warnings.
 
-    Any number of threads and processes may save at once. Each file is replaced whole, and both files of a job
-    are of one save, the last one's.
+    Any number of threads and processes may save at once. Files are replaced atomically, and both files of a
+    job are from the last save.
     """
 
     def __init__(
@@ -35,10 +34,9 @@ class TelemetryStorage:
         *,
         upload_wait_s: float = 5.0,
     ) -> None:
-        """Save below `storage_dir`; a `prov_store` that has an Azure backend gets the job's folder to upload
-        as well.
+        """Save below `storage_dir`; a `prov_store` with an Azure backend also uploads the job's folder.
 
-        It uploads on a thread of its own, which is waited for `upload_wait_s` seconds at most.
+        The upload runs on a thread of its own, which is waited for at most `upload_wait_s` seconds.
         """
         self.storage_dir = Path(storage_dir)
         self.prov_store = prov_store
@@ -47,10 +45,9 @@ class TelemetryStorage:
     def save_job_telemetry(
         self, job_id: str, telemetry: TelemetryCollector, job_type: str = "simulation"
     ) -> None:
-        """Write both files of a job, again if they are there. Spans that are still open are in, without an
-        end.
+        """Write both files of a job, replacing earlier ones. Open spans are included, without an end.
 
-        An id that is no name of a folder is written as in addresses: `a/b` becomes `a%2Fb`.
+        An id that is no valid folder name is percent-encoded: `a/b` becomes `a%2Fb`.
         """
         try:
             folder = job_folder(self.storage_dir, text_of(job_id))
@@ -72,8 +69,8 @@ class TelemetryStorage:
         return None
 
     def load_spans(self, job_id: str) -> list[dict[str, Any]]:
-        """A job's spans, in the order of the file; none where there is no file. Lines that are no JSON are
-        told and left out.
+        """A job's spans, in the order of the file; empty without a file. Invalid lines are skipped with a
+        warning.
         """
         file = job_folder(self.storage_dir, job_id) / SPANS
         spans: list[dict[str, Any]] = []
@@ -98,14 +95,12 @@ class TelemetryStorage:
                 logger.warning("Left a span out of the telemetry of %s: %s", job_id, text_of(error))
                 continue
             lines.append(encoded)
-        with _folder_lock(folder):
+        with locked(folder, wait_s=None, create=False):
             replace_bytes(folder / SPANS, b"".join(line + b"\n" for line in lines))
             write_document(folder / SUMMARY, {"job_id": job_id, **summary.to_dict()})
 
     def _upload_to_azure(self, folder: Path, job_id: str) -> None:
-        """Hand the folder to the provenance store, as far as it can upload; without holding up the job for
-        long.
-        """
+        """Let the provenance store upload the folder, if it can, without delaying the job for long."""
         store = self.prov_store
         if not store or not getattr(store, "_azure_backend", None):
             return
@@ -132,17 +127,3 @@ class TelemetryStorage:
                 self.upload_wait_s,
                 folder,
             )
-
-
-@contextmanager
-def _folder_lock(folder: Path) -> Iterator[None]:
-    """One writer at a time in a folder, of this and other processes; without locks where the file system has
-    none.
-    """
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(fd)

@@ -1,11 +1,11 @@
-"""What can go wrong in a session.
+"""The errors of a session.
 
 RhapsodyError
 ├── BackendError          the backend itself failed
-├── TaskValidationError   a task that says something it cannot mean
-├── TaskExecutionError    a task ran and failed, with its exit code where it has one
+├── TaskValidationError   a task is incomplete or contradictory
+├── TaskExecutionError    a task ran and failed, perhaps with an exit code
 ├── SessionError          the session cannot do that
-└── ResourceError         what a task needs is not there
+└── ResourceError         a resource that a task needs is missing or invalid
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class TaskExecutionError(RhapsodyError):
 
 
 class SessionError(RhapsodyError):
-    """A session cannot do what it was asked for."""
+    """A session cannot do what was requested."""
 
 
 class ResourceError(RhapsodyError):
-    """What a task needs is not there, or makes no sense."""
+    """A resource that a task needs is missing or invalid."""
 
     def __init__(self, task_uid: str | None, resource_type: str, message: str) -> None:
         self.task_uid, self.resource_type = task_uid, resource_type

@@ -1,4 +1,4 @@
-"""A session: backends, the tasks handed to them, and their telemetry."""
+"""A session: backends, the tasks submitted to them, the states of tasks, and telemetry."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Session", "TaskStateManager"]
 
 
 class Session:
-    """Hands tasks to backends and waits for them; an async context manager that closes everything.
+    """Submits tasks to backends and waits for them; an async context manager that closes everything.
 
-    `work_dir` is where backends put the output of commands, in a folder named by `uid`; default is where the
-    program runs. For one event loop.
+    Backends write the output of commands to a folder named by `uid` below `work_dir`, by default the working
+    directory. For one event loop.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Session:
             self.add_backend(backend)
 
     def add_backend(self, backend: Any) -> None:
-        """Take a backend in; one that cannot be given tasks is only closed with the session."""
+        """Add a backend; one without `submit_tasks` is only closed with the session."""
         self.backends[backend.name] = backend
         if not hasattr(backend, "submit_tasks"):
             return
@@ -54,10 +54,10 @@ class Session:
             self._attach_telemetry(backend)
 
     async def submit_tasks(self, tasks: list[Any]) -> list[asyncio.Future[Any]]:
-        """Hand tasks over, each to the backend it names or to the first one; gives the futures of their ends.
+        """Submit tasks, each to the backend it names or to the first one; returns the futures of their ends.
 
-        Raises ValueError for a backend that is not there, and RuntimeError where there is none at all; then
-        none of the tasks has been handed over.
+        Raises ValueError for an unknown backend, and RuntimeError where there is none at all; then no task
+        has been submitted.
         """
         self._state_manager.bind_loop(asyncio.get_running_loop())
         if not self._exec_backends:
@@ -94,7 +94,7 @@ class Session:
         return futures
 
     async def wait_tasks(self, tasks: list[Any], timeout: float | None = None) -> list[Any]:
-        """Wait until all have ended, however they did; gives the tasks. Raises TimeoutError after so many
+        """Wait until all have ended, also by failing; returns the tasks. Raises TimeoutError after so many
         seconds.
         """
         futures = [self._state_manager.get_wait_future(task["uid"], task) for task in tasks]
@@ -114,13 +114,11 @@ class Session:
         metric_readers: list[Any] | None = None,
         resource: Any | None = None,
     ) -> TelemetryManager:
-        """Record from now on, in a run of Flightlog's too; ends with the session. Call it before submitting
-        tasks.
+        """Start telemetry, which also records a run, until the session ends. Call it before submitting tasks.
 
-        Machines are sampled every `resource_poll_interval` seconds. `checkpoint_path` is the folder of a file
-        of JSON lines; metrics are written there every `checkpoint_interval` seconds, and at the end in any
-        case. The rest is OpenTelemetry's: more processors of spans, more readers of metrics, another
-        resource.
+        Machines are sampled every `resource_poll_interval` seconds. `checkpoint_path` is the folder of the
+        checkpoint file; metrics are written there every `checkpoint_interval` seconds, and at the end. The
+        rest is OpenTelemetry's: additional span processors and metric readers, another resource.
         """
         from flightlog.compat.rhapsody.telemetry.manager import TelemetryManager
 
@@ -151,7 +149,7 @@ class Session:
         return self._telemetry
 
     async def close(self) -> None:
-        """Shut the backends down, and then end the telemetry: so it hears of all that was still under way."""
+        """Shut the backends down, and then stop the telemetry, so that it gets the ends of all tasks."""
         try:
             for backend in self.backends.values():
                 await backend.shutdown()
@@ -181,10 +179,10 @@ Task = Any
 
 
 class TaskStateManager:
-    """Hears from backends, writes states into tasks, and wakes who waits.
+    """Sets the states of tasks as backends report them, and completes their futures.
 
-    Its methods are for the event loop's thread; a backend calls `update_task` from another one by
-    `loop.call_soon_threadsafe`. A task ends once: what is reported of one that has ended changes nothing.
+    For the event loop's thread; from another thread a backend calls `update_task` by
+    `loop.call_soon_threadsafe`. A task ends once: later reports change nothing.
     """
 
     def __init__(self) -> None:
@@ -194,15 +192,15 @@ class TaskStateManager:
         self._telemetry_observer: Callable[[dict[str, Any], str], None] | None = None
 
     def bind_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Make futures of this loop."""
+        """Use this event loop for futures."""
         self._loop = loop
 
     def set_terminal_states(self, states: set[str]) -> None:
-        """Say which states are ends."""
+        """Set the states in which a task has ended."""
         self._terminal_states = states
 
     def update_task(self, task: Task, state: str, **kwargs: object) -> None:  # noqa: ARG002 - as backends call it
-        """A task is in this state now."""
+        """A task has entered this state."""
         over = task.get("state") in self._terminal_states
         known = task["uid"] in self._task_futures
         if over and not known:
@@ -216,7 +214,7 @@ class TaskStateManager:
                 _settle(future, task)
 
     def get_wait_future(self, uid: str, task: Task) -> asyncio.Future[Any]:
-        """The future of a task's end; of a task that has ended, one that is done."""
+        """The future of a task's end; done already for a task that has ended."""
         if self._loop is None:
             self.bind_loop(asyncio.get_running_loop())
         assert self._loop is not None

@@ -1,6 +1,4 @@
-"""Tasks: dicts whose entries are attributes too, checked when they are made, awaited when they are
-submitted.
-"""
+"""Tasks: dicts whose entries are also attributes, validated on creation, awaitable once submitted."""
 
 from __future__ import annotations
 
@@ -16,11 +14,10 @@ _numbers = count(1)  # `next` of it is atomic
 
 
 class BaseTask(dict[str, Any], ABC):
-    """What all tasks have in common: `task.uid` is `task["uid"]`, and setting the one sets the other.
+    """Base of all tasks: `task.uid` is `task["uid"]`, and setting one sets the other.
 
-    Tasks are equal when their ids are. What a backend found out stands in `state`, `stdout`, `stderr`,
-    `exit_code`, `return_value`, `response` and `exception`, and is None before. Awaiting a submitted task
-    waits for its end.
+    Tasks are equal when their ids are. Backends set `state`, `stdout`, `stderr`, `exit_code`, `return_value`,
+    `response` and `exception`, which are None before. Awaiting a submitted task waits for its end.
     """
 
     _INTERNAL_ATTRS = frozenset({"_future"})
@@ -48,7 +45,7 @@ class BaseTask(dict[str, Any], ABC):
             self[name] = value
 
     def validate(self) -> None:
-        """Raise `TaskValidationError` unless the task makes sense as it is now."""
+        """Raise `TaskValidationError` where the task is invalid."""
         uid = self.get("uid")
         if not uid or not isinstance(uid, str):
             raise TaskValidationError(None, "uid must be a non-empty string")
@@ -56,10 +53,10 @@ class BaseTask(dict[str, Any], ABC):
 
     @abstractmethod
     def _validate_specific(self) -> None:
-        """Raise `TaskValidationError` for what only this kind of task can have wrong."""
+        """Validate what only this kind of task has; raises `TaskValidationError`."""
 
     def bind_future(self, future: asyncio.Future[Any]) -> None:
-        """Let this future be what awaiting the task waits for."""
+        """Set the future that awaiting the task waits for."""
         self._future = future
 
     def __await__(self) -> Generator[Any, None, Any]:
@@ -220,7 +217,7 @@ class AITask(BaseTask):
 
 
 def _restored(kind: type[BaseTask], entries: dict[str, Any]) -> BaseTask:
-    """A task that was pickled, as it was then."""
+    """A task as it was pickled."""
     task: BaseTask = kind.__new__(kind)
     task._future = None
     task.update(entries)

@@ -1,4 +1,4 @@
-"""Where tasks run."""
+"""Backends, which run tasks."""
 
 from flightlog.compat.rhapsody.api import Session
 from flightlog.compat.rhapsody.backends.base import BaseBackend

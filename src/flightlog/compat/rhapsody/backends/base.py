@@ -1,4 +1,4 @@
-"""What a backend is."""
+"""The base of backends; and what the backends of this package share: measured calls and commands."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from flightlog.store.liveness import this_host
 
 
 class BaseBackend(ABC):
-    """Runs tasks and says what becomes of each: a callback is told of every state.
+    """Runs tasks, and calls a callback with every state of each.
 
-    A backend may have `measured`, a dict of what it knows of a task by its id, to be taken out by whoever
-    records: `started_at` and `ended_at` in Unix seconds, and the fields of `flightlog.events.TaskEnded`.
+    A backend may have `measured`, a dict by task id that telemetry reads: `started_at` and `ended_at` in Unix
+    seconds, and the fields of `flightlog.events.TaskEnded`.
     """
 
     supports_implicit_data_linking: bool = False
@@ -49,39 +49,39 @@ class BaseBackend(ABC):
 
     @property
     def name(self) -> str:
-        """What tasks call it; by default its class's name."""
+        """The backend's name; by default that of its class."""
         return self._name or type(self).__name__
 
     @abstractmethod
     async def submit_tasks(self, tasks: list[dict[str, Any]]) -> Any:
-        """Take tasks; each is told of until it ends."""
+        """Run tasks; the callback is called with every state of each."""
 
     @abstractmethod
     async def shutdown(self) -> None:
-        """End what runs, and free everything."""
+        """Cancel what runs, and free all resources."""
 
     @abstractmethod
     def state(self) -> Any:
-        """What the backend itself is doing."""
+        """The backend's own state."""
 
     @abstractmethod
     def task_state_cb(self, task: dict[str, Any], state: str) -> Any:
-        """A task is in this state."""
+        """A task has entered this state."""
 
     def register_callback(self, func: Callable[[dict[str, Any], str], Any]) -> None:
-        """Tell this function of every task and state from now on."""
+        """Set the function that is called with every task and state."""
         self._callback_func = func
 
     @abstractmethod
     def get_task_states_map(self) -> Any:
-        """What this backend calls the states of tasks."""
+        """The backend's names of task states."""
 
     @abstractmethod
     def build_task(self, task: dict[str, Any]) -> Any:
         """Prepare a task."""
 
     def link_implicit_data_deps(self, src_task: dict[str, Any], dst_task: dict[str, Any]) -> None:  # noqa: B027
-        """Give one task the data of another, where that is supported."""
+        """Pass the data of one task to another, where that is supported."""
 
     def link_explicit_data_deps(  # noqa: B027 - a hook that most leave alone
         self,
@@ -90,19 +90,19 @@ class BaseBackend(ABC):
         file_name: str | None = None,
         file_path: str | None = None,
     ) -> dict[str, Any] | None:
-        """Give a task a file, where that is supported; says under which `target`."""
+        """Pass a file to a task, where that is supported; returns its `target`."""
 
     @abstractmethod
     async def cancel_task(self, uid: str) -> bool:
-        """Give a task up; whether that was tried."""
+        """Cancel a task; returns whether it was tried."""
         raise NotImplementedError("Not implemented in the base backend")
 
 
 class StandardBackend(BaseBackend):
-    """A backend that is awaited before use, or used with `async with`, and calls states by their usual names.
+    """A backend that is awaited before use, or used with `async with`, with the default names of states.
 
-    `tasks` holds those that have not ended. What telemetry wants to know of one is in `measured`; `place_of`
-    says where in a run it is to be recorded, and is set by telemetry. For one event loop.
+    `tasks` holds those that have not ended, `measured` what telemetry reads. Telemetry sets `place_of`, which
+    gives the place of a task in a run. For one event loop.
     """
 
     def __init__(self, name: str) -> None:
@@ -123,7 +123,7 @@ class StandardBackend(BaseBackend):
         return self
 
     def get_task_states_map(self) -> StateMapper:
-        """The usual names of states."""
+        """The default names of task states."""
         return StateMapper(backend=self)
 
     async def state(self) -> str:
@@ -131,13 +131,13 @@ class StandardBackend(BaseBackend):
         return self._backend_state.value
 
     def task_state_cb(self, task: dict[str, Any] | None = None, state: str | None = None) -> Any:
-        """Nothing: whoever wants to know registers a callback."""
+        """Nothing: states go to the registered callback."""
 
     def build_task(self, task: Any, task_desc: Any = None, task_specific_kwargs: Any = None) -> Any:
         """Nothing: tasks are run as they are."""
 
     async def cancel_all_tasks(self) -> int:
-        """Give up every task that has not ended; how many that were."""
+        """Cancel every task that has not ended; returns their number."""
         return sum([await self.cancel_task(uid) for uid in list(self.tasks)])
 
     async def __aenter__(self) -> Self:
@@ -154,7 +154,7 @@ class StandardBackend(BaseBackend):
         return self.place_of(uid) if self.place_of is not None else None
 
     def _began(self, task: dict[str, Any], started_at: float, **facts: Any) -> None:
-        """A task runs, since then; unless it was given up meanwhile. `recorded` says that the run knows
+        """Report that a task has started, unless it was cancelled; `recorded`: the run has its start
         already.
         """
         if task["uid"] in self.tasks:
@@ -162,7 +162,7 @@ class StandardBackend(BaseBackend):
             self._callback_func(task, "RUNNING")
 
     def _ended(self, task: dict[str, Any], state: str, found: dict[str, Any] | None = None) -> None:
-        """A task has ended: once, whatever is heard of it later."""
+        """Report that a task has ended; later ends of it are ignored."""
         if self.tasks.pop(task["uid"], None) is None:
             return
         task.update(found or {})
@@ -177,7 +177,7 @@ MEASURED = (*Usage.__struct_fields__, "worker", "tags", "metrics", "nonfinite")
 
 
 class RunPlace(NamedTuple):
-    """Where in a run a task is to be recorded."""
+    """The place of a task in a run."""
 
     run: LiveRun
     task: str
@@ -186,13 +186,13 @@ class RunPlace(NamedTuple):
     submitted: float
 
     def carrier(self) -> dict[str, str]:
-        """The run and the parent, for another process."""
+        """The run and the parent span, for another process."""
         trace = format_traceparent(self.run.info.trace_id, self.parent_id)
         return {TRACEPARENT: trace, RUN: str(self.run.path)}
 
 
 class CallResult(NamedTuple):
-    """What a call gave, or raised, and what it took."""
+    """The value or exception of a call, and what was measured."""
 
     value: Any
     error: BaseException | None
@@ -206,9 +206,7 @@ def run_here(
     place: RunPlace | None,
     began: Callable[[float, str | None], None],
 ) -> CallResult:
-    """Call a function, or run a coroutine function to its end, on this thread; spans inside it belong to the
-    task.
-    """
+    """Call a function or coroutine function on this thread, measured; spans inside it belong to the task."""
     return copy_context().run(_run_here, function, args, kwargs, place, began)
 
 
@@ -244,7 +242,7 @@ def _run_here(
 
 
 def pack_call(function: Callable[..., Any], args: Any, kwargs: Any, place: RunPlace | None, uid: str) -> Work:
-    """A call that can travel; raises what pickling raises."""
+    """A pickled call for another process; raises what pickling raises."""
     return Work(
         task_id=uid,
         task=place.task if place is not None else "task",
@@ -259,14 +257,14 @@ def pack_call(function: Callable[..., Any], args: Any, kwargs: Any, place: RunPl
 
 
 def run_packed(work: Work, alone: bool = True) -> Outcome:
-    """Run a call that has travelled; this is what another process is asked to do."""
+    """Run a pickled call, measured, in the process that received it."""
     thread = threading.current_thread()
     name = "" if thread is threading.main_thread() else f"/{thread.name}"
     return execute(work, worker=f"{this_host()}:{os.getpid()}{name}", alone=alone, dumps=dumps)
 
 
 def unpack_outcome(outcome: Outcome) -> CallResult:
-    """What a call elsewhere gave, or raised, and what it took."""
+    """The result of a call in another process."""
     facts = {name: getattr(outcome, name) for name in (*MEASURED, "duration_s", "queue_s")}
     facts |= {"started_at": unix(outcome.started), "ended_at": unix(outcome.ended)}
     if outcome.end == "completed" and outcome.result is not None:
@@ -279,16 +277,16 @@ def unpack_outcome(outcome: Outcome) -> CallResult:
 
 
 def unix(timestamp: str | None) -> float | None:
-    """A timestamp of an event as Unix seconds."""
+    """The timestamp of an event in Unix seconds."""
     return None if timestamp is None else datetime.fromisoformat(timestamp).timestamp()
 
 
 async def run_command(task: dict[str, Any], folder: str, began: Callable[[float], None]) -> dict[str, Any]:
-    """Run the command of a task: its output, its exit code, and when it started and ended.
+    """Run the command of a task; returns its output, its exit code, and its times.
 
-    `shell`, `cwd` and `env` are in `task_backend_specific_kwargs`. With `capture_stdio` the output goes into
-    files of the folder, and their paths are given. A command whose task is cancelled is killed with all it
-    started: it has a session of its own.
+    `shell`, `cwd` and `env` are in `task_backend_specific_kwargs`. With `capture_stdio` the output goes to
+    files in the folder, and their paths are returned. A command whose task is cancelled is killed with all
+    its children: it has a process session of its own.
     """
     options = task.get("task_backend_specific_kwargs") or {}
     command = [task["executable"], *(task.get("arguments") or [])]

@@ -1,4 +1,4 @@
-"""States of backends and tasks, and what each backend calls them."""
+"""States of backends and tasks, and each backend's names for them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 
 class BackendMainStates(Enum):
-    """What a backend can be doing."""
+    """States of a backend."""
 
     INITIALIZED = "INITIALIZED"
     RUNNING = "RUNNING"
@@ -15,7 +15,7 @@ class BackendMainStates(Enum):
 
 
 class TasksMainStates(Enum):
-    """What can become of a task."""
+    """States of a task."""
 
     DONE = "DONE"
     FAILED = "FAILED"
@@ -24,10 +24,10 @@ class TasksMainStates(Enum):
 
 
 class StateMapper:
-    """One backend's words for the states of tasks: `mapper.DONE` is its word for done.
+    """A backend's names for the states of tasks: `mapper.DONE` is its name for done.
 
-    Backends are known by name, in any case of letters, or by an object of theirs. Raises ValueError for one
-    whose states were not registered.
+    A backend is given as an object or by its name, case-insensitive. Raises ValueError where its states are
+    not registered.
     """
 
     _backend_registry: ClassVar[dict[str, dict[Any, Any]]] = {}
@@ -52,7 +52,7 @@ class StateMapper:
         shutdown_state: Any,
         **additional_states: Any,
     ) -> None:
-        """Say what a backend calls its own states."""
+        """Register a backend's names for its own states."""
         cls._backend_registry[f"{_name_of(backend)}_backend_states"] = {
             BackendMainStates.INITIALIZED: initialized_state,
             BackendMainStates.RUNNING: running_state,
@@ -62,7 +62,7 @@ class StateMapper:
 
     @classmethod
     def register_backend_states_with_defaults(cls, backend: Any) -> None:
-        """Say that a backend calls its own states as everybody does."""
+        """Register the default names for a backend's own states."""
         cls.register_backend_states(backend, *(state.value for state in BackendMainStates))
 
     @classmethod
@@ -75,7 +75,7 @@ class StateMapper:
         running_state: Any,
         **additional_states: Any,
     ) -> None:
-        """Say what a backend calls the states of tasks."""
+        """Register a backend's names for the states of tasks."""
         cls._backend_registry[_name_of(backend)] = {
             TasksMainStates.DONE: done_state,
             TasksMainStates.FAILED: failed_state,
@@ -86,7 +86,7 @@ class StateMapper:
 
     @classmethod
     def register_backend_tasks_states_with_defaults(cls, backend: Any) -> None:
-        """Say that a backend calls the states of tasks as everybody does."""
+        """Register the default names for the states of tasks."""
         cls.register_backend_tasks_states(backend, *(state.value for state in TasksMainStates))
 
     def __getattr__(self, name: str) -> Any:
@@ -96,7 +96,7 @@ class StateMapper:
             raise AttributeError(f"'{type(self).__name__}' has no state '{name}'") from None
 
     def to_main_state(self, backend_state: Any) -> TasksMainStates:
-        """The state that the backend has this word for; raises ValueError for none."""
+        """The state that the backend calls so. Raises ValueError for an unknown name."""
         try:
             found: TasksMainStates = self._reverse_map[backend_state]
         except KeyError:
@@ -104,7 +104,7 @@ class StateMapper:
         return found
 
     def get_backend_state(self, main_state: TasksMainStates | str) -> Any:
-        """The backend's word for a state; raises KeyError for none."""
+        """The backend's name for a state. Raises KeyError for an unknown state."""
         return self._state_map[TasksMainStates[main_state] if isinstance(main_state, str) else main_state]
 
     def _detect_backend_name(self) -> str:
@@ -112,7 +112,7 @@ class StateMapper:
 
     @property
     def terminal_states(self) -> tuple[Any, ...]:
-        """The backend's words for the ends of tasks: done, failed, canceled."""
+        """The backend's names for the final states: done, failed, canceled."""
         return (self.DONE, self.FAILED, self.CANCELED)
 
 

@@ -16,13 +16,15 @@ _BUILT_IN = {
 
 
 class BackendRegistry:
-    """The backends that can be asked for by name: those of this package, and those that were registered."""
+    """Backends by name: those of this package, and registered ones."""
 
     _backends: ClassVar[dict[str, Any]] = dict(_BUILT_IN)
 
     @classmethod
     def get_backend_class(cls, backend_name: str) -> Any:
-        """The class; raises ValueError for a name that nobody has, ImportError where it cannot be had."""
+        """The class of a backend. Raises ValueError for an unknown name, ImportError where it cannot be
+        imported.
+        """
         if backend_name not in cls._backends:
             raise ValueError(f"Backend '{backend_name}' not found. Available: {list(cls._backends)}")
         found = cls._backends[backend_name]
@@ -41,7 +43,7 @@ class BackendRegistry:
 
     @classmethod
     def register_backend(cls, name: str, backend_class: Any) -> None:
-        """Let a class, or the path of one such as `package.module.Class`, be known by this name."""
+        """Register a class, or its path such as `package.module.Class`, under a name."""
         cls._backends[name] = backend_class
 
 
@@ -51,7 +53,7 @@ def get_backend(backend_name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def discover_backends() -> dict[str, bool]:
-    """Which backends can be had here: those whose dependencies are installed."""
+    """Whether each backend is available, that is, its dependencies are installed."""
     found = {}
     for name in BackendRegistry.list_backends():
         try:

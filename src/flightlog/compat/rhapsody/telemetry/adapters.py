@@ -1,4 +1,4 @@
-"""What samples a backend's machines."""
+"""Adapters: samplers of the machines that a backend runs on."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class TelemetryAdapter(ABC):
-    """Tells a manager of `ResourceUpdate` events, from any thread. `stop` may come without a `start`.
+    """Emits `ResourceUpdate` events to a manager, from any thread. `stop` may come without a `start`.
 
     `_manager` is set by `TelemetryManager.register_adapter`.
     """
@@ -33,17 +33,17 @@ class TelemetryAdapter(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Begin to sample; may raise, and then telemetry does not start."""
+        """Start sampling; may raise, and then telemetry does not start."""
 
     @abstractmethod
     def stop(self) -> None:
-        """Sample no more."""
+        """Stop sampling."""
 
 
 class ConcurrentTelemetryAdapter(TelemetryAdapter):
-    """CPU, memory, disk, network and GPUs of this machine: one sample at once, then one every `interval` seconds.
+    """CPU, memory, disk, network and GPUs of this machine, sampled on a daemon thread.
 
-    Samples on a daemon thread. What the machine does not tell is None.
+    One sample at once, then one every `interval` seconds. What the machine does not tell is None.
     """
 
     def __init__(self, session_id: str, backend_name: str, interval: float = 5.0) -> None:
@@ -52,12 +52,12 @@ class ConcurrentTelemetryAdapter(TelemetryAdapter):
         self._over = threading.Event()
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Start sampling."""
         self._over.clear()
         threading.Thread(target=self._sample, name="telemetry-concurrent-adapter", daemon=True).start()
 
     def stop(self) -> None:
-        """Sample no more."""
+        """Stop sampling."""
         self._over.set()
 
     def _sample(self) -> None:
@@ -98,11 +98,10 @@ def _amount(rate: float | None, interval_s: float | None) -> float | None:
 
 
 class DaskTelemetryAdapter(TelemetryAdapter):
-    """CPU, memory and disk of every worker: one sample at once and then one every `interval` seconds.
+    """CPU, memory and disk of every Dask worker: one sample at once, then one every `interval` seconds.
 
-    `node_id` is the worker's host, `attributes["worker"]` its address. CPU and memory are the worker
-    process's, of as many cores as it has threads and of its memory limit. Dask tells nothing of networks and
-    GPUs.
+    `node_id` is the worker's host, `attributes["worker"]` its address. CPU and memory are those of the worker
+    process, relative to its threads and its memory limit. Dask reports no network and no GPUs.
     """
 
     def __init__(self, client: Any, session_id: str, backend_name: str, interval: float = 10.0) -> None:
@@ -113,11 +112,11 @@ class DaskTelemetryAdapter(TelemetryAdapter):
         self._before: dict[str, tuple[float, float]] = {}
 
     def start(self) -> None:
-        """Begin to sample, on the running event loop."""
+        """Start sampling, on the running event loop."""
         self._task = asyncio.create_task(self._sample(), name="telemetry-dask-adapter")
 
     def stop(self) -> None:
-        """Sample no more."""
+        """Stop sampling."""
         if self._task is not None and not self._task.done():
             self._task.cancel()
 
@@ -131,7 +130,7 @@ class DaskTelemetryAdapter(TelemetryAdapter):
             await asyncio.sleep(self._interval)
 
     async def _workers(self) -> Mapping[str, Any]:
-        """All workers; an asynchronous client knows none of them by itself, so the scheduler is asked."""
+        """All workers, from the scheduler: an asynchronous client may not know them."""
         known: Mapping[str, Any] = self._client.scheduler_info().get("workers", {})
         if known or not getattr(self._client, "asynchronous", False):
             return known
@@ -159,9 +158,9 @@ class DaskTelemetryAdapter(TelemetryAdapter):
         )
 
     def _since(self, address: str, metrics: Mapping[str, Any]) -> tuple[float | None, float | None]:
-        """What was read and written since this was asked last; None is unknown.
+        """Bytes read and written since the last call; None is unknown.
 
-        Older versions of Dask count `read_bytes` from the worker's start, newer ones tell `host_disk_io`.
+        Older versions of Dask count `read_bytes` from the worker's start, newer ones have `host_disk_io`.
         """
         disk = metrics.get("host_disk_io") or {}
         if "read_bps" in disk:

@@ -1,4 +1,4 @@
-"""The thread that works events off: tallies, spans, the checkpoint file, and those who listen."""
+"""Event processing on a thread: task counts, spans, the checkpoint file, and subscribers."""
 
 from __future__ import annotations
 
@@ -32,19 +32,16 @@ log = logging.getLogger(__name__)
 
 BATCH = 500
 TOGETHER_S = 0.005
-"""How long more events are waited for: every time this thread wakes, the one that emits has to wait."""
+"""How long to wait for more events: each time this thread wakes up, the emitting thread is held up."""
 POLITE = 4
-"""Events after which the user's threads may go on: else each waits for as long as Python lets a thread run, 5
-ms."""
+"""Events after which to yield to the user's threads: else each waits for Python's switch interval, 5 ms."""
 
 QueuedEvent = tuple[BaseEvent, int, int]
-"""An event with its trace and its span."""
+"""An event, its trace id and its span id."""
 
 
 class Subscribers:
-    """Those who listen to one session; thread-safe. Who comes late hears that the session has started all the
-    same.
-    """
+    """The subscribers of one session; thread-safe. Late ones get the session's start all the same."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -54,7 +51,7 @@ class Subscribers:
         self._first: BaseEvent | None = None
 
     def add(self, callback: Callable[[BaseEvent], Any]) -> None:
-        """Listen from now on, or from the start."""
+        """Deliver events to a function from now on, or from the start."""
         with self._lock:
             if self._all is None or self._loop is None:
                 self._waiting.append(callback)
@@ -65,13 +62,13 @@ class Subscribers:
             self._all.append(subscriber)
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Coroutine functions are run on this loop."""
+        """Start delivery; coroutine functions run on this loop."""
         with self._lock:
             self._loop, self._all = loop, [Subscriber(callback, loop) for callback in self._waiting]
             self._waiting = []
 
     def tell(self, event: BaseEvent) -> None:
-        """Give an event to all."""
+        """Queue an event for all subscribers."""
         with self._lock:
             if isinstance(event, SessionStarted):
                 self._first = event
@@ -79,17 +76,17 @@ class Subscribers:
                 subscriber.tell(event)
 
     async def finish(self) -> None:
-        """Wait until all have taken what they were given."""
+        """Wait until all have processed their queued events."""
         with self._lock:
             left = list(self._all or ())
         await asyncio.gather(*(subscriber.finish() for subscriber in left))
 
 
 class Dispatch:
-    """Works off what is put into the queue, until None is; `run` is the thread's life.
+    """Processes queued events until None comes; `run` is the thread's target.
 
-    Metrics are written to the file every `interval_s` seconds, if that is said, and at the end. Spans are
-    written when they have ended, each once.
+    Metrics are written to the file every `interval_s` seconds, if set, and at the end; each span once, when
+    it has ended.
     """
 
     def __init__(
@@ -105,15 +102,15 @@ class Dispatch:
         self._lines: list[dict[str, Any]] = []
         self._told = False
         self.last_metrics: Any = None
-        """The metrics of the end; None before."""
+        """The metrics at the end; None before."""
 
     def span_ended(self, span: Any) -> None:
-        """A span has ended, on any thread: it is written with what comes next."""
+        """Write a span that has ended with the next batch; from any thread."""
         if self._file is not None:
             self._lines.append(span_line(span))
 
     def run(self, otel: Providers) -> None:
-        """Work everything off, and end the spans and metrics."""
+        """Process all events, then end the spans and metrics."""
         due = time.monotonic() + (self._interval_s or 0.0)
         over = False
         while not over:
@@ -138,14 +135,14 @@ class Dispatch:
         self._lines.append(metric_line(self.last_metrics))
 
     def _go_on_after(self, step: Callable[..., None], *args: Any) -> None:
-        """Processors and readers of the user's may raise: what is left to do is done all the same."""
+        """Run a step in which the user's processors and readers may raise; a failure is logged."""
         try:
             step(*args)
         except Exception:
             log.warning("a processor or reader of OpenTelemetry's failed", exc_info=True)
 
     def _next_batch(self, due: float) -> tuple[list[QueuedEvent], bool]:
-        """Events that wait, a bounded number of them; and whether they are the last."""
+        """Queued events, a bounded number; and whether they are the last."""
         batch: list[QueuedEvent] = []
         timeout = None if self._interval_s is None else max(0.0, due - time.monotonic())
         with suppress(Empty):
@@ -182,11 +179,12 @@ class Dispatch:
 
 
 PATIENCE_S = 30.0
-"""How long the end of telemetry waits for a listener."""
+"""How long the end of telemetry waits for a subscriber."""
 
 
 class Subscriber:
-    """Calls one function with every event, in order, on a thread of its own; a coroutine function on the loop.
+    """Calls one function with every event, in order, on a thread of its own; a coroutine function on the
+    event loop.
 
     A slow one delays nobody, and gets every event all the same. One that raises misses that event.
     """
@@ -231,9 +229,7 @@ class Subscriber:
 
 
 def start_thread(work: Callable[[], None], name: str) -> Future[None]:
-    """Do something on a thread that does not keep the program from ending; the future is done when that is
-    over.
-    """
+    """Run a function on a daemon thread; the future is done when it returns."""
     future: Future[None] = Future()
 
     def run() -> None:
@@ -253,11 +249,11 @@ _FLAGS = os.O_WRONLY | os.O_APPEND
 
 
 class CheckpointFile:
-    """`<session>.<time>.telemetry.jsonl` in a folder, which is made; for one thread.
+    """`<session>.<time>.telemetry.jsonl` in a folder, which is created; for one thread.
 
-    Every line is with the kernel when `write` returns, so that a killed program loses none. Lines are JSON,
-    whatever they hold: numbers that are none are null, and what JSON has no word for is text. A disk that
-    refuses costs the lines and is said once. Raises OSError where the file cannot be made.
+    Lines are with the kernel when `write` returns, so that a killed program loses none. NaN and infinities
+    become null, and values without a JSON form text. A write error loses the lines and is logged once. Raises
+    OSError where the file cannot be created.
     """
 
     def __init__(self, folder: str | Path, session_id: str, started_at: float) -> None:
@@ -292,21 +288,21 @@ class CheckpointFile:
                 )
 
     def close(self) -> None:
-        """No more lines; may be called again."""
+        """Close the file; may be called again."""
         if self._out is not None:
             self._out.close()
             self._out = None
 
 
 def event_line(event: BaseEvent, trace_id: int | None, span_id: int | None) -> dict[str, Any]:
-    """An event with the span it belongs to."""
+    """The line of an event, with the ids of its span."""
     line = {one.name: getattr(event, one.name) for one in dataclasses.fields(event)}
     line |= {"trace_id": hex_id(trace_id), "span_id": hex_id(span_id)}
     return line | {"name": event.event_type, "section": "event"}
 
 
 def span_line(span: Any) -> dict[str, Any]:
-    """A span that has ended."""
+    """The line of a span that has ended."""
     return {
         "name": span.name,
         "span_id": hex_id(span.context.span_id),
@@ -325,7 +321,7 @@ def span_line(span: Any) -> dict[str, Any]:
 
 
 def metric_line(metrics: Any) -> dict[str, Any]:
-    """All metrics in one line: counts added up, percentages of nodes as their mean."""
+    """All metrics in one line: sums of counts, means of node percentages."""
     line: dict[str, Any] = {"checkpoint_time": time.time(), "section": "metric"}
     for metric in metrics_of(metrics):
         points = metric.data.data_points
@@ -341,7 +337,7 @@ def metric_line(metrics: Any) -> dict[str, Any]:
 
 
 def metrics_of(data: Any) -> list[Any]:
-    """The metrics in OpenTelemetry's nesting of them; none of None."""
+    """The metrics in a `MetricsData`; none for None."""
     return [
         metric
         for resource in (data.resource_metrics if data is not None else ())
@@ -351,7 +347,7 @@ def metrics_of(data: Any) -> list[Any]:
 
 
 def hex_id(number: int | None) -> str | None:
-    """An id as it is written."""
+    """An id in hexadecimal."""
     return None if number is None else hex(number)
 
 
@@ -393,7 +389,7 @@ COUNTED = {
 }
 ENDS = frozenset({"TaskCompleted", "TaskFailed", "TaskCanceled"})
 MAX_EXECUTABLES = 100
-"""Executables that a metric tells apart; the others are one."""
+"""Executables with a metric label of their own; all others share one."""
 _NODE = ("cpu_percent", "memory_percent", "gpu_percent")
 _KEPT = (*_NODE, "disk_read_bytes", "disk_write_bytes", "net_sent_bytes", "net_recv_bytes")
 
@@ -402,7 +398,7 @@ class TaskCounts:
     """Counts of tasks and the latest samples of nodes. Thread-safe.
 
     A task counts once as running, from its start to its end, so that the gauge is never below 0. Memory grows
-    with the number of tasks that run, of executables and of nodes, and not with the number of tasks.
+    with running tasks, executables and nodes, not with the number of tasks.
     """
 
     def __init__(self) -> None:
@@ -416,7 +412,7 @@ class TaskCounts:
         self.record: Callable[[float, dict[str, str]], None] = lambda seconds, labels: None  # noqa: ARG005
 
     def add(self, event: BaseEvent) -> None:
-        """Take one event in."""
+        """Process one event."""
         kind = event.event_type
         timed: tuple[float, dict[str, str]] | None = None
         with self._lock:
@@ -443,7 +439,7 @@ class TaskCounts:
             return sum(number for key, number in self._counts.items() if key[0] == what)
 
     def running(self) -> list[str]:
-        """The tasks that have started and not ended."""
+        """The ids of tasks that have started and not ended."""
         with self._lock:
             return list(self._running)
 

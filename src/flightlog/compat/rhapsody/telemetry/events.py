@@ -1,4 +1,6 @@
-"""What telemetry tells: one frozen dataclass for each kind of event, and a way to define more."""
+"""The events of telemetry: one frozen dataclass per kind, user-defined kinds, and the events of task
+states.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,11 @@ E = TypeVar("E")
 
 @dataclass(frozen=True)
 class BaseEvent:
-    """Something that happened, and when: `event_time` is when it did, `emit_time` when it was told, in Unix
-    seconds.
+    """An event: `event_time` is when it happened, `emit_time` when it was emitted, in Unix seconds.
 
-    Events of a session have no `task_id`; `node_id` is where it happened, if that matters. `attributes` of a
-    task's events hold `executable` and `task_type`, those of a failed one `error_type`, and
-    `incomplete_lifecycle` where its start was never seen.
+    Events of a session have no `task_id`. The `attributes` of a task's events hold `executable` and
+    `task_type`, those of a failed task `error_type`, and `incomplete_lifecycle` where its start was never
+    seen.
     """
 
     event_id: str
@@ -51,21 +52,21 @@ class SessionEnded(BaseEvent):
 
 @dataclass(frozen=True)
 class TaskCreated(BaseEvent):
-    """A task became known, before any backend has it."""
+    """A task was created; no backend has it yet."""
 
     event_type: str = field(default="TaskCreated", init=False)
 
 
 @dataclass(frozen=True)
 class TaskSubmitted(BaseEvent):
-    """A task was handed to the session."""
+    """A task was submitted to the session."""
 
     event_type: str = field(default="TaskSubmitted", init=False)
 
 
 @dataclass(frozen=True)
 class TaskQueued(BaseEvent):
-    """A task was handed to its backend, and waits there."""
+    """A task was submitted to its backend, and waits there."""
 
     event_type: str = field(default="TaskQueued", init=False)
 
@@ -98,7 +99,7 @@ class TaskFailed(BaseEvent):
 
 @dataclass(frozen=True)
 class TaskCanceled(BaseEvent):
-    """A task was given up, which is no error."""
+    """A task was canceled, which is no error."""
 
     duration_seconds: float = 0.0
     event_type: str = field(default="TaskCanceled", init=False)
@@ -106,10 +107,10 @@ class TaskCanceled(BaseEvent):
 
 @dataclass(frozen=True)
 class ResourceUpdate(BaseEvent):
-    """How busy a node is, or, with a `gpu_id`, one of its GPUs: `resource_scope` says which. None is unknown.
+    """A sample of a node or, with a `gpu_id`, of one of its GPUs, as `resource_scope` says. None is unknown.
 
-    Percentages are of the moment, those of CPU and memory of the whole node, and of several GPUs the highest;
-    bytes are since the sample before. Of one GPU only its own percentage is told.
+    CPU and memory are percentages of the whole node, `gpu_percent` of a node that of its busiest GPU; bytes
+    are since the previous sample. A GPU's sample has its own percentage only.
     """
 
     cpu_percent: float | None = None
@@ -129,16 +130,16 @@ class ResourceUpdate(BaseEvent):
 
 
 _LATEST_S = 2**63 / 1e9
-"""What does not fit into 64 bits of nanoseconds is no time."""
+"""The latest time that fits into 64 bits of nanoseconds."""
 
 
 def time_of(event: BaseEvent) -> float:
-    """When something happened, in Unix seconds; when it was told, where that is no time."""
+    """When an event happened, in Unix seconds; when it was emitted, where `event_time` is invalid."""
     return event.event_time if 0 <= event.event_time < _LATEST_S else event.emit_time
 
 
 def duration_of(event: Any) -> float | None:
-    """How long something took; None where what it says is no time, or is not known."""
+    """The duration of an event; None where it is invalid or unknown."""
     seconds = event.duration_seconds
     if event.attributes.get("incomplete_lifecycle") and not seconds:
         return None
@@ -150,11 +151,10 @@ _EMPTY: dict[type, Any] = {float: 0.0, int: 0, str: "", bool: False}
 
 
 def define_event(name: str, **fields: Any) -> type[Any]:
-    """A kind of event of your own: `define_event("lab.Checked", score=float, label=(str, "unknown"))`.
+    """Define a kind of event: `define_event("lab.Checked", score=float, label=(str, "unknown"))`.
 
-    A field is its type, and then its default is that type's empty value, None for others than numbers, text
-    and truth; or its type and its default. Raises ValueError for a name without a dot, which might be
-    somebody else's too, and for a field that all events have.
+    A field is given as a type, or as a type and a default; the default is 0, "" or False, or None for other
+    types. Raises ValueError for a name without a namespace, and for a field that all events have.
     """
     if "." not in name:
         raise ValueError(
@@ -172,7 +172,7 @@ def define_event(name: str, **fields: Any) -> type[Any]:
 
 
 def make_event(cls: type[E], *, session_id: str, backend: str, **kwargs: Any) -> E:
-    """An event with an id of its own, told now; and happened now, unless `event_time` says otherwise."""
+    """Make an event with a new id, emitted now; `event_time` is now, unless given."""
     now = time.time()
     made: Any = cls
     event: E = made(
@@ -196,18 +196,17 @@ _STEPS: dict[str, type[BaseEvent]] = {
 
 
 class TaskEvents:
-    """Makes the events of one session's tasks; for one thread.
+    """Makes the events of one session's tasks from their states; for one thread.
 
-    Times are those that a backend has measured, where it has; else now. A task that ends without a start that
-    anybody saw has `incomplete_lifecycle`, and no duration. `start_times` is kept as the starts of those that
-    run.
+    Times are as the backend measured them, or else now. A task that ends without a known start has
+    `incomplete_lifecycle`, and no duration. `start_times` holds the starts of running tasks.
     """
 
     def __init__(self, session_id: str, start_times: dict[str, float]) -> None:
         self._session_id, self._start_times = session_id, start_times
 
     def event(self, task: Mapping[str, Any], state: str, measured: Mapping[str, Any]) -> BaseEvent | None:
-        """The event of a task that is in this state; None for a state that is nobody's business."""
+        """The event of a task that entered this state; None for a state without an event."""
         if state in _ENDS:
             return self._end(task, state, measured)
         kind = _STEPS.get(state)
@@ -259,7 +258,7 @@ class TaskEvents:
 
 
 def arguments(task: Mapping[str, Any]) -> dict[str, Any]:
-    """What a task was called with."""
+    """The arguments of a task."""
     if task.get("function") is not None:
         positional = {str(number): value for number, value in enumerate(task.get("args") or ())}
         return {**positional, **(task.get("kwargs") or {})}
@@ -267,7 +266,7 @@ def arguments(task: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _node(measured: Mapping[str, Any]) -> str | None:
-    """The host of the worker that ran a task, where that is known."""
+    """The host of the worker that ran a task; None where it is unknown."""
     worker = measured.get("worker")
     return worker.partition(":")[0] if isinstance(worker, str) else None
 

@@ -1,4 +1,4 @@
-"""The telemetry of one session: takes events, and makes metrics, spans, a file and a run of them."""
+"""The telemetry of one session: its events become metrics, spans, a checkpoint file and a run."""
 
 from __future__ import annotations
 
@@ -47,12 +47,11 @@ log = logging.getLogger(__name__)
 
 
 class TelemetryManager:
-    """Takes a session's events from any thread, and does all else on a thread of its own.
+    """Takes a session's events from any thread, and processes them on a thread of its own.
 
-    Every event is recorded in a run of Flightlog's when `emit` returns, and stands in the checkpoint file
-    moments later; samples of this machine are not, for the run takes its own. Metrics and spans are
-    OpenTelemetry's, and need the extra `otel`. Reading is for any thread, at any time. A process that was
-    forked off tells the run alone.
+    Every event is in the run when `emit` returns, and in the checkpoint file soon after; samples of this
+    machine are left out of the run, which takes its own. Metrics and spans are OpenTelemetry's, and need the
+    extra `otel`. Reading is for any thread, at any time. A forked process records into the run only.
     """
 
     def __init__(
@@ -90,23 +89,23 @@ class TelemetryManager:
 
     @property
     def session_id(self) -> str:
-        """The session that all events are of."""
+        """The session's id, which all events have."""
         return self._session_id
 
     @property
     def run_path(self) -> Path | None:
-        """Where the run of Flightlog's is; None before the start, and where recording is switched off."""
+        """The run directory; None before the start, and where recording is switched off."""
         record = self._record
         return record.run.path if record is not None and record.run is not None else None
 
     @property
     def _session_span(self) -> Any:
-        """The session's span, which RHAPSODY's pages tell to take the trace from; None before the start."""
+        """The session's span, which RHAPSODY's documentation uses; None before the start."""
         return None if self._otel is None else self._otel.session
 
     async def start(self) -> None:
-        """Begin. Raises `MissingExtra` without OpenTelemetry, and what an adapter raises; then nothing has
-        begun.
+        """Start. Raises `MissingExtra` without OpenTelemetry, and what an adapter raises; then nothing has
+        started.
         """
         providers = _otel_providers()
         self._record = RunRecord(self._session_id)
@@ -155,9 +154,9 @@ class TelemetryManager:
         self._otel.enter()
 
     async def stop(self) -> None:
-        """End: tasks that have started and not ended are told as canceled, and everything told is worked off.
+        """Stop: open tasks are reported as canceled, and all events processed. May be called again.
 
-        May be called again. What is emitted later goes nowhere.
+        Later events are ignored.
         """
         if not self._running:
             return
@@ -189,8 +188,8 @@ class TelemetryManager:
         self._record.end(self._error)
 
     def emit(self, event: BaseEvent) -> None:
-        """Tell of an event, from any thread; never waits, never raises. Goes nowhere before the start and
-        after the end.
+        """Add an event, from any thread; never waits, never raises. Ignored before the start and after the
+        end.
         """
         self._emit(event, {})
 
@@ -198,20 +197,20 @@ class TelemetryManager:
         """Call a function with every event, in order, on a thread of its own; a coroutine function on the
         event loop.
 
-        Who comes late hears that the session has started all the same. What a callback raises is logged.
+        Late subscribers get the session's start all the same. What a callback raises is logged.
         """
         self._subscribers.add(callback)
 
     def register_adapter(self, adapter: TelemetryAdapter) -> None:
-        """Let something that samples machines begin and end with this manager."""
+        """Start and stop an adapter with this manager."""
         adapter._manager = self
         self._adapters.append(adapter)
 
     def attach_backend(
         self, backend: Any, *, session_id: str, backend_name: str, interval: float = 5.0
     ) -> None:
-        """Hear what a backend measures, and sample its machines where it is known how; may come before or
-        after `start`.
+        """Use what a backend measures, and sample its machines where there is an adapter; before or after
+        `start`.
         """
         from flightlog.compat.rhapsody.backends.execution import (
             ConcurrentExecutionBackend,
@@ -241,19 +240,17 @@ class TelemetryManager:
                 adapter.start()
 
     def register_span_enricher(self, func: Callable[[BaseEvent], dict[str, Any]]) -> None:
-        """Add what this function gives for a task's first event to the attributes of its span."""
+        """Add what this function returns for a task's first event to the attributes of its span."""
         self._enrichers.append(func)
 
     def annotate_current_span(self, event: BaseEvent) -> None:
-        """Note an event on the span that is open here, or on the session's."""
+        """Add an event to the current span, or to the session's."""
         if self._otel is not None:
             self._otel.annotate(event)
 
     @contextmanager
     def span_scope(self, name: str, attributes: Mapping[str, Any] | None = None) -> Iterator[None]:
-        """A span around what happens inside; tasks created there are its children. Nothing before the
-        start.
-        """
+        """A span around the block; tasks created in it are its children. Nothing before the start."""
         if self._otel is None:
             yield
             return
@@ -271,9 +268,7 @@ class TelemetryManager:
         return () if self._otel is None else self._otel.kept.kept()
 
     def export_as_otlp(self, path: str | None = None) -> str:
-        """The spans that have ended in the JSON form of OpenTelemetry's protocol; written to a file too, if
-        that is said.
-        """
+        """The ended spans as OTLP JSON; also written to a file, where a path is given."""
         from flightlog.compat.rhapsody.telemetry.otel import spans_document
 
         resource = {} if self._otel is None else dict(self._otel.resource.attributes)
@@ -285,7 +280,7 @@ class TelemetryManager:
         return text
 
     def summary(self) -> dict[str, Any]:
-        """How many tasks there were and how they ended, how long they ran, and how busy nodes are."""
+        """Counts and durations of tasks, and the latest samples of nodes."""
         counts = self._counts
         durations = {}
         if counts.timed:
@@ -304,12 +299,12 @@ class TelemetryManager:
         }
 
     def task_count(self) -> dict[str, int]:
-        """How many tasks were submitted, completed, failed and canceled, and how many run."""
+        """How many tasks were submitted, completed, failed and canceled, and how many are running."""
         kinds = ("submitted", "completed", "failed", "canceled", "running")
         return {kind: self._counts.count(kind) for kind in kinds}
 
     def task_spans(self) -> list[dict[str, Any]]:
-        """The tasks that have ended, one dict each; `duration_seconds` is execution, without waiting."""
+        """One dict per task that has ended; `duration_seconds` is execution, without waiting."""
         return [task_span(span) for span in self.read_traces() if span.name == "task"]
 
     def session_duration(self) -> float:
@@ -360,7 +355,7 @@ class TelemetryManager:
             self._queue.put((event, trace_id, span_id))
 
     def _cancel_unfinished(self) -> None:
-        """What has not ended will not be heard of again."""
+        """Report open tasks as canceled."""
         now = time.time()
         for task_id, (backend, began) in list(self._open_tasks.items()):
             attributes: dict[str, Any] = {"reason": "telemetry ended before the task did"}
@@ -379,14 +374,14 @@ class TelemetryManager:
         self._task_start_times.clear()
 
     def _end_dispatch(self) -> Future[None]:
-        """Take no more events; the future is done when all of them are worked off."""
+        """Take no more events; the future is done when all are processed."""
         self._running = False
         self._queue.put(None)
         assert self._dispatch_task is not None
         return self._dispatch_task
 
     def _finish_at_exit(self) -> None:
-        """A program that ends without `stop` has its events in the file all the same."""
+        """Process all events of a program that exits without `stop`."""
         if self._running and self._pid == os.getpid():
             wait([self._end_dispatch()], timeout=PATIENCE_S)
 
@@ -405,7 +400,7 @@ class TelemetryManager:
 
 
 class TelemetryReader:
-    """Reads what a manager has."""
+    """Reads the metrics and spans of a manager."""
 
     def __init__(self, manager: TelemetryManager) -> None:
         self._manager = manager
@@ -415,7 +410,7 @@ class TelemetryReader:
         return self._manager.read_metrics()
 
     def read_traces(self, session_id: str | None = None, task_id: str | None = None) -> tuple[Any, ...]:
-        """The spans that have ended, of one session or task if that is said."""
+        """The ended spans, of all or of one session or task."""
         wanted = {"session_id": session_id, "task_id": task_id}
         return tuple(
             span
@@ -425,13 +420,13 @@ class TelemetryReader:
 
 
 class TelemetrySubscriber:
-    """Listens to what a manager tells."""
+    """Subscribes to the events of a manager."""
 
     def __init__(self, manager: TelemetryManager) -> None:
         self._manager = manager
 
     def subscribe(self, callback: Callable[[BaseEvent], Any]) -> None:
-        """Call this function, or coroutine function, with every event; see `TelemetryManager.subscribe`."""
+        """As `TelemetryManager.subscribe`."""
         self._manager.subscribe(callback)
 
 

@@ -29,21 +29,19 @@ from flightlog.record.run import LiveRun
 log = logging.getLogger(__name__)
 
 MAX_KEPT = 100_000
-"""Ended spans that can be read; older ones stand in the checkpoint file and in the run."""
+"""Ended spans that can be read; older ones are in the checkpoint file and in the run."""
 MAX_ENDED = 10_000
-"""Ended tasks whose late events still find their span."""
+"""Ended tasks whose ids are remembered for late events."""
 SESSION = "flightlog-rhapsody-session"
-"""Where a context holds the session that it is of, by its span."""
+"""Key of the session's span id in a context."""
 _STATUS = {"TaskCompleted": "completed", "TaskFailed": "failed", "TaskCanceled": "canceled"}
 
 
 class Providers:
-    """Metrics that ask the tallies, and spans with times of their own; needs what `require_opentelemetry`
-    asks for.
+    """OpenTelemetry's meters and tracers of one session, and the session's span.
 
-    Where there is a run, the session's span has its ids, so that both tell of one trace. `span_ended` is
-    called with every span that has ended, on the thread that ended it; `active` is kept as the spans of tasks
-    that have not.
+    Where there is a run, the session's span has its ids, so that both are one trace. `span_ended` is called
+    with every ended span, on the thread that ended it; `active` holds the open spans of tasks.
     """
 
     def __init__(
@@ -89,14 +87,12 @@ class Providers:
         self._before: Any = None
 
     def enter(self) -> None:
-        """Let the session's span be the one that is open here, for what else makes spans."""
+        """Make the session's span the current one, for others that create spans."""
         self._before = context.get_current()
         self._attach(self.session)
 
     def leave(self) -> None:
-        """Let the span be open here that was before; nothing in a context that the session's is not open
-        in.
-        """
+        """Restore the span that was current before, where the session's is current."""
         if trace.get_current_span() is self.session:
             context.attach(self._before)
 
@@ -106,9 +102,7 @@ class Providers:
 
     @contextmanager
     def scope(self, name: str, attributes: Mapping[str, Any]) -> Iterator[None]:
-        """A span around what happens inside, in the run too; in the one of this trace that is open here, or
-        in the session's.
-        """
+        """A span around the block, also in the run; its parent is the session's current span."""
         inside = None if current_span_of(self._ids) else trace.set_span_in_context(self.session)
         if self._run is None:
             with self._opened(name, attributes, inside):
@@ -131,18 +125,18 @@ class Providers:
             span.end()
 
     def _attach(self, span: Any) -> Any:
-        """Let a span of this session be the one that is open here; gives what ends that."""
+        """Make a span of this session the current one; returns the token to detach it."""
         inside = trace.set_span_in_context(span)
         return context.attach(context.set_value(SESSION, self._ids.span_id, inside))
 
     def annotate(self, event: BaseEvent) -> None:
-        """Note an event on the span that is open here, or on the session's."""
+        """Add an event to the current span, or to the session's."""
         here: Any = trace.get_current_span()
         span = here if here.get_span_context().is_valid else self.session
         span.add_event(event.event_type, {name: str(value) for name, value in event.attributes.items()})
 
     def end(self, now: float) -> None:
-        """End the session's span, and those of tasks that were never heard of again."""
+        """End the session's span, and those of tasks without an end."""
         self.tasks.end_all(now)
         self.session.end(int(now * 1e9))
 
@@ -153,20 +147,20 @@ class Providers:
 
 
 class TaskSpanIds(NamedTuple):
-    """The span of a task, known before it is made."""
+    """The ids of a task's span, known before the span is started."""
 
     span_id: int
     parent: Any
 
 
 class PresetIds(IdGenerator):
-    """Gives ids out that were decided on before, where there are any; for each thread its own."""
+    """Generates the ids that were set for this thread, or else random ones."""
 
     def __init__(self) -> None:
         self._next = threading.local()
 
     def give(self, span_id: int | None, trace_id: int | None = None) -> None:
-        """The next span of this thread has these ids."""
+        """Set the ids of this thread's next span."""
         self._next.span_id, self._next.trace_id = span_id, trace_id
 
     def generate_span_id(self) -> int:
@@ -181,7 +175,7 @@ class PresetIds(IdGenerator):
 
 
 class EndedSpans(SpanProcessor):
-    """The spans that have ended, the latest so many; and who else wants to know of each."""
+    """Keeps the latest ended spans, and calls a function with each."""
 
     def __init__(self, ended: Callable[[ReadableSpan], None]) -> None:
         self._spans: deque[ReadableSpan] = deque(maxlen=MAX_KEPT)
@@ -197,12 +191,12 @@ class EndedSpans(SpanProcessor):
         self._ended(span)
 
     def kept(self) -> tuple[ReadableSpan, ...]:
-        """The spans, in the order of their ends."""
+        """The ended spans, in order."""
         return tuple(self._spans.copy())
 
 
 class TaskSpans:
-    """The spans of tasks, from what is told of them. `ids` is for any thread, all else for one."""
+    """The spans of tasks, made from their events. `ids` is for any thread, all else for one."""
 
     def __init__(
         self,
@@ -218,7 +212,7 @@ class TaskSpans:
         self._ended: OrderedDict[str, TaskSpanIds] = OrderedDict()
 
     def ids(self, event: BaseEvent) -> tuple[int, int]:
-        """The trace and span that an event belongs to: its task's, or the session's."""
+        """Trace id and span id of an event: its task's, or the session's."""
         if event.task_id is None:
             return self._session.trace_id, self._session.span_id
         ids = self._ids.get(event.task_id)
@@ -230,12 +224,12 @@ class TaskSpans:
         return ids.parent.trace_id, ids.span_id
 
     def parent_id(self, task_id: str) -> int | None:
-        """The span that a task is inside of; None for a task that nobody has told of."""
+        """The parent span of a task; None for an unknown task."""
         ids = self._ids.get(task_id)
         return None if ids is None else ids.parent.span_id
 
     def add(self, event: BaseEvent) -> None:
-        """Take one event in."""
+        """Process one event."""
         kind, task_id = event.event_type, event.task_id
         if task_id is None:
             return
@@ -248,7 +242,7 @@ class TaskSpans:
             span.add_event(kind, {"task_id": task_id}, nanoseconds(time_of(event)))
 
     def end_all(self, now: float) -> None:
-        """End the spans of tasks that were never heard of again."""
+        """End the spans of tasks without an end."""
         for task_id, span in list(self._active.items()):
             span.set_attribute("incomplete_lifecycle", True)
             self._forget(task_id)
@@ -312,7 +306,7 @@ class TaskSpans:
 
 
 def instrument(meter: Any, counts: TaskCounts) -> None:
-    """Let a meter of OpenTelemetry's ask the tallies. No label grows with the number of tasks."""
+    """Create the session's instruments, which read the counts. No label grows with the number of tasks."""
 
     def ask(what: str) -> Callable[[Any], Iterable[Any]]:
         return lambda options: [  # noqa: ARG005 - the SDK's signature
@@ -335,7 +329,7 @@ def instrument(meter: Any, counts: TaskCounts) -> None:
 
 
 def current_span_of(session: Any) -> Any | None:
-    """The span that is open here, if it is one of this session's: another session's may be open here too."""
+    """The current span, if it belongs to this session and not to another one."""
     now = context.get_current()
     here, whose = trace.get_current_span(now).get_span_context(), now.get(SESSION)
     ours = here.trace_id == session.trace_id if whose is None else whose == session.span_id
@@ -353,7 +347,7 @@ def random_id(bits: int) -> int:
 
 
 def spans_document(spans: Iterable[Any], resource: Mapping[str, Any]) -> dict[str, Any]:
-    """What a collector takes at `/v1/traces`."""
+    """Spans as OTLP JSON, as a collector takes it at `/v1/traces`."""
     return {
         "resourceSpans": [
             {

@@ -1,4 +1,4 @@
-"""A session's tasks in a run of Flightlog's: recorded as they happen, and there after a crash."""
+"""The run of a session: its tasks are recorded as they happen, so that they survive a crash."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BASE = frozenset(one.name for one in dataclasses.fields(BaseEvent))
 
 @dataclasses.dataclass
 class _OpenTask:
-    """What is known of a task that has not ended."""
+    """A task that has not ended."""
 
     ids: dict[str, Any]
     submitted_at: float
@@ -41,7 +41,7 @@ class _OpenTask:
 
 
 class RunRecord:
-    """Records events of a session into a run of its own. Its methods are for any thread; none of them raises.
+    """Records the events of a session into a run of its own. Thread-safe; no method raises.
 
     `run` is None where recording is switched off.
     """
@@ -55,7 +55,7 @@ class RunRecord:
     def note(
         self, event: BaseEvent, trace_id: int, span_id: int, parent_id: int | None, facts: dict[str, Any]
     ) -> None:
-        """Record one event; `facts` is what a backend has measured, and what the task itself holds."""
+        """Record one event; `facts` has what the backend measured and what the task itself holds."""
         run = self.run
         if run is None:
             return
@@ -92,7 +92,7 @@ class RunRecord:
             run.recorder.trouble("rhapsody", f"an event of the session was not recorded: {text_of(error)}")
 
     def place_of(self, task_id: str) -> RunPlace | None:
-        """Where a task is to be recorded by whoever runs it."""
+        """Where in the run a task is recorded by its worker."""
         known = self._tasks.get(task_id)
         if known is None or self.run is None:
             return None
@@ -173,7 +173,7 @@ class RunRecord:
         run.event(event.event_type, **{**said, **fields})
 
     def _note_sample(self, run: LiveRun, event: ResourceUpdate, when: str) -> None:
-        """Other machines, and workers: this machine is sampled by the run itself."""
+        """Record a sample of another machine or a worker; this machine is sampled by the run itself."""
         worker = event.attributes.get("worker")
         if worker is None and event.node_id in {None, socket.gethostname()}:
             return

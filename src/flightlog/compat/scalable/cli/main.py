@@ -26,14 +26,14 @@ from flightlog.compat.scalable.manifest import EnvironmentVariables
 PROGRAM = "python -m flightlog.compat.scalable"
 READING = ("advise", "diagnose", "report")
 SCALABLE_FIELD = b'"project_name"'
-"""Of a `run.json` by Scalable; ours has `project`."""
+"""A field of Scalable's `run.json`; Flightlog's has `project`."""
 LOOKED_AT = 1 << 16
 
 log = logging.getLogger("flightlog")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command and give its exit code: `flightlog`'s own."""
+    """Run a command; returns `flightlog`'s exit code."""
     words, output = as_flightlog(sys.argv[1:] if argv is None else argv)
     variables = EnvironmentVariables()
     variables.put()
@@ -45,9 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _warn_of_scalable_run(words: Sequence[str]) -> None:
-    """Say how to read the run that a command names, if Scalable itself has recorded it: its files are in
-    another form.
-    """
+    """Warn where a command names a run that Scalable itself recorded, and say how to read it."""
     folder, wanted = (
         Path(os.environ.get("FLIGHTLOG_RUNS_DIR", "")),
         [word for word in words if "run-" in word],
@@ -71,9 +69,7 @@ def _warn_of_scalable_run(words: Sequence[str]) -> None:
 
 
 def as_flightlog(words: Sequence[str]) -> tuple[list[str], Path | None]:
-    """The words of `flightlog`'s command line, and the file that its output goes to where it has no option
-    for that.
-    """
+    """The arguments of `flightlog`, and the output file of a command that has no option for it."""
     command, rest = (words[0], list(words[1:])) if words else ("--help", [])
     if command == "diagnose":
         return _diagnose(rest)
@@ -107,14 +103,14 @@ def _advise(words: list[str]) -> tuple[list[str], Path | None]:
 
 
 def _parser(command: str) -> argparse.ArgumentParser:
-    """Of the options that `flightlog` does not have; help and mistakes in the others are its own business."""
+    """A parser of the options that `flightlog` does not have; it leaves all others to `flightlog`."""
     made = argparse.ArgumentParser(f"{PROGRAM} {command}", add_help=False, allow_abbrev=False)
     made.add_argument("--output", "-o", type=Path)
     return made
 
 
 def _run(words: list[str]) -> int:
-    """What `python -m flightlog` does with these words: layers above this one are not imported from here."""
+    """Run `python -m flightlog` with these arguments; layers above this one are not imported from here."""
     before = sys.argv
     sys.argv = ["flightlog", *words]
     try:
@@ -127,7 +123,7 @@ def _run(words: list[str]) -> int:
 
 
 def _run_into(output: Path, words: list[str]) -> int:
-    """The same, the output in a file; the file is left as it was where the command fails."""
+    """Run a command with its output in a file, which stays as it is where the command prints nothing."""
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         code = _run(words)

@@ -1,4 +1,4 @@
-"""`ScalableSession`: a manifest and a target; the run is recorded from its start to its end."""
+"""`ScalableSession`: a manifest and a target, recorded as a run; its plan and its validation."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ log = logging.getLogger("flightlog")
 
 
 class ScalableSession:
-    """Runs functions where a `scalable.yaml` says, and records everything by itself.
+    """Runs functions on a target of a `scalable.yaml`, and records a run.
 
-    `with` gives the client; or call `start` and `close`. What is used before `start` starts it. Leaving the
-    block cancels tasks that have not ended: gather first. The run ends as the block did.
+    `with` gives the client; or call `start` and `close`. First use starts it. Leaving the block cancels tasks
+    that have not ended: gather first. The run's status is that of the block.
     """
 
     def __init__(
@@ -79,18 +79,18 @@ class ScalableSession:
     def from_yaml(
         cls, path: str | os.PathLike[str] | None = None, *, target: str | None = None, **options: Any
     ) -> Self:
-        """The session of a manifest (default: what `SCALABLE_MANIFEST` names, or `scalable.yaml` here), on a
+        """The session of a manifest, by default that of `SCALABLE_MANIFEST` or `./scalable.yaml`, on a
         target.
 
-        Without `target`, or with `auto`: the one that `SCALABLE_TARGET` names, that of Slurm where Slurm is,
-        `local`, or the only one. `options` are those of `flightlog.Session`. A manifest that makes no sense
-        is a `ManifestError`.
+        Without `target`, or with `auto`: that of `SCALABLE_TARGET`, that of Slurm inside a Slurm job,
+        `local`, or the first. `options` are those of `flightlog.Session`. Raises `ManifestError` for an
+        invalid manifest.
         """
         return cls(path, target=target, **options)
 
     @property
     def target_name(self) -> str:
-        """The target it runs on."""
+        """The name of its target."""
         return self._session.target
 
     @property
@@ -99,9 +99,7 @@ class ScalableSession:
         return DeploymentSpec(self._session.target, self._session.provider)
 
     def validate(self) -> ValidationReport:
-        """What is wrong with the target, such as variables that are not set; and what was left out of the
-        manifest.
-        """
+        """Errors of the target, such as unset variables; and warnings for ignored options."""
         return ValidationReport(
             errors=[
                 ValidationIssue(problem.path, problem.text, "E_UNSET" if problem.unset else None)
@@ -116,16 +114,16 @@ class ScalableSession:
     def plan(
         self, *, dry_run: bool = False, objective: str | None = None, policy: str | None = None
     ) -> DryRunPlan:
-        """What would run where; nothing is started, whatever `dry_run` is. For objectives see `adjusted_plan`."""
+        """What would run where; starts nothing, whatever `dry_run` is. Objectives: see `adjusted_plan`."""
         del dry_run
         whole = self._session.manifest.for_target(self.target_name, self._environ)  # with its overlays
         made = make_plan(whole, self.target_name, self._environ)
         return adjusted_plan(dry_run_plan(made, whole), made.workers, objective, policy)
 
     def start(self, plan: DryRunPlan | None = None) -> ScalableClient:
-        """Begin the run, start the workers, and give the client; again, the same client.
+        """Start the run and the workers; returns the client, each time the same.
 
-        A plan of another target is a `ValueError`; what a plan says of workers is the manifest's to say here.
+        Raises `ValueError` for a plan of another target; the numbers of workers come from the manifest.
         """
         if plan is not None and plan.target_name != self.target_name:
             raise ValueError(
@@ -149,7 +147,7 @@ class ScalableSession:
         return self._client
 
     def close(self, error: BaseException | None = None) -> None:
-        """End the workers and the run, as the error says; again, it does nothing."""
+        """End the workers and the run, which failed if there is an error; may be called again."""
         try:
             self._session.close(error)
         finally:
@@ -163,7 +161,7 @@ class ScalableSession:
 
     @property
     def client(self) -> ScalableClient:
-        """Hands tasks to the workers."""
+        """The client, which submits tasks to the workers."""
         return self.start()
 
     @property
@@ -173,7 +171,7 @@ class ScalableSession:
 
     @property
     def run_id(self) -> str:
-        """The run's name; `not-recorded` where nothing is."""
+        """The run's id; `not-recorded` where recording is off."""
         return self.session.run_id
 
     @property
@@ -194,10 +192,9 @@ class ScalableSession:
         name: str | None = None,
         **metadata: Any,
     ) -> None:
-        """Register an output of the run: a file, a folder or an address.
+        """Record an output of the run: a file, a folder or a URI.
 
-        Size and checksum of what can be read are measured; what was said of them is kept beside, as
-        `stated_…`.
+        Size and checksum are measured where it can be read; given ones are recorded as `stated_…`.
         """
         said = {
             "task": task_name,
@@ -218,9 +215,9 @@ class ScalableSession:
 
 
 def _default_target(manifest: Manifest, environ: Mapping[str, str]) -> str | None:
-    """The target where none is named: in a Slurm job that of Slurm, else a local one, else the first.
+    """The target where none is named: inside a Slurm job that of Slurm, else a local one, else the first.
 
-    A machine that could submit jobs is no reason to do so. None where a variable names one.
+    Slurm being installed is not enough to submit jobs. None where a variable names the target.
     """
     if environ.get("FLIGHTLOG_TARGET", "").strip():
         return None
@@ -237,7 +234,7 @@ def _default_target(manifest: Manifest, environ: Mapping[str, str]) -> str | Non
 
 
 def session_on_cluster(cluster: Any) -> ScalableSession:
-    """A session on a Dask cluster that runs: an address, a cluster, or a client of one."""
+    """A session on a running Dask cluster: an address, a cluster, or a client of one."""
     address = cluster if isinstance(cluster, str) else getattr(cluster, "scheduler_address", None)
     if address is None:
         address = getattr(getattr(cluster, "scheduler", None), "address", None)
@@ -259,7 +256,7 @@ POLICIES = ("safe", "aggressive", "manual")
 
 @dataclass(frozen=True)
 class ValidationIssue:
-    """One thing to know of a manifest, and where it stands."""
+    """One problem of a manifest, and its path there."""
 
     path: str
     message: str
@@ -268,7 +265,7 @@ class ValidationIssue:
 
 @dataclass
 class ValidationReport:
-    """All there is to know: errors stop a session, warnings do not."""
+    """The problems of a manifest: errors stop a session, warnings do not."""
 
     errors: list[ValidationIssue] = field(default_factory=list)
     warnings: list[ValidationIssue] = field(default_factory=list)
@@ -289,7 +286,7 @@ class DeploymentSpec:
 
 @dataclass(frozen=True)
 class ResourceRequest:
-    """What a worker of a component asks for, sizes and times as they are written; None is "not said"."""
+    """The resource request of a component's workers, sizes and times as written; None is not set."""
 
     cpus: float | None = None
     memory: str | None = None
@@ -329,7 +326,7 @@ class DryRunPlan:
 
 
 def dry_run_plan(plan: Plan, manifest: Manifest) -> DryRunPlan:
-    """Flightlog's plan in these words: a worker for each component that a task names."""
+    """Flightlog's plan in Scalable's form: one worker per component that a task names."""
 
     def written(*path: str) -> str | None:
         node = manifest.tree.get(*path)
@@ -362,9 +359,10 @@ def dry_run_plan(plan: Plan, manifest: Manifest) -> DryRunPlan:
 def adjusted_plan(
     made: DryRunPlan, workers: int | None, objective: str | None, policy: str | None
 ) -> DryRunPlan:
-    """The plan for an objective: for `minimize time` as many workers as the target has, else as it is.
+    """The plan for an objective: `minimize time` takes all workers of the target, others change nothing.
 
-    With the policy `manual` it stays as it is. Other words are a `NotImplementedError`.
+    The policy `manual` changes nothing either. Raises `NotImplementedError` for unknown objectives and
+    policies.
     """
     aim, how = (objective or "balance").strip().lower(), (policy or "safe").strip().lower()
     if aim not in OBJECTIVES:

@@ -1,4 +1,4 @@
-"""The backends themselves."""
+"""The backends: concurrent, Dask and no-op; and placeholders for those that are not available here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class _UnavailableBackend:
-    """A backend that cannot be had."""
+    """A backend of RHAPSODY's that is not available here."""
 
     instead = ""
 
@@ -29,7 +29,7 @@ class _UnavailableBackend:
 
     @staticmethod
     def is_available() -> bool:
-        """Never."""
+        """False."""
         return False
 
 

@@ -24,10 +24,9 @@ from flightlog.compat.rhapsody.backends.constants import BackendMainStates
 class ConcurrentExecutionBackend(StandardBackend):
     """Runs as many tasks at once as the executor has workers, commands and functions together.
 
-    Without an executor there is one of `num_workers` threads; what was used without `await` is ready too. A
-    task is RUNNING when it runs, and not while it waits; in a pool of processes, when a worker is free for
-    it. A command that is cancelled is killed; a function that runs cannot be ended, and its result is thrown
-    away.
+    The default executor has `num_workers` threads; awaiting the backend is optional. A task is RUNNING when
+    it runs, and not while it waits; in a process pool, when a worker is free for it. A cancelled command is
+    killed; a running function cannot be stopped, and its result is discarded.
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class ConcurrentExecutionBackend(StandardBackend):
         self._slots = asyncio.Semaphore(workers if isinstance(workers, int) else 1 << 30)
 
     async def submit_tasks(self, tasks: list[dict[str, Any]]) -> list[asyncio.Task[None]]:
-        """Take tasks; gives what runs them."""
+        """Start tasks; returns the asyncio tasks that run them."""
         begun = []
         for task in tasks:
             self._take(task)
@@ -54,7 +53,7 @@ class ConcurrentExecutionBackend(StandardBackend):
         return begun
 
     async def cancel_task(self, uid: str) -> bool:
-        """Give a task up; whether it had not ended."""
+        """Cancel a task; returns whether it had not ended."""
         task, future = self.tasks.get(uid), self._futures.get(uid)
         if task is None or future is None or not future.cancel():
             return False
@@ -62,7 +61,7 @@ class ConcurrentExecutionBackend(StandardBackend):
         return True
 
     async def shutdown(self) -> None:
-        """Give up what has not ended, and wait for what cannot be: then the executor is shut down."""
+        """Cancel what has not ended, wait for functions that run, and shut the executor down."""
         self._backend_state = BackendMainStates.SHUTDOWN
         left = list(self._futures.values())
         await self.cancel_all_tasks()
@@ -72,7 +71,7 @@ class ConcurrentExecutionBackend(StandardBackend):
 
     @classmethod
     async def create(cls, executor: Executor) -> ConcurrentExecutionBackend:
-        """A backend that is ready."""
+        """Create a backend that is ready for use."""
         return await cls(executor)
 
     async def _handle_task(self, task: dict[str, Any]) -> None:
@@ -122,9 +121,7 @@ class ConcurrentExecutionBackend(StandardBackend):
 
 
 async def _finished(future: Future[Any]) -> Any:
-    """What a worker gives; who is cancelled waits for it all the same, so that the slot is held until
-    then.
-    """
+    """The result of a worker; a cancelled caller waits for it too, so that the slot is held until then."""
     waiting = asyncio.wrap_future(future)
     try:
         return await asyncio.shield(waiting)

@@ -21,9 +21,9 @@ _COMMAND_OPTIONS = ("cwd", "shell", "env")
 class DaskExecutionBackend(StandardBackend):
     """Runs tasks on the workers of a Dask cluster.
 
-    A client that is given stays open at the end, and so does a cluster; without either a local cluster is
-    made and closed. `resources` are further arguments of `distributed.Client`. A task is RUNNING when a
-    worker runs it. Its `task_backend_specific_kwargs` go to `Client.submit`.
+    A given client or cluster stays open at the end; without either a local cluster is started and closed.
+    `resources` are further arguments of `distributed.Client`. A task is RUNNING when a worker runs it. Its
+    `task_backend_specific_kwargs` go to `Client.submit`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class DaskExecutionBackend(StandardBackend):
         return find_spec("distributed") is not None
 
     async def submit_tasks(self, tasks: list[dict[str, Any]]) -> None:
-        """Take tasks; one that the cluster does not take has failed. Raises `BackendError` without a
+        """Submit tasks to the cluster; one that it refuses has failed. Raises `BackendError` without a
         client.
         """
         self._require_ready()
@@ -74,7 +74,9 @@ class DaskExecutionBackend(StandardBackend):
             )
 
     async def cancel_task(self, uid: str) -> bool:
-        """Give a task up; whether it had not ended. One that runs goes on, and its result is thrown away."""
+        """Cancel a task; returns whether it had not ended. A running one goes on, and its result is
+        discarded.
+        """
         self._require_ready()
         task, future = self.tasks.get(uid), self._futures.get(uid)
         if task is None or future is None:
@@ -84,7 +86,7 @@ class DaskExecutionBackend(StandardBackend):
         return True
 
     async def shutdown(self) -> None:
-        """Give up what has not ended; close the client if it is this backend's own."""
+        """Cancel what has not ended; close the client if this backend created it."""
         self._backend_state = BackendMainStates.SHUTDOWN
         client, self._client = self._client, None
         if client is None:
@@ -108,7 +110,7 @@ class DaskExecutionBackend(StandardBackend):
         cluster: Any | None = None,
         client: Any | None = None,
     ) -> DaskExecutionBackend:
-        """A backend that is ready."""
+        """Create a backend that is ready for use."""
         return await cls(resources, name, cluster, client)
 
     async def _async_init(self) -> DaskExecutionBackend:
@@ -184,7 +186,7 @@ class DaskExecutionBackend(StandardBackend):
             self._ended(task, "DONE", found)
 
     async def _hear(self, event: tuple[Any, Any]) -> None:
-        """A worker runs a task."""
+        """A worker has started a task."""
         uid, started_at, host = event[1]
         task = self.tasks.get(uid)
         if task is not None and task.get("state") != "RUNNING":

@@ -1,4 +1,4 @@
-"""Tasks that are done at once: what a session costs without them."""
+"""A backend that runs nothing, to measure the overhead of a session."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from flightlog.compat.rhapsody.backends.constants import BackendMainStates
 
 
 class NoopExecutionBackend(StandardBackend):
-    """Calls every task done without running it."""
+    """Reports every task as done without running it."""
 
     def __init__(self, name: str = "noop") -> None:
         super().__init__(name)
 
     async def submit_tasks(self, tasks: list[dict[str, Any]]) -> None:
-        """Take tasks; they are done in the next turn of the event loop."""
+        """Report tasks as done in the next turn of the event loop."""
         loop = asyncio.get_running_loop()
         for task in tasks:
             task.setdefault("uid", f"noop.{uuid.uuid4().hex[:8]}")
@@ -26,7 +26,7 @@ class NoopExecutionBackend(StandardBackend):
             loop.call_soon(self._ended, task, "DONE", done)
 
     async def cancel_task(self, uid: str) -> bool:
-        """Give a task up; whether it had not ended."""
+        """Cancel a task; returns whether it had not ended."""
         task = self.tasks.get(uid)
         if task is None:
             return False
@@ -34,11 +34,11 @@ class NoopExecutionBackend(StandardBackend):
         return True
 
     async def shutdown(self) -> None:
-        """Give up what has not ended."""
+        """Cancel what has not ended."""
         await self.cancel_all_tasks()
         self._backend_state = BackendMainStates.SHUTDOWN
 
     @classmethod
     async def create(cls, name: str = "noop") -> NoopExecutionBackend:
-        """A backend that is ready."""
+        """Create a backend that is ready for use."""
         return await cls(name=name)
