@@ -273,17 +273,32 @@ def test_sessions_are_summed_up_by_their_events_and_sorted_by_how_they_ended(tmp
 
     path = write_lines(
         tmp_path / "many.jsonl",
-        [event("open", 9), event("done", 5), event("done", 7, "stop"), event("done", 1, pid=3, job_id="j"),
-         event("later", 2), event("later", 8, "stop"), event("later", 9)],
-    )  # fmt: skip
+        [
+            event("open", 9),
+            event("done", 5),
+            event("done", 7, "stop"),
+            event("done", 1, pid=3, job_id="j"),
+            event("later", 2),
+            event("later", 8, "stop"),
+            event("later", 9),
+        ],
+    )
     sessions = load_telemetry_sessions(path)
     assert [(one.summary.session_id, one.summary.status) for one in sessions] == [
-        ("later", "completed"), ("done", "completed"), ("open", "incomplete"),
-    ]  # fmt: skip
+        ("later", "completed"),
+        ("done", "completed"),
+        ("open", "incomplete"),
+    ]
     assert sessions[1].summary == SessionSummary(
-        session_id="done", status="completed", started_at_ns=1, ended_at_ns=7, host="node-1", pid=3, job_id="j",
+        session_id="done",
+        status="completed",
+        started_at_ns=1,
+        ended_at_ns=7,
+        host="node-1",
+        pid=3,
+        job_id="j",
         source="artifact:many.jsonl",
-    )  # fmt: skip
+    )
     assert [one.timestamp_ns for one in sessions[1].events] == [1, 5, 7]
     assert load_telemetry_events(path) == sessions[0].events
     assert load_telemetry_events(path, session_id="open") == sessions[2].events
@@ -297,17 +312,22 @@ def test_the_manifest_says_how_sessions_ended_and_whose_nameless_segments_are(tm
     manifest = {
         "schema_version": 2,
         "sessions": [ended, {"session_id": 5}, "odd", {**ended, "session_id": "empty", "status": "running"}],
-        "segments": [{"filename": "segment-000001.jsonl", "session_id": "m"}, {"filename": "../x.jsonl"},
-                     {"filename": "segment-000009.jsonl"}],
-    }  # fmt: skip
+        "segments": [
+            {"filename": "segment-000001.jsonl", "session_id": "m"},
+            {"filename": "../x.jsonl"},
+            {"filename": "segment-000009.jsonl"},
+        ],
+    }
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
     write_lines(tmp_path / "segment-000001.jsonl", [{"timestamp": 1}])
     write_lines(tmp_path / "segment-000002.jsonl", [record(session_id="other")])
     for path in (tmp_path, tmp_path / "manifest.json"):
         found = load_telemetry_sessions(path)
         assert [(one.summary.session_id, one.summary.status, len(one.events)) for one in found] == [
-            ("m", "interrupted", 1), ("other", "incomplete", 1), ("empty", "running", 0),
-        ]  # fmt: skip
+            ("m", "interrupted", 1),
+            ("other", "incomplete", 1),
+            ("empty", "running", 0),
+        ]
         assert found[0].sources_loaded == [str(tmp_path / "segment-000001.jsonl")]
         assert found[0].warnings == ["segment-000009.jsonl is not there any more"]
 

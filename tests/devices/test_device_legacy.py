@@ -58,14 +58,26 @@ SHAPES = [
     ({"message": "m", "context": ""}, {"context": ""}),
     ({"memory_allocated": 5}, {**allocated(5), "collector": CPU}),
     ({"memory_allocated": 5, "device_id": 0}, {**allocated(5), "device_id": 0, "collector": CUDA}),
-    ({"memory_allocated": 5, "memory_reserved": 9}, {**allocated(5), "allocator_reserved_bytes": 9, "collector": CPU}),
+    (
+        {"memory_allocated": 5, "memory_reserved": 9},
+        {**allocated(5), "allocator_reserved_bytes": 9, "collector": CPU},
+    ),
     ({"memory_change": -4}, {"allocator_change_bytes": -4}),
-    ({"memory_mb": 1.5}, {**allocated(1_572_864), "device_id": 0, "collector": "stormlog.tensorflow.memory_tracker"}),
-    ({"memory_mb": 1, "device": "CPU:0"}, {**allocated(1 << 20), "collector": "stormlog.tensorflow.memory_tracker"}),
+    (
+        {"memory_mb": 1.5},
+        {**allocated(1_572_864), "device_id": 0, "collector": "stormlog.tensorflow.memory_tracker"},
+    ),
+    (
+        {"memory_mb": 1, "device": "CPU:0"},
+        {**allocated(1 << 20), "collector": "stormlog.tensorflow.memory_tracker"},
+    ),
     ({"memory_mb": "1"}, {"device_id": 0, "collector": "stormlog.tensorflow.memory_tracker"}),
     ({"device_used_bytes": 7}, allocated(7)),
     ({"allocator_allocated_bytes": 3, "device_used_bytes": 7}, {**allocated(3), "device_used_bytes": 7}),
-    ({"allocator_active_bytes": 1, "allocator_inactive_bytes": 2}, {"allocator_active_bytes": 1, "allocator_inactive_bytes": 2}),
+    (
+        {"allocator_active_bytes": 1, "allocator_inactive_bytes": 2},
+        {"allocator_active_bytes": 1, "allocator_inactive_bytes": 2},
+    ),
     ({"device": "cuda:3"}, {"device_id": 3}),
     ({"device": "cuda"}, {}),
     ({"device": "cuda:x"}, {}),
@@ -74,15 +86,24 @@ SHAPES = [
     ({"device": "/device:CPU:0"}, {}),
     ({"device": 4}, {}),
     ({"total_memory": 10}, {"device_total_bytes": 10, "device_free_bytes": 10}),
-    ({"device_total": 10, "memory_allocated": 4}, {**allocated(4), "device_total_bytes": 10, "device_free_bytes": 6, "collector": CPU}),
-    ({"metadata_total_bytes": 10}, {"device_total_bytes": 10, "device_free_bytes": 10, "metadata": {"total_bytes": 10}}),
+    (
+        {"device_total": 10, "memory_allocated": 4},
+        {**allocated(4), "device_total_bytes": 10, "device_free_bytes": 6, "collector": CPU},
+    ),
+    (
+        {"metadata_total_bytes": 10},
+        {"device_total_bytes": 10, "device_free_bytes": 10, "metadata": {"total_bytes": 10}},
+    ),
     ({"device_total_bytes": None, "total_memory": 10}, {}),
     ({"total_memory": 10, "device_free_bytes": None}, {"device_total_bytes": 10}),
     ({"metadata": {"pid": 3, "host": "h"}}, {"pid": 3, "host": "h", "metadata": {"pid": 3, "host": "h"}}),
     ({"pid": 4, "metadata": {"pid": 3}}, {"pid": 4, "metadata": {"pid": 3}}),
     ({"metadata": None, "metadata_a": 1}, {"metadata": {"a": 1}}),
     ({"metadata": {"a": 1, "b": 2}, "metadata_a": 3}, {"metadata": {"a": 3, "b": 2}}),
-    ({"metadata_rank": 1, "metadata_world_size": 2, "metadata_job_id": "j"}, {"rank": 1, "local_rank": 1, "world_size": 2, "job_id": "j"}),
+    (
+        {"metadata_rank": 1, "metadata_world_size": 2, "metadata_job_id": "j"},
+        {"rank": 1, "local_rank": 1, "world_size": 2, "job_id": "j"},
+    ),
     ({"rank": 0, "metadata_rank": 1, "metadata_world_size": 2}, {"world_size": 2}),
     ({"metadata_session_id": "s"}, {"session_id": "s"}),
     ({"session_id": "t", "metadata_session_id": "s"}, {"session_id": "t"}),
@@ -90,9 +111,12 @@ SHAPES = [
     ({"collector": " ", "backend": "MPS"}, {"collector": "stormlog.mps_tracker"}),
     ({"metadata_backend": "rocm"}, {"collector": "stormlog.rocm_tracker", "metadata": {"backend": "rocm"}}),
     ({"backend": "cpu"}, {"collector": CPU}),
-    ({"backend": "xpu", "memory_allocated": 1, "device": "cuda:0"}, {**allocated(1), "device_id": 0, "collector": CUDA}),
+    (
+        {"backend": "xpu", "memory_allocated": 1, "device": "cuda:0"},
+        {**allocated(1), "device_id": 0, "collector": CUDA},
+    ),
     ({"unknown": 1}, {}),
-]  # fmt: skip
+]
 REFUSED = [
     ({"metadata": 3}, "metadata must be an object when provided"),
     ({"timestamp_ns": None}, "timestamp_ns must be an integer"),

@@ -29,19 +29,36 @@ def test_a_recorded_event_has_its_projection():
     assert (found.stage, found.severity_text) == (None, None)
     assert found.session_id == session.summary.session_id
     assert found.resource == {
-        "source_kind": "cuda", "collector": "stormlog.cuda_tracker", "host": "node-0", "pid": 4000,
-        "device_id": 0, "job_id": "job-77", "rank": 0, "local_rank": 0, "world_size": 2,
-    }  # fmt: skip
+        "source_kind": "cuda",
+        "collector": "stormlog.cuda_tracker",
+        "host": "node-0",
+        "pid": 4000,
+        "device_id": 0,
+        "job_id": "job-77",
+        "rank": 0,
+        "local_rank": 0,
+        "world_size": 2,
+    }
     assert found.attributes == {
-        "backend": "cuda", "phase": "eval", "sampling.interval_ms": 100,
-        "memory.allocator.allocated_bytes": 1073741824, "memory.allocator.reserved_bytes": 1362286842,
-        "memory.allocator.active_bytes": 1073741824, "memory.allocator.inactive_bytes": 288545018,
-        "memory.allocator.change_bytes": 0, "memory.device.used_bytes": 1630722298,
-        "memory.device.free_bytes": 84268623622, "memory.device.total_bytes": 85899345920,
-    }  # fmt: skip
+        "backend": "cuda",
+        "phase": "eval",
+        "sampling.interval_ms": 100,
+        "memory.allocator.allocated_bytes": 1073741824,
+        "memory.allocator.reserved_bytes": 1362286842,
+        "memory.allocator.active_bytes": 1073741824,
+        "memory.allocator.inactive_bytes": 288545018,
+        "memory.allocator.change_bytes": 0,
+        "memory.device.used_bytes": 1630722298,
+        "memory.device.free_bytes": 84268623622,
+        "memory.device.total_bytes": 85899345920,
+    }
     assert found.correlation == {
-        "session_id": session.summary.session_id, "job_id": "job-77", "rank": 0, "local_rank": 0, "world_size": 2,
-    }  # fmt: skip
+        "session_id": session.summary.session_id,
+        "job_id": "job-77",
+        "rank": 0,
+        "local_rank": 0,
+        "world_size": 2,
+    }
 
 
 def test_a_session_names_each_resource_and_each_context_once():
@@ -50,8 +67,9 @@ def test_a_session_names_each_resource_and_each_context_once():
     assert session.correlations() == [dict(session.telemetry_records()[0].correlation)]
     (legacy,) = load_telemetry_sessions(GOLDEN / "legacy.json")
     assert [(one["collector"], one["device_id"]) for one in legacy.resources()] == [
-        ("stormlog.cuda_tracker", 1), ("stormlog.tensorflow.memory_tracker", 0),
-    ]  # fmt: skip
+        ("stormlog.cuda_tracker", 1),
+        ("stormlog.tensorflow.memory_tracker", 0),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -75,8 +93,9 @@ def test_phase_and_severity_are_those_of_the_metadata():
     )
     assert (found.stage, found.severity, found.severity_text) == ("epoch", "warning", "5")
     assert {name: found.correlation[name] for name in found.correlation if name.startswith("phase")} == {
-        "phase.scope_id": 4, "phase.sequence": 2,
-    }  # fmt: skip
+        "phase.scope_id": 4,
+        "phase.sequence": 2,
+    }
     unnamed = record(metadata={"phase_scope": {"path": ["fit", "step"]}}, event_type="allocation")
     assert (project_telemetry_event(unnamed).stage, project_telemetry_event(unnamed).severity) == (
         "step",

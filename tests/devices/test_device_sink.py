@@ -61,18 +61,29 @@ def test_what_was_appended_is_what_loads(tmp_path):
         "format": "stormlog.append_only_telemetry_sink",
         "sessions": [
             {
-                "session_id": "s-1", "status": "completed", "started_at_ns": 1, "ended_at_ns": 99,
-                "host": "node-1", "pid": 7, "job_id": None, "rank": 0, "local_rank": 0, "world_size": 1,
+                "session_id": "s-1",
+                "status": "completed",
+                "started_at_ns": 1,
+                "ended_at_ns": 99,
+                "host": "node-1",
+                "pid": 7,
+                "job_id": None,
+                "rank": 0,
+                "local_rank": 0,
+                "world_size": 1,
                 "source": "flightlog.sink",
             }
         ],
         "segments": [
             {
-                "filename": "segment-000001.jsonl", "event_count": 2, "size_bytes": size, "closed": True,
+                "filename": "segment-000001.jsonl",
+                "event_count": 2,
+                "size_bytes": size,
+                "closed": True,
                 "session_id": "s-1",
             }
         ],
-    }  # fmt: skip
+    }
 
 
 def test_a_folder_can_be_read_from_the_first_moment_and_after_every_event(tmp_path):
@@ -282,13 +293,21 @@ def test_rollups_count_alerts_health_memory_shortage_and_windows(tmp_path):
         "total_count": 2,
     }
     assert session["collector_health"] == {
-        "degraded_count": 1, "degraded_time_ns": second, "last_status": "healthy", "recovered_count": 1,
+        "degraded_count": 1,
+        "degraded_time_ns": second,
+        "last_status": "healthy",
+        "recovered_count": 1,
         "transition_count": 2,
-    }  # fmt: skip
+    }
     assert session["oom"] == {"bundle_path_count": 1, "event_count": 1, "marker_count": 1}
-    assert [(window["index"], window["event_count"], window["start_ns"]) for window in session["windows"]] == [
-        (0, 2, 0), (1, 2, 2 * second), (2, 1, 4 * second), (3, 1, 6 * second),
-    ]  # fmt: skip
+    assert [
+        (window["index"], window["event_count"], window["start_ns"]) for window in session["windows"]
+    ] == [
+        (0, 2, 0),
+        (1, 2, 2 * second),
+        (2, 1, 4 * second),
+        (3, 1, 6 * second),
+    ]
     (rank,) = session["ranks"]
     assert (
         rank["hidden_gap_first_bytes"],

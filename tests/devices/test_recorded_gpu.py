@@ -1,4 +1,5 @@
-"""A training run recorded on an NVIDIA H200 with PyTorch, which ends out of memory: what is made of it without a GPU."""
+"""A training run recorded on an NVIDIA H200 with PyTorch, which ends out of memory: what is made of it
+without a GPU."""
 
 from __future__ import annotations
 
@@ -35,9 +36,16 @@ def test_every_device_event_is_a_valid_record_of_one_completed_session(run: Run)
     [session] = load_telemetry_sessions(run.path / "devices.jsonl")
     assert session.summary.status == "completed"
     assert Counter(event.event_type for event in session.events) == {
-        "sample": 342, "allocation": 188, "deallocation": 156, "peak": 19,
-        "start": 1, "warning": 1, "critical": 1, "error": 1, "stop": 1,
-    }  # fmt: skip
+        "sample": 342,
+        "allocation": 188,
+        "deallocation": 156,
+        "peak": 19,
+        "start": 1,
+        "warning": 1,
+        "critical": 1,
+        "error": 1,
+        "stop": 1,
+    }
     for event in session.events:
         validate_telemetry_record(telemetry_event_to_dict(event))
     assert {event.metadata["device_used_source"] for event in session.events} == {"driver"}

@@ -1,4 +1,5 @@
-"""Events of every declared kind, drawn from the declarations alone: a new event is covered by being declared."""
+"""Events of every declared kind, drawn from the declarations alone: a new event is covered by being
+declared."""
 
 from __future__ import annotations
 

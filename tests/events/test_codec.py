@@ -99,7 +99,10 @@ def test_a_line_that_lacks_its_optional_fields_decodes(event):
 
 
 def test_a_newer_type_is_kept_aside_and_the_default_stands_in_its_place():
-    line = b'{"event":"task_started","task":"sim","task_id":"t1","worker":{"id":7},"queue_s":0.5,"attempt":"second"}'
+    line = (
+        b'{"event":"task_started","task":"sim","task_id":"t1","worker":{"id":7},'
+        b'"queue_s":0.5,"attempt":"second"}'
+    )
     event = TaskStarted(task="sim", task_id="t1", worker=None, queue_s=0.5)
     assert decode_line(line) == Decoded(event, {"worker": {"id": 7}, "attempt": "second"})
     assert StreamDecoder("tasks").decode(line) == event

@@ -93,13 +93,38 @@ class Colour(Enum):
 
 def test_each_declared_type_has_its_column():
     define_event(
-        "columns_types.All", a=bool, b=int | None, c=float, d=str, e=list[str], f=dict[str, int], g=list[list[int]],
-        h=datetime, i=Colour, j=Any, k=int | float, l=int | str, m=list[float], n=bytes,
-    )  # fmt: skip
+        "columns_types.All",
+        a=bool,
+        b=int | None,
+        c=float,
+        d=str,
+        e=list[str],
+        f=dict[str, int],
+        g=list[list[int]],
+        h=datetime,
+        i=Colour,
+        j=Any,
+        k=int | float,
+        l=int | str,
+        m=list[float],
+        n=bytes,
+    )
     assert list(columns("user.columns_types").values())[4:] == [
-        "BOOLEAN", "BIGINT", "DOUBLE", "VARCHAR", "VARCHAR[]", "JSON", "JSON",
-        "VARCHAR", "VARCHAR", "JSON", "DOUBLE", "JSON", "DOUBLE[]", "VARCHAR",
-    ]  # fmt: skip
+        "BOOLEAN",
+        "BIGINT",
+        "DOUBLE",
+        "VARCHAR",
+        "VARCHAR[]",
+        "JSON",
+        "JSON",
+        "VARCHAR",
+        "VARCHAR",
+        "JSON",
+        "DOUBLE",
+        "JSON",
+        "DOUBLE[]",
+        "VARCHAR",
+    ]
 
 
 def test_users_events_that_disagree_on_a_field_meet_in_a_type_that_holds_both(connection, tmp_path):
@@ -107,8 +132,11 @@ def test_users_events_that_disagree_on_a_field_meet_in_a_type_that_holds_both(co
     two = define_event("columns_meet.Two", x=float, y=str, step=(int, 0), Note=(str, ""))
     stream = "user.columns_meet"
     assert dict(list(columns(stream).items())[4:]) == {
-        "x": "DOUBLE", "y": "JSON", "step": "BIGINT", "note": "VARCHAR",
-    }  # fmt: skip
+        "x": "DOUBLE",
+        "y": "JSON",
+        "step": "BIGINT",
+        "note": "VARCHAR",
+    }
     path = tmp_path / "lines.jsonl"
     path.write_bytes(encode_line(one(x=1, y=2)) + encode_line(two(x=0.5, y="b", step=3)))
     rows = [list(row.values())[4:] for row in read(connection, path, stream, projection(stream))]

@@ -27,15 +27,11 @@ def test_every_stream_and_event_has_its_section():
 
 def test_a_row_says_type_unit_presence_and_meaning():
     lines = reference_page().splitlines()
-    assert (
-        "| `cpu_s` | number or null | s | unless `null` | CPU time, user and system, of what `cpu_scope` says |"
-        in lines
-    )
+    cpu_s = "CPU time, user and system, of what `cpu_scope` says"
+    assert f"| `cpu_s` | number or null | s | unless `null` | {cpu_s} |" in lines
     assert "| `args` | object |  | yes | arguments by name, bounded and redacted |" in lines
-    assert (
-        "| `depends_on` | list of strings |  | unless `[]` | task ids it waits for, where the engine knows them |"
-        in lines
-    )
+    depends_on = "task ids it waits for, where the engine knows them"
+    assert f"| `depends_on` | list of strings |  | unless `[]` | {depends_on} |" in lines
 
 
 def test_users_events_do_not_change_the_page():

@@ -64,9 +64,17 @@ def test_fields_have_their_meaning_and_their_unit():
 
 @pytest.mark.parametrize(
     ("suffix", "unit"),
-    [("_s", "s"), ("_bytes", "bytes"), ("_percent", "percent"), ("_bytes_per_s", "bytes/s"), ("_w", "W"),
-     ("_c", "°C"), ("_ms", "ms"), ("_ns", "ns")],
-)  # fmt: skip
+    [
+        ("_s", "s"),
+        ("_bytes", "bytes"),
+        ("_percent", "percent"),
+        ("_bytes_per_s", "bytes/s"),
+        ("_w", "W"),
+        ("_c", "°C"),
+        ("_ms", "ms"),
+        ("_ns", "ns"),
+    ],
+)
 def test_a_unit_in_a_name_is_the_declared_unit(suffix, unit):
     wrong = [
         f"{kind}.{name}"

@@ -1,4 +1,5 @@
-"""Remote places in memory, that fail when they are told to; and runs that are written, copied and read there."""
+"""Remote places in memory, that fail when they are told to; and runs that are written, copied and read
+there."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ Fault = Callable[[str, str], None]
 
 
 class FaultyFileSystem(MemoryFileSystem):
-    """Objects in memory of its own; `before` and `after` each writing, reading, listing or removing call may raise."""
+    """Objects in memory of its own; `before` and `after` each writing, reading, listing or removing call may
+    raise."""
 
     protocol = "faulty"
     cachable = False
@@ -96,9 +98,16 @@ class Writing:
         self.alive = True
         self.written: set[tuple[str, int]] = set()
         self.info = RunInfo(
-            run_id=RUN_ID, project="demo", status="running", start_time=at(0), pid=10, pid_start=1.0, host=host,
-            writer="0c0c0c0c", heartbeat=at(0),
-        )  # fmt: skip
+            run_id=RUN_ID,
+            project="demo",
+            status="running",
+            start_time=at(0),
+            pid=10,
+            pid_start=1.0,
+            host=host,
+            writer="0c0c0c0c",
+            heartbeat=at(0),
+        )
         self.writers = {
             name: RunWriter(
                 self.path,

@@ -26,10 +26,18 @@ def entry(
         return None if seconds is None else at(seconds)
 
     return RunEntry(
-        path=Path(name), run_id=name, project="p", status=status, start_time=stamp(start_s),
-        end_time=stamp(end_s), duration_s=None, tasks_submitted=0, tasks_completed=0, tasks_failed=0,
+        path=Path(name),
+        run_id=name,
+        project="p",
+        status=status,
+        start_time=stamp(start_s),
+        end_time=stamp(end_s),
+        duration_s=None,
+        tasks_submitted=0,
+        tasks_completed=0,
+        tasks_failed=0,
         size_bytes=size,
-    )  # fmt: skip
+    )
 
 
 def at_unix(seconds: float) -> float:
@@ -43,11 +51,20 @@ def test_runs_are_listed_newest_first_with_what_run_json_says(tmp_path):
     new = make_run(tmp_path, project="new", token="00000000", start_time=at(2))
     assert list_runs(tmp_path, observer=HERE) == [
         RunEntry(
-            path=path, run_id=path.name, project=project, status="completed", start_time=start, end_time=at(10),
-            duration_s=10.0, tasks_submitted=0, tasks_completed=0, tasks_failed=failed, size_bytes=None,
+            path=path,
+            run_id=path.name,
+            project=project,
+            status="completed",
+            start_time=start,
+            end_time=at(10),
+            duration_s=10.0,
+            tasks_submitted=0,
+            tasks_completed=0,
+            tasks_failed=failed,
+            size_bytes=None,
         )
         for path, project, start, failed in ((new, "new", at(2), 0), (old, "old", at(1), 2))
-    ]  # fmt: skip
+    ]
 
 
 def test_a_run_that_cannot_be_read_is_listed_with_its_problem(tmp_path):
@@ -55,11 +72,20 @@ def test_a_run_that_cannot_be_read_is_listed_with_its_problem(tmp_path):
     (path / layout.RUN).unlink()
     assert list_runs(tmp_path, sizes=True, observer=HERE) == [
         RunEntry(
-            path=path, run_id=path.name, project="demo", status="unknown", start_time=START, end_time=None,
-            duration_s=None, tasks_submitted=None, tasks_completed=None, tasks_failed=None, size_bytes=0,
+            path=path,
+            run_id=path.name,
+            project="demo",
+            status="unknown",
+            start_time=START,
+            end_time=None,
+            duration_s=None,
+            tasks_submitted=None,
+            tasks_completed=None,
+            tasks_failed=None,
+            size_bytes=0,
             problem="run.json: No such file or directory",
         )
-    ]  # fmt: skip
+    ]
 
 
 def test_a_run_whose_process_is_gone_is_listed_as_crashed(tmp_path):
@@ -94,9 +120,13 @@ def test_sizes_count_every_file_and_follow_no_link(tmp_path):
 
 def test_runs_that_ended_too_long_ago_go_the_oldest_first():
     runs = [
-        entry("new", 1000), entry("long", 0, end_s=900), entry("old", 10), entry("live", 0, status="running"),
-        entry("older", 5, end_s=6), entry("timeless", None),
-    ]  # fmt: skip
+        entry("new", 1000),
+        entry("long", 0, end_s=900),
+        entry("old", 10),
+        entry("live", 0, status="running"),
+        entry("older", 5, end_s=6),
+        entry("timeless", None),
+    ]
     assert [run.run_id for run in plan_gc(runs, 500, None, at_unix(1000))] == ["older", "old"]
 
 

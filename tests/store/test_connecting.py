@@ -39,7 +39,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     with private_connection({"threads": "1"}) as connection:
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
-        connection.execute("SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b").fetchall()
+        connection.execute(
+            "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
+        ).fetchall()
 except KeyboardInterrupt:
     print("interrupted")
 """

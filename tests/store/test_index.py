@@ -150,8 +150,10 @@ def test_a_change_that_leaves_size_and_time_as_they_were_is_noticed(tmp_path):
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
     after = file.stat()
     assert (after.st_size, after.st_mtime_ns, after.st_ino) == (
-        before.st_size, before.st_mtime_ns, before.st_ino,
-    )  # fmt: skip
+        before.st_size,
+        before.st_mtime_ns,
+        before.st_ino,
+    )
     assert look(tmp_path)[0][path.name][0].value.tasks_failed == 7
 
 
@@ -389,11 +391,16 @@ def test_figures_are_those_of_the_summary(tmp_path):
         for name, f in figures.tasks.items()
     } == {
         name: (
-            t.completed, t.duration_s.mean, t.duration_s.p50, t.duration_s.p95, t.duration_s.max,
-            t.duration_s.total, t.peak_rss_bytes,
+            t.completed,
+            t.duration_s.mean,
+            t.duration_s.p50,
+            t.duration_s.p95,
+            t.duration_s.max,
+            t.duration_s.total,
+            t.peak_rss_bytes,
         )
         for name, t in summary.tasks.by_name.items()
-    }  # fmt: skip
+    }
     assert (figures.submitted, figures.completed, figures.cache_lookups, figures.cost) == (3, 3, 0, None)
 
 

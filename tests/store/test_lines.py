@@ -269,8 +269,13 @@ def test_a_segment_folded_away_before_its_turn_is_found_in_the_top_level_file(tm
 
 # --- any leftovers at all
 
-PLACES = ("metrics.jsonl", "segments/{w}/metrics-000001.jsonl", "segments/{w}/metrics.jsonl",
-          "segments/{w}/metrics.tail-a", "segments/{w}/metrics.tail-b")  # fmt: skip
+PLACES = (
+    "metrics.jsonl",
+    "segments/{w}/metrics-000001.jsonl",
+    "segments/{w}/metrics.jsonl",
+    "segments/{w}/metrics.tail-a",
+    "segments/{w}/metrics.tail-b",
+)
 
 
 @st.composite
@@ -380,9 +385,14 @@ def test_lines_the_writer_could_not_write_are_lost_once(tmp_path):
     """Refused lines had numbers, so they are missing too: they count once."""
     put(tmp_path, "metrics.jsonl", line("aa", 0))
     info = WriterInfo(
-        writer="aa", pid=1, host="node-1", closed=True,
-        lines={"metrics": 3, "tasks": 2}, lost={"metrics": 2}, reasons={"No space left on device": 2},
-    )  # fmt: skip
+        writer="aa",
+        pid=1,
+        host="node-1",
+        closed=True,
+        lines={"metrics": 3, "tasks": 2},
+        lost={"metrics": 2},
+        reasons={"No space left on device": 2},
+    )
     whole = Reading(tmp_path, [info]).completeness()
     assert whole.lost == {"metrics": 2, "tasks": 2}
     assert whole.problems == (

@@ -194,9 +194,15 @@ def test_commands_read_a_running_run_as_of_one_moment_and_leave_nothing_behind(
 
 def test_a_diagnosis_of_a_copy_names_the_run_itself(tmp_path: Path) -> None:
     failed = TaskFailed(
-        timestamp=at(1), task="sim", task_id="t", args={}, duration_s=1.0, worker=None, error_type="KeyError",
+        timestamp=at(1),
+        task="sim",
+        task_id="t",
+        args={},
+        duration_s=1.0,
+        worker=None,
+        error_type="KeyError",
         error_message="'seed'",
-    )  # fmt: skip
+    )
     running = {
         "status": "running",
         "end_time": None,

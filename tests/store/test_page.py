@@ -22,14 +22,29 @@ from flightlog.store.writers import read_writer, read_writers, run_as_it_ended
 
 LONG = "user." + "a" * 100
 INFO = WriterInfo(
-    writer="0a0a0a0a", pid=7, host="node-1", pid_start=12.5, started="2026-05-20T03:52:00.000000Z",
-    heartbeat="2026-05-20T03:52:00.000000Z", owner=True, wall_anchor_ns=5,
-)  # fmt: skip
+    writer="0a0a0a0a",
+    pid=7,
+    host="node-1",
+    pid_start=12.5,
+    started="2026-05-20T03:52:00.000000Z",
+    heartbeat="2026-05-20T03:52:00.000000Z",
+    owner=True,
+    wall_anchor_ns=5,
+)
 ENDED = RunInfo(
-    run_id="run-20260520T035200Z-demo-a1b2c3d4", project="demo", status="failed", writer="0a0a0a0a", pid=7, host="node-1",
-    start_time="2026-05-20T03:52:00.000000Z", end_time="2026-05-20T03:52:09.000000Z", duration_s=9.0, exit_code=0,
-    signal="SIGTERM", error="ValueError: it does not work",
-)  # fmt: skip
+    run_id="run-20260520T035200Z-demo-a1b2c3d4",
+    project="demo",
+    status="failed",
+    writer="0a0a0a0a",
+    pid=7,
+    host="node-1",
+    start_time="2026-05-20T03:52:00.000000Z",
+    end_time="2026-05-20T03:52:09.000000Z",
+    duration_s=9.0,
+    exit_code=0,
+    signal="SIGTERM",
+    error="ValueError: it does not work",
+)
 GONE = Observer(now=1779249300.0, host="node-1", process_started=lambda _pid: None)
 
 
@@ -46,17 +61,35 @@ def test_a_note_and_its_page_are_one_writer_with_the_larger_of_all_counts(tmp_pa
     page.explain({"No space left on device": 22, "r" * 90: 1, "Input/output error": 0})
     page.beat("2026-05-20T03:52:08.000000Z")
     note = WriterInfo(
-        writer="0a0a0a0a", pid=7, host="node-1", pid_start=12.5, started="2026-05-20T03:52:00.000000Z",
-        heartbeat="2026-05-20T03:52:04.000000Z", owner=True, wall_anchor_ns=5, lines={"spans": 50, "tasks": 3, LONG: 1},
-        lost={"tasks": 1}, reasons={"r" * 90: 1}, bytes=100,
-    )  # fmt: skip
+        writer="0a0a0a0a",
+        pid=7,
+        host="node-1",
+        pid_start=12.5,
+        started="2026-05-20T03:52:00.000000Z",
+        heartbeat="2026-05-20T03:52:04.000000Z",
+        owner=True,
+        wall_anchor_ns=5,
+        lines={"spans": 50, "tasks": 3, LONG: 1},
+        lost={"tasks": 1},
+        reasons={"r" * 90: 1},
+        bytes=100,
+    )
     write_document(page.path.with_name(layout.WRITER), note)
     assert read_writer(page.path.parent, "0a0a0a0a").value == WriterInfo(
-        writer="0a0a0a0a", pid=7, host="node-1", pid_start=12.5, started="2026-05-20T03:52:00.000000Z",
-        heartbeat="2026-05-20T03:52:08.000000Z", owner=True, wall_anchor_ns=5, counted=True,
-        lines={"spans": 70, "tasks": 3, LONG: 9}, lost={"tasks": 1, "spans": 20, LONG: 2},
-        reasons={"r" * 90: 1, "No space left on device": 22, "Input/output error": 0}, bytes=100,
-    )  # fmt: skip
+        writer="0a0a0a0a",
+        pid=7,
+        host="node-1",
+        pid_start=12.5,
+        started="2026-05-20T03:52:00.000000Z",
+        heartbeat="2026-05-20T03:52:08.000000Z",
+        owner=True,
+        wall_anchor_ns=5,
+        counted=True,
+        lines={"spans": 70, "tasks": 3, LONG: 9},
+        lost={"tasks": 1, "spans": 20, LONG: 2},
+        reasons={"r" * 90: 1, "No space left on device": 22, "Input/output error": 0},
+        bytes=100,
+    )
 
 
 def test_a_page_alone_tells_who_wrote_and_how_the_run_ended(tmp_path):
@@ -68,15 +101,33 @@ def test_a_page_alone_tells_who_wrote_and_how_the_run_ended(tmp_path):
     assert problems == []
     assert found == [
         WriterInfo(
-            writer="0a0a0a0a", pid=7, host="node-1", pid_start=12.5, started="2026-05-20T03:52:00.000000Z",
-            heartbeat="2026-05-20T03:52:09.000000Z", owner=True, wall_anchor_ns=5, counted=True, closed=True,
-            lines={"spans": 3}, lost={"spans": 3}, drain_s=None, background_cpu_s=None, bytes=None,
+            writer="0a0a0a0a",
+            pid=7,
+            host="node-1",
+            pid_start=12.5,
+            started="2026-05-20T03:52:00.000000Z",
+            heartbeat="2026-05-20T03:52:09.000000Z",
+            owner=True,
+            wall_anchor_ns=5,
+            counted=True,
+            closed=True,
+            lines={"spans": 3},
+            lost={"spans": 3},
+            drain_s=None,
+            background_cpu_s=None,
+            bytes=None,
         )
-    ]  # fmt: skip
+    ]
     begun = RunInfo(
-        run_id=ENDED.run_id, project="demo", status="running", writer="0a0a0a0a", pid=7, host="node-1",
-        start_time="2026-05-20T03:52:00.000000Z", duration_s=1.0,
-    )  # fmt: skip
+        run_id=ENDED.run_id,
+        project="demo",
+        status="running",
+        writer="0a0a0a0a",
+        pid=7,
+        host="node-1",
+        start_time="2026-05-20T03:52:00.000000Z",
+        duration_s=1.0,
+    )
     ended = run_as_it_ended(tmp_path, begun, GONE)
     ended.heartbeat = None
     assert ended == replace(ENDED, lines_lost=3)

@@ -20,14 +20,28 @@ from flightlog.store.parquet import LONGEST_LINE_BYTES, write_snapshot
 AT = "2026-05-20T03:52:00.123456Z"
 TASKS = [
     TaskSubmitted(
-        task="sim", task_id="t1", args={"seed": 1, "deep": {"a": [None]}}, depends_on=["t0", "é"], timestamp=AT,
-        writer="w1", seq=0,
+        task="sim",
+        task_id="t1",
+        args={"seed": 1, "deep": {"a": [None]}},
+        depends_on=["t0", "é"],
+        timestamp=AT,
+        writer="w1",
+        seq=0,
     ),
     TaskCompleted(
-        task="sim", task_id="t1", args={}, worker=None, duration_s=0.25, peak_rss_bytes=2**40, attempt=2, timestamp=AT,
-        writer="w1", seq=1, metrics={"loss": 0.5},
+        task="sim",
+        task_id="t1",
+        args={},
+        worker=None,
+        duration_s=0.25,
+        peak_rss_bytes=2**40,
+        attempt=2,
+        timestamp=AT,
+        writer="w1",
+        seq=1,
+        metrics={"loss": 0.5},
     ),
-]  # fmt: skip
+]
 
 
 def rows_of(path) -> list[tuple[Any, ...]]:
@@ -105,9 +119,15 @@ def test_damage_is_skipped_and_the_rest_is_there(tmp_path, tasks):
     good = tasks.read_bytes().splitlines(keepends=True)
     damaged = tmp_path / "damaged.jsonl"
     damaged.write_bytes(
-        b"not json\n" + good[0] + b'[1]\n"text"\n\n\0\0\0\0\n{"event":"task_started","name":"\xff"}\n{}\n'
-        + b'{"timestamp":"' + AT.encode() + b'"}\n' + good[1] + b'{"event":"task_started","task":"to'
-    )  # fmt: skip
+        b"not json\n"
+        + good[0]
+        + b'[1]\n"text"\n\n\0\0\0\0\n{"event":"task_started","name":"\xff"}\n{}\n'
+        + b'{"timestamp":"'
+        + AT.encode()
+        + b'"}\n'
+        + good[1]
+        + b'{"event":"task_started","task":"to'
+    )
     assert write_snapshot({"tasks": [damaged]}, tmp_path) == {"tasks": 2}
     assert rows_of(tmp_path / "tasks.parquet") == lines_of("tasks", tasks)
 
@@ -148,8 +168,13 @@ def test_names_of_files_and_folders_are_only_names(tmp_path, name):
     assert write_snapshot({"metrics": [path], name: [path]}, folder / "parquet") == {"metrics": 1, name: 1}
     assert table_of(folder / "parquet/metrics.parquet") == columns("metrics")
     assert list(table_of(folder / "parquet" / f"{name}.parquet")) == [
-        "event", "timestamp", "writer", "seq", "name", "value",
-    ]  # fmt: skip
+        "event",
+        "timestamp",
+        "writer",
+        "seq",
+        "name",
+        "value",
+    ]
 
 
 def test_an_empty_stream_is_an_empty_table_and_no_files_are_no_table(tmp_path):
@@ -166,19 +191,53 @@ def test_an_empty_stream_is_an_empty_table_and_no_files_are_no_table(tmp_path):
 def test_users_events_need_no_declaration_and_keep_their_values(tmp_path):
     path = tmp_path / "user.fit.jsonl"
     lines = [
-        {"event": "fit.A", "timestamp": AT, "writer": "w", "seq": 0, "n": 1, "x": 1, "day": "2026-05-20", "d": {},
-         "mixed": 1, "big": 2**64 - 1, "many": [1, 2], "ok": True, "nothing": None, "": 1, "odd \"'name": "v"},
-        {"event": "fit.B", "timestamp": AT, "writer": "w", "seq": 1, "n": -5, "x": 0.5, "d": {"k": 1}, "mixed": "b",
-         "N": 7},
-    ]  # fmt: skip
+        {
+            "event": "fit.A",
+            "timestamp": AT,
+            "writer": "w",
+            "seq": 0,
+            "n": 1,
+            "x": 1,
+            "day": "2026-05-20",
+            "d": {},
+            "mixed": 1,
+            "big": 2**64 - 1,
+            "many": [1, 2],
+            "ok": True,
+            "nothing": None,
+            "": 1,
+            "odd \"'name": "v",
+        },
+        {
+            "event": "fit.B",
+            "timestamp": AT,
+            "writer": "w",
+            "seq": 1,
+            "n": -5,
+            "x": 0.5,
+            "d": {"k": 1},
+            "mixed": "b",
+            "N": 7,
+        },
+    ]
     path.write_text("[1]\nzz\n" + "".join(json.dumps(line) + "\n" for line in lines))
     assert write_snapshot({"user.fit": [path]}, tmp_path) == {"user.fit": 2}
     table = table_of(tmp_path / "user.fit.parquet")
     assert table == {
-        "event": "VARCHAR", "timestamp": "TIMESTAMP", "writer": "VARCHAR", "seq": "BIGINT", "N": "BIGINT",
-        "big": "JSON", "d": "JSON", "day": "VARCHAR", "many": "JSON", "mixed": "JSON", "odd \"'name": "VARCHAR",
-        "ok": "BOOLEAN", "x": "DOUBLE",
-    }  # fmt: skip
+        "event": "VARCHAR",
+        "timestamp": "TIMESTAMP",
+        "writer": "VARCHAR",
+        "seq": "BIGINT",
+        "N": "BIGINT",
+        "big": "JSON",
+        "d": "JSON",
+        "day": "VARCHAR",
+        "many": "JSON",
+        "mixed": "JSON",
+        "odd \"'name": "VARCHAR",
+        "ok": "BOOLEAN",
+        "x": "DOUBLE",
+    }
     values = [dict(zip(table, row, strict=True)) for row in rows_of(tmp_path / "user.fit.parquet")]
     assert [list(row.values())[5:] for row in values] == [
         [str(2**64 - 1), "{}", "2026-05-20", "[1,2]", "1", "v", True, 1.0],

@@ -74,10 +74,23 @@ SECRET = st.text(alphabet="abcdefghijklmnopqrstuvwxyz0123456789", min_size=12, m
 )
 
 
-@given(secret=SECRET, before=st.text(max_size=20), form=st.sampled_from([
-    "s3://user:{}@bucket/x", "https://a.blob.core.windows.net/c?sv=1&sig={}", "AccountKey={};EndpointSuffix=x",
-    "s3://user:a/{}@bucket/x", "Authorization: Bearer {}", "aws_secret_access_key = {}", "X-Amz-Signature={}&x=1", "token: {}", "password={}",
-]))  # fmt: skip
+@given(
+    secret=SECRET,
+    before=st.text(max_size=20),
+    form=st.sampled_from(
+        [
+            "s3://user:{}@bucket/x",
+            "https://a.blob.core.windows.net/c?sv=1&sig={}",
+            "AccountKey={};EndpointSuffix=x",
+            "s3://user:a/{}@bucket/x",
+            "Authorization: Bearer {}",
+            "aws_secret_access_key = {}",
+            "X-Amz-Signature={}&x=1",
+            "token: {}",
+            "password={}",
+        ]
+    ),
+)
 def test_no_secret_is_left_in_a_message(secret: str, before: str, form: str) -> None:
     assert secret not in scrub(f"{before} {form.format(secret)} failed", limit=10_000)
 

@@ -40,11 +40,15 @@ def some_run(runs: Path, token: str = "a1b2c3d4", tasks: int = 3, **info: object
         for event in (
             TaskSubmitted(timestamp=at(number), task="sim", task_id=f"t{number}", args={"seed": number}),
             TaskCompleted(
-                timestamp=at(number + 1), task="sim", task_id=f"t{number}", args={"seed": number}, worker="w1",
+                timestamp=at(number + 1),
+                task="sim",
+                task_id=f"t{number}",
+                args={"seed": number},
+                worker="w1",
                 duration_s=1.0,
             ),
         )
-    ]  # fmt: skip
+    ]
     return make_run(runs, events, token=token, **info)
 
 
@@ -158,8 +162,9 @@ def test_summaries_come_only_for_the_runs_that_a_trend_is_of(tmp_path: Path, the
     found = trends("demo", "duration:sim", runs_dir=ADDRESS)
     assert [point.value for point in found.points] == [1.0]
     assert sorted(name.partition("demo-")[2] for name in there.read if "-demo-" in name) == [
-        "a1b2c3d4/run.json", "a1b2c3d4/summary.json",
-    ]  # fmt: skip
+        "a1b2c3d4/run.json",
+        "a1b2c3d4/summary.json",
+    ]
     assert [name.rpartition("/")[2] for name in there.read if "-other-" in name] == ["run.json"]
 
 
@@ -285,15 +290,24 @@ def test_a_note_cannot_name_files_outside_of_its_run(tmp_path: Path, there: Coun
     copy_plainly(run, there)
     paths = ["../../escaped", "/escaped", "run.json", ".remote/x", ""]
     note = SyncNote(
-        run_id=run.name, uploader="u", source="s", host="h", revision=1, synced_at=at(0), complete=True,
+        run_id=run.name,
+        uploader="u",
+        source="s",
+        host="h",
+        revision=1,
+        synced_at=at(0),
+        complete=True,
         files=tuple(RemoteFile(path=path, size=(run / "run.json").stat().st_size) for path in paths),
-    )  # fmt: skip
+    )
     there.pipe_file(f"/place/runs/{run.name}/{note_name('u', 1)}", msgspec.json.encode(note))
     opened = open_run(run.name, runs_dir=ADDRESS)
     assert sorted(files_of(opened.path)) == ["run.json"]
     assert [problem.partition(" is no path")[0] for problem in opened.problems] == [
-        "''", "'../../escaped'", "'.remote/x'", "'/escaped'",
-    ]  # fmt: skip
+        "''",
+        "'../../escaped'",
+        "'.remote/x'",
+        "'/escaped'",
+    ]
     assert not list(tmp_path.rglob("*escaped*"))
 
 

@@ -1,4 +1,5 @@
-"""The local copies of remote runs: bounded, private, and safe with several readers at once, one of them killed."""
+"""The local copies of remote runs: bounded, private, and safe with several readers at once, one of them
+killed."""
 
 from __future__ import annotations
 
@@ -31,8 +32,12 @@ READER = """
 import hashlib, sys
 from flightlog.store.run import open_run
 run = open_run("latest", runs_dir=sys.argv[1])
-files = {p.relative_to(run.path).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest() for p in run.path.rglob("*") if p.is_file()}
-print(sum(1 for _ in run.events("tasks")), hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest(), run.problems)
+files = {
+    p.relative_to(run.path).as_posix(): hashlib.sha256(p.read_bytes()).hexdigest()
+    for p in run.path.rglob("*") if p.is_file()
+}
+digest = hashlib.sha256(repr(sorted(files.items())).encode()).hexdigest()
+print(sum(1 for _ in run.events("tasks")), digest, run.problems)
 """
 STUCK = """
 import sys

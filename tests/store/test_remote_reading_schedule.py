@@ -1,4 +1,5 @@
-"""Whatever the order of recording, uploading, reading and closing: a reader sees every line once, as of the last upload."""
+"""Whatever the order of recording, uploading, reading and closing: a reader sees every line once, as of the
+last upload."""
 
 from __future__ import annotations
 
@@ -36,9 +37,15 @@ class Recording:
 
     def __init__(self, folder: Path) -> None:
         self.path = make_run(
-            folder, [], status="running", end_time=None, duration_s=None, host="elsewhere", heartbeat=at(5),
+            folder,
+            [],
+            status="running",
+            end_time=None,
+            duration_s=None,
+            host="elsewhere",
+            heartbeat=at(5),
             writer="w0000001",
-        )  # fmt: skip
+        )
         self.numbers = {"w0000001": 0, "w0000002": 0}
         self.rotated = 0
         self.lines: list[tuple[str, int]] = []

@@ -229,7 +229,8 @@ def test_a_file_that_is_gone_or_cut_here_stays_there(tmp_path: Path) -> None:
     (writing.path / "metrics.jsonl").write_bytes(b"")
     synced = writing.uploader(place(filesystem)).sync()
     assert synced.notes == (
-        f"metrics.jsonl is shorter here (0 bytes) than there ({len(whole['metrics.jsonl'])}): the longer one stays",
+        f"metrics.jsonl is shorter here (0 bytes) than there "
+        f"({len(whole['metrics.jsonl'])}): the longer one stays",
         "recorder.json is gone here, and stays there",
     )
     assert without_notes(filesystem) == whole
@@ -286,7 +287,8 @@ def test_what_was_damaged_or_removed_there_is_sent_again_when_it_is_asked_for(tm
 def test_killed_at_any_call_the_copy_is_whole_and_the_next_process_goes_on(
     tmp_path: Path, after: bool
 ) -> None:
-    """Closing is the hardest moment: pieces become files. The uploader dies at its first, second, … call of it."""
+    """Closing is the hardest moment: pieces become files. The uploader dies at its first, second, … call of
+    it."""
     number, done = 0, False
     while not done:
         number += 1
@@ -416,8 +418,8 @@ def test_what_could_not_be_sent_is_remembered_and_said(tmp_path: Path) -> None:
         address="s3://bucket/runs",
         state="behind",
         unsent_bytes=size,
-        problem="s3://bucket/runs has no room left ([Errno 28] No space left on device); free some, raise the quota, "
-        "or use another address",
+        problem="s3://bucket/runs has no room left ([Errno 28] No space left on device); free some, raise "
+        "the quota, or use another address",
     )
     filesystem.before = lambda _call, _name: None
     writing.uploader(place(filesystem)).sync()
@@ -460,7 +462,8 @@ def test_a_run_that_is_removed_here_stays_there(tmp_path: Path) -> None:
 
 
 def test_a_run_that_is_written_put_aside_and_closed_while_it_is_copied_is_read_whole(tmp_path: Path) -> None:
-    """Lines move from tail to file, from name to name and into the run's own file while they are being sent."""
+    """Lines move from tail to file, from name to name and into the run's own file while they are being
+    sent."""
     writing, filesystem = Writing(tmp_path, rotate_bytes=20_000), FaultyFileSystem()
 
     def write() -> None:

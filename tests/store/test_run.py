@@ -38,53 +38,119 @@ def test_the_closed_golden_run_loads_whole():
     run = open_run(CLOSED, runs_dir=GOLDEN, observer=HERE)
     writer, trace = "0a0a0a0a", "4bf92f3577b34da6a3ce929d0e0e4736"
     assert run.info == RunInfo(
-        run_id=CLOSED, project="demo", status="completed", start_time="2026-05-20T03:52:00.000000Z",
-        end_time="2026-05-20T03:52:12.500000Z", duration_s=12.5, target="local", provider="local",
-        tasks_submitted=1, tasks_completed=1, command=["python", "sweep.py"], cwd="/home/ada/sweep",
-        host="node-1", pid=4242, pid_start=123456.0, heartbeat="2026-05-20T03:52:12.000000Z", python="3.12.4",
-        git_commit="4f2d9a1", git_dirty=False, tags={"study": "sir"}, trace_id=trace,
-        span_id="00f067aa0ba902b7", writer=writer, sample_interval_s=1.0, schema_version=1,
-        flightlog_version="0.1.0", overhead={"cpu_s": 0.01},
-    )  # fmt: skip
+        run_id=CLOSED,
+        project="demo",
+        status="completed",
+        start_time="2026-05-20T03:52:00.000000Z",
+        end_time="2026-05-20T03:52:12.500000Z",
+        duration_s=12.5,
+        target="local",
+        provider="local",
+        tasks_submitted=1,
+        tasks_completed=1,
+        command=["python", "sweep.py"],
+        cwd="/home/ada/sweep",
+        host="node-1",
+        pid=4242,
+        pid_start=123456.0,
+        heartbeat="2026-05-20T03:52:12.000000Z",
+        python="3.12.4",
+        git_commit="4f2d9a1",
+        git_dirty=False,
+        tags={"study": "sir"},
+        trace_id=trace,
+        span_id="00f067aa0ba902b7",
+        writer=writer,
+        sample_interval_s=1.0,
+        schema_version=1,
+        flightlog_version="0.1.0",
+        overhead={"cpu_s": 0.01},
+    )
     assert run.streams() == ["spans", "tasks"]
     assert list(run.events("tasks")) == [
         TaskSubmitted(
-            timestamp="2026-05-20T03:52:01.000000Z", writer=writer, seq=0,
-            task="simulate", task_id="t1", args={"seed": 42},
+            timestamp="2026-05-20T03:52:01.000000Z",
+            writer=writer,
+            seq=0,
+            task="simulate",
+            task_id="t1",
+            args={"seed": 42},
         ),
         TaskStarted(
-            timestamp="2026-05-20T03:52:01.250000Z", writer=writer, seq=1,
-            task="simulate", task_id="t1", worker="w1", queue_s=0.25,
+            timestamp="2026-05-20T03:52:01.250000Z",
+            writer=writer,
+            seq=1,
+            task="simulate",
+            task_id="t1",
+            worker="w1",
+            queue_s=0.25,
         ),
         TaskCompleted(
-            timestamp="2026-05-20T03:52:03.250000Z", writer=writer, seq=2,
-            task="simulate", task_id="t1", args={"seed": 42}, worker="w1", duration_s=2.0, queue_s=0.25,
-            cpu_s=1.9, cpu_scope="thread", peak_rss_bytes=104857600, rss_scope="process",
+            timestamp="2026-05-20T03:52:03.250000Z",
+            writer=writer,
+            seq=2,
+            task="simulate",
+            task_id="t1",
+            args={"seed": 42},
+            worker="w1",
+            duration_s=2.0,
+            queue_s=0.25,
+            cpu_s=1.9,
+            cpu_scope="thread",
+            peak_rss_bytes=104857600,
+            rss_scope="process",
         ),
-    ]  # fmt: skip
+    ]
     linked = {
-        "event": "span_linked", "timestamp": "2026-05-20T03:52:02.000000Z",
-        "writer": writer, "seq": 1, "to": "b7ad6b7169203331",
-    }  # fmt: skip
+        "event": "span_linked",
+        "timestamp": "2026-05-20T03:52:02.000000Z",
+        "writer": writer,
+        "seq": 1,
+        "to": "b7ad6b7169203331",
+    }
     assert list(run.events("spans")) == [
         SpanEvent(
-            timestamp="2026-05-20T03:52:01.300000Z", writer=writer, seq=0, name="solve",
-            tags={"ü": "\u2028"}, metrics={"loss": 0.3}, status="ok", duration_s=1.5, trace_id=trace,
-            span_id="b7ad6b7169203331", parent_id="00f067aa0ba902b7",
+            timestamp="2026-05-20T03:52:01.300000Z",
+            writer=writer,
+            seq=0,
+            name="solve",
+            tags={"ü": "\u2028"},
+            metrics={"loss": 0.3},
+            status="ok",
+            duration_s=1.5,
+            trace_id=trace,
+            span_id="b7ad6b7169203331",
+            parent_id="00f067aa0ba902b7",
         ),
         UnknownEvent("span_linked", linked),
-    ]  # fmt: skip
+    ]
     assert run.writers() == [
         WriterInfo(
-            writer=writer, pid=4242, host="node-1", pid_start=123456.0, started="2026-05-20T03:52:00.000000Z",
-            heartbeat="2026-05-20T03:52:12.500000Z", closed=True, owner=True,
-            lines={"tasks": 3, "spans": 2}, bytes=1000,
+            writer=writer,
+            pid=4242,
+            host="node-1",
+            pid_start=123456.0,
+            started="2026-05-20T03:52:00.000000Z",
+            heartbeat="2026-05-20T03:52:12.500000Z",
+            closed=True,
+            owner=True,
+            lines={"tasks": 3, "spans": 2},
+            bytes=1000,
         )
-    ]  # fmt: skip
+    ]
     assert run.completeness() == Completeness(
-        lines=5, lost={}, torn=0, foreign=0, oversized=0, doubled=0, unknown=1, unnumbered=0,
-        writers=1, writers_open=0, problems=("spans: 1 line of a kind this version does not know",),
-    )  # fmt: skip
+        lines=5,
+        lost={},
+        torn=0,
+        foreign=0,
+        oversized=0,
+        doubled=0,
+        unknown=1,
+        unnumbered=0,
+        writers=1,
+        writers_open=0,
+        problems=("spans: 1 line of a kind this version does not know",),
+    )
     assert (run.status, run.ending()) == ("completed", Ending("2026-05-20T03:52:12.500000Z", 12.5))
     assert verify_files(run.path) == []
 
@@ -92,21 +158,40 @@ def test_the_closed_golden_run_loads_whole():
 def test_the_killed_golden_run_loads_with_what_its_tails_hold():
     run = open_run(KILLED, runs_dir=GOLDEN, observer=HERE)
     assert run.info == RunInfo(
-        run_id=KILLED, project="sweep", status="running", start_time="2026-05-21T10:15:00.000000Z",
-        host="node-1", pid=77, pid_start=500.0, heartbeat="2026-05-21T10:15:08.000000Z", writer="0c0c0c0c",
-    )  # fmt: skip
+        run_id=KILLED,
+        project="sweep",
+        status="running",
+        start_time="2026-05-21T10:15:00.000000Z",
+        host="node-1",
+        pid=77,
+        pid_start=500.0,
+        heartbeat="2026-05-21T10:15:08.000000Z",
+        writer="0c0c0c0c",
+    )
     reading = run.read()
     assert sorted(reading.events("metrics"), key=lambda event: (event.writer, event.seq)) == [
         Metric(
-            timestamp=f"2026-05-21T10:15:{seq:02d}.000000Z", writer=writer, seq=seq,
-            name="loss", value=float(seq), step=seq,
+            timestamp=f"2026-05-21T10:15:{seq:02d}.000000Z",
+            writer=writer,
+            seq=seq,
+            name="loss",
+            value=float(seq),
+            step=seq,
         )
         for writer, seqs in (("0c0c0c0c", range(6)), ("0d0d0d0d", (0, 1, 3)))
         for seq in seqs
-    ]  # fmt: skip
+    ]
     assert run.completeness(reading) == Completeness(
-        lines=9, lost={"metrics": 1}, torn=2, foreign=1, oversized=0, doubled=1, unknown=0, unnumbered=0,
-        writers=2, writers_open=2,
+        lines=9,
+        lost={"metrics": 1},
+        torn=2,
+        foreign=1,
+        oversized=0,
+        doubled=1,
+        unknown=0,
+        unnumbered=0,
+        writers=2,
+        writers_open=2,
         problems=(
             "metrics: 1 line of writer 0d0d0d0d lost: no. 2",
             "writer 0d0d0d0d could not write 1 line: No space left on device",
@@ -115,8 +200,9 @@ def test_the_killed_golden_run_loads_with_what_its_tails_hold():
             "metrics: 1 line standing twice, taken once",
             "2 processes did not close the record (0c0c0c0c, 0d0d0d0d): whether more was to come is unknown",
         ),
-        reasons={"No space left on device": 1}, writers_unknown=2,
-    )  # fmt: skip
+        reasons={"No space left on device": 1},
+        writers_unknown=2,
+    )
     assert (run.status, run.ending(reading)) == ("crashed", Ending("2026-05-21T10:15:08.000000Z", 8.0))
 
 
@@ -217,8 +303,12 @@ def test_a_run_without_run_json_is_described_by_its_name_and_events_and_says_so(
     (path / layout.RUN).unlink()
     run = open_run(path, observer=HERE)
     assert run.info == RunInfo(
-        run_id=path.name, project="demo", status="unknown", start_time="", tasks_submitted=1,
-    )  # fmt: skip
+        run_id=path.name,
+        project="demo",
+        status="unknown",
+        start_time="",
+        tasks_submitted=1,
+    )
     assert (run.inferred, run.status, run.ending()) == (True, "unknown", Ending(at(3), None))
     assert run.completeness().problems == (
         "run.json: No such file or directory; the run is described by its folder's name and its events; "

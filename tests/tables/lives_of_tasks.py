@@ -85,10 +85,29 @@ def _attempt(run_id: str, task_id: str, number: int, group: list[TaskEvent]) -> 
         "reason": reason,
     }
     for name in (
-        "duration_s", "cpu_s", "cpu_scope", "peak_rss_bytes", "rss_scope", "read_bytes", "write_bytes",
-        "gpu_peak_bytes", "gpu_memory_scope", "gpu_s", "gpu_scope", "scheduler_s", "transfer_s", "spill_s", "requests",
-        "result_bytes", "args", "args_digest", "metrics", "exit_code", "fingerprint", "tags",
-    ):  # fmt: skip
+        "duration_s",
+        "cpu_s",
+        "cpu_scope",
+        "peak_rss_bytes",
+        "rss_scope",
+        "read_bytes",
+        "write_bytes",
+        "gpu_peak_bytes",
+        "gpu_memory_scope",
+        "gpu_s",
+        "gpu_scope",
+        "scheduler_s",
+        "transfer_s",
+        "spill_s",
+        "requests",
+        "result_bytes",
+        "args",
+        "args_digest",
+        "metrics",
+        "exit_code",
+        "fingerprint",
+        "tags",
+    ):
         row[name] = latest(
             ends if name.startswith("args") and latest(ends, name) is not None else group, name
         )

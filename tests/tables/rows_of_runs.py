@@ -18,13 +18,19 @@ from flightlog.store.tables import open_tables
 from flightlog.store.tables_streams import RENAMED
 
 FITTING: dict[str, Any] = {
-    "BIGINT": int, "DOUBLE": float, "VARCHAR": str, "TIMESTAMP": str, "BOOLEAN": bool, "JSON": Any,
+    "BIGINT": int,
+    "DOUBLE": float,
+    "VARCHAR": str,
+    "TIMESTAMP": str,
+    "BOOLEAN": bool,
+    "JSON": Any,
     "VARCHAR[]": list[str],
-}  # fmt: skip
+}
 
 
 def row_of(event: Event | UnknownEvent, stream: str) -> dict[str, Any]:
-    """An event's row: null where it has no such field, where a common field says nothing, and what does not fit.
+    """An event's row: null where it has no such field, where a common field says nothing, and what does not
+    fit.
 
     What an event of a known kind leaves out has its default, even where the event lacks something else.
     """

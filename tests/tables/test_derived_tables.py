@@ -39,19 +39,32 @@ def task_events(draw) -> list[Event]:
     events: list[Event] = []
     for _ in range(draw(st.integers(0, 20))):
         who: dict[str, Any] = {
-            "task": draw(st.sampled_from(["sim", "fit"])), "task_id": draw(st.sampled_from(["t1", "t2", "t3"])),
-            "attempt": draw(st.integers(1, 3)), "component": draw(TEXTS), "span_id": draw(TEXTS),
-            "parent_id": draw(TEXTS), "timestamp": draw(st.sampled_from([at(next(moments) / 7)] * 9 + ["soon"])),
-        }  # fmt: skip
+            "task": draw(st.sampled_from(["sim", "fit"])),
+            "task_id": draw(st.sampled_from(["t1", "t2", "t3"])),
+            "attempt": draw(st.integers(1, 3)),
+            "component": draw(TEXTS),
+            "span_id": draw(TEXTS),
+            "parent_id": draw(TEXTS),
+            "timestamp": draw(st.sampled_from([at(next(moments) / 7)] * 9 + ["soon"])),
+        }
         use: dict[str, Any] = {
-            "args": {"seed": draw(st.integers(0, 3))}, "worker": draw(TEXTS), "duration_s": draw(SECONDS),
-            "queue_s": draw(SECONDS), "cpu_s": draw(SECONDS), "peak_rss_bytes": draw(BYTES),
-            "metrics": draw(st.sampled_from([{}, {"loss": 0.5}])), "args_digest": draw(TEXTS),
-            "gpu_peak_bytes": draw(BYTES), "gpu_memory_scope": draw(st.sampled_from([None, "allocator", "device"])),
-            "gpu_s": draw(SECONDS), "gpu_scope": draw(st.sampled_from([None, "process", "device"])),
-            "scheduler_s": draw(SECONDS), "transfer_s": draw(SECONDS), "spill_s": draw(SECONDS),
+            "args": {"seed": draw(st.integers(0, 3))},
+            "worker": draw(TEXTS),
+            "duration_s": draw(SECONDS),
+            "queue_s": draw(SECONDS),
+            "cpu_s": draw(SECONDS),
+            "peak_rss_bytes": draw(BYTES),
+            "metrics": draw(st.sampled_from([{}, {"loss": 0.5}])),
+            "args_digest": draw(TEXTS),
+            "gpu_peak_bytes": draw(BYTES),
+            "gpu_memory_scope": draw(st.sampled_from([None, "allocator", "device"])),
+            "gpu_s": draw(SECONDS),
+            "gpu_scope": draw(st.sampled_from([None, "process", "device"])),
+            "scheduler_s": draw(SECONDS),
+            "transfer_s": draw(SECONDS),
+            "spill_s": draw(SECONDS),
             "requests": draw(st.sampled_from([None, 1, 4])),
-        }  # fmt: skip
+        }
         reason = draw(st.sampled_from([None, "OSError: gone", "worker lost: no", "a.b.BadThing", "timeout"]))
         events.append(
             draw(
@@ -85,14 +98,30 @@ def span_events(draw) -> list[Event]:
         start = at(draw(st.integers(0, 20)) / 10)
         for elapsed in draw(st.sampled_from([[], [], [1.0], [1.0, 2.0]])) if span_id else []:
             events.append(
-                SpanOpened(name="n", tags={"x": elapsed}, trace_id="t", span_id=span_id, parent_id=parent,
-                           elapsed_s=elapsed, timestamp=start)
-            )  # fmt: skip
+                SpanOpened(
+                    name="n",
+                    tags={"x": elapsed},
+                    trace_id="t",
+                    span_id=span_id,
+                    parent_id=parent,
+                    elapsed_s=elapsed,
+                    timestamp=start,
+                )
+            )
         if not events or events[-1].span_id != span_id or draw(st.booleans()):
             events.append(
-                SpanEvent(name="n", tags={"x": 9}, metrics={"y": 1}, status=draw(st.sampled_from(["ok", "error", None])),
-                          duration_s=draw(SECONDS), span_id=span_id, parent_id=parent, thread=7, timestamp=start)
-            )  # fmt: skip
+                SpanEvent(
+                    name="n",
+                    tags={"x": 9},
+                    metrics={"y": 1},
+                    status=draw(st.sampled_from(["ok", "error", None])),
+                    duration_s=draw(SECONDS),
+                    span_id=span_id,
+                    parent_id=parent,
+                    thread=7,
+                    timestamp=start,
+                )
+            )
     return draw(st.permutations(events))
 
 
@@ -176,7 +205,8 @@ def test_the_life_of_a_task_with_a_retry_reads_well(tmp_path):
         )
     )
     assert run.sql(
-        "SELECT attempt, state, retried, worker, queue_s, duration_s, error_type FROM attempts ORDER BY task_id, attempt"
+        "SELECT attempt, state, retried, worker, queue_s, duration_s, error_type "
+        "FROM attempts ORDER BY task_id, attempt"
     ).rows() == [
         (1, "failed", True, "w1", 1.0, None, "OSError"),
         (2, "completed", False, "w2", 0.5, 1.5, None),
@@ -195,9 +225,11 @@ def test_durations_beyond_reason_do_not_fail_the_query(tmp_path):
     run = Run(
         make_run(
             tmp_path,
-            [TaskCompleted(timestamp=at(5), task="t", task_id="1", worker=None, args={}, duration_s=1e300),
-             SpanEvent(name="n", span_id="a", duration_s=1e300, timestamp=at(1))],
+            [
+                TaskCompleted(timestamp=at(5), task="t", task_id="1", worker=None, args={}, duration_s=1e300),
+                SpanEvent(name="n", span_id="a", duration_s=1e300, timestamp=at(1)),
+            ],
         )
-    )  # fmt: skip
+    )
     assert run.sql("SELECT max(running) FROM concurrency").rows() == [(1,)]
     assert run.sql("SELECT self_s FROM spans").rows() == [(1e300,)]

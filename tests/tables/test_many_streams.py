@@ -1,4 +1,5 @@
-"""What a run of many streams costs grows with their number and not with its square: what is needed once is done once."""
+"""What a run of many streams costs grows with their number and not with its square: what is needed once is
+done once."""
 
 from __future__ import annotations
 

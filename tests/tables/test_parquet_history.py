@@ -81,10 +81,11 @@ def test_a_run_that_changed_is_written_anew_and_what_it_no_longer_has_goes(tmp_p
     (run.path / "run.json").write_text(json.dumps(document))
     assert add_to_history(Run(run.path), history) == {"attempts": 1, "tasks": 1, "runs": 1, "task_events": 1}
     assert files_in(history) == [
-        f"{table}/project=renamed/date=2026-05-20/{run.run_id}.parquet" if table != "_flightlog"
+        f"{table}/project=renamed/date=2026-05-20/{run.run_id}.parquet"
+        if table != "_flightlog"
         else f"_flightlog/{run.run_id}.json"
         for table in ("_flightlog", "attempts", "runs", "task_events", "tasks")
-    ]  # fmt: skip
+    ]
 
 
 def test_a_file_that_was_removed_from_a_history_comes_back(tmp_path):

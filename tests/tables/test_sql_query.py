@@ -86,8 +86,10 @@ def test_all_rows_come_however_many_there_are(run):
 REFUSED = {
     "COPY attempts TO '{folder}/x.csv'": "only SELECT is allowed, and this is COPY",
     "COPY (SELECT 1) TO '{lines}'": "only SELECT is allowed, and this is COPY",
-    "WITH c AS (COPY (SELECT 1) TO '{lines}') SELECT 1": "(only SELECT is allowed, also within WITH|A CTE needs a SELECT)",
-    "WITH c AS (DELETE FROM runs RETURNING *) FROM c": "(only SELECT is allowed, also within WITH|A CTE needs)",
+    "WITH c AS (COPY (SELECT 1) TO '{lines}') SELECT 1": "(only SELECT is allowed, also within WITH|"
+    "A CTE needs a SELECT)",
+    "WITH c AS (DELETE FROM runs RETURNING *) FROM c": "(only SELECT is allowed, also within WITH|"
+    "A CTE needs)",
     "EXPLAIN ANALYZE COPY (SELECT 1) TO '{lines}'": "only SELECT is allowed, and this is EXPLAIN",
     "ATTACH '{folder}/x.db'": "this is ATTACH",
     "ATTACH ':memory:' AS other": "this is ATTACH",
@@ -121,7 +123,8 @@ REFUSED = {
     "SELECT * FROM json_execute_serialized_sql('{{}}')": r"json_execute_serialized_sql\(\) cannot be used",
     "SELECT * FROM duckdb_secrets()": r"duckdb_secrets\(\) cannot be used",
     "SELECT * FROM enable_logging()": r"enable_logging\(\) cannot be used",
-    "WITH a AS (SELECT * FROM (SELECT * FROM read_text('/etc/passwd'))) FROM a": r"read_text\(\) cannot be used",
+    "WITH a AS (SELECT * FROM (SELECT * FROM read_text('/etc/passwd'))) FROM a": r"read_text\(\) "
+    r"cannot be used",
     "SELECT (SELECT max(content) FROM read_text('/etc/passwd'))": r"read_text\(\) cannot be used",
     "FROM '/etc/passwd'": "(no table /etc/passwd|out of reach)",
     "FROM '{beside}'": "out of reach",
@@ -207,7 +210,8 @@ def test_the_program_s_own_variables_are_no_tables(run):
 
 MISTAKES = {
     "SELECT tsk FROM attempts": 'Referenced column "tsk" not found.*Candidate bindings:.*"task"',
-    "SELECT * FROM atempts": r"there is no table atempts\. Did you mean attempts\? The tables are attempts, tasks, spans,",
+    "SELECT * FROM atempts": r"there is no table atempts\. Did you mean attempts\? "
+    r"The tables are attempts, tasks, spans,",
     "SELEC 1": 'syntax error at or near "SELEC"',
     "SELECT * FROM attempts WHERE": "syntax error",
     "SELECT sume(duration_s) FROM attempts": "sume does not exist.*Did you mean",
@@ -235,13 +239,23 @@ def test_an_unknown_table_is_answered_with_the_user_s_own_ones_too(tmp_path):
 @pytest.mark.parametrize(
     "query",
     [
-        "SHOW TABLES", "DESCRIBE attempts", "SUMMARIZE tasks", "FROM runs", "VALUES (1)", "TABLE spans",
-        "WITH a AS (FROM attempts) SELECT * FROM a", "SELECT * FROM main.attempts", "SELECT * FROM query_table('tasks')",
+        "SHOW TABLES",
+        "DESCRIBE attempts",
+        "SUMMARIZE tasks",
+        "FROM runs",
+        "VALUES (1)",
+        "TABLE spans",
+        "WITH a AS (FROM attempts) SELECT * FROM a",
+        "SELECT * FROM main.attempts",
+        "SELECT * FROM query_table('tasks')",
         "WITH RECURSIVE r AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM r WHERE i < 3) FROM r",
-        "FROM attempts UNION ALL BY NAME FROM attempts", "SELECT unnest([1, 2])", "SELECT 1 -- a remark",
-        "FROM Attempts PIVOT (count(*) FOR state IN ('completed'))", "SELECT * FROM information_schema.tables;",
+        "FROM attempts UNION ALL BY NAME FROM attempts",
+        "SELECT unnest([1, 2])",
+        "SELECT 1 -- a remark",
+        "FROM Attempts PIVOT (count(*) FOR state IN ('completed'))",
+        "SELECT * FROM information_schema.tables;",
     ],
-)  # fmt: skip
+)
 def test_every_way_to_read_the_tables_is_open(run, query):
     assert run.sql(query).rows()
 
@@ -251,6 +265,7 @@ def test_what_does_not_fit_into_memory_is_spilled_although_files_are_out_of_reac
         tables.connection.execute("SET memory_limit = '120MB'")
         lock(tables.connection, tables.files)
         found = tables.connection.execute(
-            "SELECT count(*) FROM (SELECT i, md5(CAST(i AS VARCHAR)) FROM range(2000000) t(i) ORDER BY hash(i) OFFSET 1)"
+            "SELECT count(*) FROM (SELECT i, md5(CAST(i AS VARCHAR)) "
+            "FROM range(2000000) t(i) ORDER BY hash(i) OFFSET 1)"
         )
         assert found.fetchone() == (1999999,)

@@ -25,9 +25,22 @@ from flightlog.store.tables_sources import Sources
 
 GOOD = encode_line(Metric(name="loss", value=0.5, timestamp=at(1), writer="w0000001", seq=0))[:-1]
 ODD = [
-    b"", b"   ", b"not json", b"[1]", b'"text"', b"{}", b"\0\0\0\0", b'{"event":5,"seq":1,"writer":"w"}',
-    b'{"timestamp":"2026-05-20T03:52:00.000000Z"}', b"\xef\xbb\xbf" + GOOD, b"\0\0" + GOOD, b"  " + GOOD + b" \r",
-    GOOD + GOOD, GOOD[:-1] + b",}", GOOD[:-20], b'{"event":"metric","name":"\xff","value":1}',
+    b"",
+    b"   ",
+    b"not json",
+    b"[1]",
+    b'"text"',
+    b"{}",
+    b"\0\0\0\0",
+    b'{"event":5,"seq":1,"writer":"w"}',
+    b'{"timestamp":"2026-05-20T03:52:00.000000Z"}',
+    b"\xef\xbb\xbf" + GOOD,
+    b"\0\0" + GOOD,
+    b"  " + GOOD + b" \r",
+    GOOD + GOOD,
+    GOOD[:-1] + b",}",
+    GOOD[:-20],
+    b'{"event":"metric","name":"\xff","value":1}',
     b'{"event":"metric","name":"lone \\ud800","value":1,"writer":"w","seq":3}',
     b'{"event":"metric","name":"n","value":NaN,"writer":"w","seq":4}',
     b'{"event":"metric","name":"huge","value":1e400,"writer":"w","seq":5}',
@@ -40,9 +53,10 @@ ODD = [
     b'{"event":"metric","name":"later","value":1,"new":{"a":[1]},"writer":"w","seq":12}',
     b'{"event":"metric_of_the_future","name":"f","step":1,"value":true,"writer":"w","seq":13}',
     b'{"event":"metric","name":"soon","value":1,"timestamp":"soon","writer":"w","seq":"14"}',
-    b'{"event":"metric","name":"unnumbered","value":1}', b'{"event":"metric","name":"a b","value":null,"seq":15}',
+    b'{"event":"metric","name":"unnumbered","value":1}',
+    b'{"event":"metric","name":"a b","value":null,"seq":15}',
     b'{"event":"metric","name":"nul \\u0000 in","value":1,"writer":"w","seq":16}',
-]  # fmt: skip
+]
 """Lines that stand in damaged, foreign, newer and hand-made files."""
 
 
@@ -62,9 +76,12 @@ def lines_of(draw) -> list[bytes]:
 
 
 FILES = [
-    "metrics.jsonl", "metrics-000001.jsonl", "segments/w0000001/metrics.jsonl",
-    "segments/w0000001/metrics-000002.jsonl", "segments/w0000002/metrics.jsonl",
-]  # fmt: skip
+    "metrics.jsonl",
+    "metrics-000001.jsonl",
+    "segments/w0000001/metrics.jsonl",
+    "segments/w0000001/metrics-000002.jsonl",
+    "segments/w0000002/metrics.jsonl",
+]
 TAILS = [
     "segments/w0000001/metrics.tail-a",
     "segments/w0000001/metrics.tail-b",
@@ -74,7 +91,8 @@ TAILS = [
 
 @st.composite
 def runs(draw, folder: Path, token: str = "a1b2c3d4") -> Run:
-    """A run of one stream in any state: closed, killed, living, half-copied; torn, doubled, with and without tails."""
+    """A run of one stream in any state: closed, killed, living, half-copied; torn, doubled, with and without
+    tails."""
     path = make_run(folder, token=token)
     for name in draw(st.lists(st.sampled_from(FILES), unique=True)):
         file = path / name
@@ -113,7 +131,10 @@ def test_the_table_of_a_stream_holds_what_the_reader_gives_whatever_happened_to_
 
 def test_a_line_with_blanks_of_a_power_cut_before_it_is_a_row_also_where_it_stands_twice(tmp_path):
     run = Run(make_run(tmp_path))
-    line = b'{"event":"metric","timestamp":"2026-05-20T03:52:01.000000Z","writer":"w0000001","seq":0,"name":"m","value":0.5}'
+    line = (
+        b'{"event":"metric","timestamp":"2026-05-20T03:52:01.000000Z","writer":"w0000001","seq":0,'
+        b'"name":"m","value":0.5}'
+    )
     (run.path / "metrics.jsonl").write_bytes(b"\0\0" + line + b"\n\0\0\0")
     (run.path / "metrics-000002.jsonl").write_bytes(line)
     assert rows_held(run, "metrics") == rows_read(run, "metrics")
@@ -276,8 +297,15 @@ def test_users_events_have_a_table_of_what_they_hold(tmp_path):
                 "SELECT * EXCLUDE (timestamp, writer, seq) FROM user_tables_user_sub ORDER BY ALL"
             )
             assert [column[0] for column in found.description] == [
-                "run_id", "event", "loss", "step", "event_run_id", "file", "beside", "more",
-            ]  # fmt: skip
+                "run_id",
+                "event",
+                "loss",
+                "step",
+                "event_run_id",
+                "file",
+                "beside",
+                "more",
+            ]
             assert [row[1:] for row in found.fetchall()] == [
                 ("tables_user.sub.Known", 1.0, -1, "mine", "f", None, None),
                 ("tables_user.sub.Known", 2.5, 3, "", "f", None, None),
@@ -333,11 +361,21 @@ def test_the_table_of_runs_says_who_what_and_when(tmp_path):
         found = connection.execute("SELECT * REPLACE (CAST(started_at AS VARCHAR) AS started_at) FROM runs")
         (row,) = [dict(zip([c[0] for c in found.description], row, strict=True)) for row in found.fetchall()]
     assert {name: row[name] for name in row if name != "ended_at"} == {
-        "run_id": run.run_id, "project": "demo", "status": "completed", "started_at": "2026-05-20 03:52:00",
-        "duration_s": 10.0, "target": "local", "provider": None, "host": "node-1", "python": "3.12.1",
-        "git_commit": "abc", "tasks_submitted": 2, "tasks_completed": run.info.tasks_completed,
-        "tasks_failed": run.info.tasks_failed, "path": str(run.path),
-    }  # fmt: skip
+        "run_id": run.run_id,
+        "project": "demo",
+        "status": "completed",
+        "started_at": "2026-05-20 03:52:00",
+        "duration_s": 10.0,
+        "target": "local",
+        "provider": None,
+        "host": "node-1",
+        "python": "3.12.1",
+        "git_commit": "abc",
+        "tasks_submitted": 2,
+        "tasks_completed": run.info.tasks_completed,
+        "tasks_failed": run.info.tasks_failed,
+        "path": str(run.path),
+    }
     assert msgspec.json.encode(row["ended_at"]) == b'"2026-05-20T03:52:10"'
 
 

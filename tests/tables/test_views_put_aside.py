@@ -42,12 +42,29 @@ def events() -> list[Event]:
             found.append(
                 end(timestamp=at(n / 10 + 1), args={}, worker=f"w{n % 4}", duration_s=0.9, **ids, **more)
             )
-        found.append(SpanEvent(timestamp=at(n / 10 + 0.1), name="s", span_id=f"s{n}", parent_id=f"s{n // 2}",
-                               duration_s=0.5, status="ok"))  # fmt: skip
+        found.append(
+            SpanEvent(
+                timestamp=at(n / 10 + 0.1),
+                name="s",
+                span_id=f"s{n}",
+                parent_id=f"s{n // 2}",
+                duration_s=0.5,
+                status="ok",
+            )
+        )
         found.append(SpanEvent(timestamp=at(n / 10), name="nameless", duration_s=0.1))
         if n % 9 == 0:
-            found.append(SpanOpened(timestamp=at(n / 10), name="open", tags={}, trace_id="", span_id=f"o{n}",
-                                    parent_id=f"s{n}", elapsed_s=1.0))  # fmt: skip
+            found.append(
+                SpanOpened(
+                    timestamp=at(n / 10),
+                    name="open",
+                    tags={},
+                    trace_id="",
+                    span_id=f"o{n}",
+                    parent_id=f"s{n}",
+                    elapsed_s=1.0,
+                )
+            )
     return found
 
 

@@ -9,7 +9,8 @@ from msgspec import Meta, Struct
 from flightlog.core.errors import UsageError
 
 SCHEMA_VERSION = 1
-"""Version of the run directory's events. A reader takes newer ones too: what it does not know it keeps aside."""
+"""Version of the run directory's events. A reader takes newer ones too: what it does not know it keeps
+aside."""
 
 
 def doc(text: str) -> Meta:

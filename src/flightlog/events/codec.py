@@ -23,8 +23,8 @@ class NotAnEvent(ValueError):  # noqa: N818 - reads as what happened
 class UnknownEvent(Struct, frozen=True):
     """An object that no declared event fits: of an unknown kind, of none, or without a field it must have.
 
-    `data` is the whole object as it stood in the line. `writer`, `seq` and `timestamp` read it, and are what an
-    event's own would be where it does not say: `""`, `-1` and `""`.
+    `data` is the whole object as it stood in the line. `writer`, `seq` and `timestamp` read it, and are what
+    an event's own would be where it does not say: `""`, `-1` and `""`.
     """
 
     kind: str | None
@@ -63,7 +63,8 @@ _OBJECT: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 def encode_line(event: Event) -> bytes:
     """The event's line, newline included. NaN and infinities become null.
 
-    Text that holds lone surrogates, or values JSON has no form for, raise: the recorder has replaced them before.
+    Text that holds lone surrogates, or values JSON has no form for, raise: the recorder has replaced them
+    before.
     """
     return _ENCODER.encode(event) + b"\n"
 
@@ -72,9 +73,9 @@ def decode_line(line: bytes | memoryview) -> Decoded:
     """The event of a line; a byte order mark and white space around it are ignored.
 
     Fields that the declaration does not know are kept aside in `extra`. So are values of another type than
-    declared, as newer writers may have them: the field's default stands in their place, or None where the field
-    may be null. Where neither can, and where the kind is unknown, the event is an `UnknownEvent` with the whole
-    object. Raises `NotAnEvent`, and nothing else, for what is not a JSON object.
+    declared, as newer writers may have them: the field's default stands in their place, or None where the
+    field may be null. Where neither can, and where the kind is unknown, the event is an `UnknownEvent` with
+    the whole object. Raises `NotAnEvent`, and nothing else, for what is not a JSON object.
     """
     data = _read_object(bytes(line).strip().removeprefix(_BOM))
     kind = data.get("event")
@@ -94,8 +95,8 @@ def decode_line(line: bytes | memoryview) -> Decoded:
 class StreamDecoder:
     """Decodes the lines of one stream in bulk: what `decode_line` gives, less the fields kept aside.
 
-    Ordinary lines take one pass of a decoder made for the stream's events; all others go through `decode_line`.
-    Events that are defined later are taken up when the first of them comes by.
+    Ordinary lines take one pass of a decoder made for the stream's events; all others go through
+    `decode_line`. Events that are defined later are taken up when the first of them comes by.
     """
 
     def __init__(self, stream: str) -> None:
@@ -139,7 +140,9 @@ def _read_object(text: bytes) -> dict[str, Any]:
 
 
 def _read_object_slowly(text: bytes) -> Any:
-    """Valid JSON that the fast decoder refuses: numbers out of range stand as text, lone surrogates escaped."""
+    """Valid JSON that the fast decoder refuses: numbers out of range stand as text, lone surrogates
+    escaped.
+    """
     try:
         return _representable(
             json.loads(

@@ -26,7 +26,8 @@ _STORED_AS_TEXT = (
     inspect.TimeType,
     inspect.UUIDType,
 )
-"""Types of users' own events that a line holds as text. They stay text: a cast could lose offsets or digits."""
+"""Types of users' own events that a line holds as text. They stay text: a cast could lose offsets or
+digits."""
 
 
 def event_columns(cls: type[Event]) -> dict[str, str]:
@@ -39,8 +40,8 @@ def columns(stream: str) -> dict[str, str]:
 
     `event` first, then what all events have, then the fields of each event in order of declaration.
     `timestamp` is TIMESTAMP in UTC, whatever the session's time zone. Users' own events may share a namespace
-    and differ in a field's type: whole and floating numbers meet in DOUBLE, anything else in JSON. SQL names do
-    not tell case apart: of names that differ in nothing else, the first declared has the column.
+    and differ in a field's type: whole and floating numbers meet in DOUBLE, anything else in JSON. SQL names
+    do not tell case apart: of names that differ in nothing else, the first declared has the column.
     """
     found: dict[str, str] = {}
     spelled: dict[str, str] = {}

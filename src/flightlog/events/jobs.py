@@ -36,8 +36,8 @@ class JobEvent(Event, kw_only=True):
 class JobStarted(JobEvent, kw_only=True, tag="job_started"):
     """A process that records found itself inside a job.
 
-    With `worker`, what that worker executes belongs to the job; with `task_id`, that task alone; with neither, all
-    that the process recorded.
+    With `worker`, what that worker executes belongs to the job; with `task_id`, that task alone; with
+    neither, all that the process recorded.
     """
 
     worker: Annotated[str | None, doc("worker that lives in the job")] = None
@@ -51,7 +51,9 @@ class JobStarted(JobEvent, kw_only=True, tag="job_started"):
 
 @register
 class JobAccounted(JobEvent, kw_only=True, tag="job_accounted"):
-    """What accounting says of one attempt of a job; `timestamp` is its end, or else its start or submission."""
+    """What accounting says of one attempt of a job; `timestamp` is its end, or else its start or
+    submission.
+    """
 
     state: Annotated[
         str, doc("the batch system's word: `COMPLETED`, `FAILED`, `OUT_OF_MEMORY`, `TIMEOUT`, …")

@@ -67,7 +67,8 @@ class ArtifactRecorded(Event, kw_only=True, tag="artifact_recorded"):
 class CostRates(Event, kw_only=True, tag="cost_rates"):
     """What things cost in this run, by its manifest or a price table; the latest counts.
 
-    What a run cost is worked out from the rates and from the time its workers lived. Null rates are not named.
+    What a run cost is worked out from the rates and from the time its workers lived. Null rates are not
+    named.
     """
 
     stream: ClassVar[str] = "cost"

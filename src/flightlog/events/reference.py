@@ -12,13 +12,13 @@ from flightlog.events.base import SCHEMA_VERSION, Event, events_of, kind_of, str
 from flightlog.events.columns import default_of, fields_of
 
 _ABOUT = {
-    "tasks": "The life of every task, one line a step: submitted, queued, started, and then completed, failed or "
-    "cancelled. A retry adds `task_retried` and a new attempt under the same `task_id`.",
+    "tasks": "The life of every task, one line a step: submitted, queued, started, and then completed, "
+    "failed or cancelled. A retry adds `task_retried` and a new attempt under the same `task_id`.",
     "workers": "The processes, threads and nodes that execute tasks, from launch to end.",
     "jobs": "The jobs of a batch system that the run was executed in, and what its accounting says of them.",
     "resources": "What was used, sampled at an interval, and what was asked for.",
-    "spans": "What code was doing, and inside what. Finished spans are `span`; those that are open for longer "
-    "than a moment also appear as `span_open`, so that a hung or killed job shows where it was.",
+    "spans": "What code was doing, and inside what. Finished spans are `span`; those that are open for "
+    "longer than a moment also appear as `span_open`, so that a hung or killed job shows where it was.",
     "cache": "Every lookup of a cached result, with the reason for a miss.",
     "failures": "What went wrong, with the traceback, the exit code or the signal.",
     "artifacts": "The outputs a run registered.",
@@ -26,7 +26,8 @@ _ABOUT = {
     "devices": "Device memory as allocators and drivers count it, in device telemetry schema v3.",
     "metrics": "Values that user code measured, such as the loss at a step.",
     "events": "What user code wanted to remember.",
-    "definitions": "What the events hold that user code defined; their own lines stand in `user.<namespace>`.",
+    "definitions": "What the events hold that user code defined; their own lines stand in "
+    "`user.<namespace>`.",
 }
 
 _NAMES: tuple[tuple[type[inspect.Type], str], ...] = (
@@ -48,8 +49,10 @@ def reference_page() -> str:
 <!-- Made from the declarations by `make docs`; changes made here are lost. -->
 
 A run directory holds one file a stream. Each line is one flat JSON object in UTF-8, and
-`flightlog schema STREAM` prints its JSON Schema (this is event schema {SCHEMA_VERSION}). Unknown is `null`, never 0.
-Fields that are not always written are left out while they have the value given here. Readers pass over fields and
+`flightlog schema STREAM` prints its JSON Schema (this is event schema {SCHEMA_VERSION}). \
+Unknown is `null`, never 0.
+Fields that are not always written are left out while they have the value given here. Readers pass \
+over fields and
 kinds they do not know.
 
 ## Fields of every event
@@ -63,7 +66,8 @@ kinds they do not know.
         """\
 ## Events of your own
 
-`flightlog.define_event("training.Epoch", loss=float, step=(int, -1))` declares an event of kind `training.Epoch`,
+`flightlog.define_event("training.Epoch", loss=float, step=(int, -1))` declares an event of kind \
+`training.Epoch`,
 recorded in the stream `user.training`, file `user.training.jsonl`."""
     )
     return "\n\n".join(parts) + "\n"

@@ -67,8 +67,8 @@ class ResourceSample(Event, kw_only=True, tag="resource_sample"):
     energy_j: Annotated[
         Joules | None,
         doc(
-            "energy the processors and their memory used, by everyone on the node: a counter of this sampler, whose "
-            "differences count; null where the kernel has or shows none"
+            "energy the processors and their memory used, by everyone on the node: a counter of this "
+            "sampler, whose differences count; null where the kernel has or shows none"
         ),
     ] = None
     throttled_s: Annotated[Seconds | None, doc("time the cgroup was held back by its CPU quota, so far")] = (
@@ -90,7 +90,8 @@ class ResourceSample(Event, kw_only=True, tag="resource_sample"):
     gpu_process_memory_bytes: Annotated[
         Bytes | None,
         doc(
-            "device memory in use by the run's process tree; null where the driver cannot tell, as in containers"
+            "device memory in use by the run's process tree; null where the driver cannot tell, "
+            "as in containers"
         ),
     ] = None
     gpu_memory_bus_percent: Annotated[

@@ -73,21 +73,23 @@ class TaskEnded(TaskEvent, kw_only=True):
     gpu_memory_scope: Annotated[
         Literal["allocator", "allocator_at_least", "process", "device"] | None,
         doc(
-            "whose memory: what PyTorch's allocator of the process had handed out (exact; `allocator_at_least` is a "
-            "lower bound: it had peaked higher before), the process tree's by the driver, or everyone's on the "
-            "device; the last two from samples, so peaks in between are missed"
+            "whose memory: what PyTorch's allocator of the process had handed out (exact; "
+            "`allocator_at_least` is a lower bound: it had peaked higher before), "
+            "the process tree's by the driver, or everyone's on the device; the last two from samples, so peaks in between are missed"
         ),
     ] = None
     gpu_s: Annotated[
         Seconds | None,
         doc(
-            "time that kernels ran, from samples, the GPUs' added up; null for less than a second of execution"
+            "time that kernels ran, from samples, the GPUs' added up; null for less than a second of "
+            "execution"
         ),
     ] = None
     gpu_scope: Annotated[
         Literal["process", "device"] | None,
         doc(
-            "whose kernels: those of the process tree, alone on its GPUs, or everyone's on the GPUs it can see"
+            "whose kernels: those of the process tree, alone on its GPUs, or everyone's on the GPUs it "
+            "can see"
         ),
     ] = None
     scheduler_s: Annotated[

@@ -1,4 +1,6 @@
-"""Where a run came from that another tool recorded, as it stands in `run.json`, and what is said when it is made."""
+"""Where a run came from that another tool recorded, as it stands in `run.json`, and what is said when it is
+made.
+"""
 
 from __future__ import annotations
 

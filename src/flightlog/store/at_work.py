@@ -47,7 +47,8 @@ def forget_place() -> None:
 
 @contextmanager
 def watched(connection: duckdb.DuckDBPyConnection, find: Callable[[], Sequence[str]]) -> Iterator[None]:
-    """Within it the queries of a connection are told of, where somebody asks, as looks through the first of some streams.
+    """Within it the queries of a connection are told of, where somebody asks, as looks through the first of
+    some streams.
 
     `find` gives the streams; it is called where somebody asks, and nowhere else.
     """

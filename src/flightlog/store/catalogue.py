@@ -47,7 +47,8 @@ class RunEntry:
     lines_lost: int | None = None
     """Lines of the record that are known to be lost; None where no loss is known."""
     to_complete: bool = False
-    """Whether the run has ended and is not in its final form yet: of several processes' tasks only one's are counted."""
+    """Whether the run has ended and is not in its final form yet: of several processes' tasks only one's are
+    counted."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +71,9 @@ def list_runs(
 ) -> list[RunEntry]:
     """The runs of a folder, the newest first by their start time; none where the folder is missing.
 
-    A look at each run's `run.json`, which is read where it changed since the last time (see `store/index.py`);
-    `sizes` adds a walk through each. A run whose `run.json` cannot be read is listed
-    with what its name says, and the problem. `progress` is told how many runs were looked at, and of how many.
+    A look at each run's `run.json`, which is read where it changed since the last time (see
+    `store/index.py`); `sizes` adds a walk through each. A run whose `run.json` cannot be read is listed with
+    what its name says, and the problem. `progress` is told how many runs were looked at, and of how many.
     """
     observer, paths = observer or here(), run_paths(runs_dir)
     with RunIndex(runs_dir, paths) as index:
@@ -90,12 +91,14 @@ def past_runs(
     observer: Observer | None = None,
     progress: Progress | None = None,
 ) -> list[PastRun]:
-    """The runs of a folder, each with what its summary says if `figures` are wanted, from one look at all of them.
+    """The runs of a folder, each with what its summary says if `figures` are wanted, from one look at all of
+    them.
 
-    `choose` is given all entries, the newest first, and gives those that are wanted; it may raise. `task` is the name of
-    a task whose figures are wanted whatever the number of names in a run. `reckon` gives the figures of a run that ended
-    and has no summary. Summaries of runs that are not chosen are not opened. `progress` is told how many runs were looked
-    at, and of how many: of all for their documents, then of those chosen for their figures.
+    `choose` is given all entries, the newest first, and gives those that are wanted; it may raise. `task` is
+    the name of a task whose figures are wanted whatever the number of names in a run. `reckon` gives the
+    figures of a run that ended and has no summary. Summaries of runs that are not chosen are not opened.
+    `progress` is told how many runs were looked at, and of how many: of all for their documents, then of
+    those chosen for their figures.
     """
     observer, paths = observer or here(), run_paths(runs_dir)
     with RunIndex(runs_dir, paths) as index:
@@ -159,7 +162,9 @@ def project_of(run_id: str) -> str:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of all files in a run directory, links not followed; what vanishes meanwhile counts as nothing."""
+    """Bytes of all files in a run directory, links not followed; what vanishes meanwhile counts as
+    nothing.
+    """
     total = 0
     for folder, _, names in os.walk(path):
         for name in names:
@@ -175,9 +180,9 @@ def plan_gc(
 ) -> list[RunEntry]:
     """Which runs to remove, the oldest first; never one that runs.
 
-    All that ended longer than `older_than_s` ago (or, where the end is unknown, started), then the oldest until
-    the rest takes `max_bytes` at most. Runs that live count in that total. A run whose time is unknown is kept
-    by age, and goes first for its size. `now` is Unix seconds.
+    All that ended longer than `older_than_s` ago (or, where the end is unknown, started), then the oldest
+    until the rest takes `max_bytes` at most. Runs that live count in that total. A run whose time is unknown
+    is kept by age, and goes first for its size. `now` is Unix seconds.
     """
     ordered = sorted(entries, key=lambda entry: (unix_time(entry.start_time) or 0.0, entry.run_id))
     if max_bytes is not None and any(entry.size_bytes is None for entry in ordered):
@@ -199,7 +204,8 @@ def _age_s(entry: RunEntry, now: float) -> float:
 
 
 def remove_run(entry: RunEntry, *, observer: Observer | None = None) -> None:
-    """Delete a run's directory, after a last look: a run that lives, a link, or another folder is a `UsageError`.
+    """Delete a run's directory, after a last look: a run that lives, a link, or another folder is a
+    `UsageError`.
 
     The directory first gets a hidden name, so that nobody sees half a run; see `finish_removals`.
     """
@@ -248,16 +254,37 @@ def _entry(path: Path, read: Document[RunInfo], sizes: bool, observer: Observer)
     info = read.value
     if info is None:
         return RunEntry(
-            path, path.name, project_of(path.name), "unknown", start_of(path.name),
-            None, None, None, None, None, size, read.problem,
-        )  # fmt: skip
+            path,
+            path.name,
+            project_of(path.name),
+            "unknown",
+            start_of(path.name),
+            None,
+            None,
+            None,
+            None,
+            None,
+            size,
+            read.problem,
+        )
     noted, info = info.status, run_as_it_ended(path, info, observer)
     to_complete = info.to_complete is True or info.status != noted
     return RunEntry(
-        path, info.run_id, info.project, observer.status(info), _start(info),
-        info.end_time, info.duration_s, info.tasks_submitted, info.tasks_completed, info.tasks_failed, size,
-        read.problem, (info.lines_lost or None) if isinstance(info.lines_lost, int) else None, to_complete,
-    )  # fmt: skip
+        path,
+        info.run_id,
+        info.project,
+        observer.status(info),
+        _start(info),
+        info.end_time,
+        info.duration_s,
+        info.tasks_submitted,
+        info.tasks_completed,
+        info.tasks_failed,
+        size,
+        read.problem,
+        (info.lines_lost or None) if isinstance(info.lines_lost, int) else None,
+        to_complete,
+    )
 
 
 def _start(info: RunInfo) -> str | None:

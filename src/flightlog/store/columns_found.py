@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     import duckdb
 
 LONGEST_LINE_BYTES = MAX_LINE_BYTES
-"""What DuckDB is told; it takes lines of up to twice as many bytes, and gives up on a file that has a longer one."""
+"""What DuckDB is told; it takes lines of up to twice as many bytes, and gives up on a file that has a longer
+one."""
 
 # A folder called `a=b` would add a column, if it were let.
 READ = "read_json($files, format='newline_delimited', ignore_errors=true, hive_partitioning=false, {})"

@@ -17,8 +17,8 @@ INTERRUPTED = "Query interrupted"
 def private_connection(settings: Mapping[str, str] | None = None) -> Iterator[duckdb.DuckDBPyConnection]:
     """A new in-memory database with these settings; it is gone when the context ends.
 
-    DuckDB draws progress bars by itself in notebooks and prompts: what prints here is the caller's alone. Ctrl-C while
-    DuckDB works is a `KeyboardInterrupt`, as it is elsewhere.
+    DuckDB draws progress bars by itself in notebooks and prompts: what prints here is the caller's alone.
+    Ctrl-C while DuckDB works is a `KeyboardInterrupt`, as it is elsewhere.
     """
     import duckdb
 

@@ -1,4 +1,6 @@
-"""What is wrong with the lines of a run, in sentences: the same words for a run that is over and one that is being written."""
+"""What is wrong with the lines of a run, in sentences: the same words for a run that is over and one that is
+being written.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,9 @@ def lost_lines(
 ) -> Iterator[tuple[str, int, list[range]]]:
     """Each writer that lost lines of a stream, how many, and the numbers that are missing.
 
-    Numbers given out but never written are both missing and in the writer's own count, so the larger of the two is taken
-    and not their sum. `below` has the numbers up to which a line should be there, where others may still be on their way.
-    A line whose number cannot be true tells of no loss; see `damaged_numbers`.
+    Numbers given out but never written are both missing and in the writer's own count, so the larger of the
+    two is taken and not their sum. `below` has the numbers up to which a line should be there, where others
+    may still be on their way. A line whose number cannot be true tells of no loss; see `damaged_numbers`.
     """
     for writer in sorted(coverage.keys() | writers.keys()):
         info = writers.get(writer)
@@ -58,9 +60,9 @@ def damaged_numbers(
 def believed_numbers(stream: str, seen: Coverage, info: WriterInfo | None) -> tuple[Coverage, int]:
     """The numbers of a writer's lines that may be true, and how many lines have others.
 
-    A writer that closed knows how many numbers it gave out. Of any other, more lines may be there than it last counted. A
-    gap among these is believed in where it is small, or not larger than what was read, or where more than one line stands
-    behind it: one line alone after a large gap has a damaged number.
+    A writer that closed knows how many numbers it gave out. Of any other, more lines may be there than it
+    last counted. A gap among these is believed in where it is small, or not larger than what was read, or
+    where more than one line stands behind it: one line alone after a large gap has a damaged number.
     """
     ranges, counted, read = seen.ranges(), info.lines.get(stream, 0) if info else 0, len(seen)
     if not ranges or ranges[-1][0] <= counted + _ON_THEIR_WAY:
@@ -100,7 +102,8 @@ def is_known(info: WriterInfo | None) -> bool:
 def reasons_text(reasons: Mapping[str, int], lost: int) -> str:
     """Why lines were lost, in a few words: `no space left on device`; empty where nobody knows.
 
-    With counts where there are several reasons. What has no count made lines wait in memory when their process was killed.
+    With counts where there are several reasons. What has no count made lines wait in memory when their
+    process was killed.
     """
     counted = {reason: number for reason, number in reasons.items() if number}
     waited = [reason for reason in sorted(reasons) if not reasons[reason]]
@@ -119,7 +122,9 @@ def _lowered(text: str) -> str:
 
 
 def skipped_sentences(scan: Scan, *, torn: int | None = None, doubled: int | None = None) -> Iterator[str]:
-    """What was passed over in a stream, each kind by its number; `torn` and `doubled` stand for the scan's own where given."""
+    """What was passed over in a stream, each kind by its number; `torn` and `doubled` stand for the scan's
+    own where given.
+    """
     for number, what in (
         (scan.torn if torn is None else torn, "cut off in the middle"),
         (scan.foreign, "without an event"),

@@ -10,14 +10,20 @@ from flightlog.events import EventDefined, define_event, kinds
 from flightlog.store.lines import Scan
 
 _TYPES: dict[str, Any] = {
-    "number": float, "integer": int, "string": str, "boolean": bool, "array": list, "object": dict,
-}  # fmt: skip
+    "number": float,
+    "integer": int,
+    "string": str,
+    "boolean": bool,
+    "array": list,
+    "object": dict,
+}
 
 
 def learn_definitions(run: Path, stream: str) -> None:
     """Define the events of a user's stream as the run tells, where this process does not know them.
 
-    A definition that the process has already stands; lines that do not fit it are read with what does not aside.
+    A definition that the process has already stands; lines that do not fit it are read with what does not
+    aside.
     """
     if not stream.startswith("user."):
         return

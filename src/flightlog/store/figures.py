@@ -1,4 +1,6 @@
-"""What a history needs of each run's `summary.json`: a few numbers of the run, and a few of every task name."""
+"""What a history needs of each run's `summary.json`: a few numbers of the run, and a few of every task
+name.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,8 @@ from flightlog.store import layout
 from flightlog.store.documents import decode_document
 
 KEPT_NAMES = 64
-"""Task names of a run that an index keeps; figures of the others are read from the run when they are asked for."""
+"""Task names of a run that an index keeps; figures of the others are read from the run when they are asked
+for."""
 
 
 class TaskFigures(Struct, frozen=True, kw_only=True, array_like=True):
@@ -54,20 +57,27 @@ class Figures(Struct, frozen=True, kw_only=True, array_like=True):
 
 
 def decode_figures(data: bytes, keep: int = KEPT_NAMES) -> Figures | None:
-    """The figures in the bytes of a `summary.json`; None where they are no summary. `keep` limits the names."""
+    """The figures in the bytes of a `summary.json`; None where they are no summary. `keep` limits the
+    names.
+    """
     found = decode_document(data, _Summary, layout.SUMMARY).value
     if found is None:
         return None
     tasks, process = found.tasks, found.resources.process
     figures = Figures(
         run_id=found.run.run_id,
-        submitted=tasks.submitted, completed=tasks.completed, failed=tasks.failed, retried=tasks.retried,
-        cache_lookups=found.cache.lookups, cache_hits=found.cache.hits,
+        submitted=tasks.submitted,
+        completed=tasks.completed,
+        failed=tasks.failed,
+        retried=tasks.retried,
+        cache_lookups=found.cache.lookups,
+        cache_hits=found.cache.hits,
         peak_memory_bytes=process.peak_rss_bytes if process else None,
-        cost=found.cost.total, currency=found.cost.currency,
+        cost=found.cost.total,
+        currency=found.cost.currency,
         names=max(tasks.names, len(tasks.by_name)),
         tasks={name: _task(by_name) for name, by_name in tasks.by_name.items()},
-    )  # fmt: skip
+    )
     return kept_names(figures, keep)
 
 
@@ -82,11 +92,18 @@ def kept_names(figures: Figures, keep: int = KEPT_NAMES) -> Figures:
 def _task(name: _Name) -> TaskFigures:
     spread = name.duration_s
     return TaskFigures(
-        submitted=name.submitted, completed=name.completed, failed=name.failed, retried=name.retried,
-        mean_s=spread.mean, p50_s=spread.p50, p95_s=spread.p95, max_s=spread.max,
+        submitted=name.submitted,
+        completed=name.completed,
+        failed=name.failed,
+        retried=name.retried,
+        mean_s=spread.mean,
+        p50_s=spread.p50,
+        p95_s=spread.p95,
+        max_s=spread.max,
         total_s=spread.total if spread.count else None,
-        cpu_s=name.cpu_s, peak_rss_bytes=name.peak_rss_bytes,
-    )  # fmt: skip
+        cpu_s=name.cpu_s,
+        peak_rss_bytes=name.peak_rss_bytes,
+    )
 
 
 # The parts of `summary.json` that are read here. Fields that an older or newer version lacks are unknown.

@@ -1,4 +1,6 @@
-"""A stream read again and again while it is written: each event once, for as long as the run lives and after."""
+"""A stream read again and again while it is written: each event once, for as long as the run lives and
+after.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,20 @@ from flightlog.store.lines import AnyEvent, Scan
 class Following:
     """The events of one stream, as they come. Not thread-safe; memory grows with gaps in the numbers alone.
 
-    Lines move while a run lives: from tails to files, to other names, into the file of the whole run. A line that
-    bears a number is given once wherever it is found. Lines without one cannot be told apart, so they are given only
-    by the last look, when nothing moves any more.
+    Lines move while a run lives: from tails to files, to other names, into the file of the whole run. A line
+    that bears a number is given once wherever it is found. Lines without one cannot be told apart, so they
+    are given only by the last look, when nothing moves any more.
     """
 
     def __init__(self, run: Path, stream: str) -> None:
         self.stream = stream
         self._run = run
         self.scan = Scan(run, stream)
-        """What was read, with its counts; lines that stand in tails are found again each time, and `doubled`."""
+        """What was read, with its counts; lines that stand in tails are found again each time, and
+        `doubled`."""
         self.torn = 0
-        """Lines that ended in the middle at the last look and the one before, and not just while they were written."""
+        """Lines that ended in the middle at the last look and the one before, and not just while they were
+        written."""
         self._cut: set[int] = set()
 
     @property
@@ -44,13 +48,15 @@ class Following:
     def new(self, *, last: bool = False) -> Iterator[AnyEvent]:
         """What was not given before, older lines of each writer first.
 
-        `last` goes through all files from their beginning: a file that was folded into another, and whose place on
-        the disk a third one took, cannot hide anything.
+        `last` goes through all files from their beginning: a file that was folded into another, and whose
+        place on the disk a third one took, cannot hide anything.
         """
         return (event for event in self.new_and_pauses(last=last) if event is not None)
 
     def new_and_pauses(self, *, last: bool = False) -> Iterator[AnyEvent | None]:
-        """What `new` gives, and null after each stretch that was read: there may be nothing new in many of them."""
+        """What `new` gives, and null after each stretch that was read: there may be nothing new in many of
+        them.
+        """
         learn_definitions(self._run, self.stream)
         scan = self.scan
         if last:

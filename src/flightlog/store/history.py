@@ -3,9 +3,9 @@
     DIR/<table>/project=<project>/date=<UTC date of the start>/<run_id>.parquet
     DIR/_flightlog/<run_id>.json                             what was written of a run, and from what
 
-One file a run and table; the tables are those of `flightlog sql`, less `concurrency`, which `attempts` gives. A table
-in which a run has no rows has no file of it. Readers pass over names that begin with `_`: files are made in
-`_flightlog`, and moved to their place when they are whole.
+One file a run and table; the tables are those of `flightlog sql`, less `concurrency`, which `attempts` gives.
+A table in which a run has no rows has no file of it. Readers pass over names that begin with `_`: files are
+made in `_flightlog`, and moved to their place when they are whole.
 """
 
 from __future__ import annotations

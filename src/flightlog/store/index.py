@@ -1,14 +1,15 @@
-"""An index of a folder of runs: what `run.json` and `summary.json` of each say, without opening those that stayed.
+"""An index of a folder of runs: what `run.json` and `summary.json` of each say, without opening those that
+stayed.
 
-The index is a cache and never the truth. A document counts as unchanged while size, times and inode are as they were
-when it was read; then what was read is used, else it is read again. So runs may be removed, changed, restored or
-half-copied by anybody, and answers are those of a reader without an index.
+The index is a cache and never the truth. A document counts as unchanged while size, times and inode are as
+they were when it was read; then what was read is used, else it is read again. So runs may be removed,
+changed, restored or half-copied by anybody, and answers are those of a reader without an index.
 
-Two rules keep that exact. A document that says `running` is read every time. And what was written so recently that
-the file system's clock could not tell a second change from the first is used, but not kept.
+Two rules keep that exact. A document that says `running` is read every time. And what was written so recently
+that the file system's clock could not tell a second change from the first is used, but not kept.
 
-Small folders get no index, since reading them is as fast, unless events had to be read. `store/index_file.py` says
-where it is kept, and how.
+Small folders get no index, since reading them is as fast, unless events had to be read. `store/index_file.py`
+says where it is kept, and how.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ Reckon = Callable[[Path], Figures | None]
 class RunIndex:
     """One look at the documents of the runs of a folder, at those that stayed as they were through the index.
 
-    Used in a `with`, which keeps what was read for the next time. Results are in the order of the paths asked for, which
-    must be among those given. A disk that refuses the index costs nothing but time: `problem` says why.
+    Used in a `with`, which keeps what was read for the next time. Results are in the order of the paths asked
+    for, which must be among those given. A disk that refuses the index costs nothing but time: `problem` says
+    why.
     """
 
     def __init__(
@@ -86,8 +88,9 @@ class RunIndex:
     ) -> list[Figures | None]:
         """What `summary.json` of each run says; None where there is none, or it is of another run.
 
-        `task` is the name of a task that the figures shall hold if the run has it, whatever the number of names. `reckon`
-        gives the figures of an ended run without summary, from its events; they are kept while no file changes.
+        `task` is the name of a task that the figures shall hold if the run has it, whatever the number of
+        names. `reckon` gives the figures of an ended run without summary, from its events; they are kept
+        while no file changes.
         """
         return [self._figures(path, task, reckon) for path in paths]
 
@@ -178,7 +181,9 @@ class RunIndex:
         return found
 
     def _looks_settled(self, stamp: Stamp | None) -> bool:
-        """Whether a document may be old enough to be kept, by the clock of this host: a draft is not made in vain."""
+        """Whether a document may be old enough to be kept, by the clock of this host: a draft is not made in
+        vain.
+        """
         newest_ns = 0 if stamp is None else stamp.changed_ns
         return self._kept and newest_ns + self._settled_ns < time.time_ns()
 

@@ -1,9 +1,9 @@
 """The file that an index of runs is kept in.
 
-It is replaced in one step and never locked: processes that do so at once cost each other a little reading later, and
-nothing else. Its name holds the version of its form and the user, who alone can read it: runs may be private. It
-stands in the folder of runs, or in the user's cache where that cannot be written. A file that is damaged, foreign or of
-another version counts as none. It may be removed at any time.
+It is replaced in one step and never locked: processes that do so at once cost each other a little reading
+later, and nothing else. Its name holds the version of its form and the user, who alone can read it: runs may
+be private. It stands in the folder of runs, or in the user's cache where that cannot be written. A file that
+is damaged, foreign or of another version counts as none. It may be removed at any time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from flightlog.store.regular_files import open_regular
 from flightlog.store.stamps import Stamp
 
 VERSION = 1
-"""Of the form of the file, and of what is taken from the documents: another version reads everything again."""
+"""Of the form of the file, and of what is taken from the documents: another version reads everything
+again."""
 _LEFTOVER_S = 3_600.0
 _NOTHING = msgspec.Raw(b"null")
 
@@ -48,7 +49,8 @@ _ENTRIES = msgspec.json.Decoder(dict[str, Entry])
 
 
 class Draft:
-    """The next index: made before anything is read, since its own time tells what the file system's clock says.
+    """The next index: made before anything is read, since its own time tells what the file system's clock
+    says.
 
     An OSError says that none can be kept there.
     """
@@ -79,7 +81,9 @@ class Draft:
 def index_file(
     runs_dir: Path, environ: Mapping[str, str] | None = None, writable: bool | None = None
 ) -> Path:
-    """Where the index of a folder of runs is, or would be: in it, or in the user's cache where it is read-only."""
+    """Where the index of a folder of runs is, or would be: in it, or in the user's cache where it is
+    read-only.
+    """
     environ = os.environ if environ is None else environ
     user = os.geteuid() if hasattr(os, "geteuid") else 0
     name = f".index-v{VERSION}-{user}.json"

@@ -36,9 +36,9 @@ class Finding:
 def write_checksums(path: Path, pending: Mapping[str, bytes] | None = None) -> dict[str, FileSum]:
     """Write `checksums.json` over all files of a run that has closed, and give what it says.
 
-    It leaves out itself, the snapshots in `parquet/`, which can be made again, the notes of followers, the pages of
-    writers, which change while their processes live, and links. `pending` are the contents that files are about to get:
-    what stands there now does not count. Raises OSError.
+    It leaves out itself, the snapshots in `parquet/`, which can be made again, the notes of followers, the
+    pages of writers, which change while their processes live, and links. `pending` are the contents that
+    files are about to get: what stands there now does not count. Raises OSError.
     """
     soon = {
         name: FileSum(hashlib.sha256(data).hexdigest(), len(data)) for name, data in (pending or {}).items()
@@ -49,7 +49,9 @@ def write_checksums(path: Path, pending: Mapping[str, bytes] | None = None) -> d
 
 
 def note_checksum(path: Path, *names: str) -> None:
-    """Note in `checksums.json` what these files hold now; nothing where there are no checksums. Raises OSError."""
+    """Note in `checksums.json` what these files hold now; nothing where there are no checksums. Raises
+    OSError.
+    """
     sums = read_document(path / layout.CHECKSUMS, dict[str, FileSum]).value
     found = {name: sum_of(path / name) for name in names}
     if sums is not None and any(sums.get(name) != one for name, one in found.items()):

@@ -1,4 +1,6 @@
-"""Writes parcels into a run directory: any order, any repetition and any splitting of them gives the same files."""
+"""Writes parcels into a run directory: any order, any repetition and any splitting of them gives the same
+files.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +14,19 @@ from flightlog.store.parcels import NoParcel, Parcel, landing_name, writer_of
 from flightlog.store.parts import folder_parts
 
 MAX_HOLES_BYTES = 64 << 20
-"""What may be awaited in the middle of files, in all: whoever names a place far behind that is not believed."""
+"""What may be awaited in the middle of files, in all: whoever names a place far behind that is not
+believed."""
 MAX_FILES = 100_000
 MAX_BUNDLE_BYTES = 256 << 20
 """What bundles that come in parcels may take together."""
 
 
 class LandedFiles:
-    """The files of a run that come from elsewhere. Raises `NoParcel` for what may not be taken, OSError for the disk.
+    """The files of a run that come from elsewhere. Raises `NoParcel` for what may not be taken, OSError for
+    the disk.
 
-    Not thread-safe. What is missing in the middle of a file of lines is filled with newlines until it comes, so that
-    a reader finds every whole line at every moment.
+    Not thread-safe. What is missing in the middle of a file of lines is filled with newlines until it comes,
+    so that a reader finds every whole line at every moment.
     """
 
     def __init__(self, run: Path) -> None:
@@ -55,7 +59,9 @@ class LandedFiles:
         return {name: holes for name, ranges in list(self._ranges.items()) if (holes := ranges.holes)}
 
     def end(self) -> None:
-        """Nothing will come any more: note that writers which were not heard to their end have closed all the same."""
+        """Nothing will come any more: note that writers which were not heard to their end have closed all the
+        same.
+        """
         for writer in self.unheard:
             file = layout.writer_folder(self._run, writer) / layout.WRITER
             info = read_document(file, layout.WriterInfo).value

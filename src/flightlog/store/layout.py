@@ -6,11 +6,12 @@
       tasks.jsonl  spans.jsonl  …             the process that made the run writes these
       oom/<n>-<time>/                          what was known when a device ran out of memory
       segments/<writer>/                       one folder a writing process, its own included
-        writer.json                            who writes, since when, what was lost
-        writer.page                            the same counts, memory-mapped: they can be written on a full disk
-        tasks.jsonl  spans-000001.jsonl        lines of a child process; rotated files
-        tasks.tail-a  tasks.tail-b             memory-mapped tails: lines not yet in the files
-      .followers/                              notes of what carries the run elsewhere: this place's, not the run's
+        writer.json                            who writes, since when, what was lost writer.page
+        the same counts, memory-mapped: they can be written on a full disk tasks.jsonl  spans-000001.jsonl
+        lines of a child process; rotated files tasks.tail-a  tasks.tail-b             memory-mapped tails:
+        lines not yet in the files
+      .followers/                              notes of what carries the run elsewhere: this place's, not the
+      run's
 
 When a run that has ended is completed, segments are folded into the top-level files and the folder goes away.
 """
@@ -65,7 +66,8 @@ class WriterInfo(Struct, kw_only=True):
     counted: bool = False
     """It kept a page: what it recorded and lost is known whatever ended it."""
     unheard: bool = False
-    """It recorded where the run directory is not seen, and its end has not come over: what it recorded last may be missing."""
+    """It recorded where the run directory is not seen, and its end has not come over: what it recorded last
+    may be missing."""
     owner: bool = False
     wall_anchor_ns: int = 0
     """Unix time at the writer's monotonic zero: every timestamp of the writer is this plus monotonic time."""
@@ -129,14 +131,16 @@ class RunInfo(Struct, kw_only=True):
     adopted: Adopted | UnsetType = UNSET
     """Where it came from, if another tool recorded it; otherwise not written at all."""
     lines_lost: int | UnsetType = UNSET
-    """Lines of the record that are known to be lost; not written where none is. The report has them by stream, with reasons."""
+    """Lines of the record that are known to be lost; not written where none is. The report has them by
+    stream, with reasons."""
     to_complete: bool | UnsetType = UNSET
     """True where the run has ended and is not in its final form yet; otherwise not written at all.
 
     Its files are then as its processes left them, and all lines are there: see `analyze/completing.py`.
     """
     to_snapshot: bool | UnsetType = UNSET
-    """True where Parquet copies were asked for and whoever completes the run has yet to write them; otherwise not written."""
+    """True where Parquet copies were asked for and whoever completes the run has yet to write them; otherwise
+    not written."""
 
 
 def stream_file(folder: Path, stream: str) -> Path:
@@ -160,7 +164,9 @@ def writer_folder(run: Path, writer: str) -> Path:
 
 
 def make_run_id(project: str, started: datetime, token: str) -> str:
-    """A run's name: when, what, and eight hex digits; safe as a folder's name whatever the project is called."""
+    """A run's name: when, what, and eight hex digits; safe as a folder's name whatever the project is
+    called.
+    """
     label = _UNSAFE.sub("-", project).strip("-.")[:64] or "run"
     return f"run-{started.astimezone(UTC):%Y%m%dT%H%M%SZ}-{label}-{token[:8]}"
 

@@ -1,4 +1,6 @@
-"""Lines out of files, tolerantly, in bounded memory; and one pass over a stream that takes each event once."""
+"""Lines out of files, tolerantly, in bounded memory; and one pass over a stream that takes each event
+once.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +36,9 @@ class LongLine(NamedTuple):
 class FileLines:
     """The lines of one file, in batches; may be asked again later, and then goes on where it stopped.
 
-    `offset` is where the first byte stands that was not given out yet. A line of more than `MAX_LINE_BYTES` is
-    left out and noted in `long`. A file that has become shorter than that is gone through from its beginning, and
-    `shrank` says so.
+    `offset` is where the first byte stands that was not given out yet. A line of more than `MAX_LINE_BYTES`
+    is left out and noted in `long`. A file that has become shorter than that is gone through from its
+    beginning, and `shrank` says so.
     """
 
     def __init__(self, path: Path) -> None:
@@ -95,7 +97,8 @@ def read_tail(path: Path) -> bytes:
 
 
 def read_lines(path: Path, *, tail: bool = False) -> Iterator[bytes]:
-    """The lines of a file, or of a memory-mapped tail, without their newlines; a last one without newline too.
+    """The lines of a file, or of a memory-mapped tail, without their newlines; a last one without newline
+    too.
 
     Empty lines and lines of more than `MAX_LINE_BYTES` are left out. Raises OSError.
     """
@@ -112,21 +115,21 @@ def read_lines(path: Path, *, tail: bool = False) -> Iterator[bytes]:
 class Scan:
     """One pass over one stream of a run, wherever its lines stand, taking each numbered line once.
 
-    Iterate over `events()` or `records()`; the counts are right when the iteration has ended.
-    Events come file by file, of each writer its older ones first; threads and writers mix, so whoever needs an
-    order sorts. A run that is written or closed meanwhile is read whole up to the moment the pass began, and
+    Iterate over `events()` or `records()`; the counts are right when the iteration has ended. Events come
+    file by file, of each writer its older ones first; threads and writers mix, so whoever needs an order
+    sorts. A run that is written or closed meanwhile is read whole up to the moment the pass began, and
     perhaps further.
 
-    A scan may be iterated again later: it then gives what is new. Of what is read each time, `torn` lines and those of
-    tails, the counts are those of the last pass.
+    A scan may be iterated again later: it then gives what is new. Of what is read each time, `torn` lines and
+    those of tails, the counts are those of the last pass.
 
-    `read` counts the events given out, `unnumbered` those of them without writer or number, `unknown` those of
-    a kind this version does not know. `doubled` lines were there before; `torn` are last lines that end in the
-    middle; `foreign` lines hold no event; `oversized` lines are too long to be one. `problems` are files that
-    could not be read. `first` and `last` are the earliest and latest timestamps.
+    `read` counts the events given out, `unnumbered` those of them without writer or number, `unknown` those
+    of a kind this version does not know. `doubled` lines were there before; `torn` are last lines that end in
+    the middle; `foreign` lines hold no event; `oversized` lines are too long to be one. `problems` are files
+    that could not be read. `first` and `last` are the earliest and latest timestamps.
 
-    `listed` are the files of the stream, where whoever reads many streams of a run has listed them before and nobody
-    writes into it. They are listed again if one of them has gone.
+    `listed` are the files of the stream, where whoever reads many streams of a run has listed them before and
+    nobody writes into it. They are listed again if one of them has gone.
     """
 
     def __init__(self, run: Path, stream: str, listed: Sequence[Part] | None = None) -> None:
@@ -256,9 +259,9 @@ class Scan:
         """All lines; those that end without newline come last, apart and marked False.
 
         Lines move while they are read: from tail to file, with the file to another name when it is full, and
-        into the top-level file when the run is completed. So tails are read first. Then the files that grow are
-        noted before the full ones are listed, and found again by what they are: whatever was full by then is
-        read, and nothing after a file that was not, so that no gap opens. Where a file has gone, its lines
+        into the top-level file when the run is completed. So tails are read first. Then the files that grow
+        are noted before the full ones are listed, and found again by what they are: whatever was full by then
+        is read, and nothing after a file that was not, so that no gap opens. Where a file has gone, its lines
         stand in another, and the files are gone through again.
         """
         self.cut, self._foreign[True], self._in_tails = [], 0, False

@@ -83,9 +83,14 @@ def effective_status(info: RunInfo, *, now: float, host: str, process_started: P
     if info.status != "running":
         return info.status
     alive = is_alive(
-        info.pid, info.pid_start, info.host, info.heartbeat or info.start_time,
-        now=now, host=host, process_started=process_started,
-    )  # fmt: skip
+        info.pid,
+        info.pid_start,
+        info.host,
+        info.heartbeat or info.start_time,
+        now=now,
+        host=host,
+        process_started=process_started,
+    )
     return "running" if alive else "crashed"
 
 
@@ -104,9 +109,14 @@ class Observer:
     def writer_alive(self, info: WriterInfo) -> bool:
         """Whether a writer may still write, as seen from here."""
         return not info.closed and is_alive(
-            info.pid, info.pid_start, info.host, info.heartbeat or info.started,
-            now=self.now, host=self.host, process_started=self.process_started,
-        )  # fmt: skip
+            info.pid,
+            info.pid_start,
+            info.host,
+            info.heartbeat or info.started,
+            now=self.now,
+            host=self.host,
+            process_started=self.process_started,
+        )
 
 
 def here() -> Observer:

@@ -1,4 +1,6 @@
-"""Lines that are too long to be an event: the recorder's are bounded far below, and DuckDB gives up on a file that has one."""
+"""Lines that are too long to be an event: the recorder's are bounded far below, and DuckDB gives up on a file
+that has one.
+"""
 
 from __future__ import annotations
 

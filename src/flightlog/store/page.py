@@ -1,8 +1,10 @@
-"""What one process has recorded and lost so far, and how its run ended: a small mapped file that no disk can refuse.
+"""What one process has recorded and lost so far, and how its run ended: a small mapped file that no disk can
+refuse.
 
-Its blocks are reserved when it is made, with the writer's folder, so it can be written on a full disk, and what stands in it
-survives `kill -9`. It is written on slow paths alone: where a line is lost or waits in memory, at each heartbeat, and at the
-end. Each number is one aligned field of eight bytes, so a kill in the middle of an update leaves the old one or the new one.
+Its blocks are reserved when it is made, with the writer's folder, so it can be written on a full disk, and
+what stands in it survives `kill -9`. It is written on slow paths alone: where a line is lost or waits in
+memory, at each heartbeat, and at the end. Each number is one aligned field of eight bytes, so a kill in the
+middle of an update leaves the old one or the new one.
 
     0     16 fields: magic, process, times, status
     128   host, 64 bytes
@@ -34,9 +36,20 @@ _KNOWN = 1 << 32
 """Added to an exit code, since 0 stands for an unknown one."""
 
 _FIELDS = (
-    "magic", "pid", "pid_start", "anchor_ns", "started_us", "owner", "beat_us", "closed",
-    "status", "end_us", "duration_us", "exit_code", "signal",
-)  # fmt: skip
+    "magic",
+    "pid",
+    "pid_start",
+    "anchor_ns",
+    "started_us",
+    "owner",
+    "beat_us",
+    "closed",
+    "status",
+    "end_us",
+    "duration_us",
+    "exit_code",
+    "signal",
+)
 _AT = {name: number for number, name in enumerate(_FIELDS)}
 _HOST = (128, 64)
 _ERROR = (192, 192)
@@ -45,7 +58,9 @@ _REASONS, _REASON_BYTES, _TEXT_BYTES, _MOST_REASONS = 3456, 72, 64, 8
 
 
 class Page:
-    """The page of this process in one run. Safe for threads and signal handlers; raises OSError only when it is made."""
+    """The page of this process in one run. Safe for threads and signal handlers; raises OSError only when it
+    is made.
+    """
 
     def __init__(self, path: Path, info: WriterInfo) -> None:
         self.path = path
@@ -138,14 +153,24 @@ class PageInfo(Struct, frozen=True, kw_only=True):
     def writer(self, name: str) -> WriterInfo:
         """The note that the page's process would have written of itself, without any counts."""
         return WriterInfo(
-            writer=name, pid=self.pid, host=self.host, pid_start=self.pid_start, started=self.started,
-            heartbeat=self.heartbeat, owner=self.owner, wall_anchor_ns=self.wall_anchor_ns,
-            drain_s=None, background_cpu_s=None, bytes=None,
-        )  # fmt: skip
+            writer=name,
+            pid=self.pid,
+            host=self.host,
+            pid_start=self.pid_start,
+            started=self.started,
+            heartbeat=self.heartbeat,
+            owner=self.owner,
+            wall_anchor_ns=self.wall_anchor_ns,
+            drain_s=None,
+            background_cpu_s=None,
+            bytes=None,
+        )
 
 
 def read_page(data: bytes) -> PageInfo | None:
-    """What a page says; None if it is none. The numbers may be of any size: whoever made the file is not trusted."""
+    """What a page says; None if it is none. The numbers may be of any size: whoever made the file is not
+    trusted.
+    """
     if len(data) != SIZE:
         return None
     cells = memoryview(data).cast("q")

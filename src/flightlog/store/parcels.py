@@ -24,14 +24,17 @@ _IN_BUNDLE = re.compile(rf"{layout.OOM}/(?P<number>\d{{1,3}})-(?P<stamp>\d{{8}}T
 
 
 class Parcel(msgspec.Struct, frozen=True, array_like=True):
-    """A piece of one file. Where it belongs stands in it, so that parcels may come in any order, and twice."""
+    """A piece of one file. Where it belongs stands in it, so that parcels may come in any order, and
+    twice.
+    """
 
     trace_id: str
     """Of the run: a parcel for another one is not taken."""
     spool: str
     """Where it comes from: 16 hex digits that no other spool has."""
     name: str
-    """The file, relative to the run directory. A growing file of lines goes by the name it will have when it is full."""
+    """The file, relative to the run directory. A growing file of lines goes by the name it will have when it
+    is full."""
     kind: Literal["lines", "bytes", "document"]
     """A range of a file of lines, a range of another file, or all of a document."""
     at: int
@@ -57,7 +60,9 @@ def pack(parcel: Parcel) -> bytes:
 
 
 def unpack(data: bytes) -> Parcel:
-    """The parcel that these bytes are; `NoParcel` where they are none, were damaged, or name a file they may not."""
+    """The parcel that these bytes are; `NoParcel` where they are none, were damaged, or name a file they may
+    not.
+    """
     if len(data) > MAX_PARCEL_BYTES:
         raise NoParcel(f"{len(data):,} bytes are too many for a parcel")
     if data[:4] != _MARK:
@@ -97,8 +102,8 @@ def writer_of(name: str) -> str | None:
 def landing_name(parcel: Parcel) -> str:
     """Where its file stands in the run directory.
 
-    Writers' names are unique. Bundles are numbered in each spool anew, so those of spools get numbers of their own:
-    the same ones each time, above all that are given out in the run directory itself.
+    Writers' names are unique. Bundles are numbered in each spool anew, so those of spools get numbers of
+    their own: the same ones each time, above all that are given out in the run directory itself.
     """
     found = _IN_BUNDLE.fullmatch(parcel.name)
     if found is None:

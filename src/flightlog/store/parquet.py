@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 _LINES = READ.format(f"maximum_object_size={LONGEST_LINE_BYTES}, columns=$columns")
 _FORMAT = "(FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
 _NOTED_BYTES = 256 << 20
-"""What is made is noted after so many bytes of lines: of a run of thousands of streams not after each of them."""
+"""What is made is noted after so many bytes of lines: of a run of thousands of streams not after each of
+them."""
 
 
 class Written(NamedTuple):
@@ -57,10 +58,10 @@ class Written(NamedTuple):
 def snapshot_run(run: Run) -> dict[str, int]:
     """Bring the snapshots in `parquet/` up to date; gives the rows of those that were made, by name.
 
-    Every stream gets one, with each event once, and so do the derived views that take long to make: `views/attempts`
-    and `views/spans`. What is current and intact stays as it is; what is damaged is made again. A run that runs is a
-    `UsageError`, and so is a folder `parquet` that leads elsewhere. Raises `OSError` or `duckdb.Error` where files
-    cannot be read or written; the lines are never touched.
+    Every stream gets one, with each event once, and so do the derived views that take long to make:
+    `views/attempts` and `views/spans`. What is current and intact stays as it is; what is damaged is made
+    again. A run that runs is a `UsageError`, and so is a folder `parquet` that leads elsewhere. Raises
+    `OSError` or `duckdb.Error` where files cannot be read or written; the lines are never touched.
     """
     if run.status == "running":
         raise UsageError(f"{run.run_id} is running: it can be compacted when it has ended")
@@ -74,7 +75,8 @@ def snapshot_run(run: Run) -> dict[str, int]:
     for one in (folder, folder / "views"):
         _check_own_folder(one)
     folder.mkdir(parents=True, exist_ok=True)
-    # Nothing is said of a file while it is replaced, so that a compaction cut short leaves nothing that looks damaged.
+    # Nothing is said of a file while it is replaced, so that a compaction cut short leaves nothing that looks
+    # damaged.
     remade = {name for stream in stale for name in (stream, *_views_of(stream))}
     notes = {name: one for name, one in found.noted.items() if name in intact and name not in remade}
     if found.problem is not None or notes.keys() != found.noted.keys():
@@ -119,15 +121,17 @@ def _note(folder: Path, notes: Mapping[str, Snapshot]) -> None:
 
 
 def _check_own_folder(folder: Path) -> None:
-    """Raise a `UsageError` where a folder to write into is a link or no folder: nothing is written elsewhere."""
+    """Raise a `UsageError` where a folder to write into is a link or no folder: nothing is written
+    elsewhere.
+    """
     try:
         mode = folder.lstat().st_mode
     except FileNotFoundError:
         return
     if stat.S_ISLNK(mode):
         raise UsageError(
-            f"{path_text(folder)} is a link to {path_text(folder.readlink())}, and nothing is written through it: "
-            "remove the link, then compact again"
+            f"{path_text(folder)} is a link to {path_text(folder.readlink())}, and nothing is written "
+            "through it: remove the link, then compact again"
         )
     if not stat.S_ISDIR(mode):
         raise UsageError(f"{path_text(folder)} is not a folder: remove it, then compact again")
@@ -138,10 +142,10 @@ def write_snapshot(files: Mapping[str, Sequence[Path]], folder: Path) -> dict[st
 
     One row a line that has an `event`, in the order of the files; lines that are torn or foreign are skipped,
     and values that do not fit their column are null. Built-in streams have their declared columns, with the
-    defaults that lines leave out filled in. Streams of users' events also have what is found in the lines, for
-    this process may not know their declarations. Each file appears whole or not at all, in place of an earlier
-    one. Streams without files are left out. Raises `OSError` or `duckdb.Error` where files cannot be read or
-    written; the JSONL files are never touched.
+    defaults that lines leave out filled in. Streams of users' events also have what is found in the lines,
+    for this process may not know their declarations. Each file appears whole or not at all, in place of an
+    earlier one. Streams without files are left out. Raises `OSError` or `duckdb.Error` where files cannot be
+    read or written; the JSONL files are never touched.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with _writer(folder) as write:
@@ -211,10 +215,11 @@ def _write_file(
     aside: Path,
     target: Path,
 ) -> Written:
-    """Write the rows of a query into a new file in the folder `aside`, whose name is plain, and move it to `target`.
+    """Write the rows of a query into a new file in the folder `aside`, whose name is plain, and move it to
+    `target`.
 
-    The disk has the file before it gets its name. No link is followed: what stands at `target` is replaced, and a folder
-    there is moved aside.
+    The disk has the file before it gets its name. No link is followed: what stands at `target` is replaced,
+    and a folder there is moved aside.
     """
     made = aside / f".{uuid4().hex}.parquet"
     fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
@@ -234,7 +239,9 @@ def _write_file(
 
 
 def move_folder_aside(target: Path) -> None:
-    """Give a folder another name that stands where a file belongs; anything else can be replaced. Raises OSError."""
+    """Give a folder another name that stands where a file belongs; anything else can be replaced. Raises
+    OSError.
+    """
     if target.is_dir() and not target.is_symlink():
         target.rename(target.with_name(f"{target.name}.moved-{uuid4().hex[:8]}"))
 

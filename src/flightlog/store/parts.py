@@ -54,7 +54,9 @@ def find_parts(run: Path, stream: str = "") -> dict[str, list[Part]]:
 
 
 def folder_parts(folder: Path, writer: str | None, stream: str = "") -> Iterator[Part]:
-    """The files with lines that stand in one folder, in no order; only those whose names begin with `stream`."""
+    """The files with lines that stand in one folder, in no order; only those whose names begin with
+    `stream`.
+    """
     for entry in _entries(folder):
         if (
             entry.name.startswith(stream)

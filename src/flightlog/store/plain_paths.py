@@ -1,4 +1,6 @@
-"""Names of files that DuckDB takes as they are: it reads some characters as a pattern, and knows UTF-8 alone."""
+"""Names of files that DuckDB takes as they are: it reads some characters as a pattern, and knows UTF-8
+alone.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ _MISREAD = frozenset("*?[]{}\\")
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
-    """A path to show, on one line of characters that every output takes; the others are spelled out, as Python does."""
+    """A path to show, on one line of characters that every output takes; the others are spelled out, as
+    Python does.
+    """
     text = os.fsencode(path).decode("utf-8", "backslashreplace")
     return "".join(
         sign if sign.isprintable() else sign.encode("unicode_escape").decode("ascii") for sign in text
@@ -30,8 +34,8 @@ def is_plain(path: Path) -> bool:
 def plain_scratch() -> Iterator[Path]:
     """A folder with a plain name, for this process alone, that goes away with the context. Raises OSError.
 
-    Where the folder of temporary files has no plain name, it is called by its number, on systems that can; a `UsageError` on
-    others.
+    Where the folder of temporary files has no plain name, it is called by its number, on systems that can; a
+    `UsageError` on others.
     """
     from tempfile import TemporaryDirectory  # a process that only records needs it not
 
@@ -45,8 +49,8 @@ def plain_scratch() -> Iterator[Path]:
             numbered = Path(f"/proc/self/fd/{fd}")
             if not numbered.is_dir():
                 raise UsageError(
-                    f"the folder of temporary files, {path_text(folder.parent)}, has a name that cannot be read as it is: name"
-                    " another one in TMPDIR"
+                    f"the folder of temporary files, {path_text(folder.parent)}, has a name that "
+                    "cannot be read as it is: name another one in TMPDIR"
                 )
             yield numbered
         finally:
@@ -54,7 +58,9 @@ def plain_scratch() -> Iterator[Path]:
 
 
 class PlainPaths:
-    """Plain names of files and folders: their own, or those of links in the folder `scratch`, which has to be plain."""
+    """Plain names of files and folders: their own, or those of links in the folder `scratch`, which has to be
+    plain.
+    """
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
@@ -66,7 +72,8 @@ class PlainPaths:
         return path if is_plain(path) else self._link(path)
 
     def file(self, path: Path) -> Path:
-        """A plain name of a file that is there; of one that is to be made, if the last part of its name is plain.
+        """A plain name of a file that is there; of one that is to be made, if the last part of its name is
+        plain.
 
         Raises OSError.
         """

@@ -66,8 +66,8 @@ class Peek(NamedTuple):
 class Table(Displayed):
     """The answer to a query over runs. Nothing is read before it is asked for, and then all of it.
 
-    `rows()` gives tuples, `df()` a pandas frame, `pl()` a Polars one, `arrow()` an Arrow table; iteration goes
-    through the rows. Each call reads the runs as they are then. A query that cannot be answered is a
+    `rows()` gives tuples, `df()` a pandas frame, `pl()` a Polars one, `arrow()` an Arrow table; iteration
+    goes through the rows. Each call reads the runs as they are then. A query that cannot be answered is a
     `UsageError`, a library that is not installed a `MissingExtra`.
     """
 
@@ -98,7 +98,9 @@ class Table(Displayed):
             return [row for rows in answer.batches() for row in rows]
 
     def lines_bytes(self) -> int:
-        """How many bytes of lines have to be gone through for the answer: those that no current snapshot holds."""
+        """How many bytes of lines have to be gone through for the answer: those that no current snapshot
+        holds.
+        """
         return sum(_lines_bytes(run, names_in(self.query)) for run in self.runs)
 
     @read_again
@@ -113,7 +115,8 @@ class Table(Displayed):
             source = f"FROM ({inner}\n)"
             which, params = _ORDERS.get(inner, ""), self._params
             if inner == _TASKS and not self.lines_bytes():
-                # A row is made from all attempts of its task; of some tasks alone that takes a tenth of the time.
+                # A row is made from all attempts of its task; of some tasks alone that takes a tenth of the
+                # time.
                 params = _first_tasks(connection, rows)
                 which = f"WHERE task_id IN ({', '.join('?' for _ in params)}) {which}" if params else which
             first = Answer(connection, f"{source} {which} LIMIT {int(rows)}", params)
@@ -188,7 +191,9 @@ def ask(runs: Sequence[Run], query: str, params: Parameters | None = None) -> It
 
 @read_again
 def write_answer(runs: Sequence[Run], query: str, output: Path) -> None:
-    """Write the answer to a query into a Parquet file, which appears whole or not at all; see `connected`. Raises OSError."""
+    """Write the answer to a query into a Parquet file, which appears whole or not at all; see `connected`.
+    Raises OSError.
+    """
     with plain_scratch() as scratch:
         made = PlainPaths(scratch).folder(output.absolute().parent) / f".{uuid4().hex}.tmp"
         try:
@@ -203,10 +208,11 @@ def write_answer(runs: Sequence[Run], query: str, output: Path) -> None:
 def connected(
     runs: Sequence[Run], query: str, *, output: Path | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection for this query, which can read the tables of these runs and nothing else, and writes nothing.
+    """A connection for this query, which can read the tables of these runs and nothing else, and writes
+    nothing.
 
-    `output` is a file that the caller may write the answer into. A query that is not one SELECT, that asks for
-    other files, or that makes no sense is a `UsageError` which says why.
+    `output` is a file that the caller may write the answer into. A query that is not one SELECT, that asks
+    for other files, or that makes no sense is a `UsageError` which says why.
     """
     import duckdb
 

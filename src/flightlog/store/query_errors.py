@@ -15,7 +15,9 @@ _NO_ACCESS = re.compile(r'Cannot access (?:file|directory) "(?P<path>.*?)"')
 
 
 def explained(error: duckdb.Error, tables: Sequence[str]) -> str:
-    """What is wrong with a query, and what would be right, as far as DuckDB knows; `tables` are those there are."""
+    """What is wrong with a query, and what would be right, as far as DuckDB knows; `tables` are those there
+    are.
+    """
     text, _, shown = str(error).partition("\n\nLINE ")
     if match := _NO_ACCESS.search(text):
         return f"a query reads the tables of runs and nothing else: {match['path']} is out of reach"

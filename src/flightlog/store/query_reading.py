@@ -12,14 +12,23 @@ from flightlog.store.query_errors import explained
 
 _NEVER = "a query changes neither runs nor files nor settings"
 _QUERIES = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
-"""Nodes of a parsed query that read. Others (`INSERT_QUERY_NODE`, `COPY_QUERY_NODE`, …) may stand within WITH."""
+"""Nodes of a parsed query that read. Others (`INSERT_QUERY_NODE`, `COPY_QUERY_NODE`, …) may stand within
+WITH."""
 _HARMLESS = {"unnest", "range", "generate_series", "generate_subscripts", "json_each", "json_tree", "repeat"}
 """Table functions that look at no table."""
 _CATALOGUE = {
-    "query_table", "duckdb_columns", "duckdb_functions", "duckdb_tables", "duckdb_types", "duckdb_views",
-    "pragma_table_info", "pragma_show", "sql_auto_complete",
-}  # fmt: skip
-"""Table functions that look at tables by name. No others can be used: some read files, some run other queries."""
+    "query_table",
+    "duckdb_columns",
+    "duckdb_functions",
+    "duckdb_tables",
+    "duckdb_types",
+    "duckdb_views",
+    "pragma_table_info",
+    "pragma_show",
+    "sql_auto_complete",
+}
+"""Table functions that look at tables by name. No others can be used: some read files, some run other
+queries."""
 
 
 def names_in(query: str) -> frozenset[str] | None:

@@ -28,8 +28,9 @@ from flightlog.store.parts import Part, find_parts
 class Completeness:
     """What was read of a run, what was skipped, and what is known to be lost.
 
-    A lost line is a number that its writer gave out and that stands nowhere. Of a writer that is open, because
-    it lives or because it was killed, later lines than those seen cannot be counted: see `writers_open`.
+    A lost line is a number that its writer gave out and that stands nowhere. Of a writer that is open,
+    because it lives or because it was killed, later lines than those seen cannot be counted: see
+    `writers_open`.
     """
 
     lines: int
@@ -85,8 +86,8 @@ class Reading:
     """One reading of a run: each stream is gone through once, and counted on the way.
 
     `completeness()` covers what has been iterated to its end, and goes through the other streams itself. A
-    stream iterated again is counted anew, not twice. Of a run that `goes_on` it is no problem that its writers have not
-    said they are done. Not thread-safe.
+    stream iterated again is counted anew, not twice. Of a run that `goes_on` it is no problem that its
+    writers have not said they are done. Not thread-safe.
     """
 
     def __init__(
@@ -116,7 +117,9 @@ class Reading:
         self._scans[stream] = scan
 
     def _scan(self, stream: str) -> Scan:
-        """A scan of a stream; files are listed, and definitions read, once for all streams of a run that has ended."""
+        """A scan of a stream; files are listed, and definitions read, once for all streams of a run that has
+        ended.
+        """
         if self._listed is None:
             learn_definitions(self._run, stream)
             return Scan(self._run, stream)
@@ -212,8 +215,9 @@ class Reading:
         if unheard:
             named = ", ".join(f"{info.host} (process {info.pid})" for info in unheard[:3])
             yield (
-                f"{len(unheard):,} recording processes on hosts that do not see the run were not heard to their end: "
-                f"what they recorded last may be missing. {named}{', …' if len(unheard) > 3 else ''}"
+                f"{len(unheard):,} recording processes on hosts that do not see the run were not heard to "
+                f"their end: what they recorded last may be missing. "
+                f"{named}{', …' if len(unheard) > 3 else ''}"
             )
 
     def _sentences(self, scans: Sequence[Scan], unclosed: Sequence[str]) -> Iterator[str]:

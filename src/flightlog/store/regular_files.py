@@ -1,7 +1,9 @@
-"""The one way to open a file of a run for reading: regular files only, and no more of a document than a limit.
+"""The one way to open a file of a run for reading: regular files only, and no more of a document than a
+limit.
 
-A run directory may come from anywhere. A pipe in it would make a reader wait for ever, a device may have no end, and a document
-may be larger than the memory. Links are followed, since people put large files on other disks, but only to regular files.
+A run directory may come from anywhere. A pipe in it would make a reader wait for ever, a device may have no
+end, and a document may be larger than the memory. Links are followed, since people put large files on other
+disks, but only to regular files.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ _FLAGS = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0) | getattr(os,
 
 
 def open_regular(path: str | os.PathLike[str]) -> BufferedReader:
-    """A regular file, opened for reading its bytes; never waits. `OSError` for anything else, which is not opened."""
+    """A regular file, opened for reading its bytes; never waits. `OSError` for anything else, which is not
+    opened.
+    """
     _check(path, os.stat(path))  # noqa: PTH116 - thousands of them
     fd = os.open(path, _FLAGS)
     try:

@@ -1,4 +1,6 @@
-"""Copies of runs in a remote place, read: which runs there are, of which files each is made, and what these hold."""
+"""Copies of runs in a remote place, read: which runs there are, of which files each is made, and what these
+hold.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,9 @@ class Remote:
         )
 
     def files(self, run_id: str) -> list[RemoteFile]:
-        """The files of a run, by path; a folder of files without notes, as other tools copy one, counts as it is."""
+        """The files of a run, by path; a folder of files without notes, as other tools copy one, counts as it
+        is.
+        """
         notes = self.notes(run_id)
         if notes:
             return merge_notes(notes)
@@ -82,7 +86,8 @@ class Remote:
     def fetch(self, run_id: str, file: RemoteFile, to: Path) -> None:
         """Bring a file here, whole or not at all, and check it against what its note says.
 
-        A `RemoteError` of kind `gone` or `changed` says that the run went on meanwhile: ask for `files` again.
+        A `RemoteError` of kind `gone` or `changed` says that the run went on meanwhile: ask for `files`
+        again.
         """
         fresh = to.with_name(f".{to.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
         to.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +100,9 @@ class Remote:
             fresh.unlink(missing_ok=True)
 
     def chunks(self, run_id: str, file: RemoteFile) -> Iterator[bytes]:
-        """What a file holds, in chunks of bounded size, each piece checked when its last chunk has been taken."""
+        """What a file holds, in chunks of bounded size, each piece checked when its last chunk has been
+        taken.
+        """
         if file.parts:
             for part in file.parts:
                 yield from self._checked(f"{run_id}/{part.name}", part.size, {part.sha256})
@@ -129,8 +136,8 @@ class Remote:
                 note = decode_document(self.objects.read(name), SyncNote, name).value
                 if note is not None:
                     if note.format > FORMAT:
-                        why = f"{run_id} was copied by a newer Flightlog, in format {note.format}: update this one"
-                        raise make_error("other", self.address, why)
+                        newer = f"{run_id} was copied by a newer Flightlog, in format {note.format}"
+                        raise make_error("other", self.address, f"{newer}: update this one")
                     yield note
                     break
 

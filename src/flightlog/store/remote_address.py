@@ -10,12 +10,22 @@ from flightlog.core.settings import expanded
 
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl"})
 """Protocols without folders: an object appears whole, and nothing has to be made for it first."""
-EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs", "abfs": "azure", "abfss": "azure", "az": "azure", "adl": "azure"}  # fmt: skip
+EXTRAS = {
+    "s3": "s3",
+    "s3a": "s3",
+    "gs": "gcs",
+    "gcs": "gcs",
+    "abfs": "azure",
+    "abfss": "azure",
+    "az": "azure",
+    "adl": "azure",
+}
 """Which extra of Flightlog brings a protocol."""
 _CHAINS = {
     "s3": "AWS_PROFILE, AWS_ACCESS_KEY_ID, ~/.aws or the instance's role",
     "gcs": "GOOGLE_APPLICATION_CREDENTIALS, gcloud's login or the instance's account",
-    "azure": "AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, or AZURE_STORAGE_CONNECTION_STRING",
+    "azure": "AZURE_STORAGE_ACCOUNT_NAME with AZURE_STORAGE_ACCOUNT_KEY or AZURE_STORAGE_SAS_TOKEN, "
+    "or AZURE_STORAGE_CONNECTION_STRING",
 }
 _NAMES = r"sig|signature|sas|token|key|secret|password|passwd|pwd|credentials?|auth"
 _SECRET_NAME = re.compile(rf"(?i)(^|[^a-z])({_NAMES})$|^x-(amz|goog)-|accesskey|accountkey")
@@ -24,10 +34,13 @@ _PASSWORD = re.compile(r"://[^/@]*:(?!\d+/)[^@]*@")
 _SCRUBBED = (
     (re.compile(r"(?i)([a-z][a-z0-9+.-]*://)[^\s@'\"]*:[^\s@'\"]*@"), r"\1…@"),  # a key may hold slashes
     (re.compile(r"(?i)([a-z][a-z0-9+.-]*://[^\s?'\"]*)\?[^\s'\"]+"), r"\1?…"),
-    (re.compile(rf"(?i)\b([a-z_-]*(?:{_NAMES}|accountkey|accesskey|accesskeyid))(\s*[=:]\s*)[^\s;&,'\"]+"), r"\1\2…"),
+    (
+        re.compile(rf"(?i)\b([a-z_-]*(?:{_NAMES}|accountkey|accesskey|accesskeyid))(\s*[=:]\s*)[^\s;&,'\"]+"),
+        r"\1\2…",
+    ),
     (re.compile(r"(?i)\b(bearer|basic|aws4-hmac-sha256)\s+[^\s'\"]+"), r"\1 …"),
     (re.compile(r"\b(AKIA|ASIA)[0-9A-Z]{12,}"), r"\1…"),
-)  # fmt: skip
+)
 
 
 def protocol_of(address: str) -> str:
@@ -42,9 +55,11 @@ def is_address(text: str) -> bool:
 
 
 def parse_address(text: str) -> str:
-    """An address as it is used, shown and stored, without slash at its end; a path becomes `file://`, absolute.
+    """An address as it is used, shown and stored, without slash at its end; a path becomes `file://`,
+    absolute.
 
-    Raises `UsageError` for one that is empty, that holds a password, key or signature, or cannot be written to.
+    Raises `UsageError` for one that is empty, that holds a password, key or signature, or cannot be written
+    to.
     """
     address = text.strip()
     if not address:
@@ -54,7 +69,8 @@ def parse_address(text: str) -> str:
     protocol = protocol_of(address)
     if protocol in {"http", "https"}:
         raise UsageError(
-            f"{scrub(address)} is a web address, which no run can be copied to; use s3://, abfs://, gs:// or a folder"
+            f"{scrub(address)} is a web address, which no run can be copied to; use s3://, "
+            "abfs://, gs:// or a folder"
         )
     held = _credentials_in(address)
     if held:

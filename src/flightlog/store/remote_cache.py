@@ -1,13 +1,13 @@
 """Local copies of remote runs: where they are kept, what is known of each, and how much room they may take.
 
     ~/.cache/flightlog/remote/<digest of the address>/    a folder of runs like any other
-      run-20260520T035200Z-demo-a1b2c3d4/                 `run.json` alone, or all files
-      .remote/address                                     whose copies these are, without secrets
-      .remote/listed                                      its time is when the remote was listed last
-      .remote/<run>.json                                  what is here of a run, and of which version
-      .remote/<run>.new/                                  files that are being fetched
-      .remote/<run>.lock                                  held by the process that fetches the run
-      .remote/gone/<run>/                                 whole copies of runs that are no longer at the remote
+      run-20260520T035200Z-demo-a1b2c3d4/                 `run.json` alone, or all files .remote/address
+      whose copies these are, without secrets .remote/listed                                      its time is
+      when the remote was listed last .remote/<run>.json                                  what is here of a
+      run, and of which version .remote/<run>.new/                                  files that are being
+      fetched .remote/<run>.lock                                  held by the process that fetches the run
+      .remote/gone/<run>/                                 whole copies of runs that are no longer at the
+      remote
 
 It is a cache: all of it may be removed at any time, and is fetched again when it is needed.
 """
@@ -41,7 +41,8 @@ class KeptFile(msgspec.Struct, frozen=True):
     """As its note at the remote has it."""
     size_bytes: int
     parts: tuple[str, ...] = ()
-    """SHA-256 of the pieces it was put together from: of a file that grows, only what follows them is fetched."""
+    """SHA-256 of the pieces it was put together from: of a file that grows, only what follows them is
+    fetched."""
 
 
 class Kept(msgspec.Struct, kw_only=True):
@@ -101,7 +102,9 @@ class RemoteCache:
 
     @contextmanager
     def locked(self, run_id: str) -> Iterator[None]:
-        """Wait until no other process or thread changes the copy of a run, and keep them off; freed by any death."""
+        """Wait until no other process or thread changes the copy of a run, and keep them off; freed by any
+        death.
+        """
         fd = os.open(self._notes / f"{run_id}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -142,7 +145,9 @@ class RemoteCache:
         return whole
 
     def bring_back(self, run_id: str) -> None:
-        """Put a copy that was set aside into the folder again, where there is one; to be called with the run locked."""
+        """Put a copy that was set aside into the folder again, where there is one; to be called with the run
+        locked.
+        """
         if self.aside(run_id).is_dir() and not self.path(run_id).exists():
             self.aside(run_id).rename(self.path(run_id))
 
@@ -156,7 +161,8 @@ class RemoteCache:
 
 
 def make_room(root: Path, max_bytes: int, *, spare: Collection[Path] = (), now: float | None = None) -> int:
-    """Remove the files of whole runs, of all addresses, until the rest takes `max_bytes` at most; gives the bytes freed.
+    """Remove the files of whole runs, of all addresses, until the rest takes `max_bytes` at most; gives the
+    bytes freed.
 
     The longest unused go first. What was used within the last hour, and the runs in `spare`, stay. Of a run
     that is still at its remote `run.json` and `summary.json` stay, so that it is listed as before.

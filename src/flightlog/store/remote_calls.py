@@ -20,10 +20,11 @@ BYTES_PER_S = 64 << 10
 class Calls:
     """Makes calls one after the other, each within `timeout_s` seconds and more for what it carries.
 
-    What a call raises comes out as a `RemoteError` in a sentence. One that does not end is left behind on its thread, a
-    daemon that keeps nobody from exiting, and the next has a thread of its own; it may still take effect much later. With
-    `attempts` over 1 a call that met something passing, other than silence, is made again, after a pause that doubles, with jitter. Not
-    thread-safe. `shown` is the address that messages name; `sleep` waits some seconds.
+    What a call raises comes out as a `RemoteError` in a sentence. One that does not end is left behind on its
+    thread, a daemon that keeps nobody from exiting, and the next has a thread of its own; it may still take
+    effect much later. With `attempts` over 1 a call that met something passing, other than silence, is made
+    again, after a pause that doubles, with jitter. Not thread-safe. `shown` is the address that messages
+    name; `sleep` waits some seconds.
     """
 
     def __init__(
@@ -42,7 +43,9 @@ class Calls:
         """Calls so far, each attempt counted."""
 
     def __call__(self, what: Callable[[], T], *, carries: int = 0, again: bool = True) -> T:
-        """What `what()` gives; `carries` are the bytes that go over the line, `again` whether it may be repeated."""
+        """What `what()` gives; `carries` are the bytes that go over the line, `again` whether it may be
+        repeated.
+        """
         pause_s = self._pause_s
         for attempt in range(1, self._attempts + 1):
             try:

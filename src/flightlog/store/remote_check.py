@@ -1,4 +1,6 @@
-"""Whether a remote copy still is what it should be: every object read again, and held against note and run directory."""
+"""Whether a remote copy still is what it should be: every object read again, and held against note and run
+directory.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +31,11 @@ class RemoteCheck(Struct, frozen=True, kw_only=True):
 
 
 def check_copy(run: Path | None, run_id: str, remote: Remote, observer: Observer) -> RemoteCheck:
-    """Read a copy again, in bounded memory. Of a run that has ended each file is also held against the one here.
+    """Read a copy again, in bounded memory. Of a run that has ended each file is also held against the one
+    here.
 
-    `run` is None where there is nothing here to compare with. Raises `RemoteError` where the place does not answer.
+    `run` is None where there is nothing here to compare with. Raises `RemoteError` where the place does not
+    answer.
     """
     broken: dict[str, str] = {}
     digests: dict[str, str] = {}

@@ -26,11 +26,13 @@ TRIES = 4
 def copy_run(
     reader: Callable[[], Remote], cache: RemoteCache, run_id: str, listed: RunListed, pool: Executor
 ) -> tuple[str, ...]:
-    """Bring the copy of a run up to date; gives sentences on files that could not be had as they were uploaded.
+    """Bring the copy of a run up to date; gives sentences on files that could not be had as they were
+    uploaded.
 
-    To be called with the run locked; `reader` gives the remote for the thread that asks, `pool` the threads. Readers of the copy see the old
-    files until all new ones are here; then these come first, and what is no longer part of the run goes last, so that
-    no line is missing at any moment. A `RemoteError` leaves the copy as it was.
+    To be called with the run locked; `reader` gives the remote for the thread that asks, `pool` the threads.
+    Readers of the copy see the old files until all new ones are here; then these come first, and what is no
+    longer part of the run goes last, so that no line is missing at any moment. A `RemoteError` leaves the
+    copy as it was.
     """
     return _Copying(reader, cache, run_id, listed, pool).copy()
 
@@ -83,7 +85,9 @@ class _Copying:
         return had, problems
 
     def _fetch_file(self, file: RemoteFile) -> KeptFile | str:
-        """Have a file among the new ones, unless it is here already; why not, where the remote has another one."""
+        """Have a file among the new ones, unless it is here already; why not, where the remote has another
+        one.
+        """
         wanted, known = self._as_kept(file), self._kept.files.get(file.path)
         here, fresh = self._here / file.path, self._fresh / file.path
         whole = known is not None and _size(here) == known.size_bytes
@@ -149,7 +153,9 @@ def _inside(files: Iterable[RemoteFile]) -> tuple[list[RemoteFile], list[str]]:
 
 
 def _holds(here: Path, file: RemoteFile) -> bool:
-    """Whether a file that is here holds what is wanted: one that grew in pieces is whole when its run has ended."""
+    """Whether a file that is here holds what is wanted: one that grew in pieces is whole when its run has
+    ended.
+    """
     if file.sha256 is None or _size(here) != file.size:
         return False
     with here.open("rb") as source:

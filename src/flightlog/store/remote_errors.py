@@ -23,15 +23,48 @@ _FULL = (
     "no space left",
     "disk quota",
 )
-_REFUSED = ("connection refused", "could not connect", "cannot connect", "endpointconnection", "connectionclosed",
-            "connection was closed", "connection reset", "name or service not known", "server disconnected",
-            "connection aborted", "temporary failure in name resolution", "broken pipe", "incompleteread")  # fmt: skip
-_CREDENTIALS = ("nocredentials", "unable to locate credentials", "credentialretrieval", "partialcredentials", "clientauthentication",
-                "must provide either a connection_string", "anonymous caller", "tokenretrieval", "defaultcredentials",
-                "expiredtoken", "invalidaccesskeyid", "signaturedoesnotmatch", "server failed to authenticate")  # fmt: skip
+_REFUSED = (
+    "connection refused",
+    "could not connect",
+    "cannot connect",
+    "endpointconnection",
+    "connectionclosed",
+    "connection was closed",
+    "connection reset",
+    "name or service not known",
+    "server disconnected",
+    "connection aborted",
+    "temporary failure in name resolution",
+    "broken pipe",
+    "incompleteread",
+)
+_CREDENTIALS = (
+    "nocredentials",
+    "unable to locate credentials",
+    "credentialretrieval",
+    "partialcredentials",
+    "clientauthentication",
+    "must provide either a connection_string",
+    "anonymous caller",
+    "tokenretrieval",
+    "defaultcredentials",
+    "expiredtoken",
+    "invalidaccesskeyid",
+    "signaturedoesnotmatch",
+    "server failed to authenticate",
+)
 _TIMEOUT = ("timeout", "timed out")
-_SERVER = ("internalerror", "serviceunavailable", "slowdown", "serverbusy", "internal server error", "operationtimedout",
-           "reached max retries", "bad gateway", "service unavailable")  # fmt: skip
+_SERVER = (
+    "internalerror",
+    "serviceunavailable",
+    "slowdown",
+    "serverbusy",
+    "internal server error",
+    "operationtimedout",
+    "reached max retries",
+    "bad gateway",
+    "service unavailable",
+)
 _HOW = {
     "timeout": "{at} does not answer ({why}); check the network, or try again later",
     "refused": "{at} cannot be reached ({why}); check the address, the network and any proxy",

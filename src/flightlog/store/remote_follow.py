@@ -1,4 +1,6 @@
-"""Copying with patience: again where something passing came in the way, and on and on beside a run until it has ended."""
+"""Copying with patience: again where something passing came in the way, and on and on beside a run until it
+has ended.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ PATIENCE_S = 60.0
 GIVE_UP_S = 300.0
 """How long it is tried again beside a run that has ended."""
 EVERY_S = (2.0, 20.0)
-"""Pause between two copies of a run that goes on: at first, and after a while. A heartbeat must come over in time."""
+"""Pause between two copies of a run that goes on: at first, and after a while. A heartbeat must come over in
+time."""
 _LOOK_S = 0.2
 _PAUSE_S = (1.0, 30.0)
 
@@ -33,7 +36,8 @@ def sync_with_patience(
     sleep: Sleep = time.sleep,
     clock: Clock = time.monotonic,
 ) -> Synced:
-    """Copy once, and once more while something passing is in the way, for `patience_s` at the most; then it is raised.
+    """Copy once, and once more while something passing is in the way, for `patience_s` at the most; then it
+    is raised.
 
     Files whose paths are in `again` are sent whatever is there.
     """
@@ -60,8 +64,9 @@ def follow(
 ) -> Synced:
     """Copy what is new of a run until it has ended and all of it is there.
 
-    While the run goes on no error ends it: `on_trouble` is told each kind once, and pauses grow. An error that is still
-    there `give_up_s` after the run has ended, or that will not pass, is raised then; copying again goes on from there.
+    While the run goes on no error ends it: `on_trouble` is told each kind once, and pauses grow. An error
+    that is still there `give_up_s` after the run has ended, or that will not pass, is raised then; copying
+    again goes on from there.
     """
     pace_s, pause_s = every_s[0], _PAUSE_S[0]
     told: set[str] = set()

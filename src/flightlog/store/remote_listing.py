@@ -33,7 +33,9 @@ class RunListed(Struct, frozen=True):
         return any(_is_note(name) for name in self.objects)
 
     def stands_alone(self, document: str) -> bool:
-        """Whether a document is the object of its name; of a run that goes on it may be a piece that a note names."""
+        """Whether a document is the object of its name; of a run that goes on it may be a piece that a note
+        names.
+        """
         pieces = (name for name in self.objects if name.startswith(f"{FOLDER}/") and f"/{document}/" in name)
         return document in self.objects and next(pieces, None) is None
 

@@ -45,7 +45,9 @@ class LocalFile(Struct, frozen=True):
 
 
 def name_of(run: Path) -> str:
-    """The name under which a run is copied: its folder's, or the one in `run.json`. Raises `UsageError` without one."""
+    """The name under which a run is copied: its folder's, or the one in `run.json`. Raises `UsageError`
+    without one.
+    """
     info = read_document(run / layout.RUN, RunInfo).value
     for name in (run.resolve().name, info.run_id if info is not None else ""):
         if layout.is_run_id(name):
@@ -56,11 +58,13 @@ def name_of(run: Path) -> str:
 
 
 def list_files(run: Path, *, settled: bool = False) -> list[LocalFile]:
-    """The files of a run in the order in which to copy them, so that the copy is never less than its notes say.
+    """The files of a run in the order in which to copy them, so that the copy is never less than its notes
+    say.
 
-    Documents count lines, so they are read before the lines; lines move from tails to files, so tails are, too. Names
-    that begin with a dot belong to this place and not to the run; links are left out. Pages of writers change in place: they
-    are listed only of a run that has `settled`, where they know more than the notes. Raises OSError.
+    Documents count lines, so they are read before the lines; lines move from tails to files, so tails are,
+    too. Names that begin with a dot belong to this place and not to the run; links are left out. Pages of
+    writers change in place: they are listed only of a run that has `settled`, where they know more than the
+    notes. Raises OSError.
     """
     return sorted(_walk(run, "", settled), key=lambda file: (_KINDS.index(file.kind), file.path))
 
@@ -109,7 +113,9 @@ def end_of_lines(source: BinaryIO, start: int) -> int:
 
 
 def end_of_landed(source: BinaryIO, start: int, end: int) -> int:
-    """Where the first hole begins between the two: an empty line, where lines from elsewhere are still to come."""
+    """Where the first hole begins between the two: an empty line, where lines from elsewhere are still to
+    come.
+    """
     at = start
     while at < end:
         block = os.pread(source.fileno(), min(end - at, 1 << 20), at)
@@ -160,6 +166,11 @@ def _is_closing(run: Path, info: RunInfo, observer: Observer) -> bool:
     if recent and info.to_complete is True:  # by a process beside, which starts when the run ends
         return True
     return recent and is_alive(
-        info.pid, info.pid_start, info.host, info.heartbeat or info.start_time,
-        now=observer.now, host=observer.host, process_started=observer.process_started,
-    )  # fmt: skip
+        info.pid,
+        info.pid_start,
+        info.host,
+        info.heartbeat or info.start_time,
+        now=observer.now,
+        host=observer.host,
+        process_started=observer.process_started,
+    )

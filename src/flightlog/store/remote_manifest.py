@@ -1,12 +1,14 @@
 """What stands in a remote place: the notes that say which objects make up which files of a run.
 
     ADDRESS/<run_id>/<path in the run>                              a file of a run that has ended, as it is
-    ADDRESS/<run_id>/.flightlog-sync/<uploader>.<revision>.json     what this uploader has brought: a `SyncNote`
-    ADDRESS/<run_id>/.flightlog-sync/<uploader>/<path>/<object>     pieces of files, of a run that goes on
+    ADDRESS/<run_id>/.flightlog-sync/<uploader>.<revision>.json     what this uploader has brought: a
+    `SyncNote` ADDRESS/<run_id>/.flightlog-sync/<uploader>/<path>/<object>     pieces of files, of a run that
+    goes on
 
-An uploader is one copy of the run directory on one host, so no two ever write the same object. Objects with a number or
-token in their name are written once. A note is the commit: what it names is all there when it appears, and what an older
-one names goes away only afterwards. So at every moment the highest readable note of each uploader names a whole copy.
+An uploader is one copy of the run directory on one host, so no two ever write the same object. Objects with a
+number or token in their name are written once. A note is the commit: what it names is all there when it
+appears, and what an older one names goes away only afterwards. So at every moment the highest readable note
+of each uploader names a whole copy.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ class RemoteFile(Struct, frozen=True, kw_only=True, omit_defaults=True):
     sha256: str | None = None
     """Of all of it; None of one in several pieces, which have their own, and where nothing is known."""
     parts: tuple[Piece, ...] = ()
-    """The pieces, in order, whose bytes one behind the other are the file; none where it stands at `path` as it is."""
+    """The pieces, in order, whose bytes one behind the other are the file; none where it stands at `path` as
+    it is."""
     next: Piece | None = None
     """What is being written at `path` in place of it: until that is done, either of the two is right."""
 
@@ -83,8 +86,9 @@ def parse_note_name(name: str) -> tuple[str, int] | None:
 def merge_notes(notes: Iterable[SyncNote]) -> list[RemoteFile]:
     """The files of a run that all uploaders together have brought, each once, by path.
 
-    Of one source the newest note counts alone: it was made of the same directory. Where two sources hold a file of the
-    same name, the longer one of lines is taken, which has all lines of the other, and the later one of anything else.
+    Of one source the newest note counts alone: it was made of the same directory. Where two sources hold a
+    file of the same name, the longer one of lines is taken, which has all lines of the other, and the later
+    one of anything else.
     """
     newest: dict[str, SyncNote] = {}
     for note in notes:

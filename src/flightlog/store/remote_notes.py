@@ -1,4 +1,6 @@
-"""The notes that an uploader writes: each a commit of a whole copy, and what is removed when one has taken hold."""
+"""The notes that an uploader writes: each a commit of a whole copy, and what is removed when one has taken
+hold.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from flightlog.store.remote_objects import CHUNK_BYTES
 
 
 class Notes:
-    """The notes of one run, as one uploader reads and writes them; `moment` gives the time. Raises `RemoteError`."""
+    """The notes of one run, as one uploader reads and writes them; `moment` gives the time. Raises
+    `RemoteError`.
+    """
 
     def __init__(
         self, remote: Remote, run_id: str, *, uploader: str, source: str, host: str, moment: Callable[[], str]
@@ -48,7 +52,9 @@ class Notes:
         return {file.path: file for file in self.newest.files} if self.newest else {}
 
     def is_kept(self, file: RemoteFile) -> bool:
-        """Whether a file that is there stays: its pieces are ours, and not of somebody who may remove them meanwhile."""
+        """Whether a file that is there stays: its pieces are ours, and not of somebody who may remove them
+        meanwhile.
+        """
         return all(part.name.startswith(f"{FOLDER}/{self._uploader}/") for part in file.parts)
 
     def write(self, files: Sequence[RemoteFile], *, complete: bool) -> None:
@@ -78,7 +84,9 @@ class Notes:
         self._unnamed.add(name)
 
     def sweep(self) -> None:
-        """Remove what this uploader wrote and no note names any more: older notes first, then their objects."""
+        """Remove what this uploader wrote and no note names any more: older notes first, then their
+        objects.
+        """
         assert self.newest is not None
         needed = self._ours(self.newest)
         if not self._swept:  # what an earlier process left when it was killed

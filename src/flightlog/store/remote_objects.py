@@ -1,4 +1,6 @@
-"""Objects under one address, by fsspec: listed, read, written and checked, removed; each call bounded in time."""
+"""Objects under one address, by fsspec: listed, read, written and checked, removed; each call bounded in
+time.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ class Written(Struct, frozen=True):
 
 
 class Objects:
-    """The objects under an address. Every method raises `RemoteError`; names are from the address on, with `/`.
+    """The objects under an address. Every method raises `RemoteError`; names are from the address on, with
+    `/`.
 
     Nothing is cached. Not thread-safe.
     """
@@ -85,10 +88,11 @@ class Objects:
         return int(self._info(name)["size"])
 
     def write(self, name: str, chunks: Iterable[bytes], *, replaces: bool = False) -> Written:
-        """Write an object and see that it is there as it was sent; `replaces` where others may read the old one.
+        """Write an object and see that it is there as it was sent; `replaces` where others may read the old
+        one.
 
-        `chunks` are of at most `CHUNK_BYTES`. In folders, where a file is seen while it is written, one that replaces
-        another is written beside it first.
+        `chunks` are of at most `CHUNK_BYTES`. In folders, where a file is seen while it is written, one that
+        replaces another is written beside it first.
         """
         folder, _, last = name.rpartition("/")
         aside = f"{folder}/.{last}.{os.urandom(4).hex()}.tmp" if replaces and self._has_folders else name
@@ -189,7 +193,9 @@ class Objects:
             raise
 
     def _discard(self, out: Any) -> None:
-        """Let go of an upload that failed, so that nothing of it appears; what cannot be told is left to the place."""
+        """Let go of an upload that failed, so that nothing of it appears; what cannot be told is left to the
+        place.
+        """
         with suppress(RemoteError):
             self.calls(getattr(out, "discard", lambda: None), again=False)
         with suppress(AttributeError):
@@ -227,7 +233,9 @@ class _Sent:
             yield chunk
 
     def is_confirmed_by(self, info: dict[str, Any]) -> bool:
-        """Whether the place's own checksum is that of what went by. An encrypted object's is another: no proof."""
+        """Whether the place's own checksum is that of what went by. An encrypted object's is another: no
+        proof.
+        """
         tag = str(info.get("ETag") or "").strip('"').lower()
         joined = hashlib.md5(b"".join(self._parts), usedforsecurity=False).hexdigest()
         if tag and tag in {self._md5.hexdigest(), f"{joined}-{len(self._parts)}"}:
@@ -252,8 +260,9 @@ def open_objects(
 ) -> Objects:
     """The objects under an address, without asking it anything yet.
 
-    Raises `UsageError` for an address that makes no sense, `MissingExtra` where its client is not installed. Credentials
-    come from the provider's own chain; `options` are for fsspec, as its own configuration files and variables are.
+    Raises `UsageError` for an address that makes no sense, `MissingExtra` where its client is not installed.
+    Credentials come from the provider's own chain; `options` are for fsspec, as its own configuration files
+    and variables are.
     """
     shown = parse_address(address)
     calls = calls or Calls(shown)
@@ -282,7 +291,9 @@ def open_objects(
 
 
 def file_chunks(source: BinaryIO, start: int, size: int) -> Iterator[bytes]:
-    """So many bytes of an open file from a place on, in chunks. Raises FileNotFoundError where it has become shorter."""
+    """So many bytes of an open file from a place on, in chunks. Raises FileNotFoundError where it has become
+    shorter.
+    """
     while size:
         data = os.pread(source.fileno(), min(size, CHUNK_BYTES), start)
         if not data:

@@ -12,10 +12,12 @@ _SIZES = (16 << 10, 256 << 10, 4 << 20)
 
 
 def joined_from(sizes: Sequence[int], fresh: int) -> int:
-    """How many of the pieces to keep, where `fresh` bytes are new; the rest is sent again together with these.
+    """How many of the pieces to keep, where `fresh` bytes are new; the rest is sent again together with
+    these.
 
-    Small pieces are joined when there are `FAN` of them, then those, and so on up to the largest of `_SIZES`: each byte is
-    sent a few times at the most, and a file has a few dozen pieces beside the large ones, however often it was sent.
+    Small pieces are joined when there are `FAN` of them, then those, and so on up to the largest of `_SIZES`:
+    each byte is sent a few times at the most, and a file has a few dozen pieces beside the large ones,
+    however often it was sent.
     """
     keep, size = len(sizes), fresh
     for limit in _SIZES:

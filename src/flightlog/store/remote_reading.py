@@ -1,8 +1,9 @@
 """Remote runs, read through local copies that are run directories like any other.
 
-A look at an address is one listing, whatever the number of runs, and one small read for each run whose `run.json` is new
-or has changed. The other files of a run come when it is opened: those that are not here yet, checked by SHA-256, and of
-one that grows what is new. What has not changed at the remote is never read again.
+A look at an address is one listing, whatever the number of runs, and one small read for each run whose
+`run.json` is new or has changed. The other files of a run come when it is opened: those that are not here
+yet, checked by SHA-256, and of one that grows what is new. What has not changed at the remote is never read
+again.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ class Mirror:
         self._objects, self._cache, self._max_bytes = objects, cache, max_bytes
         self._own = threading.local()
         self._refreshing = threading.Lock()
-        # Two pools: what fetches a document waits for a run to be unlocked, and whoever has locked it for its files.
+        # Two pools: what fetches a document waits for a run to be unlocked, and whoever has locked it for its
+        # files.
         self._for_documents = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="flightlog-reading")
         self._for_files = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="flightlog-fetching")
         self._listed: dict[str, RunListed] = {}
@@ -57,8 +59,9 @@ class Mirror:
     def refresh(self, *, only: str | None = None, note: Note) -> None:
         """Look at the remote: at all runs, or at one. Their `run.json` are here then.
 
-        Where it cannot be reached and there are copies, `note` is told from when they are; else a `RemoteError`. A run
-        that is no longer there goes out of the folder, and `note` is told where its copy is.
+        Where it cannot be reached and there are copies, `note` is told from when they are; else a
+        `RemoteError`. A run that is no longer there goes out of the folder, and `note` is told where its copy
+        is.
         """
         with self._refreshing:
             self._refresh(only, note)
@@ -131,7 +134,9 @@ class Mirror:
         return (*kept.problems, f"what was recorded after {kept.fetched} is not here: {why}")
 
     def _fetch_documents(self, run_ids: Iterable[str], name: str) -> list[RemoteError]:
-        """Have a document of these runs here; gives what went wrong. Once the remote is away, no more is asked of it."""
+        """Have a document of these runs here; gives what went wrong. Once the remote is away, no more is
+        asked of it.
+        """
 
         def is_new(run_id: str) -> bool:
             kept = self._cache.kept(run_id)
@@ -247,7 +252,9 @@ def folder_of_copies(address: str, settings: Settings | None = None) -> Path:
 
 
 def _read_json(objects: Objects, name: str, size: int | None) -> bytes:
-    """A document with one request where it is still as large as listed; anything else is read without knowing its size."""
+    """A document with one request where it is still as large as listed; anything else is read without knowing
+    its size.
+    """
     try:
         data = b"".join(objects.chunks(name, size)) if size else b""
         msgspec.json.decode(data)

@@ -1,4 +1,6 @@
-"""What a place remembers of copying a run: whence, how far, and what went wrong. In `.followers`, no part of the run."""
+"""What a place remembers of copying a run: whence, how far, and what went wrong. In `.followers`, no part of
+the run.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ class Seen(Struct, array_like=True):
 
 
 class SyncState(Struct, kw_only=True):
-    """`sync-<address>.json`: one address that a run is copied to. Holds no credentials; losing it costs time alone."""
+    """`sync-<address>.json`: one address that a run is copied to. Holds no credentials; losing it costs time
+    alone.
+    """
 
     address: str
     uploader: str = ""
@@ -50,7 +54,9 @@ class SyncState(Struct, kw_only=True):
 
 
 class Source(Struct, frozen=True):
-    """`sync-source.json`: names a run directory, for all hosts that see it. A copy of the directory is another one."""
+    """`sync-source.json`: names a run directory, for all hosts that see it. A copy of the directory is
+    another one.
+    """
 
     token: str
     inode: int
@@ -62,7 +68,9 @@ def state_file(run: Path, address: str) -> Path:
 
 
 def begin_state(run: Path, address: str) -> SyncState:
-    """The state, or a new one, which is kept at once: that a copy is meant to be there is known before anybody answers."""
+    """The state, or a new one, which is kept at once: that a copy is meant to be there is known before
+    anybody answers.
+    """
     found = read_document(state_file(run, address), SyncState).value
     if found is not None and found.address == address:
         return found
@@ -113,7 +121,9 @@ _TRIES, _PAUSE_S = 10, 0.05  # whoever only looks holds the lock for a moment
 
 @contextmanager
 def sole_uploader(run: Path) -> Iterator[str | None]:
-    """None where no other process copies this run now, or else who does; the kernel lets go when a holder dies."""
+    """None where no other process copies this run now, or else who does; the kernel lets go when a holder
+    dies.
+    """
     file = run / layout.FOLLOWERS / _LOCK
     try:
         file.parent.mkdir(exist_ok=True)

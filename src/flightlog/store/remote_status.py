@@ -38,7 +38,8 @@ def copies_of(run: Path) -> list[CopyStatus]:
 
 
 def unfinished_copies(run: Path) -> list[CopyStatus]:
-    """The copies of a run that should be whole and are not; none where one of them is, or where none was asked for.
+    """The copies of a run that should be whole and are not; none where one of them is, or where none was
+    asked for.
 
     Cheap where all is well: the run's files are then not looked at, so a change to them since is not seen.
     """

@@ -1,4 +1,6 @@
-"""Copies of runs in a remote place, written: only what is new, checked, whole at every moment, whoever dies when."""
+"""Copies of runs in a remote place, written: only what is new, checked, whole at every moment, whoever dies
+when.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +60,8 @@ class Synced(Struct, frozen=True, kw_only=True):
 class Uploader:
     """Copies one run directory to one place. Not thread-safe; one process at a time, see `sole_uploader`.
 
-    `sync()` may be called again and again: it sends what is new since. `now` gives the moment of each look at the run,
-    `pause` waits some seconds while files of the run move.
+    `sync()` may be called again and again: it sends what is new since. `now` gives the moment of each look at
+    the run, `pause` waits some seconds while files of the run move.
     """
 
     def __init__(
@@ -136,7 +138,8 @@ class Uploader:
     # What is sent.
 
     def _send_all(self) -> tuple[list[RemoteFile] | None, bool]:
-        """Send until a listing before and after agree: what moved from file to file meanwhile is then found again.
+        """Send until a listing before and after agree: what moved from file to file meanwhile is then found
+        again.
 
         None where they never did: what was sent may lack lines, and is not to be named.
         """
@@ -206,7 +209,8 @@ class Uploader:
                 return before
             if settled and file.kind == "lines" and file.size < before.size:
                 self._notes.append(
-                    f"{file.path} is shorter here ({file.size} bytes) than there ({before.size}): the longer one stays"
+                    f"{file.path} is shorter here ({file.size} bytes) than there "
+                    f"({before.size}): the longer one stays"
                 )
                 return before
         sent = self._put(file.path, file_chunks(source, 0, file.size), plain=plain)
@@ -214,7 +218,9 @@ class Uploader:
         return sent
 
     def _send_lines(self, file: LocalFile, source: BinaryIO, before: RemoteFile | None) -> RemoteFile | None:
-        """What was added to a growing file, as further pieces; whole lines alone, and nothing before the first one."""
+        """What was added to a growing file, as further pieces; whole lines alone, and nothing before the
+        first one.
+        """
         parts = before.parts if before is not None else ()
         if before is not None and not self._is_seen(file, before, grown=True):
             parts = _matching(source, parts)
@@ -266,7 +272,9 @@ class Uploader:
         return not others or (info is not None and info.host == self._host)
 
     def _is_final(self, before: RemoteFile, plain: bool) -> bool:
-        """Whether a file is where one of a run that has ended should be: in one object, here or at its own place."""
+        """Whether a file is where one of a run that has ended should be: in one object, here or at its own
+        place.
+        """
         if not before.parts:
             return True
         return not plain and len(before.parts) == 1 and before.sha256 is not None
@@ -312,7 +320,9 @@ class Uploader:
     # What says that it is there.
 
     def _announce(self, listing: Sequence[LocalFile]) -> None:
-        """Say which files at their own places are about to be replaced: a reader takes the old one or the new one."""
+        """Say which files at their own places are about to be replaced: a reader takes the old one or the new
+        one.
+        """
         there = self._there.files()
         coming: dict[str, RemoteFile] = {}
         for file in listing:
@@ -357,7 +367,9 @@ class Uploader:
 
 
 def _agree(before: Sequence[LocalFile], after: Sequence[LocalFile], settled: bool) -> bool:
-    """Whether no file of lines has gone, or become another, since; of a run that ended, whether nothing changed at all."""
+    """Whether no file of lines has gone, or become another, since; of a run that ended, whether nothing
+    changed at all.
+    """
     if settled:
         return list(before) == list(after)
     found = {file.path: file.identity for file in after}

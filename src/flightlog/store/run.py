@@ -52,10 +52,11 @@ class _TableOf:
 
 
 class Run(Displayed):
-    """What stands in a run directory. Documents are read when the run is opened, events when they are asked for.
+    """What stands in a run directory. Documents are read when the run is opened, events when they are asked
+    for.
 
-    Never changes the directory; the copy of a remote run is first brought up to date. `problems` are sentences on the documents; what is wrong with the events
-    `completeness()` says.
+    Never changes the directory; the copy of a remote run is first brought up to date. `problems` are
+    sentences on the documents; what is wrong with the events `completeness()` says.
 
     The tables of a run are attributes, `run.tasks.df()`, and `run.sql("SELECT …")` asks anything of them.
     """
@@ -121,7 +122,9 @@ class Run(Displayed):
 
     @cached_property
     def info(self) -> RunInfo:
-        """`run.json`, with its end where that could not be written there; its status may be out of date, `status` is not."""
+        """`run.json`, with its end where that could not be written there; its status may be out of date,
+        `status` is not.
+        """
         if self._info is None:
             return self._infer()
         info = run_as_it_ended(self.path, self._info, self.observer)
@@ -186,9 +189,9 @@ class Run(Displayed):
     def ending(self, reading: Reading | None = None) -> Ending:
         """When the run ended and how long it took.
 
-        A run that is running has no end, and its duration goes up to its last heartbeat. A run that was killed
-        ended with its last event or heartbeat; finding that goes through the streams `reading` has not gone
-        through.
+        A run that is running has no end, and its duration goes up to its last heartbeat. A run that was
+        killed ended with its last event or heartbeat; finding that goes through the streams `reading` has not
+        gone through.
         """
         info, status = self.info, self.status
         if info.end_time is not None:
@@ -206,11 +209,14 @@ class Run(Displayed):
         return size_of(self.path)
 
     def tell_damaged_snapshot(self, what: str) -> None:
-        """Tell whoever opened the run, once, that a file in `parquet/` was not read: `parquet/tasks.parquet is missing`."""
+        """Tell whoever opened the run, once, that a file in `parquet/` was not read: `parquet/tasks.parquet
+        is missing`.
+        """
         if what not in self._noted:
             self._noted.add(what)
             self._note(
-                f"{self.run_id}: {what}. The answer comes from the lines instead; `flightlog compact {self.run_id}` repairs it"
+                f"{self.run_id}: {what}. The answer comes from the lines instead; "
+                f"`flightlog compact {self.run_id}` repairs it"
             )
 
     def _since_start(self, timestamp: str | None) -> float | None:
@@ -218,7 +224,9 @@ class Run(Displayed):
         return None if start is None or end is None else round(max(0.0, end - start), 6)
 
     def _recorded_start(self) -> str:
-        """When the process that owns the run began to record; empty where that is unknown. A run's name is no measurement."""
+        """When the process that owns the run began to record; empty where that is unknown. A run's name is no
+        measurement.
+        """
         started = next((writer.started for writer in self._writers if writer.owner), "")
         return started if unix_time(started) is not None else ""
 
@@ -259,12 +267,14 @@ def open_run(
     observer: Observer | None = None,
     note: Note = warn,
 ) -> Run:
-    """Open a run: `latest` or `last`, a run id, a unique prefix of one or of its eight hex digits, a path or an address.
+    """Open a run: `latest` or `last`, a run id, a unique prefix of one or of its eight hex digits, a path or
+    an address.
 
-    `latest` is the run that started last. Ids are looked up in `runs_dir`, by default the configured one; an address
-    such as `s3://bucket/runs` is read through a local cache, and `note` is told in a sentence where that is not up to
-    date; by default a warning. Raises `RunNotFound`, `AmbiguousRun`, `DamagedRun` where
-    nothing of the run can be read, and `RemoteError` where a remote cannot be reached and nothing of it is here.
+    `latest` is the run that started last. Ids are looked up in `runs_dir`, by default the configured one; an
+    address such as `s3://bucket/runs` is read through a local cache, and `note` is told in a sentence where
+    that is not up to date; by default a warning. Raises `RunNotFound`, `AmbiguousRun`, `DamagedRun` where
+    nothing of the run can be read, and `RemoteError` where a remote cannot be reached and nothing of it is
+    here.
     """
     path = find_run(ref, runs_dir=runs_dir, observer=observer, note=note)
     return open_found(path, observer=observer, note=note)

@@ -1,7 +1,8 @@
 """Which folder of runs is meant: a folder as it is, or the local copies of the runs at an address.
 
-The one door through which remote runs come in: behind it they are run directories like any other. A list needs their
-documents, which are there once the folder is; what else a run has is fetched when the run is opened.
+The one door through which remote runs come in: behind it they are run directories like any other. A list
+needs their documents, which are there once the folder is; what else a run has is fetched when the run is
+opened.
 """
 
 from __future__ import annotations
@@ -56,8 +57,8 @@ def address_of(given: Given) -> str | None:
 def folder_of_runs(given: Given = None, *, run_id: str | None = None, note: Note = warn) -> Path:
     """The folder of runs: as given, else as configured; of an address, the copies of its runs, up to date.
 
-    `run_id` is the one run that is wanted, if that is known: no other is looked at then. Where the remote cannot be
-    reached, the copies there are do, and `note` is told; a `RemoteError` where there are none.
+    `run_id` is the one run that is wanted, if that is known: no other is looked at then. Where the remote
+    cannot be reached, the copies there are do, and `note` is told; a `RemoteError` where there are none.
     """
     given = _configured() if given is None else given
     address = address_of(given)
@@ -120,13 +121,16 @@ def is_copy(path: Path) -> bool:
 
 
 def fetch_run(path: Path) -> tuple[str, ...]:
-    """Have all files of a run here, where it is a copy; gives sentences on what is not, or is not as it should be."""
+    """Have all files of a run here, where it is a copy; gives sentences on what is not, or is not as it
+    should be.
+    """
     mirror = _mirrors.get(path.parent) if _mirrors else None
     return () if mirror is None else mirror.fetch(path.name)
 
 
 def refresh_run(path: Path, *, note: Note = warn) -> None:
-    """Ask the remote how a run is now, where it is a copy: opening it fetches what is new then. Nothing for any other run.
+    """Ask the remote how a run is now, where it is a copy: opening it fetches what is new then. Nothing for
+    any other run.
 
     Where the remote cannot be reached, `note` is told from when the copy is.
     """
@@ -136,7 +140,9 @@ def refresh_run(path: Path, *, note: Note = warn) -> None:
 
 
 def fetch_documents(paths: Iterable[Path], name: str) -> None:
-    """Have one document of these runs here, where they are copies; what cannot be had is missing as in any run."""
+    """Have one document of these runs here, where they are copies; what cannot be had is missing as in any
+    run.
+    """
     if not _mirrors:
         return
     wanted: dict[Path, list[str]] = {}

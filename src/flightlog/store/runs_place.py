@@ -1,4 +1,6 @@
-"""A place of runs that is looked at again and again: a folder, or an address that is asked from time to time."""
+"""A place of runs that is looked at again and again: a folder, or an address that is asked from time to
+time.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ REMOTE_S = 10.0
 class RunsPlace:
     """Where runs are: as given, else as configured. Thread-safe; `clock` gives seconds.
 
-    A remote that does not answer is said in `notes`, and the copies there are do; a folder that is missing is none.
+    A remote that does not answer is said in `notes`, and the copies there are do; a folder that is missing is
+    none.
     """
 
     def __init__(self, given: Given = None, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -36,12 +39,14 @@ class RunsPlace:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is wrong with the remote, in sentences, as of when it was asked last; nothing where all is well."""
+        """What is wrong with the remote, in sentences, as of when it was asked last; nothing where all is
+        well.
+        """
         return self._notes
 
     def folder(self) -> Path:
-        """The folder of runs; of an address the copies, brought up to date where the last look is a while ago. Never raises
-        for a remote.
+        """The folder of runs; of an address the copies, brought up to date where the last look is a while
+        ago. Never raises for a remote.
         """
         if not self.is_remote:
             return folder_of_runs(self._given)

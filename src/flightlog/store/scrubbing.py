@@ -1,14 +1,17 @@
-"""Secrets taken out of what was recorded: every text file of a run that has ended, rewritten with the redactor.
+"""Secrets taken out of what was recorded: every text file of a run that has ended, rewritten with the
+redactor.
 
 In steps, so that a kill at any moment leaves each file old or new, and doing it again goes on:
 
 1. every file that holds a secret gets a cleaned copy beside it, on the disk;
 2. a note says which files are about to change;
 3. the copies take their places, by renaming;
-4. what is made of these files (summary, snapshots) is made again, their checksums are renewed, and the note goes.
+4. what is made of these files (summary, snapshots) is made again, their checksums are renewed, and the note
+   goes.
 
-Lines stay lines: as many as before, in their order, with their numbers; those without a secret stay as they are, byte by
-byte. A file that did not match its checksum before does not match it afterwards, so damage stays visible.
+Lines stay lines: as many as before, in their order, with their numbers; those without a secret stay as they
+are, byte by byte. A file that did not match its checksum before does not match it afterwards, so damage stays
+visible.
 """
 
 from __future__ import annotations
@@ -79,14 +82,17 @@ def scrub_run(
     rebuild: Rebuild = lambda _run: (),
     step: Callable[[str], None] = lambda _done: None,
 ) -> Scrubbed:
-    """Take the secrets out of a run that has ended, or only say where they are; a `UsageError` for one that is running.
+    """Take the secrets out of a run that has ended, or only say where they are; a `UsageError` for one that
+    is running.
 
-    `special` names files that are rewritten in a way of their own. `step` is told what was just done, for tests.
+    `special` names files that are rewritten in a way of their own. `step` is told what was just done, for
+    tests.
     """
     run = Run(path)
     if not _has_ended(run):
         raise UsageError(
-            f"{run.run_id} is running: what it writes next could hold secrets again; scrub it when it has ended"
+            f"{run.run_id} is running: what it writes next could hold secrets again; scrub it when it "
+            "has ended"
         )
     if dry_run:
         return _scrub(path, run.run_id, special or {}, None, step)
@@ -158,7 +164,9 @@ def _put_in_place(path: Path, fresh: Mapping[str, Path], step: Callable[[str], N
 
 
 def _make_again(path: Path, rebuild: Rebuild, step: Callable[[str], None]) -> None:
-    """Make again what holds copies, renew the checksums of what changed, and forget that there was something to do."""
+    """Make again what holds copies, renew the checksums of what changed, and forget that there was something
+    to do.
+    """
     compacted = (path / layout.PARQUET).is_dir()
     shutil.rmtree(path / layout.PARQUET, ignore_errors=True)
     index_file(path.parent).unlink(missing_ok=True)  # a cache

@@ -83,10 +83,11 @@ def seal(
 ) -> SealResult:
     """Fold the lines of every writer that is closed or dead into the run's top-level files.
 
-    Nothing is done while the owner of the run is alive and not closed, since it writes these files itself, nor
-    while another process seals the same run. Folders of writers that live, and of writers that left no
+    Nothing is done while the owner of the run is alive and not closed, since it writes these files itself,
+    nor while another process seals the same run. Folders of writers that live, and of writers that left no
     `writer.json`, stay as they are. May be run again at any time, and after a crash at any point. A disk that
-    refuses gives a `problem`. `held` says that the caller is the `sole_sealer` already. `step` is told what was just done, for tests.
+    refuses gives a `problem`. `held` says that the caller is the `sole_sealer` already. `step` is told what
+    was just done, for tests.
     """
     folded = 0
     left: dict[str, str] = {}
@@ -146,7 +147,9 @@ def _part_writers(
 
 @contextmanager
 def sole_sealer(path: Path, wait_s: float = 0.0) -> Iterator[bool]:
-    """Whether no other process seals this run, after waiting for so long; the kernel lets go when a holder dies."""
+    """Whether no other process seals this run, after waiting for so long; the kernel lets go when a holder
+    dies.
+    """
     folder = Descriptor.open(path)
     deadline = time.monotonic() + wait_s
     try:
@@ -168,7 +171,9 @@ def sole_sealer(path: Path, wait_s: float = 0.0) -> Iterator[bool]:
 
 
 def is_to_complete(path: Path) -> bool:
-    """Whether a run has ended and is not in its final form, or processes that outlived it have left lines since."""
+    """Whether a run has ended and is not in its final form, or processes that outlived it have left lines
+    since.
+    """
     info = read_document(path / layout.RUN, RunInfo).value
     if info is None:
         return False
@@ -218,7 +223,9 @@ def _owner_of(run: RunInfo) -> WriterInfo:
 
 
 def _write_plan(path: Path, folders: Iterable[Path]) -> None:
-    """Lay the files of the folders end to end behind the top-level files; settling made all end in a newline."""
+    """Lay the files of the folders end to end behind the top-level files; settling made all end in a
+    newline.
+    """
     parts = [part for folder in folders for part in folder_parts(folder, folder.name)]
     ends: dict[str, int] = {}
     moves: list[Move] = []
@@ -335,8 +342,8 @@ def _note_writers(path: Path, done: Iterable[WriterInfo]) -> None:
 def _clear(path: Path, folder: Path, info: WriterInfo) -> list[str]:
     """Delete a writer's folder, now that its lines stand elsewhere; gives the files it should not hold.
 
-    Where its process lives, a thread of it may lose a line meanwhile: what the page says last is noted, and a page that is made
-    after that stays.
+    Where its process lives, a thread of it may lose a line meanwhile: what the page says last is noted, and a
+    page that is made after that stays.
     """
     names = sorted(entry.name for entry in folder.iterdir())
     other = [name for name in names if name not in {layout.WRITER, layout.PAGE} and not is_leftover(name)]

@@ -1,4 +1,6 @@
-"""The file that one stream of one writer goes into: opened, put aside when full, written again when removed."""
+"""The file that one stream of one writer goes into: opened, put aside when full, written again when
+removed.
+"""
 
 from __future__ import annotations
 

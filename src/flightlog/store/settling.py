@@ -1,4 +1,6 @@
-"""Finish what a killed writer could not: its tails go into its file, and every file ends with a whole line."""
+"""Finish what a killed writer could not: its tails go into its file, and every file ends with a whole
+line.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,13 @@ class _Stream:
 
 
 def settle(run: Path, writers: Mapping[str, bool], step: Step) -> None:
-    """Bring the tails of these writers into their files; True marks the owner, who writes the top-level files.
+    """Bring the tails of these writers into their files; True marks the owner, who writes the top-level
+    files.
 
-    The owner goes first: only its tails hold the whole form of a torn line in a top-level file. A line of a tail that stands in a file already is left out, by its number. A last line that was cut off is
-    replaced where a tail holds it whole, and closed with a newline where not. The writers must be dead or
-    closed. Cut off at any point, it may be done again. Raises OSError.
+    The owner goes first: only its tails hold the whole form of a torn line in a top-level file. A line of a
+    tail that stands in a file already is left out, by its number. A last line that was cut off is replaced
+    where a tail holds it whole, and closed with a newline where not. The writers must be dead or closed. Cut
+    off at any point, it may be done again. Raises OSError.
     """
     for writer, owns in sorted(writers.items(), key=lambda item: (not item[1], item[0])):
         folder = layout.writer_folder(run, writer)

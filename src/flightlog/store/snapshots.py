@@ -1,7 +1,9 @@
-"""Which Parquet snapshots of a run may be read: `parquet/snapshot.json` says what each was made from, and its SHA-256.
+"""Which Parquet snapshots of a run may be read: `parquet/snapshot.json` says what each was made from, and its
+SHA-256.
 
-`parquet/<stream>.parquet` holds the events of a stream, `parquet/views/<view>.parquet` a derived view that is dear
-to make. A file is checked against its SHA-256 before it is read. A file with any problem is not read: the lines are.
+`parquet/<stream>.parquet` holds the events of a stream, `parquet/views/<view>.parquet` a derived view that is
+dear to make. A file is checked against its SHA-256 before it is read. A file with any problem is not read:
+the lines are.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _SETTLED_NS = 3_000_000_000
 _KNOWN_FILES = 10_000
 _FileId = tuple[str, int, Stamp]
 _intact: dict[_FileId, str] = {}
-"""Files that this process has hashed, and the result: a server is asked for the same files again and again."""
+"""Files that this process has hashed, and the result: a server is asked for the same files again and
+again."""
 _distrusted: dict[_FileId, str] = {}
 """Files that DuckDB could not read, whatever their checksum says, and what it said."""
 
@@ -60,7 +63,9 @@ class Snapshot(Struct, frozen=True):
 
 
 def statement_digest(name: str) -> str:
-    """What a snapshot of this name is made by, in this version: `tasks` is a stream's, `views/attempts` a view's."""
+    """What a snapshot of this name is made by, in this version: `tasks` is a stream's, `views/attempts` a
+    view's.
+    """
     view = name.removeprefix("views/")
     if view != name:
         made_by = DERIVED[view]
@@ -79,9 +84,10 @@ def snapshot_file(folder: Path, name: str) -> Path:
 class Snapshots:
     """The snapshots of one run: which are current, and which of these are intact.
 
-    A snapshot is current where the stream has the same files as when it was made, none of them changed, and this
-    version would make the same. A file of lines of the same size and time is taken as unchanged; of the same size
-    alone, as in a copy, its checksum decides. `tell` gets a sentence for each damaged file that was to be read.
+    A snapshot is current where the stream has the same files as when it was made, none of them changed, and
+    this version would make the same. A file of lines of the same size and time is taken as unchanged; of the
+    same size alone, as in a copy, its checksum decides. `tell` gets a sentence for each damaged file that was
+    to be read.
     """
 
     def __init__(
@@ -123,7 +129,8 @@ class Snapshots:
         return snapshot_file(self._folder, name).absolute()
 
     def blame(self, error: str) -> bool:
-        """Whether one of the files that were given out can be blamed for an error that came up while they were read.
+        """Whether one of the files that were given out can be blamed for an error that came up while they
+        were read.
 
         It can where it is damaged by now, or the error names it. It is not given out again by this process.
         """
@@ -136,7 +143,9 @@ class Snapshots:
         return blamed
 
     def damaged(self, names: Iterable[str] | None = None) -> dict[str, str]:
-        """What is wrong with the files of these current snapshots, by default of all; those that are intact are left out."""
+        """What is wrong with the files of these current snapshots, by default of all; those that are intact
+        are left out.
+        """
         wanted = sorted(self.current if names is None else self.current.intersection(names))
         unknown = [name for name in wanted if name not in self._damage]
         large = sum(self.noted[name].size_bytes for name in unknown) >= _THREADS_FROM_BYTES
@@ -162,8 +171,9 @@ def write_notes(folder: Path, notes: Mapping[str, Snapshot]) -> None:
 def damage_of(file: Path, size_bytes: int, sha256: str, *, again: bool = False) -> str | None:
     """What is wrong with a file that should hold these bytes, as the end of a sentence; None where it does.
 
-    Only a regular file is opened. A file that this process has hashed before is not hashed again while the file system
-    says that it has not changed, and the last change is some seconds ago; `again` hashes it in any case.
+    Only a regular file is opened. A file that this process has hashed before is not hashed again while the
+    file system says that it has not changed, and the last change is some seconds ago; `again` hashes it in
+    any case.
     """
     try:
         fd = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)

@@ -68,7 +68,9 @@ def spool_root() -> Path:
 
 
 def make_spool(root: Path, run_id: str, trace_id: str, span_id: str) -> Spool:
-    """A new spool for a run, held by this process; `span_id` stands in for the run's own span. Raises OSError."""
+    """A new spool for a run, held by this process; `span_id` stands in for the run's own span. Raises
+    OSError.
+    """
     for _ in range(_TRIES):
         home = root / trace_id / os.urandom(8).hex()
         with contextlib.suppress(
@@ -100,7 +102,8 @@ def make_spool(root: Path, run_id: str, trace_id: str, span_id: str) -> Spool:
 def take_orphans(root: Path, trace_id: str, own: Collection[str]) -> list[Spool]:
     """The spools of a run on this host whose process is gone, held by this process from now on.
 
-    `own` are the names of those it holds already: a lock is a process's, so looking at them would let them go.
+    `own` are the names of those it holds already: a lock is a process's, so looking at them would let them
+    go.
     """
     taken = []
     for home in _folders(root / trace_id):
@@ -123,7 +126,9 @@ def take_orphans(root: Path, trace_id: str, own: Collection[str]) -> list[Spool]
 
 
 def _hold(home: Path) -> Descriptor | None:
-    """The lock of a spool, which goes with this process and not to its children; None if another one has it."""
+    """The lock of a spool, which goes with this process and not to its children; None if another one has
+    it.
+    """
     try:
         lock = Descriptor.open(home / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:

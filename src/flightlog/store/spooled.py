@@ -23,8 +23,8 @@ NOTE_S = 5.0
 class SpooledFiles:
     """The files under a spool's run folder, and how far each has been sent. Not thread-safe.
 
-    `clock` gives seconds. Offsets are kept in memory alone: who takes a spool over sends it again from its beginning,
-    which changes nothing where it lands.
+    `clock` gives seconds. Offsets are kept in memory alone: who takes a spool over sends it again from its
+    beginning, which changes nothing where it lands.
     """
 
     def __init__(
@@ -42,12 +42,13 @@ class SpooledFiles:
     def parcels(
         self, flush: Callable[[], None] = lambda: None, *, everything: bool = False
     ) -> Iterator[Parcel]:
-        """What is new, in the order in which it should land; asking for the next one says that the last was sent.
+        """What is new, in the order in which it should land; asking for the next one says that the last was
+        sent.
 
-        Of files that grow, whole lines. Writers' notes, which count lines, are read before the lines (`flush` brings
-        what was counted into the files) and come after them: what has landed is never less than what is counted. A
-        note that says nothing new but that its writer lives comes every `NOTE_S`, or where `everything` is asked for.
-        Raises OSError.
+        Of files that grow, whole lines. Writers' notes, which count lines, are read before the lines (`flush`
+        brings what was counted into the files) and come after them: what has landed is never less than what
+        is counted. A note that says nothing new but that its writer lives comes every `NOTE_S`, or where
+        `everything` is asked for. Raises OSError.
         """
         notes = {writer: _version(folder / layout.WRITER) for folder, writer in writer_folders(self._run)}
         flush()
@@ -107,7 +108,8 @@ class SpooledFiles:
 
 
 def settle_dead(run: Path, alive: Callable[[WriterInfo], bool], *, orphaned: bool) -> bool:
-    """Bring what killed writers of a spool left in their tails into their files; whether a writer is left that lives.
+    """Bring what killed writers of a spool left in their tails into their files; whether a writer is left
+    that lives.
 
     Their notes say that they died, and what they lost. A writer without a note is taken for dead
     in a spool that is `orphaned`, and for one that just begins in another. Raises OSError.

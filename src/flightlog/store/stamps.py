@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 
 class Stamp(NamedTuple):
-    """What the file system tells of a file without opening it; any change to the file changes one of these."""
+    """What the file system tells of a file without opening it; any change to the file changes one of
+    these.
+    """
 
     size: int
     mtime_ns: int
@@ -43,7 +45,9 @@ class Files(NamedTuple):
 
 
 def all_files(path: Path) -> Files:
-    """What the file system tells of every file of a run, in one; of a run that vanishes, of what is still there."""
+    """What the file system tells of every file of a run, in one; of a run that vanishes, of what is still
+    there.
+    """
     digest, newest = hashlib.sha256(), Stamp(0, 0, 0, 0)
     for folder, folders, names in os.walk(path):
         folders.sort()

@@ -39,8 +39,8 @@ _LEFT = {layout.PARQUET, layout.FOLLOWERS, layout.SUMMARY, layout.CHECKSUMS}
 _LOOKED, _YOUNG_S = 2 << 20, 2.0
 """The last bytes of a file that are looked at line by line, where it was written to so lately."""
 _FIRST = 50
-"""Lines: the numbers below the highest of the first that are looked at stand before them, or come too late to wait for; and
-so many are on their way at most."""
+"""Lines: the numbers below the highest of the first that are looked at stand before them, or come too late to
+wait for; and so many are on their way at most."""
 _NEVER = 1 << 63
 _FileId = tuple[int, int]
 _Key = tuple[str, str]
@@ -85,10 +85,11 @@ def held_still(
 ) -> Iterator[Run]:
     """A running run as it was at one moment, whatever is written meanwhile; any other run as it is.
 
-    All lines of all streams and writers up to that moment are there, and none of a later one, so that what is read of
-    several streams, or twice, agrees. The copy stands in `folder`, by default among temporary files, and is removed
-    afterwards; one that a killed process left is removed by the next call. Where it would take more than `room` bytes, by
-    default a quarter of what is free, or cannot be made, the run itself is given, and `note` is told so.
+    All lines of all streams and writers up to that moment are there, and none of a later one, so that what is
+    read of several streams, or twice, agrees. The copy stands in `folder`, by default among temporary files,
+    and is removed afterwards; one that a killed process left is removed by the next call. Where it would take
+    more than `room` bytes, by default a quarter of what is free, or cannot be made, the run itself is given,
+    and `note` is told so.
     """
     if run.status != "running" or os.name != "posix":
         yield run
@@ -115,12 +116,15 @@ def held_still(
 def _tell(note: Callable[[str], None] | None, why: str) -> None:
     if note is not None:
         note(
-            f"the run is read while it is written, its streams one after the other, so that sums may differ: {why}"
+            f"the run is read while it is written, its streams one after the other, so that sums "
+            f"may differ: {why}"
         )
 
 
 def remove_leftovers(base: Path) -> int:
-    """Remove the copies of processes that are gone; gives how many. Those of other users, and those in use, stay."""
+    """Remove the copies of processes that are gone; gives how many. Those of other users, and those in use,
+    stay.
+    """
     removed = 0
     for folder in base.glob(f"{PREFIX}*"):
         with suppress(OSError):
@@ -134,7 +138,9 @@ def remove_leftovers(base: Path) -> int:
 
 
 def _is_left(folder: Path, age_s: float) -> bool:
-    """Whether nobody holds the lock any more; a folder without one is just being made, or was left long ago."""
+    """Whether nobody holds the lock any more; a folder without one is just being made, or was left long
+    ago.
+    """
     try:
         with (folder / HELD).open("rb") as file:
             return _lock(file)
@@ -143,7 +149,9 @@ def _is_left(folder: Path, age_s: float) -> bool:
 
 
 def _lock(file: BinaryIO) -> bool:
-    """Hold a file for as long as it is open; False where another does. The kernel lets go when a process dies."""
+    """Hold a file for as long as it is open; False where another does. The kernel lets go when a process
+    dies.
+    """
     import fcntl
 
     try:
@@ -204,9 +212,9 @@ def _copy_documents(run: Path, to: Path, room: int) -> int:
 def _copy_lines(run: Path, to: Path, room: int) -> None:
     """The lines up to this moment.
 
-    Lines go from tails to files. So the sizes of the files are taken, the moment is noted, the tails are read, and then
-    the sizes are taken again: what stood in the files before is from before the moment; the last of it, what came
-    meanwhile, and what stands in tails is looked at line by line.
+    Lines go from tails to files. So the sizes of the files are taken, the moment is noted, the tails are
+    read, and then the sizes are taken again: what stood in the files before is from before the moment; the
+    last of it, what came meanwhile, and what stands in tails is looked at line by line.
     """
     before = _sizes(run)
     now = time.time()
@@ -250,7 +258,9 @@ def _parts(run: Path, *, tails: bool) -> list[Part]:
 
 
 def _sizes(run: Path) -> dict[_FileId, tuple[Part, int, float]]:
-    """The files of lines, how large they are and when they were written to, by what they are, whatever their names."""
+    """The files of lines, how large they are and when they were written to, by what they are, whatever their
+    names.
+    """
     found = {}
     for part in _parts(run, tails=False):
         with suppress(FileNotFoundError):
@@ -278,7 +288,9 @@ def _copied(part: Part, found: _FileId, to: Path, sure: int, size: int, *, cut: 
 
 
 def _lines(text: bytes, *, cut: bool = False) -> list[bytes]:
-    """The lines of a text, each with its newline; a last one without is still being written, or else was `cut` off."""
+    """The lines of a text, each with its newline; a last one without is still being written, or else was
+    `cut` off.
+    """
     *lines, last = text.split(b"\n")
     return [line + b"\n" for line in lines] + ([last] if cut and last else [])
 
@@ -292,7 +304,9 @@ def _look(part: Part, line: bytes) -> _Looked:
 
 
 def _when(line: _Line) -> str:
-    """When a line was written, as far as it says so; a span bears the time of its begin. Empty where it does not."""
+    """When a line was written, as far as it says so; a span bears the time of its begin. Empty where it does
+    not.
+    """
     if len(line.timestamp) != 27:
         return ""
     lasted = {"span": line.duration_s, "span_open": line.elapsed_s}.get(line.event)
@@ -305,10 +319,11 @@ def _when(line: _Line) -> str:
 
 
 def _say_no_more(copy: Path, ends: Mapping[_Key, int], reached: Mapping[_Key, int], young: str) -> None:
-    """Let the writers of a copy know of no lines that were left out of it, or are on their way: these are not lost.
+    """Let the writers of a copy know of no lines that were left out of it, or are on their way: these are not
+    lost.
 
-    A number is given out a moment before its line is written. So a few beyond those that were `reached` are on their way,
-    and all of a writer that began just now.
+    A number is given out a moment before its line is written. So a few beyond those that were `reached` are
+    on their way, and all of a writer that began just now.
     """
     for folder, writer in writer_folders(copy):
         info = read_writer(folder, writer).value
@@ -327,14 +342,15 @@ def _say_no_more(copy: Path, ends: Mapping[_Key, int], reached: Mapping[_Key, in
 
 
 def _ends(looked: list[_Looked], moment: str, *, young: str, ahead: str) -> dict[_Key, int]:
-    """The number of each stream and writer from which on its lines are left out, so that none is later than the moment.
+    """The number of each stream and writer from which on its lines are left out, so that none is later than
+    the moment.
 
-    Threads may write their lines in another order than they numbered them. So a number that is missing before a `young`
-    line is one on its way, and ends what is taken. What is left out for its number may be earlier than the moment: then
-    the moment is that one, for all streams, until nothing is left out that is earlier.
+    Threads may write their lines in another order than they numbered them. So a number that is missing before
+    a `young` line is one on its way, and ends what is taken. What is left out for its number may be earlier
+    than the moment: then the moment is that one, for all streams, until nothing is left out that is earlier.
 
-    Only times between `young` and `ahead` are held against the moment. Others do not say when the line was written: it
-    tells of what was long before, as accounts of a cluster do, or its clock goes wrong.
+    Only times between `young` and `ahead` are held against the moment. Others do not say when the line was
+    written: it tells of what was long before, as accounts of a cluster do, or its clock goes wrong.
     """
     by_key: dict[_Key, dict[int, str]] = {}
     for one in looked:

@@ -22,7 +22,8 @@ BACKLOG_BYTES = 1 << 18
 SLOW_S = 1.0
 """A disk that takes longer than this for a tail is left to the pulse: the program waits for it no more.
 
-Lines then wait in memory, which a kill would take away; so it must be a disk that hangs, and not a busy machine.
+Lines then wait in memory, which a kill would take away; so it must be a disk that hangs, and not a busy
+machine.
 """
 _RETRY_S = 0.2
 _NO_MMAP = {errno.ENODEV, errno.EOPNOTSUPP, errno.ENOSYS}
@@ -36,12 +37,13 @@ class StreamWriter:
     """Appends lines to one file that nobody else writes.
 
     The fast path is `put(line)`, without a lock; where it raises ValueError the caller hands the line to
-    `overflow(line)`, which raises nothing of its own. A line either of them took survives `kill -9`. While the disk
-    refuses (full, read-only, gone, no file descriptors left) or is slow, up to `BACKLOG_BYTES` wait in memory, the
-    rest is counted in `lost` and `reasons`, and writing goes on as soon as it can. Safe for any number of threads,
-    for signal handlers, for exceptions that these raise, and for finalizers; not across `fork`, where the child makes
-    a writer of its own. `on_trouble` is called without any lock held, and so is `on_count`: each time lines were lost or
-    wait in memory, where a kill would take them away. `before_open` is called before the file is made.
+    `overflow(line)`, which raises nothing of its own. A line either of them took survives `kill -9`. While
+    the disk refuses (full, read-only, gone, no file descriptors left) or is slow, up to `BACKLOG_BYTES` wait
+    in memory, the rest is counted in `lost` and `reasons`, and writing goes on as soon as it can. Safe for
+    any number of threads, for signal handlers, for exceptions that these raise, and for finalizers; not
+    across `fork`, where the child makes a writer of its own. `on_trouble` is called without any lock held,
+    and so is `on_count`: each time lines were lost or wait in memory, where a kill would take them away.
+    `before_open` is called before the file is made.
     """
 
     def __init__(
@@ -135,8 +137,9 @@ class StreamWriter:
         self._closed = True
         self._segment.close()
 
-    # Everything below runs under the lock, once at a time. A signal handler or finalizer that records while its own
-    # thread is in here, and a thread that has waited for a slow disk for long enough, leave their line in `_waiting`.
+    # Everything below runs under the lock, once at a time. A signal handler or finalizer that records while
+    # its own thread is in here, and a thread that has waited for a slow disk for long enough, leave their
+    # line in `_waiting`.
 
     def _locked(self, work: Callable[[], None], line: bytes | None = None) -> None:
         with HandlersWait():  # nothing of a file, a tail or the lock is left half done
@@ -220,9 +223,11 @@ class StreamWriter:
                 self._try_drain()
 
     def _swap(self) -> bool:
-        """Turn the tails round, so that lines go on while the full one is drained; False while the disk refuses.
+        """Turn the tails round, so that lines go on while the full one is drained; False while the disk
+        refuses.
 
-        An exception may strike between any two steps (a handler's, Ctrl-C): each step leaves a state to go on from.
+        An exception may strike between any two steps (a handler's, Ctrl-C): each step leaves a state to go on
+        from.
         """
         assert self._tails is not None
         current, other = self._tails

@@ -27,14 +27,15 @@ T = TypeVar("T")
 def open_tables(
     runs: Sequence[Run], *, only: Collection[str] | None = None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A private in-memory connection with the tables of all these runs; `only` names the views that are needed.
+    """A private in-memory connection with the tables of all these runs; `only` names the views that are
+    needed.
 
-    Raw views, one a stream, hold every event once: `task_events`, `span_events`, `workers`, `resources`, `cache`,
-    `failures`, …; users' streams under their names with `_` for `.`. Derived ones: `attempts`, `tasks`, `spans`,
-    `concurrency`, `runs`. Every one has `run_id` first, and timestamps in UTC. A run that is not closed is read as
-    it is when the connection is opened. Each use of a view reads the files anew; the connection may be used to make
-    temporary tables. It is closed, and all that was made goes away, when the context ends. Raises OSError where
-    files cannot be read.
+    Raw views, one a stream, hold every event once: `task_events`, `span_events`, `workers`, `resources`,
+    `cache`, `failures`, …; users' streams under their names with `_` for `.`. Derived ones: `attempts`,
+    `tasks`, `spans`, `concurrency`, `runs`. Every one has `run_id` first, and timestamps in UTC. A run that
+    is not closed is read as it is when the connection is opened. Each use of a view reads the files anew; the
+    connection may be used to make temporary tables. It is closed, and all that was made goes away, when the
+    context ends. Raises OSError where files cannot be read.
     """
     with open_all(runs, only=only) as tables:
         yield tables.connection
@@ -44,7 +45,9 @@ def open_tables(
 def open_all(
     runs: Sequence[Run], *, only: Collection[str] | None = None, names_alone: bool = False
 ) -> Iterator[StreamTables]:
-    """As `open_tables`, with the names of the views and of the files that they read; `names_alone` as in `open_streams`."""
+    """As `open_tables`, with the names of the views and of the files that they read; `names_alone` as in
+    `open_streams`.
+    """
     streams = None if only is None else _streams_for(only)
     with open_streams(runs, only=streams, names_alone=names_alone) as tables, _blaming(tables.sources):
         if only is None or "runs" in only:
@@ -70,7 +73,8 @@ def _blaming(sources: Sequence[Sources]) -> Iterator[None]:
         blamed = [one for one in sources if one.blame(str(error))]
         if blamed:
             raise DamagedSnapshot(
-                f"a Parquet snapshot could not be read ({str(error).splitlines()[0]}): ask again, and the lines are read"
+                f"a Parquet snapshot could not be read ({str(error).splitlines()[0]}): ask again, "
+                "and the lines are read"
             ) from error
         raise
 

@@ -1,4 +1,6 @@
-"""The derived views of a very large run, made part by part and kept on disk: bounded memory, the same rows."""
+"""The derived views of a very large run, made part by part and kept on disk: bounded memory, the same
+rows.
+"""
 
 from __future__ import annotations
 
@@ -38,10 +40,12 @@ def put_aside(
     from_bytes: int = LARGE_BYTES,
     part_bytes: int | None = None,
 ) -> None:
-    """Make these of `attempts`, `tasks` and `spans` on disk, where their streams are large; the views then read that.
+    """Make these of `attempts`, `tasks` and `spans` on disk, where their streams are large; the views then
+    read that.
 
-    `tables` are those of this one run, with these views. `attempts` is a select list: the columns of `attempts` that
-    are needed. Where a stream is large, DuckDB's memory is limited from then on. `part_bytes` is for tests.
+    `tables` are those of this one run, with these views. `attempts` is a select list: the columns of
+    `attempts` that are needed. Where a stream is large, DuckDB's memory is limited from then on. `part_bytes`
+    is for tests.
     """
     connection, scratch = tables.connection, tables.scratch
     sizes = {
@@ -57,37 +61,49 @@ def put_aside(
 
     if {"attempts", "tasks"} & set(views) and parts_of("tasks"):
         if "attempts" in tables.unstored:
-            # A column that goes into the grouping of tasks may be missing from a short list: then all are kept.
+            # A column that goes into the grouping of tasks may be missing from a short list: then all are
+            # kept.
             selected = "*" if "tasks" in views else attempts
             source = _copied(connection, f"{HIDDEN}.for_attempts", "task_id", parts_of("tasks"), scratch)
             [run_id] = tables.run_ids
             _make(
-                connection, "attempts", parts_of("tasks"), scratch,
+                connection,
+                "attempts",
+                parts_of("tasks"),
+                scratch,
                 lambda k: f"SELECT {selected} FROM ({attempts_of_one(run_id, _part(source, k))})",  # noqa: S608 - ours
-            )  # fmt: skip
+            )
             source.unlink()
         if "tasks" in views:
             source = _copied(connection, "attempts", "task_id", parts_of("tasks"), scratch)
             _make(
-                connection, "tasks", parts_of("tasks"), scratch,
+                connection,
+                "tasks",
+                parts_of("tasks"),
+                scratch,
                 lambda k: TASKS.replace("FROM attempts", f"FROM {_part(source, k)}"),
-            )  # fmt: skip
+            )
             source.unlink()
     if "spans" in views and "spans" in tables.unstored and parts_of("spans"):
         source = _copied(connection, f"{HIDDEN}.for_spans", "span_id", parts_of("spans"), scratch)
         _make(
-            connection, "one_span", parts_of("spans"), scratch,
+            connection,
+            "one_span",
+            parts_of("spans"),
+            scratch,
             lambda k: ONE.replace(f"FROM {HIDDEN}.for_spans", f"FROM {_part(source, k)}"),
-        )  # fmt: skip
+        )
         source.unlink()
         spans = f"WITH RECURSIVE one AS (FROM one_span),{OF_ONE}"
         connection.execute(f"CREATE OR REPLACE VIEW spans AS {spans}")
 
 
 def rows_of(run: Run, query: str, views: Collection[str]) -> Iterator[tuple[Any, ...]]:
-    """The rows of a query of our own over these views of one run, in bounded memory, however large the run is.
+    """The rows of a query of our own over these views of one run, in bounded memory, however large the run
+    is.
 
-    Timestamps are in UTC and without a zone, JSON is text. Raises `duckdb.Error` where there is no room to wait on.
+    Timestamps are in UTC and without a zone, JSON is text. Raises `duckdb.Error` where there is no room to
+    wait on.
     """
     with open_all([run], only=frozenset(views)) as tables:
         put_aside(run, tables, views)
@@ -122,5 +138,6 @@ def _make(
         connection.execute(f"COPY ({statement(number)}) TO {file} {_BESIDE}")
         files.append(file)
     connection.execute(
-        f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM read_parquet([{', '.join(files)}], hive_partitioning=false)"  # noqa: S608 - quoted
+        f"CREATE OR REPLACE VIEW {view} AS SELECT * "  # noqa: S608 - quoted
+        f"FROM read_parquet([{', '.join(files)}], hive_partitioning=false)"
     )

@@ -14,16 +14,29 @@ if TYPE_CHECKING:
     from flightlog.store.run import Run
 
 RUNS = {
-    "run_id": "VARCHAR", "project": "VARCHAR", "status": "VARCHAR", "started_at": "TIMESTAMP",
-    "ended_at": "TIMESTAMP", "duration_s": "DOUBLE", "target": "VARCHAR", "provider": "VARCHAR",
-    "host": "VARCHAR", "python": "VARCHAR", "git_commit": "VARCHAR", "tasks_submitted": "BIGINT",
-    "tasks_completed": "BIGINT", "tasks_failed": "BIGINT", "path": "VARCHAR",
-}  # fmt: skip
+    "run_id": "VARCHAR",
+    "project": "VARCHAR",
+    "status": "VARCHAR",
+    "started_at": "TIMESTAMP",
+    "ended_at": "TIMESTAMP",
+    "duration_s": "DOUBLE",
+    "target": "VARCHAR",
+    "provider": "VARCHAR",
+    "host": "VARCHAR",
+    "python": "VARCHAR",
+    "git_commit": "VARCHAR",
+    "tasks_submitted": "BIGINT",
+    "tasks_completed": "BIGINT",
+    "tasks_failed": "BIGINT",
+    "path": "VARCHAR",
+}
 """The columns of `runs`."""
 
 
 def create_runs(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> None:
-    """Make the table. A run that was killed ended with its last event, for which its lines are gone through."""
+    """Make the table. A run that was killed ended with its last event, for which its lines are gone
+    through.
+    """
     table = ", ".join(f"{name} {kind}" for name, kind in RUNS.items())
     connection.execute(f"CREATE TABLE runs ({table})")
     rows = [_row(run) for run in runs]
@@ -36,10 +49,22 @@ def create_runs(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> N
 def _row(run: Run) -> list[Any]:
     info, ending = run.info, run.ending()
     return [
-        run.run_id, info.project, run.status, _time(info.start_time), _time(ending.end_time),
-        ending.duration_s, info.target, info.provider, info.host or None, info.python, info.git_commit,
-        _count(info.tasks_submitted), _count(info.tasks_completed), _count(info.tasks_failed), path_text(run.path),
-    ]  # fmt: skip
+        run.run_id,
+        info.project,
+        run.status,
+        _time(info.start_time),
+        _time(ending.end_time),
+        ending.duration_s,
+        info.target,
+        info.provider,
+        info.host or None,
+        info.python,
+        info.git_commit,
+        _count(info.tasks_submitted),
+        _count(info.tasks_completed),
+        _count(info.tasks_failed),
+        path_text(run.path),
+    ]
 
 
 def _count(number: int) -> int | None:

@@ -112,8 +112,8 @@ def bundled(
 ) -> tuple[list[tuple[str, Path]], list[Path]]:
     """Put the small files of very many runs into one; gives the other files, and the bundle if there is one.
 
-    To open a file takes DuckDB longer than to read a small one. Every line of the bundle says first whose it is.
-    The files of the runs `less` stay as they are. Raises OSError.
+    To open a file takes DuckDB longer than to read a small one. Every line of the bundle says first whose it
+    is. The files of the runs `less` stay as they are. Raises OSError.
     """
     if len({run_id for run_id, _ in files}) <= UNIONS:
         return list(files), []

@@ -1,9 +1,9 @@
 """The lines of a stream that are events, each once, in files that DuckDB reads without a doubt.
 
-DuckDB's tolerance is another one than the reader's: it takes a number for a text, `NaN` for a number, and the first
-of two equal names, and drops lines with blanks of a power cut around them. So the reader goes through the lines
-once. A file in which every line is an event as declared is handed over as it is; of any other the events are
-written down anew, as the reader understands them.
+DuckDB's tolerance is another one than the reader's: it takes a number for a text, `NaN` for a number, and the
+first of two equal names, and drops lines with blanks of a power cut around them. So the reader goes through
+the lines once. A file in which every line is an event as declared is handed over as it is; of any other the
+events are written down anew, as the reader understands them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,17 @@ from flightlog.store.parts import Part
 
 _CHUNK_BYTES = 8 << 20
 _PYTHON_TYPES: dict[str, Any] = {
-    "BIGINT": int, "DOUBLE": float, "VARCHAR": str, "TIMESTAMP": str, "BOOLEAN": bool, "JSON": Any,
-    "VARCHAR[]": list[str], "BIGINT[]": list[int], "DOUBLE[]": list[float], "BOOLEAN[]": list[bool],
-}  # fmt: skip
+    "BIGINT": int,
+    "DOUBLE": float,
+    "VARCHAR": str,
+    "TIMESTAMP": str,
+    "BOOLEAN": bool,
+    "JSON": Any,
+    "VARCHAR[]": list[str],
+    "BIGINT[]": list[int],
+    "DOUBLE[]": list[float],
+    "BOOLEAN[]": list[bool],
+}
 
 
 class Sifted(NamedTuple):
@@ -46,8 +54,8 @@ def sift(
     """Files whose lines are the events `Scan` gives of a stream, each once; new ones are made in `scratch`.
 
     Where the run is `settled`, files that are all right are given as they are. Else everything is copied, for
-    lines move while a run is written. Objects without an `event` are left out. `listed` are the files of the stream,
-    where they are known. What users defined has been learnt. Raises OSError.
+    lines move while a run is written. Objects without an `event` are left out. `listed` are the files of the
+    stream, where they are known. What users defined has been learnt. Raises OSError.
     """
     return _Sift(run, stream, scratch, listed).files(settled)
 
@@ -129,7 +137,9 @@ class _Sift(Scan):
         return tuple(path.absolute() for path in kept)
 
     def _sift_file(self, part: Part, lines: FileLines, out: _Lines) -> bool:
-        """Whether a file may be read as it is, its last line without newline aside; else its events go `out`."""
+        """Whether a file may be read as it is, its last line without newline aside; else its events go
+        `out`.
+        """
         as_it_is = not _leads_out(part.path, self._run)
         begun = 0
         size = part.path.stat().st_size
@@ -148,7 +158,9 @@ class _Sift(Scan):
         return as_it_is
 
     def _sifted(self, line: bytes) -> tuple[bool, bytes]:
-        """Whether DuckDB reads the line as the reader does; and the line of the event, empty if it is not taken."""
+        """Whether DuckDB reads the line as the reader does; and the line of the event, empty if it is not
+        taken.
+        """
         event: AnyEvent | None
         given = line
         try:

@@ -1,8 +1,8 @@
 """Where the rows of a stream stand: files that DuckDB may read as they are, each line once.
 
-A run that closed in good order has one file a stream, written by the recorder itself: nothing in it is doubled,
-torn or foreign, and it is read as it is. Every other run (running, killed, half-copied, changed since) goes through
-`sift` first.
+A run that closed in good order has one file a stream, written by the recorder itself: nothing in it is
+doubled, torn or foreign, and it is read as it is. Every other run (running, killed, half-copied, changed
+since) goes through `sift` first.
 """
 
 from __future__ import annotations
@@ -30,16 +30,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Source:
-    """The files that hold the rows of one stream of one run: JSONL, or the Parquet snapshot of it. Their names are plain."""
+    """The files that hold the rows of one stream of one run: JSONL, or the Parquet snapshot of it. Their
+    names are plain.
+    """
 
     files: tuple[Path, ...]
     parquet: bool = False
     misfits: tuple[Path, ...] = ()
-    """Lines of a known kind that lack a field they must have: rows of the stream, of which no more is made."""
+    """Lines of a known kind that lack a field they must have: rows of the stream, of which no more is
+    made."""
 
 
 class Sources:
-    """The files of one run's streams. `scratch` is a folder for what has to be written down anew, with a plain name.
+    """The files of one run's streams. `scratch` is a folder for what has to be written down anew, with a
+    plain name.
 
     The answer holds for the run as it is now; lines that a running run records later are not in it.
     """
@@ -58,7 +62,9 @@ class Sources:
 
     @cached_property
     def _noted(self) -> tuple[dict[str, FileSum], int]:
-        """The sizes of the files when the run closed, and when that was; nothing if something happened to it."""
+        """The sizes of the files when the run closed, and when that was; nothing if something happened to
+        it.
+        """
         run = self._run
         odd = any(one.died or one.lost or one.reasons or not one.closed for one in run.writers())
         file = run.path / layout.CHECKSUMS
@@ -93,7 +99,9 @@ class Sources:
         self._snapshots.damaged(names)
 
     def blame(self, error: str) -> bool:
-        """Whether a snapshot can be blamed for an error that came up while it was read; it is not read again then."""
+        """Whether a snapshot can be blamed for an error that came up while it was read; it is not read again
+        then.
+        """
         return self._snapshots.blame(error)
 
     def view(self, name: str) -> Path | None:
@@ -124,8 +132,8 @@ class Sources:
     def is_sealed(self, stream: str) -> bool:
         """Whether a stream is one file, as it was when the run closed, and nothing happened to its making.
 
-        That is so where every writer closed by itself and lost nothing, the segments are gone, and the file has
-        the size that was noted and was not written to since; and no line in it is too long for DuckDB.
+        That is so where every writer closed by itself and lost nothing, the segments are gone, and the file
+        has the size that was noted and was not written to since; and no line in it is too long for DuckDB.
         """
         sums, closed = self._noted
         part, *others = self._parts.get(stream, [None])
@@ -141,7 +149,9 @@ class Sources:
 
 
 def is_settled(run: Run) -> bool:
-    """Whether nobody writes into the run any more; of a writer that left no word of itself, that is not known."""
+    """Whether nobody writes into the run any more; of a writer that left no word of itself, that is not
+    known.
+    """
     if run.status in {"running", "unknown"}:
         return False
     known = {writer.writer: writer for writer in run.writers()}

@@ -40,7 +40,8 @@ times AS (
         epoch_us(started_at) * 1000
             + CAST(round_even(least(greatest(duration_s, 0), 5e8) * 1e9, 0) AS BIGINT) AS until
     FROM one
-    WHERE year(started_at) BETWEEN 1971 AND 2199 AND duration_s IS NOT NULL -- later ends, and years, leave 64 bits
+    WHERE year(started_at) BETWEEN 1971 AND 2199 -- later ends, and years, leave 64 bits
+        AND duration_s IS NOT NULL
 ),
 inside AS (
     SELECT
@@ -102,6 +103,6 @@ LEFT JOIN depths ON depths.run_id = one.run_id AND depths.span_id = one.span_id
 SPANS = f"\nWITH RECURSIVE one AS MATERIALIZED ({ONE}),{OF_ONE}"
 """One row per span. `open` spans had not ended when they were last seen; their `duration_s` is up to then.
 
-`self_s` is the duration less what the spans inside cover, each moment once; `depth` is 0 where the parent is no
-span of the run, and null for spans without an id or in a circle.
+`self_s` is the duration less what the spans inside cover, each moment once; `depth` is 0 where the parent is
+no span of the run, and null for spans without an id or in a circle.
 """

@@ -1,4 +1,6 @@
-"""The streams of runs as DuckDB views: every event once, with the declared columns and `run_id` before them."""
+"""The streams of runs as DuckDB views: every event once, with the declared columns and `run_id` before
+them.
+"""
 
 from __future__ import annotations
 
@@ -49,11 +51,12 @@ def open_streams(
 ) -> Iterator[StreamTables]:
     """An in-memory database with one view a stream over all these runs; with `only`, of these streams alone.
 
-    With `names_alone`, the views of users' streams have names and no columns: finding these means reading every line.
+    With `names_alone`, the views of users' streams have names and no columns: finding these means reading
+    every line.
 
-    Every stream that is declared has a view, empty where no run has it; of users' streams those that are there.
-    What does not fit into memory is spilled into a folder that goes away with the connection. Raises OSError
-    where the files of a run cannot be read.
+    Every stream that is declared has a view, empty where no run has it; of users' streams those that are
+    there. What does not fit into memory is spilled into a folder that goes away with the connection. Raises
+    OSError where the files of a run cannot be read.
     """
     with plain_scratch() as scratch:
         settings = {
@@ -95,7 +98,8 @@ def _each_once(runs: Sequence[Run]) -> list[Run]:
         other = by_id.setdefault(run.run_id, run)
         if other is not run:
             raise UsageError(
-                f"{path_text(other.path)} and {path_text(run.path)} are both {run.run_id}: tables hold one of them at a time"
+                f"{path_text(other.path)} and {path_text(run.path)} are both {run.run_id}: tables hold "
+                "one of them at a time"
             )
     return list(by_path.values())
 

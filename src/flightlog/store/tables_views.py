@@ -1,8 +1,9 @@
 """The derived views, in SQL: attempts and tasks put together from their events, spans with their own time.
 
-Each statement reads `hidden.for_<view>` once, which holds the events of one stream that are as declared. Lines of one
-thing may come in any order and from several writers; where there are several of one kind, the latest that says
-anything counts. Of what all lines of an attempt should agree on (task, component, parent) the greatest is taken.
+Each statement reads `hidden.for_<view>` once, which holds the events of one stream that are as declared.
+Lines of one thing may come in any order and from several writers; where there are several of one kind, the
+latest that says anything counts. Of what all lines of an attempt should agree on (task, component, parent)
+the greatest is taken.
 """
 
 from __future__ import annotations
@@ -12,8 +13,9 @@ from flightlog.store.tables_spans import SPANS
 
 KIND = """
 CASE event
-    WHEN 'task_submitted' THEN 1 WHEN 'task_queued' THEN 2 WHEN 'task_started' THEN 3 WHEN 'task_retried' THEN 4
-    WHEN 'task_completed' THEN 5 WHEN 'task_failed' THEN 6 WHEN 'task_cancelled' THEN 7
+    WHEN 'task_submitted' THEN 1 WHEN 'task_queued' THEN 2 WHEN 'task_started' THEN 3
+    WHEN 'task_retried' THEN 4 WHEN 'task_completed' THEN 5 WHEN 'task_failed' THEN 6
+    WHEN 'task_cancelled' THEN 7
 END
 """
 """The kinds as numbers: a text in each of very many groups takes more time and memory than all the rest."""
@@ -138,9 +140,9 @@ FROM (
 ATTEMPTS = _attempts("run_id", "run_id, task_id, attempt")
 """`attempts`: one row per attempt.
 
-`state` is `completed`, `failed`, `cancelled`, `running` (began, no end seen) or `pending` (not begun). An attempt
-that was retried without an end of its own has failed, and ended when it was retried, for the error that the retry
-names; `duration_s` is what was measured, so that such an attempt has none.
+`state` is `completed`, `failed`, `cancelled`, `running` (began, no end seen) or `pending` (not begun). An
+attempt that was retried without an end of its own has failed, and ended when it was retried, for the error
+that the retry names; `duration_s` is what was measured, so that such an attempt has none.
 """
 
 
@@ -184,8 +186,9 @@ GROUP BY run_id, task_id
 """
 """One row per task, with what its last attempt says; a task that waits for its next attempt is `pending`.
 
-`attempts` counts those that began. `total_s`, `cpu_s`, `gpu_s`, `scheduler_s`, `transfer_s` and `spill_s` are sums over
-all attempts that know them, null where none does. Peaks are the largest of an attempt. `gpu_scope` is `device` if that of any attempt is.
+`attempts` counts those that began. `total_s`, `cpu_s`, `gpu_s`, `scheduler_s`, `transfer_s` and `spill_s` are
+sums over all attempts that know them, null where none does. Peaks are the largest of an attempt. `gpu_scope`
+is `device` if that of any attempt is.
 """
 
 CONCURRENCY = """
@@ -193,7 +196,9 @@ SELECT run_id, since, CAST(sum(sum(step)) OVER (PARTITION BY run_id ORDER BY sin
 FROM (
     SELECT
         run_id,
-        unnest([began, CASE WHEN ended_at > began THEN ended_at WHEN ended_at IS NOT NULL THEN began END]) AS since,
+        unnest([
+            began, CASE WHEN ended_at > began THEN ended_at WHEN ended_at IS NOT NULL THEN began END
+        ]) AS since,
         unnest([1, -1]) AS step
     FROM (
         SELECT

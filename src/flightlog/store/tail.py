@@ -74,7 +74,8 @@ class Tail:
 
 
 def map_reserved(path: Path, size: int) -> mmap.mmap:
-    """A new file of zeros, in the place of any older one, mapped; its blocks are reserved, so that writing cannot fail.
+    """A new file of zeros, in the place of any older one, mapped; its blocks are reserved, so that writing
+    cannot fail.
 
     No descriptor is kept: a program that closes descriptors changes nothing in it.
 

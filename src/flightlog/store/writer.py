@@ -22,10 +22,11 @@ _SETTLED_S = 0.3
 class RunWriter:
     """The streams of one process in one run, opened as they are first used.
 
-    The owner, the process that made the run, writes the top-level files; any other process writes files of its
-    own in its folder. `on_trouble` is told the kind and the story each time the disk refuses, `on_open` each time a stream opens its file.
-    What was given out and lost stands in a page that a full disk cannot refuse, from before the first file is made.
-    Thread-safe; a forked child must call `abandon` and make a writer of its own.
+    The owner, the process that made the run, writes the top-level files; any other process writes files of
+    its own in its folder. `on_trouble` is told the kind and the story each time the disk refuses, `on_open`
+    each time a stream opens its file. What was given out and lost stands in a page that a full disk cannot
+    refuse, from before the first file is made. Thread-safe; a forked child must call `abandon` and make a
+    writer of its own.
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class RunWriter:
         return writer
 
     def open_page(self) -> Page | None:
-        """The page, made if there is none yet; None while the disk refuses it, which whatever is written next tells."""
+        """The page, made if there is none yet; None while the disk refuses it, which whatever is written next
+        tells.
+        """
         if self._page is not None or self._abandoned or time.monotonic() < self._page_retry_at:
             return self._page
         with self._lock:

@@ -1,7 +1,8 @@
-"""Who wrote into a run, what was recorded and what was lost: `writer.json`, the page and `recorder.json` as one note.
+"""Who wrote into a run, what was recorded and what was lost: `writer.json`, the page and `recorder.json` as
+one note.
 
-The counts of a writer only grow, so the larger of two is the newer one. A disk that refuses documents leaves them behind the
-page; a run that was folded has no page any more, unless something was lost later.
+The counts of a writer only grow, so the larger of two is the newer one. A disk that refuses documents leaves
+them behind the page; a run that was folded has no page any more, unless something was lost later.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ def read_writer(folder: Path, writer: str) -> Document[WriterInfo]:
 
 
 def read_writers(run: Path) -> tuple[list[WriterInfo], list[str]]:
-    """Every known writer, and what is wrong with the documents; a folder without any is a writer just begun."""
+    """Every known writer, and what is wrong with the documents; a folder without any is a writer just
+    begun.
+    """
     found: dict[str, WriterInfo] = {}
     problems: list[str] = []
     folders = writer_folders(run)  # first: closing a run moves them into `recorder.json`
@@ -52,7 +55,9 @@ def read_writers(run: Path) -> tuple[list[WriterInfo], list[str]]:
 
 
 def run_as_it_ended(path: Path, info: RunInfo, observer: Observer) -> RunInfo:
-    """`run.json`, with the end of the run and the loss as its owner's page tells them where a disk refused to write them."""
+    """`run.json`, with the end of the run and the loss as its owner's page tells them where a disk refused to
+    write them.
+    """
     if info.status != "running" or not info.writer:
         return info
     page = _page_of(layout.writer_folder(path, info.writer)).value
@@ -86,7 +91,9 @@ def has_said_its_end(info: WriterInfo, run: RunInfo | None) -> bool:
 
 
 def says_more(folder: Path) -> bool:
-    """Whether the page of a folder knows anything that its writer's note does not: a disk refused the note."""
+    """Whether the page of a folder knows anything that its writer's note does not: a disk refused the
+    note.
+    """
     note, page = read_document(folder / layout.WRITER, WriterInfo).value, _page_of(folder).value
     if note is None or page is None or page.status:
         return True
@@ -95,7 +102,9 @@ def says_more(folder: Path) -> bool:
 
 
 def remove_page(folder: Path) -> PageInfo | None:
-    """Remove a page, and give what stood in it at the last moment: a line may be lost meanwhile. Raises OSError."""
+    """Remove a page, and give what stood in it at the last moment: a line may be lost meanwhile. Raises
+    OSError.
+    """
     file = folder / layout.PAGE
     try:
         fd = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -128,8 +137,10 @@ def merge_page(info: WriterInfo, page: PageInfo, folder: Path) -> WriterInfo:
         counted=True,
         lines=_larger(info.lines, {name: given for name, (given, _) in streams.items() if given}),
         lost=_larger(info.lost, {name: lost for name, (_, lost) in streams.items() if lost}),
-        reasons=_larger(info.reasons, {why: number for why, number in reasons.items() if number or not closed}),
-    )  # fmt: skip
+        reasons=_larger(
+            info.reasons, {why: number for why, number in reasons.items() if number or not closed}
+        ),
+    )
 
 
 def _with_page(folder: Path, writer: str, note: Document[WriterInfo]) -> Document[WriterInfo]:

@@ -1,4 +1,6 @@
-"""Device memory: the event as it stands in a run and in files, its rules, older and newer forms, its sessions."""
+"""Device memory: the event as it stands in a run and in files, its rules, older and newer forms, its
+sessions.
+"""
 
 from flightlog.events.devices.event import DeviceMemory
 

@@ -1,4 +1,6 @@
-"""Whole events in one step, for the many that are plainly valid; all others take the way of single records."""
+"""Whole events in one step, for the many that are plainly valid; all others take the way of single
+records.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ _LOCAL_RANKS = msgspec.json.Decoder(list[_LocalRank])
 
 
 def break_a_rule(events: Sequence[TelemetryEvent]) -> list[TelemetryEvent]:
-    """Those decoded events that break a rule between fields, or hold blank text: what the decoder does not check."""
+    """Those decoded events that break a rule between fields, or hold blank text: what the decoder does not
+    check.
+    """
     return [
         event
         for event in events

@@ -1,4 +1,6 @@
-"""What a device-memory record must hold, checked in a fixed order: the first thing that is wrong is the error."""
+"""What a device-memory record must hold, checked in a fixed order: the first thing that is wrong is the
+error.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def validate_telemetry_record(record: Mapping[str, Any]) -> None:
 
 
 def validate_v4_record(record: Mapping[str, Any]) -> None:
-    """Raise ValueError unless the record is a whole and valid one of schema v4: as v3, but any counter may be null."""
+    """Raise ValueError unless the record is a whole and valid one of schema v4: as v3, but any counter may be
+    null.
+    """
     _check(record, (SCHEMA_VERSION_V4,))
 
 

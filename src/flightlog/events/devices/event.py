@@ -1,4 +1,6 @@
-"""The device-memory event, its fields declared once: as files of schema v2, v3 and v4 hold it, and as a run does."""
+"""The device-memory event, its fields declared once: as files of schema v2, v3 and v4 hold it, and as a run
+does.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,8 @@ _Counter = Annotated[Bytes, _FROM_0]
 
 
 class _CheckedWhenBuilt(StructMeta):
-    """Events built by hand are checked as records are; those that a decoder builds are checked by the decoder.
+    """Events built by hand are checked as records are; those that a decoder builds are checked by the
+    decoder.
 
     Fields are laid out by name, as the lines of sink folders have them: a decoder finds them a sixth faster.
     """
@@ -54,7 +57,9 @@ class _CheckedWhenBuilt(StructMeta):
 
 
 class _Fields(Struct, kw_only=True, forbid_unknown_fields=True, gc=False, metaclass=_CheckedWhenBuilt):
-    """What all versions have in common, in the order of the schema; a record must hold all but the last four."""
+    """What all versions have in common, in the order of the schema; a record must hold all but the last
+    four.
+    """
 
     timestamp_ns: Annotated[Nanoseconds, _FROM_0, doc("Unix time")]
     event_type: Annotated[str, _SAID, doc("what led to the record: sample, allocation, start, stop, …")]
@@ -80,7 +85,9 @@ class _Fields(Struct, kw_only=True, forbid_unknown_fields=True, gc=False, metacl
 
 
 def _by_position(kind: Any, args: tuple[Any, ...], values: dict[str, Any]) -> dict[str, Any]:
-    """Arguments without names, in the order of the schema: version and session first, what may be left out last."""
+    """Arguments without names, in the order of the schema: version and session first, what may be left out
+    last.
+    """
     names = [name for name in ("schema_version", "session_id") if name in kind.__struct_fields__]
     names += [name for name in _Fields.declared if name != "metadata"]
     names.append("metadata")
@@ -102,7 +109,8 @@ class TelemetryEventV2(_Fields):
 class TelemetryEventV3(_Fields):
     """Allocator and device memory counters of one process on one device at one moment (schema v3).
 
-    Building an invalid one raises the ValueError of `validate_telemetry_record`; `metadata` may be left out then.
+    Building an invalid one raises the ValueError of `validate_telemetry_record`; `metadata` may be left out
+    then.
     """
 
     schema_version: Annotated[Literal[3], doc("version of the device schema: 3")]
@@ -140,7 +148,9 @@ ENVELOPE_FIELDS = ("event", *Event.__struct_fields__)
 
 
 def _unbounded(kind: Any) -> Any:
-    """A field's type without its bounds: a run is read as it was written, and what is odd in it is seen there."""
+    """A field's type without its bounds: a run is read as it was written, and what is odd in it is seen
+    there.
+    """
     inner = get_args(kind)
     if get_origin(kind) is Annotated:
         kept = [meta for meta in inner[1:] if meta not in _BOUNDS]

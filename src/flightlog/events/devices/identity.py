@@ -1,4 +1,6 @@
-"""Which of many processes an event comes from: its place in a distributed job, and its session where none is named."""
+"""Which of many processes an event comes from: its place in a distributed job, and its session where none is
+named.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _JOB_VARIABLES = ("TORCHELASTIC_RUN_ID", "SLURM_JOB_ID")
 
 
 def stable_legacy_session_id(*parts: object) -> str:
-    """A session id for records that name none: the same parts give the same id. Parts that are None are left out."""
+    """A session id for records that name none: the same parts give the same id. Parts that are None are left
+    out.
+    """
     return f"legacy-{uuid5(NAMESPACE_URL, '::'.join(str(part) for part in parts if part is not None))}"
 
 
@@ -32,9 +36,9 @@ def resolve_distributed_identity(
 ) -> dict[str, Any]:
     """`job_id`, `rank`, `local_rank` and `world_size` of a process.
 
-    What is given counts before what `metadata` says, and that before the launcher's variables in `env`: torchrun,
-    Open MPI or Slurm, the first of them that sets both rank and size. What nobody says is one process alone; a
-    local rank that nobody says is the rank. Raises ValueError for what cannot be.
+    What is given counts before what `metadata` says, and that before the launcher's variables in `env`:
+    torchrun, Open MPI or Slurm, the first of them that sets both rank and size. What nobody says is one
+    process alone; a local rank that nobody says is the rank. Raises ValueError for what cannot be.
     """
     given = {"job_id": job_id, "rank": rank, "local_rank": local_rank, "world_size": world_size}
     said = metadata or {}

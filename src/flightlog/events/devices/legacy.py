@@ -29,10 +29,10 @@ def fields_of_legacy_record(
 ) -> dict[str, Any]:
     """The fields of v3, but for `schema_version` and `session_id`. What was not recorded has its default:
 
-    process and host are -1 and `unknown`, the device is read out of `device`, reserved and used bytes are those
-    allocated, active, inactive, free and total bytes are unknown. `metadata_…` fields become metadata; what they
-    say of job and ranks becomes the event's. Raises ValueError for values that cannot be, and for a record
-    without a time. Ranges are not checked here.
+    process and host are -1 and `unknown`, the device is read out of `device`, reserved and used bytes are
+    those allocated, active, inactive, free and total bytes are unknown. `metadata_…` fields become metadata;
+    what they say of job and ranks becomes the event's. Raises ValueError for values that cannot be, and for a
+    record without a time. Ranges are not checked here.
     """
     metadata = _metadata(record)
     fields: dict[str, Any] = {"timestamp_ns": _timestamp_ns(record), "device_id": _device_id(record)}

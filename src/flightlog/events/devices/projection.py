@@ -41,8 +41,9 @@ _MEASURES = {
 class ProjectedTelemetryRecord:
     """One event, whatever backend it came from; its mappings cannot be changed.
 
-    `record_id` follows from the event alone: equal events have equal ids. `source_kind` is the backend's family.
-    `resource` says where it happened, `attributes` what was measured, `correlation` what it belongs to.
+    `record_id` follows from the event alone: equal events have equal ids. `source_kind` is the backend's
+    family. `resource` says where it happened, `attributes` what was measured, `correlation` what it belongs
+    to.
     """
 
     schema_version: int
@@ -62,14 +63,18 @@ class ProjectedTelemetryRecord:
 
 
 def project_telemetry_event(event: TelemetryEvent | Mapping[str, Any]) -> ProjectedTelemetryRecord:
-    """The projection of an event, or of a record of v3, v2 or before; raises ValueError for one that is invalid."""
+    """The projection of an event, or of a record of v3, v2 or before; raises ValueError for one that is
+    invalid.
+    """
     if not isinstance(event, TelemetryEventV3):
         event = telemetry_event_from_record(event)
     return project_record(telemetry_event_to_dict(event), event.timestamp_ns)
 
 
 def project_record(record: Mapping[str, Any], observed_timestamp_ns: int) -> ProjectedTelemetryRecord:
-    """The projection of a record that holds a session, a time, a type and metadata; what else it lacks is None."""
+    """The projection of a record that holds a session, a time, a type and metadata; what else it lacks is
+    None.
+    """
     metadata = record["metadata"]
     kind = _source_kind(record)
     phase = metadata.get("phase_scope")

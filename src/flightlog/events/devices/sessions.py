@@ -14,7 +14,9 @@ SESSION_STATUSES = (COMPLETED, INTERRUPTED, INCOMPLETE, RUNNING)
 
 
 class SessionSummary(Struct, frozen=True):
-    """Who recorded, from when to when, and how it ended. Times are Unix nanoseconds; no end is known while None."""
+    """Who recorded, from when to when, and how it ended. Times are Unix nanoseconds; no end is known while
+    None.
+    """
 
     session_id: str
     status: str

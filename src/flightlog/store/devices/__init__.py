@@ -1,1 +1,3 @@
-"""Files of device-memory telemetry: JSON, JSON Lines and sink folders, read with tolerance and written in segments."""
+"""Files of device-memory telemetry: JSON, JSON Lines and sink folders, read with tolerance and written in
+segments.
+"""

@@ -1,7 +1,7 @@
 """Events out of JSON documents: an array of them, an object that holds one, or a single record.
 
-An array is decoded a window at a time. A window ends where one object ends and a comma follows; that this was the
-end of an event, and not of something inside one, shows when the window decodes as an array of its own.
+An array is decoded a window at a time. A window ends where one object ends and a comma follows; that this was
+the end of an event, and not of something inside one, shows when the window decodes as an array of its own.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _EVENT_KEYS = frozenset(
 class TelemetryDocument:
     """The events of one JSON document, in its order; iterate once.
 
-    A document that is no telemetry raises ValueError, strict or not. When strict, and where the document is an
-    object, it is held in memory as a whole; its events are not.
+    A document that is no telemetry raises ValueError, strict or not. When strict, and where the document is
+    an object, it is held in memory as a whole; its events are not.
     """
 
     def __init__(self, path: Path, events_key: str | None, reader: RecordReader, tally: Tally) -> None:

@@ -25,8 +25,8 @@ class TelemetryLines:
     """The events of one file of lines, in the order of the file; iterate once.
 
     Lines end with a newline and with nothing else. A byte order mark is ignored. The last line may lack its
-    newline, and is torn where it holds no whole record. Where the tally is not strict, a block of lines in which
-    every event is valid is decoded in one step, and its records need not stand on lines of their own.
+    newline, and is torn where it holds no whole record. Where the tally is not strict, a block of lines in
+    which every event is valid is decoded in one step, and its records need not stand on lines of their own.
     """
 
     def __init__(self, path: Path, reader: RecordReader, tally: Tally) -> None:
@@ -52,7 +52,9 @@ class TelemetryLines:
             yield [last]
 
     def _blocks(self) -> Iterator[tuple[bytes, bool]]:
-        """Blocks of whole lines, newlines included; then what stands behind the last newline, marked False."""
+        """Blocks of whole lines, newlines included; then what stands behind the last newline, marked
+        False.
+        """
         rest, skipping = b"", False
         try:
             for chunk in chunks_of(self._path):

@@ -44,10 +44,10 @@ def load_telemetry_sessions(
 ) -> list[LoadedTelemetrySession]:
     """The sessions in a JSON file, a file of JSON lines or a sink folder, the preferred one first.
 
-    Completed sessions come before interrupted, incomplete and running ones, later ones before earlier. A sink's
-    manifest says how its sessions ended; of others a `stop` event tells. Events are sorted by time. Bad records
-    are skipped and counted in `warnings`; with `strict` they raise ValueError. So does a file in which every
-    record is bad.
+    Completed sessions come before interrupted, incomplete and running ones, later ones before earlier. A
+    sink's manifest says how its sessions ended; of others a `stop` event tells. Events are sorted by time.
+    Bad records are skipped and counted in `warnings`; with `strict` they raise ValueError. So does a file in
+    which every record is bad.
     """
     reading = TelemetryReading(path, permissive_legacy, events_key, strict=strict)
     events: dict[str, list[TelemetryEvent]] = {}

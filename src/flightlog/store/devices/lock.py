@@ -23,10 +23,11 @@ class _Holder(msgspec.Struct):
 
 
 class FolderLock:
-    """Held from its making to `release`; raises `UsageError` while somebody else holds it, in this process or not.
+    """Held from its making to `release`; raises `UsageError` while somebody else holds it, in this process or
+    not.
 
-    A forked child does not hold it, and a lock that is forgotten is let go. Where the file system has no locks, a
-    writer that lives on this host holds it.
+    A forked child does not hold it, and a lock that is forgotten is let go. Where the file system has no
+    locks, a writer that lives on this host holds it.
     """
 
     def __init__(self, folder: Path) -> None:

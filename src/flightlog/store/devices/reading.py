@@ -1,4 +1,6 @@
-"""One reading of telemetry, whatever it stands in: events one by one in bounded memory, and what was skipped."""
+"""One reading of telemetry, whatever it stands in: events one by one in bounded memory, and what was
+skipped.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,10 @@ from flightlog.store.devices.tally import Tally
 class TelemetryReading:
     """The events of a JSON file, a file of JSON lines, either of them packed by gzip, or a sink folder.
 
-    Iterate once: events come in the order of the files, and the counts `read`, `skipped`, `torn` and `problems`
-    are right when the iteration has ended. Memory does not grow with the number of events. Bad records are
-    skipped and counted; with `strict` the first one raises ValueError. What cannot be opened raises OSError.
+    Iterate once: events come in the order of the files, and the counts `read`, `skipped`, `torn` and
+    `problems` are right when the iteration has ended. Memory does not grow with the number of events. Bad
+    records are skipped and counted; with `strict` the first one raises ValueError. What cannot be opened
+    raises OSError.
 
     Records that name no session belong to one made of the path: the same file has the same session each time.
     """
@@ -70,7 +73,9 @@ class TelemetryReading:
                 yield batch
 
     def by_source(self) -> Iterator[tuple[Path, list[TelemetryEvent]]]:
-        """The events with the file they stand in; each file comes at least once, with an empty list if need be."""
+        """The events with the file they stand in; each file comes at least once, with an empty list if need
+        be.
+        """
         segments = segment_paths(self.path, self.manifest)
         if segments or self._is_sink():
             for segment in segments:

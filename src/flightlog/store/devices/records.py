@@ -17,7 +17,8 @@ from flightlog.store.regular_files import open_regular
 BOM = b"\xef\xbb\xbf"
 CHUNK_BYTES = 1 << 17
 HELD_BYTES = 256 << 20
-"""So much of a file is held in memory at most, unpacked; lines, and records of an array, are read a piece at a time."""
+"""So much of a file is held in memory at most, unpacked; lines, and records of an array, are read a piece at
+a time."""
 TOO_LARGE = (
     f"more than {HELD_BYTES >> 20} MiB, unpacked, stand in one JSON object, which has to be read as a whole: "
     "have the events as JSON lines, or as an array"
@@ -48,8 +49,8 @@ class CutShort(ValueError):  # noqa: N818 - reads as what happened
 def chunks_of(path: Path) -> Iterator[bytes]:
     """The file's bytes, a piece at a time, unpacked where it is gzip, whatever its name.
 
-    A byte order mark is left out. Raises OSError, and `CutShort` behind the last byte of a packed file that is
-    not whole.
+    A byte order mark is left out. Raises OSError, and `CutShort` behind the last byte of a packed file that
+    is not whole.
     """
     with open_regular(path) as plain:
         source = gzip.GzipFile(fileobj=plain) if plain.peek(2).startswith(_GZIP) else plain

@@ -24,8 +24,8 @@ def resume(folder: Path) -> SinkManifest:
     """The folder's manifest, true again; for the holder of its lock.
 
     A segment that ends in the middle of a line is cut back to its last whole one. Segments that were open are
-    closed, those that the manifest does not know are taken up, those that are gone are dropped. A session that
-    was running has been interrupted, at its last event as far as anybody knows.
+    closed, those that the manifest does not know are taken up, those that are gone are dropped. A session
+    that was running has been interrupted, at its last event as far as anybody knows.
     """
     for leftover in [file for file in folder.iterdir() if is_leftover(file.name)]:
         leftover.unlink(missing_ok=True)

@@ -1,4 +1,6 @@
-"""A sink folder's `rollups.json`: peaks, counts and the hidden gap of each session, rank and window of time."""
+"""A sink folder's `rollups.json`: peaks, counts and the hidden gap of each session, rank and window of
+time.
+"""
 
 from __future__ import annotations
 
@@ -123,7 +125,9 @@ class _Group:
 
 
 class _Rank(_Group):
-    """One rank; its hidden gap is what the device has in use beyond what the rank's allocator holds, by samples."""
+    """One rank; its hidden gap is what the device has in use beyond what the rank's allocator holds, by
+    samples.
+    """
 
     def __init__(self, event: TelemetryEvent) -> None:
         super().__init__()
@@ -194,7 +198,9 @@ class SessionTotals(_Group):
             self._status = status.strip().lower()
 
     def document(self, ended_at_ns: int | None = None) -> dict[str, Any]:
-        """What `rollups.json` says of it, but for its summary and warnings; a degraded collector is so to the end."""
+        """What `rollups.json` says of it, but for its summary and warnings; a degraded collector is so to the
+        end.
+        """
         end = self.last or 0 if ended_at_ns is None else ended_at_ns
         away = max(0, end - self._away_since) if self._away_since >= 0 else 0
         return {

@@ -1,4 +1,6 @@
-"""A folder that device-memory events are appended to: segments of bounded size, the oldest given up in time."""
+"""A folder that device-memory events are appended to: segments of bounded size, the oldest given up in
+time.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +45,12 @@ class TelemetrySink:
     perhaps with one torn line at the end.
 
     A segment holds at most `rollover_events` events and `rollover_bytes`; only a single event that is larger
-    stands in a larger one, alone. The folder holds at most `retain_files` segments and `retain_bytes`: the oldest
-    are removed before a new line would go beyond, the one being written never.
+    stands in a larger one, alone. The folder holds at most `retain_files` segments and `retain_bytes`: the
+    oldest are removed before a new line would go beyond, the one being written never.
 
     A folder that was written before is resumed: see `resume`. One that is being written raises `UsageError`.
-    The session is the one given, or the first event's. Without `rollup_window_s` no rollups are written. `clock`
-    gives Unix nanoseconds.
+    The session is the one given, or the first event's. Without `rollup_window_s` no rollups are written.
+    `clock` gives Unix nanoseconds.
     """
 
     def __init__(
@@ -66,7 +68,8 @@ class TelemetrySink:
     ) -> None:
         if min(rollover_events, rollover_bytes, retain_files) < 1 or retain_bytes < rollover_bytes:
             raise UsageError(
-                "a sink needs room: rollover and retention are 1 at least, and retain_bytes is not below rollover_bytes"
+                "a sink needs room: rollover and retention are 1 at least, and retain_bytes is "
+                "not below rollover_bytes"
             )
         self.folder = Path(folder)
         self._limits = rollover_events, rollover_bytes, retain_files, retain_bytes
@@ -102,15 +105,17 @@ class TelemetrySink:
 
     @property
     def pruned(self) -> tuple[int, int]:
-        """How many segments were removed to keep within bounds since this sink was opened, and their bytes."""
+        """How many segments were removed to keep within bounds since this sink was opened, and their
+        bytes.
+        """
         return self._pruned_files, self._pruned_bytes
 
     def append(self, event: TelemetryEvent | Mapping[str, Any]) -> None:
         """Write one event, or the event of a record of v3, v2 or before.
 
         Raises ValueError for one that is invalid, of another session, or of schema v4, which is not written;
-        `UsageError` once the sink is closed, and in a forked child; OSError where the disk refuses, and then the
-        segment is as it was.
+        `UsageError` once the sink is closed, and in a forked child; OSError where the disk refuses, and then
+        the segment is as it was.
         """
         if isinstance(event, TelemetryEventV4):
             raise ValueError("a sink holds events of schema v3, which has no unknown counters")  # noqa: TRY004

@@ -12,8 +12,9 @@ MAX_PROBLEMS = 20
 class Tally:
     """Counts of one reading; `strict` makes the first bad record an error instead.
 
-    `read` events were given out. `skipped` records break a rule, or are no records at all. `torn` counts files
-    that end in the middle of a record, as those of killed writers do: that is no error even when strict.
+    `read` events were given out. `skipped` records break a rule, or are no records at all. `torn` counts
+    files that end in the middle of a record, as those of killed writers do: that is no error even when
+    strict.
     """
 
     def __init__(self, *, strict: bool = False) -> None:
