@@ -39,7 +39,7 @@ def _ask(way: str, run: Path) -> None:
 
     import duckdb
 
-    from flightlog.store.tables import open_tables
+    from flightlog.store.tables.run_tables import open_tables
 
     begun = perf_counter()
     if way == "bare":

@@ -11,8 +11,8 @@ import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
 from flightlog.store.liveness import Observer, here
-from flightlog.store.remote import Remote
-from flightlog.store.remote_upload import Synced, Uploader
+from flightlog.store.remote.copies import Remote
+from flightlog.store.remote.upload import Synced, Uploader
 
 ADDRESS = "counted://place/runs"
 

@@ -40,9 +40,9 @@ from flightlog.events import (
     WorkerRemoved,
 )
 from flightlog.store import layout
-from flightlog.store.adopted import Adopted
 from flightlog.store.documents import read_document
 from flightlog.store.integrity import write_checksums
+from flightlog.store.layout import Adopted
 
 TRICKS: dict[str, str] = {
     "script": "<script>window.pwned=1</script>",

@@ -23,12 +23,12 @@ from flightlog.events.devices.projection import (
 )
 from flightlog.events.devices.records import telemetry_event_from_record
 from flightlog.events.devices.sessions import SessionSummary
-from flightlog.store.devices.loading import (
+from flightlog.store.devices.reading import (
     LoadedTelemetrySession,
+    TelemetryReading,
     load_telemetry_events,
     load_telemetry_sessions,
 )
-from flightlog.store.devices.reading import TelemetryReading
 from flightlog.store.devices.sink import TelemetrySink
 
 __all__ = [

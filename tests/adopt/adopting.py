@@ -9,7 +9,7 @@ from typing import Any
 from flightlog.adopt.kinds import adopt_path
 from flightlog.adopt.run_maker import AdoptOptions
 from flightlog.events import Event
-from flightlog.store.adopted import Adoption
+from flightlog.store.layout import Adoption
 from flightlog.store.run import Run
 
 GOLDEN = Path(__file__).parents[1] / "golden"

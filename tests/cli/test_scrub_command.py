@@ -18,7 +18,7 @@ from flightlog.core.redaction import own_patterns
 from flightlog.session.secrets import without_secrets
 from flightlog.store.integrity import write_checksums
 from flightlog.store.run import Run
-from flightlog.store.scrubbing import NOTE, scrub_run
+from flightlog.store.scrub import NOTE, scrub_run
 
 STAND_IN = "zzp_" + "a1B2" * 9
 SECRET = "ghp_" + "a1B2" * 9

@@ -14,8 +14,8 @@ from building import at, make_run
 from flightlog.cli.main import main
 from flightlog.core.units import format_bytes
 from flightlog.events import Metric
-from flightlog.store.remote import Remote
-from flightlog.store.remote_state import sole_uploader, states_of
+from flightlog.store.remote.copies import Remote
+from flightlog.store.remote.state import sole_uploader, states_of
 from flightlog.store.run import Run
 
 Captured = pytest.CaptureFixture[str]

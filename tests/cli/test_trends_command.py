@@ -15,8 +15,7 @@ from building import make_run
 
 from flightlog.cli.main import main
 from flightlog.store.catalogue import run_paths
-from flightlog.store.index import RunIndex
-from flightlog.store.index_file import load_index
+from flightlog.store.index import RunIndex, load_index
 
 Captured = pytest.CaptureFixture[str]
 

@@ -12,7 +12,7 @@ from flightlog.cli.main import main
 from flightlog.core.units import format_bytes
 from flightlog.events import Metric
 from flightlog.store import layout
-from flightlog.store.remote_state import is_followed, sole_uploader
+from flightlog.store.remote.state import is_followed, sole_uploader
 
 Captured = pytest.CaptureFixture[str]
 TOKENS = ("a1b2c3d4", "b1b2c3d4", "c1b2c3d4")

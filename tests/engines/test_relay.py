@@ -18,15 +18,15 @@ import pytest
 from building import finished
 
 from flightlog.engines.execute import execute
+from flightlog.engines.relay.chunk import Parcel, pack
 from flightlog.engines.relay.recording import Landing, depart, place_here, settle
+from flightlog.engines.relay.spool import take_orphans
 from flightlog.events import ArtifactRecorded, ResourceSample, TaskStarted
 from flightlog.record.carrier import RUN, carrier
 from flightlog.record.oom_slots import bundles
 from flightlog.store import layout
 from flightlog.store.documents import read_document
-from flightlog.store.parcels import Parcel, pack
 from flightlog.store.run import Run
-from flightlog.store.spool import take_orphans
 from flightlog.testing import tasks
 from flightlog.testing.engines import make_work, recorded
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flightlog.engines.relay.chunk import MAX_PARCEL_BYTES, ROOM_BYTES, NoParcel, Parcel, pack, unpack
+from flightlog.engines.relay.received_files import MAX_HOLES_BYTES, LandedFiles
+from flightlog.engines.relay.spool import make_spool, take_orphans
+from flightlog.engines.relay.spooled_files import NOTE_S, SpooledFiles, settle_dead
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
-from flightlog.store.landed import MAX_HOLES_BYTES, LandedFiles
-from flightlog.store.parcels import MAX_PARCEL_BYTES, ROOM_BYTES, NoParcel, Parcel, pack, unpack
 from flightlog.store.run import Run
-from flightlog.store.spool import make_spool, take_orphans
-from flightlog.store.spooled import NOTE_S, SpooledFiles, settle_dead
-from flightlog.store.writer import RunWriter
+from flightlog.store.write.writer import RunWriter
 
 TRACE, SPOOL, WRITER = "a" * 32, "5" * 16, "0a0b0c0d"
 LINES = f"segments/{WRITER}/spans-000001.jsonl"

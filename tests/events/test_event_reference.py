@@ -5,7 +5,7 @@ from pathlib import Path
 from strategies import BUILT_IN_STREAMS
 
 from flightlog.events import define_event, kinds
-from flightlog.events.reference import reference_page, undocumented
+from flightlog.events.schema import reference_page, undocumented
 
 PAGE = Path(__file__).parents[2] / "docs" / "events.md"
 

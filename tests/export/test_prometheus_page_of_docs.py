@@ -16,7 +16,7 @@ from flightlog.export.prometheus.folder import RunsCollector
 from flightlog.export.prometheus.sampled import GPU, NODE
 from flightlog.export.prometheus.watch import RunWatch
 from flightlog.store.liveness import here
-from flightlog.store.runs_place import RunsPlace
+from flightlog.store.runs_folder import RunsPlace
 
 PAGE = (ROOT / "docs" / "prometheus.md").read_text()
 

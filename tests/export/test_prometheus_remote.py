@@ -18,7 +18,7 @@ from flightlog.export.prometheus.folder import RunsCollector
 from flightlog.export.prometheus.page import MetricsPage
 from flightlog.store import layout
 from flightlog.store.liveness import Observer, unix_time
-from flightlog.store.runs_place import REMOTE_S, RunsPlace
+from flightlog.store.runs_folder import REMOTE_S, RunsPlace
 
 NOW = (unix_time(START) or 0.0) + 20.0
 

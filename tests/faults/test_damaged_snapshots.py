@@ -21,13 +21,13 @@ from flightlog.analyze.verify import verify
 from flightlog.cli.main import main
 from flightlog.core.errors import DamagedSnapshot
 from flightlog.events import Metric, SpanEvent, TaskCompleted, TaskFailed, TaskStarted, define_event
-from flightlog.store import snapshots
 from flightlog.store.integrity import write_checksums
-from flightlog.store.parquet import snapshot_run
-from flightlog.store.parts import find_parts
+from flightlog.store.read.files import find_parts
 from flightlog.store.run import Run
-from flightlog.store.snapshots import Snapshots
-from flightlog.store.tables import open_all, open_tables, read_again
+from flightlog.store.tables import snapshots
+from flightlog.store.tables.parquet import snapshot_run
+from flightlog.store.tables.run_tables import open_all, open_tables, read_again
+from flightlog.store.tables.snapshots import Snapshots
 
 Step = define_event("damaged_snapshots.Step", loss=float)
 TABLES = ("task_events", "attempts", "tasks", "span_events", "spans", "metrics", "user_damaged_snapshots")

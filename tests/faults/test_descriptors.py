@@ -373,7 +373,7 @@ from flightlog.core.descriptors import folder_names
 from flightlog.record.loading import loading
 from flightlog.samplers.procfs import names_in
 from flightlog.store.documents import read_document, write_document
-from flightlog.store.sealing import sole_sealer
+from flightlog.store.write.finalize import sole_sealer
 
 (folder / "imported_again_and_again.py").write_text("x = 1\\n" * 1000)
 sys.path.insert(0, str(folder))

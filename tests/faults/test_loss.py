@@ -25,7 +25,7 @@ from flightlog.show.report import report_text
 from flightlog.store import layout
 from flightlog.store.catalogue import list_runs
 from flightlog.store.run import Run, open_run
-from flightlog.store.sealing import seal
+from flightlog.store.write.finalize import seal
 
 BEGIN = """
 import os, sys, threading, flightlog

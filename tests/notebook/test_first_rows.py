@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightlog.events import SpanEvent, TaskCompleted, TaskRetried, TaskStarted, TaskSubmitted
-from flightlog.store.parquet import snapshot_run
 from flightlog.store.run import Run
+from flightlog.store.tables.parquet import snapshot_run
 
 starts = st.lists(st.lists(st.one_of(st.none(), st.integers(0, 5)), min_size=1, max_size=40), max_size=12)
 """When each attempt of each task began; None did not."""

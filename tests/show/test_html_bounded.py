@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from flightlog.show.bounded import bounded, cut
-from flightlog.store.reading import Completeness
+from flightlog.store.read.events import Completeness
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=30),

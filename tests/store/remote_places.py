@@ -17,13 +17,12 @@ from flightlog.store import layout
 from flightlog.store.documents import write_document
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import Observer
-from flightlog.store.remote import Remote
-from flightlog.store.remote_calls import Calls
-from flightlog.store.remote_objects import Objects
-from flightlog.store.remote_upload import Uploader
+from flightlog.store.remote.copies import Remote
+from flightlog.store.remote.objects import Calls, Objects
+from flightlog.store.remote.upload import Uploader
 from flightlog.store.run import Run
-from flightlog.store.sealing import seal
-from flightlog.store.writer import RunWriter
+from flightlog.store.write.finalize import seal
+from flightlog.store.write.writer import RunWriter
 
 RUN_ID = "run-20260520T035200Z-demo-a1b2c3d4"
 HOST = "node-1"

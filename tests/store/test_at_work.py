@@ -5,10 +5,10 @@ from __future__ import annotations
 from building import at, make_run
 
 from flightlog.events import Metric
-from flightlog.store.at_work import asked_about, at_work, watched
-from flightlog.store.lines import Scan
+from flightlog.store.read.lines import Scan
+from flightlog.store.read.progress import asked_about, at_work, watched
 from flightlog.store.run import Run
-from flightlog.store.tables_streams import open_streams
+from flightlog.store.tables.streams import open_streams
 
 
 def some_run(tmp_path, lines: int):

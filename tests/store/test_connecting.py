@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from flightlog.store.connecting import INTERRUPTED, private_connection
+from flightlog.store.tables.connection import INTERRUPTED, private_connection
 
 
 def setting(connection, name: str):
@@ -34,7 +34,7 @@ def test_duckdb_says_of_an_interruption_what_is_looked_for():
     """
     program = """
 import os, signal, threading
-from flightlog.store.connecting import private_connection
+from flightlog.store.tables.connection import private_connection
 signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     with private_connection({"threads": "1"}) as connection:

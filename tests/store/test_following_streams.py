@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from flightlog.events import UserEvent
 from flightlog.store import layout
-from flightlog.store.coverage import Coverage
-from flightlog.store.following import Following
+from flightlog.store.read.completeness import Coverage
+from flightlog.store.read.following import Following
 
 
 def line(number: int, writer: str = "w1") -> bytes:

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from flightlog.events import Metric
 from flightlog.events.codec import UnknownEvent, encode_line
-from flightlog.store import layout, lines
-from flightlog.store.coverage import Coverage
+from flightlog.store import layout
 from flightlog.store.layout import WriterInfo
-from flightlog.store.lines import Scan, read_lines
-from flightlog.store.long_lines import has_long_line
-from flightlog.store.reading import Reading
+from flightlog.store.read import lines
+from flightlog.store.read.completeness import Coverage
+from flightlog.store.read.events import Reading
+from flightlog.store.read.files import has_long_line
+from flightlog.store.read.lines import Scan, read_lines
 
 T0 = "2026-05-20T03:52:00.000000Z"
 

@@ -20,8 +20,8 @@ from flightlog.analyze.report.report import report_on
 from flightlog.events import TaskFailed, kind_of
 from flightlog.events.codec import UnknownEvent
 from flightlog.store.liveness import Observer, unix_time
+from flightlog.store.read.snapshot import HELD, PREFIX, held_still, remove_leftovers
 from flightlog.store.run import Run
-from flightlog.store.still import HELD, PREFIX, held_still, remove_leftovers
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="copies are held by locks of the kernel")
 
@@ -130,7 +130,7 @@ _HOLDER = """
 import sys
 from pathlib import Path
 from flightlog.store.run import Run
-from flightlog.store.still import held_still
+from flightlog.store.read.snapshot import held_still
 
 with held_still(Run(Path(sys.argv[1])), folder=Path(sys.argv[2])) as still:
     print(still.path, flush=True)

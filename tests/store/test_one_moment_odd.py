@@ -14,8 +14,8 @@ from flightlog.events import Event, Metric, SpanEvent
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.layout import WriterInfo
+from flightlog.store.read.snapshot import held_still
 from flightlog.store.run import Run
-from flightlog.store.still import held_still
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="copies are held by locks of the kernel")
 

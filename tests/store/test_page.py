@@ -16,9 +16,9 @@ from flightlog.store import layout
 from flightlog.store.documents import write_document
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import Observer
-from flightlog.store.page import SIZE, Page, read_page
+from flightlog.store.read.writers import read_writer, read_writers, run_as_it_ended
 from flightlog.store.run import Run
-from flightlog.store.writers import read_writer, read_writers, run_as_it_ended
+from flightlog.store.write.page import SIZE, Page, read_page
 
 LONG = "user." + "a" * 100
 INFO = WriterInfo(

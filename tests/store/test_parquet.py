@@ -15,7 +15,7 @@ from flightlog.events import (
 )
 from flightlog.events.codec import encode_line
 from flightlog.events.columns import columns, projection
-from flightlog.store.parquet import LONGEST_LINE_BYTES, write_snapshot
+from flightlog.store.tables.parquet import LONGEST_LINE_BYTES, write_snapshot
 
 AT = "2026-05-20T03:52:00.123456Z"
 TASKS = [

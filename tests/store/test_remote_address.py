@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flightlog.core.errors import MissingExtra, UsageError
-from flightlog.store.remote_address import parse_address, scrub
-from flightlog.store.remote_objects import open_objects
+from flightlog.store.remote.address import parse_address, scrub
+from flightlog.store.remote.objects import open_objects
 
 
 @pytest.mark.parametrize(

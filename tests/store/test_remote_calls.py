@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from flightlog.core.errors import RemoteError
-from flightlog.store.remote_calls import Calls
-from flightlog.store.remote_errors import remote_error
+from flightlog.store.remote.errors import remote_error
+from flightlog.store.remote.objects import Calls
 
 AT = "s3://bucket/runs"
 

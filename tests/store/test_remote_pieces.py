@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.store.remote_pieces import FAN, PIECE_BYTES, cut, joined_from
+from flightlog.store.remote.upload import FAN, PIECE_BYTES, cut, joined_from
 
 
 def grow(additions: list[int]) -> tuple[list[int], int]:

@@ -13,12 +13,10 @@ from remote_places import HOST, RUN_ID, FaultyFileSystem, Killed, Writing, fetch
 from flightlog.core.errors import RemoteError, UsageError
 from flightlog.store import layout
 from flightlog.store.liveness import Observer
-from flightlog.store.remote_check import check_copy
-from flightlog.store.remote_manifest import FOLDER
-from flightlog.store.remote_pieces import FAN
-from flightlog.store.remote_state import sole_uploader, states_of
-from flightlog.store.remote_status import CopyStatus, copies_of
-from flightlog.store.remote_upload import Uploader
+from flightlog.store.remote.check import check_copy
+from flightlog.store.remote.manifest import FOLDER
+from flightlog.store.remote.state import CopyStatus, copies_of, sole_uploader, states_of
+from flightlog.store.remote.upload import FAN, Uploader
 from flightlog.store.run import Run
 
 

@@ -17,7 +17,7 @@ from flightlog.store.documents import RecorderInfo, read_document, write_documen
 from flightlog.store.integrity import verify_files
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import Observer, effective_status, latest, process_start, this_host, unix_time
-from flightlog.store.reading import Completeness
+from flightlog.store.read.events import Completeness
 from flightlog.store.run import Ending, open_run
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "run-v1"

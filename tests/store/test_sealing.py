@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 
 from flightlog.events import Metric
 from flightlog.events.codec import encode_line
-from flightlog.store import layout, sealing
+from flightlog.store import layout
 from flightlog.store.documents import RecorderInfo, read_document, write_document
 from flightlog.store.layout import RunInfo, WriterInfo
 from flightlog.store.liveness import Observer
 from flightlog.store.run import open_run
-from flightlog.store.sealing import SealResult, seal
+from flightlog.store.write import finalize
+from flightlog.store.write.finalize import SealResult, seal
 
 OWNER, CHILD = "0c0c0c0c", "0d0d0d0d"
 RUN_ID = "run-20260520T035200Z-demo-a1b2c3d4"
@@ -156,7 +157,7 @@ def test_a_copy_cut_off_at_any_byte_is_done_again(data):
         path = make(Path(folder), LEFT)
         with pytest.raises(KeyboardInterrupt):
             seal(path, writers_alive=nobody, step=until("planned"))
-        planned = read_document(path / layout.SEGMENTS / sealing.PLAN, sealing.Plan).value
+        planned = read_document(path / layout.SEGMENTS / finalize.PLAN, finalize.Plan).value
         assert planned is not None
         whole = SEALED["metrics.jsonl"]
         first = next(move.offset for move in planned.moves if move.stream == "metrics")
@@ -264,8 +265,8 @@ def test_a_disk_that_refuses_is_a_problem_and_no_loss(tmp_path):
 
 
 def test_files_are_copied_the_same_without_help_from_the_kernel(tmp_path, monkeypatch):
-    monkeypatch.setattr(sealing, "_CHUNK_BYTES", 7)
-    monkeypatch.setattr(sealing, "_SYNC_BYTES", 100)
+    monkeypatch.setattr(finalize, "_CHUNK_BYTES", 7)
+    monkeypatch.setattr(finalize, "_SYNC_BYTES", 100)
     for name in ("with", "without"):
         path = make(tmp_path / name, LEFT)
         if name == "without":

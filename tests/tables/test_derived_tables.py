@@ -23,9 +23,9 @@ from flightlog.events import (
     TaskStarted,
     TaskSubmitted,
 )
-from flightlog.store.parquet import snapshot_run
 from flightlog.store.run import Run
-from flightlog.store.tables import open_tables
+from flightlog.store.tables.parquet import snapshot_run
+from flightlog.store.tables.run_tables import open_tables
 
 SECONDS = st.none() | st.integers(0, 3_000_000).map(lambda us: us / 1e6)
 BYTES = st.none() | st.integers(0, 2**40)

@@ -13,11 +13,12 @@ from building import at, make_run
 
 from flightlog.analyze.report.report import report_on
 from flightlog.events import EventDefined, TaskStarted
-from flightlog.store import lines, parts, snapshots
 from flightlog.store.integrity import write_checksums
-from flightlog.store.parquet import snapshot_run
+from flightlog.store.read import files, lines
 from flightlog.store.run import Run
-from flightlog.store.tables import open_all
+from flightlog.store.tables import snapshots
+from flightlog.store.tables.parquet import snapshot_run
+from flightlog.store.tables.run_tables import open_all
 
 
 def make(folder: Path, streams: int, *, closed: bool) -> Path:
@@ -66,7 +67,7 @@ def test_folders_are_listed_and_definitions_read_as_often_for_many_streams_as_fo
 
         monkeypatch.setattr(module, name, call)
 
-    counted(parts, "_entries")  # lists a folder
+    counted(files, "_entries")  # lists a folder
     counted(duckdb, "connect")
     counted(snapshots, "write_document")
     scanned = lines.Scan.__init__

@@ -13,10 +13,10 @@ from flightlog.core.errors import UsageError
 from flightlog.events import Metric, SpanEvent, TaskCompleted, TaskStarted, define_event
 from flightlog.events.codec import encode_line
 from flightlog.store.integrity import verify_files, write_checksums
-from flightlog.store.parquet import snapshot_run
 from flightlog.store.run import Run
-from flightlog.store.tables import open_tables
-from flightlog.store.tables_sources import Sources
+from flightlog.store.tables.parquet import snapshot_run
+from flightlog.store.tables.run_tables import open_tables
+from flightlog.store.tables.sources import Sources
 
 EVENTS = [
     TaskStarted(timestamp=at(1), task="sim", task_id="t1", worker="w1", queue_s=0.5),

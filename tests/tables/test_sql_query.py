@@ -9,9 +9,9 @@ from building import at, make_run
 from flightlog.core.errors import MissingExtra, UsageError
 from flightlog.events import Metric, SpanEvent, TaskCompleted, TaskStarted, define_event
 from flightlog.store.integrity import write_checksums
-from flightlog.store.query import Table, ask, connected, lock
 from flightlog.store.run import Run
-from flightlog.store.tables import open_all
+from flightlog.store.tables.query import Table, ask, connected, lock
+from flightlog.store.tables.run_tables import open_all
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from flightlog.events.columns import columns
 from flightlog.store import layout
 from flightlog.store.integrity import write_checksums
 from flightlog.store.run import Run
-from flightlog.store.tables import open_tables
-from flightlog.store.tables_sources import Sources
+from flightlog.store.tables.run_tables import open_tables
+from flightlog.store.tables.sources import Sources
 
 GOOD = encode_line(Metric(name="loss", value=0.5, timestamp=at(1), writer="w0000001", seq=0))[:-1]
 ODD = [

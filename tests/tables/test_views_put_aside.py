@@ -17,10 +17,10 @@ from flightlog.events import (
     TaskStarted,
     TaskSubmitted,
 )
-from flightlog.store.parquet import snapshot_run
 from flightlog.store.run import Run
-from flightlog.store.tables import open_all
-from flightlog.store.tables_large import put_aside
+from flightlog.store.tables.large import put_aside
+from flightlog.store.tables.parquet import snapshot_run
+from flightlog.store.tables.run_tables import open_all
 
 VIEWS = ("attempts", "tasks", "spans")
 

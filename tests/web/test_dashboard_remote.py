@@ -11,7 +11,7 @@ from counted_place import ADDRESS, CountedMemory, empty_place, sync
 from viewing import look
 
 from flightlog.store.integrity import write_checksums
-from flightlog.store.runs_place import REMOTE_S
+from flightlog.store.runs_folder import REMOTE_S
 from flightlog.web.listing import RunsFolder
 
 RUN = "run-20260520T035200Z-demo-a1b2c3d4"

@@ -36,7 +36,7 @@ from flightlog.events import (
 )
 from flightlog.record.values import bounded
 from flightlog.record.values import clean as clean_values
-from flightlog.store.adopted import ELAPSED
+from flightlog.store.layout import ELAPSED
 
 
 class MappedLines:

@@ -9,7 +9,7 @@ from flightlog.adopt.run_maker import Adopter, AdoptOptions, make_runs
 from flightlog.adopt.source_files import document, head
 from flightlog.core.errors import UsageError
 from flightlog.store import layout
-from flightlog.store.adopted import Adoption
+from flightlog.store.layout import Adoption
 
 SLURM = "slurm"
 """Accounting saved with `sacct --json`, which is merged into runs rather than made into one: see

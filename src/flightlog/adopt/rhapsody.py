@@ -30,7 +30,7 @@ from flightlog.events import (
     UserEvent,
 )
 from flightlog.record.values import bounded, clean
-from flightlog.store.adopted import ELAPSED
+from flightlog.store.layout import ELAPSED
 
 _ENDS = {
     "TaskCompleted": "completed",

@@ -33,11 +33,11 @@ from flightlog.record.recorder import Recorder
 from flightlog.record.run import LiveRun
 from flightlog.record.values import bounded, clean
 from flightlog.store import layout
-from flightlog.store.adopted import Adopted, Adoption
 from flightlog.store.catalogue import run_paths
 from flightlog.store.documents import read_document, write_document
+from flightlog.store.layout import Adopted, Adoption
 from flightlog.store.liveness import this_host
-from flightlog.store.plain_paths import path_text
+from flightlog.store.tables.paths import path_text
 from flightlog.version import __version__
 
 FORMAT = "1"

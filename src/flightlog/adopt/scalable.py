@@ -35,7 +35,7 @@ from flightlog.events import (
     WorkerRemoved,
 )
 from flightlog.record.values import bounded, clean
-from flightlog.store.adopted import ELAPSED
+from flightlog.store.layout import ELAPSED
 
 _STREAMS = ("tasks", "cache", "failures", "artifacts", "resources", "workers", "cost")
 _PAPERS = ("manifest.yaml", "plan.json", "manifest.lock", "summary.json")

@@ -18,7 +18,7 @@ from flightlog.events import JobEvent
 from flightlog.store import layout
 from flightlog.store.catalogue import run_paths
 from flightlog.store.documents import write_document
-from flightlog.store.parts import find_parts
+from flightlog.store.read.files import find_parts
 from flightlog.store.run import Run
 from flightlog.version import __version__
 

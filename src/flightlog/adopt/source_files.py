@@ -15,7 +15,7 @@ from flightlog.adopt.run_maker import Account
 from flightlog.core.errors import UsageError
 from flightlog.store.devices.records import CutShort, chunks_of
 from flightlog.store.documents import read_document
-from flightlog.store.long_lines import MAX_LINE_BYTES
+from flightlog.store.read.files import MAX_LINE_BYTES
 
 _PADDING = b"\0 \t\r"
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

@@ -20,8 +20,8 @@ from flightlog.store.integrity import write_checksums
 from flightlog.store.liveness import Observer, here
 from flightlog.store.run import Run, find_run, open_found
 from flightlog.store.runs_folder import Note, is_copy, warn
-from flightlog.store.sealing import is_to_complete, seal, sole_sealer
-from flightlog.store.settling import Step
+from flightlog.store.write.finalize import is_to_complete, seal, sole_sealer
+from flightlog.store.write.recovery import Step
 
 SUMMARY_BYTES = 16 << 20
 """A run larger than this is completed without its summary, which each report computes."""
@@ -131,7 +131,7 @@ def _complete(path: Path, settings: Settings, closed_here: bool, step: Step) -> 
     step("wrote run.json")
     if snapshot:
         from flightlog.analyze.report.large_run import keep_summary
-        from flightlog.store.parquet import snapshot_run
+        from flightlog.store.tables.parquet import snapshot_run
 
         snapshot_run(Run(path))  # after the checksums, which tell that the lines need no second look
         keep_summary(Run(path))

@@ -15,11 +15,10 @@ from flightlog.core.errors import UsageError
 from flightlog.store import layout
 from flightlog.store.documents import replace_bytes
 from flightlog.store.integrity import note_checksum, verify_files
-from flightlog.store.parquet import move_folder_aside, snapshot_run
-from flightlog.store.parts import find_parts
-from flightlog.store.regular_files import read_regular
+from flightlog.store.read.files import find_parts, read_regular
 from flightlog.store.run import Run
-from flightlog.store.snapshots import Snapshots
+from flightlog.store.tables.parquet import move_folder_aside, snapshot_run
+from flightlog.store.tables.snapshots import Snapshots
 from flightlog.version import __version__
 
 

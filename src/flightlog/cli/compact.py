@@ -99,8 +99,8 @@ def _made(run: Run, history: Path | None) -> str:
     from flightlog.analyze.report.large_run import keep_summary
     from flightlog.show.phrases import count_text
     from flightlog.store.history import add_to_history
-    from flightlog.store.parquet import snapshot_run
-    from flightlog.store.plain_paths import path_text
+    from flightlog.store.tables.parquet import snapshot_run
+    from flightlog.store.tables.paths import path_text
 
     try:
         if history is None:

@@ -72,7 +72,7 @@ def diagnose(
     from flightlog.analyze.diagnosis.diagnose import diagnose as why
     from flightlog.analyze.diagnosis.diagnose import diagnosis_bytes
     from flightlog.show.diagnosis import diagnosis_text
-    from flightlog.store.still import held_still
+    from flightlog.store.read.snapshot import held_still
 
     with held_still(open_run(run or "latest", runs_dir=runs_dir, note=note), note=note) as still:
         found = why(still)

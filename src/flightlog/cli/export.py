@@ -69,7 +69,7 @@ def complete_exporter(incomplete: str) -> list[tuple[str, str]]:
 def complete_table(ctx: typer.Context, incomplete: str) -> list[str]:
     """The tables of the run that is named, for the shell."""
     from flightlog.analyze.completing import open_run
-    from flightlog.store.tables import table_names
+    from flightlog.store.tables.run_tables import table_names
 
     named = ctx.params.get("run") or ctx.params.get("run_id") or "latest"
     try:

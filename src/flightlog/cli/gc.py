@@ -95,6 +95,6 @@ def gc(
 def _kept_for(run: Path) -> str | None:
     """Why a run should stay for a copy of it; None where it may go."""
     from flightlog.show.outcomes import lacking_text
-    from flightlog.store.remote_status import unfinished_copies
+    from flightlog.store.remote.state import unfinished_copies
 
     return next(map(lacking_text, unfinished_copies(run)), None)

@@ -31,7 +31,7 @@ from flightlog.cli.options import AnyFormat, Format, RunsDir, readable_runs_fold
 from flightlog.cli.output import columns, note, put, wants_color
 from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
-from flightlog.store.plain_paths import path_text
+from flightlog.store.tables.paths import path_text
 
 DOING = "listing runs"
 
@@ -114,7 +114,7 @@ def _complete(paths: list[Path]) -> bool:
 
 def _note_copies(paths: list[Path]) -> None:
     """Say where runs should have been copied to and were not, at least not wholly."""
-    from flightlog.store.remote_status import unfinished_copies
+    from flightlog.store.remote.state import unfinished_copies
 
     lacking = sum(any(copy.state != "copying" for copy in unfinished_copies(path)) for path in paths)
     if lacking:

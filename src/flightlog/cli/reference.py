@@ -11,7 +11,7 @@ from typing import Any
 
 from flightlog.cli.main import COMMANDS, PROGRAM, make_app
 from flightlog.core.settings import DOCUMENTED
-from flightlog.events.reference import reference_page
+from flightlog.events.schema import reference_page
 
 WIDTH = 90
 

@@ -163,7 +163,7 @@ def report(
 
     from flightlog.analyze.completing import open_run
     from flightlog.analyze.history.historical_durations import EarlierRuns
-    from flightlog.store.still import held_still
+    from flightlog.store.read.snapshot import held_still
 
     opened = open_run(named.pop() if named else "latest", runs_dir=runs_dir, note=note)
     charged = rates_in(rates, target=opened.info.target, provider=opened.info.provider, run=opened)
@@ -229,7 +229,7 @@ def _with_plots(run: Run, rates: CostRates | None, *, whole: bool) -> str:
 def _note_copies(run: Path) -> None:
     """Say where the run should have been copied to and was not, at least not wholly."""
     from flightlog.show.outcomes import lacking_text
-    from flightlog.store.remote_status import unfinished_copies
+    from flightlog.store.remote.state import unfinished_copies
 
     for copy in unfinished_copies(run):
         note(lacking_text(copy))

@@ -39,7 +39,7 @@ from flightlog.core.errors import FlightlogError, UsageError
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run
-    from flightlog.store.scrubbing import Scrubbed
+    from flightlog.store.scrub import Scrubbed
 
 DOING = "looking for secrets"
 
@@ -68,7 +68,7 @@ def scrub(
     from flightlog.session.secrets import without_secrets
     from flightlog.store import layout
     from flightlog.store.run import find_run
-    from flightlog.store.scrubbing import scrub_run
+    from flightlog.store.scrub import scrub_run
 
     for number, given in enumerate(pattern or (), 1):
         problem = pattern_problem(given)
@@ -111,7 +111,7 @@ def _rebuild(run: Run) -> Iterable[str]:
     from flightlog.analyze.report.summary import summarize, summary_bytes
     from flightlog.store import layout
     from flightlog.store.documents import replace_bytes
-    from flightlog.store.parquet import snapshot_run
+    from flightlog.store.tables.parquet import snapshot_run
 
     made = []
     if (run.path / layout.SUMMARY).exists():
@@ -126,11 +126,11 @@ def _rebuild(run: Run) -> Iterable[str]:
 def _send(path: Path, dry_run: bool) -> bool:
     """Replace the copies of a run that were sent from here; whether that was done."""
     from flightlog.show.outcomes import synced_text
-    from flightlog.store.remote import Remote
-    from flightlog.store.remote_follow import sync_with_patience
-    from flightlog.store.remote_local import list_files, name_of
-    from flightlog.store.remote_state import sole_uploader, states_of
-    from flightlog.store.remote_upload import Uploader
+    from flightlog.store.remote.copies import Remote
+    from flightlog.store.remote.follow import sync_with_patience
+    from flightlog.store.remote.local import list_files, name_of
+    from flightlog.store.remote.state import sole_uploader, states_of
+    from flightlog.store.remote.upload import Uploader
 
     done = True
     for state in states_of(path):

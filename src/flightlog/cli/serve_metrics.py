@@ -50,8 +50,7 @@ def serve_metrics(
     """
     from flightlog.core.units import parse_age
     from flightlog.export.registry import extras_of
-    from flightlog.store.runs_folder import place
-    from flightlog.store.runs_place import RunsPlace
+    from flightlog.store.runs_folder import RunsPlace, place
 
     for name in allow_host or ():
         if not re.fullmatch(r"[\w.-]+", name):

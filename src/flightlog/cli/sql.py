@@ -45,8 +45,8 @@ from flightlog.cli.progress import progress
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from flightlog.store.query import Answer
     from flightlog.store.run import Run
+    from flightlog.store.tables.query import Answer
 
 DOING = "reading the tables"
 
@@ -91,12 +91,12 @@ def sql(
     runs = _open_runs(run or [], every, runs_dir)
     if format_ is RowFormat.parquet:
         assert output is not None
-        from flightlog.store.query import write_answer
+        from flightlog.store.tables.query import write_answer
 
         write_answer(runs, query, output)
         return
 
-    from flightlog.store.query import ask
+    from flightlog.store.tables.query import ask
 
     with ask(runs, query) as answer:
         if format_ is RowFormat.table:

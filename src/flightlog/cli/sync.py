@@ -33,7 +33,7 @@ from flightlog.cli.progress import progress
 from flightlog.core.errors import FlightlogError, RemoteError, UsageError
 
 if TYPE_CHECKING:
-    from flightlog.store.remote import Remote
+    from flightlog.store.remote.copies import Remote
 
 DOING = "looking at what to copy"
 
@@ -80,7 +80,7 @@ def sync(
 
 def _chosen(runs: list[str] | None, every: bool, runs_dir: str | None) -> list[Path]:
     from flightlog.store.catalogue import run_paths
-    from flightlog.store.remote_address import is_address
+    from flightlog.store.remote.address import is_address
     from flightlog.store.run import find_run
 
     if any(is_address(name) for name in runs or ()):
@@ -98,8 +98,8 @@ def _chosen(runs: list[str] | None, every: bool, runs_dir: str | None) -> list[P
 
 def _open(to: str | None, paths: list[Path]) -> Remote:
     from flightlog.core.settings import read_settings
-    from flightlog.store.remote import Remote
-    from flightlog.store.remote_address import protocol_of
+    from flightlog.store.remote.address import protocol_of
+    from flightlog.store.remote.copies import Remote
 
     address = to or read_settings().remote
     if address is None:
@@ -118,10 +118,10 @@ def _open(to: str | None, paths: list[Path]) -> Remote:
 def _copy(paths: list[Path], remote: Remote, follow: bool, format_: Format) -> bool:
     from flightlog.analyze.completing import complete_ended
     from flightlog.show.outcomes import synced_text
-    from flightlog.store.remote_follow import follow as follow_run
-    from flightlog.store.remote_follow import sync_with_patience
-    from flightlog.store.remote_state import sole_uploader
-    from flightlog.store.remote_upload import Uploader
+    from flightlog.store.remote.follow import follow as follow_run
+    from flightlog.store.remote.follow import sync_with_patience
+    from flightlog.store.remote.state import sole_uploader
+    from flightlog.store.remote.upload import Uploader
 
     failed, results = False, list[object]()
     for number, path in enumerate(paths, 1):
@@ -153,11 +153,11 @@ def _copy(paths: list[Path], remote: Remote, follow: bool, format_: Format) -> b
 def _verify(paths: list[Path], remote: Remote, format_: Format) -> bool:
     from flightlog.show.outcomes import check_text
     from flightlog.store.liveness import here
-    from flightlog.store.remote_check import check_copy
-    from flightlog.store.remote_follow import sync_with_patience
-    from flightlog.store.remote_local import name_of
-    from flightlog.store.remote_state import sole_uploader
-    from flightlog.store.remote_upload import Uploader
+    from flightlog.store.remote.check import check_copy
+    from flightlog.store.remote.follow import sync_with_patience
+    from flightlog.store.remote.local import name_of
+    from flightlog.store.remote.state import sole_uploader
+    from flightlog.store.remote.upload import Uploader
 
     checks = []
     for number, path in enumerate(paths, 1):
@@ -181,7 +181,7 @@ def _verify(paths: list[Path], remote: Remote, format_: Format) -> bool:
 
 def _say_status(paths: list[Path], format_: Format) -> None:
     from flightlog.show.outcomes import copies_text
-    from flightlog.store.remote_status import copies_of
+    from flightlog.store.remote.state import copies_of
 
     copies = [copy for path in paths for copy in copies_of(path)]
     if format_ is Format.json:

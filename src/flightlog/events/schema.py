@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect as python
 from typing import Any
 
 import msgspec
+from msgspec import inspect
 
 from flightlog.events.base import SCHEMA_VERSION, Event, events_of, kind_of, streams
+from flightlog.events.columns import default_of, fields_of
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -45,3 +48,133 @@ def _definitions(cls: type[Event]) -> dict[str, Any]:
             if "unit" in alternative:
                 field["unit"] = alternative.pop("unit")
     return found
+
+
+_ABOUT = {
+    "tasks": "The life of every task, one line a step: submitted, queued, started, and then completed, "
+    "failed or cancelled. A retry adds `task_retried` and a new attempt under the same `task_id`.",
+    "workers": "The processes, threads and nodes that execute tasks, from launch to end.",
+    "jobs": "The jobs of a batch system that the run was executed in, and what its accounting says of them.",
+    "resources": "What was used, sampled at an interval, and what was asked for.",
+    "spans": "What code was doing, and inside what. Finished spans are `span`; those that are open for "
+    "longer than a moment also appear as `span_open`, so that a hung or killed job shows where it was.",
+    "cache": "Every lookup of a cached result, with the reason for a miss.",
+    "failures": "What went wrong, with the traceback, the exit code or the signal.",
+    "artifacts": "The outputs a run registered.",
+    "cost": "What the run cost. The last estimate of an item counts.",
+    "devices": "Device memory as allocators and drivers count it, in device telemetry schema v3.",
+    "metrics": "Values that user code measured, such as the loss at a step.",
+    "events": "What user code wanted to remember.",
+    "definitions": "What the events hold that user code defined; their own lines stand in "
+    "`user.<namespace>`.",
+}
+
+_NAMES: tuple[tuple[type[inspect.Type], str], ...] = (
+    (inspect.BoolType, "boolean"),
+    (inspect.IntType, "integer"),
+    (inspect.FloatType, "number"),
+    (inspect.StrType, "string"),
+    (inspect.NoneType, "null"),
+    (inspect.DictType, "object"),
+)
+
+
+def reference_page() -> str:
+    """The reference of all built-in streams; events defined by users are not part of it."""
+    parts = [
+        f"""\
+# Events
+
+<!-- Made from the declarations by `make docs`; changes made here are lost. -->
+
+A run directory holds one file a stream. Each line is one flat JSON object in UTF-8, and
+`flightlog schema STREAM` prints its JSON Schema (this is event schema {SCHEMA_VERSION}). \
+Unknown is `null`, never 0.
+Fields that are not always written are left out while they have the value given here. Readers pass \
+over fields and
+kinds they do not know.
+
+## Fields of every event
+
+{_table(_common())}"""
+    ]
+    for stream, about in _ABOUT.items():
+        parts.append(f"## {stream}\n\nFile: `{stream}.jsonl`. {about}")
+        parts.extend(_section(cls) for cls in events_of(stream))
+    parts.append(
+        """\
+## Events of your own
+
+`flightlog.define_event("training.Epoch", loss=float, step=(int, -1))` declares an event of kind \
+`training.Epoch`,
+recorded in the stream `user.training`, file `user.training.jsonl`."""
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def undocumented() -> list[str]:
+    """What lacks its documentation: a built-in stream, `kind` of an event, `kind.field` of a field."""
+    built_in = {name: classes for name, classes in streams().items() if not name.startswith("user.")}
+    found = [stream for stream in built_in if stream not in _ABOUT]
+    for cls in (cls for classes in built_in.values() for cls in classes):
+        if not cls.__dict__.get("__doc__"):
+            found.append(kind_of(cls))
+        found += [f"{kind_of(cls)}.{f.name}" for f in fields_of(cls) if not _stated(f.type, "description")]
+    return found
+
+
+def _common() -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("`event`", "string", "", "yes", "kind of event")]
+    for field in fields_of(Event):
+        name, type_, unit, _, meaning = _row(field)
+        rows.append((name, type_, unit, "yes", meaning))
+    return rows
+
+
+def _section(cls: type[Event]) -> str:
+    text = f"### {kind_of(cls)}\n\n{python.getdoc(cls) or ''}"
+    rows = [_row(field) for field in fields_of(cls) if field.name not in Event.__struct_fields__]
+    return f"{text}\n\n{_table(rows)}" if rows else text
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    header: list[tuple[str, ...]] = [
+        ("field", "type", "unit", "always written?", "meaning"),
+        ("---",) * 5,
+    ]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in [*header, *rows]
+    )
+
+
+def _row(field: inspect.Field) -> tuple[str, ...]:
+    written = "yes" if field.required else f"unless `{msgspec.json.encode(default_of(field)).decode()}`"
+    return (
+        f"`{field.encode_name}`",
+        _type_name(field.type),
+        _stated(field.type, "unit"),
+        written,
+        _stated(field.type, "description"),
+    )
+
+
+def _stated(of: Any, what: str) -> str:
+    """A declared annotation, wherever in the type it stands; empty if there is none."""
+    if isinstance(of, inspect.Metadata):
+        return str((of.extra_json_schema or {}).get(what, "")) or _stated(of.type, what)
+    if isinstance(of, inspect.UnionType):
+        return next(filter(None, (_stated(member, what) for member in of.types)), "")
+    return ""
+
+
+def _type_name(of: inspect.Type) -> str:
+    if isinstance(of, inspect.Metadata):
+        stated = (of.extra_json_schema or {}).get("format")
+        return f"{_type_name(of.type)}, {stated}" if stated else _type_name(of.type)
+    if isinstance(of, inspect.UnionType):
+        return " or ".join(_type_name(member) for member in of.types)
+    if isinstance(of, inspect.LiteralType):
+        return " or ".join(f"`{msgspec.json.encode(value).decode()}`" for value in of.values)
+    if isinstance(of, inspect.ListType):
+        return f"list of {_type_name(of.item_type)}s"
+    return next((name for type_, name in _NAMES if isinstance(of, type_)), "any")

@@ -14,7 +14,7 @@ from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.modelops_shape import SPANS, SUMMARY, JobSummary, job_folder, span_line
 from flightlog.export.place import whole_folder
 from flightlog.store.documents import write_document
-from flightlog.store.tables_large import rows_of
+from flightlog.store.tables.large import rows_of
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run

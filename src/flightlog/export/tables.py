@@ -19,10 +19,10 @@ from flightlog.core.errors import UsageError
 from flightlog.events.columns import quoted
 from flightlog.export.base import Exported, ExportOptions, refuse
 from flightlog.export.place import whole_file, whole_folder
-from flightlog.store.columns_found import text
-from flightlog.store.plain_paths import PlainPaths, plain_scratch
-from flightlog.store.tables import open_all, table_names
-from flightlog.store.tables_large import put_aside
+from flightlog.store.tables.columns import text
+from flightlog.store.tables.large import put_aside
+from flightlog.store.tables.paths import PlainPaths, plain_scratch
+from flightlog.store.tables.run_tables import open_all, table_names
 from flightlog.version import __version__
 
 if TYPE_CHECKING:

@@ -61,7 +61,9 @@ _KINDS = {
     "flightlog.record.run.LiveRun": DisplayKind("runs:read_html", "display:run_text", "runs:read_recording"),
     "flightlog.analyze.report.report.Report": DisplayKind("runs:report_html", "display:report_plain"),
     "flightlog.analyze.report.summary.Summary": DisplayKind("runs:summary_html", "display:run_text"),
-    "flightlog.store.query.Table": DisplayKind("tables:read_html", "tables:read_text", "tables:read_table"),
+    "flightlog.store.tables.query.Table": DisplayKind(
+        "tables:read_html", "tables:read_text", "tables:read_table"
+    ),
     "flightlog.analyze.compare.results.Comparison": DisplayKind(
         "runs:comparison_html", "display:comparison_plain"
     ),

@@ -18,7 +18,7 @@ from flightlog.show.phrases import count_text
 from flightlog.show.terminal import clean, fit, width_of
 
 if TYPE_CHECKING:
-    from flightlog.store.query import Table
+    from flightlog.store.tables.query import Table
 
 ROWS, COLUMNS, CELL, CELL_PLAIN = 10, 24, 60, 28
 LARGE_BYTES = 64 << 20

@@ -37,8 +37,8 @@ from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.liveness import HEARTBEAT_LIMIT_S, unix_time
 from flightlog.store.run import Run
-from flightlog.store.sealing import sole_sealer
-from flightlog.store.writer import new_token
+from flightlog.store.write.finalize import sole_sealer
+from flightlog.store.write.writer import new_token
 from flightlog.version import __version__
 
 ENDED = "ended"

@@ -43,7 +43,7 @@ from flightlog.samplers import Sampler
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.liveness import here, this_host
-from flightlog.store.writer import new_token
+from flightlog.store.write.writer import new_token
 from flightlog.version import __version__
 
 log = logging.getLogger("flightlog")
@@ -253,7 +253,7 @@ class Owned:
         without.
         """
         with loading():
-            from flightlog.store.sealing import is_to_complete, sole_sealer
+            from flightlog.store.write.finalize import is_to_complete, sole_sealer
         with sole_sealer(self.run.path, wait_s=PATIENT_S) as alone:
             if alone and is_to_complete(self.run.path):
                 save_environment(self.run, environment)

@@ -32,8 +32,8 @@ from flightlog.record.harmless import (
 from flightlog.record.oom_errors import is_out_of_memory
 from flightlog.record.span import Span, current
 from flightlog.record.values import ask, bounded, class_name, clean, error_text, nonfinite_name, text_of
-from flightlog.store.stream import StreamWriter
-from flightlog.store.writer import RunWriter, make_writer_info, new_token
+from flightlog.store.write.stream import StreamWriter
+from flightlog.store.write.writer import RunWriter, make_writer_info, new_token
 
 log = logging.getLogger("flightlog")
 

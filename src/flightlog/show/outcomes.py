@@ -13,16 +13,15 @@ from flightlog.engines.slurm.merging import Merged
 from flightlog.show.document import table
 from flightlog.show.phrases import count_text, moment_text
 from flightlog.show.terminal import Ink, clean, pad, wrap
-from flightlog.store.adopted import Adoption
-from flightlog.store.layout import CHECKSUMS
-from flightlog.store.plain_paths import path_text
+from flightlog.store.layout import CHECKSUMS, Adoption
+from flightlog.store.tables.paths import path_text
 
 if TYPE_CHECKING:
     from flightlog.analyze.verify import Check, Verification
     from flightlog.export.base import Exported
-    from flightlog.store.remote_check import RemoteCheck
-    from flightlog.store.remote_status import CopyStatus
-    from flightlog.store.remote_upload import Synced
+    from flightlog.store.remote.check import RemoteCheck
+    from flightlog.store.remote.state import CopyStatus
+    from flightlog.store.remote.upload import Synced
 
 
 def synced_text(synced: Synced) -> str:

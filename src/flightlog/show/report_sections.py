@@ -14,7 +14,7 @@ from flightlog.show.document import Facts, Item, Items, Remarks, Section, Table
 from flightlog.show.phrases import call_text, count_text, first_line, known_duration, moment_text, money_text
 from flightlog.show.plot import levels_line
 from flightlog.show.terminal import clean
-from flightlog.store.adopted import ELAPSED
+from flightlog.store.layout import ELAPSED
 
 if TYPE_CHECKING:
     from flightlog.analyze.cost.cost import CostItem, CostSplit, CostSummary

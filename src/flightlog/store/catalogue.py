@@ -15,9 +15,9 @@ from flightlog.store.figures import Figures
 from flightlog.store.index import Reckon, RunIndex
 from flightlog.store.layout import RunInfo
 from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, here, unix_time
-from flightlog.store.parts import writer_folders
+from flightlog.store.read.files import writer_folders
+from flightlog.store.read.writers import read_writer, run_as_it_ended
 from flightlog.store.runs_folder import fetch_documents
-from flightlog.store.writers import read_writer, run_as_it_ended
 
 _REMOVED = ".removed-"
 

@@ -11,7 +11,7 @@ import msgspec
 
 from flightlog.core.descriptors import Descriptor
 from flightlog.store.layout import WriterInfo
-from flightlog.store.regular_files import read_regular
+from flightlog.store.read.files import read_regular
 
 T = TypeVar("T")
 

@@ -23,10 +23,10 @@ from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.integrity import FileSum
 from flightlog.store.liveness import unix_time
-from flightlog.store.parquet import Written, write_rows
-from flightlog.store.parts import find_parts
-from flightlog.store.snapshots import Origin, are_as_noted, damage_of, is_unchanged, origins
-from flightlog.store.tables import open_all, table_names
+from flightlog.store.read.files import find_parts
+from flightlog.store.tables.parquet import Written, write_rows
+from flightlog.store.tables.run_tables import open_all, table_names
+from flightlog.store.tables.snapshots import Origin, are_as_noted, damage_of, is_unchanged, origins
 
 if TYPE_CHECKING:
     import duckdb

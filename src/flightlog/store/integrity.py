@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from flightlog.store import layout
 from flightlog.store.documents import is_leftover, read_document, write_document
-from flightlog.store.regular_files import open_regular
+from flightlog.store.read.files import open_regular
 
 
 class FileSum(Struct, frozen=True):

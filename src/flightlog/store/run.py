@@ -18,15 +18,15 @@ from flightlog.store import layout
 from flightlog.store.catalogue import is_run, list_runs, project_of, run_paths, size_of
 from flightlog.store.documents import read_document
 from flightlog.store.layout import RunInfo, WriterInfo
-from flightlog.store.lines import AnyEvent
 from flightlog.store.liveness import Observer, here, latest, unix_time
-from flightlog.store.parts import find_parts
-from flightlog.store.reading import Completeness, Reading
+from flightlog.store.read.events import Completeness, Reading
+from flightlog.store.read.files import find_parts
+from flightlog.store.read.lines import AnyEvent
+from flightlog.store.read.writers import has_said_its_end, read_writers, run_as_it_ended
 from flightlog.store.runs_folder import Note, address_of, fetch_run, folder_of_runs, place, remote_run, warn
-from flightlog.store.writers import has_said_its_end, read_writers, run_as_it_ended
 
 if TYPE_CHECKING:
-    from flightlog.store.query import Parameters, Table
+    from flightlog.store.tables.query import Parameters, Table
 
 
 @dataclass(frozen=True)
@@ -162,7 +162,7 @@ class Run(Displayed):
         `.rows()`, `.df()`, `.pl()` or `.arrow()` of it reads the run; a query that makes no sense is a
         `UsageError` then. A query reads this run's tables and nothing else, and writes nothing.
         """
-        from flightlog.store.query import Table
+        from flightlog.store.tables.query import Table
 
         return Table([self], query, params)
 

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import os
 import re
+import threading
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flightlog.core.errors import RunNotFound
+from flightlog.core.errors import FlightlogError, RunNotFound
 from flightlog.core.settings import expanded
 
 if TYPE_CHECKING:
-    from flightlog.store.remote_reading import Mirror
+    from flightlog.store.remote.mirror import Mirror
 
 Given = str | os.PathLike[str] | None
 Note = Callable[[str], None]
@@ -65,7 +67,7 @@ def folder_of_runs(given: Given = None, *, run_id: str | None = None, note: Note
     if address is None:
         return expanded(given)
     from flightlog.core.settings import read_settings
-    from flightlog.store.remote_reading import open_mirror
+    from flightlog.store.remote.mirror import open_mirror
 
     settings = read_settings()
     for problem in settings.problems:
@@ -89,7 +91,7 @@ def folder_at_hand(given: Given = None) -> Path:
     address = address_of(given)
     if address is None:
         return expanded(given)
-    from flightlog.store.remote_reading import folder_of_copies
+    from flightlog.store.remote.mirror import folder_of_copies
 
     return folder_of_copies(address)
 
@@ -151,3 +153,55 @@ def fetch_documents(paths: Iterable[Path], name: str) -> None:
             wanted.setdefault(path.parent, []).append(path.name)
     for folder, run_ids in wanted.items():
         _mirrors[folder].fetch_documents(run_ids, name)
+
+
+REMOTE_S = 10.0
+"""A remote is asked no more often than that, and seldom enough to take a fifth of the time at most."""
+
+
+class RunsPlace:
+    """Where runs are: as given, else as configured. Thread-safe; `clock` gives seconds.
+
+    A remote that does not answer is said in `notes`, and the copies there are do; a folder that is missing is
+    none.
+    """
+
+    def __init__(self, given: Given = None, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._given, self._clock = given, clock
+        self._lock = threading.Lock()
+        self._next = 0.0
+        self._folder: Path | None = None
+        self._notes: tuple[str, ...] = ()
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether runs are read from an address."""
+        from flightlog.core.settings import runs_address
+
+        return address_of(runs_address() if self._given is None else self._given) is not None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is wrong with the remote, in sentences, as of when it was asked last; nothing where all is
+        well.
+        """
+        return self._notes
+
+    def folder(self) -> Path:
+        """The folder of runs; of an address the copies, brought up to date where the last look is a while
+        ago. Never raises for a remote.
+        """
+        if not self.is_remote:
+            return folder_of_runs(self._given)
+        with self._lock:
+            began = self._clock()
+            if self._folder is None or began >= self._next:
+                notes: list[str] = []
+                try:
+                    self._folder = folder_of_runs(self._given, note=notes.append)
+                except FlightlogError as error:
+                    notes.append(str(error))
+                    self._folder = folder_at_hand(self._given)
+                ended = self._clock()
+                self._notes, self._next = tuple(notes), began + max(REMOTE_S, 5 * (ended - began))
+            return self._folder

@@ -198,7 +198,7 @@ def add_to(app: FastAPI, dashboard_of: DashboardOf) -> None:
 
 def _report(run: Run, ways: Mapping[str, str]) -> bytes:
     from flightlog.show.html.report_page import report_html
-    from flightlog.store.still import held_still
+    from flightlog.store.read.snapshot import held_still
 
     with held_still(run, note=log.warning) as still:
         return _packed(report_html(still, ways=ways))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar, cast
 
 from flightlog.store import layout
-from flightlog.store.stamps import stamp_at
+from flightlog.store.read.files import stamp_at
 from flightlog.web.listing import Listing, RunRow, RunsFolder
 
 if TYPE_CHECKING:

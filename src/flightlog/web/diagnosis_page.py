@@ -32,7 +32,7 @@ async def diagnosis_page(dashboard: Dashboard, row: RunRow) -> None:
 
 def _diagnose(run: Run) -> RunDiagnosis:
     from flightlog.analyze.diagnosis.diagnose import diagnose
-    from flightlog.store.still import held_still
+    from flightlog.store.read.snapshot import held_still
 
     with held_still(run) as still:
         return diagnose(still)

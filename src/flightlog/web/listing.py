@@ -15,8 +15,7 @@ from msgspec import Struct
 from flightlog.show.terminal import brief
 from flightlog.store.catalogue import PastRun, past_runs
 from flightlog.store.liveness import unix_time
-from flightlog.store.runs_folder import place
-from flightlog.store.runs_place import RunsPlace
+from flightlog.store.runs_folder import RunsPlace, place
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 

@@ -20,7 +20,7 @@ from flightlog.analyze.charts.layout import Frame, means
 from flightlog.analyze.charts.lines import with_gaps
 from flightlog.analyze.charts.results import Series, Spread
 from flightlog.events import CacheLookup, DeviceMemory, Event, ResourceSample, WorkerReady
-from flightlog.store.connecting import private_connection
+from flightlog.store.tables.connection import private_connection
 
 GIB = 1 << 30
 

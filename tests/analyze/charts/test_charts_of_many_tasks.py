@@ -17,7 +17,7 @@ from flightlog.analyze.charts.timeline import timeline
 from flightlog.analyze.report.interval_tables import MACROS
 from flightlog.analyze.report.report import ReportContext
 from flightlog.analyze.report.workers import WorkerTally
-from flightlog.store.connecting import private_connection
+from flightlog.store.tables.connection import private_connection
 
 if TYPE_CHECKING:
     import duckdb

@@ -16,7 +16,7 @@ from flightlog.show.live import head_lines
 from flightlog.store import layout
 from flightlog.store.documents import write_document
 from flightlog.store.layout import WriterInfo
-from flightlog.store.long_lines import MAX_LINE_BYTES
+from flightlog.store.read.files import MAX_LINE_BYTES
 from flightlog.store.run import Run
 
 RUNNING = {"status": "running", "end_time": None, "duration_s": None, "host": "elsewhere", "heartbeat": at(9)}

@@ -17,8 +17,8 @@ from building import at
 from flightlog.analyze.report.large_run import cached_summary, keep_summary
 from flightlog.analyze.report.report import report_bytes, report_on
 from flightlog.analyze.report.summary import summarize
-from flightlog.store.parquet import snapshot_run
 from flightlog.store.run import Run
+from flightlog.store.tables.parquet import snapshot_run
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from flightlog.analyze.report.interval_tables import hold
 from flightlog.core.time import moment
 from flightlog.events import Event, TaskRetried
 from flightlog.store.run import Run
-from flightlog.store.tables import open_all
+from flightlog.store.tables.run_tables import open_all
 
 ALL, NEVER_REPLAYED = 1 << 60, -1
 

@@ -20,7 +20,7 @@ from flightlog.analyze.report.large_run import LargeStreams
 from flightlog.analyze.report.report import report_bytes, report_on
 from flightlog.events import SpanOpened
 from flightlog.store.run import Run
-from flightlog.store.tables import open_all
+from flightlog.store.tables.run_tables import open_all
 
 
 def read_in_columns(run: Run) -> set[str]:

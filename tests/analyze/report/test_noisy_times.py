@@ -18,10 +18,10 @@ from flightlog.analyze.report.interval_tables import MACROS
 from flightlog.analyze.report.report import report_bytes, report_on
 from flightlog.core.time import FIRST_YEAR, LAST_YEAR, LONGEST, moment, nanoseconds
 from flightlog.events import Event, SpanEvent, TaskCompleted, TaskStarted, WorkerLost, WorkerReady
-from flightlog.store.connecting import private_connection
 from flightlog.store.integrity import write_checksums
 from flightlog.store.run import Run
-from flightlog.store.tables import open_tables
+from flightlog.store.tables.connection import private_connection
+from flightlog.store.tables.run_tables import open_tables
 
 LATEST = "2199-12-31T23:59:59.999999Z"
 NEVER = "9999-12-31T23:59:59.999999Z"

@@ -20,7 +20,7 @@ from flightlog.analyze.advice.statistics import AdviceOutcome, CacheUse, RunStat
 from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.store import layout
 from flightlog.store.documents import read_document
-from flightlog.store.tables import open_tables
+from flightlog.store.tables.run_tables import open_tables
 
 if TYPE_CHECKING:
     import duckdb

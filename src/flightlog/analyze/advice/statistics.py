@@ -23,8 +23,8 @@ from flightlog.events import JobAccounted, WorkerEvent
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.liveness import unix_time
-from flightlog.store.tables import open_all
-from flightlog.store.tables_views import KIND
+from flightlog.store.tables.run_tables import open_all
+from flightlog.store.tables.views import KIND
 
 if TYPE_CHECKING:
     import duckdb

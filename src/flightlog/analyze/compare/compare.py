@@ -30,10 +30,10 @@ from flightlog.analyze.compare.run_groups import Reference, RunGroup, find_group
 from flightlog.analyze.compare.runs import VIEWS, RunFigures, explain, prepare, read_figures
 from flightlog.analyze.compare.thresholds import Outcome
 from flightlog.core.units import format_count, format_duration
-from flightlog.store.adopted import ELAPSED, Adopted
-from flightlog.store.plain_paths import path_text
-from flightlog.store.still import held_still
-from flightlog.store.tables import open_tables, read_again
+from flightlog.store.layout import ELAPSED, Adopted
+from flightlog.store.read.snapshot import held_still
+from flightlog.store.tables.paths import path_text
+from flightlog.store.tables.run_tables import open_tables, read_again
 
 if TYPE_CHECKING:
     import duckdb

@@ -38,7 +38,7 @@ from flightlog.analyze.devices.track import (
 from flightlog.core.units import format_bytes, format_percent
 from flightlog.store import layout
 from flightlog.store.liveness import unix_time
-from flightlog.store.regular_files import read_regular
+from flightlog.store.read.files import read_regular
 
 WINDOW_S = 300.0
 """How far before an error a rise is looked for."""

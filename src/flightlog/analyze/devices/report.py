@@ -31,7 +31,7 @@ from flightlog.events import ResourceSample
 from flightlog.events.devices import DeviceMemory
 from flightlog.events.devices.sessions import COMPLETED, INCOMPLETE, INTERRUPTED, RUNNING
 from flightlog.store.devices.reading import TelemetryReading
-from flightlog.store.plain_paths import path_text
+from flightlog.store.tables.paths import path_text
 
 if TYPE_CHECKING:
     from flightlog.analyze.devices.oom import Bundle

@@ -39,9 +39,9 @@ from flightlog.analyze.diagnosis.wording import certainty, checks, evidence, fra
 from flightlog.core.errors import DamagedRun
 from flightlog.core.settings import expanded
 from flightlog.store import layout
-from flightlog.store.damage import reasons_text
-from flightlog.store.plain_paths import path_text
+from flightlog.store.read.completeness import reasons_text
 from flightlog.store.runs_folder import place
+from flightlog.store.tables.paths import path_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -85,7 +85,7 @@ class _Diagnosing:
         self._bundles: list[tuple[float | None, str, str]] = []
 
     def result(self) -> RunDiagnosis:
-        from flightlog.store.tables import open_tables
+        from flightlog.store.tables.run_tables import open_tables
 
         try:
             with open_tables([self._run], only=VIEWS) as connection:

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.store import layout
-from flightlog.store.regular_files import read_regular
+from flightlog.store.read.files import read_regular
 
 if TYPE_CHECKING:
     import duckdb

@@ -215,7 +215,7 @@ def _read(
 
 
 def _attempts(runs: list[Run], task: str | None, limit: int, busy: dict[str, float]) -> list[PastAttempt]:
-    from flightlog.store.tables import open_tables
+    from flightlog.store.tables.run_tables import open_tables
 
     by_id = {run.run_id: run for run in runs}
     with open_tables(runs, only=("attempts", "resources", "workers", "failures")) as connection:

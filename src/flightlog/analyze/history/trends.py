@@ -30,7 +30,7 @@ from flightlog.store.figures import Figures, TaskFigures
 from flightlog.store.liveness import Observer, unix_time
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import folder_of_runs, place
-from flightlog.store.tables import open_tables
+from flightlog.store.tables.run_tables import open_tables
 
 _SIDE = 200
 """Runs on either side of a step that its size is reckoned from."""

@@ -30,8 +30,11 @@ from flightlog.analyze.live.timeline import COLOURS, live_timeline
 from flightlog.core.errors import FlightlogError
 from flightlog.core.time import SECOND, moment, timestamp_of
 from flightlog.store import layout
-from flightlog.store.coverage import Coverage
-from flightlog.store.damage import (
+from flightlog.store.documents import read_document
+from flightlog.store.layout import WriterInfo
+from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, latest, this_host
+from flightlog.store.read.completeness import (
+    Coverage,
     believed_numbers,
     damaged_numbers,
     lost_lines,
@@ -40,12 +43,9 @@ from flightlog.store.damage import (
     skipped_sentences,
     unclosed_sentence,
 )
-from flightlog.store.documents import read_document
-from flightlog.store.following import Following
-from flightlog.store.layout import WriterInfo
-from flightlog.store.lines import AnyEvent
-from flightlog.store.liveness import HEARTBEAT_LIMIT_S, Observer, latest, this_host
-from flightlog.store.parts import Part, find_parts
+from flightlog.store.read.files import Part, find_parts
+from flightlog.store.read.following import Following
+from flightlog.store.read.lines import AnyEvent
 from flightlog.store.run import Run
 from flightlog.store.runs_folder import is_copy, refresh_run
 

@@ -37,7 +37,7 @@ from flightlog.events import (
     kind_of,
 )
 from flightlog.events.devices import DeviceMemory
-from flightlog.store.lines import AnyEvent
+from flightlog.store.read.lines import AnyEvent
 
 LINES = 200
 Level = Literal["info", "warning", "error"]

@@ -7,7 +7,7 @@ from flightlog.analyze.live.tasks import Durations
 from flightlog.analyze.report.in_flight import ENOUGH, FAR
 from flightlog.core.time import SECOND, moment
 from flightlog.events import SpanEvent, SpanOpened
-from flightlog.store.lines import AnyEvent
+from flightlog.store.read.lines import AnyEvent
 
 NAMES = 2_000
 LISTED = 100

@@ -40,11 +40,11 @@ from flightlog.events.base import Json
 from flightlog.events.devices import DeviceMemory
 from flightlog.store import layout
 from flightlog.store.documents import read_document
-from flightlog.store.lines import AnyEvent
+from flightlog.store.read.lines import AnyEvent
 
 if TYPE_CHECKING:
     from flightlog.analyze.distribution import Distribution
-    from flightlog.store.lines import AnyEvent
+    from flightlog.store.read.lines import AnyEvent
 
 DOING = 100
 RECENT = 50

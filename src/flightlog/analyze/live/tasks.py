@@ -28,7 +28,7 @@ from flightlog.events import (
     TaskSubmitted,
 )
 from flightlog.events.base import Json
-from flightlog.store.lines import AnyEvent
+from flightlog.store.read.lines import AnyEvent
 
 SLOWEST = 20
 BARS = 500

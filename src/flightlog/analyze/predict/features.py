@@ -251,7 +251,7 @@ def saved_by_cache(past: ProjectHistory) -> dict[tuple[str, str], float]:
     """What caches spared the tasks of these runs; nothing where the files of lookups cannot be read."""
     import duckdb
 
-    from flightlog.store.tables import open_tables
+    from flightlog.store.tables.run_tables import open_tables
 
     if not past.runs:
         return {}

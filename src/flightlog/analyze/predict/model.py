@@ -35,7 +35,7 @@ from flightlog.analyze.predict.training import TO_JUDGE, OfName, QuantityModel, 
 from flightlog.core.errors import MissingExtra
 from flightlog.store.catalogue import RunEntry
 from flightlog.store.documents import replace_bytes
-from flightlog.store.index_file import index_file
+from flightlog.store.index import index_file
 from flightlog.version import __version__
 
 FORMAT = 1

@@ -38,17 +38,17 @@ from flightlog.core.time import seconds
 from flightlog.events import TaskFailed
 from flightlog.events.columns import columns
 from flightlog.store import layout
-from flightlog.store.columns_found import LONGEST_LINE_BYTES, READ, text
-from flightlog.store.coverage import Coverage
 from flightlog.store.documents import decode_document, read_document, replace_bytes
 from flightlog.store.integrity import covered_files
-from flightlog.store.lines import Scan
-from flightlog.store.parquet import move_folder_aside
-from flightlog.store.parts import find_parts
-from flightlog.store.snapshots import Origin, Snapshots, are_as_noted, is_unchanged, origins
-from flightlog.store.tables import open_all
-from flightlog.store.tables_sources import Source, Sources
-from flightlog.store.tables_views import KIND
+from flightlog.store.read.completeness import Coverage
+from flightlog.store.read.files import find_parts
+from flightlog.store.read.lines import Scan
+from flightlog.store.tables.columns import LONGEST_LINE_BYTES, READ, text
+from flightlog.store.tables.parquet import move_folder_aside
+from flightlog.store.tables.run_tables import open_all
+from flightlog.store.tables.snapshots import Origin, Snapshots, are_as_noted, is_unchanged, origins
+from flightlog.store.tables.sources import Source, Sources
+from flightlog.store.tables.views import KIND
 from flightlog.version import __version__
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.spans import SpanSummary
     from flightlog.analyze.report.tasks import TaskSummary
     from flightlog.store.run import Run
-    from flightlog.store.tables_streams import StreamTables
+    from flightlog.store.tables.streams import StreamTables
 
 LARGE_BYTES = 16 << 20
 """A stream of so many bytes is read into columns."""

@@ -24,7 +24,7 @@ from flightlog.analyze.report.tasks import (
     summary_of,
 )
 from flightlog.events import TaskStarted
-from flightlog.store.tables_views import attempts_of_one
+from flightlog.store.tables.views import attempts_of_one
 
 if TYPE_CHECKING:
     import duckdb

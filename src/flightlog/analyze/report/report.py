@@ -30,8 +30,8 @@ from flightlog.analyze.report.workers import JobSummary, WorkerTally, job_summar
 from flightlog.core.time import moment
 from flightlog.events import CostRates, Event, WorkerEvent
 from flightlog.store import layout
-from flightlog.store.adopted import Adopted
-from flightlog.store.tables import open_all, read_again
+from flightlog.store.layout import Adopted
+from flightlog.store.tables.run_tables import open_all, read_again
 
 if TYPE_CHECKING:
     import duckdb

@@ -25,11 +25,11 @@ from flightlog.core.time import moment
 from flightlog.events import Event, Metric, TaskFailed
 from flightlog.store.layout import WriterInfo
 from flightlog.store.liveness import latest
-from flightlog.store.reading import Completeness
+from flightlog.store.read.events import Completeness
 
 if TYPE_CHECKING:
     from flightlog.analyze.report.large_run import LargeStreams
-    from flightlog.store.reading import Reading
+    from flightlog.store.read.events import Reading
     from flightlog.store.run import Run
 
 

@@ -34,7 +34,7 @@ from flightlog.devices import (
     validate_telemetry_record,
 )
 from flightlog.events.devices.event import OPTIONAL_FIELDS, REQUIRED_V2_FIELDS, REQUIRED_V3_FIELDS
-from flightlog.events.devices.legacy import UNKNOWN_HOST, UNKNOWN_PID
+from flightlog.events.devices.records import UNKNOWN_HOST, UNKNOWN_PID
 
 OPTIONAL_V2_FIELDS = OPTIONAL_V3_FIELDS = OPTIONAL_FIELDS
 KNOWN_V2_FIELD_SET = frozenset(REQUIRED_V2_FIELDS + OPTIONAL_V2_FIELDS)

@@ -9,8 +9,8 @@ from collections import deque
 from os import PathLike
 from pathlib import Path
 
-from flightlog.store.landed import LandedFiles
-from flightlog.store.parcels import NoParcel, unpack
+from flightlog.engines.relay.chunk import NoParcel, unpack
+from flightlog.engines.relay.received_files import LandedFiles
 
 log = logging.getLogger("flightlog")
 

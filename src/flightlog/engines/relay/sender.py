@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from flightlog.engines.relay.chunk import pack
+from flightlog.engines.relay.spool import Spool
+from flightlog.engines.relay.spooled_files import SpooledFiles, settle_dead
 from flightlog.store.liveness import here
-from flightlog.store.parcels import pack
-from flightlog.store.spool import Spool
-from flightlog.store.spooled import SpooledFiles, settle_dead
 
 SHIP_S = 0.5
 """Interval at which new lines are sent."""

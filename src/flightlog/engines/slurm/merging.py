@@ -27,7 +27,7 @@ from flightlog.store import layout
 from flightlog.store.documents import write_document
 from flightlog.store.liveness import latest, this_host, unix_time
 from flightlog.store.run import Run
-from flightlog.store.sealing import sole_sealer
+from flightlog.store.write.finalize import sole_sealer
 
 ACCOUNTING = "accounting"
 """The target of a run that was made from accounting alone."""

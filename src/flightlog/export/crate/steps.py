@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from flightlog.export.crate.terms import PARAMETER_PROFILE, STATUSES, UNITS, Entity, known, moment, ref, refs
-from flightlog.store.tables_large import rows_of
+from flightlog.store.tables.large import rows_of
 
 if TYPE_CHECKING:
     from flightlog.store.run import Run

@@ -21,8 +21,8 @@ from flightlog.export.otlp.logs import is_logged, record_of
 from flightlog.export.otlp.model import SIGNALS, Item, Mark, Resource, Signal
 from flightlog.export.otlp.resource import Ids, resource_of
 from flightlog.export.otlp.spans import SpanLives, root_span
-from flightlog.store.following import Following
-from flightlog.store.lines import AnyEvent
+from flightlog.store.read.following import Following
+from flightlog.store.read.lines import AnyEvent
 from flightlog.store.run import Run
 
 BATCH = 500

@@ -20,8 +20,8 @@ from flightlog.core.descriptors import Descriptor
 from flightlog.core.errors import FlightlogError
 from flightlog.export.otlp.reading import Batch
 from flightlog.store import layout
-from flightlog.store.coverage import Coverage
 from flightlog.store.documents import read_document, write_document
+from flightlog.store.read.completeness import Coverage
 
 _SIGNAL = re.compile(r"/v1/(traces|metrics|logs)(?=\?|$)")
 

@@ -22,8 +22,8 @@ from flightlog.export.perfetto.tracks import natural
 from flightlog.export.perfetto.writing import trace_file
 from flightlog.export.place import whole_file
 from flightlog.store.liveness import latest
-from flightlog.store.tables import open_all
-from flightlog.store.tables_large import put_aside
+from flightlog.store.tables.large import put_aside
+from flightlog.store.tables.run_tables import open_all
 from flightlog.version import __version__
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flightlog.store.columns_found import text
+from flightlog.store.tables.columns import text
 
 if TYPE_CHECKING:
     import duckdb

@@ -15,7 +15,7 @@ from flightlog.export.prometheus.families import STATUSES, families
 from flightlog.export.prometheus.figures import RunFigures
 from flightlog.export.prometheus.watch import RunWatch
 from flightlog.store.liveness import Observer, here
-from flightlog.store.runs_place import RunsPlace
+from flightlog.store.runs_folder import RunsPlace
 
 RECENT_S = 3600.0
 """How long a run that ended is still shown: Prometheus has its last figures by then."""

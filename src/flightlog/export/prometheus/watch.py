@@ -25,9 +25,9 @@ from flightlog.export.prometheus.lives import TaskLives
 from flightlog.export.prometheus.sampled import gauges_of, newest
 from flightlog.store import layout
 from flightlog.store.documents import read_document
-from flightlog.store.following import Following
-from flightlog.store.lines import AnyEvent
 from flightlog.store.liveness import Observer, unix_time
+from flightlog.store.read.following import Following
+from flightlog.store.read.lines import AnyEvent
 from flightlog.store.run import Run
 
 TASK_NAMES = 10

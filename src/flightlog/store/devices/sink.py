@@ -4,14 +4,17 @@ time.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import msgspec
+import msgspec.structs
 
 from flightlog.core import threads
 from flightlog.core.descriptors import Descriptor
@@ -27,11 +30,20 @@ from flightlog.events.devices.sessions import (
     SessionSummary,
     summary_of_events,
 )
-from flightlog.store.devices.lock import FolderLock
-from flightlog.store.devices.manifest import MANIFEST, ROLLUPS, SinkManifest, SinkSegment, segment_name
-from flightlog.store.devices.resume import next_number, resume
+from flightlog.store.devices.manifest import (
+    MANIFEST,
+    ROLLUPS,
+    SinkManifest,
+    SinkSegment,
+    read_manifest,
+    segment_name,
+    segment_number,
+    segment_paths,
+)
+from flightlog.store.devices.reading import TelemetryReading, load_telemetry_sessions
 from flightlog.store.devices.rollups import rollups
-from flightlog.store.documents import write_document
+from flightlog.store.documents import is_leftover, write_document
+from flightlog.store.liveness import process_start, this_host
 
 _FLAGS = os.O_WRONLY | os.O_APPEND
 _ENDINGS = (COMPLETED, INTERRUPTED, INCOMPLETE)
@@ -293,3 +305,159 @@ def _session_of(event: TelemetryEvent) -> SessionSummary:
     """The session that an event begins, whatever its type: the sink itself ends it."""
     told = summary_of_events([event], source="flightlog.sink")
     return msgspec.structs.replace(told, status=RUNNING, ended_at_ns=None)
+
+
+LOCK = ".lock"
+
+
+class _Holder(msgspec.Struct):
+    pid: int
+    host: str
+    pid_start: float | None = None
+
+
+class FolderLock:
+    """Held from its making to `release`; raises `UsageError` while somebody else holds it, in this process or
+    not.
+
+    A forked child does not hold it, and a lock that is forgotten is let go. Where the file system has no
+    locks, a writer that lives on this host holds it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._hold()
+
+    def hold_on(self) -> None:
+        """Take it again where the program has closed it; raises `UsageError` if somebody else was faster."""
+        if not self._file.still_ours():
+            self._hold()
+
+    def release(self) -> None:
+        """Let go; may be called again."""
+        self._file.close()
+        _HELD.discard(self)
+
+    def _hold(self) -> None:
+        self._file = Descriptor.open(self._folder / LOCK, os.O_RDWR | os.O_CREAT)
+        try:
+            self._take()
+        except BaseException:
+            self.release()
+            raise
+        os.ftruncate(self._file.fd, 0)
+        holder = _Holder(os.getpid(), this_host(), process_start(os.getpid()))
+        os.pwrite(self._file.fd, msgspec.json.encode(holder), 0)
+        _HELD.add(self)
+
+    def _take(self) -> None:
+        holder = _decode(os.pread(self._file.fd, 4096, 0))
+        try:
+            fcntl.flock(self._file.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            pass
+        except OSError:  # a file system without locks
+            if holder is None or holder.host != this_host() or not _lives(holder):
+                return
+        else:
+            return
+        who = f"process {holder.pid} on {holder.host}" if holder else "another writer"
+        raise UsageError(
+            f"{self._folder} is being written by {who}: give every writer a sink folder of its own"
+        )
+
+
+def _decode(text: bytes) -> _Holder | None:
+    try:
+        return msgspec.json.decode(text, type=_Holder)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def _lives(holder: _Holder) -> bool:
+    started = process_start(holder.pid)
+    return started is not None and (holder.pid_start is None or abs(started - holder.pid_start) <= 0.5)
+
+
+_HELD: weakref.WeakSet[FolderLock] = weakref.WeakSet()
+
+
+def _let_go_in_child() -> None:
+    for lock in list(_HELD):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_let_go_in_child)
+
+
+def resume(folder: Path) -> SinkManifest:
+    """The folder's manifest, true again; for the holder of its lock.
+
+    A segment that ends in the middle of a line is cut back to its last whole one. Segments that were open are
+    closed, those that the manifest does not know are taken up, those that are gone are dropped. A session
+    that was running has been interrupted, at its last event as far as anybody knows.
+    """
+    for leftover in [file for file in folder.iterdir() if is_leftover(file.name)]:
+        leftover.unlink(missing_ok=True)
+    found = read_manifest(folder)
+    known = {segment.filename: segment for segment in found.segments} if found else {}
+    segments = [
+        _settled(path, known.get(path.name)) for path in segment_paths(folder, found) if path.is_file()
+    ]
+    sessions = found.sessions if found else []
+    if found is None and segments:
+        sessions = [loaded.summary for loaded in load_telemetry_sessions(folder)]
+    return SinkManifest(
+        sessions=[
+            _interrupted(summary, folder) if summary.status == RUNNING else summary for summary in sessions
+        ],
+        segments=segments,
+    )
+
+
+def next_number(manifest: SinkManifest) -> int:
+    """The number of the next segment: never one that was used and is still there."""
+    return 1 + max((segment_number(segment.filename) for segment in manifest.segments), default=0)
+
+
+def _settled(path: Path, known: SinkSegment | None) -> SinkSegment:
+    size = path.stat().st_size
+    if known is not None and known.closed and known.size_bytes == size:
+        return known
+    if path.suffix == ".jsonl":
+        size = _cut_back(path, size)
+    reading = TelemetryReading(path)
+    sessions = {event.session_id for event in reading}
+    named = known.session_id if known else None
+    return SinkSegment(
+        filename=path.name,
+        event_count=reading.read,
+        size_bytes=size,
+        closed=True,
+        session_id=named or (sessions.pop() if len(sessions) == 1 else None),
+    )
+
+
+def _cut_back(path: Path, size: int) -> int:
+    """Cut a file behind its last newline; its size then."""
+    with path.open("rb+") as file:
+        end = size
+        while end > 0:
+            begin = max(0, end - 65536)
+            newline = os.pread(file.fileno(), end - begin, begin).rfind(b"\n")
+            if newline >= 0:
+                end = begin + newline + 1
+                break
+            end = begin
+        if end < size:
+            os.ftruncate(file.fileno(), end)
+            os.fsync(file.fileno())
+    return end
+
+
+def _interrupted(summary: SessionSummary, folder: Path) -> SessionSummary:
+    times = (
+        event.timestamp_ns for event in TelemetryReading(folder) if event.session_id == summary.session_id
+    )
+    last = max(times, default=summary.started_at_ns)
+    return msgspec.structs.replace(summary, status=INTERRUPTED, ended_at_ns=last)

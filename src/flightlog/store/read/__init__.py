@@ -1,0 +1,1 @@
+"""Reading the files of a run, with tolerance and in bounded memory."""

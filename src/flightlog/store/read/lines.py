@@ -1,0 +1,362 @@
+"""Lines out of files, tolerantly, in bounded memory; and one pass over a stream that takes each event
+once.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+from flightlog.events import Event
+from flightlog.events.codec import Decoded, NotAnEvent, StreamDecoder, UnknownEvent, decode_line
+from flightlog.store.read.completeness import Coverage
+from flightlog.store.read.files import MAX_LINE_BYTES, Part, find_parts, open_regular
+from flightlog.store.read.progress import forget_place, note_place
+
+_CHUNK_BYTES = 1 << 20
+_PASSES = 5
+_PADDING = b"\0 \t\r\xef\xbb\xbf"  # blanks, what a power cut leaves, and a byte-order mark
+
+AnyEvent = Event | UnknownEvent
+_FileId = tuple[int, int]
+T = TypeVar("T")
+
+
+class LongLine(NamedTuple):
+    """A line that was left out: which of its file it is, from 1 on, and how long as far as it was read."""
+
+    number: int
+    size_bytes: int
+
+
+class FileLines:
+    """The lines of one file, in batches; may be asked again later, and then goes on where it stopped.
+
+    `offset` is where the first byte stands that was not given out yet. A line of more than `MAX_LINE_BYTES`
+    is left out and noted in `long`. A file that has become shorter than that is gone through from its
+    beginning, and `shrank` says so.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.offset = 0
+        self.long: list[LongLine] = []
+        self.shrank = False
+        self.rest = b""
+        """What stands behind the last newline, as of the last call."""
+        self._skipping = False
+        self._passed = 0
+
+    def batches(self) -> Iterator[list[bytes]]:
+        """Whole lines, without their newlines, from `offset` on. Raises OSError."""
+        with open_regular(self.path) as source:
+            if self.offset and os.fstat(source.fileno()).st_size < self.offset:
+                self.offset, self._skipping, self.shrank = 0, False, True
+                self.long, self._passed = [], 0
+            source.seek(self.offset)
+            rest = b""
+            while chunk := source.read(_CHUNK_BYTES):
+                first, newline, later = chunk.partition(b"\n")
+                if not newline:
+                    rest = self._keep(rest + chunk)
+                    continue
+                lines = later.split(b"\n")
+                head, rest = rest + first, lines.pop()
+                self.offset = source.tell() - len(rest)
+                ended = 1 + len(lines)
+                if self._skipping or len(head) > MAX_LINE_BYTES:
+                    self._leave_out(head)
+                    self._skipping = False
+                else:
+                    lines.insert(0, head)
+                self._passed += ended
+                yield lines
+            self.rest = rest
+
+    def _keep(self, rest: bytes) -> bytes:
+        if self._skipping or len(rest) > MAX_LINE_BYTES:
+            self._leave_out(rest)
+            self._skipping = True
+            self.offset += len(rest)
+            return b""
+        return rest
+
+    def _leave_out(self, piece: bytes) -> None:
+        number, size = self.long.pop() if self._skipping else (self._passed + 1, 0)
+        self.long.append(LongLine(number, size + len(piece)))
+
+
+def read_tail(path: Path) -> bytes:
+    """What stands in a memory-mapped tail: everything up to the first NUL. Raises OSError."""
+    with open_regular(path) as source:
+        return source.read(MAX_LINE_BYTES).partition(b"\0")[0]
+
+
+def read_lines(path: Path, *, tail: bool = False) -> Iterator[bytes]:
+    """The lines of a file, or of a memory-mapped tail, without their newlines; a last one without newline
+    too.
+
+    Empty lines and lines of more than `MAX_LINE_BYTES` are left out. Raises OSError.
+    """
+    if tail:
+        yield from (line for line in read_tail(path).split(b"\n") if line)
+        return
+    lines = FileLines(path)
+    for batch in lines.batches():
+        yield from (line for line in batch if line)
+    if lines.rest:
+        yield lines.rest
+
+
+class Scan:
+    """One pass over one stream of a run, wherever its lines stand, taking each numbered line once.
+
+    Iterate over `events()` or `records()`; the counts are right when the iteration has ended. Events come
+    file by file, of each writer its older ones first; threads and writers mix, so whoever needs an order
+    sorts. A run that is written or closed meanwhile is read whole up to the moment the pass began, and
+    perhaps further.
+
+    A scan may be iterated again later: it then gives what is new. Of what is read each time, `torn` lines and
+    those of tails, the counts are those of the last pass.
+
+    `read` counts the events given out, `unnumbered` those of them without writer or number, `unknown` those
+    of a kind this version does not know. `doubled` lines were there before; `torn` are last lines that end in
+    the middle; `foreign` lines hold no event; `oversized` lines are too long to be one. `problems` are files
+    that could not be read. `first` and `last` are the earliest and latest timestamps.
+
+    `listed` are the files of the stream, where whoever reads many streams of a run has listed them before and
+    nobody writes into it. They are listed again if one of them has gone.
+    """
+
+    def __init__(self, run: Path, stream: str, listed: Sequence[Part] | None = None) -> None:
+        self.stream = stream
+        self._listed = listed
+        self.unnumbered = self.unknown = 0
+        self.doubled = 0
+        self.cut: list[int] = []
+        """Last lines that end in the middle, by what they hold."""
+        self.problems: list[str] = []
+        self.first = self.last = ""
+        self.coverage: dict[str, Coverage] = {}
+        self._run = run
+        self._files: dict[_FileId, FileLines] = {}
+        self._in_tails = False
+        self._foreign = [0, 0]
+
+    @property
+    def torn(self) -> int:
+        """How many last lines end in the middle."""
+        return len(self.cut)
+
+    @property
+    def foreign(self) -> int:
+        """How many lines hold no event."""
+        return sum(self._foreign)
+
+    @property
+    def oversized(self) -> int:
+        """How many lines are too long to be an event."""
+        return sum(len(lines.long) for lines in self._files.values())
+
+    def too_long(self) -> list[tuple[Path, LongLine]]:
+        """The lines that are too long, each with its file."""
+        return [(lines.path, line) for lines in self._files.values() for line in lines.long]
+
+    @property
+    def read(self) -> int:
+        """How many events were given out."""
+        return sum(map(len, self.coverage.values())) + self.unnumbered
+
+    @property
+    def bytes_read(self) -> int:
+        """How far the files were read, all together; tails are not counted."""
+        return sum(lines.offset for lines in self._files.values())
+
+    def events(self) -> Iterator[AnyEvent]:
+        """Every event once."""
+        return (event for event in self.events_and_pauses() if event is not None)
+
+    def events_and_pauses(self) -> Iterator[AnyEvent | None]:
+        """Every event once, and null after each stretch that was read, whatever there was in it."""
+        decode = StreamDecoder(self.stream).decode
+        for batch, whole in self._batches():
+            for line in batch:
+                try:
+                    event = decode(line)
+                except NotAnEvent:
+                    mended = self._mend(line, whole, decode)
+                    if mended is None:
+                        continue
+                    event = mended
+                if self._take(event):
+                    yield event
+            yield None
+
+    def records(self) -> Iterator[Decoded]:
+        """Every event once, with the fields its declaration does not know."""
+        for batch, whole in self._batches():
+            for line in batch:
+                try:
+                    record = decode_line(line)
+                except NotAnEvent:
+                    mended = self._mend(line, whole, decode_line)
+                    if mended is None:
+                        continue
+                    record = mended
+                if self._take(record.event):
+                    yield record
+
+    def start_over(self) -> None:
+        """Let the next pass read every file from its beginning; what was given out before is still known."""
+        self._files.clear()
+        self._foreign[False] = 0
+
+    def _take(self, event: AnyEvent) -> bool:
+        """Count an event; False if its number was there before."""
+        writer, number = event.writer, event.seq
+        if writer and number >= 0:
+            seen = self.coverage.get(writer)
+            if seen is None:
+                seen = self.coverage[writer] = Coverage()
+            if not seen.add(number):
+                self.doubled += 1
+                return False
+        else:
+            self.unnumbered += 1
+        if type(event) is UnknownEvent and not self.stream.startswith(
+            "user."
+        ):  # users' kinds are theirs to know
+            self.unknown += 1
+        moment = event.timestamp
+        if moment > self.last and len(moment) == 27:  # as Flightlog writes them, which sorts as text
+            self.last = moment
+        if (moment < self.first or not self.first) and len(moment) == 27:
+            self.first = moment
+        return True
+
+    def _mend(self, line: bytes, whole: bool, decode: Callable[[bytes], T]) -> T | None:
+        """Read what did not decode without the padding around it, or count it."""
+        bare = line.strip(_PADDING)
+        if not bare:
+            self._foreign[self._in_tails] += b"\0" in line
+            return None
+        if bare != line:
+            try:
+                return decode(bare)
+            except NotAnEvent:
+                pass
+        if whole:
+            self._foreign[self._in_tails] += 1
+        else:
+            self.cut.append(hash(bare))
+        return None
+
+    def _batches(self) -> Iterator[tuple[list[bytes], bool]]:
+        """All lines; those that end without newline come last, apart and marked False.
+
+        Lines move while they are read: from tail to file, with the file to another name when it is full, and
+        into the top-level file when the run is completed. So tails are read first. Then the files that grow
+        are noted before the full ones are listed, and found again by what they are: whatever was full by then
+        is read, and nothing after a file that was not, so that no gap opens. Where a file has gone, its lines
+        stand in another, and the files are gone through again.
+        """
+        self.cut, self._foreign[True], self._in_tails = [], 0, False
+        parts = self._parts()
+        size = sum(_size(part.path) for part in parts)
+        tails = [self._read_tail(part) for part in parts if part.kind == "tail"]
+        files = self._files
+        for _ in range(_PASSES):
+            growing = {part.path: _file_id(part.path) for part in parts if part.kind == "active"}
+            parts = self._parts()
+            gone: list[Path] = []
+            for part in parts:
+                if part.kind == "rotated" or part.path in growing:
+                    for batch in self._read_file(part, growing.get(part.path), files, gone):
+                        note_place(self.stream, self.bytes_read, size)
+                        yield batch, True
+            if not gone:
+                break
+            self._listed = None
+            parts = self._parts()
+        forget_place()
+        self._in_tails = True
+        for tail in tails:
+            whole, _, rest = tail.rpartition(b"\n")
+            if whole:
+                yield whole.split(b"\n"), True
+            if rest:
+                yield [rest], False
+        for lines in files.values():
+            if lines.rest:
+                yield [lines.rest], False
+
+    def _parts(self) -> Sequence[Part]:
+        """The files of the stream."""
+        return (
+            find_parts(self._run, self.stream).get(self.stream, []) if self._listed is None else self._listed
+        )
+
+    def _read_tail(self, part: Part) -> bytes:
+        try:
+            return read_tail(part.path)
+        except FileNotFoundError:
+            self._listed = None
+            return b""  # drained and closed since it was listed: its lines stand in the file
+        except OSError as error:
+            self._note(part.path, error)
+            return b""
+
+    def _read_file(
+        self, part: Part, noted: _FileId | None, files: dict[_FileId, FileLines], gone: list[Path]
+    ) -> Iterator[list[bytes]]:
+        """The lines of a file that were not read before, under this name or another."""
+        found = _file_id(part.path)
+        path: Path | None = part.path
+        if noted is not None and found != noted:
+            found, path = noted, self._renamed(noted)
+        if found is None or path is None:
+            gone.append(part.path)
+            return
+        lines = files.setdefault(found, FileLines(path))
+        lines.path = path
+        try:
+            yield from lines.batches()
+        except FileNotFoundError:
+            gone.append(path)
+        except OSError as error:
+            self._note(path, error)
+        if lines.shrank:
+            lines.shrank = False
+            self._say(path, "became shorter while it was read; what it held before still counts")
+
+    def _renamed(self, noted: _FileId) -> Path | None:
+        for part in find_parts(self._run, self.stream).get(self.stream, []):
+            if part.kind == "rotated" and _file_id(part.path) == noted:
+                return part.path
+        return None
+
+    def _note(self, path: Path, error: OSError) -> None:
+        self._say(path, f"cannot be read: {error.strerror or error}")
+
+    def _say(self, path: Path, what: str) -> None:
+        problem = f"{path.relative_to(self._run)} {what}"
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _file_id(path: Path) -> _FileId | None:
+    """What a file is, whatever its name; None if it has gone."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino

@@ -1,0 +1,433 @@
+"""Remote runs, read through local copies that are run directories like any other.
+
+A look at an address is one listing, whatever the number of runs, and one small read for each run whose
+`run.json` is new or has changed. The other files of a run come when it is opened: those that are not here
+yet, checked by SHA-256, and of one that grows what is new. What has not changed at the remote is never read
+again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from flightlog.core.errors import RemoteError, RunNotFound
+from flightlog.core.settings import Settings, read_settings
+from flightlog.store import layout
+from flightlog.store.documents import read_document, replace_bytes
+from flightlog.store.remote.address import parse_address
+from flightlog.store.remote.cache import (
+    DOCUMENTS,
+    Kept,
+    KeptFile,
+    RemoteCache,
+    cache_root,
+    folder_name,
+    make_room,
+)
+from flightlog.store.remote.copies import Remote
+from flightlog.store.remote.manifest import RemoteFile, RunListed, list_remote
+from flightlog.store.remote.objects import Calls, Objects, open_objects
+from flightlog.store.runs_folder import Note
+
+AT_ONCE = 16
+"""So many objects are read at a time."""
+AWAY = frozenset({"timeout", "refused", "server", "credentials"})
+"""Kinds of errors after which nothing more is asked: the next answer would be the same, and take its time."""
+LISTING_S, READING_S = 60.0, 20.0
+"""How long to wait for a listing of everything, and for one small answer."""
+
+
+class Mirror:
+    """The runs at an address, and the copies of them here.
+
+    `refresh` first; what the other methods give is as of then. Thread-safe.
+    """
+
+    def __init__(self, objects: Objects, cache: RemoteCache, *, max_bytes: int) -> None:
+        self.address, self.folder = objects.address, cache.folder
+        self._objects, self._cache, self._max_bytes = objects, cache, max_bytes
+        self._own = threading.local()
+        self._refreshing = threading.Lock()
+        # Two pools: what fetches a document waits for a run to be unlocked, and whoever has locked it for its
+        # files.
+        self._for_documents = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="flightlog-reading")
+        self._for_files = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="flightlog-fetching")
+        self._listed: dict[str, RunListed] = {}
+        self._away: RemoteError | None = None
+
+    def refresh(self, *, only: str | None = None, note: Note) -> None:
+        """Look at the remote: at all runs, or at one. Their `run.json` are here then.
+
+        Where it cannot be reached and there are copies, `note` is told from when they are; else a
+        `RemoteError`. A run that is no longer there goes out of the folder, and `note` is told where its copy
+        is.
+        """
+        with self._refreshing:
+            self._refresh(only, note)
+
+    def _refresh(self, only: str | None, note: Note) -> None:
+        self._away = None
+        try:
+            found = list_remote(self._objects, only)
+        except RemoteError as error:
+            self._listed, self._away = {}, error
+            if not (self._cache.run_ids() if only is None else self._cache.path(only).is_dir()):
+                raise
+            note(f"{error}; what is shown was copied from there {self._as_of(only)}")
+            return
+        with self._keeping():
+            self._take_in(found, only, note)
+
+    def _take_in(self, found: dict[str, RunListed], only: str | None, note: Note) -> None:
+        self._cache.prepare()
+        if only is None:
+            self._listed = found
+            self._set_aside(self._cache.run_ids() - found.keys(), note)
+        else:
+            self._listed = {**self._listed, **found}
+            if not found:
+                self._forget(only)
+        failed = self._fetch_documents(found, layout.RUN)
+        if failed and not any((self._cache.path(run_id) / layout.RUN).is_file() for run_id in found):
+            raise failed[0]
+        if failed:
+            count = f"{len(failed)} of {len(found)} runs at {self.address}"
+            note(f"run.json of {count} could not be read now, and is as it was, or unknown: {failed[0]}")
+        elif only is None:
+            self._cache.note_listed()
+
+    def fetch_documents(self, run_ids: Iterable[str], name: str) -> None:
+        """Have a document of these runs here; one that the remote does not have, or not now, is missing."""
+        self._fetch_documents([run_id for run_id in run_ids if run_id in self._listed], name)
+
+    def fetch(self, run_id: str) -> tuple[str, ...]:
+        """Have all files of a run here; gives sentences on what is not here, or not as it should be.
+
+        A `RemoteError` where the remote cannot be reached and the files were never here.
+        """
+        kept, listed = self._cache.kept(run_id), self._listed.get(run_id)
+        with self._keeping():
+            self._cache.note_used(run_id)
+            if listed is None:
+                return self._as_it_was(run_id, self._away, behind=not kept.final)
+            if kept.content == listed.version:
+                return tuple(kept.problems)
+            try:
+                with self._cache.locked(run_id):
+                    kept = self._cache.kept(run_id)
+                    if kept.content == listed.version:  # another process was faster
+                        return tuple(kept.problems)
+                    problems = copy_run(self._reader, self._cache, run_id, listed, self._for_files)
+            except RemoteError as error:
+                return self._as_it_was(run_id, error, behind=True)
+            make_room(self.folder.parent, self._max_bytes, spare={self._cache.path(run_id)})
+            return problems
+
+    def _as_it_was(self, run_id: str, why: RemoteError | None, *, behind: bool) -> tuple[str, ...]:
+        kept = self._cache.kept(run_id)
+        if kept.content is None:
+            missing = why or f"{self.address} does not have it"
+            raise RemoteError(f"the files of {run_id} are not here: {missing}") from why
+        if why is None or not behind:
+            return tuple(kept.problems)
+        return (*kept.problems, f"what was recorded after {kept.fetched} is not here: {why}")
+
+    def _fetch_documents(self, run_ids: Iterable[str], name: str) -> list[RemoteError]:
+        """Have a document of these runs here; gives what went wrong. Once the remote is away, no more is
+        asked of it.
+        """
+
+        def is_new(run_id: str) -> bool:
+            kept = self._cache.kept(run_id)
+            known = kept.versions.get(name) == self._listed[run_id].document(name)
+            return not known or not self._cache.path(run_id).is_dir()
+
+        def fetch(run_id: str) -> RemoteError | None:
+            try:
+                if self._away is None:
+                    self._fetch_document(run_id, name)
+            except RemoteError as error:
+                if error.kind in AWAY:
+                    self._away = error
+                return error
+            return self._away
+
+        with self._keeping():
+            self._cache.prepare()
+            found = list(self._for_documents.map(fetch, [run_id for run_id in run_ids if is_new(run_id)]))
+        return [error for error in found if error is not None]
+
+    def _fetch_document(self, run_id: str, name: str) -> None:
+        """Read a document where it stands, or, of a run that goes on, where its note says."""
+        listed, reader = self._listed[run_id], self._reader()
+        with self._cache.locked(run_id):
+            self._cache.bring_back(run_id)
+            path, kept = self._cache.path(run_id), self._cache.kept(run_id)
+            if not path.is_dir():
+                path.mkdir()
+                kept = Kept()  # whatever is known of it is of files that somebody removed
+            if listed.stands_alone(name):
+                size = listed.objects[name].size
+                replace_bytes(path / name, _read_json(reader.objects, f"{run_id}/{name}", size))
+            elif listed.has_notes:
+                file = next((one for one in reader.files(run_id) if one.path == name), None)
+                if file is not None:
+                    reader.fetch(run_id, file, path / name)
+            kept.versions[name] = listed.document(name)
+            kept.files.pop(name, None)  # it is of another moment than the files that were fetched together
+            kept.final = kept.final and kept.content == listed.version
+            self._cache.keep(run_id, kept)
+
+    def _forget(self, run_id: str) -> None:
+        """The run is no longer at the remote, or never was."""
+        self._listed.pop(run_id, None)
+        if run_id in self._cache.run_ids():
+            self._cache.set_aside(run_id)
+        aside = self._cache.aside(run_id)
+        if aside.is_dir():
+            raise RunNotFound(f"{run_id} is no longer at {self.address}; the copy of it is {aside}")
+
+    @contextmanager
+    def _keeping(self) -> Iterator[None]:
+        """Turn what the disk says into a sentence."""
+        try:
+            yield
+        except OSError as error:
+            raise RemoteError(_unkept(self.address, self.folder, error)) from error
+
+    def _set_aside(self, run_ids: Iterable[str], note: Note) -> None:
+        kept = [run_id for run_id in sorted(run_ids) if self._cache.set_aside(run_id)]
+        if kept:
+            named = ", ".join(kept[:3]) + (", …" if len(kept) > 3 else "")
+            runs, copies = ("run is", "its copy is") if len(kept) == 1 else ("runs are", "their copies are")
+            note(
+                f"{len(kept)} {runs} no longer at {self.address} ({named}); {copies} kept in "
+                f"{self._cache.aside(kept[0]).parent} while there is room"
+            )
+
+    def _as_of(self, only: str | None) -> str:
+        moment = self._cache.listed()
+        if only is not None:
+            fetched = self._cache.kept(only).fetched
+            return "earlier" if fetched is None else f"at {fetched[:19]}Z"
+        return "earlier" if moment is None else f"at {datetime.fromtimestamp(moment, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+    def _reader(self) -> Remote:
+        """The remote for this thread: connections are shared, waiting is not."""
+        found: Remote | None = getattr(self._own, "remote", None)
+        if found is None:
+            calls = Calls(self.address, timeout_s=READING_S)
+            found = self._own.remote = Remote(self._objects.sharing(calls))
+        return found
+
+
+def open_mirror(
+    address: str, known: MutableMapping[Path, Mirror] | None = None, *, settings: Settings | None = None
+) -> Mirror:
+    """The mirror of an address: the one in `known`, by its folder, or a new one, which is put there.
+
+    Raises `UsageError` and `MissingExtra` as `Remote.open`, and `RemoteError` where no copies can be kept.
+    """
+    known = {} if known is None else known
+    settings = settings or read_settings()
+    shown, folder = parse_address(address), folder_of_copies(address, settings)
+    found = known.get(folder)
+    if found is not None:
+        return found
+    objects = open_objects(shown, calls=Calls(shown, timeout_s=LISTING_S, attempts=1))
+    cache = RemoteCache(folder, shown)
+    try:
+        cache.prepare()
+    except OSError as error:
+        raise RemoteError(_unkept(shown, folder, error)) from error
+    found = known[folder] = Mirror(objects, cache, max_bytes=settings.remote_cache_max_bytes)
+    return found
+
+
+def folder_of_copies(address: str, settings: Settings | None = None) -> Path:
+    """Where the copies of an address are, or would be."""
+    root = (settings or read_settings()).remote_cache or cache_root()
+    return root.absolute() / folder_name(parse_address(address))
+
+
+def _read_json(objects: Objects, name: str, size: int | None) -> bytes:
+    """A document with one request where it is still as large as listed; anything else is read without knowing
+    its size.
+    """
+    try:
+        data = b"".join(objects.chunks(name, size)) if size else b""
+        msgspec.json.decode(data)
+    except msgspec.DecodeError:
+        return objects.read(name)
+    except RemoteError as error:
+        if error.kind != "changed":
+            raise
+        return objects.read(name)
+    return data
+
+
+def _unkept(address: str, folder: Path, error: OSError) -> str:
+    return (
+        f"copies of the runs at {address} cannot be kept in {folder} ({error.strerror or error}); "
+        "FLIGHTLOG_REMOTE_CACHE names another folder"
+    )
+
+
+TRIES = 4
+"""So often a run is looked at again that goes on while it is read."""
+
+
+def copy_run(
+    reader: Callable[[], Remote], cache: RemoteCache, run_id: str, listed: RunListed, pool: Executor
+) -> tuple[str, ...]:
+    """Bring the copy of a run up to date; gives sentences on files that could not be had as they were
+    uploaded.
+
+    To be called with the run locked; `reader` gives the remote for the thread that asks, `pool` the threads.
+    Readers of the copy see the old files until all new ones are here; then these come first, and what is no
+    longer part of the run goes last, so that no line is missing at any moment. A `RemoteError` leaves the
+    copy as it was.
+    """
+    return _Copying(reader, cache, run_id, listed, pool).copy()
+
+
+class _Copying:
+    def __init__(
+        self, reader: Callable[[], Remote], cache: RemoteCache, run_id: str, listed: RunListed, pool: Executor
+    ) -> None:
+        self._reader, self._cache, self._run_id, self._listed, self._pool = (
+            reader,
+            cache,
+            run_id,
+            listed,
+            pool,
+        )
+        self._kept, self._here = cache.kept(run_id), cache.path(run_id)
+        self._fresh = cache.fresh(run_id)
+        self._fetched: dict[str, KeptFile] = {}
+
+    def copy(self) -> tuple[str, ...]:
+        shutil.rmtree(self._fresh, ignore_errors=True)  # of a process that was killed
+        try:
+            files, problems = self._fetch()
+            self._put_in_place(files)
+        finally:
+            shutil.rmtree(self._fresh, ignore_errors=True)
+        kept, listed = self._kept, self._listed
+        info = read_document(self._here / layout.RUN, layout.RunInfo).value
+        kept.content = f"{listed.version}, in part" if problems else listed.version  # and so tried again
+        kept.problems = problems
+        kept.final = info is not None and info.status in layout.ENDED
+        kept.fetched = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
+        kept.versions = {name: listed.document(name) for name in DOCUMENTS}
+        self._cache.keep(self._run_id, kept)
+        return tuple(problems)
+
+    def _fetch(self) -> tuple[dict[str, KeptFile], list[str]]:
+        """Fetch what is not here; gives all files that the run has now, and what is wrong with others."""
+        had: dict[str, KeptFile] = {}
+        problems: list[str] = []
+        for _ in range(TRIES):
+            files, problems = _inside(self._reader().files(self._run_id))
+            found = list(self._pool.map(self._fetch_file, files))
+            had = {
+                file.path: one for file, one in zip(files, found, strict=True) if isinstance(one, KeptFile)
+            }
+            if len(had) == len(files):
+                break
+            problems += [one for one in found if isinstance(one, str)]  # the run went on meanwhile, or damage
+        return had, problems
+
+    def _fetch_file(self, file: RemoteFile) -> KeptFile | str:
+        """Have a file among the new ones, unless it is here already; why not, where the remote has another
+        one.
+        """
+        wanted, known = self._as_kept(file), self._kept.files.get(file.path)
+        here, fresh = self._here / file.path, self._fresh / file.path
+        whole = known is not None and _size(here) == known.size_bytes
+        if (whole and known == wanted) or self._fetched.get(file.path) == wanted or _holds(here, file):
+            return wanted
+        try:
+            begun = len(known.parts) if known is not None and whole else 0
+            if begun and known is not None and wanted.parts[:begun] == known.parts:
+                self._fetch_rest(file, begun, here, fresh)
+            else:
+                self._reader().fetch(self._run_id, file, fresh)
+        except RemoteError as error:
+            if error.kind not in {"gone", "changed"}:
+                raise
+            return f"{file.path} is left out: {error}"
+        self._fetched[file.path] = wanted
+        return wanted
+
+    def _fetch_rest(self, file: RemoteFile, begun: int, here: Path, fresh: Path) -> None:
+        """Of a file that grew, the pieces behind those that are here."""
+        fresh.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(here, fresh)
+        rest = RemoteFile(path=file.path, size=file.size, parts=file.parts[begun:])
+        with fresh.open("ab") as out:
+            for chunk in self._reader().chunks(self._run_id, rest) if rest.parts else ():
+                out.write(chunk)
+
+    def _as_kept(self, file: RemoteFile) -> KeptFile:
+        parts = tuple(part.sha256 for part in file.parts)
+        known = file.sha256 is not None or parts
+        version = file.version if known else self._listed.stamp(file.path)
+        return KeptFile(version, file.size, parts)
+
+    def _put_in_place(self, files: dict[str, KeptFile]) -> None:
+        self._kept.content = None  # first: a copy that is cut short here is not taken for a whole one
+        self._kept.files = {path: one for path, one in self._kept.files.items() if files.get(path) == one}
+        self._cache.keep(self._run_id, self._kept)
+        for path in sorted(self._fetched.keys() & files.keys(), key=lambda path: (path in DOCUMENTS, path)):
+            place = self._here / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            (self._fresh / path).replace(place)
+        self._kept.files = files
+        for folder, _, names in os.walk(self._here, topdown=False):
+            for name in names:
+                if Path(folder, name).relative_to(self._here).as_posix() not in files:
+                    Path(folder, name).unlink(missing_ok=True)
+            with suppress(OSError):  # there is something in it
+                if Path(folder) != self._here:
+                    Path(folder).rmdir()
+
+
+def _inside(files: Iterable[RemoteFile]) -> tuple[list[RemoteFile], list[str]]:
+    """The files whose paths stay inside the run, and sentences on the others: a note may say anything."""
+    good: list[RemoteFile] = []
+    problems: list[str] = []
+    for file in files:
+        parts = PurePosixPath(file.path).parts
+        if parts and "\0" not in file.path and not {"/", ".."} & {*parts} and not parts[0].startswith("."):
+            good.append(file)
+        else:
+            problems.append(f"{file.path!r} is no path inside a run, and was left out")
+    return good, problems
+
+
+def _holds(here: Path, file: RemoteFile) -> bool:
+    """Whether a file that is here holds what is wanted: one that grew in pieces is whole when its run has
+    ended.
+    """
+    if file.sha256 is None or _size(here) != file.size:
+        return False
+    with here.open("rb") as source:
+        return hashlib.file_digest(source, "sha256").hexdigest() == file.sha256
+
+
+def _size(file: Path) -> int | None:
+    try:
+        return file.stat().st_size
+    except OSError:
+        return None

@@ -1,0 +1,402 @@
+"""Objects under one address, by fsspec: listed, read, written and checked, removed; each call bounded in
+time.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, BinaryIO, TypeVar
+
+from msgspec import Struct
+
+from flightlog.core.errors import MissingExtra, RemoteError, UsageError
+from flightlog.store.remote.address import EXTRAS, OBJECT_STORES, parse_address, protocol_of
+from flightlog.store.remote.errors import make_error, remote_error
+
+CHUNK_BYTES = 8 << 20
+"""What is in memory at a time, and one part of an upload in several."""
+
+
+class Listed(Struct, frozen=True):
+    """One name in a folder."""
+
+    name: str
+    """From the root on, with `/`."""
+    size: int | None
+    folder: bool
+    stamp: str
+    """Changes when the object does, where the place keeps such a thing; empty where not."""
+
+
+class Written(Struct, frozen=True):
+    """What was written, and is there."""
+
+    size: int
+    sha256: str
+
+
+class Objects:
+    """The objects under an address. Every method raises `RemoteError`; names are from the address on, with
+    `/`.
+
+    Nothing is cached. Not thread-safe.
+    """
+
+    def __init__(self, filesystem: Any, root: str, address: str, calls: Calls | None = None) -> None:
+        self.address = address
+        self.calls = calls or Calls(address)
+        self._fs, self._root = filesystem, root.rstrip("/")
+        self._has_folders = protocol_of(address) not in OBJECT_STORES
+
+    def sharing(self, calls: Calls) -> Objects:
+        """The same objects over the same connections, for another thread or with another patience."""
+        return Objects(self._fs, self._root, self.address, calls)
+
+    def entries(self, folder: str) -> list[Listed]:
+        """What stands in a folder, by name; nothing where there is none."""
+        return sorted(self._listed(folder, deep=False), key=lambda one: one.name)
+
+    def find(self, folder: str) -> list[Listed]:
+        """Every object under a folder, at any depth, by name."""
+        return sorted(self._listed(folder, deep=True), key=lambda one: one.name)
+
+    def read(self, name: str) -> bytes:
+        """An object as a whole, which should be small."""
+        data: bytes = self.calls(lambda: self._fs.cat_file(self._path(name)), carries=CHUNK_BYTES)
+        return data
+
+    def chunks(self, name: str, size: int | None = None) -> Iterator[bytes]:
+        """An object, or its first `size` bytes, in pieces of at most `CHUNK_BYTES`, with one call each."""
+        size = self.size(name) if size is None else size
+        for start in range(0, size, CHUNK_BYTES):
+            end = min(start + CHUNK_BYTES, size)
+            data: bytes = self.calls(
+                lambda start=start, end=end: self._fs.cat_file(self._path(name), start=start, end=end),  # type: ignore[misc]
+                carries=end - start,
+            )
+            if len(data) != end - start:
+                raise make_error("changed", self.address, f"{name} is shorter than it should be")
+            yield data
+
+    def size(self, name: str) -> int:
+        """How large an object is."""
+        return int(self._info(name)["size"])
+
+    def write(self, name: str, chunks: Iterable[bytes], *, replaces: bool = False) -> Written:
+        """Write an object and see that it is there as it was sent; `replaces` where others may read the old
+        one.
+
+        `chunks` are of at most `CHUNK_BYTES`. In folders, where a file is seen while it is written, one that
+        replaces another is written beside it first.
+        """
+        folder, _, last = name.rpartition("/")
+        aside = f"{folder}/.{last}.{os.urandom(4).hex()}.tmp" if replaces and self._has_folders else name
+        sent = _Sent()
+        source = sent.counted(chunks)
+        first = next(source, b"")
+        second = next(source, None)
+        if second is None:
+            self._making_folder(aside, lambda: self._fs.pipe_file(self._path(aside), first), len(first))
+        else:
+            self._stream(aside, first, second, source)
+        if aside != name:
+            self.calls(lambda: self._fs.mv(self._path(aside), self._path(name)))
+        self._check(name, sent)
+        return Written(sent.size, sent.sha256.hexdigest())
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove objects; those that are gone already are passed over."""
+        wanted = list(names)
+        for start in range(0, len(wanted), 500):
+            self._remove(wanted[start : start + 500])
+
+    def _remove(self, names: list[str]) -> None:
+        if not names:
+            return
+        try:
+            if self._has_folders:
+                for name in names:
+                    self.calls(lambda name=name: self._fs.rm_file(self._path(name)))  # type: ignore[misc]
+            else:
+                self.calls(lambda: self._fs.rm([self._path(name) for name in names]))
+        except RemoteError as error:
+            if error.kind != "gone":
+                raise
+            if len(names) > 1:
+                for name in names:
+                    self._remove([name])
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def _info(self, name: str) -> dict[str, Any]:
+        def ask() -> dict[str, Any]:
+            self._fs.invalidate_cache()
+            found: dict[str, Any] = self._fs.info(self._path(name))
+            return found
+
+        return self.calls(ask)
+
+    def _listed(self, folder: str, *, deep: bool) -> list[Listed]:
+        def ask() -> list[dict[str, Any]]:
+            self._fs.invalidate_cache()
+            if deep:
+                return list(self._fs.find(self._path(folder), detail=True).values())
+            return list(self._fs.ls(self._path(folder), detail=True))
+
+        try:
+            found = self.calls(ask)
+        except RemoteError as error:
+            if error.kind == "gone":
+                return []
+            raise
+        entries = [_listed(entry, self._root) for entry in found]
+        return [entry for entry in entries if entry.name and entry.name != folder.rstrip("/")]
+
+    def _making_folder(self, name: str, write: Any, carries: int) -> Any:
+        """Write, where there are folders with the one that it needs."""
+        try:
+            return self.calls(write, carries=carries)
+        except RemoteError as error:
+            if not self._has_folders:
+                if error.kind == "gone":
+                    raise make_error("missing", self.address, "nothing can be written there") from error
+                raise
+            if error.kind not in {"gone", "other", "missing"}:
+                raise
+        try:
+            self.calls(lambda: self._fs.makedirs(self._path(name).rpartition("/")[0], exist_ok=True))
+            return self.calls(write, carries=carries)
+        except RemoteError as error:
+            if error.kind == "gone":
+                raise make_error("missing", self.address, "no folder can be made there") from error
+            raise
+
+    def _stream(self, name: str, first: bytes, second: bytes, rest: Iterator[bytes]) -> None:
+        """Write in pieces: by an upload in several parts where the place has such a thing."""
+        out = self._making_folder(
+            name, lambda: self._fs.open(self._path(name), "wb", block_size=CHUNK_BYTES), 0
+        )
+        try:
+            for chunk in (first, second):
+                self.calls(lambda chunk=chunk: out.write(chunk), carries=len(chunk), again=False)  # type: ignore[misc]
+            for chunk in rest:
+                self.calls(lambda chunk=chunk: out.write(chunk), carries=len(chunk), again=False)  # type: ignore[misc]
+            self.calls(out.close, carries=2 * CHUNK_BYTES, again=False)
+        except BaseException:
+            self._discard(out)
+            raise
+
+    def _discard(self, out: Any) -> None:
+        """Let go of an upload that failed, so that nothing of it appears; what cannot be told is left to the
+        place.
+        """
+        with suppress(RemoteError):
+            self.calls(getattr(out, "discard", lambda: None), again=False)
+        with suppress(AttributeError):
+            out.closed = True  # or the garbage collector completes it
+
+    def _check(self, name: str, sent: _Sent) -> None:
+        info = self._info(name)
+        if info.get("size") is not None and int(info["size"]) != sent.size:
+            raise make_error("changed", self.address, f"{name}: {sent.size} bytes sent, {info['size']} there")
+        if sent.is_confirmed_by(info):
+            return
+        digest = hashlib.sha256()  # no checksum of a kind we know: read it back
+        for chunk in self.chunks(name):
+            digest.update(chunk)
+        if digest.digest() != sent.sha256.digest():
+            raise make_error("changed", self.address, f"{name}: SHA-256 is not that of what was sent")
+
+
+class _Sent:
+    """What goes by: its size and its checksums, as places compute them."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.sha256 = hashlib.sha256()
+        self._md5 = hashlib.md5(usedforsecurity=False)
+        self._parts: list[bytes] = []
+
+    def counted(self, chunks: Iterable[bytes]) -> Iterator[bytes]:
+        """The same chunks."""
+        for chunk in chunks:
+            self.size += len(chunk)
+            self.sha256.update(chunk)
+            self._md5.update(chunk)
+            self._parts.append(hashlib.md5(chunk, usedforsecurity=False).digest())
+            yield chunk
+
+    def is_confirmed_by(self, info: dict[str, Any]) -> bool:
+        """Whether the place's own checksum is that of what went by. An encrypted object's is another: no
+        proof.
+        """
+        tag = str(info.get("ETag") or "").strip('"').lower()
+        joined = hashlib.md5(b"".join(self._parts), usedforsecurity=False).hexdigest()
+        if tag and tag in {self._md5.hexdigest(), f"{joined}-{len(self._parts)}"}:
+            return True
+        settings = info.get("content_settings")
+        noted = settings.get("content_md5") if isinstance(settings, dict) else None
+        return any(
+            _digest_bytes(found) == self._md5.digest() for found in (info.get("md5Hash"), noted) if found
+        )
+
+
+def _digest_bytes(found: Any) -> bytes:
+    """A digest as bytes: as it is, or in base64."""
+    try:
+        return base64.b64decode(found) if isinstance(found, str) else bytes(found)
+    except ValueError:
+        return b""
+
+
+def open_objects(
+    address: str, *, calls: Calls | None = None, options: dict[str, Any] | None = None
+) -> Objects:
+    """The objects under an address, without asking it anything yet.
+
+    Raises `UsageError` for an address that makes no sense, `MissingExtra` where its client is not installed.
+    Credentials come from the provider's own chain; `options` are for fsspec, as its own configuration files
+    and variables are.
+    """
+    shown = parse_address(address)
+    calls = calls or Calls(shown)
+    import fsspec
+
+    protocol = protocol_of(shown)
+    given: dict[str, Any] = {"use_listings_cache": False, **(options or {})}
+    if protocol in {"s3", "s3a"} and "config_kwargs" not in fsspec.config.conf.get("s3", {}):
+        given.setdefault(
+            "config_kwargs", {"connect_timeout": 10, "read_timeout": 20, "retries": {"max_attempts": 2}}
+        )
+    try:
+        filesystem, root = calls(lambda: fsspec.core.url_to_fs(shown, **given), again=False)
+    except RemoteError as error:
+        cause = error.__cause__
+        if isinstance(cause, ImportError):
+            extra = EXTRAS.get(protocol)
+            how = f"pip install 'flightlog[{extra}]'" if extra else f"{cause}"
+            raise MissingExtra(f"{shown} needs a package that is not installed: {how}") from error
+        if isinstance(cause, ValueError) and "protocol" in str(cause).lower():
+            raise UsageError(
+                f"{shown}: nothing here knows {protocol}://; use s3://, abfs://, gs:// or a folder"
+            ) from error
+        raise
+    return Objects(filesystem, root, shown, calls)
+
+
+def file_chunks(source: BinaryIO, start: int, size: int) -> Iterator[bytes]:
+    """So many bytes of an open file from a place on, in chunks. Raises FileNotFoundError where it has become
+    shorter.
+    """
+    while size:
+        data = os.pread(source.fileno(), min(size, CHUNK_BYTES), start)
+        if not data:
+            raise FileNotFoundError(f"{source.name} has become shorter")
+        yield data
+        start, size = start + len(data), size - len(data)
+
+
+def _listed(entry: dict[str, Any], root: str) -> Listed:
+    name = str(entry["name"])
+    bare = name.lstrip("/").removeprefix(root.lstrip("/")).strip("/")
+    stamp = entry.get("ETag") or entry.get("etag") or entry.get("LastModified") or entry.get("last_modified")
+    stamp = stamp or entry.get("mtime") or entry.get("updated") or entry.get("created") or ""
+    size = entry.get("size")
+    return Listed(bare, None if size is None else int(size), entry.get("type") == "directory", str(stamp))
+
+
+T = TypeVar("T")
+BYTES_PER_S = 64 << 10
+"""A connection slower than this counts as one that hangs."""
+
+
+class Calls:
+    """Makes calls one after the other, each within `timeout_s` seconds and more for what it carries.
+
+    What a call raises comes out as a `RemoteError` in a sentence. One that does not end is left behind on its
+    thread, a daemon that keeps nobody from exiting, and the next has a thread of its own; it may still take
+    effect much later. With `attempts` over 1 a call that met something passing, other than silence, is made
+    again, after a pause that doubles, with jitter. Not thread-safe. `shown` is the address that messages
+    name; `sleep` waits some seconds.
+    """
+
+    def __init__(
+        self,
+        shown: str,
+        *,
+        timeout_s: float = 30.0,
+        attempts: int = 3,
+        pause_s: float = 0.5,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.shown, self.timeout_s = shown, timeout_s
+        self._attempts, self._pause_s, self._sleep = attempts, pause_s, sleep
+        self._worker: _Worker | None = None
+        self.made = 0
+        """Calls so far, each attempt counted."""
+
+    def __call__(self, what: Callable[[], T], *, carries: int = 0, again: bool = True) -> T:
+        """What `what()` gives; `carries` are the bytes that go over the line, `again` whether it may be
+        repeated.
+        """
+        pause_s = self._pause_s
+        for attempt in range(1, self._attempts + 1):
+            try:
+                return self._once(what, self.timeout_s + carries / BYTES_PER_S)
+            except RemoteError as error:
+                passing = error.passing and error.kind != "timeout"  # that has taken long enough
+                if not (again and passing) or attempt == self._attempts:
+                    raise
+            self._sleep(pause_s * random.uniform(0.5, 1.5))
+            pause_s *= 2
+        raise AssertionError("no attempt was made")
+
+    def __del__(self) -> None:
+        """Nobody asks any more: let the thread end."""
+        worker = getattr(self, "_worker", None)
+        if worker is not None:
+            worker.asked.put(None)
+
+    def _once(self, what: Callable[[], T], timeout_s: float) -> T:
+        worker, self._worker = self._worker or _Worker(), None
+        self.made += 1
+        worker.asked.put(what)
+        try:
+            value, error = worker.answers.get(timeout=timeout_s)
+        except queue.Empty:
+            worker.asked.put(None)  # let the thread end, if the call ever does
+            problem = TimeoutError(f"no answer within {timeout_s:.0f} seconds")
+            raise remote_error(problem, self.shown) from None
+        self._worker = worker
+        if isinstance(error, Exception):
+            raise remote_error(error, self.shown) from error
+        if error is not None:
+            raise error
+        return value  # type: ignore[no-any-return]
+
+
+class _Worker:
+    """A thread that makes the calls it is asked for."""
+
+    def __init__(self) -> None:
+        self.asked: queue.SimpleQueue[Callable[[], Any] | None] = queue.SimpleQueue()
+        self.answers: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
+        threading.Thread(target=self._work, name="flightlog-remote", daemon=True).start()
+
+    def _work(self) -> None:
+        while (what := self.asked.get()) is not None:
+            try:
+                answer: tuple[Any, BaseException | None] = (what(), None)
+            except BaseException as error:  # noqa: BLE001 - raised again where it was asked for
+                answer = (None, error)
+            self.answers.put(answer)
+            del what, answer  # which keep alive whoever asked, and with it this thread

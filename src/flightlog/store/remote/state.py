@@ -1,0 +1,249 @@
+"""What a place remembers of copying a run: whence, how far, and what went wrong. In `.followers`, no part of
+the run.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import Struct, field
+
+from flightlog.core.descriptors import Descriptor
+from flightlog.store import layout
+from flightlog.store.documents import read_document, write_document
+from flightlog.store.read.files import read_regular
+from flightlog.store.remote.local import list_files
+
+_LOCK = "sync.lock"
+_SOURCE = "sync-source.json"
+
+
+class Seen(Struct, array_like=True):
+    """A file as it was when what stands in the note was made of it."""
+
+    device: int
+    inode: int
+    size: int
+    mtime_ns: int
+    version: str
+
+
+class SyncState(Struct, kw_only=True):
+    """`sync-<address>.json`: one address that a run is copied to. Holds no credentials; losing it costs time
+    alone.
+    """
+
+    address: str
+    uploader: str = ""
+    revision: int = 0
+    complete: bool = False
+    """All of the run was there, and the run had ended."""
+    synced_at: str | None = None
+    """When all that was new had been copied for the last time."""
+    unsent_bytes: int = 0
+    """What was not copied, as of the last attempt."""
+    problem: str | None = None
+    """Why not; None where the last attempt succeeded."""
+    problem_at: str | None = None
+    files: dict[str, Seen] = field(default_factory=dict)
+
+
+class Source(Struct, frozen=True):
+    """`sync-source.json`: names a run directory, for all hosts that see it. A copy of the directory is
+    another one.
+    """
+
+    token: str
+    inode: int
+
+
+def state_file(run: Path, address: str) -> Path:
+    """Where the state of copying to an address stands."""
+    return run / layout.FOLLOWERS / f"sync-{hashlib.sha256(address.encode()).hexdigest()[:8]}.json"
+
+
+def begin_state(run: Path, address: str) -> SyncState:
+    """The state, or a new one, which is kept at once: that a copy is meant to be there is known before
+    anybody answers.
+    """
+    found = read_document(state_file(run, address), SyncState).value
+    if found is not None and found.address == address:
+        return found
+    new = SyncState(address=address)
+    write_state(run, new)
+    return new
+
+
+def write_state(run: Path, state: SyncState) -> None:
+    """Keep the state, where the directory can be written to; a read-only run is copied all the same."""
+    try:
+        (run / layout.FOLLOWERS).mkdir(exist_ok=True)
+        write_document(state_file(run, state.address), state)
+    except OSError:
+        return  # it is a matter of speed
+
+
+def states_of(run: Path) -> list[SyncState]:
+    """The addresses that a run was copied to from here, or should have been, by name."""
+    files = sorted((run / layout.FOLLOWERS).glob("sync-????????.json"))
+    found = [read_document(file, SyncState).value for file in files]
+    return sorted((one for one in found if one is not None), key=lambda one: one.address)
+
+
+def source_of(run: Path, host: str) -> str:
+    """Eight hex digits that name this directory, also on other hosts that see it."""
+    inode = run.stat().st_ino
+    file = run / layout.FOLLOWERS / _SOURCE
+    known = read_document(file, Source).value
+    if known is None or known.inode != inode:
+        known = Source(os.urandom(8).hex(), inode)
+        try:
+            file.parent.mkdir(exist_ok=True)
+            write_document(file, known, durable=True)
+        except OSError:  # read-only: then this host's name and the place tell it
+            known = Source(f"{host} {run.resolve()}", inode)
+    return hashlib.sha256(f"{known.token} {known.inode}".encode()).hexdigest()[:8]
+
+
+def uploader_name(source: str, host: str) -> str:
+    """The name under which this host copies a directory."""
+    label = re.sub(r"[^A-Za-z0-9_-]+", "-", host)[:40].strip("-") or "host"
+    return f"{label}-{source}"
+
+
+_TRIES, _PAUSE_S = 10, 0.05  # whoever only looks holds the lock for a moment
+
+
+@contextmanager
+def sole_uploader(run: Path) -> Iterator[str | None]:
+    """None where no other process copies this run now, or else who does; the kernel lets go when a holder
+    dies.
+    """
+    file = run / layout.FOLLOWERS / _LOCK
+    try:
+        file.parent.mkdir(exist_ok=True)
+        lock = Descriptor.open(file, os.O_RDWR | os.O_CREAT)
+    except OSError:
+        yield None  # read-only: one process copies at a time by custom
+        return
+    try:
+        if not _is_locked(lock, fcntl.LOCK_EX, _TRIES):
+            yield os.pread(lock.fd, 200, 0).decode("utf-8", "replace").strip() or "another process"
+            return
+        os.ftruncate(lock.fd, 0)
+        os.pwrite(lock.fd, f"process {os.getpid()} on {os.uname().nodename}".encode(), 0)
+        yield None
+    finally:
+        lock.close()
+
+
+def is_followed(run: Path) -> bool:
+    """Whether a process copies this run at this moment; to look keeps nobody from it."""
+    try:
+        lock = Descriptor.open(run / layout.FOLLOWERS / _LOCK)
+    except OSError:
+        return False
+    try:
+        return not _is_locked(lock, fcntl.LOCK_SH, 1)
+    finally:
+        lock.close()
+
+
+def _is_locked(lock: Descriptor, how: int, tries: int) -> bool:
+    """Whether the lock is ours now; where a file system has none it always is."""
+    for number in range(tries):
+        if number:
+            time.sleep(_PAUSE_S)
+        try:
+            fcntl.flock(lock.fd, how | fcntl.LOCK_NB)
+        except BlockingIOError:
+            continue
+        except OSError:
+            return True
+        return True
+    return False
+
+
+class CopyStatus(Struct, frozen=True, kw_only=True):
+    """How far the copy of one run at one address is."""
+
+    run_id: str
+    address: str | None
+    """None where the run was never copied."""
+    state: str
+    """`complete`, `behind`, `copying` while a process copies it, or `never`."""
+    synced_at: str | None = None
+    """When all that was new had been copied for the last time."""
+    unsent_bytes: int | None = None
+    """What stands in files that are new or have changed since; None where nothing was ever copied."""
+    problem: str | None = None
+    """Why the last attempt failed."""
+
+
+def copies_of(run: Path) -> list[CopyStatus]:
+    """The copies of a run, by address; one of no address where it has none. Raises OSError."""
+    states = states_of(run)
+    if not states:
+        return [CopyStatus(run_id=run.name, address=None, state="never", problem=_failed(run))]
+    busy = is_followed(run)
+    return [_status(run, state, busy) for state in states]
+
+
+def unfinished_copies(run: Path) -> list[CopyStatus]:
+    """The copies of a run that should be whole and are not; none where one of them is, or where none was
+    asked for.
+
+    Cheap where all is well: the run's files are then not looked at, so a change to them since is not seen.
+    """
+    states = states_of(run)
+    if any(state.complete for state in states) or (not states and _failed(run) is None):
+        return []
+    try:
+        return copies_of(run)
+    except OSError:
+        return []  # it is being removed
+
+
+def _status(run: Path, state: SyncState, busy: bool) -> CopyStatus:
+    unsent = _unsent(run, state)
+    behind = "copying" if busy else "behind"
+    return CopyStatus(
+        run_id=run.name,
+        address=state.address,
+        state="complete" if state.complete and not unsent else behind,
+        synced_at=state.synced_at,
+        unsent_bytes=unsent,
+        problem=state.problem,
+    )
+
+
+def _failed(run: Path) -> str | None:
+    """Why the process that should have copied the run ended before it knew where to; None where none did."""
+    try:
+        code, said = (
+            read_regular(run / layout.FOLLOWERS / f"sync.{end}").decode("utf-8", "replace")
+            for end in ("exit", "log")
+        )
+    except OSError:
+        return None
+    last = said.strip().rpartition("\n")[2].removeprefix("flightlog: ")
+    return None if code.strip() == "0" else last or f"`flightlog sync` ended with {code.strip()}"
+
+
+def _unsent(run: Path, state: SyncState) -> int:
+    """Bytes of files that are not as they were; of one that grew, what was added."""
+    unsent = 0
+    for file in list_files(run):
+        seen = state.files.get(file.path)
+        if file.kind == "tail" or (seen is not None and (seen.inode, seen.size, seen.mtime_ns) == file.state):
+            continue
+        grew = seen is not None and file.kind == "lines" and file.size >= seen.size
+        unsent += file.size - (seen.size if grew and seen is not None else 0)
+    return unsent

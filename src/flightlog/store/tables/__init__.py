@@ -1,0 +1,1 @@
+"""Runs as SQL tables: DuckDB views over lines and Parquet snapshots."""

@@ -1,0 +1,259 @@
+"""Columnar snapshots of a run's streams, made from its lines by DuckDB."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import uuid4
+
+from flightlog.core.errors import UsageError
+from flightlog.store import layout
+from flightlog.store.documents import sync_folder
+from flightlog.store.read.files import find_parts, has_long_line
+from flightlog.store.read.lines import read_lines
+from flightlog.store.read.progress import watched
+from flightlog.store.tables.columns import LONGEST_LINE_BYTES, READ, text, users_table
+from flightlog.store.tables.connection import private_connection
+from flightlog.store.tables.paths import PlainPaths, path_text, plain_scratch
+from flightlog.store.tables.run_tables import open_all
+from flightlog.store.tables.snapshots import (
+    Origin,
+    Snapshot,
+    Snapshots,
+    are_as_noted,
+    origins,
+    snapshot_file,
+    statement_digest,
+    write_notes,
+)
+from flightlog.store.tables.sources import Sources
+from flightlog.store.tables.views import STORED
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from flightlog.store.run import Run
+
+_LINES = READ.format(f"maximum_object_size={LONGEST_LINE_BYTES}, columns=$columns")
+_FORMAT = "(FORMAT parquet, COMPRESSION zstd, USE_TMP_FILE false)"
+_NOTED_BYTES = 256 << 20
+"""What is made is noted after so many bytes of lines: of a run of thousands of streams not after each of
+them."""
+
+
+class Written(NamedTuple):
+    """A Parquet file that was written."""
+
+    rows: int
+    size_bytes: int
+    sha256: str
+
+
+def snapshot_run(run: Run) -> dict[str, int]:
+    """Bring the snapshots in `parquet/` up to date; gives the rows of those that were made, by name.
+
+    Every stream gets one, with each event once, and so do the derived views that take long to make:
+    `views/attempts` and `views/spans`. What is current and intact stays as it is; what is damaged is made
+    again. A run that runs is a `UsageError`, and so is a folder `parquet` that leads elsewhere. Raises
+    `OSError` or `duckdb.Error` where files cannot be read or written; the lines are never touched.
+    """
+    if run.status == "running":
+        raise UsageError(f"{run.run_id} is running: it can be compacted when it has ended")
+    folder = run.path / layout.PARQUET
+    parts = find_parts(run.path)
+    found = Snapshots(run.path, parts)
+    intact = found.current - found.damaged().keys()
+    stale = [stream for stream in sorted(parts) if not {stream, *_views_of(stream)} <= intact]
+    if not stale:
+        return {}
+    for one in (folder, folder / "views"):
+        _check_own_folder(one)
+    folder.mkdir(parents=True, exist_ok=True)
+    # Nothing is said of a file while it is replaced, so that a compaction cut short leaves nothing that looks
+    # damaged.
+    remade = {name for stream in stale for name in (stream, *_views_of(stream))}
+    notes = {name: one for name, one in found.noted.items() if name in intact and name not in remade}
+    if found.problem is not None or notes.keys() != found.noted.keys():
+        write_notes(folder, notes)
+    rows: dict[str, int] = {}
+    unnoted = 0
+    try:
+        with plain_scratch() as scratch, _writer(folder) as write:
+            sources = Sources(run, scratch)
+            for stream in stale:
+                files = [part.path for part in parts[stream]]
+                before = origins(run.path, files)
+                source = sources.source(stream, snapshots=False)
+                made = {stream: write(stream, (*source.files, *source.misfits))}
+                fresh = {} if source.misfits else _notes(made, before)
+                if _views_of(stream):
+                    _note(folder, notes | fresh)  # the views are made from it
+                    made |= {name: _write_view(run, name, folder) for name in _views_of(stream)}
+                    fresh = {} if source.misfits else _notes(made, before)
+                if are_as_noted(run.path, files, before):
+                    notes |= fresh
+                unnoted += sum(one.size_bytes for one in before.values())
+                if unnoted >= _NOTED_BYTES:
+                    _note(folder, notes)
+                    unnoted = 0
+                rows |= {name: written.rows for name, written in made.items()}
+    finally:
+        _note(folder, notes)
+    return rows
+
+
+def _views_of(stream: str) -> list[str]:
+    return [f"views/{view}" for view, of in STORED.items() if of == stream]
+
+
+def _note(folder: Path, notes: Mapping[str, Snapshot]) -> None:
+    """Make snapshots current: the names of their files are on the disk before it is said what they hold."""
+    for one in (folder, folder / "views"):
+        if one.is_dir():
+            sync_folder(one)
+    write_notes(folder, notes)
+
+
+def _check_own_folder(folder: Path) -> None:
+    """Raise a `UsageError` where a folder to write into is a link or no folder: nothing is written
+    elsewhere.
+    """
+    try:
+        mode = folder.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if stat.S_ISLNK(mode):
+        raise UsageError(
+            f"{path_text(folder)} is a link to {path_text(folder.readlink())}, and nothing is written "
+            "through it: remove the link, then compact again"
+        )
+    if not stat.S_ISDIR(mode):
+        raise UsageError(f"{path_text(folder)} is not a folder: remove it, then compact again")
+
+
+def write_snapshot(files: Mapping[str, Sequence[Path]], folder: Path) -> dict[str, int]:
+    """Write each stream's JSONL files as `folder/<stream>.parquet`; gives the number of rows by stream.
+
+    One row a line that has an `event`, in the order of the files; lines that are torn or foreign are skipped,
+    and values that do not fit their column are null. Built-in streams have their declared columns, with the
+    defaults that lines leave out filled in. Streams of users' events also have what is found in the lines,
+    for this process may not know their declarations. Each file appears whole or not at all, in place of an
+    earlier one. Streams without files are left out. Raises `OSError` or `duckdb.Error` where files cannot be
+    read or written; the JSONL files are never touched.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with _writer(folder) as write:
+        return {stream: write(stream, paths).rows for stream, paths in files.items() if paths}
+
+
+@contextmanager
+def _writer(folder: Path) -> Iterator[Callable[[str, Sequence[Path]], Written]]:
+    """A function that writes the snapshot of a stream from these files into the folder."""
+    with plain_scratch() as scratch:
+        plain = PlainPaths(scratch)
+        # What does not fit in memory is spilled next to the result, not into the working directory.
+        with private_connection({"temp_directory": str(plain.folder(folder))}) as connection:
+
+            def write(stream: str, paths: Sequence[Path]) -> Written:
+                return _write_stream(connection, stream, [plain.file(path) for path in paths], plain, folder)
+
+            yield write
+
+
+def _write_stream(
+    connection: duckdb.DuckDBPyConnection, stream: str, paths: Sequence[Path], plain: PlainPaths, folder: Path
+) -> Written:
+    cleaned = plain.folder(folder) / f".{uuid4().hex}.jsonl"
+    try:
+        if any(map(has_long_line, paths)):
+            _drop_long_lines(paths, cleaned)
+            paths = [cleaned]
+        with watched(connection, lambda: [stream]):
+            selected, table = users_table(connection, stream, paths)
+            return _write_file(
+                connection,
+                f"SELECT {selected} FROM {_LINES} WHERE event IS NOT NULL",  # noqa: S608 - quoted
+                {"files": [os.fspath(path) for path in paths], "columns": table},
+                plain.folder(folder),
+                snapshot_file(folder, stream),
+            )
+    finally:
+        cleaned.unlink(missing_ok=True)
+
+
+def _write_view(run: Run, name: str, folder: Path) -> Written:
+    """Write a derived view, made from the stream's snapshot where that is current."""
+    view = name.removeprefix("views/")
+    target = snapshot_file(folder, name)
+    target.parent.mkdir(exist_ok=True)
+    with open_all([run], only={view}) as tables:
+        return write_rows(tables.connection, f"SELECT * EXCLUDE (run_id) FROM {view}", target)  # noqa: S608 - ours
+
+
+def write_rows(
+    connection: duckdb.DuckDBPyConnection, query: str, target: Path, *, aside: Path | None = None
+) -> Written:
+    """Write what a query gives into a Parquet file.
+
+    The file appears whole or not at all; it is made in the folder `aside`, by default beside it.
+    """
+    with plain_scratch() as scratch:
+        folder = PlainPaths(scratch).folder(aside or target.parent)
+        return _write_file(connection, query, None, folder, target)
+
+
+def _write_file(
+    connection: duckdb.DuckDBPyConnection,
+    query: str,
+    params: Mapping[str, Any] | None,
+    aside: Path,
+    target: Path,
+) -> Written:
+    """Write the rows of a query into a new file in the folder `aside`, whose name is plain, and move it to
+    `target`.
+
+    The disk has the file before it gets its name. No link is followed: what stands at `target` is replaced,
+    and a folder there is moved aside.
+    """
+    made = aside / f".{uuid4().hex}.parquet"
+    fd = os.open(made, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+    try:
+        found = connection.execute(f"COPY ({query}) TO {text(os.fspath(made))} {_FORMAT}", params).fetchone()
+        assert found is not None
+        os.fsync(fd)
+        with os.fdopen(fd, "rb", buffering=0, closefd=False) as source:
+            digest = hashlib.file_digest(source, "sha256").hexdigest()
+        size = os.fstat(fd).st_size
+        move_folder_aside(target)
+        made.replace(target)
+    finally:
+        os.close(fd)
+        made.unlink(missing_ok=True)
+    return Written(int(found[0]), size, digest)
+
+
+def move_folder_aside(target: Path) -> None:
+    """Give a folder another name that stands where a file belongs; anything else can be replaced. Raises
+    OSError.
+    """
+    if target.is_dir() and not target.is_symlink():
+        target.rename(target.with_name(f"{target.name}.moved-{uuid4().hex[:8]}"))
+
+
+def _notes(made: Mapping[str, Written], made_from: dict[str, Origin]) -> dict[str, Snapshot]:
+    return {
+        name: Snapshot(file.rows, file.size_bytes, statement_digest(name), made_from, file.sha256)
+        for name, file in made.items()
+    }
+
+
+def _drop_long_lines(paths: Sequence[Path], cleaned: Path) -> None:
+    """Copy the lines of the files, except those that are too long; holds one line in memory."""
+    with cleaned.open("xb") as out:
+        for path in paths:
+            out.writelines(line + b"\n" for line in read_lines(path))

@@ -1,0 +1,235 @@
+"""The derived views, in SQL: attempts and tasks put together from their events, spans with their own time.
+
+Each statement reads `hidden.for_<view>` once, which holds the events of one stream that are as declared.
+Lines of one thing may come in any order and from several writers; where there are several of one kind, the
+latest that says anything counts. Of what all lines of an attempt should agree on (task, component, parent)
+the greatest is taken.
+"""
+
+from __future__ import annotations
+
+from flightlog.store.tables.columns import text
+from flightlog.store.tables.spans import SPANS
+
+KIND = """
+CASE event
+    WHEN 'task_submitted' THEN 1 WHEN 'task_queued' THEN 2 WHEN 'task_started' THEN 3
+    WHEN 'task_retried' THEN 4 WHEN 'task_completed' THEN 5 WHEN 'task_failed' THEN 6
+    WHEN 'task_cancelled' THEN 7
+END
+"""
+"""The kinds as numbers: a text in each of very many groups takes more time and memory than all the rest."""
+_SUBMITTED, _QUEUED, _STARTED, _RETRIED, _ENDED = "kind = 1", "kind = 2", "kind = 3", "kind = 4", "kind >= 5"
+
+
+def _attempts(run: str, keys: str, events: str = "hidden.for_attempts") -> str:
+    return f"""
+SELECT
+    run_id,
+    task,
+    task_id,
+    attempt,
+    component,
+    CASE
+        WHEN ended_as = 5 THEN 'completed'
+        WHEN ended_as = 6 THEN 'failed'
+        WHEN ended_as = 7 THEN 'cancelled'
+        WHEN kinds & 16 > 0 THEN 'failed'
+        WHEN kinds & 8 > 0 THEN 'running'
+        ELSE 'pending'
+    END AS state,
+    kinds & 16 > 0 AS retried,
+    coalesce(worker_at_end, worker_at_start) AS worker,
+    submitted_at,
+    queued_at,
+    started_at,
+    CASE WHEN ended_as IS NULL THEN retried_at ELSE ended_at END AS ended_at,
+    coalesce(queue_at_end, queue_at_start) AS queue_s,
+    duration_s,
+    cpu_s,
+    cpu_scope,
+    peak_rss_bytes,
+    rss_scope,
+    read_bytes,
+    write_bytes,
+    gpu_peak_bytes,
+    gpu_memory_scope,
+    gpu_s,
+    gpu_scope,
+    scheduler_s,
+    transfer_s,
+    spill_s,
+    requests,
+    result_bytes,
+    coalesce(args_at_end, args_before) AS args,
+    coalesce(digest_at_end, digest_before) AS args_digest,
+    metrics,
+    CASE
+        WHEN ended_as IS NULL AND kinds & 16 > 0
+        THEN nullif(regexp_extract(reason, '^((?:[A-Za-z0-9_]+[.])*[A-Z][A-Za-z0-9_]*)(?:: |$)', 1), '')
+        ELSE error_type
+    END AS error_type,
+    CASE WHEN ended_as IS NULL AND kinds & 16 > 0 THEN reason ELSE error_message END AS error_message,
+    exit_code,
+    fingerprint,
+    coalesce(span_at_end, span_at_start, span_before) AS span_id,
+    parent_id,
+    depends_on,
+    tags,
+    reason
+FROM (
+    SELECT
+        {run} AS run_id,
+        task_id,
+        attempt,
+        max(task) AS task,
+        max(component) AS component,
+        arg_max(kind, moment) FILTER (WHERE {_ENDED}) AS ended_as,
+        bit_or(1 << kind) AS kinds,
+        max(timestamp) FILTER (WHERE {_SUBMITTED}) AS submitted_at,
+        max(timestamp) FILTER (WHERE {_QUEUED}) AS queued_at,
+        max(timestamp) FILTER (WHERE {_STARTED}) AS started_at,
+        max(timestamp) FILTER (WHERE {_RETRIED}) AS retried_at,
+        max(timestamp) FILTER (WHERE {_ENDED}) AS ended_at,
+        arg_max(worker, moment) FILTER (WHERE {_STARTED}) AS worker_at_start,
+        arg_max(worker, moment) FILTER (WHERE {_ENDED}) AS worker_at_end,
+        arg_max(queue_s, moment) FILTER (WHERE {_STARTED}) AS queue_at_start,
+        arg_max(queue_s, moment) FILTER (WHERE {_ENDED}) AS queue_at_end,
+        arg_max(duration_s, moment) AS duration_s,
+        arg_max(cpu_s, moment) AS cpu_s,
+        arg_max(cpu_scope, moment) AS cpu_scope,
+        arg_max(peak_rss_bytes, moment) AS peak_rss_bytes,
+        arg_max(rss_scope, moment) AS rss_scope,
+        arg_max(read_bytes, moment) AS read_bytes,
+        arg_max(write_bytes, moment) AS write_bytes,
+        arg_max(gpu_peak_bytes, moment) AS gpu_peak_bytes,
+        arg_max(gpu_memory_scope, moment) AS gpu_memory_scope,
+        arg_max(gpu_s, moment) AS gpu_s,
+        arg_max(gpu_scope, moment) AS gpu_scope,
+        arg_max(scheduler_s, moment) AS scheduler_s,
+        arg_max(transfer_s, moment) AS transfer_s,
+        arg_max(spill_s, moment) AS spill_s,
+        arg_max(requests, moment) AS requests,
+        arg_max(result_bytes, moment) AS result_bytes,
+        arg_max(args, moment) FILTER (WHERE {_ENDED}) AS args_at_end,
+        arg_max(args, moment) AS args_before,
+        arg_max(args_digest, moment) FILTER (WHERE {_ENDED}) AS digest_at_end,
+        arg_max(args_digest, moment) AS digest_before,
+        arg_max(metrics, moment) AS metrics,
+        arg_max(tags, moment) AS tags,
+        arg_max(error_type, moment) AS error_type,
+        arg_max(error_message, moment) AS error_message,
+        arg_max(exit_code, moment) AS exit_code,
+        arg_max(fingerprint, moment) AS fingerprint,
+        arg_max(reason, moment) AS reason,
+        arg_max(span_id, moment) FILTER (WHERE {_ENDED}) AS span_at_end,
+        arg_max(span_id, moment) FILTER (WHERE {_STARTED}) AS span_at_start,
+        arg_max(span_id, moment) AS span_before,
+        max(parent_id) AS parent_id,
+        arg_max(depends_on, moment) AS depends_on
+    FROM (
+        SELECT *, {KIND} AS kind, coalesce(timestamp, TIMESTAMP '0001-01-01') AS moment
+        FROM {events}
+        WHERE kind IS NOT NULL
+    )
+    GROUP BY {keys}
+)
+"""  # noqa: S608 - constants, and a quoted text
+
+
+ATTEMPTS = _attempts("run_id", "run_id, task_id, attempt")
+"""`attempts`: one row per attempt.
+
+`state` is `completed`, `failed`, `cancelled`, `running` (began, no end seen) or `pending` (not begun). An
+attempt that was retried without an end of its own has failed, and ended when it was retried, for the error
+that the retry names; `duration_s` is what was measured, so that such an attempt has none.
+"""
+
+
+def attempts_of_one(run_id: str, events: str = "hidden.for_attempts") -> str:
+    """As `ATTEMPTS`, of the events of one run alone, which need not be told apart by it."""
+    return _attempts(f"CAST({text(run_id)} AS VARCHAR)", "task_id, attempt", events)
+
+
+TASKS = """
+SELECT
+    run_id,
+    arg_max(task, attempt) AS task,
+    task_id,
+    arg_max(component, attempt) AS component,
+    arg_max(CASE WHEN retried AND state <> 'completed' THEN 'pending' ELSE state END, attempt) AS state,
+    count(*) FILTER (WHERE state <> 'pending') AS attempts,
+    min(submitted_at) AS submitted_at,
+    min(started_at) AS first_started_at,
+    arg_max_null(CASE WHEN NOT retried OR state = 'completed' THEN ended_at END, attempt) AS ended_at,
+    arg_min_null(queue_s, attempt) AS queue_s,
+    arg_max_null(duration_s, attempt) AS duration_s,
+    sum(duration_s) AS total_s,
+    sum(cpu_s) AS cpu_s,
+    max(peak_rss_bytes) AS peak_rss_bytes,
+    max(gpu_peak_bytes) AS gpu_peak_bytes,
+    arg_max_null(gpu_memory_scope, row(gpu_peak_bytes, attempt)) FILTER (WHERE gpu_peak_bytes IS NOT NULL)
+        AS gpu_memory_scope,
+    sum(gpu_s) AS gpu_s,
+    min(gpu_scope) AS gpu_scope,
+    sum(scheduler_s) AS scheduler_s,
+    sum(transfer_s) AS transfer_s,
+    sum(spill_s) AS spill_s,
+    arg_max_null(requests, attempt) AS requests,
+    arg_max(args, attempt) AS args,
+    arg_max(args_digest, attempt) AS args_digest,
+    arg_max_null(error_type, attempt) AS error_type,
+    arg_max_null(error_message, attempt) AS error_message,
+    arg_max_null(worker, attempt) AS worker
+FROM attempts
+GROUP BY run_id, task_id
+"""
+"""One row per task, with what its last attempt says; a task that waits for its next attempt is `pending`.
+
+`attempts` counts those that began. `total_s`, `cpu_s`, `gpu_s`, `scheduler_s`, `transfer_s` and `spill_s` are
+sums over all attempts that know them, null where none does. Peaks are the largest of an attempt. `gpu_scope`
+is `device` if that of any attempt is.
+"""
+
+CONCURRENCY = """
+SELECT run_id, since, CAST(sum(sum(step)) OVER (PARTITION BY run_id ORDER BY since) AS BIGINT) AS running
+FROM (
+    SELECT
+        run_id,
+        unnest([
+            began, CASE WHEN ended_at > began THEN ended_at WHEN ended_at IS NOT NULL THEN began END
+        ]) AS since,
+        unnest([1, -1]) AS step
+    FROM (
+        SELECT
+            run_id,
+            ended_at,
+            state,
+            CASE
+                WHEN duration_s IS NOT NULL AND ended_at IS NOT NULL
+                THEN ended_at - to_microseconds(CAST(round_even(
+                    least(greatest(duration_s, 0), 2e9) * 1e6, 0) AS BIGINT))
+                ELSE started_at
+            END AS began
+        FROM attempts
+        WHERE state <> 'pending'
+    )
+    WHERE began IS NOT NULL AND (ended_at IS NOT NULL OR state = 'running')
+)
+WHERE since IS NOT NULL
+GROUP BY run_id, since
+"""
+"""How many attempts ran from each moment on. An attempt without an end runs on for ever."""
+
+DERIVED = {"attempts": ATTEMPTS, "tasks": TASKS, "concurrency": CONCURRENCY, "spans": SPANS}
+"""Derived views by name, each after those that it reads."""
+STORED = {"attempts": "tasks", "spans": "spans"}
+"""Derived views that snapshots keep, and the stream that each is made from."""
+NEEDS = {
+    "attempts": {"tasks"},
+    "tasks": {"tasks"},
+    "spans": {"spans"},
+    "concurrency": {"tasks"},
+    "runs": set[str](),
+}
+"""Every table that is not a stream's, and the streams that it is made from."""

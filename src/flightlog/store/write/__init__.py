@@ -1,0 +1,1 @@
+"""Writing: what one process records, and the run brought into its final form."""

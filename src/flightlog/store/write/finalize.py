@@ -1,0 +1,377 @@
+"""Part of completing a run that has ended: every writer's lines are folded into the top-level files.
+
+Folding goes in steps that may each be cut off at any byte and done again:
+
+1. settle: what a killed writer left in its tails goes to the end of its file, as the writer would have done;
+2. plan: `segments/seal.json` says which file goes to which offset of which top-level file;
+3. copy, wait for the disk, delete the file; the offsets are fixed, so doing it again writes the same bytes;
+4. note the writers in `recorder.json`, then delete their folders.
+
+A reader finds every line at every moment, and takes those that stand twice once.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from msgspec import Struct
+
+from flightlog.core.descriptors import Descriptor
+from flightlog.core.threads import sleep
+from flightlog.store import layout
+from flightlog.store.documents import (
+    RecorderInfo,
+    is_leftover,
+    read_document,
+    sync_folder,
+    write_document,
+)
+from flightlog.store.layout import RunInfo, WriterInfo
+from flightlog.store.liveness import here
+from flightlog.store.read.files import folder_parts, writer_folders
+from flightlog.store.read.writers import (
+    has_said_its_end,
+    merge_page,
+    read_writer,
+    remove_page,
+    run_as_it_ended,
+)
+from flightlog.store.write.recovery import Step, settle
+
+PLAN = "seal.json"
+_CHUNK_BYTES = 8 << 20
+_SYNC_BYTES = 64 << 20
+
+
+class Move(Struct, frozen=True):
+    """One file and its place in the top-level file of its stream."""
+
+    part: str
+    stream: str
+    offset: int
+    size: int
+
+
+class Plan(Struct, frozen=True):
+    """`segments/seal.json`."""
+
+    moves: list[Move]
+
+
+@dataclass(frozen=True)
+class SealResult:
+    """What was folded, and what was left where it stood."""
+
+    folded: int
+    """Files folded into the top-level files."""
+    writers: tuple[str, ...]
+    """Writers that are done: their folders are gone, and `recorder.json` knows them."""
+    left: dict[str, str]
+    """Writers whose folders stay, and why."""
+    problem: str | None = None
+    """Why sealing stopped; every line is readable all the same, and sealing again goes on."""
+
+
+def seal(
+    path: Path,
+    *,
+    writers_alive: Callable[[WriterInfo], bool],
+    held: bool = False,
+    step: Step = lambda _done: None,
+) -> SealResult:
+    """Fold the lines of every writer that is closed or dead into the run's top-level files.
+
+    Nothing is done while the owner of the run is alive and not closed, since it writes these files itself,
+    nor while another process seals the same run. Folders of writers that live, and of writers that left no
+    `writer.json`, stay as they are. May be run again at any time, and after a crash at any point. A disk that
+    refuses gives a `problem`. `held` says that the caller is the `sole_sealer` already. `step` is told what
+    was just done, for tests.
+    """
+    folded = 0
+    left: dict[str, str] = {}
+    try:
+        with nullcontext(True) if held else sole_sealer(path) as alone:
+            if not alone:
+                return SealResult(0, (), {}, "another process is sealing the run")
+            folders = {writer: folder for folder, writer in writer_folders(path)}
+            infos = {writer: _writer_info(path, folder, writer) for writer, folder in folders.items()}
+            owner = _owner(path, infos)
+            if owner is not None and not owner.closed and writers_alive(owner):
+                return SealResult(0, (), dict.fromkeys(folders, "the owner of the run is alive"))
+            done, left = _part_writers(infos, writers_alive)
+            run = read_document(path / layout.RUN, RunInfo).value
+            ended = None if run is None else run_as_it_ended(path, run, here())
+            for info in done.values():
+                info.closed = info.closed or has_said_its_end(info, ended)
+            folded += _carry_out(path, step)
+            settle(path, {writer: info.owner for writer, info in done.items()}, step)
+            _write_plan(path, [folders[writer] for writer in done])
+            step("planned")
+            folded += _carry_out(path, step)
+            if done:
+                _note_writers(path, done.values())
+                step("noted the writers")
+            if (
+                ended is not None and ended is not run
+            ):  # the page goes, and is all that knows the end of the run
+                write_document(path / layout.RUN, ended, durable=True)
+            for writer, info in done.items():
+                other = _clear(path, folders[writer], info)
+                step(f"cleared {writer}")
+                if other:
+                    left[writer] = f"its folder holds other files: {', '.join(other)}"
+            _clear_segments(path / layout.SEGMENTS)
+    except OSError as error:
+        named = f"{error.filename}: " if error.filename else ""
+        return SealResult(folded, (), left, f"{named}{error.strerror or error}")
+    return SealResult(folded, tuple(sorted(done.keys() - left.keys())), left)
+
+
+def _part_writers(
+    infos: dict[str, WriterInfo | None], writers_alive: Callable[[WriterInfo], bool]
+) -> tuple[dict[str, WriterInfo], dict[str, str]]:
+    """Writers that write no more; and the others, each with the reason to leave it alone."""
+    done: dict[str, WriterInfo] = {}
+    left: dict[str, str] = {}
+    for writer, info in infos.items():
+        if info is None:
+            left[writer] = f"no {layout.WRITER}: whether the process lives is unknown"
+        elif not info.closed and writers_alive(info):
+            left[writer] = f"process {info.pid} on {info.host} is alive"
+        else:
+            done[writer] = info
+    return done, left
+
+
+@contextmanager
+def sole_sealer(path: Path, wait_s: float = 0.0) -> Iterator[bool]:
+    """Whether no other process seals this run, after waiting for so long; the kernel lets go when a holder
+    dies.
+    """
+    folder = Descriptor.open(path)
+    deadline = time.monotonic() + wait_s
+    try:
+        while True:
+            try:
+                fcntl.flock(folder.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() < deadline:
+                    sleep(0.05)
+                    continue
+                yield False
+                return
+            except OSError:
+                pass  # a file system without locks: one process seals at a time by custom
+            yield True
+            return
+    finally:
+        folder.close()
+
+
+def is_to_complete(path: Path) -> bool:
+    """Whether a run has ended and is not in its final form, or processes that outlived it have left lines
+    since.
+    """
+    info = read_document(path / layout.RUN, RunInfo).value
+    if info is None:
+        return False
+    observer = here()
+    if info.status not in layout.ENDED:  # a disk that was full may have refused to write the end down
+        return run_as_it_ended(path, info, observer).status in layout.ENDED
+    if info.to_complete is True:
+        return True
+    for folder, writer in writer_folders(path):
+        wrote = read_document(folder / layout.WRITER, WriterInfo).value
+        if wrote is not None and not observer.writer_alive(wrote) and any(folder_parts(folder, writer)):
+            return (path / layout.CHECKSUMS).exists()
+    return False
+
+
+def _writer_info(path: Path, folder: Path, writer: str) -> WriterInfo | None:
+    """Who a folder belongs to; of the owner of the run `run.json` tells too."""
+    info = read_writer(folder, writer).value
+    if info is None:
+        run = read_document(path / layout.RUN, RunInfo).value
+        if run is not None and run.writer == writer:
+            return _owner_of(run)
+    return info
+
+
+def _owner(path: Path, infos: dict[str, WriterInfo | None]) -> WriterInfo | None:
+    recorder = read_document(path / layout.RECORDER, RecorderInfo).value
+    known = [*infos.values(), *(recorder.writers if recorder else [])]
+    for info in known:
+        if info is not None and info.owner:
+            return info
+    run = read_document(path / layout.RUN, RunInfo).value
+    return _owner_of(run) if run is not None else None
+
+
+def _owner_of(run: RunInfo) -> WriterInfo:
+    return WriterInfo(
+        writer=run.writer,
+        pid=run.pid,
+        host=run.host,
+        pid_start=run.pid_start,
+        started=run.start_time,
+        heartbeat=run.heartbeat or "",
+        closed=run.status in layout.ENDED,
+        owner=True,
+    )
+
+
+def _write_plan(path: Path, folders: Iterable[Path]) -> None:
+    """Lay the files of the folders end to end behind the top-level files; settling made all end in a
+    newline.
+    """
+    parts = [part for folder in folders for part in folder_parts(folder, folder.name)]
+    ends: dict[str, int] = {}
+    moves: list[Move] = []
+    for part in sorted(
+        parts, key=lambda part: (part.stream, part.writer, part.kind == "active", part.number)
+    ):
+        offset = ends.get(part.stream)
+        if offset is None:
+            offset = _size(layout.stream_file(path, part.stream))
+        size = part.path.stat().st_size
+        moves.append(Move(f"{part.writer}/{part.path.name}", part.stream, offset, size))
+        ends[part.stream] = offset + size
+    if moves:
+        write_document(path / layout.SEGMENTS / PLAN, Plan(moves), durable=True)
+
+
+def _carry_out(path: Path, step: Step) -> int:
+    """Do what the plan says, as far as it has not been done; gives how many files were folded.
+
+    A plan that does not fit what is there, as in a half-copied directory, is dropped: planning anew may put
+    lines twice, and never loses one.
+    """
+    file = path / layout.SEGMENTS / PLAN
+    if not file.exists():
+        return 0
+    plan = read_document(file, Plan).value
+    folded = 0
+    for stream, moves in groupby(plan.moves if plan else (), key=lambda move: move.stream):
+        folded += _fold(path, layout.stream_file(path, stream), list(moves), step)
+    file.unlink()
+    step("carried out the plan")
+    return folded
+
+
+def _fold(path: Path, top: Path, moves: list[Move], step: Step) -> int:
+    there = [(move, path / layout.SEGMENTS / move.part) for move in moves]
+    there = [(move, part) for move, part in there if part.exists()]
+    if not there or not _fits(top, moves, there):
+        return 0
+    with os.fdopen(
+        os.open(top, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644), "r+b", buffering=0
+    ) as target:
+        copied: list[Path] = []
+        unsynced = 0
+        for move, part in there:
+            with part.open("rb", buffering=0) as source:
+                _copy(source.fileno(), target.fileno(), move)
+            step(f"copied {move.part}")
+            copied.append(part)
+            unsynced += move.size
+            if unsynced >= _SYNC_BYTES or part == there[-1][1]:
+                os.fsync(target.fileno())
+                sync_folder(path)
+                step(f"synced {top.name}")
+                while copied:
+                    copied.pop(0).unlink()
+                    step("unlinked a file")
+                unsynced = 0
+    return len(there)
+
+
+def _fits(top: Path, moves: list[Move], there: list[tuple[Move, Path]]) -> bool:
+    size = _size(top)
+    return there[0][0].offset <= size <= moves[-1].offset + moves[-1].size and all(
+        part.stat().st_size == move.size for move, part in there
+    )
+
+
+def _copy(source: int, target: int, move: Move) -> None:
+    """Copy a file to its place, inside the kernel where that can be done."""
+    done = 0
+    while done < move.size:
+        step = min(move.size - done, _CHUNK_BYTES)
+        count = _copy_in_kernel(source, target, step, done, move.offset + done)
+        if not count:
+            chunk = os.pread(source, step, done)
+            if not chunk:
+                raise OSError(errno.EIO, "the file has become shorter", move.part)
+            count = os.pwrite(target, chunk, move.offset + done)
+        done += count
+
+
+def _copy_in_kernel(source: int, target: int, count: int, start: int, offset: int) -> int:
+    try:
+        return os.copy_file_range(source, target, count, start, offset)
+    except AttributeError:  # macOS has none
+        return 0
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EIO}:
+            raise
+        return 0
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _note_writers(path: Path, done: Iterable[WriterInfo]) -> None:
+    """Add the writers to `recorder.json`; what it says of others stays."""
+    file = path / layout.RECORDER
+    recorder = read_document(file, RecorderInfo).value
+    writers = {info.writer: info for info in (recorder.writers if recorder else [])}
+    for info in done:
+        info.died = info.died or not info.closed
+        info.closed = True  # nothing will follow, and nothing it had recorded is missing
+        writers[info.writer] = info
+    ordered = sorted(writers.values(), key=lambda info: (not info.owner, info.started, info.writer))
+    write_document(file, RecorderInfo(writers=ordered), durable=True)
+
+
+def _clear(path: Path, folder: Path, info: WriterInfo) -> list[str]:
+    """Delete a writer's folder, now that its lines stand elsewhere; gives the files it should not hold.
+
+    Where its process lives, a thread of it may lose a line meanwhile: what the page says last is noted, and a
+    page that is made after that stays.
+    """
+    names = sorted(entry.name for entry in folder.iterdir())
+    other = [name for name in names if name not in {layout.WRITER, layout.PAGE} and not is_leftover(name)]
+    if other:
+        return other
+    page = remove_page(folder)
+    if page is not None and (last := merge_page(info, page, folder)) != info:
+        _note_writers(path, [last])
+    for name in names:
+        if name != layout.PAGE:
+            (folder / name).unlink()
+    try:
+        folder.rmdir()
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+            raise
+    return []
+
+
+def _clear_segments(segments: Path) -> None:
+    try:
+        segments.rmdir()
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT}:
+            raise
