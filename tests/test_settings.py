@@ -256,6 +256,9 @@ def test_a_pattern_that_may_take_for_ever_is_refused_and_plain_ones_are_not() ->
         "a?" * 30 + "a" * 30: "a?" * 30 + "…",
         r"[a-z]*[b-y]*x+z": r"[a-z]*[b-y]*x+z",
         "(?i:a*)A*a*-": "(?i:a*)A*a*-",
+        "(?:a|)" * 13 + "(?:b|)" * 13 + "a" * 3: ("(?:a|)" * 13 + "(?:b|)" * 13)[:80],
+        "a*(?=a*a*c)b": "a*(?=a*a*c)b",
+        r"\w+(?=\w+\w+!):": r"\w+(?=\w+\w+!):",
     }
     fine = (
         r"ACME-\d+", r"\d{1,3}(?:\.\d{1,3}){3}", r"(?:foo|bar)-\w+", r"(?:\w{3}-)+x", r"[A-Z]+-[0-9]+-[a-z]+",

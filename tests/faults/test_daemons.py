@@ -10,12 +10,18 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from flightlog.store.catalogue import list_runs
 from flightlog.store.run import Run
 
 PROGRAM = """
 import os, pathlib, signal, sys, time
 import flightlog
+
+def in_pool(number):
+    with flightlog.span("pooled"):
+        time.sleep(0.3)
 
 own_session, ending = sys.argv[1] == "own session", sys.argv[2]
 with flightlog.record("x"):
@@ -25,7 +31,12 @@ with flightlog.record("x"):
     if own_session:
         os.setsid()
     if ending == "its maker is killed":
+        time.sleep(5)
         os.kill(maker, signal.SIGKILL)
+    if ending == "a pool":
+        import multiprocessing
+        with multiprocessing.get_context("fork").Pool(2) as pool:
+            pool.map(in_pool, range(4))
     while os.getppid() == maker:
         time.sleep(0.01)
     with flightlog.span("first"):  # from its first line on, its files are kept fresh
@@ -87,8 +98,18 @@ def test_a_daemon_that_is_killed_leaves_a_crashed_run(tmp_path):
     wait_for(lambda: the_run(tmp_path).status == "crashed")
 
 
-def test_a_child_that_outlives_a_killed_program_does_not_make_its_run_a_completed_one(tmp_path):
-    start(tmp_path, "same session", "its maker is killed")
+def test_workers_of_a_daemon_leave_its_run_to_it(tmp_path):
+    daemon = start(tmp_path, "own session", "a pool")
+    (tmp_path / "go on").touch()
+    wait_for((tmp_path / "over").exists)
+    run = the_run(tmp_path)
+    assert (run.status, run.info.pid) == ("completed", daemon)
+    assert sorted(span.name for span in run.events("spans")) == ["first", *["pooled"] * 4, "work"]
+
+
+@pytest.mark.parametrize("session", ["own session", "same session"])
+def test_a_child_that_outlives_a_killed_program_does_not_make_its_run_a_completed_one(tmp_path, session):
+    start(tmp_path, session, "its maker is killed")
     (tmp_path / "go on").touch()
     wait_for((tmp_path / "over").exists)
     assert the_run(tmp_path).status == "crashed"

@@ -86,7 +86,8 @@ class _Work:
             steps = its_steps + its_ways * steps
             ways *= its_ways
             if name in _CHECKS:
-                checked = checked or not following  # may fail, although nothing follows
+                # May fail, although nothing follows; and what looks ahead or behind does its work at every place.
+                checked = checked or not following or name != "AT"
                 continue
             first, may_be_empty = self._first_of(name, argument)
             following = following | first if may_be_empty else first
@@ -104,8 +105,10 @@ class _Work:
         if kind in {"BRANCH", "GROUPREF_EXISTS"}:
             branches = [one for one in argument[1 if kind == "BRANCH" else slice(1, None)] if one is not None]
             found = [self._sequence(one, following) for one in branches]
-            firsts = [self._first(one)[0] for one in branches]
+            begins = [self._first(one) for one in branches]
+            firsts = [first for first, _ in begins]
             apart = kind == "BRANCH" and sum(map(len, firsts)) == len(frozenset().union(*firsts))
+            apart = apart and not any(may_be_empty for _, may_be_empty in begins)
             return (max if apart else sum)(ways for ways, _ in found), sum(steps for _, steps in found)
         return 1.0, float(self._length) if kind.startswith("GROUPREF") else 1.0
 

@@ -302,7 +302,10 @@ def shield_workers_from_ctrl_c(start_method: str | None) -> None:
     if start_method == "spawn":
         from multiprocessing import resource_tracker
 
-        forget_lost_helpers()
-        resource_tracker.ensure_running()  # nor is this one: it must not begin with anything blocked
-        note_helpers()
+        for _ in range(3):
+            forget_lost_helpers()
+            with suppress(OSError):  # the program closes descriptors just now
+                resource_tracker.ensure_running()  # nor is this one: it must not begin with anything blocked
+                note_helpers()
+                break
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

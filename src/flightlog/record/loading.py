@@ -111,7 +111,7 @@ def _stand_in(folder: object) -> None:
     finder = sys.path_importer_cache.get(folder)
     if finder is None and folder not in sys.path_importer_cache:
         for make in sys.path_hooks:
-            with suppress(ImportError):
+            with suppress(Exception):  # a hook of the program's may raise anything
                 finder = make(folder)
                 break
     if type(finder) is FileFinder:

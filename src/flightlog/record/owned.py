@@ -42,7 +42,7 @@ from flightlog.record.values import ask, clean, represent, text_of
 from flightlog.samplers import Sampler
 from flightlog.store import layout
 from flightlog.store.documents import read_document, write_document
-from flightlog.store.liveness import here, this_host
+from flightlog.store.liveness import here, process_start, this_host, unix_time
 from flightlog.store.write.writer import new_token
 from flightlog.version import __version__
 
@@ -56,6 +56,9 @@ HASTY_S = 0.1
 """How long the end of a run waits for a sample that is being taken, where no other thread of the program's
 runs and where some do."""
 
+LEAVES_S = 3.0
+"""How long after a fork the parent of a daemon may live on."""
+
 NO_THREADS = "a subinterpreter is recorded without samples, heartbeats and handling of signals"
 
 
@@ -68,7 +71,10 @@ class Owned:
         self.run, self._settings = run, settings
         self._ended = threads.Lock()
         self._before = current.get()
-        self._terminal_session = os.getsid(0)
+        self._session = os.getsid(0)
+        self._process = os.getpid(), run.recorder.files.info.pid_start
+        self._parents: list[tuple[int, float | None]] = []
+        self._forked_at = 0.0
         self._beats = 0
         self._synced = time.monotonic()
         self._documents = threads.Lock()
@@ -271,22 +277,28 @@ class Owned:
     def _after_fork(self) -> None:
         self._pulse = self._sampling = None
         self.run.taken_over = False
+        self._parents.append(self._process)
+        self._process = os.getpid(), process_start(os.getpid())
+        self._forked_at = time.time()
         follow(self.run, self._take_over)
 
     def _take_over(self) -> None:
-        """Make the run this process's own where it is a daemon: forked, in a session of its own, and its
-        parent is gone.
+        """Make the run this process's own where it is a daemon: forked, in a session of its own, its parents gone.
 
         The process that made the run has then left it on purpose, without a word, and this one goes on in the
-        same block.
+        same block. One that lived on for seconds after the fork was no daemon's parent: it crashed.
         """
         run = self.run
-        if run.owned or os.getsid(0) == self._terminal_session:
+        if run.owned or os.getsid(0) == self._session:
             return
+        if any(start is not None and process_start(pid) == start for pid, start in self._parents):
+            return  # a worker of the daemon's, or a child of one that is about to leave
         found = read_document(run.path / layout.RUN, layout.RunInfo).value
         if found is None or found.pid != run.info.pid or here().status(found) != "crashed":
             return
-        self._terminal_session = os.getsid(0)  # for processes that this one forks
+        if (unix_time(found.heartbeat) or 0.0) - self._forked_at > LEAVES_S:
+            return
+        self._session = os.getsid(0)  # for processes that this one forks
         run.info.pid, run.info.pid_start = os.getpid(), run.recorder.files.info.pid_start
         run.taken_over = True
 
