@@ -298,7 +298,7 @@ class Path_:
                 step("program", "between tasks", other["stopped"])
             one = other
         unexplained = min(other["began"] for other in self.held) < cursor
-        before = "before a task that waited for nothing on record" if unexplained else "before the first task"
+        before = "before a task with an unknown dependency" if unexplained else "before the first task"
         step("program", before, self.start)
         return {key: lasted for key, lasted in found.items() if lasted}
 

@@ -175,7 +175,7 @@ def test_a_run_whose_process_is_killed_is_crashed_for_an_unknown_reason_with_wha
     cause = only(found)
     assert (found.status, cause.failure_class, cause.scope) == ("crashed", "unknown", "run")
     assert (cause.explains.in_flight, cause.tasks) == (1, {"integrate": 1})
-    assert cause.headline == "the run's process went away without a word"
+    assert cause.headline == "the run's process exited unexpectedly"
 
 
 def test_an_interrupted_run_was_cancelled_by_its_signal(tmp_path):

@@ -84,9 +84,9 @@ What set the wall time:
     by handing tasks over: try giving each task several pieces of work.
 
 What stands out:
-  - 4.0 worker-seconds, 10% of this run, went to free workers while tasks were queued, because
-    handing a task over took 500 ms on average, and half of all tasks take 4.0s or less; try giving
-    each task several pieces of work.
+  - 4.0 worker-seconds, 10% of this run, went to scheduling overhead, because dispatch latency was
+    500 ms on average, and half of all tasks take 4.0s or less; try giving each task several pieces
+    of work.
   - 2.0 worker-seconds, 5% of this run, went to workers waiting for the program, because no task ran
     or was queued (500 ms after the last task); try submitting the next tasks before gathering, or
     starting workers later and ending them sooner.
@@ -278,17 +278,17 @@ Status:    crashed (last heard of 2026-05-20 03:52:08 UTC)
 
 What set the wall time:
   - 50% of the 8.0s was train, 50% waiting to start train; were train instant, the run would be 4.0s
-    shorter at most. Limited most by memory: try fewer tasks at once, or more memory for each.
+    shorter at most. Limited most by memory: try lower concurrency, or more memory for each task.
 
 What stands out:
-  - Memory ran short: the kernel killed 1 process for memory; try fewer tasks at once, or more
-    memory for each.
+  - Memory ran short: the kernel killed 1 process for memory; try lower concurrency, or more memory
+    for each task.
   - 3.0 worker-seconds, 30% of this run, went to 3 attempts that did not complete, because of
     ValueError: bad seed; try `flightlog report --failures` for the causes.
-  - 3.0 worker-seconds, 30% of this run, went to free workers while tasks were queued, because
-    handing a task over took 750 ms on average; try looking at what the scheduler was doing then.
+  - 3.0 worker-seconds, 30% of this run, went to scheduling overhead, because dispatch latency was
+    750 ms on average; try looking at what the scheduler was doing then.
   - 2.0 worker-seconds, 20% of this run, went to waiting for the CPU quota, because it held this run
-    back for 2.0s; try asking for more cores, or running fewer tasks at once.
+    back for 2.0s; try asking for more cores, or lower concurrency.
 
 Tasks:
   Submitted:  5

@@ -77,9 +77,7 @@ def test_what_came_before_a_task_of_which_no_wait_is_known_is_not_called_the_tim
     ]
     line = wall_time_text(report_with_charts(open_run(make_run(tmp_path, events))).report)
     assert line is not None
-    assert line.startswith(
-        "60% of the 10.0s was the program before a task that waited for nothing on record, "
-    )
+    assert line.startswith("60% of the 10.0s was the program before a task with an unknown dependency, ")
 
 
 def test_of_spans_alone_it_names_spans(tmp_path: Path) -> None:

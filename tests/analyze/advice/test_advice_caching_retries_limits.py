@@ -278,7 +278,7 @@ def test_retries_of_an_error_that_comes_every_time_are_in_vain(tmp_path):
         kind="retries",
         about="check",
         sentence=(
-            "Do not retry check for ValueError: 6 tasks that failed of it were tried again in 2 of 2 runs, "
+            "Do not retry check for ValueError: 6 tasks that failed of it were retried in 2 of 2 runs, "
             "and every one failed of it every time."
         ),
         evidence={
@@ -338,7 +338,7 @@ def test_an_error_that_a_second_attempt_mended_elsewhere_is_worth_one():
     [advice] = advise_retries([shape(0, retried=[failures(tasks=3)]), shape(1, retried=rows)]).advice
     assert (advice.sentence, advice.gain, advice.changes) == (
         "Retry load up to 2 times: 7 tasks failed for good of ConnectionError in 2 of 2 runs, and 4 of 4 "
-        "tasks that were tried again after it completed. Only if it may be run twice.",
+        "tasks that were retried after it completed. Only if it may be run twice.",
         "about 100% of these failures",
         {"tasks.load.retries": "2"},
     )

@@ -164,7 +164,7 @@ def test_threads_that_keep_one_core_busy_together_should_be_processes(tmp_path):
         kind="threads",
         about="here",
         sentence=(
-            "Use processes instead of threads: 4.0 tasks at once kept 1.0 cores busy together, as Python "
+            "Use processes instead of threads: a concurrency of 4.0 kept 1.0 cores busy together, as Python "
             "code does that holds the interpreter's lock, while 8 cores were there (2 runs). Results then "
             "travel as pickles, 100 B each."
         ),
@@ -197,7 +197,7 @@ def test_worker_processes_whose_threads_take_turns_should_have_one_each(tmp_path
     ]
     [advice] = advise_threads(shapes).advice
     assert advice.sentence.startswith(
-        "Use 4 workers with 1 thread each instead of 2 with 2: 2.0 tasks at once kept 1.0 cores"
+        "Use 4 workers with 1 thread each instead of 2 with 2: a concurrency of 2.0 kept 1.0 cores"
     )
     assert advice.changes == {"targets.here.threads_per_worker": "1", "targets.here.max_workers": "4"}
 
@@ -235,7 +235,7 @@ def test_tasks_of_milliseconds_should_be_put_together(tmp_path):
         about="step",
         sentence=(
             "Give each task of step 50 pieces of work at once: 1,000 tasks a run take 3 ms each, and "
-            "handing one over takes 1.2 ms more, 29% of both (2 runs)."
+            "dispatch latency adds 1.2 ms, 29% of both (2 runs)."
         ),
         evidence={
             "runs": 2,

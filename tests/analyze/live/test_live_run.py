@@ -461,7 +461,7 @@ def test_the_log_tells_what_a_person_would_want_to_know_and_not_every_task(tmp_p
         ("info", "the run completed"),
         ("error", "worker w1 was lost: killed by signal 9"),
         ("info", "epoch: n=3"),
-        ("warning", "sim u is tried again in 2.0s: ValueError: bad seed"),
+        ("warning", "sim u is retried in 2.0s: ValueError: bad seed"),
         ("error", "sim u failed: ValueError: bad seed"),
         ("info", "worker w1 is ready after 400 ms"),
         ("info", "worker w1 was launched on node-1"),
@@ -560,7 +560,7 @@ def test_open_spans_metrics_and_cost_are_known_while_the_run_goes_on(tmp_path: P
 
 def test_a_run_that_was_not_heard_of_for_long_says_so(tmp_path: Path) -> None:
     path = make_run(tmp_path, **_RUNNING)
-    assert FollowedRun(path, now=now_at(54)).update().problems == ["nothing was heard of the run for 45 s"]
+    assert FollowedRun(path, now=now_at(54)).update().problems == ["no heartbeat of the run for 45 s"]
     assert FollowedRun(path, now=now_at(10)).update().problems == []
 
 

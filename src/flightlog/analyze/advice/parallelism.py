@@ -378,7 +378,8 @@ def _processes(shapes: Sequence[RunStatistics]) -> Advice | None:
         kind="threads",
         about=name,
         sentence=(
-            f"{what}: {median(at_once):.1f} tasks at once kept {median(cores):.1f} cores busy together, as "
+            f"{what}: a concurrency of {median(at_once):.1f} kept {median(cores):.1f} cores busy together, "
+            "as "
             f"Python code does that holds the interpreter's lock, while {processors.cpus:g} cores were "
             f"there ({len(shapes)} runs). Results then travel as pickles, {format_bytes(moved)} each."
         ),
@@ -532,7 +533,7 @@ def advise_chunks(shapes: Sequence[RunStatistics]) -> AdviceOutcome:
         return AdviceOutcome(
             silent=f"1 run has tasks enough to tell; {LEAST_SIMILAR_RUNS} are needed"
             if few
-            else "handing tasks over takes little time"
+            else "dispatch latency is small"
         )
     return AdviceOutcome(advice=advice)
 
@@ -562,8 +563,8 @@ def _chunk(name: str, found: Sequence[tuple[RunStatistics, TaskStatistics]]) -> 
         about=name,
         sentence=(
             f"Give each task of {name} {size:,} pieces of work at once: {median(counts):,.0f} tasks a run "
-            f"take {format_duration(median(lengths))} each, and handing one over takes "
-            f"{format_duration(median(each))} more, {format_percent(share)} of both ({len(found)} runs)."
+            f"take {format_duration(median(lengths))} each, and dispatch latency adds "
+            f"{format_duration(median(each))}, {format_percent(share)} of both ({len(found)} runs)."
         ),
         evidence={
             "runs": len(found),

@@ -153,8 +153,8 @@ def _useless(
         kind="retries",
         about=name,
         sentence=(
-            f"Do not retry {name} for {kind}: {total.tried_again:,} tasks that failed of it were tried "
-            f"again in {total.runs} of {runs} runs, and every one failed of it every time{but}."
+            f"Do not retry {name} for {kind}: {total.tried_again:,} tasks that failed of it were "
+            f"retried in {total.runs} of {runs} runs, and every one failed of it every time{but}."
         ),
         evidence={
             "runs": runs,
@@ -186,7 +186,7 @@ def _worth(
     evidence = {"runs": len(shapes), "error_type": error, "failed_for_good": given_up, "retries": planned}
     if total.tried_again >= LEAST_RESCUED and total.rescued >= OFTEN * total.tried_again:
         share = total.rescued / total.tried_again
-        why = f"{total.rescued:,} of {total.tried_again:,} tasks that were tried again after it completed"
+        why = f"{total.rescued:,} of {total.tried_again:,} tasks that were retried after it completed"
         evidence |= {"tried_again": total.tried_again, "rescued": total.rescued}
     else:
         again = next((m for m in mended if (m.name, m.error_type) == (name, error)), None)

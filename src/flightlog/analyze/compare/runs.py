@@ -249,7 +249,7 @@ NAMED = 3
 """How many names a share names."""
 
 _PARTS = {
-    "retries": ("failed_s", "attempts that failed or were tried again"),
+    "retries": ("failed_s", "attempts that failed or were retried"),
     "queue": ("scheduler_s", "workers free while tasks were queued"),
     "idle": ("idle_s", "workers with nothing to do"),
     "startup": ("startup_s", "workers starting up"),

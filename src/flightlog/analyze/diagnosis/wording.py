@@ -86,7 +86,7 @@ def _run_line(found: GatheredCase) -> str:
     facts = found.case.facts
     status = facts.run_status if facts else None
     if status == "crashed":
-        return "the run's process went away without a word"
+        return "the run's process exited unexpectedly"
     if status == "interrupted":
         return f"the run was interrupted{f' by {facts.cancelled_by}' if facts and facts.cancelled_by else ''}"
     how = (

@@ -25,7 +25,7 @@ def failed_work(facts: Facts) -> Iterable[Finding]:
     cause = (causes[0].error_type or "", (causes[0].message or "").partition("\n")[0]) if causes else ("", "")
     said = ": ".join(part for part in cause if part)
     kinds = [
-        f"{retried:,} of them tried again" if retried else "",
+        f"{retried:,} of them retried" if retried else "",
         f"{cancelled:,} cancelled" if cancelled else "",
     ]
     told = ", ".join(kind for kind in kinds if kind)

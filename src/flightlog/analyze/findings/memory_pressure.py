@@ -34,7 +34,7 @@ def memory_pressure(facts: Facts) -> Iterable[Finding]:
     failed, ns = (int(row[0]), int(row[1])) if row is not None else (0, 0)
     if failed:
         evidence["tasks_out_of_memory"] = failed
-        said.append(f"{plural(failed, 'task')} failed for want of memory")
+        said.append(f"{plural(failed, 'task')} failed for lack of memory")
     for what, peak, total in (
         ("the run's memory limit", cgroup and cgroup.memory_peak_bytes, cgroup and cgroup.memory_limit_bytes),
         ("a host's memory", node and node.memory_peak_bytes, node and node.memory_total_bytes),
@@ -54,7 +54,7 @@ def memory_pressure(facts: Facts) -> Iterable[Finding]:
         kind="memory_pressure",
         seconds=lost,
         share=share_of(facts, lost),
-        sentence=f"{cost}{' and '.join(said)}; try fewer tasks at once, or more memory for each.",
+        sentence=f"{cost}{' and '.join(said)}; try lower concurrency, or more memory for each task.",
         evidence=evidence,
         where=list(node.hosts[:3]) if node is not None else [],
     )

@@ -33,7 +33,7 @@ def oversubscription(facts: Facts) -> Iterable[Finding]:
             seconds=waited,
             share=share_of(facts, waited),
             sentence=(
-                f"{cost_text(facts, waited)} went to tasks that were running but not on a processor "
+                f"{cost_text(facts, waited)} went to tasks waiting for CPU "
                 f"({format_percent(waited / ran)} of their time), because {busy:.0f}%{cores} were in use on "
                 "average; try fewer workers, or fewer threads in each."
             ),
@@ -49,8 +49,7 @@ def oversubscription(facts: Facts) -> Iterable[Finding]:
             share=share_of(facts, held),
             sentence=(
                 f"{cost_text(facts, held)} went to waiting for the CPU quota{quota}, because it held this "
-                f"run back for {format_duration(held)}; try asking for more cores, or running fewer tasks "
-                "at once."
+                f"run back for {format_duration(held)}; try asking for more cores, or lower concurrency."
             ),
             evidence={"throttled_s": held, "cpu_quota": cgroup.cpu_quota},
             where=[],

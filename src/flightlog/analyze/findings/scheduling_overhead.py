@@ -27,8 +27,8 @@ def handover(facts: Facts) -> Iterable[Finding]:
         seconds=whole.scheduler_s,
         share=share_of(facts, whole.scheduler_s),
         sentence=(
-            f"{cost_text(facts, whole.scheduler_s)} went to free workers while tasks were queued, because "
-            f"handing a task over took {format_duration(each)} on average{usual}; try {advice}."
+            f"{cost_text(facts, whole.scheduler_s)} went to scheduling overhead, because "
+            f"dispatch latency was {format_duration(each)} on average{usual}; try {advice}."
         ),
         evidence={"handover_s": each, "attempts": whole.attempts, "median_task_s": median},
         where=[],

@@ -43,7 +43,7 @@ def cold_starts(facts: Facts) -> Iterable[Finding]:
         seconds=lost,
         share=share_of(facts, lost),
         sentence=(
-            f"{cost_text(facts, lost)} went to getting workers to work, because {' and '.join(reasons)}; "
+            f"{cost_text(facts, lost)} went to worker start-up, because {' and '.join(reasons)}; "
             "try keeping workers for several runs, importing less when they start, or larger batches."
         ),
         evidence={

@@ -226,7 +226,7 @@ class FollowedRun:
         if reading is not None:
             found.append(f"still reading: {reading:.0%}")
         if heard_s is not None and heard_s > HEARTBEAT_LIMIT_S / 2:
-            found.append(f"nothing was heard of the run for {heard_s:.0f} s")
+            found.append(f"no heartbeat of the run for {heard_s:.0f} s")
         found += self._remarks
         if self.path.is_dir():
             found += run.problems
@@ -259,7 +259,7 @@ _ENDS = {
     "completed": "the run completed",
     "failed": "the run failed",
     "interrupted": "the run was interrupted",
-    "crashed": "the last sign of the run, which ended without a word",
+    "crashed": "the last heartbeat of the run, which exited unexpectedly",
 }
 
 

@@ -95,7 +95,7 @@ def line_of(event: Event) -> tuple[str, Level] | None:
         case TaskRetried():
             after = f" in {format_duration(event.delay_s)}" if event.delay_s else ""
             why = f": {first_line(event.reason)}" if event.reason else ""
-            return f"{_task(event)} is tried again{after}{why}", "warning"
+            return f"{_task(event)} is retried{after}{why}", "warning"
         case TaskCancelled():
             return f"{_task(event)} was cancelled{_because(event.reason)}", "warning"
         case Failure():

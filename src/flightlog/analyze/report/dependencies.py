@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Kind = Literal["task", "wait", "startup", "program", "span"]
 
 BEFORE, BETWEEN, AFTER = "before the first task", "between tasks", "after the last task"
-UNKNOWN = "before a task that waited for nothing on record"
+UNKNOWN = "before a task with an unknown dependency"
 START_UP = "worker start-up"
 
 

@@ -51,7 +51,7 @@ def _suggest(case: Case) -> list[str]:
             f"{format_bytes(int(most * MORE_THAN_KILLED))}."
         )
     else:
-        said.append("Ask for more memory, or run fewer tasks at once on a host.")
+        said.append("Ask for more memory, or lower the concurrency on a host.")
     said.append("Work in smaller pieces: read in chunks, use smaller types, free what is no longer needed.")
     return said
 
