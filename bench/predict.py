@@ -20,7 +20,7 @@ from pathlib import Path
 from bench.truth import WORKLOADS, TrueAttempt, Workload, write_history
 from flightlog.analyze.history.attempts import read_past
 from flightlog.analyze.predict.baseline import Quantity
-from flightlog.analyze.predict.evaluation import Outcome, Score, score
+from flightlog.analyze.predict.evaluation import PredictionOutcome, Score, score
 from flightlog.analyze.predict.features import Example, flatten
 from flightlog.analyze.predict.model import Model, estimate, train
 from flightlog.analyze.predict.schedule import simulate
@@ -40,7 +40,9 @@ TITLES: dict[Quantity, str] = {"duration_s": "duration", "peak_memory_bytes": "p
 Z90 = 1.6449
 
 
-def outcomes(model: Model, quantity: Quantity, load: Workload, later: list[TrueAttempt]) -> list[Outcome]:
+def outcomes(
+    model: Model, quantity: Quantity, load: Workload, later: list[TrueAttempt]
+) -> list[PredictionOutcome]:
     """What was predicted of each later attempt, and what it really needed."""
     found = []
     of = model.quantity(quantity)
@@ -51,7 +53,7 @@ def outcomes(model: Model, quantity: Quantity, load: Workload, later: list[TrueA
         name = of.names[attempt.task]
         assert logs is not None
         assert name.plain is not None
-        found.append(Outcome(attempt.task, name.method, logs, name.plain, actual))
+        found.append(PredictionOutcome(attempt.task, name.method, logs, name.plain, actual))
     return found
 
 
@@ -92,7 +94,7 @@ def main(words: list[str]) -> int:
     spent: list[float] = []
     for name in names:
         load = WORKLOADS[name]
-        seen: dict[Quantity, list[Outcome]] = {quantity: [] for quantity in TITLES}
+        seen: dict[Quantity, list[PredictionOutcome]] = {quantity: [] for quantity in TITLES}
         tested: list[TrueAttempt] = []
         for seed in seeds:
             with tempfile.TemporaryDirectory() as folder:

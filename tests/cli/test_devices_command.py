@@ -16,7 +16,7 @@ import pytest
 from building import make_run
 
 from flightlog.analyze.devices.report import devices_of_run
-from flightlog.analyze.devices.results import Curve, DeviceReport
+from flightlog.analyze.devices.results import DeviceReport, MemoryCurve
 from flightlog.cli.main import main
 from flightlog.events import DeviceMemory
 from flightlog.show.devices import devices_text, over_time
@@ -204,7 +204,7 @@ def test_nothing_that_was_recorded_can_paint_or_move_the_cursor(
 
 
 def test_a_peak_of_one_moment_is_seen_in_the_plot() -> None:
-    curve = Curve(
+    curve = MemoryCurve(
         after_s=[0.0, 1.0, 9.0], allocated_bytes=[1, 9, None], reserved_bytes=[], device_used_bytes=[]
     )
     assert over_time(curve, curve.allocated_bytes, 10.0, 5) == [9.0, 9.0, 9.0, 9.0, 9.0]

@@ -10,7 +10,7 @@ from building import at, make_run
 
 from flightlog.analyze.predict.baseline import Logs
 from flightlog.analyze.predict.model import FORMAT, Model
-from flightlog.analyze.predict.schedule import Spread
+from flightlog.analyze.predict.schedule import ScheduleSpread
 from flightlog.analyze.predict.training import OfName, QuantityModel
 from flightlog.core.errors import UsageError
 from flightlog.events import TaskCompleted, TaskSubmitted
@@ -198,7 +198,7 @@ def test_what_a_run_took_beyond_its_tasks_is_added(plans, tmp_path):
     found = forecast(plans["local"], model(0.0), calls_of_run(Run(make_run(tmp_path, events))), workers=1)
     # Two of 2 s took 6 s there: a second for each beyond itself, and 4 s around them.
     assert (found.handover_s, found.around_s) == (1.0, 4.0)
-    assert found.wall_s == Spread(
+    assert found.wall_s == ScheduleSpread(
         expected=pytest.approx(2 * E + 6), low=pytest.approx(2 * E + 6), high=pytest.approx(2 * E + 6)
     )
 

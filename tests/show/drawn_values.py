@@ -9,29 +9,29 @@ from flightlog.analyze.charts.results import (
     Bars,
     Cells,
     Chart,
+    ChartSeries,
     Curve,
+    DurationSpread,
     Lane,
     Mark,
     Nested,
-    Series,
-    Spread,
     Timeline,
     Waits,
 )
 from flightlog.analyze.compare.bootstrap import Interval
 from flightlog.analyze.compare.results import (
     CacheChange,
-    Change,
     Comparison,
     DurationChange,
+    LevelChange,
     Share,
     Side,
     WallExplained,
 )
 from flightlog.analyze.cost.cost import CostSplit
-from flightlog.analyze.history.trends import Change as Step
-from flightlog.analyze.history.trends import Difference, Level, Point, Trend
-from flightlog.analyze.report.critical_path import CriticalPath, Part
+from flightlog.analyze.history.trends import LevelChange as Step
+from flightlog.analyze.history.trends import RunDifference, Trend, TrendLevel, TrendPoint
+from flightlog.analyze.report.critical_path import CriticalPath, PathPart
 from flightlog.analyze.report.spans import SpanNode, SpanTree
 from flightlog.analyze.report.time_shares import Shares, TimeSplit
 
@@ -103,7 +103,9 @@ def dense(**changes: Any) -> Timeline:
 
 def chart(unit: Any = "bytes", **changes: Any) -> Chart:
     """A line with a gap, of 10 GiB at most."""
-    series = Series(label="w-1", at_s=[0.0, 30.0, 60.0, 90.0], value=[2.0**30, None, 10 * 2.0**30, 2.0**31])
+    series = ChartSeries(
+        label="w-1", at_s=[0.0, 30.0, 60.0, 90.0], value=[2.0**30, None, 10 * 2.0**30, 2.0**31]
+    )
     fields: dict[str, Any] = {
         "since": SINCE,
         "length_s": 100.0,
@@ -114,7 +116,7 @@ def chart(unit: Any = "bytes", **changes: Any) -> Chart:
     return Chart(**{**fields, **changes})
 
 
-def spread(name: str = "simulate", **changes: Any) -> Spread:
+def spread(name: str = "simulate", **changes: Any) -> DurationSpread:
     fields: dict[str, Any] = {
         "count": 10,
         "total_s": 40.0,
@@ -127,7 +129,7 @@ def spread(name: str = "simulate", **changes: Any) -> Spread:
         "p95_s": 7.0,
         "most_s": 8.0,
     }
-    return Spread(name=name, **{**fields, **changes})
+    return DurationSpread(name=name, **{**fields, **changes})
 
 
 def waits(**changes: Any) -> Waits:
@@ -174,9 +176,9 @@ def curve(**changes: Any) -> Curve:
 
 
 def critical(parts: int = 2) -> CriticalPath:
-    found = [Part(kind="task", name="simulate", links=3, seconds=80.0, share=0.8, saves_s=30.0)]
+    found = [PathPart(kind="task", name="simulate", links=3, seconds=80.0, share=0.8, saves_s=30.0)]
     found += [
-        Part(kind="wait", name=f"simulate-{n}", links=1, seconds=20.0 - n, share=0.2, saves_s=None)
+        PathPart(kind="wait", name=f"simulate-{n}", links=1, seconds=20.0 - n, share=0.2, saves_s=None)
         for n in range(parts - 1)
     ]
     return CriticalPath(of="tasks", wall_s=100.0, links=4, parts=found, longest=[])
@@ -260,7 +262,7 @@ def trend(runs: int = 10) -> Trend:
         unit="seconds",
         currency=None,
         points=[
-            Point(
+            TrendPoint(
                 run_id=f"run-{n}",
                 start_time=f"2026-05-{n % 28 + 1:02d}T00:00:00.000000Z",
                 status="completed",
@@ -272,8 +274,8 @@ def trend(runs: int = 10) -> Trend:
             for n, value in enumerate(values)
         ],
         levels=[
-            Level(first=0, runs=half, typical=100.0, p05=99.0, p95=101.0),
-            Level(first=half, runs=runs - half, typical=130.0, p05=129.0, p95=131.0),
+            TrendLevel(first=0, runs=half, typical=100.0, p05=99.0, p95=101.0),
+            TrendLevel(first=half, runs=runs - half, typical=130.0, p05=129.0, p95=131.0),
         ]
         if runs
         else [],
@@ -292,7 +294,7 @@ def trend(runs: int = 10) -> Trend:
                 low=0.2,
                 high=0.4,
                 chance=1e-6,
-                differences=[Difference(what="commit", before="a", after="b")],
+                differences=[RunDifference(what="commit", before="a", after="b")],
             )
         ]
         if runs
@@ -303,7 +305,7 @@ def trend(runs: int = 10) -> Trend:
     )
 
 
-UNKNOWN = Change(before=None, after=None, difference=None, ratio=None)
+UNKNOWN = LevelChange(before=None, after=None, difference=None, ratio=None)
 
 
 def comparison(**changes: Any) -> Comparison:
@@ -327,7 +329,7 @@ def comparison(**changes: Any) -> Comparison:
     fields: dict[str, Any] = {
         "before": Side(asked="a", runs=[]),
         "after": Side(asked="b", runs=[]),
-        "wall_s": Change(before=100.0, after=130.0, difference=30.0, ratio=1.3),
+        "wall_s": LevelChange(before=100.0, after=130.0, difference=30.0, ratio=1.3),
         "worker_s": UNKNOWN,
         "explained": WallExplained(
             basis="workers",
@@ -358,7 +360,7 @@ def every_figure() -> dict[str, Any]:
     """One figure of each kind, by name."""
     from flightlog.show import figures
 
-    concurrency = chart("count", series=[Series(label="running", at_s=[0.0, 50.0], value=[1.0, 2.0])])
+    concurrency = chart("count", series=[ChartSeries(label="running", at_s=[0.0, 50.0], value=[1.0, 2.0])])
     return {
         "timeline": figures.timeline_figure(timeline()),
         "dense": figures.timeline_figure(dense()),

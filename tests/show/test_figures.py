@@ -10,7 +10,7 @@ import drawn_values as values
 import msgspec
 import pytest
 
-from flightlog.analyze.charts.results import Cells, Mark, Series
+from flightlog.analyze.charts.results import Cells, ChartSeries, Mark
 from flightlog.analyze.report.critical_path import CriticalPath
 from flightlog.analyze.report.spans import SpanTree
 from flightlog.show import figures
@@ -59,9 +59,12 @@ def test_there_is_no_figure_of_nothing():
     assert figures.timeline_figure(values.timeline(lanes=[], bars=None, marks=[])) is None
     assert figures.timeline_figure(values.timeline(bars=None, marks=[])) is None
     assert figures.chart_figure(values.chart(series=[])) is None
-    assert figures.chart_figure(values.chart(series=[Series(label="w", at_s=[1.0], value=[None])])) is None
     assert (
-        figures.chart_figure(values.chart(series=[Series(label="w", at_s=[1.0], value=[math.nan])])) is None
+        figures.chart_figure(values.chart(series=[ChartSeries(label="w", at_s=[1.0], value=[None])])) is None
+    )
+    assert (
+        figures.chart_figure(values.chart(series=[ChartSeries(label="w", at_s=[1.0], value=[math.nan])]))
+        is None
     )
     assert figures.curve_figure(values.curve(value=[None] * 4), length_s=1.0) is None
     assert figures.durations_figure([]) is None
@@ -278,12 +281,12 @@ def test_a_chart_breaks_where_nothing_is_known_and_is_in_a_unit_with_few_digits(
 
 def test_a_limit_is_drawn_where_it_is_near_and_told_where_it_is_far():
     def limited(limit: float) -> tuple[list[str], list[str]]:
-        series = Series(label="w-1", at_s=[0.0, 1.0], value=[1.0, 2.0**30], limit=limit)
+        series = ChartSeries(label="w-1", at_s=[0.0, 1.0], value=[1.0, 2.0**30], limit=limit)
         figure = figures.chart_figure(values.chart(series=[series]))
         return [trace.name for trace in figure.data], [note.text for note in figure.layout.annotations]
 
     assert limited(2.0**31) == (["w-1", "limit: 2.0 GiB"], [])
-    far = values.chart(series=[Series(label="w-1", at_s=[0.0], value=[1.0], limit=2.0**40)])
+    far = values.chart(series=[ChartSeries(label="w-1", at_s=[0.0], value=[1.0], limit=2.0**40)])
     assert figures.limit_note(far) == "The limit is 1.0 TiB, above what is drawn."
     assert figures.chart_figure(far, notes=False).layout.annotations == ()
     assert figures.limit_note(values.chart()) is None
@@ -467,7 +470,7 @@ def test_a_theme_changes_the_layout_and_nothing_else():
 
 
 def test_the_json_of_a_figure_is_safe_in_a_page_short_and_valid():
-    series = Series(label="</script>&", at_s=[0.0, 1 / 3], value=[1.0, 2.0])
+    series = ChartSeries(label="</script>&", at_s=[0.0, 1 / 3], value=[1.0, 2.0])
     text = figures.figure_json(figures.chart_figure(values.chart("count", series=[series])))
     assert set("<>&").isdisjoint(text)
     found = json.loads(text)
@@ -535,7 +538,9 @@ def test_a_duration_that_no_clock_can_have_is_short_to_read():
 def test_a_value_between_two_gaps_is_a_dot():
     line = values.chart(
         "count",
-        series=[Series(label="w", at_s=[0.0, 1.0, 2.0, 3.0, 4.0], value=[5.0, None, 1.0, 2.0, math.nan])],
+        series=[
+            ChartSeries(label="w", at_s=[0.0, 1.0, 2.0, 3.0, 4.0], value=[5.0, None, 1.0, 2.0, math.nan])
+        ],
     )
     [trace] = figures.chart_figure(line).data
     assert (trace.mode, list(trace.marker.size)) == ("lines+markers", [7, 0, 0, 0, 0])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.charts.results import Chart, Series
+from flightlog.analyze.charts.results import Chart, ChartSeries
 from flightlog.analyze.live.results import Failed, Progress
 from flightlog.show.live import (
     LiveCell,
@@ -110,14 +110,14 @@ def test_tasks_whose_submission_was_not_recorded_are_counted_as_they_are_met() -
 
 
 def test_tasks_that_wait_are_not_taken_for_tasks_that_run() -> None:
-    waiting = Series(label="waiting", at_s=[0.0], value=[7.0])
+    waiting = ChartSeries(label="waiting", at_s=[0.0], value=[7.0])
     chart = Chart(since="", length_s=1.0, unit="count", series=[waiting], notes=[])
     assert latest_of(chart, only="running") is None
     assert latest_of(chart, cells=1) == ([7.0], "7")
 
 
 def test_a_sum_of_which_some_lines_are_missing_says_so() -> None:
-    lines = [Series(label=name, at_s=[0.0], value=[1024.0]) for name in "ab"]
+    lines = [ChartSeries(label=name, at_s=[0.0], value=[1024.0]) for name in "ab"]
     chart = Chart(since="", length_s=1.0, unit="bytes", series=lines, notes=["3 more are not drawn"])
     assert latest_of(chart, cells=1) == ([2048.0], "at least 2.0 KiB")
 

@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 from building import at, make_run
 
-from flightlog.analyze.charts.report_with_charts import OVERVIEW_VIEWS, Durations, Overview, overview_of
+from flightlog.analyze.charts.report_with_charts import (
+    OVERVIEW_VIEWS,
+    Overview,
+    OverviewDurations,
+    overview_of,
+)
 from flightlog.analyze.report.report import report_and
 from flightlog.cli.main import main
 from flightlog.events import Event, ResourceSample, TaskCompleted, TaskStarted, TaskSubmitted
@@ -68,7 +73,7 @@ def test_machines_are_a_line_each_and_durations_are_counted_in_bins(run: Run) ->
         ("a", 900, 1000),
         ("b", 500, 1000),
     ]
-    assert isinstance(found.durations, Durations)
+    assert isinstance(found.durations, OverviewDurations)
     assert {name: sum(counts) for name, counts in found.durations.counts.items()} == {"sim": 8, "reduce": 1}
     assert found.durations.edges_s[0] <= 0.05 < 2.0 <= found.durations.edges_s[-1]
 

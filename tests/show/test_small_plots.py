@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.analyze.charts.results import Chart, Series
+from flightlog.analyze.charts.results import Chart, ChartSeries
 from flightlog.show.plot import (
     area,
     at_even_times,
@@ -23,7 +23,7 @@ def whole(value: float) -> str:
     return f"{value:.0f}"
 
 
-def chart(unit: str, *series: Series) -> Chart:
+def chart(unit: str, *series: ChartSeries) -> Chart:
     return Chart(since="", length_s=10.0, unit=unit, series=list(series), notes=[])
 
 
@@ -59,12 +59,12 @@ def test_nothing_known_is_no_plot() -> None:
 
 
 def test_between_two_samples_the_former_holds_and_after_the_last_nothing_is_known() -> None:
-    series = Series(label="", at_s=[0.0, 4.0, 6.0], value=[1.0, 3.0, None])
+    series = ChartSeries(label="", at_s=[0.0, 4.0, 6.0], value=[1.0, 3.0, None])
     assert at_even_times(series, 10.0, 5) == [1.0, 1.0, 3.0, None, None]
 
 
 def test_bytes_add_up_and_percentages_do_not() -> None:
-    both = [Series(label=str(n), at_s=[0.0], value=[float(n)]) for n in (10, 30)]
+    both = [ChartSeries(label=str(n), at_s=[0.0], value=[float(n)]) for n in (10, 30)]
     assert summed(chart("bytes", *both), 1) == [40.0]
     assert summed(chart("percent", *both), 1) == [20.0]
     assert summed(chart("bytes"), 4) == []

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flightlog.analyze.history.trends import Change, Difference, Level, Point, Trend, Unit
+from flightlog.analyze.history.trends import LevelChange, RunDifference, Trend, TrendLevel, TrendPoint, Unit
 from flightlog.show.terminal import width_of
 from flightlog.show.trends import trend_csv, trend_text
 
 
-def point(number: int, value: float, level: int = 0) -> Point:
-    return Point(
+def point(number: int, value: float, level: int = 0) -> TrendPoint:
+    return TrendPoint(
         run_id=f"run-202511{1 + number:02}T091200Z-demo-a1b2c3d4",
         start_time=f"2025-11-{1 + number:02}T09:12:00.000000Z",
         status="completed",
@@ -29,9 +29,9 @@ def point(number: int, value: float, level: int = 0) -> Point:
     )
 
 
-def level(first: int, values: list[float]) -> Level:
+def level(first: int, values: list[float]) -> TrendLevel:
     ordered = sorted(values)
-    return Level(
+    return TrendLevel(
         first=first, runs=len(values), typical=ordered[len(values) // 2], p05=ordered[0], p95=ordered[-1]
     )
 
@@ -56,7 +56,7 @@ def stepped(
     before: float, after: float, change: float | None, metric: str = "wall", unit: Unit = "seconds"
 ) -> Trend:
     values = [before] * 6 + [after] * 6
-    step = Change(
+    step = LevelChange(
         at=6,
         earliest=5,
         latest=6,
@@ -71,8 +71,8 @@ def stepped(
         high=None if change is None else change * 1.2,
         chance=1 / 2500,
         differences=[
-            Difference(what="commit", before="def1234567890", after="abc1234567890"),
-            Difference(what="host", before="node-1", after="node-2"),
+            RunDifference(what="commit", before="def1234567890", after="abc1234567890"),
+            RunDifference(what="host", before="node-1", after="node-2"),
         ],
     )
     return steady(

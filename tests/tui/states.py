@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from flightlog.analyze.charts.results import Chart, Series
+from flightlog.analyze.charts.results import Chart, ChartSeries
 from flightlog.analyze.live.results import (
     DeviceNow,
     Doing,
@@ -15,11 +15,11 @@ from flightlog.analyze.live.results import (
     Failed,
     HostNow,
     LiveState,
+    LiveTaskName,
     LogLine,
     OpenSpan,
     Progress,
     SpanNow,
-    TaskName,
     WorkerNow,
 )
 from flightlog.tui.app import TopApp
@@ -32,7 +32,7 @@ SINCE = "2026-05-20T03:52:00.000000Z"
 def chart(unit: str, *lines: list[float | None]) -> Chart:
     """Lines over a minute, evenly sampled."""
     series = [
-        Series(
+        ChartSeries(
             label=LABELS[unit][n], at_s=[60 * i / (len(values) - 1) for i in range(len(values))], value=values
         )
         for n, values in enumerate(lines)
@@ -70,8 +70,10 @@ STATE = LiveState(
         left_high_s=90.0,
     ),
     names=[
-        TaskName(name="simulate", submitted=180, completed=110, failed=3, running=3, mean_s=1.9, max_s=7.25),
-        TaskName(name="reduce", submitted=20, completed=7, failed=0, running=1, mean_s=0.012, max_s=0.05),
+        LiveTaskName(
+            name="simulate", submitted=180, completed=110, failed=3, running=3, mean_s=1.9, max_s=7.25
+        ),
+        LiveTaskName(name="reduce", submitted=20, completed=7, failed=0, running=1, mean_s=0.012, max_s=0.05),
     ],
     workers=[
         WorkerNow(

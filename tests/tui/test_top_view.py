@@ -299,9 +299,9 @@ def test_an_empty_run_says_in_each_pane_that_there_is_nothing() -> None:
 
 
 def test_the_cursor_stays_with_its_row_when_rows_come_before_it() -> None:
-    from flightlog.analyze.live.results import TaskName
+    from flightlog.analyze.live.results import LiveTaskName
 
-    new = TaskName(name="prepare", submitted=1, completed=0, failed=0, running=0, mean_s=None, max_s=None)
+    new = LiveTaskName(name="prepare", submitted=1, completed=0, failed=0, running=0, mean_s=None, max_s=None)
     later = changed(STATE, names=[new, *STATE.names])
 
     async def play(pilot, app):
@@ -369,13 +369,15 @@ def test_ctrl_c_quits_also_while_a_filter_is_typed() -> None:
 
 
 def test_markup_escapes_and_long_names_are_text() -> None:
-    from flightlog.analyze.live.results import TaskName
+    from flightlog.analyze.live.results import LiveTaskName
 
     evil = "[bold red]x[/] [@click=app.quit]y[/] \x1b[31m\x07\u202e\n" + "n" * 10_000_000
     state = changed(
         STATE,
         run_id=f"[blink]{evil}",
-        names=[TaskName(name=evil, submitted=1, completed=0, failed=0, running=0, mean_s=1e300, max_s=None)],
+        names=[
+            LiveTaskName(name=evil, submitted=1, completed=0, failed=0, running=0, mean_s=1e300, max_s=None)
+        ],
         problems=[evil],
         failures=[
             changed(STATE.failures[0], message=evil, traceback=evil, error_type=evil, task=evil, args=evil)

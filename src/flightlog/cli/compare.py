@@ -79,7 +79,7 @@ from flightlog.cli.output import check_file, note, put, wants_color, width, writ
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from flightlog.analyze.compare.thresholds import Outcome, Threshold
+    from flightlog.analyze.compare.thresholds import Threshold, ThresholdOutcome
 
 DOING = "comparing runs"
 
@@ -198,7 +198,7 @@ def _put_comparison(
     strict: bool,
     format_: str,
     output: Path | None,
-) -> list[Outcome]:
+) -> list[ThresholdOutcome]:
     from flightlog.analyze.compare.compare import compare as compare_sides
     from flightlog.analyze.compare.compare import comparison_bytes
     from flightlog.analyze.compare.thresholds import check

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from flightlog.analyze.predict.baseline import Estimate
 from flightlog.analyze.predict.model import Model, estimate
-from flightlog.analyze.predict.schedule import Spread, makespan, mean_of, simulate
+from flightlog.analyze.predict.schedule import ScheduleSpread, makespan, mean_of, simulate
 from flightlog.core.errors import UsageError
 from flightlog.session.plan import ExpectedCost, Plan
 from flightlog.session.workload import Call, Workload
@@ -28,9 +28,9 @@ class TaskForecast(Struct, frozen=True, kw_only=True):
     calls: int
     work_s: float
     """Seconds of all of them, one after the other, on average."""
-    duration_s: Spread | None
+    duration_s: ScheduleSpread | None
     """Of the one that takes longest; None where nothing is known."""
-    peak_memory_bytes: Spread | None
+    peak_memory_bytes: ScheduleSpread | None
     """Of the one that needs most; None where nothing is known."""
 
 
@@ -65,7 +65,7 @@ class Forecast(Struct, frozen=True, kw_only=True):
     calls_from: str
     uncounted: int
     """Of them, those of which history knows too little: they come on top of all that is said."""
-    wall_s: Spread
+    wall_s: ScheduleSpread
     work_s: float
     """Seconds of all tasks, one after the other, on average."""
     around_s: float | None
@@ -112,7 +112,7 @@ def forecast(plan: Plan, model: Model, work: Workload, *, workers: int | None = 
     if work.around_s is None:
         notes.append("starting workers, handing tasks over and closing come on top: calls alone do not tell")
     around = work.around_s or 0.0
-    wall = Spread(**{key: getattr(spread, key) + around for key in ("expected", "low", "high")})
+    wall = ScheduleSpread(**{key: getattr(spread, key) + around for key in ("expected", "low", "high")})
     if failed := model.duration_s.left_out.get("failed", 0):
         notes.append(
             f"failures and retries are not counted: {failed:,} of {model.attempts:,} attempts failed before"
@@ -231,7 +231,7 @@ def _asked(plan: Plan, call: Call) -> int | None:
     return component.memory_bytes if component is not None else None
 
 
-def _cost(plan: Plan, workers: int, wall: Spread) -> tuple[ExpectedCost, float | None, float | None]:
+def _cost(plan: Plan, workers: int, wall: ScheduleSpread) -> tuple[ExpectedCost, float | None, float | None]:
     """The cost of so long, and that of the ends of the interval; the plan's own reason where there is no
     rate.
     """
@@ -260,7 +260,7 @@ def _tasks(
     }
 
 
-def _most(estimates: Sequence[Estimate | None], places: Sequence[int]) -> Spread | None:
+def _most(estimates: Sequence[Estimate | None], places: Sequence[int]) -> ScheduleSpread | None:
     known = [each for place in places if (each := estimates[place]) is not None]
     most = max(known, key=lambda each: each.expected, default=None)
-    return None if most is None else Spread(expected=most.expected, low=most.low, high=most.high)
+    return None if most is None else ScheduleSpread(expected=most.expected, low=most.low, high=most.high)

@@ -17,7 +17,7 @@ from flightlog.show.terminal import Ink, clean, fit, width_of, wrap
 if TYPE_CHECKING:
     from flightlog.analyze.compare.bootstrap import Interval
     from flightlog.analyze.compare.results import Change, Comparison, DurationChange, ResourceChange, Side
-    from flightlog.analyze.compare.thresholds import Outcome
+    from flightlog.analyze.compare.thresholds import ThresholdOutcome
 
 WIDTH = 100
 ROWS = 15
@@ -31,7 +31,11 @@ NOTABLE = 0.05
 
 
 def comparison_text(
-    comparison: Comparison, outcomes: Sequence[Outcome] = (), *, width: int = WIDTH, color: bool = False
+    comparison: Comparison,
+    outcomes: Sequence[ThresholdOutcome] = (),
+    *,
+    width: int = WIDTH,
+    color: bool = False,
 ) -> str:
     """The comparison, ending in a newline; `outcomes` are those of conditions. `color` adds terminal codes
     only.
@@ -44,7 +48,7 @@ def comparison_text(
     )
 
 
-def comparison_markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()) -> str:
+def comparison_markdown(comparison: Comparison, outcomes: Sequence[ThresholdOutcome] = ()) -> str:
     """The comparison as Markdown, for pull requests; ends in a newline."""
     heading, _, rest = markdown_text("What changed", comparison_sections(comparison, outcomes)).partition(
         "\n\n"
@@ -54,7 +58,7 @@ def comparison_markdown(comparison: Comparison, outcomes: Sequence[Outcome] = ()
     return f"{heading}\n\n{answer}\n\n{rest}"
 
 
-def comparison_sections(comparison: Comparison, outcomes: Sequence[Outcome]) -> list[Section]:
+def comparison_sections(comparison: Comparison, outcomes: Sequence[ThresholdOutcome]) -> list[Section]:
     """The sections of a comparison in their order; one with nothing to say is empty."""
     return [
         _conditions(outcomes),
@@ -79,7 +83,7 @@ def _side(side: Side) -> str:
     return clean(f"{side.asked}: {count_text(len(side.runs), 'run')} ({shown}), figures are means over them")
 
 
-def _conditions(outcomes: Sequence[Outcome]) -> Section:
+def _conditions(outcomes: Sequence[ThresholdOutcome]) -> Section:
     if not outcomes:
         return Section("Conditions")
     failed = sum(outcome.state == "failed" for outcome in outcomes)

@@ -6,7 +6,14 @@ import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from flightlog.analyze.devices.results import Curve, DeviceReport, OutOfMemory, PhaseUse, Request, SessionUse
+from flightlog.analyze.devices.results import (
+    DeviceReport,
+    MemoryCurve,
+    OutOfMemory,
+    PhaseUse,
+    Request,
+    SessionUse,
+)
 from flightlog.core.units import format_bytes, format_count, format_duration, format_percent
 from flightlog.show.document import Item, Items, Remarks, Section, Table, section_text
 from flightlog.show.markdown import markdown_text
@@ -362,7 +369,7 @@ def _plot(session: SessionUse, width: int, height: int, ascii_only: bool) -> tup
     return title, rows
 
 
-def over_time(curve: Curve, values: Sequence[int | None], duration_s: float, steps: int) -> list[float]:
+def over_time(curve: MemoryCurve, values: Sequence[int | None], duration_s: float, steps: int) -> list[float]:
     """Values at even steps of time: the highest of each step, and the last one where nothing was seen in
     it.
     """

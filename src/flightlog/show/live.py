@@ -27,11 +27,11 @@ if TYPE_CHECKING:
         Failed,
         HostNow,
         LiveState,
+        LiveTaskName,
         LogLine,
         OpenSpan,
         Progress,
         SpanNow,
-        TaskName,
         WorkerNow,
     )
 
@@ -174,7 +174,7 @@ def _ago(seconds: float | None, over: bool) -> LiveCell:
 
 
 def _names(state: LiveState) -> Pane:
-    def row(one: TaskName) -> LiveRow:
+    def row(one: LiveTaskName) -> LiveRow:
         cells = (
             _words(one.name),
             _number(one.submitted),

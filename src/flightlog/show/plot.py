@@ -15,8 +15,8 @@ from flightlog.show.phrases import count_text
 from flightlog.show.terminal import brief, fit, pad, width_of
 
 if TYPE_CHECKING:
-    from flightlog.analyze.charts.report_with_charts import Durations, Overview
-    from flightlog.analyze.charts.results import Chart, Series
+    from flightlog.analyze.charts.report_with_charts import Overview, OverviewDurations
+    from flightlog.analyze.charts.results import Chart, ChartSeries
     from flightlog.analyze.report.report import Report
 
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
@@ -298,7 +298,7 @@ def levels_line(values: Sequence[float], *, ascii_only: bool = False) -> str:
     return "".join(" " if value <= 0 else signs[min(7, int(value / highest * 8))] for value in values)
 
 
-def at_even_times(series: Series, length_s: float, cells: int) -> list[float | None]:
+def at_even_times(series: ChartSeries, length_s: float, cells: int) -> list[float | None]:
     """A line's values in equal stretches of time: the highest in each; between two samples the former holds.
 
     What is no finite number is unknown.
@@ -469,7 +469,7 @@ def _machines(
     )
 
 
-def _durations(durations: Durations | None, width: int, ascii_only: bool) -> list[str]:
+def _durations(durations: OverviewDurations | None, width: int, ascii_only: bool) -> list[str]:
     """A line for each name: how many took how long, the durations growing by a factor from left to right."""
     if durations is None or sum(map(sum, durations.counts.values())) < FEWEST:
         return []

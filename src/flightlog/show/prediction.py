@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.predict.baseline import Estimate, Prediction
     from flightlog.analyze.predict.evaluation import Evaluation, QuantityScores, Score
     from flightlog.analyze.predict.model import Model
-    from flightlog.analyze.predict.schedule import Spread
+    from flightlog.analyze.predict.schedule import ScheduleSpread
     from flightlog.session.forecast import Forecast, MemoryForecast
 
 WIDTH = 100
@@ -154,7 +154,7 @@ def _estimate(each: Estimate | None, unit: Callable[[float | None], str]) -> str
     )
 
 
-def _spread(each: Spread | None, unit: Callable[[float | None], str]) -> str:
+def _spread(each: ScheduleSpread | None, unit: Callable[[float | None], str]) -> str:
     return "unknown" if each is None else _interval(each.expected, each.low, each.high, unit)
 
 

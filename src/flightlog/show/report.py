@@ -24,7 +24,7 @@ from flightlog.show.report_sections import (
 from flightlog.show.terminal import Ink, clean, fit, width_of
 
 if TYPE_CHECKING:
-    from flightlog.analyze.report.critical_path import Part
+    from flightlog.analyze.report.critical_path import PathPart
     from flightlog.analyze.report.report import Report
     from flightlog.analyze.report.summary import Summary
 
@@ -313,7 +313,7 @@ def wall_time_text(report: Report) -> str | None:
     return f"{said}. {_limited(report)}".rstrip()
 
 
-def _name(part: Part) -> str:
+def _name(part: PathPart) -> str:
     """As the critical path names it, but for the program: its comma would be one of the list's."""
     name = part.name[: 4 * NAME]
     shown = f"the program {clean(name)}" if part.kind == "program" else link_name(part.kind, name)

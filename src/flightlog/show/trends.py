@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 
 from flightlog.analyze.history.change_points import LEAST
-from flightlog.analyze.history.trends import Change, Point, Trend, parse_metric
+from flightlog.analyze.history.trends import LevelChange, Trend, TrendPoint, parse_metric
 from flightlog.core.units import format_bytes, format_duration, format_percent
 from flightlog.show.document import table
 from flightlog.show.phrases import count_text, moment_text, money_text
@@ -115,7 +115,7 @@ def _answer(trend: Trend, width: int, ink: Ink) -> list[str]:
     return wrap(f"No step in {count_text(level.runs, 'run')}. {steady}", width, first="  ", rest="  ")
 
 
-def _step(trend: Trend, number: int, change: Change, width: int, ink: Ink) -> list[str]:
+def _step(trend: Trend, number: int, change: LevelChange, width: int, ink: Ink) -> list[str]:
     show = _value_text(trend)
     by = _by(trend, change.change) if change.change is not None else "another level"
     commit = f"commit {_commit(change)}, " if change.git_commit else ""
@@ -140,7 +140,7 @@ def _step(trend: Trend, number: int, change: Change, width: int, ink: Ink) -> li
     ]
 
 
-def _cause(change: Change) -> str:
+def _cause(change: LevelChange) -> str:
     """What is new in the run where a step began."""
     if not change.differences:
         return "Same commit, manifest, host, Python and target as the run before."
@@ -154,7 +154,7 @@ def _short(what: str, value: str | None) -> str:
     return clean(value[:10] if what in {"commit", "manifest"} else value)
 
 
-def _commit(of: Change | Point) -> str:
+def _commit(of: LevelChange | TrendPoint) -> str:
     """`54c56c9a9c`, with a plus where files had been changed since."""
     if of.git_commit is None:
         return ""

@@ -18,7 +18,7 @@ from flightlog.web.listing import Listing
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from flightlog.analyze.history.trends import Change, Trend
+    from flightlog.analyze.history.trends import LevelChange, Trend
 
 OF_RUNS = {
     "wall": "Wall time",
@@ -138,7 +138,7 @@ def draw_trend(trend: Trend, keys: Mapping[str, str]) -> None:
         words(f"Runs left out: {left}.", "fl-quiet")
 
 
-def _draw_ways(trend: Trend, change: Change, keys: Mapping[str, str]) -> None:
+def _draw_ways(trend: Trend, change: LevelChange, keys: Mapping[str, str]) -> None:
     """To the run where a step began, and to what differs from the run before."""
     here, before = keys.get(change.run_id), keys.get(trend.points[change.at - 1].run_id)
     if here is None:

@@ -10,21 +10,21 @@ import pytest
 from builders.project_history import GB, attempt
 
 from flightlog.analyze.advice.needs import Need, find_need
-from flightlog.analyze.advice.observations import Use, memory_had, uses
+from flightlog.analyze.advice.observations import ObservedUse, memory_had, uses
 
 RUNS = [f"r{n}" for n in range(20)]
 
 
-def memory(*found: Use, share: float = 0.95, runs: list[str] = RUNS) -> Need:
+def memory(*found: ObservedUse, share: float = 0.95, runs: list[str] = RUNS) -> Need:
     return find_need("memory", found, share, runs)
 
 
-def use(value: float, run: int = 0, **fields: Any) -> Use:
+def use(value: float, run: int = 0, **fields: Any) -> ObservedUse:
     given: dict[str, Any] = {"run_id": f"r{run}", "args": {}, "value": value, "exact": True}
     given |= fields
     if given.pop("killed", False):
         given["killed_at"] = given["value"]
-    return Use(**given)
+    return ObservedUse(**given)
 
 
 def test_a_completed_attempt_counts_alone_and_a_killed_one_says_more_than_its_request() -> None:
@@ -235,7 +235,7 @@ def test_later_attempts_of_the_same_kind_are_covered_as_asked(share: float) -> N
     for _ in range(25):
         noise, base, slope = draw.uniform(0.02, 0.4), draw.uniform(0.1, 2), draw.choice([0.0, 0.001])
 
-        def drawn(run: int, noise: float = noise, base: float = base, slope: float = slope) -> Use:
+        def drawn(run: int, noise: float = noise, base: float = base, slope: float = slope) -> ObservedUse:
             size = math.exp(draw.uniform(4, 8))
             return use((base + slope * size) * GB * draw.lognormvariate(0, noise), run, args={"n": size})
 

@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightlog.analyze.charts.durations import bin_of, edges
-from flightlog.analyze.charts.layout import Frame, means
+from flightlog.analyze.charts.layout import TimeWindow, means
 from flightlog.analyze.charts.lines import with_gaps
-from flightlog.analyze.charts.results import Series, Spread
+from flightlog.analyze.charts.results import ChartSeries, DurationSpread
 from flightlog.events import CacheLookup, DeviceMemory, Event, ResourceSample, WorkerReady
 from flightlog.store.tables.connection import private_connection
 
@@ -68,7 +68,7 @@ def test_means_over_stretches_are_those_of_the_intervals(
     length: int, most: int, found: list[tuple[int, int]]
 ) -> None:
     intervals = [(min(one, length), min(max(one, other), length)) for one, other in found]
-    stretches = Frame(0, length).stretches(most)
+    stretches = TimeWindow(0, length).stretches(most)
     bounds = [stretches.begins(n) for n in range(stretches.number + 1)]
     assert (bounds[0], bounds[-1], len(bounds) <= most + 1) == (0, length, True)
     with private_connection({}) as connection:
@@ -108,36 +108,36 @@ def test_samples_are_drawn_where_they_were_taken_with_what_they_cannot_exceed(tm
     }
     alone = ["There is but one point of each, and no line."]
     assert {name: (chart.unit, chart.series, chart.notes) for name, chart in charts.items()} == {
-        "worker_cpu": ("cores", [Series(label="w1", at_s=[1.0, 2.0, 3.0], value=[0.1, 0.2, 0.3])], []),
+        "worker_cpu": ("cores", [ChartSeries(label="w1", at_s=[1.0, 2.0, 3.0], value=[0.1, 0.2, 0.3])], []),
         "worker_memory": (
             "bytes",
             [
-                Series(label="node-1, process 9 and its processes", at_s=[1.0], value=[5.0 * GIB]),
-                Series(label="w1", at_s=[1.0, 2.0, 3.0], value=[1.0 * GIB, 2.0 * GIB, 3.0 * GIB]),
+                ChartSeries(label="node-1, process 9 and its processes", at_s=[1.0], value=[5.0 * GIB]),
+                ChartSeries(label="w1", at_s=[1.0, 2.0, 3.0], value=[1.0 * GIB, 2.0 * GIB, 3.0 * GIB]),
             ],
             [],
         ),
         "host_cpu": (
             "percent",
-            [Series(label="node-1", at_s=[1.0, 2.0, 3.0], value=[10.0, 20.0, 30.0], limit=100.0)],
+            [ChartSeries(label="node-1", at_s=[1.0, 2.0, 3.0], value=[10.0, 20.0, 30.0], limit=100.0)],
             [],
         ),
         "host_memory": (
             "bytes",
             [
-                Series(label="node-1, container", at_s=[2.0], value=[9.0], limit=10.0),
-                Series(label="node-1", at_s=[1.0, 2.0, 3.0], value=[1.0, 2.0, 3.0], limit=64.0),
+                ChartSeries(label="node-1, container", at_s=[2.0], value=[9.0], limit=10.0),
+                ChartSeries(label="node-1", at_s=[1.0, 2.0, 3.0], value=[1.0, 2.0, 3.0], limit=64.0),
             ],
             [],
         ),
         "device_memory": (
             "bytes",
-            [Series(label="node-1, GPU 0", at_s=[2.0], value=[3.0], limit=80.0)],
+            [ChartSeries(label="node-1, GPU 0", at_s=[2.0], value=[3.0], limit=80.0)],
             alone,
         ),
         "device_use": (
             "percent",
-            [Series(label="node-1, GPU 0", at_s=[2.0], value=[50.0], limit=100.0)],
+            [ChartSeries(label="node-1, GPU 0", at_s=[2.0], value=[50.0], limit=100.0)],
             alone,
         ),
     }
@@ -178,7 +178,7 @@ def test_samples_of_a_clock_that_is_far_off_are_counted_and_not_drawn(tmp_path: 
     events = [sample(when, "node", memory_used_bytes=7) for when in (5, 11, 900)]
     chart = drawn(make_run(tmp_path, events)).host_memory
     assert chart is not None
-    assert chart.series == [Series(label="node-1", at_s=[5.0, 10.0], value=[7.0, 7.0])]
+    assert chart.series == [ChartSeries(label="node-1", at_s=[5.0, 10.0], value=[7.0, 7.0])]
     assert chart.notes == ["1 samples were taken outside of the run's time, by their clocks."]
 
 
@@ -228,8 +228,8 @@ def test_device_memory_is_drawn_by_rank_where_ranks_tracked_it(tmp_path: Path) -
     chart = drawn(make_run(tmp_path, events)).device_memory
     assert chart is not None
     assert chart.series == [
-        Series(label="rank 0", at_s=[1.0, 2.0], value=[10.0, 30.0], limit=80.0),
-        Series(label="rank 1", at_s=[1.0], value=[15.0], limit=80.0),
+        ChartSeries(label="rank 0", at_s=[1.0, 2.0], value=[10.0, 30.0], limit=80.0),
+        ChartSeries(label="rank 1", at_s=[1.0], value=[15.0], limit=80.0),
     ]
 
 
@@ -277,7 +277,7 @@ def test_durations_are_those_of_completed_tasks_by_name_longest_first(tmp_path: 
     assert long.edges_s[0] <= 1
     assert long.edges_s[-1] > 3
     assert len(long.edges_s) == len(long.counts) + 1
-    assert found[2] == Spread(
+    assert found[2] == DurationSpread(
         name="none",
         count=1,
         total_s=0.0,

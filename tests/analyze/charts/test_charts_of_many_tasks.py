@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from flightlog.analyze.charts.durations import durations, waits
-from flightlog.analyze.charts.layout import Frame, lay_out_items
+from flightlog.analyze.charts.layout import TimeWindow, lay_out_items
 from flightlog.analyze.charts.report_with_charts import load
 from flightlog.analyze.charts.results import Timeline
 from flightlog.analyze.charts.timeline import timeline
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 S = 1_000_000_000
 START = 1_700_000_000 * S
-HOUR = Frame(START, 3600 * S)
+HOUR = TimeWindow(START, 3600 * S)
 
 _HELD = """
 CREATE TEMP TABLE attempt_intervals AS

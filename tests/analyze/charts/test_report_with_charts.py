@@ -17,7 +17,7 @@ from flightlog.analyze.charts.report_with_charts import (
     report_with_charts,
     timeline_of,
 )
-from flightlog.analyze.charts.results import Bars, Lane, Nested, RunCharts, Spread, Timeline, Waits
+from flightlog.analyze.charts.results import Bars, DurationSpread, Lane, Nested, RunCharts, Timeline, Waits
 from flightlog.analyze.report.report import report_bytes, report_on
 from flightlog.analyze.report.summary import Summary
 from flightlog.store.integrity import write_checksums
@@ -88,7 +88,7 @@ def test_what_is_drawn_of_the_golden_demo_run() -> None:
         ),
     )
     assert found.durations == [
-        Spread(
+        DurationSpread(
             name="simulate",
             count=1,
             total_s=2.0,

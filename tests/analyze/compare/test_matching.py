@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flightlog.analyze.compare.bootstrap import estimate
-from flightlog.analyze.compare.matching import Key, match
+from flightlog.analyze.compare.matching import MatchKey, match
 from flightlog.analyze.distribution import quantile
 
 
@@ -45,7 +45,7 @@ times = st.lists(st.floats(1e-6, 1e4), min_size=1, max_size=60)
 @given(before=times, after=times)
 def test_ratios_and_spreads_are_those_of_plain_arithmetic(before, after):
     [(key, found)] = matched(side(0, "fit", before) + side(1, "fit", after)).items()
-    assert key == Key("task", "fit", False)
+    assert key == MatchKey("task", "fit", False)
     for spread, values in ((found.before, before), (found.after, after)):
         assert spread.count == len(values)
         assert spread.total_s == pytest.approx(sum(values), rel=1e-6, abs=1e-8)
@@ -69,7 +69,7 @@ def test_tasks_with_the_same_arguments_are_compared_with_each_other_in_whatever_
     order = data.draw(st.permutations(range(len(pairs))))
     rows = side(0, "fit", [a for a, _ in pairs], digests)
     rows += side(1, "fit", [pairs[i][1] for i in order], [digests[i] for i in order])
-    found = matched(rows)[Key("task", "fit", False)]
+    found = matched(rows)[MatchKey("task", "fit", False)]
     assert found.pairs == len(pairs)
     ratios = [math.log(b / a) for a, b in pairs]
     estimates = estimate(found.sample)
@@ -82,7 +82,7 @@ def test_tasks_with_the_same_arguments_are_compared_with_each_other_in_whatever_
 def test_repetitions_of_one_set_of_arguments_pair_in_order_and_what_is_over_is_left_out():
     rows = side(0, "fit", [1.0, 2.0, 10.0, 99.0], ["a", "a", "b", "a"])
     rows += side(1, "fit", [2.0, 4.0, 20.0], ["a", "a", "b"])
-    found = matched(rows)[Key("task", "fit", False)]
+    found = matched(rows)[MatchKey("task", "fit", False)]
     assert found.pairs == 3
     assert estimate(found.sample).typical.ratio == pytest.approx(2.0)
 
@@ -99,8 +99,8 @@ def test_names_whose_arguments_do_not_serve_are_compared_as_they_are(before, aft
     found = matched(
         side(0, "fit", [1.0, 2.0, 3.0, 4.0], before) + side(1, "fit", [1.0, 2.0, 3.0, 4.0], after)
     )
-    assert found[Key("task", "fit", False)].pairs is None
-    assert sum(block.tasks for block in found[Key("task", "fit", False)].sample.after) == 4
+    assert found[MatchKey("task", "fit", False)].pairs is None
+    assert sum(block.tasks for block in found[MatchKey("task", "fit", False)].sample.after) == 4
 
 
 def test_names_of_one_side_have_nothing_to_be_compared_with():
@@ -110,7 +110,10 @@ def test_names_of_one_side_have_nothing_to_be_compared_with():
 
 def test_tasks_that_found_all_in_a_cache_are_compared_among_themselves():
     rows = side(0, "fit", [1.0]) + side(1, "fit", [1.0]) + side(0, "hit", [0.1]) + side(1, "hit", [0.2])
-    assert list(matched(rows, spared=["hit"])) == [Key("task", "fit", False), Key("task", "hit", True)]
+    assert list(matched(rows, spared=["hit"])) == [
+        MatchKey("task", "fit", False),
+        MatchKey("task", "hit", True),
+    ]
 
 
 def test_the_arguments_that_both_sides_have_are_those_of_the_tasks_that_are_compared():
@@ -125,7 +128,7 @@ def test_the_arguments_that_both_sides_have_are_those_of_the_tasks_that_are_comp
 
 def test_many_tasks_make_no_more_than_forty_blocks_and_lose_none():
     found = matched(side(0, "fit", [1.0] * 1003) + side(1, "fit", [2.0] * 57))[
-        Key("task", "fit", False)
+        MatchKey("task", "fit", False)
     ].sample
     assert (len(found.before), len(found.after)) == (40, 40)
     assert (sum(b.tasks for b in found.before), sum(b.tasks for b in found.after)) == (1003, 57)
@@ -148,10 +151,12 @@ def test_each_run_of_a_group_tells_how_far_it_is_off():
     rows = [
         (0, run, "fit", f"d{i}", (i + 1.0) * off) for run, off in enumerate([1.0, 2.0]) for i in range(8)
     ] + [(1, 0, "fit", f"d{i}", (i + 1.0)) for i in range(8)]
-    found = matched(rows, runs=(2, 1))[Key("task", "fit", False)]
+    found = matched(rows, runs=(2, 1))[MatchKey("task", "fit", False)]
     assert found.pairs == 8
     low, high = found.sample.run_offsets[0]
     assert (low, high) == (pytest.approx(-math.log(2) / 2), pytest.approx(math.log(2) / 2))
-    loose = matched([(s, r, n, None, t) for s, r, n, _, t in rows], runs=(2, 1))[Key("task", "fit", False)]
+    loose = matched([(s, r, n, None, t) for s, r, n, _, t in rows], runs=(2, 1))[
+        MatchKey("task", "fit", False)
+    ]
     low, high = loose.sample.run_offsets[0]
     assert high - low == pytest.approx(math.log(2), rel=0.15)  # the longest and shortest are drawn in

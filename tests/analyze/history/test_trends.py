@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import flightlog
 from flightlog.analyze.history.trends import (
-    Difference,
-    Metric,
+    RunDifference,
+    RunMetric,
     mean_interval,
     parse_metric,
     shift_interval,
@@ -125,9 +125,9 @@ def test_each_metric_has_its_place_and_says_where_it_is_missing(metric, found, v
 
 @pytest.mark.parametrize("odd", [-1.0, 1e300, math.inf, math.nan])
 def test_a_value_that_cannot_be_is_left_out(odd):
-    assert Metric(kind="wall").value(past(0, odd)) == (None, "with a value that cannot be")
+    assert RunMetric(kind="wall").value(past(0, odd)) == (None, "with a value that cannot be")
     huge = past(0, found=figures(cache_lookups=10**400, cache_hits=10**399))
-    assert Metric(kind="hits").value(huge) == (None, "without lookups in a cache")
+    assert RunMetric(kind="hits").value(huge) == (None, "without lookups in a cache")
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_a_step_has_the_run_the_commit_the_size_and_what_is_new():
     assert change.low < change.change < change.high
     assert change.low == pytest.approx(0.33, abs=0.08)
     assert change.chance < 1e-4
-    assert change.differences == [Difference(what="commit", before="a" * 40, after="b" * 40)]
+    assert change.differences == [RunDifference(what="commit", before="a" * 40, after="b" * 40)]
     assert [(level.first, level.runs, level.typical) for level in found.levels] == [
         (0, 25, before),
         (25, 15, after),

@@ -15,7 +15,7 @@ from flightlog.analyze.least import Newest
 from flightlog.analyze.live import tasks as durations_module
 from flightlog.analyze.live.levels import KEPT, KEPT_S, POINTS, WIDTH, Level, Sampled
 from flightlog.analyze.live.results import args_text, cut, cut_end, first_line
-from flightlog.analyze.live.tasks import EXACT, NAMES, Durations, ExactSum, TaskNames
+from flightlog.analyze.live.tasks import EXACT, NAMES, DurationSketch, ExactSum, TaskNames
 from flightlog.core.time import SECOND
 
 SECONDS = st.floats(0, 1e6, allow_nan=False)
@@ -38,7 +38,7 @@ def test_a_sum_beyond_all_floats_is_infinite() -> None:
 
 @given(st.lists(SECONDS, min_size=1, max_size=200))
 def test_few_durations_are_known_exactly(values: list[float]) -> None:
-    found, known = Durations(), distribution(values)
+    found, known = DurationSketch(), distribution(values)
     for value in values:
         found.add(value)
     assert (found.count, found.total, found.mean, found.min, found.max) == (
@@ -54,7 +54,7 @@ def test_few_durations_are_known_exactly(values: list[float]) -> None:
 def test_quantiles_of_very_many_durations_are_within_a_percent_and_the_rest_is_exact() -> None:
     dice = Random(1)
     values = [dice.lognormvariate(0, 2) for _ in range(EXACT + 5_000)]
-    found, known = Durations(), distribution(values)
+    found, known = DurationSketch(), distribution(values)
     for value in values:
         found.add(value)
     assert (found.count, found.total, found.mean, found.max) == (
@@ -70,7 +70,7 @@ def test_quantiles_of_very_many_durations_are_within_a_percent_and_the_rest_is_e
 
 
 def test_very_many_durations_of_nothing_take_nothing() -> None:
-    found = Durations()
+    found = DurationSketch()
     for _ in range(EXACT + 1):
         found.add(0.0)
     assert (found.quantile(0.95), found.mean, found.max) == (0.0, 0.0, 0.0)

@@ -14,8 +14,8 @@ import flightlog
 from flightlog.analyze.history.attempts import PastAttempt, read_past
 from flightlog.analyze.predict import predict
 from flightlog.analyze.predict.baseline import Logs
-from flightlog.analyze.predict.boosting import Boosting, BoostingFailed, Shape, Trees, fit_quantile
-from flightlog.analyze.predict.evaluation import Outcome, evaluate, score
+from flightlog.analyze.predict.boosting import Boosting, BoostingFailed, Trees, TreeShape, fit_quantile
+from flightlog.analyze.predict.evaluation import PredictionOutcome, evaluate, score
 from flightlog.analyze.predict.features import (
     Example,
     Examples,
@@ -417,7 +417,9 @@ def test_trees_give_what_the_library_gives_for_missing_numbers_too():
     dice = random.Random(2)
     rows = [[dice.random(), math.nan if dice.random() < 0.3 else dice.random()] for _ in range(300)]
     values = [a + (0.0 if math.isnan(b) else b) + dice.gauss(0, 0.05) for a, b in rows]
-    trees = fit_quantile(rows, values, 0.5, Shape(rounds=40, leaves=8, least=5))  # it compares them itself
+    trees = fit_quantile(
+        rows, values, 0.5, TreeShape(rounds=40, leaves=8, least=5)
+    )  # it compares them itself
     off = sorted(abs(trees.evaluate(row) - value) for row, value in zip(rows, values, strict=True))
     assert off[150] < 0.06
 
@@ -446,9 +448,12 @@ def test_two_runs_are_too_few_to_evaluate_and_it_says_so(tmp_path):
 def test_an_attempt_at_its_limit_is_a_miss_beyond_the_interval_and_nothing_within():
     inside = Logs(0.0, 1.0, 2.0)
     outcomes = [
-        Outcome("fit", "boosting", inside, inside, 1.0),
-        Outcome("fit", "boosting", inside, inside, 0.5, above=True),
+        PredictionOutcome("fit", "boosting", inside, inside, 1.0),
+        PredictionOutcome("fit", "boosting", inside, inside, 0.5, above=True),
     ]
     assert score(outcomes).coverage == 1.0
-    assert score([*outcomes, Outcome("fit", "boosting", inside, inside, 3.0, above=True)]).coverage == 0.5
+    assert (
+        score([*outcomes, PredictionOutcome("fit", "boosting", inside, inside, 3.0, above=True)]).coverage
+        == 0.5
+    )
     assert score([]) is None

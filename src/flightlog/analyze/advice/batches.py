@@ -47,7 +47,7 @@ class WorkBatch(Struct, frozen=True, kw_only=True):
         return replay(self.releases, self.durations, ready, self.needs)
 
 
-class Piece(NamedTuple):
+class BatchTask(NamedTuple):
     """One task, or several neighbours: nanoseconds."""
 
     release: int
@@ -98,15 +98,15 @@ def waves(connection: duckdb.DuckDBPyConnection, handover_s: float) -> list[Work
     together = -(-jobs // max(MOST_JOBS, 50 * len(lives)))
     if len(bounds) > MOST_WAVES or (dependent and together > 1):
         return None
-    pieces: dict[int, list[Piece]] = {}
+    pieces: dict[int, list[BatchTask]] = {}
     parameters = {"handover": round(handover_s * SECOND), "together": max(1, together)}
     for wave, release, lasted, began, task_id, needed in connection.execute(_PIECES, parameters).fetchall():
-        pieces.setdefault(wave, []).append(Piece(release, int(lasted), began, task_id, needed or ()))
+        pieces.setdefault(wave, []).append(BatchTask(release, int(lasted), began, task_id, needed or ()))
     connection.execute("DROP TABLE jobs")
     return [_wave(pieces[wave], since, until, lives) for wave, (since, until) in bounds.items()]
 
 
-def _wave(pieces: list[Piece], since: int, until: int, lives: list[tuple[int, int]]) -> WorkBatch:
+def _wave(pieces: list[BatchTask], since: int, until: int, lives: list[tuple[int, int]]) -> WorkBatch:
     return WorkBatch(
         wall_s=(until - since) / SECOND,
         releases=[(piece.release - since) / SECOND for piece in pieces],
@@ -116,7 +116,7 @@ def _wave(pieces: list[Piece], since: int, until: int, lives: list[tuple[int, in
     )
 
 
-def _needs(pieces: list[Piece]) -> list[list[int]]:
+def _needs(pieces: list[BatchTask]) -> list[list[int]]:
     """What each piece waits for, of those that began before it: what a damaged line says may be a circle."""
     numbers = {piece.task_id: number for number, piece in enumerate(pieces)}  # of several attempts the last
     return [

@@ -27,7 +27,7 @@ from flightlog.analyze.advice.bounds import (
     upper_bound,
 )
 from flightlog.analyze.advice.growth import Growth, argument_of, find_growth
-from flightlog.analyze.advice.observations import Recent, Resource, Use, what_is_recent
+from flightlog.analyze.advice.observations import ObservedUse, Recent, Resource, what_is_recent
 
 _CLOSE = 1.1
 """A value that lies between two that are no further apart is known well enough: the larger one counts."""
@@ -83,7 +83,7 @@ class Need(Struct, frozen=True, kw_only=True):
     """By which share it moves from run to run, slowly; the bound looks ahead."""
 
 
-def find_need(resource: Resource, found: Sequence[Use], share: float, runs: Sequence[str]) -> Need:
+def find_need(resource: Resource, found: Sequence[ObservedUse], share: float, runs: Sequence[str]) -> Need:
     """What these tasks say together; `runs` are the ids of the runs, the oldest first. The order of tasks
     does not matter.
     """
@@ -154,12 +154,14 @@ def _problem(exact: int, there: int, share: float) -> str:
     return f"{known}: {more}, {max(0, enough_for(share) - exact)} more for a bound without assumptions"
 
 
-def _growth(found: Sequence[Use]) -> Growth | None:
+def _growth(found: Sequence[ObservedUse]) -> Growth | None:
     known = [use for use in found if use.exact or _is_close(use)]
     return find_growth([use.most or use.value for use in known], [use.args for use in known])
 
 
-def _with_killed(found: Sequence[Use], growth: Growth | None) -> tuple[Growth | None, dict[int, Seen]]:
+def _with_killed(
+    found: Sequence[ObservedUse], growth: Growth | None
+) -> tuple[Growth | None, dict[int, Seen]]:
     """The dependence, fitted anew with the killed tasks where there are any; and those, by their number."""
     dead = [n for n, use in enumerate(found) if use.killed]
     if growth is None or not dead:
@@ -170,11 +172,11 @@ def _with_killed(found: Sequence[Use], growth: Growth | None) -> tuple[Growth | 
     return fitted, {n: Seen(need) for n, need in told if fitted.at(found[n].args) is not None}
 
 
-def _is_close(use: Use) -> bool:
+def _is_close(use: ObservedUse) -> bool:
     return use.most is not None and use.most <= use.value * _CLOSE
 
 
-def _settled(use: Use, growth: Growth | None) -> Seen:
+def _settled(use: ObservedUse, growth: Growth | None) -> Seen:
     """What a task is taken to have needed: what was measured; else what its arguments say, within what is
     known.
     """
@@ -191,7 +193,7 @@ def _settled(use: Use, growth: Growth | None) -> Seen:
 
 
 def _recent(
-    found: Sequence[Use], settled: Sequence[Seen], growth: Growth | None, runs: Sequence[str]
+    found: Sequence[ObservedUse], settled: Sequence[Seen], growth: Growth | None, runs: Sequence[str]
 ) -> Recent:
     by_run: dict[str, list[float]] = {run_id: [] for run_id in runs}
     for use, seen in zip(found, settled, strict=True):
@@ -201,7 +203,7 @@ def _recent(
     return what_is_recent(list(by_run.values()), least=enough_for(0.95))
 
 
-def _by_run(counted: Sequence[tuple[Use, Seen]]) -> list[list[float]]:
+def _by_run(counted: Sequence[tuple[ObservedUse, Seen]]) -> list[list[float]]:
     groups: dict[str, list[float]] = {}
     for use, seen in counted:
         if seen.exact or use.killed:
@@ -210,7 +212,7 @@ def _by_run(counted: Sequence[tuple[Use, Seen]]) -> list[list[float]]:
 
 
 def _table(
-    growth: Growth, counted: Sequence[tuple[Use, Seen]], share: float, most: float
+    growth: Growth, counted: Sequence[tuple[ObservedUse, Seen]], share: float, most: float
 ) -> list[AtArgument]:
     """The dependence by the bound on how far values lie above it, as far as that is not above `most`."""
     ratios = [
@@ -234,7 +236,7 @@ def _table(
     ]
 
 
-def _spread(growth: Growth, counted: Sequence[tuple[Use, Seen]]) -> list[float]:
+def _spread(growth: Growth, counted: Sequence[tuple[ObservedUse, Seen]]) -> list[float]:
     """A few of the values that the argument had, evenly among them, the smallest and the largest included."""
     found = sorted({x for use, _ in counted if (x := argument_of(use.args, growth.argument)) is not None})
     if len(found) <= _ROWS:
@@ -247,7 +249,9 @@ _LEAST_SPREAD = 0.01
 _NORMAL = NormalDist()
 
 
-def fit_with_killed(known: Sequence[Use], killed: Sequence[Use], first: Growth) -> tuple[Growth, list[float]]:
+def fit_with_killed(
+    known: Sequence[ObservedUse], killed: Sequence[ObservedUse], first: Growth
+) -> tuple[Growth, list[float]]:
     """The dependence that killed tasks agree with, and what each of them is taken to have needed, in their
     order.
 
@@ -273,19 +277,19 @@ def fit_with_killed(known: Sequence[Use], killed: Sequence[Use], first: Growth) 
     return growth, needs
 
 
-def _residual_spread(known: Sequence[Use], growth: Growth) -> float:
+def _residual_spread(known: Sequence[ObservedUse], growth: Growth) -> float:
     off = [math.log(use.value / middle) for use in known if (middle := growth.at(use.args)) is not None]
     return max(_LEAST_SPREAD, pstdev(off)) if len(off) > 1 else _LEAST_SPREAD
 
 
-def _middle(use: Use, growth: Growth, spread: float) -> float:
+def _middle(use: ObservedUse, growth: Growth, spread: float) -> float:
     expected = growth.at(use.args)
     if expected is None:
         return use.value
     return math.exp(min(beyond(math.log(use.value), math.log(expected), spread)[0], LARGEST_LOG))
 
 
-def _drawn(use: Use, growth: Growth, spread: float, share: float) -> float:
+def _drawn(use: ObservedUse, growth: Growth, spread: float, share: float) -> float:
     """The value at this share of all that lies beyond the limit."""
     expected = growth.at(use.args)
     if expected is None:

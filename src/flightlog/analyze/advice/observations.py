@@ -33,7 +33,7 @@ _PLAUSIBLE: dict[Resource, tuple[float, float]] = {
 """CPUs, bytes and seconds that something may have used: the rest is damage, and says nothing."""
 
 
-class Use(Struct, frozen=True, kw_only=True):
+class ObservedUse(Struct, frozen=True, kw_only=True):
     """What one task, all its attempts together, says of one resource."""
 
     run_id: str
@@ -54,14 +54,14 @@ class Use(Struct, frozen=True, kw_only=True):
         return not self.exact and self.killed_at is not None
 
 
-def uses(attempts: Iterable[PastAttempt], resource: Resource) -> list[Use]:
+def uses(attempts: Iterable[PastAttempt], resource: Resource) -> list[ObservedUse]:
     """What each task says, in the order of the attempts given, which are the newest first.
 
     An attempt that completed counts alone, but for what others of it were killed with. Of a task that never
     did, the one that got furthest counts, and says "at least". Attempts of which nothing is known say
     nothing.
     """
-    by_task: dict[tuple[str, str], Use] = {}
+    by_task: dict[tuple[str, str], ObservedUse] = {}
     attempts = list(attempts)
     peaks = _peaks_before(attempts) if resource == "memory" else {}
     for attempt in attempts:
@@ -79,7 +79,9 @@ def uses(attempts: Iterable[PastAttempt], resource: Resource) -> list[Use]:
     return list(by_task.values())
 
 
-def _use(attempt: PastAttempt, resource: Resource, peaks: Mapping[tuple[str, str, int], float]) -> Use | None:
+def _use(
+    attempt: PastAttempt, resource: Resource, peaks: Mapping[tuple[str, str, int], float]
+) -> ObservedUse | None:
     if resource == "cpus":
         return _cpus(attempt)
     if resource == "memory":
@@ -89,7 +91,7 @@ def _use(attempt: PastAttempt, resource: Resource, peaks: Mapping[tuple[str, str
     return _walltime(attempt)
 
 
-def _cpus(attempt: PastAttempt) -> Use | None:
+def _cpus(attempt: PastAttempt) -> ObservedUse | None:
     """Cores kept busy on average; those of an attempt that failed count as well."""
     took, cpu_s = attempt.duration_s, attempt.cpu_s
     if took is None or cpu_s is None or took < _LONG_ENOUGH_S or cpu_s <= 0:
@@ -97,7 +99,7 @@ def _cpus(attempt: PastAttempt) -> Use | None:
     return _made(attempt, cpu_s / took, exact=True)
 
 
-def _memory(attempt: PastAttempt, peaks: Mapping[tuple[str, str, int], float]) -> Use | None:
+def _memory(attempt: PastAttempt, peaks: Mapping[tuple[str, str, int], float]) -> ObservedUse | None:
     if attempt.memory_killed:
         had = memory_had(attempt)
         return None if had is None else _made(attempt, had, exact=False, killed=True)
@@ -137,12 +139,12 @@ def _peaks_before(attempts: Sequence[PastAttempt]) -> dict[tuple[str, str, int],
     return found
 
 
-def _gpu_memory(attempt: PastAttempt) -> Use | None:
+def _gpu_memory(attempt: PastAttempt) -> ObservedUse | None:
     whole = attempt.state == "completed" and attempt.gpu_memory_scope != "allocator_at_least"
     return _made(attempt, attempt.gpu_peak_bytes, exact=whole, killed=attempt.gpu_memory_killed)
 
 
-def _walltime(attempt: PastAttempt) -> Use | None:
+def _walltime(attempt: PastAttempt) -> ObservedUse | None:
     took = attempt.duration_s
     if attempt.timed_out:
         limits = [limit for limit in (took, attempt.timeout_s) if limit is not None]
@@ -152,10 +154,10 @@ def _walltime(attempt: PastAttempt) -> Use | None:
 
 def _made(
     attempt: PastAttempt, value: float | None, *, exact: bool, most: float | None = None, killed: bool = False
-) -> Use | None:
+) -> ObservedUse | None:
     if value is None or value <= 0 or attempt.state == "running":
         return None
-    return Use(
+    return ObservedUse(
         run_id=attempt.run_id,
         args=attempt.args,
         value=float(value),

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from flightlog.analyze.charts.layout import TEXT_CHARACTERS, cut, drawn_apart
-from flightlog.analyze.charts.results import Spread, Waits
+from flightlog.analyze.charts.results import DurationSpread, Waits
 from flightlog.core.time import SECOND
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _OF_TASKS = "SELECT task, duration_s FROM attempt_intervals WHERE state = 'compl
 _OF_SPANS = """SELECT name AS task, lasted / 1e9 AS duration_s FROM span_intervals WHERE NOT "open" """
 
 
-def durations(connection: duckdb.DuckDBPyConnection) -> list[Spread]:
+def durations(connection: duckdb.DuckDBPyConnection) -> list[DurationSpread]:
     """Of completed tasks with a known duration, those that took longest together first; of spans where there
     is no task.
     """
@@ -69,10 +69,10 @@ def _spread(
     row: tuple[int, int, float, list[float], *tuple[object, ...]],
     found: list[float],
     counts: dict[int, int],
-) -> Spread:
+) -> DurationSpread:
     _, count, total, (least, p25, middle, p75, p95, most) = row[:4]
     first, last = min(counts), max(counts)
-    return Spread(
+    return DurationSpread(
         name=name,
         count=count,
         total_s=int(total) / SECOND,

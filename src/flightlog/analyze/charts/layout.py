@@ -104,7 +104,7 @@ class TimelineItems(NamedTuple):
 
 def lay_out_items(
     connection: duckdb.DuckDBPyConnection,
-    frame: Frame,
+    frame: TimeWindow,
     workers: Sequence[str],
     processes: Mapping[str, str] | None = None,
 ) -> TimelineItems | None:
@@ -164,7 +164,7 @@ TEXT_CHARACTERS = 200
 """So much is drawn of a name or an id."""
 
 
-class Frame(NamedTuple):
+class TimeWindow(NamedTuple):
     """From `start`, nanoseconds since 1970, on for `length` nanoseconds, one at least."""
 
     start: int
@@ -207,7 +207,7 @@ class Stretches(NamedTuple):
         return [(self.begins(n) + self.begins(n + 1)) / 2 / SECOND for n in range(self.number)]
 
 
-def frame_of(context: ReportContext) -> Frame | None:
+def frame_of(context: ReportContext) -> TimeWindow | None:
     """The time of the run; where its start or end is unknown, that of its attempts and spans. None where all
     is unknown.
     """
@@ -225,7 +225,7 @@ def frame_of(context: ReportContext) -> Frame | None:
         until = max((moment for moment in (until, last) if moment is not None), default=None)
     if start is None:
         return None
-    return Frame(start, max(1, until - start if until is not None else 1))
+    return TimeWindow(start, max(1, until - start if until is not None else 1))
 
 
 def means(

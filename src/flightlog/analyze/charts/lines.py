@@ -10,8 +10,8 @@ from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from flightlog.analyze.charts.layout import TEXT_CHARACTERS, Frame, cut
-from flightlog.analyze.charts.results import Chart, Curve, Curves, Series
+from flightlog.analyze.charts.layout import TEXT_CHARACTERS, TimeWindow, cut
+from flightlog.analyze.charts.results import Chart, ChartSeries, Curve, Curves
 from flightlog.analyze.report.metrics import LARGEST
 from flightlog.core.time import SECOND
 from flightlog.core.units import format_duration
@@ -31,7 +31,7 @@ _NEAR_S = 2.0
 """Samples taken so shortly before the run began or after it ended are drawn at its edge."""
 
 
-class Line(NamedTuple):
+class ChartLine(NamedTuple):
     """What is drawn of a table of samples by stretch: columns of it, or expressions over them."""
 
     table: str
@@ -46,7 +46,7 @@ class Line(NamedTuple):
     """An aggregate: what the value cannot exceed."""
 
 
-def inside(frame: Frame, moment: str) -> str:
+def inside(frame: TimeWindow, moment: str) -> str:
     """SQL: when something was sampled, nanoseconds after the start and none outside; null where it lies far
     outside.
     """
@@ -59,9 +59,9 @@ def inside(frame: Frame, moment: str) -> str:
 
 def chart(
     connection: duckdb.DuckDBPyConnection,
-    frame: Frame,
+    frame: TimeWindow,
     unit: Unit,
-    line: Line,
+    line: ChartLine,
     notes: Sequence[str] = (),
 ) -> Chart | None:
     """The lines of a table that has `label`, `moment` and `samples`; None where nothing is known of any."""
@@ -100,7 +100,7 @@ def chart(
         unit=unit,
         notes=said,
         series=[
-            Series(
+            ChartSeries(
                 label=cut(label),
                 at_s=[at for at, _ in points],
                 value=[value for _, value in points],
@@ -166,12 +166,12 @@ _WORKER, _NODE, _GPU = (f"scope = '{scope}' AND stretch IS NOT NULL" for scope i
 _NODE_OR_LIMITED = (
     "scope IN ('node', 'cgroup') AND (scope = 'node' OR total IS NOT NULL) AND stretch IS NOT NULL"
 )
-_WORKER_CPU = Line("sampled", "label", "cores", _WORKER, "mean", "avg(cores)")
-_WORKER_MEMORY = Line("sampled", "label", "rss", _WORKER, "largest", "max(rss)")
-_HOST_CPU = Line("sampled", "label", '"percent"', _NODE, "mean", 'avg("percent")', "100")
-_HOST_MEMORY = Line("sampled", "label", "used", _NODE_OR_LIMITED, "largest", "max(used)", "max(total)")
-_GPU_MEMORY = Line("sampled", "label", "gpu_used", _GPU, "largest", "max(gpu_used)", "max(gpu_total)")
-_GPU_USE = Line("sampled", "label", "gpu_percent", _GPU, "mean", "avg(gpu_percent)", "100")
+_WORKER_CPU = ChartLine("sampled", "label", "cores", _WORKER, "mean", "avg(cores)")
+_WORKER_MEMORY = ChartLine("sampled", "label", "rss", _WORKER, "largest", "max(rss)")
+_HOST_CPU = ChartLine("sampled", "label", '"percent"', _NODE, "mean", 'avg("percent")', "100")
+_HOST_MEMORY = ChartLine("sampled", "label", "used", _NODE_OR_LIMITED, "largest", "max(used)", "max(total)")
+_GPU_MEMORY = ChartLine("sampled", "label", "gpu_used", _GPU, "largest", "max(gpu_used)", "max(gpu_total)")
+_GPU_USE = ChartLine("sampled", "label", "gpu_percent", _GPU, "mean", "avg(gpu_percent)", "100")
 
 
 class Use(NamedTuple):
@@ -185,7 +185,7 @@ class Use(NamedTuple):
     gpu_use: Chart | None
 
 
-def resource_use(connection: duckdb.DuckDBPyConnection, frame: Frame) -> Use:
+def resource_use(connection: duckdb.DuckDBPyConnection, frame: TimeWindow) -> Use:
     """What the samples say; the stream is read once. Names that are not in `places` are of the run's own
     processes.
     """
@@ -223,10 +223,10 @@ FROM (
 )
 WHERE moment IS NOT NULL GROUP BY ALL
 """
-_DEVICE_MEMORY = Line("tracked", "label", "bytes", "true", "largest", "max(bytes)", "max(total)")
+_DEVICE_MEMORY = ChartLine("tracked", "label", "bytes", "true", "largest", "max(bytes)", "max(total)")
 
 
-def device_memory(connection: duckdb.DuckDBPyConnection, frame: Frame) -> Chart | None:
+def device_memory(connection: duckdb.DuckDBPyConnection, frame: TimeWindow) -> Chart | None:
     """What the frameworks' allocators had handed out, by rank, or by device where there is one rank; None
     without any.
     """
@@ -239,7 +239,7 @@ LOOKUP_STRETCHES = 60
 _LABELS = {"hit": "hits", "miss": "misses", "bypass": "bypassed"}
 
 
-def lookups(connection: duckdb.DuckDBPyConnection, frame: Frame) -> Chart | None:
+def lookups(connection: duckdb.DuckDBPyConnection, frame: TimeWindow) -> Chart | None:
     """How many lookups hit, missed or were bypassed in each stretch of time, at its middle; None where there
     was none.
     """
@@ -268,7 +268,7 @@ def lookups(connection: duckdb.DuckDBPyConnection, frame: Frame) -> Chart | None
         unit="count",
         notes=notes,
         series=[
-            Series(
+            ChartSeries(
                 label=_LABELS[result],
                 at_s=stretches.middles_s(),
                 value=[float(by_stretch.get(number, 0)) for number in range(stretches.number)],
@@ -316,7 +316,7 @@ ORDER BY name, avg(x)
 """
 
 
-class _Point(NamedTuple):
+class _LinePoint(NamedTuple):
     """What falls on one point of a curve."""
 
     name: str
@@ -331,7 +331,7 @@ class _Point(NamedTuple):
 
 
 def curves(
-    connection: duckdb.DuckDBPyConnection, frame: Frame, *, most: int = CURVES, points: int = POINTS
+    connection: duckdb.DuckDBPyConnection, frame: TimeWindow, *, most: int = CURVES, points: int = POINTS
 ) -> Curves | None:
     """The metrics of the run, those with the most values first; None where none was recorded.
 
@@ -351,11 +351,11 @@ def curves(
     }
     if not series:
         return None
-    found: dict[str, list[_Point]] = {}
+    found: dict[str, list[_LinePoint]] = {}
     answer = connection.execute(_POINTS, {"points": points})
     while rows := answer.fetchmany(2000):
         for row in rows:
-            found.setdefault(row[0], []).append(_Point(*row))
+            found.setdefault(row[0], []).append(_LinePoint(*row))
     drawn = [
         _curve(name, found[name], stepped=stepped, values=values, unknown=values - known)
         for name, (values, known, stepped, *_) in series.items()
@@ -371,7 +371,7 @@ def curves(
     )
 
 
-def _curve(name: str, points: list[_Point], *, stepped: bool, values: int, unknown: int) -> Curve:
+def _curve(name: str, points: list[_LinePoint], *, stepped: bool, values: int, unknown: int) -> Curve:
     several = any(point.known > 1 for point in points)
     return Curve(
         name=cut(name, TEXT_CHARACTERS),

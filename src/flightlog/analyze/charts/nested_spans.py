@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, NamedTuple
 
-from flightlog.analyze.charts.layout import TEXT_CHARACTERS, Frame, cut
+from flightlog.analyze.charts.layout import TEXT_CHARACTERS, TimeWindow, cut
 from flightlog.analyze.charts.results import Nested
 from flightlog.core.time import SECOND
 
@@ -87,7 +87,7 @@ class _Span(NamedTuple):
 
 def nested(
     connection: duckdb.DuckDBPyConnection,
-    frame: Frame,
+    frame: TimeWindow,
     tops: Sequence[Top],
     lanes: int,
     *,
@@ -112,7 +112,7 @@ def nested(
 
 def outside(
     connection: duckdb.DuckDBPyConnection,
-    frame: Frame,
+    frame: TimeWindow,
     root: str | None,
     *,
     most: int = OUTSIDE_SPANS,
@@ -170,7 +170,7 @@ def _longest(level: Sequence[_Span], rows: int) -> list[_Span]:
 
 
 def _levels(
-    connection: duckdb.DuckDBPyConnection, frame: Frame, first: int, parents: str, most: int
+    connection: duckdb.DuckDBPyConnection, frame: TimeWindow, first: int, parents: str, most: int
 ) -> list[_Span]:
     """Spans inside of `parents` level by level, from that number on."""
     found: list[_Span] = []

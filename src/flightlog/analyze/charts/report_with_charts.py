@@ -10,15 +10,15 @@ from msgspec import Struct
 from flightlog.analyze.charts.durations import POINTS, bin_of, durations, edges, waits
 from flightlog.analyze.charts.layout import (
     LANES,
-    Frame,
     TimelineItems,
+    TimeWindow,
     frame_of,
     in_order,
     lay_out_items,
     means,
 )
 from flightlog.analyze.charts.lines import curves, device_memory, lookups, resource_use
-from flightlog.analyze.charts.results import Chart, RunCharts, Series, Timeline, Unit
+from flightlog.analyze.charts.results import Chart, ChartSeries, RunCharts, Timeline, Unit
 from flightlog.analyze.charts.timeline import ONE_BY_ONE, timeline
 from flightlog.analyze.report.interval_tables import MACROS
 from flightlog.analyze.report.large_run import LARGE_BYTES
@@ -141,7 +141,7 @@ def charts_of(
 class _LaidOut(NamedTuple):
     """What all drawings share; the table `drawn` is made. `pieces` is None where nothing ran."""
 
-    frame: Frame
+    frame: TimeWindow
     hosts: Mapping[str, str | None]
     ups: Mapping[str, Sequence[tuple[int, int]]]
     pieces: TimelineItems | None
@@ -179,7 +179,7 @@ STRETCHES = 240
 
 
 def load(
-    connection: duckdb.DuckDBPyConnection, frame: Frame, ups: Mapping[str, Sequence[tuple[int, int]]]
+    connection: duckdb.DuckDBPyConnection, frame: TimeWindow, ups: Mapping[str, Sequence[tuple[int, int]]]
 ) -> Chart | None:
     """Means over stretches of time, at the middle of each, from the table `drawn` and from when workers were
     up.
@@ -193,12 +193,12 @@ def load(
     [(placed,)] = connection.execute("SELECT count(since) FROM drawn").fetchall()
     if placed:
         running = means(connection, "SELECT since, until FROM drawn WHERE since IS NOT NULL", stretches)
-        series.append(Series(label="running", at_s=at, value=list(running)))
+        series.append(ChartSeries(label="running", at_s=at, value=list(running)))
     waiting = means(
         connection, "SELECT waits AS since, waited AS until FROM drawn WHERE waits < waited", stretches
     )
     if any(waiting):
-        series.append(Series(label="waiting", at_s=at, value=list(waiting)))
+        series.append(ChartSeries(label="waiting", at_s=at, value=list(waiting)))
     lives = [
         (min(max(moment - frame.start, 0), frame.length) for moment in life)
         for spans in ups.values()
@@ -212,7 +212,7 @@ def load(
             stretches,
             *columns,
         )
-        series.append(Series(label="workers up", at_s=at, value=list(up)))
+        series.append(ChartSeries(label="workers up", at_s=at, value=list(up)))
     if not series:
         return None
     each = format_duration(stretches.width / 1e9)
@@ -233,7 +233,7 @@ OVERVIEW_VIEWS = frozenset({"resources"})
 """What is read beside what a report reads."""
 
 
-class Durations(Struct, frozen=True, kw_only=True):
+class OverviewDurations(Struct, frozen=True, kw_only=True):
     """How many completed tasks took how long, by name; seconds, in bins that grow by a factor."""
 
     edges_s: list[float]
@@ -249,7 +249,7 @@ class Overview(Struct, frozen=True, kw_only=True):
     """Per cent in use, a line for each machine."""
     memory: Chart | None
     """Bytes in use, a line for each machine, its limit what there is."""
-    durations: Durations | None
+    durations: OverviewDurations | None
 
 
 def overview_of(context: ReportContext) -> Overview:
@@ -285,7 +285,7 @@ def _machines(
 
     def chart(unit: Unit, column: int) -> Chart | None:
         series = [
-            Series(
+            ChartSeries(
                 label=machine,
                 at_s=[point[0] for point in points],
                 value=[point[column] for point in points],
@@ -305,7 +305,7 @@ def _machines(
     return chart("percent", 1), chart("bytes", 2)
 
 
-def _durations(context: ReportContext) -> Durations | None:
+def _durations(context: ReportContext) -> OverviewDurations | None:
     known = {
         name: one.duration_s
         for name, one in context.summary.tasks.by_name.items()
@@ -327,4 +327,4 @@ def _durations(context: ReportContext) -> Durations | None:
         {"names": names},
     ).fetchall():
         counts[name][number] = count
-    return Durations(edges_s=found, counts=counts)
+    return OverviewDurations(edges_s=found, counts=counts)

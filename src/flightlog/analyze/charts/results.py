@@ -113,7 +113,7 @@ class Timeline(Struct, frozen=True, kw_only=True):
     tasks."""
 
 
-class Series(Struct, frozen=True, kw_only=True):
+class ChartSeries(Struct, frozen=True, kw_only=True):
     """One line: values at moments. Null where nothing is known; a line is not drawn across it."""
 
     label: str
@@ -129,11 +129,11 @@ class Chart(Struct, frozen=True, kw_only=True):
     since: str
     length_s: float
     unit: Unit
-    series: list[Series]
+    series: list[ChartSeries]
     notes: list[str]
 
 
-class Spread(Struct, frozen=True, kw_only=True):
+class DurationSpread(Struct, frozen=True, kw_only=True):
     """How long tasks of one name took: a histogram over bins that grow by a factor, and quantiles;
     seconds.
     """
@@ -219,7 +219,7 @@ class RunCharts(Struct, frozen=True, kw_only=True):
     device_memory: Chart | None
     """By rank where ranks tracked it, else by device."""
     device_use: Chart | None
-    durations: list[Spread]
+    durations: list[DurationSpread]
     waits: Waits | None
     cache: Chart | None
     """Lookups that hit and that missed, by stretches of time."""

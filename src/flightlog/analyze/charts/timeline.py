@@ -12,10 +12,10 @@ import msgspec
 
 from flightlog.analyze.charts.layout import (
     LANES,
-    Frame,
     Merged,
     Stretches,
     TimelineItems,
+    TimeWindow,
     cut,
     drawn_apart,
     merge_lanes,
@@ -65,7 +65,7 @@ class OneByOne(NamedTuple):
 
 def bars(
     connection: duckdb.DuckDBPyConnection,
-    frame: Frame,
+    frame: TimeWindow,
     workers: Sequence[str],
     hosts: Mapping[str, str | None],
     nowhere: str,
@@ -133,7 +133,7 @@ _PIXELS = 1000
 
 def timeline(
     context: ReportContext,
-    frame: Frame,
+    frame: TimeWindow,
     pieces: TimelineItems,
     hosts: Mapping[str, str | None],
     *,
@@ -279,7 +279,7 @@ def _notes_on_rows(single: OneByOne | None) -> list[str]:
     return [f"{rows}."]
 
 
-def _notes_on_width(single: OneByOne | None, frame: Frame) -> list[str]:
+def _notes_on_width(single: OneByOne | None, frame: TimeWindow) -> list[str]:
     """Whether rows look fuller than they are, for nothing that is drawn is narrower than a pixel."""
     if single is None:
         return []
@@ -347,7 +347,7 @@ FROM work GROUP BY lane, stretch HAVING sum(began) > sum(ended) ORDER BY lane, s
 
 def cells(
     connection: duckdb.DuckDBPyConnection,
-    frame: Frame,
+    frame: TimeWindow,
     merged: Merged,
     *,
     columns: int = COLUMNS,
@@ -476,7 +476,7 @@ class Marked(NamedTuple):
 
 def marks(
     connection: duckdb.DuckDBPyConnection,
-    frame: Frame,
+    frame: TimeWindow,
     what: str,
     workers: WorkerTally,
     lane_of: Callable[[int, str, int], int],

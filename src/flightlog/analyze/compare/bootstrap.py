@@ -129,32 +129,32 @@ def ratio_of_runs(before: Sequence[float], after: Sequence[float]) -> Interval |
     within = sum(_variance(values) * (len(values) - 1) for values in logs if len(values) > 1) / df
     sizes = 1 / len(before) + 1 / len(after)
     if within <= RUN_TO_RUN**2:
-        return _interval(point, _Spread(RUN_TO_RUN**2 * sizes, _CERTAIN))
-    return _interval(point, _Spread(within * sizes, df))
+        return _interval(point, _LogSpread(RUN_TO_RUN**2 * sizes, _CERTAIN))
+    return _interval(point, _LogSpread(within * sizes, df))
 
 
-class _Spread(NamedTuple):
+class _LogSpread(NamedTuple):
     """A part of the variance of the logarithm of a ratio, and the degrees of freedom it is known with."""
 
     variance: float
     df: float
 
 
-def _with_runs(sample: Sample, tasks: Sequence[_Spread]) -> list[_Spread]:
+def _with_runs(sample: Sample, tasks: Sequence[_LogSpread]) -> list[_LogSpread]:
     """The spreads of the three ratios with what differs from run to run.
 
     Where runs of one side differ by more than their tasks and `RUN_TO_RUN` explain, or there are enough of
     them, the spread is that between runs, known as well as so few runs can tell it.
     """
     sizes = math.fsum(1 / count for count in sample.runs)
-    assumed = _Spread(RUN_TO_RUN**2 * sizes, _CERTAIN)
+    assumed = _LogSpread(RUN_TO_RUN**2 * sizes, _CERTAIN)
     several = [offsets for offsets in sample.run_offsets if len(offsets) > 1]
     df = sum(len(offsets) - 1 for offsets in several)
     if df:
         between = math.fsum(_variance(offsets) * (len(offsets) - 1) for offsets in several) / df * sizes
         more = between - tasks[0].variance
         if more > assumed.variance or df >= ENOUGH_RUNS:
-            return [_Spread(spread.variance + max(more, assumed.variance), df) for spread in tasks]
+            return [_LogSpread(spread.variance + max(more, assumed.variance), df) for spread in tasks]
     return [_sum_of([spread, assumed]) for spread in tasks]
 
 
@@ -163,7 +163,7 @@ def _total(blocks: Sequence[Block]) -> Block:
     return Block(sum(tasks), math.fsum(logs), math.fsum(seconds), sum(below))
 
 
-def _spreads(sample: Sample, draws: int) -> list[_Spread]:
+def _spreads(sample: Sample, draws: int) -> list[_LogSpread]:
     """How far tasks alone spread the three ratios."""
     slopes = sample.p95_slopes or (0.0, 0.0)
     sides = [
@@ -181,10 +181,10 @@ def _spreads(sample: Sample, draws: int) -> list[_Spread]:
     ]
 
 
-def _spread(drawn: Sequence[float], blocks: int, times: float) -> _Spread:
+def _spread(drawn: Sequence[float], blocks: int, times: float) -> _LogSpread:
     """What draws of so many blocks spread by, where the blocks resemble each other so many times as much."""
     freedom = (blocks - 1) / times
-    return _Spread(_variance(drawn) * times * blocks / (blocks - 1), max(1.0, freedom))
+    return _LogSpread(_variance(drawn) * times * blocks / (blocks - 1), max(1.0, freedom))
 
 
 def _waves(sample: Sample) -> list[float]:
@@ -266,14 +266,14 @@ def _variance(values: Sequence[float]) -> float:
     return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
 
 
-def _sum_of(parts: Sequence[_Spread]) -> _Spread:
+def _sum_of(parts: Sequence[_LogSpread]) -> _LogSpread:
     """Independent parts together, with the degrees of freedom of Welch and Satterthwaite."""
     total = math.fsum(part.variance for part in parts)
     unsure = math.fsum(part.variance**2 / part.df for part in parts)
-    return _Spread(total, total**2 / unsure if unsure else _CERTAIN)
+    return _LogSpread(total, total**2 / unsure if unsure else _CERTAIN)
 
 
-def _interval(point: float, whole: _Spread) -> Interval:
+def _interval(point: float, whole: _LogSpread) -> Interval:
     error = math.sqrt(whole.variance)
     reach = error * student_quantile(0.5 + CONFIDENCE / 2, whole.df)
     return Interval(

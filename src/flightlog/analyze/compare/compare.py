@@ -13,7 +13,7 @@ import msgspec
 
 from flightlog.analyze.compare.bootstrap import DRAWS, Estimates, Interval, estimate, ratio_of_runs, stand_out
 from flightlog.analyze.compare.environment import compare_environments
-from flightlog.analyze.compare.matching import Key, Matched, compare_arguments, match
+from flightlog.analyze.compare.matching import Matched, MatchKey, compare_arguments, match
 from flightlog.analyze.compare.results import (
     CacheChange,
     Change,
@@ -27,8 +27,8 @@ from flightlog.analyze.compare.results import (
     Verdict,
 )
 from flightlog.analyze.compare.run_groups import Reference, RunGroup, find_groups
-from flightlog.analyze.compare.runs import VIEWS, RunFigures, explain, prepare, read_figures
-from flightlog.analyze.compare.thresholds import Outcome
+from flightlog.analyze.compare.runs import VIEWS, ComparedRunFigures, explain, prepare, read_figures
+from flightlog.analyze.compare.thresholds import ThresholdOutcome
 from flightlog.core.units import format_count, format_duration
 from flightlog.store.layout import ELAPSED, Adopted
 from flightlog.store.read.snapshot import held_still
@@ -132,7 +132,7 @@ def _compared(before: RunGroup, after: RunGroup, told: Sequence[str]) -> Compari
     )
 
 
-def comparison_bytes(comparison: Comparison, outcomes: Sequence[Outcome] | None = None) -> bytes:
+def comparison_bytes(comparison: Comparison, outcomes: Sequence[ThresholdOutcome] | None = None) -> bytes:
     """The comparison as JSON, with what became of `conditions` if there were any: UTF-8, indented; NaN as
     null.
     """
@@ -146,7 +146,7 @@ def comparison_schema() -> dict[str, Any]:
     """The JSON Schema of the comparison's JSON."""
     written = msgspec.defstruct(
         "Comparison",
-        [("conditions", list[Outcome], [])],
+        [("conditions", list[ThresholdOutcome], [])],
         bases=(Comparison,),
         kw_only=True,
         namespace={"__doc__": Comparison.__doc__},
@@ -175,7 +175,9 @@ def _side(group: RunGroup) -> Side:
 
 
 def _change(
-    old: Sequence[RunFigures], new: Sequence[RunFigures], figure: Callable[[RunFigures], float | None]
+    old: Sequence[ComparedRunFigures],
+    new: Sequence[ComparedRunFigures],
+    figure: Callable[[ComparedRunFigures], float | None],
 ) -> Change:
     """The means of a figure over the runs that know it, unknown if none does."""
     values = [[value for run in side if (value := figure(run)) is not None] for side in (old, new)]
@@ -184,7 +186,7 @@ def _change(
     return _both(*means, interval=interval if interval and interval.low is not None else None)
 
 
-def _counter(kind: str) -> Callable[[RunFigures], float]:
+def _counter(kind: str) -> Callable[[ComparedRunFigures], float]:
     return lambda run: run.counts[kind]
 
 
@@ -198,13 +200,13 @@ def _both(before: float | None, after: float | None, *, interval: Interval | Non
 # --- durations -------------------------------------------------------------------------------------------
 
 
-def judge(matched: dict[Key, Matched], *, draws: int = DRAWS) -> list[DurationChange]:
+def judge(matched: dict[MatchKey, Matched], *, draws: int = DRAWS) -> list[DurationChange]:
     """The verdict on every name that both sides have: changes that stand out first, then by the time they
     take.
     """
     both = [key for key, found in matched.items() if found.sample is not None]
     both.sort(key=lambda key: (-_time(matched[key]), key))
-    estimates: dict[Key, Estimates] = {}
+    estimates: dict[MatchKey, Estimates] = {}
     for number, key in enumerate(both):
         sample = matched[key].sample
         assert sample is not None
@@ -224,12 +226,12 @@ def judge(matched: dict[Key, Matched], *, draws: int = DRAWS) -> list[DurationCh
     return sorted(found, key=lambda change: change.verdict not in {"slower", "faster"})
 
 
-def _has_twin(key: Key, matched: dict[Key, Matched]) -> bool:
+def _has_twin(key: MatchKey, matched: dict[MatchKey, Matched]) -> bool:
     """Whether one side alone has it, and the other has the name with, or without, the cache's help."""
     return matched[key].sample is None and key._replace(cached=not key.cached) in matched
 
 
-def _alone(key: Key, found: Matched) -> DurationChange:
+def _alone(key: MatchKey, found: Matched) -> DurationChange:
     return DurationChange(
         kind="span" if key.kind == "span" else "task",
         name=key.name,
@@ -248,8 +250,8 @@ def _alone(key: Key, found: Matched) -> DurationChange:
 
 
 def _worth_telling(
-    matched: dict[Key, Matched], old: Sequence[RunFigures], new: Sequence[RunFigures]
-) -> dict[Key, Matched]:
+    matched: dict[MatchKey, Matched], old: Sequence[ComparedRunFigures], new: Sequence[ComparedRunFigures]
+) -> dict[MatchKey, Matched]:
     walls = [math.fsum(run.wall_s or 0.0 for run in side) for side in (old, new)]
 
     def large(found: Matched) -> bool:
@@ -271,7 +273,7 @@ def _p_value(found: Estimates) -> float:
     return min(1.0, _p(found.typical) / _WEIGHTS[0], _p(found.mean) / _WEIGHTS[1])
 
 
-def _duration(key: Key, found: Matched, estimates: Estimates, called: bool, far: bool) -> DurationChange:
+def _duration(key: MatchKey, found: Matched, estimates: Estimates, called: bool, far: bool) -> DurationChange:
     typical, mean, p95 = estimates.typical, estimates.mean, estimates.p95
     by_typical = _p(typical) / _WEIGHTS[0] <= _p(mean) / _WEIGHTS[1] or abs(
         math.log(typical.ratio)
@@ -323,7 +325,7 @@ def _names(connection: duckdb.DuckDBPyConnection) -> list[tuple[NameCount, int]]
 # --- resources and remarks -------------------------------------------------------------------------------
 
 
-def _run_resources(old: Sequence[RunFigures], new: Sequence[RunFigures]) -> ResourceChange:
+def _run_resources(old: Sequence[ComparedRunFigures], new: Sequence[ComparedRunFigures]) -> ResourceChange:
     peaks = [[run.peak_rss_bytes for run in side if run.peak_rss_bytes is not None] for side in (old, new)]
     return ResourceChange(
         name=None,
@@ -373,7 +375,7 @@ def _task_resources(connection: duckdb.DuckDBPyConnection) -> list[ResourceChang
 
 
 def _notes(
-    before: RunGroup, after: RunGroup, old: Sequence[RunFigures], new: Sequence[RunFigures]
+    before: RunGroup, after: RunGroup, old: Sequence[ComparedRunFigures], new: Sequence[ComparedRunFigures]
 ) -> list[str]:
     notes = []
     for run in (*before.runs, *after.runs):
@@ -400,7 +402,7 @@ def _notes(
     return notes
 
 
-def _currencies(old: Sequence[RunFigures], new: Sequence[RunFigures]) -> set[str]:
+def _currencies(old: Sequence[ComparedRunFigures], new: Sequence[ComparedRunFigures]) -> set[str]:
     """The currencies of what runs cost; one that cost nothing is in any."""
     return {run.currency for run in (*old, *new) if run.cost is not None and run.currency is not None}
 

@@ -27,7 +27,7 @@ REACH = 2.0
 _AROUND_P95 = (0.92, 0.95, 0.98)
 
 
-class Key(NamedTuple):
+class MatchKey(NamedTuple):
     """What is compared with its like."""
 
     kind: str
@@ -193,7 +193,7 @@ GROUP BY key, side, run ORDER BY key, side, run
 """Each run's mean logarithm; of pairs, its median around the mean of its side for the same arguments."""
 
 
-def match(connection: duckdb.DuckDBPyConnection, runs: tuple[int, int]) -> dict[Key, Matched]:
+def match(connection: duckdb.DuckDBPyConnection, runs: tuple[int, int]) -> dict[MatchKey, Matched]:
     """Every name with its durations on both sides; `runs` is how many runs each side has."""
     connection.execute(_NAMED)
     connection.execute(_FOUND)
@@ -204,12 +204,12 @@ def match(connection: duckdb.DuckDBPyConnection, runs: tuple[int, int]) -> dict[
         connection.execute(_TOOK_REPEATED)
     for statement in (_KEYED, _PAIRING, _UNITS, _FENCES):
         connection.execute(statement)
-    spreads: dict[Key, dict[int, Spread]] = {}
+    spreads: dict[MatchKey, dict[int, Spread]] = {}
     for kind, name, cached, side, count, total, p50, p95, most in connection.execute(_SPREAD).fetchall():
         spread = Spread(count=count, total_s=total, mean_s=total / count, p50_s=p50, p95_s=p95, max_s=most)
-        spreads.setdefault(Key(kind, name, cached), {})[side] = spread
+        spreads.setdefault(MatchKey(kind, name, cached), {})[side] = spread
     keys = {
-        number: Key(*key)
+        number: MatchKey(*key)
         for number, *key in connection.execute("SELECT key, kind, name, cached FROM named").fetchall()
     }
     samples = _samples(connection, runs, keys)
@@ -225,16 +225,16 @@ def match(connection: duckdb.DuckDBPyConnection, runs: tuple[int, int]) -> dict[
 
 
 def _samples(
-    connection: duckdb.DuckDBPyConnection, runs: tuple[int, int], keys: Mapping[int, Key]
-) -> dict[Key, Sample]:
-    parts: dict[Key, dict[int, list[tuple[Any, ...]]]] = {}
+    connection: duckdb.DuckDBPyConnection, runs: tuple[int, int], keys: Mapping[int, MatchKey]
+) -> dict[MatchKey, Sample]:
+    parts: dict[MatchKey, dict[int, list[tuple[Any, ...]]]] = {}
     for key, part, _, *figures in connection.execute(_BLOCKS).fetchall():
         parts.setdefault(keys[key], {}).setdefault(part, []).append(tuple(figures))
-    offsets: dict[Key, tuple[list[float], list[float]]] = {}
+    offsets: dict[MatchKey, tuple[list[float], list[float]]] = {}
     if max(runs) > 1:
         for key, side, _, offset in connection.execute(_OFFSETS).fetchall():
             offsets.setdefault(keys[key], ([], []))[side].append(offset)
-    tails: dict[Key, dict[int, tuple[Any, ...]]] = {}
+    tails: dict[MatchKey, dict[int, tuple[Any, ...]]] = {}
     for key, part, *tail in connection.execute("SELECT key, part, q0, q1, count FROM fences").fetchall():
         tails.setdefault(keys[key], {})[part] = tuple(tail)
     return {

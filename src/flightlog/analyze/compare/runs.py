@@ -42,7 +42,7 @@ class Work(Struct, frozen=True):
     """What a cache spared it."""
 
 
-class RunFigures(Struct, frozen=True, kw_only=True):
+class ComparedRunFigures(Struct, frozen=True, kw_only=True):
     """One run in numbers. Counts are 0 where there is nothing, everything else is null where nobody
     measured.
     """
@@ -160,7 +160,7 @@ def _is_so(connection: duckdb.DuckDBPyConnection, question: str) -> bool:
     return bool(row and row[0])
 
 
-def read_figures(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> dict[str, RunFigures]:
+def read_figures(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> dict[str, ComparedRunFigures]:
     """The figures of each run, by its id, after `prepare`."""
     counts = {row[0]: row[1:] for row in connection.execute(_COUNTS).fetchall()}
     sampled = {row[0]: row[1:] for row in connection.execute(_SAMPLED).fetchall()}
@@ -177,13 +177,13 @@ def read_figures(connection: duckdb.DuckDBPyConnection, runs: Sequence[Run]) -> 
     walls = {run.run_id: run.ending().duration_s for run in runs}
     with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
         times = list(pool.map(lambda run: _time(connection, run, walls[run.run_id]), runs))
-    found: dict[str, RunFigures] = {}
+    found: dict[str, ComparedRunFigures] = {}
     for run, time in zip(runs, times, strict=True):
         *numbers, cpu_s, peak, read, written = counts.get(run.run_id, (0, 0, 0, 0, 0, None, None, None, None))
         tree = sampled.get(run.run_id, (None, None, None, None))
         hits, misses, saved = lookups.get(run.run_id, (0, 0, None))
         cost = run_cost(run)
-        found[run.run_id] = RunFigures(
+        found[run.run_id] = ComparedRunFigures(
             wall_s=walls[run.run_id],
             time=time,
             work=work.get(run.run_id, {}),
@@ -257,7 +257,9 @@ _PARTS = {
 }
 
 
-def explain(before: Sequence[RunFigures], after: Sequence[RunFigures]) -> WallExplained | None:
+def explain(
+    before: Sequence[ComparedRunFigures], after: Sequence[ComparedRunFigures]
+) -> WallExplained | None:
     """Why `after` took longer or shorter; None where a wall time is unknown or nothing tells.
 
     Wall time is worker time over the workers there were. What differs in each part of worker time counts by
@@ -297,7 +299,7 @@ def explain(before: Sequence[RunFigures], after: Sequence[RunFigures]) -> WallEx
 class _Side:
     """The means over the runs of one side."""
 
-    def __init__(self, runs: Sequence[RunFigures]) -> None:
+    def __init__(self, runs: Sequence[ComparedRunFigures]) -> None:
         splits = [run.time.whole for run in runs if run.time is not None]
         bases = {None if run.time is None else run.time.basis for run in runs}
         self.basis = bases.pop() if len(bases) == 1 else None

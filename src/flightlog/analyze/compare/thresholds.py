@@ -33,7 +33,7 @@ _NUMBER = re.compile(r"\d{1,15}(?:\.\d{1,15})?|\.\d{1,15}", re.ASCII)
 _EXAMPLES = "'p95>10%', 'failures>0', 'wall>30s', 'memory>500MB' or 'duration:simulate>10%'"
 
 
-class Metric(NamedTuple):
+class ThresholdMetric(NamedTuple):
     """What a condition may be about."""
 
     unit: Literal["s", "bytes", "number", "points"]
@@ -41,19 +41,21 @@ class Metric(NamedTuple):
 
 
 METRICS = {
-    "wall": Metric("s", False),  # wall time of a run
-    "worker": Metric("s", False),  # worker time of a run
-    "duration": Metric("s", True),  # duration of a typical task, outliers drawn in
-    "mean": Metric("s", True),  # mean duration
-    "p95": Metric("s", True),  # 95th percentile of durations
-    "memory": Metric("bytes", True),  # peak memory
-    "cpu": Metric("s", True),  # CPU time of a task on average; without a task also of the run
-    "read": Metric("bytes", True),  # bytes read from storage
-    "write": Metric("bytes", True),  # bytes written to storage
-    "failures": Metric("number", False),  # tasks that failed for good and runs that did not complete, a run
-    "retries": Metric("number", False),  # attempts that were tried again, a run
-    "hits": Metric("points", False),  # share of cache lookups that hit; % are points
-    "cost": Metric("number", False),  # cost of a run
+    "wall": ThresholdMetric("s", False),  # wall time of a run
+    "worker": ThresholdMetric("s", False),  # worker time of a run
+    "duration": ThresholdMetric("s", True),  # duration of a typical task, outliers drawn in
+    "mean": ThresholdMetric("s", True),  # mean duration
+    "p95": ThresholdMetric("s", True),  # 95th percentile of durations
+    "memory": ThresholdMetric("bytes", True),  # peak memory
+    "cpu": ThresholdMetric("s", True),  # CPU time of a task on average; without a task also of the run
+    "read": ThresholdMetric("bytes", True),  # bytes read from storage
+    "write": ThresholdMetric("bytes", True),  # bytes written to storage
+    "failures": ThresholdMetric(
+        "number", False
+    ),  # tasks that failed for good and runs that did not complete, a run
+    "retries": ThresholdMetric("number", False),  # attempts that were tried again, a run
+    "hits": ThresholdMetric("points", False),  # share of cache lookups that hit; % are points
+    "cost": ThresholdMetric("number", False),  # cost of a run
 }
 """The metrics; those `by_task` take `:TASK`, and mean every task without it."""
 
@@ -70,7 +72,7 @@ class Threshold(Struct, frozen=True, kw_only=True):
     relative: bool
 
 
-class Outcome(Struct, frozen=True, kw_only=True):
+class ThresholdOutcome(Struct, frozen=True, kw_only=True):
     """What became of one condition."""
 
     condition: str
@@ -115,7 +117,7 @@ def parse_thresholds(texts: Sequence[str]) -> list[Threshold]:
     return [parse_threshold(part) for part in parts]
 
 
-def _limit(amount: str, metric: Metric, text: str) -> tuple[float, bool]:
+def _limit(amount: str, metric: ThresholdMetric, text: str) -> tuple[float, bool]:
     if amount.endswith("%"):
         number = amount[:-1].strip()
         if _NUMBER.fullmatch(number):
@@ -141,7 +143,9 @@ class _Seen(NamedTuple):
     """Whether what changed may be noise."""
 
 
-def check(comparison: Comparison, thresholds: Sequence[Threshold], *, strict: bool = False) -> list[Outcome]:
+def check(
+    comparison: Comparison, thresholds: Sequence[Threshold], *, strict: bool = False
+) -> list[ThresholdOutcome]:
     """What becomes of each condition, in order. `strict` lets no noise excuse a change.
 
     Without `strict`, a condition on durations fails if the change stands out from noise and is beyond the
@@ -151,21 +155,21 @@ def check(comparison: Comparison, thresholds: Sequence[Threshold], *, strict: bo
     return [_outcome(comparison, threshold, strict) for threshold in thresholds]
 
 
-def _outcome(comparison: Comparison, threshold: Threshold, strict: bool) -> Outcome:
+def _outcome(comparison: Comparison, threshold: Threshold, strict: bool) -> ThresholdOutcome:
     seen = list(_SEEN[threshold.metric](comparison, threshold))
     amounts = [(one, _amount(one.change, threshold)) for one in seen]
     known = [(one, amount) for one, amount in amounts if amount is not None]
     if not known:
         where = f" of {threshold.task}" if threshold.task else ""
         reason = f"{threshold.metric}{where} is unknown on one side at least, or 0 before"
-        return Outcome(condition=threshold.text, state="unknown", reasons=[reason])
+        return ThresholdOutcome(condition=threshold.text, state="unknown", reasons=[reason])
     broken = [
         one
         for one, amount in known
         if (amount > threshold.limit if threshold.above else amount < threshold.limit)
         and (strict or not one.noise)
     ]
-    return Outcome(
+    return ThresholdOutcome(
         condition=threshold.text,
         state="failed" if broken else "passed",
         reasons=[_sentence(one, threshold) for one in broken],

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.report.cache import ArtifactSummary, CacheSummary
     from flightlog.analyze.report.resources import ResourceSummary
     from flightlog.analyze.report.summary import RunFacts
-    from flightlog.analyze.report.time_shares import Life
+    from flightlog.analyze.report.time_shares import WorkerLife
     from flightlog.store.run import Run
 
 JOULES_IN_KWH = 3_600_000
@@ -365,7 +365,9 @@ class CostSplit(Struct, frozen=True, kw_only=True):
     """From launch to ready."""
 
 
-def split_cost(lives: Mapping[str, Life], prices: Mapping[str, Fraction], currency: str) -> CostSplit | None:
+def split_cost(
+    lives: Mapping[str, WorkerLife], prices: Mapping[str, Fraction], currency: str
+) -> CostSplit | None:
     """The split over the workers that have a price an hour; None where none has.
 
     Where several attempts held a worker at once, useful counts before unfinished, that before retried, and

@@ -163,7 +163,7 @@ OLD_DAYS = 365
 """A price that was last known to hold longer ago than this is called old."""
 
 
-class Source(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class PriceSource(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where the prices of one provider come from."""
 
     date: str | None = None
@@ -189,7 +189,7 @@ class PriceTable(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     name: str
     currency: str
-    sources: dict[str, Source]
+    sources: dict[str, PriceSource]
     instances: dict[str, Instance]
     note: str | None = None
 

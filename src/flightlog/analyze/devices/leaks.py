@@ -13,7 +13,7 @@ from statistics import median
 from msgspec import Struct
 
 from flightlog.analyze.devices.results import Fragmentation, GapBasis, HiddenGap, Leak
-from flightlog.analyze.devices.track import DRIVER, Phase, Point, Repetition, Track
+from flightlog.analyze.devices.track import DRIVER, MemoryPoint, Phase, Repetition, Track
 
 
 def leaks(track: Track, headroom_bytes: int | None) -> list[Leak]:
@@ -157,7 +157,7 @@ def _gaps(tracks: Sequence[Track]) -> list[list[int]]:
     return gaps
 
 
-def _counts(point: Point, basis: GapBasis | None) -> bool:
+def _counts(point: MemoryPoint, basis: GapBasis | None) -> bool:
     wanted = DRIVER if basis == "driver" else None
     return basis is not None and point.used is not None and point.source == wanted
 
@@ -194,7 +194,7 @@ NOISE = 3.0
 FLOOR_BYTES = 1 << 20
 
 
-class Growth(Struct, frozen=True, kw_only=True):
+class MemoryGrowth(Struct, frozen=True, kw_only=True):
     """A steady growth; `slope` is bytes a level as they were given, `chance` the one-sided Mann-Kendall
     probability.
     """
@@ -205,7 +205,7 @@ class Growth(Struct, frozen=True, kw_only=True):
     chance: float
 
 
-def steady_growth(levels: Sequence[float], *, floor_bytes: float = FLOOR_BYTES) -> Growth | None:
+def steady_growth(levels: Sequence[float], *, floor_bytes: float = FLOOR_BYTES) -> MemoryGrowth | None:
     """The growth of levels in their order, if it is steady; None for all others.
 
     It is if, without the warm-up, ranks rise (Mann-Kendall), each third rises at a good part of the whole
@@ -235,7 +235,7 @@ def steady_growth(levels: Sequence[float], *, floor_bytes: float = FLOOR_BYTES) 
     chance = rising_chance(values)
     if chance > CHANCE:
         return None
-    return Growth(slope=slope / part, total=total, tested=count, chance=chance)
+    return MemoryGrowth(slope=slope / part, total=total, tested=count, chance=chance)
 
 
 def theil_sen(values: Sequence[float]) -> float:

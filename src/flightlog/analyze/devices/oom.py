@@ -15,9 +15,9 @@ from msgspec import structs
 from flightlog.analyze.devices.oom_messages import parse_request
 from flightlog.analyze.devices.results import (
     Alignment,
-    Cause,
     CauseKind,
     Leak,
+    OomCause,
     OutOfMemory,
     Request,
     Rise,
@@ -27,7 +27,7 @@ from flightlog.analyze.devices.results import (
 )
 from flightlog.analyze.devices.track import (
     ErrorSeen,
-    Point,
+    MemoryPoint,
     Track,
     is_oom,
     path_in,
@@ -152,7 +152,7 @@ def _counted(error: ErrorSeen) -> Request:
     )
 
 
-def causes(request: Request, leaks: Sequence[Leak], capacity: int | None) -> list[Cause]:
+def causes(request: Request, leaks: Sequence[Leak], capacity: int | None) -> list[OomCause]:
     """What explains that an allocation failed, the most likely first; there is always one."""
     tried, free, unused = request.tried_bytes, request.free_bytes, request.unallocated_bytes
     total = request.total_bytes if request.total_bytes is not None else capacity
@@ -160,10 +160,10 @@ def causes(request: Request, leaks: Sequence[Leak], capacity: int | None) -> lis
     if others is None and None not in (total, free, request.process_bytes):
         others = max(0, (total or 0) - (free or 0) - (request.process_bytes or 0))
     short = None if tried is None else max(1, tried - (free or 0))
-    found: list[Cause] = []
+    found: list[OomCause] = []
 
     def add(kind: CauseKind, text: str) -> None:
-        found.append(Cause(kind=kind, text=text))
+        found.append(OomCause(kind=kind, text=text))
 
     asked = format_bytes(tried)
     if tried is not None and total is not None and tried > total:
@@ -217,7 +217,7 @@ def rises(
     return sorted(found, key=lambda rise: (-rise.before_s, rise.rank))
 
 
-def _rise(points: Sequence[Point], session: SessionUse, local_ns: int) -> Rise | None:
+def _rise(points: Sequence[MemoryPoint], session: SessionUse, local_ns: int) -> Rise | None:
     whole = session.peak_allocated is None
     levels = [
         (point.time_ns, level)

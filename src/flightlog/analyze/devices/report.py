@@ -15,10 +15,10 @@ import msgspec
 from flightlog.analyze.devices.leaks import fragmentation, headroom, hidden_gaps, leaks
 from flightlog.analyze.devices.oom import align, read_bundles, running_out, stragglers
 from flightlog.analyze.devices.results import (
-    Curve,
     DeviceReport,
     GpuSamples,
     HiddenGap,
+    MemoryCurve,
     OutOfMemory,
     PhaseUse,
     SessionUse,
@@ -230,7 +230,7 @@ def _session(track: Track, status: str, gap: HiddenGap | None) -> SessionUse:
         warnings=track.warnings,
         criticals=track.criticals,
         errors=track.errors,
-        curve=Curve(
+        curve=MemoryCurve(
             after_s=[(at - track.start_ns) / 1e9 for at, _ in groups],
             allocated_bytes=[highest[0] for _, highest in groups],
             reserved_bytes=[highest[1] for _, highest in groups],

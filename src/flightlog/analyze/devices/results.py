@@ -102,7 +102,7 @@ class Leak(Struct, frozen=True, kw_only=True):
     """From the last event on, at this pace; None where the capacity is not known."""
 
 
-class Curve(Struct, frozen=True, kw_only=True):
+class MemoryCurve(Struct, frozen=True, kw_only=True):
     """Memory over time, in at most 256 steps of as many events each; the highest value of each step."""
 
     after_s: list[float]
@@ -148,7 +148,7 @@ class SessionUse(Struct, frozen=True, kw_only=True):
     warnings: int
     criticals: int
     errors: int
-    curve: Curve
+    curve: MemoryCurve
 
 
 class GpuSamples(Struct, frozen=True, kw_only=True):
@@ -204,7 +204,7 @@ class Request(Struct, frozen=True, kw_only=True):
     other_processes_bytes: int | None = None
 
 
-class Cause(Struct, frozen=True, kw_only=True):
+class OomCause(Struct, frozen=True, kw_only=True):
     """An explanation, with the figures that speak for it."""
 
     kind: CauseKind
@@ -239,7 +239,7 @@ class OutOfMemory(Struct, frozen=True, kw_only=True):
     """Folder of the bundle, within the run."""
     message: str | None
     request: Request
-    causes: list[Cause]
+    causes: list[OomCause]
     """The most likely first; never none."""
     rises: list[Rise]
     """Ranks that rose before it, the first to rise first."""

@@ -35,7 +35,7 @@ class NotInOrder(Exception):  # noqa: N818 - reads as what happened
     """An event is older than the one before it: whoever reads must sort first."""
 
 
-class Point(NamedTuple):
+class MemoryPoint(NamedTuple):
     """What stays of an event; `source` is where the device use came from, where the event says so."""
 
     time_ns: int
@@ -130,8 +130,8 @@ class Track:
         self.beyond_allocator = False
         """Whether the device's use was ever more than the allocator holds, where its source is not told."""
         self.last = Known(None, None, None, None, None, None)
-        self.points: Thinned[Point] = Thinned(POINTS)
-        self.recent: deque[Point] = deque(maxlen=RECENT)
+        self.points: Thinned[MemoryPoint] = Thinned(POINTS)
+        self.recent: deque[MemoryPoint] = deque(maxlen=RECENT)
         self.heights = Heights(STEPS)
         self.seen_errors: list[ErrorSeen] = []
         self._phase: Phase | None = None
@@ -155,7 +155,7 @@ class Track:
             self.beyond_allocator = self.beyond_allocator or (
                 counters.used > held and counters.reserved is not None
             )
-        point = Point(now, counters.allocated, counters.reserved, counters.used, source)
+        point = MemoryPoint(now, counters.allocated, counters.reserved, counters.used, source)
         self.points.add(point)
         self.recent.append(point)
         self.heights.add(now, (counters.allocated, counters.reserved, counters.used))
@@ -173,7 +173,7 @@ class Track:
             )
         self.last = counters
 
-    def before(self, time_ns: int, window_ns: float) -> list[Point]:
+    def before(self, time_ns: int, window_ns: float) -> list[MemoryPoint]:
         """What stays of the events up to a moment, from so long before it on, by time."""
         first = self.recent[0].time_ns if self.recent else time_ns
         older = (point for point in self.points.rows if point.time_ns < first)

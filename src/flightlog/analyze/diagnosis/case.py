@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import Struct
 
 from flightlog.analyze.diagnosis.base import Case, RunFacts, Source
-from flightlog.analyze.diagnosis.failures import ENDED_BY_SCHEDULER, LOST_TYPES, Incident, Workers
+from flightlog.analyze.diagnosis.failures import ENDED_BY_SCHEDULER, LOST_TYPES, Incident, WorkerHosts
 from flightlog.analyze.diagnosis.reading import read_text
 from flightlog.store import layout
 from flightlog.store.liveness import unix_time
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from flightlog.analyze.diagnosis.failures import Nonfinite
     from flightlog.analyze.diagnosis.groups import Group
-    from flightlog.analyze.diagnosis.requests import Plans, Requests
+    from flightlog.analyze.diagnosis.requests import Plans, RequestedResources
     from flightlog.events import JobAccounted
     from flightlog.store.run import Run
 
@@ -40,7 +40,7 @@ _OWN_FRAME = re.compile(
 _NO_EXCEPTIONS = frozenset({*LOST_TYPES, "ExitCode", "CommandNotFound", "CommandNotExecutable"})
 
 
-class Origin(Struct, frozen=True):
+class EvidenceOrigin(Struct, frozen=True):
     """Where a fact stands."""
 
     file: str
@@ -54,9 +54,9 @@ class GatheredCase(Struct, kw_only=True):
     group: Group
     incident: Incident | None
     case: Case
-    origins: dict[Source, Origin]
+    origins: dict[Source, EvidenceOrigin]
     around: FailureContext
-    asked: Requests
+    asked: RequestedResources
     success: Success | None
     host: str | None
     job: JobAccounted | None
@@ -66,7 +66,7 @@ class GatheredCase(Struct, kw_only=True):
     """The document that says why the recorder could not write, where it could not."""
     device_file: str | None = None
     """The document of a device that ran out of memory near it."""
-    of_class: dict[str, Origin] = {}
+    of_class: dict[str, EvidenceOrigin] = {}
     """Where the figures stand that speak for a class and are no samples: durations, and values that became
     NaN."""
 
@@ -76,7 +76,7 @@ def gather(
     group: Group,
     incident: Incident | None,
     around: FailureContext,
-    workers: Workers,
+    workers: WorkerHosts,
     plans: Plans,
     success: Success | None,
     values: Sequence[Nonfinite],
@@ -115,7 +115,7 @@ def gather(
     lasted = origins[Source.scheduler if job is not None else Source.exit]
     of_class = {"timeout": lasted, "time_limit": lasted}
     if earlier:
-        of_class["numerical"] = Origin(earlier[0].file, earlier[0].event, earlier[0].first)
+        of_class["numerical"] = EvidenceOrigin(earlier[0].file, earlier[0].event, earlier[0].first)
     return GatheredCase(
         group=group,
         incident=incident,
@@ -134,7 +134,7 @@ def gather(
 
 
 def _job(
-    group: Group, incident: Incident | None, workers: Workers, worker: str | None
+    group: Group, incident: Incident | None, workers: WorkerHosts, worker: str | None
 ) -> JobAccounted | None:
     """The job that the failure was in, where its end may be the failure's.
 
@@ -159,7 +159,7 @@ def _facts(
     group: Group,
     incident: Incident | None,
     around: FailureContext,
-    asked: Requests,
+    asked: RequestedResources,
     success: Success | None,
     job: JobAccounted | None,
     host: str | None,
@@ -248,28 +248,28 @@ def without_own_frames(traceback: str) -> str:
 
 def _origins(
     group: Group, incident: Incident | None, around: FailureContext, job: JobAccounted | None
-) -> dict[Source, Origin]:
+) -> dict[Source, EvidenceOrigin]:
     event = "failure" if group.recorded_in == "failures.jsonl" else "task_failed"
-    own = Origin(group.recorded_in, event, group.first)
+    own = EvidenceOrigin(group.recorded_in, event, group.first)
     if group.scope == "run" and group.recorded_in == "run.json":
-        own = Origin("run.json", None, group.first)
+        own = EvidenceOrigin("run.json", None, group.first)
     if group.scope == "metric":
-        own = Origin(group.recorded_in, "metric", group.first)
+        own = EvidenceOrigin(group.recorded_in, "metric", group.first)
     found = dict.fromkeys(Source, own)
     if incident is not None and incident.losses:
-        lost = Origin("workers.jsonl", "worker_lost", incident.losses[0].event.timestamp)
+        lost = EvidenceOrigin("workers.jsonl", "worker_lost", incident.losses[0].event.timestamp)
         found = dict.fromkeys(Source, lost)
     if job is not None:
-        account = Origin("jobs.jsonl", "job_accounted", job.timestamp)
+        account = EvidenceOrigin("jobs.jsonl", "job_accounted", job.timestamp)
         if incident is not None and not incident.losses:
             found = dict.fromkeys(Source, account)
         found[Source.scheduler] = account
     if around.samples and group.scope != "metric":
-        found[Source.resources] = Origin("resources.jsonl", "resource_sample", around.last_time)
+        found[Source.resources] = EvidenceOrigin("resources.jsonl", "resource_sample", around.last_time)
     if around.oom_kills and "OOM" not in (
         incident.losses[0].event.reason or "" if incident and incident.losses else ""
     ):
-        found[Source.kernel] = Origin("resources.jsonl", "resource_sample", around.oom_time)
+        found[Source.kernel] = EvidenceOrigin("resources.jsonl", "resource_sample", around.oom_time)
     return found
 
 
@@ -308,7 +308,7 @@ NEIGHBOURS = 5
 _KEPT = 400
 
 
-class Place(NamedTuple):
+class GroupPlace(NamedTuple):
     """When and where a failure was."""
 
     number: int
@@ -356,7 +356,7 @@ class _Sample(NamedTuple):
 
 
 def context_around(
-    connection: duckdb.DuckDBPyConnection, places: Sequence[Place], hosts: Mapping[str, str], home: str
+    connection: duckdb.DuckDBPyConnection, places: Sequence[GroupPlace], hosts: Mapping[str, str], home: str
 ) -> dict[int, FailureContext]:
     """The surroundings of each place, from `resources`, `ended` and `rooted`; each is gone through once for
     all.

@@ -24,16 +24,16 @@ from flightlog.analyze.diagnosis.evidence import with_record
 from flightlog.analyze.diagnosis.failures import (
     VIEWS,
     Incident,
-    Workers,
+    WorkerHosts,
     collect,
     explain_dependents,
     lay_to_incidents,
     read_nonfinite,
     read_workers,
 )
-from flightlog.analyze.diagnosis.groups import LISTED, Counts, Group, RunEnd, find_groups, run_end
+from flightlog.analyze.diagnosis.groups import LISTED, Group, GroupCounts, RunEnd, find_groups, run_end
 from flightlog.analyze.diagnosis.remedies import what_to_do
-from flightlog.analyze.diagnosis.results import Cause, Example, Explained, RunDiagnosis
+from flightlog.analyze.diagnosis.results import Cause, CauseExample, Explained, RunDiagnosis
 from flightlog.analyze.diagnosis.scoring import load_rules, weigh
 from flightlog.analyze.diagnosis.wording import certainty, checks, evidence, frame, headline, missing
 from flightlog.core.errors import DamagedRun
@@ -46,7 +46,7 @@ from flightlog.store.tables.paths import path_text
 if TYPE_CHECKING:
     import duckdb
 
-    from flightlog.analyze.diagnosis.groups import Counts
+    from flightlog.analyze.diagnosis.groups import GroupCounts
     from flightlog.analyze.diagnosis.requests import Plans
     from flightlog.store.run import Run
 
@@ -80,7 +80,7 @@ class _Diagnosing:
         self._rules: dict[str, Rule] = with_record(loaded)
         self._problems = [*run.problems, *loaded.problems]
         self._incomplete = False
-        self._workers: Workers = read_workers(run)
+        self._workers: WorkerHosts = read_workers(run)
         self._ends: dict[str, RunEnd] = {}
         self._bundles: list[tuple[float | None, str, str]] = []
 
@@ -94,7 +94,12 @@ class _Diagnosing:
             raise DamagedRun(f"{self._run.path} cannot be read: {error.strerror or error}") from error
 
     def _result(self, connection: duckdb.DuckDBPyConnection) -> RunDiagnosis:
-        from flightlog.analyze.diagnosis.case import FailureContext, Place, context_around, read_successes
+        from flightlog.analyze.diagnosis.case import (
+            FailureContext,
+            GroupPlace,
+            context_around,
+            read_successes,
+        )
         from flightlog.analyze.diagnosis.requests import read_plans
 
         collect(connection)
@@ -109,7 +114,7 @@ class _Diagnosing:
             self._add_end(ended, groups)
         home = self._run.info.host
         places = [
-            Place(
+            GroupPlace(
                 number,
                 group.at,
                 self._host(group, incidents.get(group.root)),
@@ -148,7 +153,7 @@ class _Diagnosing:
         return self._put_together(in_order(fold(causes)), counts, connection)
 
     def _put_together(
-        self, causes: list[Cause], counts: Counts, connection: duckdb.DuckDBPyConnection
+        self, causes: list[Cause], counts: GroupCounts, connection: duckdb.DuckDBPyConnection
     ) -> RunDiagnosis:
         [(completed, cancelled)] = connection.execute(
             "SELECT count(*) FILTER (event = 'task_completed'), count(*) FILTER (event = 'task_cancelled') "
@@ -304,11 +309,11 @@ class _Diagnosing:
         ]
 
 
-def _example(found: GatheredCase) -> Example | None:
+def _example(found: GatheredCase) -> CauseExample | None:
     group = found.group
     if group.task_id is None and group.message is None:
         return None
-    return Example(
+    return CauseExample(
         task=group.task,
         task_id=group.task_id,
         attempt=group.attempt,
@@ -364,7 +369,7 @@ _ADVERBS = {"possible": "possibly", "a guess": "at a guess"}
 def answer(
     status: str,
     causes: Sequence[Cause],
-    counts: Counts,
+    counts: GroupCounts,
     completed: int,
     cancelled: int,
     *,

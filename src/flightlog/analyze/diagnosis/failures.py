@@ -205,7 +205,7 @@ class Incident(Struct, kw_only=True):
         return len({(lost.event.host, lost.event.pid or lost.event.worker) for lost in self.losses})
 
 
-class Workers(Struct, kw_only=True):
+class WorkerHosts(Struct, kw_only=True):
     """The workers of a run, as far as a diagnosis needs them."""
 
     hosts: dict[str, str]
@@ -220,7 +220,7 @@ class Workers(Struct, kw_only=True):
     started: list[JobStarted]
 
 
-def read_workers(run: Run) -> Workers:
+def read_workers(run: Run) -> WorkerHosts:
     """Workers and jobs of a run, from its events; as many are kept as there were workers."""
     hosts: dict[str, str] = {}
     lost: list[Lost] = []
@@ -245,7 +245,7 @@ def read_workers(run: Run) -> Workers:
         by_worker.setdefault(f"slurm-{job.job_id}", job)
     by_task = {one.task_id: job for one, job in bound if one.task_id and job}
     whole = [job for one, job in bound if job and not one.worker and not one.task_id]
-    return Workers(
+    return WorkerHosts(
         hosts=hosts,
         incidents=_incidents(lost, by_worker, accounted, run.info.host),
         jobs=by_worker,
@@ -307,7 +307,7 @@ def _plain(reason: str | None) -> str:
     return re.sub(r"0x[0-9a-fA-F]+|\d+", "#", (reason or "").partition("\n")[0])[:200]
 
 
-def lay_to_incidents(connection: duckdb.DuckDBPyConnection, workers: Workers) -> None:
+def lay_to_incidents(connection: duckdb.DuckDBPyConnection, workers: WorkerHosts) -> None:
     """Mark in `failure_records` what ended with a lost worker or an ended job."""
     rows = [
         (lost.event.worker, lost.at, incident.key)

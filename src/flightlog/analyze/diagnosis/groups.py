@@ -67,7 +67,7 @@ class Group(Struct, kw_only=True):
     two."""
 
 
-class Counts(Struct, frozen=True):
+class GroupCounts(Struct, frozen=True):
     """Of the whole run."""
 
     mishaps: int
@@ -76,7 +76,7 @@ class Counts(Struct, frozen=True):
     recovered: int
 
 
-def find_groups(connection: duckdb.DuckDBPyConnection) -> tuple[list[Group], Counts]:
+def find_groups(connection: duckdb.DuckDBPyConnection) -> tuple[list[Group], GroupCounts]:
     """The groups that hit most, from `rooted`, `ended` and `failures`; the order is that of their size."""
     connection.execute(_TOP, {"listed": LISTED})
     groups: dict[str, Group] = {}
@@ -95,7 +95,7 @@ def find_groups(connection: duckdb.DuckDBPyConnection) -> tuple[list[Group], Cou
     _add_attempts(connection, groups)
     _add_texts(connection, groups)
     [whole] = connection.execute(_WHOLE).fetchall()
-    return list(groups.values()), Counts(*whole)
+    return list(groups.values()), GroupCounts(*whole)
 
 
 def _add_attempts(connection: duckdb.DuckDBPyConnection, groups: dict[str, Group]) -> None:

@@ -21,7 +21,7 @@ _NOT_ENFORCED = frozenset({"local", None})
 """Providers that give no worker a limit of its own; None is a run without a session."""
 
 
-class Requests(Struct, frozen=True, kw_only=True):
+class RequestedResources(Struct, frozen=True, kw_only=True):
     """What one task could use, and where its manifest says so; None is "not said"."""
 
     component: str | None = None
@@ -56,7 +56,7 @@ class Plans(Struct, frozen=True, kw_only=True):
     host_bytes: int | None = None
     problem: str | None = None
 
-    def of(self, task: str | None, component: str | None, task_id: str | None) -> Requests:
+    def of(self, task: str | None, component: str | None, task_id: str | None) -> RequestedResources:
         """What this task could use."""
         planned = self.tasks.get(task or "", {})
         name = (
@@ -72,7 +72,7 @@ class Plans(Struct, frozen=True, kw_only=True):
             self.by_id.get(task_id or "", {}),
         ):
             known |= {key: value for key, value in source.items() if value is not None}
-        return Requests(
+        return RequestedResources(
             component=name,
             cpus=_number(known.get("cpus")),
             memory_bytes=_whole(known.get("memory_bytes")),

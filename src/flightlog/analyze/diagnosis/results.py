@@ -23,7 +23,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     """Its timestamp: ISO 8601, UTC."""
 
 
-class Example(Struct, frozen=True, kw_only=True):
+class CauseExample(Struct, frozen=True, kw_only=True):
     """The earliest failure of a cause."""
 
     task: str | None
@@ -95,7 +95,7 @@ class Cause(Struct, frozen=True, kw_only=True):
     """What was not recorded and would have told more; what to do about that."""
     also: dict[str, float]
     """Other classes that some evidence speaks for, with their confidence."""
-    example: Example | None
+    example: CauseExample | None
     fingerprint: str | None
 
 

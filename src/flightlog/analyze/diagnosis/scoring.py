@@ -41,21 +41,21 @@ EVIDENCE = 6
 """Lines of evidence shown."""
 
 
-class Rules(dict[str, Rule]):
+class RuleSet(dict[str, Rule]):
     """Rules by the class they speak for, with what was wrong with those that could not be used."""
 
     problems: tuple[str, ...] = ()
 
 
 @cache
-def load_rules() -> Rules:
+def load_rules() -> RuleSet:
     """Every rule that an installed package offers, ours among them, by class; broken ones are named, never
     fatal.
 
     A package's rule for a class that we have a rule for takes its place.
     """
     found = load_all(ENTRY_POINTS, _problem_with)
-    rules = Rules(found.found)
+    rules = RuleSet(found.found)
     rules.problems = tuple(f"rule {name!r} cannot be used: {why}" for name, why in found.failed.items())
     return rules
 
@@ -72,7 +72,7 @@ def weigh(case: Case, rules: Mapping[str, Rule] | None = None) -> Diagnosis:
     something else than signs is left out, and named in `problems`.
     """
     asked = load_rules() if rules is None else rules
-    problems = list(asked.problems) if isinstance(asked, Rules) else []
+    problems = list(asked.problems) if isinstance(asked, RuleSet) else []
     signs: dict[str, list[Sign]] = {}
     for name, rule in asked.items():
         try:

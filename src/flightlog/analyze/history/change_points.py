@@ -52,7 +52,7 @@ _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 _NORMAL = NormalDist()
 
 
-class Step(Struct, frozen=True, kw_only=True):
+class LevelStep(Struct, frozen=True, kw_only=True):
     """From value number `at` on, counted from 0, the level is another one."""
 
     at: int
@@ -66,7 +66,7 @@ class Step(Struct, frozen=True, kw_only=True):
 class ChangePoints(Struct, frozen=True, kw_only=True):
     """The steps in order."""
 
-    steps: list[Step]
+    steps: list[LevelStep]
     drift: float | None
     """By how much the values move over the whole series, slowly, where they do and there is no step."""
 
@@ -76,13 +76,13 @@ def change_points(values: Sequence[float], level: float = LEVEL) -> ChangePoints
     clear = clear_steps(values)
     if not clear:
         return _by_order(values, level)
-    steps: list[Step] = []
+    steps: list[LevelStep] = []
     for low, high in pairwise([0, *clear, len(values)]):
         if low:
-            steps.append(Step(at=low, earliest=low, latest=low, chance=min(clear[low], level)))
+            steps.append(LevelStep(at=low, earliest=low, latest=low, chance=min(clear[low], level)))
         for step in _by_order(values[low:high], level * (high - low) / len(values)).steps:
             steps.append(
-                Step(
+                LevelStep(
                     at=low + step.at,
                     earliest=low + step.earliest,
                     latest=low + step.latest,
@@ -337,11 +337,11 @@ class _Fit:
         return level / self._variance, line / self._variance, slope
 
 
-def _confirmed(series: _Series, splits: Sequence[int], fit: _Fit, level: float) -> list[Step]:
+def _confirmed(series: _Series, splits: Sequence[int], fit: _Fit, level: float) -> list[LevelStep]:
     """The splits that stand out between their neighbours, each moved to where it does most."""
     kept, moves = list(splits), _MOVES
     while True:
-        steps: list[Step] = []
+        steps: list[LevelStep] = []
         for number, at in enumerate(kept):
             low, high = steps[-1].at if steps else 0, [*kept, fit.size][number + 1]
             steps.append(_between(series, low, at, high, fit))
@@ -355,12 +355,12 @@ def _confirmed(series: _Series, splits: Sequence[int], fit: _Fit, level: float) 
             return steps
 
 
-def _between(series: _Series, low: int, at: int, high: int, fit: _Fit) -> Step:
+def _between(series: _Series, low: int, at: int, high: int, fit: _Fit) -> LevelStep:
     """The best step in a stretch that is thought to have one, the slopes on both its sides taken out."""
     before, after = fit.slope(low, at), fit.slope(at, high)
     level = [series.values[i] - (before if i < at else after) * (i - at) for i in range(low, high)]
     peak = _Series(level, series.ties[low:high], series.worth).peak(0, high - low)
-    return Step(
+    return LevelStep(
         at=low + peak.at,
         earliest=low + peak.near[0],
         latest=low + peak.near[1],

@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from flightlog.analyze.cost.cost import run_cost
 from flightlog.analyze.distribution import quantile
-from flightlog.analyze.history.change_points import LEAST, Step, change_points
+from flightlog.analyze.history.change_points import LEAST, LevelStep, change_points
 from flightlog.core.displayed import Displayed
 from flightlog.core.errors import RunNotFound, UsageError
 from flightlog.store import layout
@@ -37,7 +37,7 @@ _SIDE = 200
 _SURE = NormalDist().inv_cdf(0.975)
 
 
-class Point(Struct, frozen=True, kw_only=True):
+class TrendPoint(Struct, frozen=True, kw_only=True):
     """One run that has the figure."""
 
     run_id: str
@@ -50,7 +50,7 @@ class Point(Struct, frozen=True, kw_only=True):
     """The number of its level, from 0."""
 
 
-class Level(Struct, frozen=True, kw_only=True):
+class TrendLevel(Struct, frozen=True, kw_only=True):
     """A stretch of runs between two steps."""
 
     first: int
@@ -62,7 +62,7 @@ class Level(Struct, frozen=True, kw_only=True):
     p95: float
 
 
-class Difference(Struct, frozen=True, kw_only=True):
+class RunDifference(Struct, frozen=True, kw_only=True):
     """What is not the same in the run where a step began and in the one before."""
 
     what: Literal["commit", "manifest", "host", "python", "target"]
@@ -70,7 +70,7 @@ class Difference(Struct, frozen=True, kw_only=True):
     after: str | None
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class LevelChange(Struct, frozen=True, kw_only=True):
     """A step of the figure: from what is typical of the level before to what is of the level after."""
 
     at: int
@@ -91,7 +91,7 @@ class Change(Struct, frozen=True, kw_only=True):
     """Its interval at 95 % confidence."""
     chance: float
     """How likely noise alone shows such a step."""
-    differences: list[Difference]
+    differences: list[RunDifference]
 
 
 class Trend(Displayed, Struct, frozen=True, kw_only=True):
@@ -101,9 +101,9 @@ class Trend(Displayed, Struct, frozen=True, kw_only=True):
     metric: str
     unit: Unit
     currency: str | None
-    points: list[Point]
-    levels: list[Level]
-    changes: list[Change]
+    points: list[TrendPoint]
+    levels: list[TrendLevel]
+    changes: list[LevelChange]
     drift: float | None
     """By how much the figure moved over all points without a step, as `Change.change`; null where it did
     not."""
@@ -188,7 +188,7 @@ def _moment(since: str | None) -> float | None:
     return found
 
 
-def trend_of(project: str, metric: Metric, past: Sequence[PastRun], *, last: int | None = None) -> Trend:
+def trend_of(project: str, metric: RunMetric, past: Sequence[PastRun], *, last: int | None = None) -> Trend:
     """The trend in these runs, which are of one project and in the order of a catalogue: the newest first."""
     metric.check(past)
     currency = next((run.figures.currency for run in past if run.figures and run.figures.currency), None)
@@ -232,9 +232,9 @@ def trend_of(project: str, metric: Metric, past: Sequence[PastRun], *, last: int
     )
 
 
-def _point(run: PastRun, value: float, level: int) -> Point:
+def _point(run: PastRun, value: float, level: int) -> TrendPoint:
     entry, info = run.entry, run.info
-    return Point(
+    return TrendPoint(
         run_id=entry.run_id,
         start_time=entry.start_time,
         status=entry.status,
@@ -245,9 +245,9 @@ def _point(run: PastRun, value: float, level: int) -> Point:
     )
 
 
-def _level(metric: Metric, values: Sequence[float], first: int, end: int) -> Level:
+def _level(metric: RunMetric, values: Sequence[float], first: int, end: int) -> TrendLevel:
     ordered = sorted(values[first:end])
-    return Level(
+    return TrendLevel(
         first=first,
         runs=end - first,
         typical=quantile(ordered, 0.5) if metric.relative else fmean(ordered),
@@ -257,13 +257,13 @@ def _level(metric: Metric, values: Sequence[float], first: int, end: int) -> Lev
 
 
 def _change(
-    metric: Metric,
+    metric: RunMetric,
     taken: Sequence[tuple[PastRun, float]],
     logs: Sequence[float] | None,
-    step: Step,
-    before: Level,
-    after: Level,
-) -> Change:
+    step: LevelStep,
+    before: TrendLevel,
+    after: TrendLevel,
+) -> LevelChange:
     run, previous = taken[step.at][0], taken[step.at - 1][0]
     values = [value for _, value in taken] if logs is None else logs
     sides = (
@@ -284,7 +284,7 @@ def _change(
         change = after.typical / before.typical - 1.0 if before.typical > 0 else None
         low = high = None
     info = run.info
-    return Change(
+    return LevelChange(
         at=step.at,
         earliest=step.earliest,
         latest=step.latest,
@@ -322,7 +322,7 @@ def shift_interval(before: Sequence[float], after: Sequence[float]) -> tuple[flo
     return shifts[cut], shifts[len(shifts) - 1 - cut]
 
 
-def _differences(before: PastRun, after: PastRun) -> list[Difference]:
+def _differences(before: PastRun, after: PastRun) -> list[RunDifference]:
     a, b = before.info, after.info
     if a is None or b is None:
         return []
@@ -333,7 +333,7 @@ def _differences(before: PastRun, after: PastRun) -> list[Difference]:
         ("python", a.python, b.python),
         ("target", a.target, b.target),
     ]
-    return [Difference(what=what, before=old, after=new) for what, old, new in pairs if old != new]
+    return [RunDifference(what=what, before=old, after=new) for what, old, new in pairs if old != new]
 
 
 Kind = Literal["wall", "duration", "p95", "memory", "hits", "cost", "failures"]
@@ -365,7 +365,7 @@ Found = tuple[float | None, str]
 """A value, or None and why there is none."""
 
 
-class Metric(Struct, frozen=True, kw_only=True):
+class RunMetric(Struct, frozen=True, kw_only=True):
     """One figure of a run: of all of it, or of the tasks of one name."""
 
     kind: Kind
@@ -457,13 +457,13 @@ class Metric(Struct, frozen=True, kw_only=True):
             raise UsageError(f"no run has a task {self.task!r}{there}")
 
 
-def parse_metric(text: str) -> Metric:
+def parse_metric(text: str) -> RunMetric:
     """The figure that is called so; a `UsageError` names the forms there are."""
     kind, colon, task = text.partition(":")
     if not colon and kind in _OF_RUNS:
-        return Metric(kind=_OF_RUNS[kind])
+        return RunMetric(kind=_OF_RUNS[kind])
     if task and kind in _OF_TASKS:
-        return Metric(kind=_OF_TASKS[kind], task=task)
+        return RunMetric(kind=_OF_TASKS[kind], task=task)
     if kind in _OF_TASKS:
         raise UsageError(f"metric {text[:80]!r} names no task: write {kind}:TASK")
     raise UsageError(f"metric {text[:80]!r} is none of {FORMS}")

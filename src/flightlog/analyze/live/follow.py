@@ -274,7 +274,7 @@ def _elapsed(known: float | None, started: int | None, until: int | None) -> flo
     return None if started is None or until is None else round(max(0, until - started) / SECOND, 6)
 
 
-class _Tasks(Struct):
+class _FinalTasks(Struct):
     submitted: int
     completed: int
     failed: int
@@ -288,23 +288,23 @@ class _Count(Struct):
     count: int
 
 
-class _Cache(Struct):
+class _FinalCache(Struct):
     lookups: int
     hits: int
     bypassed: int
 
 
-class _Summary(Struct):
-    tasks: _Tasks
+class _FinalSummary(Struct):
+    tasks: _FinalTasks
     failures: _Count
     workers: _Count
     spans: _Count
-    cache: _Cache
+    cache: _FinalCache
 
 
 def with_summed(state: LiveState, run: Path) -> LiveState:
     """The state with the counts of `summary.json`; as it is where there is none that can be read."""
-    found = read_document(run / layout.SUMMARY, _Summary).value
+    found = read_document(run / layout.SUMMARY, _FinalSummary).value
     if found is None:
         return state
     tasks, cache = found.tasks, found.cache

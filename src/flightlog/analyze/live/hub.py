@@ -18,7 +18,7 @@ SLICE_S = 0.4
 _NICE = 10
 
 
-class _Looked:
+class _ReadState:
     def __init__(self, run: FollowedRun, asked: float) -> None:
         self.run = run
         self.asked = asked
@@ -47,7 +47,7 @@ class FollowedRuns:
         """Without `background` there is no thread: whoever calls `turn` reads."""
         self._every_s, self._forget_s = every_s, forget_s
         self._clock, self._open, self._background = clock, open_run, background
-        self._runs: dict[Path, _Looked] = {}
+        self._runs: dict[Path, _ReadState] = {}
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -60,7 +60,7 @@ class FollowedRuns:
         with self._changed:
             looked = self._runs.get(path)
             if looked is None:
-                looked = self._runs[path] = _Looked(self._open(path), self._clock())
+                looked = self._runs[path] = _ReadState(self._open(path), self._clock())
             looked.asked = self._clock()
             self._start()
             self._changed.notify_all()
@@ -131,7 +131,7 @@ class FollowedRuns:
         ]
         return min(due)[2] if due else None
 
-    def _is_due(self, one: _Looked, now: float) -> bool:
+    def _is_due(self, one: _ReadState, now: float) -> bool:
         """A state that nobody has asked for since it was worked out need not be made newer."""
         return now - one.worked_out >= self._every_s and one.asked >= one.worked_out
 

@@ -36,7 +36,7 @@ class Progress(Struct, frozen=True, kw_only=True):
     """There are tasks of names that nothing is known of: they come on top."""
 
 
-class TaskName(Struct, frozen=True, kw_only=True):
+class LiveTaskName(Struct, frozen=True, kw_only=True):
     """Tasks of one name."""
 
     name: str
@@ -203,7 +203,7 @@ class LiveState(Struct, frozen=True, kw_only=True):
     as_of: str
     """When this was read."""
     progress: Progress
-    names: list[TaskName]
+    names: list[LiveTaskName]
     workers: list[WorkerNow]
     """Those at work first; `workers_all` counts the rest."""
     workers_all: int

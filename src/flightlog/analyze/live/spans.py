@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flightlog.analyze.live.results import NAME, OpenSpan, SpanNow, args_text, cut
-from flightlog.analyze.live.tasks import Durations
+from flightlog.analyze.live.tasks import DurationSketch
 from flightlog.analyze.report.in_flight import ENOUGH, FAR
 from flightlog.core.time import SECOND, moment
 from flightlog.events import SpanEvent, SpanOpened
@@ -16,12 +16,12 @@ OTHERS = "(other names)"
 _LATE = 10_000
 
 
-class _Name:
+class _SpanName:
     __slots__ = ("durations", "ended", "errors", "open")
 
     def __init__(self) -> None:
         self.ended = self.errors = self.open = 0
-        self.durations = Durations()
+        self.durations = DurationSketch()
 
 
 class LiveSpans:
@@ -31,7 +31,7 @@ class LiveSpans:
 
     def __init__(self) -> None:
         self.ended = 0
-        self._names: dict[str, _Name] = {}
+        self._names: dict[str, _SpanName] = {}
         self._open: dict[str, SpanOpened] = {}
         self._late: set[str] = set()
         self._later: set[str] = set()
@@ -58,12 +58,12 @@ class LiveSpans:
             if known is None or event.elapsed_s > known.elapsed_s:
                 self._open[event.span_id] = event
 
-    def _of(self, name: str) -> _Name:
+    def _of(self, name: str) -> _SpanName:
         short = cut(name, NAME)
         found = self._names.get(short)
         if found is None:
             short = short if len(self._names) < NAMES else OTHERS
-            found = self._names.setdefault(short, _Name())
+            found = self._names.setdefault(short, _SpanName())
         return found
 
     def names(self) -> list[SpanNow]:
@@ -109,7 +109,7 @@ class LiveSpans:
         )
 
 
-def usual_of(durations: Durations, elapsed_s: float | None) -> tuple[float | None, bool | None]:
+def usual_of(durations: DurationSketch, elapsed_s: float | None) -> tuple[float | None, bool | None]:
     """What nineteen of twenty take at most, and whether this long is far beyond; null where too few have
     ended.
     """

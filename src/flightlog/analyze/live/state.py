@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from flightlog.analyze.charts.results import Chart, Series
+from flightlog.analyze.charts.results import Chart, ChartSeries
 from flightlog.analyze.cost.cost import CostTally, Used
 from flightlog.analyze.cost.rates import Sizes
 from flightlog.analyze.live.log import LiveFailures, LiveLog
 from flightlog.analyze.live.metrics import LiveMetrics
 from flightlog.analyze.live.results import NAME, Doing, Ended, Progress, args_text, cut
 from flightlog.analyze.live.spans import LiveSpans, usual_of
-from flightlog.analyze.live.tasks import Attempt, Done, LiveTasks
+from flightlog.analyze.live.tasks import Done, LiveAttempt, LiveTasks
 from flightlog.analyze.live.workers import LiveMachines, LiveWorkers, Window
 from flightlog.analyze.predict.eta import NAMES, Eta, Known, from_earlier, remaining
 from flightlog.analyze.report.attempts import attempt_key
@@ -210,7 +210,7 @@ class LiveTotals:
         found = [self._doing(one, until) for one in oldest[:DOING]]
         return sorted(found, key=lambda one: (not one.stuck, -(one.elapsed_s or 0.0), one.since, one.task))
 
-    def _doing(self, one: Attempt, until: int | None) -> Doing:
+    def _doing(self, one: LiveAttempt, until: int | None) -> Doing:
         event = one.event
         elapsed = None if one.at is None or until is None else max(0, until - one.at) / SECOND
         usual, stuck = usual_of(one.tally.durations, elapsed)
@@ -264,7 +264,9 @@ class LiveTotals:
             length_s=max(0, until - since) / SECOND,
             unit="count",
             notes=[],
-            series=[Series(label=label, at_s=at, value=value) for label, (at, value) in lines if any(value)],
+            series=[
+                ChartSeries(label=label, at_s=at, value=value) for label, (at, value) in lines if any(value)
+            ],
         )
 
 
@@ -313,13 +315,13 @@ def _by_history(earlier: Distribution, elapsed_s: float | None) -> tuple[float |
     return earlier.p95, elapsed_s > max(FAR * earlier.p95, earlier.max)
 
 
-class _Cost(Struct):
+class _FinalCost(Struct):
     total: float | None = None
     currency: str | None = None
 
 
-class _Summary(Struct):
-    cost: _Cost
+class _CostSummary(Struct):
+    cost: _FinalCost
 
 
 class LiveCost:
@@ -356,7 +358,7 @@ class LiveCost:
     ) -> tuple[float | None, str | None]:
         """The sum and its currency; null where it is not known."""
         if over:
-            summed = read_document(self._run / layout.SUMMARY, _Summary).value
+            summed = read_document(self._run / layout.SUMMARY, _CostSummary).value
             if summed is not None:
                 return summed.cost.total, summed.cost.currency
         used = Used(ended=over, provider=provider, told=self._told)

@@ -14,7 +14,7 @@ from msgspec import Struct
 from flightlog.analyze.distribution import exact_sum, mean_of, place_of, quantile
 from flightlog.analyze.least import Least, Newest
 from flightlog.analyze.live.levels import Level
-from flightlog.analyze.live.results import NAME, TaskName, cut
+from flightlog.analyze.live.results import NAME, LiveTaskName, cut
 from flightlog.analyze.predict.eta import ENOUGH, Known, from_durations, of_mean
 from flightlog.analyze.report.attempts import attempt_key
 from flightlog.core.time import SECOND, moment, nanoseconds
@@ -37,7 +37,7 @@ ARGS_KEPT = 50_000
 """Of so many waiting tasks the arguments are remembered until they start."""
 
 
-class Attempt(Struct):
+class LiveAttempt(Struct):
     """One that began and has no end."""
 
     event: TaskStarted
@@ -81,7 +81,7 @@ class LiveTasks:
         self.last: Newest[Done] = Newest(BARS)
         self.retries: Newest[str] = Newest(4 * BARS)
         """Attempts that were tried again, by key."""
-        self.starts: dict[str, Attempt] = {}
+        self.starts: dict[str, LiveAttempt] = {}
         self._on_start, self._on_end, self._on_trouble = on_start, on_end, on_trouble
         self._waiting: dict[str, Json | None] = {}
         self._begun: dict[str, int | None] = {}
@@ -112,11 +112,11 @@ class LiveTasks:
         """Tasks that were submitted and never seen to start or end."""
         return len(self._waiting)
 
-    def args_of(self, one: Attempt | Done) -> Json | None:
+    def args_of(self, one: LiveAttempt | Done) -> Json | None:
         """The arguments of an attempt, as far as they are known."""
         return one.args if one.args is not None else self._args.get(one.event.task_id)
 
-    def running(self) -> list[Attempt]:
+    def running(self) -> list[LiveAttempt]:
         """Attempts that began and have no end, in no particular order."""
         return list(self.starts.values())
 
@@ -158,7 +158,7 @@ class LiveTasks:
         args = self._show_life(event.task_id, at)
         if event.attempt > 1 and args is not None:
             self._args[event.task_id] = args
-        start = Attempt(event, at, self.names.of(event.task), args)
+        start = LiveAttempt(event, at, self.names.of(event.task), args)
         retry = self._retried.get(key)
         if retry is not None:
             self._give_up(key, start, retry)
@@ -166,7 +166,7 @@ class LiveTasks:
             start.tally.running += 1
             self.starts[key] = start
 
-    def _give_up(self, key: str, start: Attempt, retry: TaskRetried) -> None:
+    def _give_up(self, key: str, start: LiveAttempt, retry: TaskRetried) -> None:
         """The attempt is over, though it has no end of its own, and perhaps never will."""
         at = moment(retry.timestamp)
         self._retried[key] = None
@@ -275,7 +275,7 @@ class NameTally:
     def __init__(self, name: str) -> None:
         self.name = name
         self.submitted = self.completed = self.failed = self.cancelled = self.retried = self.running = 0
-        self.durations = Durations()
+        self.durations = DurationSketch()
         self.recent: Newest[tuple[str, float]] = Newest(RECENT)
         """When a task completed, and how long it took."""
 
@@ -311,11 +311,11 @@ class NameTally:
         """Tasks that are over."""
         return self.completed + self.failed + self.cancelled
 
-    def result(self) -> TaskName:
+    def result(self) -> LiveTaskName:
         """The counts, and how long it takes."""
         spread = self.durations
         known = spread.count > 0
-        return TaskName(
+        return LiveTaskName(
             name=cut(self.name, NAME),
             submitted=self.submitted,
             completed=self.completed,
@@ -362,7 +362,7 @@ class TaskNames:
         """Every tally, that of all further names last."""
         return [*self.tallies.values(), *([self._others] if self.has_others else [])]
 
-    def results(self) -> list[TaskName]:
+    def results(self) -> list[LiveTaskName]:
         """The largest first."""
         most = sorted(self.all(), key=lambda one: (one is self._others, -one.size, one.name))[:LISTED]
         return [one.result() for one in most]
@@ -420,7 +420,7 @@ def _folded(parts: list[float]) -> list[float]:
         found.append(rest)
 
 
-class Durations:
+class DurationSketch:
     """Durations of things of one name, in seconds."""
 
     __slots__ = ("_bins", "_max", "_min", "_settled", "_sum", "_values", "count")

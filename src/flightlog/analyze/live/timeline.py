@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 from flightlog.analyze.charts.results import Bars, Lane, Mark, Timeline
 from flightlog.analyze.live.results import NAME, cut, first_line
-from flightlog.analyze.live.tasks import Attempt, Done
+from flightlog.analyze.live.tasks import Done, LiveAttempt
 from flightlog.analyze.report.attempts import attempt_key
 from flightlog.core.time import SECOND, timestamp_of
 from flightlog.events import TaskCancelled, TaskCompleted, TaskFailed
@@ -34,7 +34,7 @@ class _Bar(NamedTuple):
 
 def live_timeline(
     last: Sequence[Done],
-    running: Iterable[Attempt],
+    running: Iterable[LiveAttempt],
     retried: Collection[str],
     *,
     names: Sequence[str],
@@ -115,7 +115,7 @@ def _ended(done: Done, retried: Collection[str]) -> _Bar | None:
     )
 
 
-def _ongoing(one: Attempt, until: int) -> _Bar:
+def _ongoing(one: LiveAttempt, until: int) -> _Bar:
     begin = one.at or 0
     event = one.event
     return _Bar(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from flightlog.analyze.charts.results import Chart, Series
+from flightlog.analyze.charts.results import Chart, ChartSeries
 from flightlog.analyze.live.levels import Level, Sampled
 from flightlog.analyze.live.results import NAME, DeviceNow, HostNow, WorkerNow, cut
-from flightlog.analyze.live.tasks import Attempt, Done
+from flightlog.analyze.live.tasks import Done, LiveAttempt
 from flightlog.analyze.report.workers import WorkerTally
 from flightlog.core.time import SECOND, moment
 from flightlog.events import (
@@ -119,9 +119,9 @@ class LiveWorkers:
             name: one.bounds for name, one in self._workers.items() if one.ended or one.bounds is not None
         }
 
-    def results(self, running: Iterable[Attempt], until: int | None, *, over: bool) -> list[WorkerNow]:
+    def results(self, running: Iterable[LiveAttempt], until: int | None, *, over: bool) -> list[WorkerNow]:
         """Those at work first, then in order of their names."""
-        doing: dict[str, list[Attempt]] = {}
+        doing: dict[str, list[LiveAttempt]] = {}
         for one in running:
             if one.event.worker is not None:
                 doing.setdefault(one.event.worker, []).append(one)
@@ -129,7 +129,7 @@ class LiveWorkers:
         named = sorted(states, key=lambda name: (states[name], name))[:LISTED_WORKERS]
         return [self._result(name, states[name], doing.get(name, []), until) for name in named]
 
-    def _result(self, name: str, state: int, doing: list[Attempt], until: int | None) -> WorkerNow:
+    def _result(self, name: str, state: int, doing: list[LiveAttempt], until: int | None) -> WorkerNow:
         one, sample = self._workers[name], self._samples.get(name)
         if sample is not None:
             one.heard(moment(sample.timestamp))
@@ -177,7 +177,7 @@ class _Host:
         self.cpu, self.memory = Sampled("mean"), Sampled("most")
 
 
-class _Device:
+class _LiveDevice:
     def __init__(self, label: str, host: str | None, scope: str) -> None:
         self.label, self.host, self.scope = label, host, scope
         self.at: tuple[str, str, int] = ("", "", -1)
@@ -195,8 +195,8 @@ class LiveMachines:
     def __init__(self) -> None:
         self.left_out = False
         self._hosts: dict[str, _Host] = {}
-        self._gpus: dict[tuple[object, ...], _Device] = {}
-        self._ranks: dict[tuple[object, ...], _Device] = {}
+        self._gpus: dict[tuple[object, ...], _LiveDevice] = {}
+        self._ranks: dict[tuple[object, ...], _LiveDevice] = {}
 
     def set_limit(self, limit: int) -> None:
         """What claims to be later than this does not push the past out of the charts."""
@@ -250,18 +250,18 @@ class LiveMachines:
 
     def _of(
         self,
-        known: dict[tuple[object, ...], _Device],
+        known: dict[tuple[object, ...], _LiveDevice],
         key: tuple[object, ...],
         label: str,
         host: str | None,
         scope: str,
-    ) -> _Device | None:
+    ) -> _LiveDevice | None:
         found = known.get(key)
         if found is None:
             if len(known) >= PLACES:
                 self.left_out = True
                 return None
-            found = known[key] = _Device(label, host, scope)
+            found = known[key] = _LiveDevice(label, host, scope)
         return found
 
     def hosts(self, until: int | None) -> list[HostNow]:
@@ -293,7 +293,7 @@ class LiveMachines:
             for one in list(self._devices())[:LISTED_MACHINES]
         ]
 
-    def _devices(self) -> Iterator[_Device]:
+    def _devices(self) -> Iterator[_LiveDevice]:
         for known in (self._gpus, self._ranks):
             yield from sorted(known.values(), key=lambda one: (one.host or "", len(one.label), one.label))
 
@@ -326,11 +326,11 @@ class LiveMachines:
         self, unit: Literal["percent", "bytes"], lines: list[tuple[str, Sampled, int | None]], window: Window
     ) -> Chart | None:
         text, since, until = window
-        series: list[Series] = []
+        series: list[ChartSeries] = []
         for label, sampled, limit in lines[:DRAWN]:
             at, value = sampled.points(since, until)
             if at:
-                series.append(Series(label=cut(label, NAME), at_s=at, value=value, limit=limit))
+                series.append(ChartSeries(label=cut(label, NAME), at_s=at, value=value, limit=limit))
         if not series:
             return None
         notes = [f"{len(lines) - DRAWN} more are not drawn"] if len(lines) > DRAWN else []

@@ -95,7 +95,7 @@ def sklearn_version() -> str:
         ) from None
 
 
-class Shape(NamedTuple):
+class TreeShape(NamedTuple):
     """How much trees may learn."""
 
     rounds: int
@@ -104,7 +104,7 @@ class Shape(NamedTuple):
     """Examples in a leaf, at least."""
 
 
-Fit = Callable[[Sequence[Sequence[float]], Sequence[float], float, Shape], Trees]
+Fit = Callable[[Sequence[Sequence[float]], Sequence[float], float, TreeShape], Trees]
 """Makes trees of rows, values, a quantile and a shape."""
 
 
@@ -120,7 +120,9 @@ def find_boosting() -> Boosting:
     return Boosting(sklearn_version(), fit_quantile)
 
 
-def fit_quantile(rows: Sequence[Sequence[float]], values: Sequence[float], q: float, shape: Shape) -> Trees:
+def fit_quantile(
+    rows: Sequence[Sequence[float]], values: Sequence[float], q: float, shape: TreeShape
+) -> Trees:
     """Trees that give the quantile `q` of what follows rows like these; the same input gives the same trees.
 
     On one thread: on few examples, threads spend their time waiting for one another.

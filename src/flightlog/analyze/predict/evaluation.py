@@ -75,7 +75,7 @@ class Evaluation(Struct, frozen=True, kw_only=True):
     notes: list[str]
 
 
-class Outcome(Struct, frozen=True):
+class PredictionOutcome(Struct, frozen=True):
     """One prediction and what came of it, as logarithms."""
 
     name: str
@@ -120,7 +120,7 @@ def evaluate(past: ProjectHistory, *, find: Callable[[], Boosting] = find_boosti
 
 
 def _scores(examples: Examples, runs: int, tested: int, fit: Fit | None) -> QuantityScores:
-    outcomes: list[Outcome] = []
+    outcomes: list[PredictionOutcome] = []
     unpredicted = 0
     edges = (
         sorted({runs - tested + round(tested * step / STEPS) for step in range(STEPS + 1)}) if tested else []
@@ -135,9 +135,9 @@ def _scores(examples: Examples, runs: int, tested: int, fit: Fit | None) -> Quan
                     unpredicted += 1
                 else:
                     outcomes.append(
-                        Outcome(example.name, of.method, logs, of.plain, example.log, example.above)
+                        PredictionOutcome(example.name, of.method, logs, of.plain, example.log, example.above)
                     )
-    by_name: dict[str, list[Outcome]] = {}
+    by_name: dict[str, list[PredictionOutcome]] = {}
     for outcome in outcomes:
         by_name.setdefault(outcome.name, []).append(outcome)
     named = {name: made for name, each in sorted(by_name.items()) if (made := score(each)) is not None}
@@ -150,7 +150,7 @@ def _scores(examples: Examples, runs: int, tested: int, fit: Fit | None) -> Quan
     )
 
 
-def score(outcomes: Sequence[Outcome]) -> Score | None:
+def score(outcomes: Sequence[PredictionOutcome]) -> Score | None:
     """The score of some predictions; None of none.
 
     An attempt that ended at its limit counts as a miss where that limit is beyond the interval, and not at
@@ -173,7 +173,7 @@ def score(outcomes: Sequence[Outcome]) -> Score | None:
     )
 
 
-def _coverage(pairs: Sequence[tuple[Logs, Outcome]]) -> float:
+def _coverage(pairs: Sequence[tuple[Logs, PredictionOutcome]]) -> float:
     told = [
         logs.low <= each.actual <= logs.high and not each.above
         for logs, each in pairs

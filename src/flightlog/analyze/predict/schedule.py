@@ -22,7 +22,7 @@ DRAWS = 20, 400
 _GRID = [NormalDist().inv_cdf((n + 0.5) / 40) for n in range(40)]
 
 
-class Spread(Struct, frozen=True, kw_only=True):
+class ScheduleSpread(Struct, frozen=True, kw_only=True):
     """A median, and the interval that holds 90 %."""
 
     expected: float
@@ -38,7 +38,7 @@ def simulate(
     between_runs: float = 0.0,
     handover_s: float = 0.0,
     seed: int = 0,
-) -> Spread:
+) -> ScheduleSpread:
     """The time that these tasks take together, each with `handover_s` on top; the same input gives the same
     answer.
 
@@ -52,7 +52,7 @@ def simulate(
         _round(curves, workers, after, dice.gauss(0.0, between_runs), handover_s, dice)
         for _ in range(min(max(WORK // max(1, len(tasks)), least), most))
     )
-    return Spread(
+    return ScheduleSpread(
         expected=quantile_of(totals, 0.5),
         low=quantile_of(totals, (1 - CONFIDENCE) / 2),
         high=quantile_of(totals, (1 + CONFIDENCE) / 2),

@@ -30,7 +30,7 @@ from flightlog.analyze.predict.baseline import (
     Quantity,
     baseline,
 )
-from flightlog.analyze.predict.boosting import MOST, Fit, Shape, Trees, fit_quantile
+from flightlog.analyze.predict.boosting import MOST, Fit, Trees, TreeShape, fit_quantile
 from flightlog.analyze.predict.features import (
     OF_ALL,
     Column,
@@ -352,13 +352,13 @@ def _boost(older: Sequence[Example], centers: dict[str, float], fit: Fit) -> Boo
     return Boosted(columns, mid, fit(rows, off, LOW, small), fit(rows, off, HIGH, small))
 
 
-def shapes(examples: int) -> tuple[Shape, Shape]:
+def shapes(examples: int) -> tuple[TreeShape, TreeShape]:
     """How much the trees of the expected value may learn of so many examples, and those of the interval:
     less.
     """
     return (
-        Shape(rounds=100, leaves=15, least=min(max(examples // 50, 5), 40)),
-        Shape(rounds=30, leaves=6, least=min(max(examples // 10, 10), 200)),
+        TreeShape(rounds=100, leaves=15, least=min(max(examples // 50, 5), 40)),
+        TreeShape(rounds=30, leaves=6, least=min(max(examples // 10, 10), 200)),
     )
 
 

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct
 
-from flightlog.analyze.report.dependencies import Chain, Kind, SequentialChain, Startups, Step, none_depends
+from flightlog.analyze.report.dependencies import (
+    Chain,
+    ChainStep,
+    Kind,
+    SequentialChain,
+    Startups,
+    none_depends,
+)
 from flightlog.core.time import seconds, timestamp_of
 from flightlog.events.base import Json
 
@@ -25,7 +32,7 @@ ANSWERS = 3
 """For how many names, and for how many single links, that is."""
 
 
-class Link(Struct, frozen=True, kw_only=True):
+class PathSegment(Struct, frozen=True, kw_only=True):
     """One stretch of the chain."""
 
     kind: Kind
@@ -40,7 +47,7 @@ class Link(Struct, frozen=True, kw_only=True):
     computed."""
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class PathPart(Struct, frozen=True, kw_only=True):
     """All links of one kind and name."""
 
     kind: Kind
@@ -73,8 +80,8 @@ class CriticalPath(Struct, frozen=True, kw_only=True):
     of: Literal["tasks", "spans"]
     wall_s: float
     links: int
-    parts: list[Part]
-    longest: list[Link]
+    parts: list[PathPart]
+    longest: list[PathSegment]
 
 
 def critical_path(
@@ -124,7 +131,7 @@ def critical_path(
         wall_s=seconds(until - start),
         links=len(steps),
         parts=[
-            Part(
+            PathPart(
                 kind=kind,
                 name=name,
                 links=number,
@@ -138,9 +145,11 @@ def critical_path(
     )
 
 
-def _link(step: Step, saved: int | None, about: Mapping[int, tuple[str, str | None, Json | None]]) -> Link:
+def _link(
+    step: ChainStep, saved: int | None, about: Mapping[int, tuple[str, str | None, Json | None]]
+) -> PathSegment:
     task_id, worker, args = about.get(step.node, (None, None, None)) if step.node is not None else (None,) * 3
-    return Link(
+    return PathSegment(
         kind=step.kind,
         name=step.name,
         since=timestamp_of(step.since),
@@ -219,7 +228,7 @@ def critical_spans(
         wall_s=seconds(wall),
         links=len(stretches),
         parts=[
-            Part(
+            PathPart(
                 kind="program" if name == OUTSIDE else "span",
                 name=name,
                 links=number,
@@ -230,7 +239,7 @@ def critical_spans(
             for name, (number, lasted) in ordered
         ],
         longest=[
-            Link(
+            PathSegment(
                 kind="program" if one.span is None else "span",
                 name=name,
                 since=timestamp_of(one.since),

@@ -23,7 +23,7 @@ UNKNOWN = "before a task with an unknown dependency"
 START_UP = "worker start-up"
 
 
-class Step(NamedTuple):
+class ChainStep(NamedTuple):
     """A stretch of the chain, in nanoseconds since 1970; `node` is the attempt, for execution."""
 
     kind: Kind
@@ -49,18 +49,18 @@ class Graph(ABC):
         self._connection = connection
         self._start, self._until = start, until
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[ChainStep]:
         """The chain from the run's start to its end, in order and without a gap; instant steps are left
         out.
         """
-        found: list[Step] = []
+        found: list[ChainStep] = []
         cursor = self._until
 
         def step(kind: Kind, name: str, since: int, of: int | None = None) -> None:
             nonlocal cursor
             since = max(self._start, min(since, cursor))
             if since < cursor:
-                found.append(Step(kind, name, since, cursor, of))
+                found.append(ChainStep(kind, name, since, cursor, of))
             cursor = since
 
         for node, name, began, stopped, moment, how, launched, base_stopped in self.links():

@@ -63,13 +63,13 @@ class FailureTally:
     """Takes the events of the streams `failures` and `tasks`, in any order."""
 
     def __init__(self) -> None:
-        self._groups: dict[tuple[str, ...], _Group] = {}
+        self._groups: dict[tuple[str, ...], _CauseGroup] = {}
 
     def add(self, event: Event) -> None:
         """Take one event; kinds of no concern are passed over."""
         if isinstance(event, Failure):
             key = cause_of(event.fingerprint, event.error_type, event.message)
-            group = self._groups.setdefault(key, _Group())
+            group = self._groups.setdefault(key, _CauseGroup())
             group.scopes.add(event.scope)
             if event.task_id is not None:
                 group.in_tasks += 1
@@ -82,7 +82,7 @@ class FailureTally:
             )
         elif isinstance(event, TaskFailed):
             key = cause_of(event.fingerprint, event.error_type, event.error_message)
-            group = self._groups.setdefault(key, _Group())
+            group = self._groups.setdefault(key, _CauseGroup())
             group.scopes.add("task")
             group.failed_tasks.add((event.timestamp, event.writer, event.seq, event.task_id), event)
 
@@ -103,7 +103,7 @@ class FailureTally:
         )
 
 
-class _Group:
+class _CauseGroup:
     def __init__(self) -> None:
         self.scopes: set[str] = set()
         self.in_tasks = self.in_run = self.elsewhere = 0

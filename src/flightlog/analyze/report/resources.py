@@ -265,17 +265,17 @@ class EnergyTally:
     """
 
     def __init__(self) -> None:
-        self._series: dict[tuple[str, str], _Series] = {}
+        self._series: dict[tuple[str, str], _Samples] = {}
 
     def add(self, sample: ResourceSample) -> None:
         """Take one sample; those without a counter or a time are passed over."""
         if sample.energy_j is not None and (when := moment(sample.timestamp)) is not None:
             key = (sample.host or "", sample.writer)
-            self._series.setdefault(key, _Series()).add(when, sample.energy_j)
+            self._series.setdefault(key, _Samples()).add(when, sample.energy_j)
 
     def summary(self, gpus: GpuUse | None) -> EnergyUse | None:
         """The result; None where no counter was sampled twice. `gpus` has the energy of the GPUs."""
-        processors: dict[str, list[_Series]] = {}
+        processors: dict[str, list[_Samples]] = {}
         for (host, _), series in sorted(self._series.items()):
             if series.count > 1:
                 processors.setdefault(host, []).append(series)
@@ -318,7 +318,7 @@ def counted(moments: Sequence[int], joules: Sequence[float]) -> float | None:
     return exact_sum([*found, last - since])
 
 
-class _Series:
+class _Samples:
     """One counter as one process saw it; it only grows, so the least and the greatest are the first and the
     last.
     """
@@ -339,7 +339,7 @@ class _Series:
         return self._most - self._least
 
 
-def _together(series: list[_Series]) -> float:
+def _together(series: list[_Samples]) -> float:
     """Processes that looked at the same time saw the same energy, and it counts once.
 
     Of one that went on looking after the others, the part after them counts, as if it had grown evenly.

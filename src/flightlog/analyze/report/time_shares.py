@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 __all__ = [
     "LISTED",
     "TRANSFER",
-    "Life",
     "Measured",
     "Shares",
     "TimeSplit",
+    "WorkerLife",
     "measure",
     "shares",
     "shares_of",
@@ -87,7 +87,7 @@ class Measured(NamedTuple):
     """The time of each worker, before it is put into seconds."""
 
     basis: Literal["workers", "wall"]
-    lives: dict[str, Life]
+    lives: dict[str, WorkerLife]
     transfer_known: bool
     without_worker: int
 
@@ -119,7 +119,7 @@ def measure(
     launches = workers.launches()
     lay_out(connection, ups, launches, workers.components(), until)
     measured = sweep(connection, wall=basis == "wall")
-    lives = {name: Life(ups[name], launches.get(name, []), measured.get(name)) for name in ups}
+    lives = {name: WorkerLife(ups[name], launches.get(name, []), measured.get(name)) for name in ups}
     known = bool(connection.execute("SELECT count(*) FROM timeline_items WHERE layer = 0").fetchone()[0])  # type: ignore[index]
     [(lost,)] = connection.execute(
         "SELECT count(*) FROM attempt_intervals WHERE worker IS NULL AND began IS NOT NULL"
@@ -153,7 +153,7 @@ def shares_of(measured: Measured) -> Shares:
     )
 
 
-class Life:
+class WorkerLife:
     """One worker's time in nanoseconds, by part; `failed` holds `retried`, `idle` holds `behind`."""
 
     def __init__(
@@ -185,7 +185,7 @@ class Life:
         self.total = self.up + before
 
 
-def _split(lives: list[Life], transfer_known: bool) -> TimeSplit:
+def _split(lives: list[WorkerLife], transfer_known: bool) -> TimeSplit:
     def of(part: str) -> float:
         return seconds(sum(getattr(life, part) for life in lives))
 

@@ -24,7 +24,7 @@ from flightlog.show.figures.timeline import OTHERS
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from flightlog.analyze.charts.results import Spread, Waits
+    from flightlog.analyze.charts.results import DurationSpread, Waits
 
 ROWS = 20
 _HIGH = 0.8
@@ -37,7 +37,9 @@ _POINTS = (
 )
 
 
-def durations_figure(spreads: Sequence[Spread], *, colors: Mapping[str, str] | None = None) -> Figure | None:
+def durations_figure(
+    spreads: Sequence[DurationSpread], *, colors: Mapping[str, str] | None = None
+) -> Figure | None:
     """A row for each name, in the order given, on an axis by powers; None where nothing took any time."""
     rows = [spread for spread in spreads if spread.count and spread.most_s > 0][:ROWS]
     if not rows:
@@ -104,12 +106,12 @@ def durations_figure(spreads: Sequence[Spread], *, colors: Mapping[str, str] | N
     )
 
 
-def _bounds(spread: Spread) -> tuple[float, float]:
+def _bounds(spread: DurationSpread) -> tuple[float, float]:
     """From where to where anything lies, as far as an axis by powers can show it."""
     return max(spread.least_s, _LEAST_S), max(spread.most_s, _LEAST_S)
 
 
-def _shape(spread: Spread, row: int) -> tuple[list[float], list[float]] | None:
+def _shape(spread: DurationSpread, row: int) -> tuple[list[float], list[float]] | None:
     """The outline of the histogram over the row's base line; None where all took the same time."""
     full = max(spread.counts, default=0)
     if not full or len(spread.edges_s) != len(spread.counts) + 1 or spread.least_s == spread.most_s:
@@ -124,7 +126,7 @@ def _shape(spread: Spread, row: int) -> tuple[list[float], list[float]] | None:
     return [*x, x[-1]], [*y, float(row)]
 
 
-def _facts(spread: Spread) -> str:
+def _facts(spread: DurationSpread) -> str:
     return (
         f"<b>{name_text(spread.name, 40)}</b><br>{spread.count:,} tasks, {duration_text(spread.total_s)} "
         "in all<br>"

@@ -25,7 +25,7 @@ from flightlog.show.figures.style import (
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-    from flightlog.analyze.charts.results import Chart, Curve, Series
+    from flightlog.analyze.charts.results import Chart, ChartSeries, Curve
 
 FAR = 5.0
 """A limit that is so many times what was reached is told and not drawn: the lines would lie flat."""
@@ -97,7 +97,7 @@ def limit_note(chart: Chart) -> str | None:
 
 
 def _line(
-    series: Series, number: int, chart: Chart, time: Scale, scale: Scale, colors: Mapping[str, str]
+    series: ChartSeries, number: int, chart: Chart, time: Scale, scale: Scale, colors: Mapping[str, str]
 ) -> dict[str, Any]:
     color = colors.get(series.label, PALETTE[number % len(PALETTE)])
     dash = _DASHES[number // len(PALETTE) % len(_DASHES)]

@@ -14,7 +14,7 @@ from flightlog.show.plot import BLOCKS
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
-    from flightlog.analyze.charts.results import Chart, Spread, Timeline
+    from flightlog.analyze.charts.results import Chart, DurationSpread, Timeline
     from flightlog.analyze.report.report import Report
 
 ROWS = 200
@@ -201,7 +201,7 @@ def value_text(value: float | None, unit: str) -> str:
             return format_count(value) if value == int(value) else f"{value:,.2f}"
 
 
-def spread_numbers(spreads: Sequence[Spread]) -> list[Element]:
+def spread_numbers(spreads: Sequence[DurationSpread]) -> list[Element]:
     """The quantiles of each name."""
     rows = [
         (

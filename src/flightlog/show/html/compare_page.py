@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.charts.results import Timeline
     from flightlog.analyze.compare.results import Change, Comparison, Side
     from flightlog.analyze.compare.run_groups import Reference
-    from flightlog.analyze.compare.thresholds import Outcome, Threshold
+    from flightlog.analyze.compare.thresholds import Threshold, ThresholdOutcome
 
 ALIKE = 0.02
 """Wall times that differ by less are as good as the same."""
@@ -57,7 +57,7 @@ def compare_and_check(
     thresholds: Sequence[Threshold] = (),
     strict: bool = False,
     ways: Mapping[str, str] | None = None,
-) -> tuple[str, list[Outcome]]:
+) -> tuple[str, list[ThresholdOutcome]]:
     """The same with conditions, and what became of them."""
     groups = find_groups(before, after, runs_dir=runs_dir)
     comparison = compare_groups(*groups)
@@ -68,7 +68,7 @@ def compare_and_check(
 
 def compare_page(
     comparison: Comparison,
-    outcomes: Sequence[Outcome] = (),
+    outcomes: Sequence[ThresholdOutcome] = (),
     *,
     before: Timeline | None = None,
     after: Timeline | None = None,
@@ -137,7 +137,7 @@ def _name(side: Side) -> str:
     return f"{said(side.asked, 100)} ({count_text(len(side.runs), 'run')})"
 
 
-def _verdict(comparison: Comparison, outcomes: Sequence[Outcome]) -> Element:
+def _verdict(comparison: Comparison, outcomes: Sequence[ThresholdOutcome]) -> Element:
     failed = sum(outcome.state == "failed" for outcome in outcomes)
     style = "bad" if failed else _style(comparison.wall_s)
     headline = wall_text(comparison)
@@ -154,7 +154,7 @@ def _verdict(comparison: Comparison, outcomes: Sequence[Outcome]) -> Element:
     )
 
 
-def _checked(outcomes: Sequence[Outcome]) -> Element | None:
+def _checked(outcomes: Sequence[ThresholdOutcome]) -> Element | None:
     """How many conditions failed, passed, and cannot be advice_list; nothing where none was asked for."""
     words = {"failed": "failed", "passed": "passed", "unknown": "cannot be told"}
     counts = {word: sum(one.state == state for one in outcomes) for state, word in words.items()}
