@@ -197,7 +197,9 @@ def test_a_site_adds_a_rule_by_an_entry_point_and_a_broken_one_is_named(runs: Pa
         "exit code 42: no licence was free",
     )
     assert cause.suggestions == ["Ask for a licence with the job: `#SBATCH --licenses=solver:1`."]
-    assert found.problems == ["rule 'nothing' (our_rules:broken) has no `signs` and `suggestions` to call"]
+    assert found.problems == [
+        "rule 'nothing' cannot be used: our_rules:broken: has no `signs` and `suggestions` to call"
+    ]
 
 
 def test_the_documentation_lists_every_class_that_has_a_rule() -> None:

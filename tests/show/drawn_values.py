@@ -21,9 +21,9 @@ from flightlog.analyze.charts.results import (
 from flightlog.analyze.compare.bootstrap import Interval
 from flightlog.analyze.compare.results import (
     CacheChange,
+    Change,
     Comparison,
     DurationChange,
-    LevelChange,
     Share,
     Side,
     WallExplained,
@@ -305,7 +305,7 @@ def trend(runs: int = 10) -> Trend:
     )
 
 
-UNKNOWN = LevelChange(before=None, after=None, difference=None, ratio=None)
+UNKNOWN = Change(before=None, after=None, difference=None, ratio=None)
 
 
 def comparison(**changes: Any) -> Comparison:
@@ -329,7 +329,7 @@ def comparison(**changes: Any) -> Comparison:
     fields: dict[str, Any] = {
         "before": Side(asked="a", runs=[]),
         "after": Side(asked="b", runs=[]),
-        "wall_s": LevelChange(before=100.0, after=130.0, difference=30.0, ratio=1.3),
+        "wall_s": Change(before=100.0, after=130.0, difference=30.0, ratio=1.3),
         "worker_s": UNKNOWN,
         "explained": WallExplained(
             basis="workers",
