@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,7 +101,22 @@ def document_bytes(value: Any) -> bytes:
 
 
 def replace_bytes(path: Path, data: bytes, *, durable: bool = False) -> None:
-    """Replace a file's content in one step; as `write_document`, of bytes."""
+    """Replace a file's content in one step; as `write_document`, of bytes.
+
+    Where the program closes the descriptor meanwhile, it is done again.
+    """
+    for left in (2, 1, 0):
+        try:
+            _replace(path, data, durable)
+            break
+        except OSError as error:
+            if error.errno != errno.EBADF or not left:
+                raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def _replace(path: Path, data: bytes, durable: bool) -> None:
     fresh = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         # Few calls, since each may hand the interpreter over to a busy thread. A link there is not followed.
@@ -117,8 +133,6 @@ def replace_bytes(path: Path, data: bytes, *, durable: bool = False) -> None:
     except OSError:
         fresh.unlink(missing_ok=True)
         raise
-    if durable:
-        sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
