@@ -45,7 +45,7 @@ def report_text(
 ) -> str:
     """The report, ending in a newline. `width` in columns; `color` adds terminal codes and nothing else.
 
-    `plots` are lines of `show.report_plots`, which stand after what stands out.
+    `plots` are lines of `show.plot.report_plots`, which stand after what stands out.
     `parts` of `PARTS` stand in full, and instead of all others. Text that the run recorded is shown, never
     interpreted: control characters are spelled out.
     """

@@ -133,7 +133,7 @@ class TopApp(App[None]):
         self._reader.watch(self.path)
 
     def on_unmount(self) -> None:
-        """RunRead no more."""
+        """Read no more."""
         self._reader.close()
 
     def _tell(self, path: Path, found: LiveState | Exception) -> None:
@@ -328,7 +328,7 @@ class RunReader:
         self._thread: threading.Thread | None = None
 
     def watch(self, path: Path) -> None:
-        """RunRead this run from now on; starts the thread the first time."""
+        """Read this run from now on; starts the thread the first time."""
         with self._changed:
             self._path, self._due = path, True
             self._changed.notify()
@@ -337,13 +337,13 @@ class RunReader:
             self._thread.start()
 
     def pause(self, paused: bool) -> None:
-        """RunRead nothing until further notice, or go on at once."""
+        """Read nothing until further notice, or go on at once."""
         with self._changed:
             self._paused, self._due = paused, not paused
             self._changed.notify()
 
     def close(self) -> None:
-        """RunRead nothing any more, and tell nobody; returns at once."""
+        """Read nothing any more, and tell nobody; returns at once."""
         with self._changed:
             self._closed = True
             self._changed.notify()
