@@ -240,7 +240,8 @@ def test_patterns_for_redaction_come_from_a_variable_or_a_file_and_bad_ones_are_
         assert read_settings({"FLIGHTLOG_REDACT": value}).problems == (
             "pattern 2 of FLIGHTLOG_REDACT is no regular expression (missing ), unterminated subpattern at position 0); "
             "it is ignored",
-            "pattern 3 of FLIGHTLOG_REDACT repeats a repetition or a choice, which may take for ever: (a+)+b; it is ignored",
+            "pattern 3 of FLIGHTLOG_REDACT has too many repetitions that can match the same text, which may take for ever: "
+            "(a+)+b; it is ignored",
             "pattern 4 of FLIGHTLOG_REDACT matches the empty text; it is ignored",
         )
     assert read_settings({"FLIGHTLOG_REDACT": f"@{tmp_path}/none"}).problems == (
@@ -251,6 +252,7 @@ def test_patterns_for_redaction_come_from_a_variable_or_a_file_and_bad_ones_are_
 def test_a_pattern_that_may_take_for_ever_is_refused_and_plain_ones_are_not() -> None:
     slow = ("(a|aa)+!", "(aa?)+b", "(a+)+b", "(a|aa){1,50}!")
     overlapping = {
+        **dict(zip(slow, slow, strict=True)),
         "a*a*a*b": "a*a*a*b",
         r"\w+.*\w+=hunter2": r"\w+.*\w+=…",
         "a?" * 30 + "a" * 30: "a?" * 30 + "…",
@@ -263,11 +265,10 @@ def test_a_pattern_that_may_take_for_ever_is_refused_and_plain_ones_are_not() ->
     fine = (
         r"ACME-\d+", r"\d{1,3}(?:\.\d{1,3}){3}", r"(?:foo|bar)-\w+", r"(?:\w{3}-)+x", r"[A-Z]+-[0-9]+-[a-z]+",
         r"[\w.+-]+@[\w-]+\.[\w.-]+", r"\s*key\s*=\s*(\S+)", r".*patient.*", "a*+a*+a*+b",
+        r"(?:\d[ -]?){13,16}", r"(?:ab|cd)+x", r"(?:\w+\.)+internal", r"(?:[A-Z][a-z]+ )+Ltd",
     )  # fmt: skip
-    said = "repeats a repetition or a choice, which may take for ever"
     many = "has too many repetitions that can match the same text, which may take for ever"
-    assert {pattern: pattern_problem(pattern) for pattern in (*slow, *overlapping, *fine)} == {
-        **{pattern: f"{said}: {pattern}" for pattern in slow},
+    assert {pattern: pattern_problem(pattern) for pattern in (*overlapping, *fine)} == {
         **{pattern: f"{many}: {shown}" for pattern, shown in overlapping.items()},
         **dict.fromkeys(fine),
     }
