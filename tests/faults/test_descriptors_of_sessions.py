@@ -327,3 +327,59 @@ mine.check()
 """,
     )
     assert the_run(tmp_path).info.status == "completed"
+
+
+def test_a_program_that_closes_everything_while_a_worker_is_launched_keeps_its_own(tmp_path):
+    """It strikes in the launching thread, after the first, second, ... call that `multiprocessing`'s code makes."""
+    run_program(
+        tmp_path,
+        "spawn",
+        """
+import multiprocessing.popen_spawn_posix, multiprocessing.resource_tracker, multiprocessing.util
+
+launching = {
+    multiprocessing.popen_spawn_posix.Popen._launch.__code__,
+    multiprocessing.resource_tracker.ResourceTracker.ensure_running.__code__,
+    multiprocessing.util.spawnv_passfds.__code__,
+}
+opened, left, struck = [], 0, []
+
+
+def strike():
+    where = f"{len(struck)}"
+    struck.append(where)
+    os.closerange(3, 65536)
+    opened.extend(open(folder / f"{where}-{index}.csv", "w+") for index in range(12))
+    for file in opened:
+        file.write("a row\\n")
+        file.flush()
+
+
+def watch(frame, event, what):
+    global left
+    ours = frame.f_code if event == "c_return" else frame.f_back and frame.f_back.f_code
+    if event not in ("return", "c_return") or ours not in launching or left < 0:
+        return
+    left -= 1
+    if left == -1:
+        strike()
+
+
+left = -1
+threading.setprofile(watch)
+with session(1, start_method="spawn") as one:
+    client = one.client
+    for after in range(0, 40, 5):
+        left = after
+        assert client.gather(client.map(add, range(3))) == [1, 2, 3]
+        assert opened
+        for file in opened:
+            file.write("another\\n")
+            file.flush()
+            file.seek(0)
+            assert file.read() == "a row\\nanother\\n", (after, file.name)
+            file.close()
+        opened.clear()
+        os.closerange(3, 65536)
+""",
+    )

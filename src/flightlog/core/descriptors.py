@@ -123,6 +123,16 @@ class Descriptor:
         """Device and inode of the file that was opened."""
         return self._identity[:2]
 
+    @property
+    def identity(self) -> Identity:
+        """What the number means, for `means`."""
+        return self._identity
+
+    def detach(self) -> int:
+        """The number, which somebody else closes from now on."""
+        number, self.number = self.number, -1
+        return number
+
     def duplicate(self) -> Descriptor:
         """Another number for the same open file, which nobody else has seen yet; raises OSError."""
         made = type(self).__new__(type(self))

@@ -20,10 +20,11 @@ from flightlog.core.descriptors import make_pipe
 from flightlog.engines.attempts import Attempt, Deadlines, Ledger
 from flightlog.engines.contract import Outcome, Reports, Work, WorkerView
 from flightlog.engines.exit_reason import Death, OomKills, describe_death
+from flightlog.engines.launching import shield_workers_from_ctrl_c
 from flightlog.engines.process_tree import Leftovers
 from flightlog.engines.wire import SHORT, Frame
 from flightlog.engines.worker import ENDED, READY, STARTED, decode_outcome, decode_started, encode_order
-from flightlog.engines.worker_process import WorkerProcess, shield_workers_from_ctrl_c
+from flightlog.engines.worker_process import WorkerProcess
 from flightlog.events import WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
 from flightlog.store.liveness import this_host
 

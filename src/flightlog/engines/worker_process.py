@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import multiprocessing.process
 import os
-import signal
-import stat
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from multiprocessing.context import BaseContext
 from typing import Any, Literal, cast
 
-from flightlog.core.descriptors import Descriptor, Identity, identify, means
+from flightlog.core.descriptors import Descriptor
 from flightlog.engines.attempts import Attempt
 from flightlog.engines.contract import WorkerView
+from flightlog.engines.launching import launch
 from flightlog.engines.process_tree import descendants, end_all, is_running, process_of
 from flightlog.engines.wire import EngineEnd, frame
 from flightlog.engines.worker import STOP, lane_names, serve
@@ -62,14 +61,12 @@ class WorkerProcess:
             ),
             name="flightlog-worker",
         )
-        forget_lost_helpers()
         try:
-            process.start()
+            sentinel, *self._pipes = launch(process, method)
         except BaseException:
             self.end.close()
             raise
         self.end.worker_has_it()
-        note_helpers()
         # The engine ends its workers itself. Whatever else goes through all children (a program's own code,
         # or the exit of a child that it forked, which would complain of them) has no business with these.
         getattr(multiprocessing.process, "_children", set()).discard(process)
@@ -79,7 +76,6 @@ class WorkerProcess:
         self.facts: list[dict[str, Any]] = [
             {"worker": lane, "host": host, "pid": self.pid} for lane in self.lanes
         ]
-        sentinel, *self._pipes = _take_over_pipes(process)
         pidfd = _pidfd(self.pid) if method != "forkserver" else None
         self._death = pidfd or sentinel
         self.death_number = -1 if self._death is None else self._death.number
@@ -210,102 +206,3 @@ def _pidfd(pid: int) -> Descriptor | None:
         return Descriptor(os.pidfd_open(pid))
     except (AttributeError, OSError):
         return None
-
-
-def _take_over_pipes(process: Any) -> tuple[Descriptor | None, ...]:
-    """The pipes that `multiprocessing` keeps for a process, the sentinel first, to be closed by us from now
-    on.
-
-    It would close them by their numbers, when its object goes, whatever those mean by then.
-    """
-    popen = process._popen
-    finalizer = getattr(popen, "finalizer", None)
-    if finalizer is None or not finalizer.still_active():
-        return (None,)
-    numbers: Sequence[int] = finalizer._args
-    finalizer.cancel()
-    taken = {number: _taken(number) for number in numbers}
-    sentinel = taken.pop(popen.sentinel, None)
-    popen.sentinel = -1 if sentinel is None else sentinel.number
-    return (sentinel, *taken.values())
-
-
-def _taken(number: int) -> Descriptor | None:
-    try:
-        return Descriptor(number, lambda made: stat.S_ISFIFO(os.fstat(made.fd).st_mode))
-    except OSError:
-        return None
-
-
-_helpers: dict[str, Identity] = {}
-"""What the descriptors mean that `multiprocessing` keeps to its helper processes, by the attribute."""
-_abandoned: list[int] = []
-"""Helper processes that end by themselves, and have not been seen to."""
-
-
-def note_helpers() -> None:
-    """Remember what the descriptors of helper processes mean, when they are sure to be right."""
-    for owner, names in _owners():
-        number = getattr(owner, names[0], None)
-        if number is not None:
-            with suppress(OSError):
-                _helpers[names[0]] = identify(number)
-
-
-def forget_lost_helpers() -> None:
-    """Have `multiprocessing` start its helper processes anew if their descriptors are not what they were.
-
-    It would write into them and close them, by their numbers, whatever those mean by now. A helper whose
-    descriptor was closed ends by itself.
-    """
-    for owner, names in _owners():
-        number = getattr(owner, names[0], None)
-        if number is None:
-            continue
-        known = _helpers.get(names[0])
-        if known is None:
-            with suppress(OSError):
-                if stat.S_ISFIFO(os.fstat(number).st_mode):
-                    continue  # made by the program, and a pipe as it should be
-        elif means(number, known):
-            continue
-        if (pid := getattr(owner, names[1], None)) is not None:
-            _abandoned.append(pid)
-        for name in names:
-            setattr(owner, name, None)
-    for pid in [*_abandoned]:
-        try:
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                _abandoned.remove(pid)
-        except OSError:
-            _abandoned.remove(pid)
-
-
-def _owners() -> list[tuple[Any, tuple[str, ...]]]:
-    """The objects that keep descriptors of helper processes: the attribute of the descriptor, of the process,
-    and others.
-    """
-    from multiprocessing import forkserver, resource_tracker
-
-    return [
-        (resource_tracker._resource_tracker, ("_fd", "_pid")),
-        (forkserver._forkserver, ("_forkserver_alive_fd", "_forkserver_pid", "_forkserver_address")),
-    ]
-
-
-def shield_workers_from_ctrl_c(start_method: str | None) -> None:
-    """Let workers launched from this thread begin with SIGINT blocked; they unblock it once they are prepared
-    for it.
-    """
-    if start_method == "forkserver":
-        return  # the server is not ours alone
-    if start_method == "spawn":
-        from multiprocessing import resource_tracker
-
-        for _ in range(3):
-            forget_lost_helpers()
-            with suppress(OSError):  # the program closes descriptors just now
-                resource_tracker.ensure_running()  # nor is this one: it must not begin with anything blocked
-                note_helpers()
-                break
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -1,0 +1,223 @@
+"""Launching a process with `multiprocessing`, with pipes that have an identity.
+
+`multiprocessing` knows its pipes, and those to its helper processes, by their numbers alone. A program that closes all
+descriptors meanwhile, and opens files of its own, would find lines of a pipe in them, or find them closed. So its own code
+runs here with another `os`, whose pipes are Flightlog's: at high numbers, and closed only while they mean what was opened.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from types import FunctionType
+from typing import Any
+
+from flightlog.core.descriptors import Descriptor, Identity, identify, make_pipe, means
+
+Pipes = tuple[Descriptor | None, ...]
+
+_helpers: dict[str, Identity] = {}
+"""What the descriptors mean that `multiprocessing` keeps to its helper processes, by the attribute."""
+_abandoned: list[int] = []
+"""Helper processes that end by themselves, and have not been seen to."""
+_kept: dict[int, Descriptor] = {}
+"""Descriptors of pipes that `multiprocessing` has got from here, by their number."""
+
+
+def launch(process: Any, method: str) -> Pipes:
+    """Start a process of `multiprocessing`; the pipes it keeps for it, to be closed by the caller, the sentinel first.
+
+    The sentinel is None where it was closed meanwhile. Raises whatever `start` raises.
+    """
+    _forget_lost_helpers()
+    if method == "spawn":
+        _start_tracker()
+        process._Popen = _spawning_popen()
+    process.start()
+    _note_helpers()
+    return _take_over_pipes(process)
+
+
+def shield_workers_from_ctrl_c(start_method: str | None) -> None:
+    """Let workers launched from this thread begin with SIGINT blocked; they unblock it once they are prepared for it."""
+    if start_method == "forkserver":
+        return  # the server is not ours alone
+    if start_method == "spawn":
+        for _ in range(3):
+            _forget_lost_helpers()
+            with suppress(OSError):  # the program closes descriptors just now
+                _start_tracker()  # nor is this one: it must not begin with anything blocked
+                break
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+
+
+def _start_tracker() -> None:
+    """Have the resource tracker running, by a pipe of ours if it is not. Raises OSError."""
+    from multiprocessing import resource_tracker
+
+    tracker: Any = resource_tracker._resource_tracker
+    if tracker._fd is None:
+        _with_our_pipes(type(tracker).ensure_running)(tracker)
+        kept = _kept.pop(tracker._fd, None) or Descriptor(tracker._fd, _is_pipe)
+        _helpers["_fd"] = kept.identity
+        tracker._fd = kept.detach()
+
+
+def _spawning_popen() -> type:
+    """`multiprocessing`'s way to spawn a process, with our pipes."""
+    from multiprocessing import popen_spawn_posix
+
+    class Popen(popen_spawn_posix.Popen):
+        def __init__(self, process: Any) -> None:
+            del process._Popen  # what the process has is pickled
+            super().__init__(process)
+
+        _launch = _with_our_pipes(popen_spawn_posix.Popen._launch)  # type: ignore[attr-defined]
+
+    return Popen
+
+
+class _Instead:
+    """A module of which some functions are replaced."""
+
+    def __init__(self, module: Any, **functions: Any) -> None:
+        self._module = module
+        self.__dict__.update(functions)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._module, name)
+
+
+def _with_our_pipes(function: Callable[..., Any]) -> Any:
+    """The same function of `multiprocessing`, which makes and closes pipes by identity."""
+    from multiprocessing import util
+
+    ours = _Instead(os, pipe=_make_pipe, close=_close)
+    spawn = _bound_to(util.spawnv_passfds, os=ours)
+    names = _Instead(util, spawnv_passfds=spawn, close_fds=_close_all)
+    return _bound_to(function, os=ours, open=_Writer, util=names)
+
+
+def _bound_to(function: Any, **names: Any) -> Any:
+    """The same function, with other values for these global names of its module."""
+    names = {**function.__globals__, **names}
+    return FunctionType(
+        function.__code__, names, function.__name__, function.__defaults__, function.__closure__
+    )
+
+
+class _Writer:
+    """A pipe of ours as `open` gives it, to be written to; it stays open."""
+
+    def __init__(self, number: int, *_mode: str, **_options: object) -> None:
+        self._pipe = _kept[number]
+
+    def __enter__(self) -> _Writer:
+        return self
+
+    def __exit__(self, *_error: object) -> None: ...
+
+    def write(self, data: memoryview) -> None:
+        while data:
+            data = data[self._pipe.write(data) :]
+
+
+def _make_pipe() -> tuple[int, int]:
+    reader, writer = make_pipe()
+    _kept[reader.number], _kept[writer.number] = reader, writer
+    return reader.number, writer.number
+
+
+def _close(number: int) -> None:
+    kept = _kept.pop(number, None)
+    if kept is None:
+        os.close(number)
+    else:
+        kept.close()
+
+
+def _close_all(*numbers: int) -> None:
+    for number in numbers:
+        _close(number)
+
+
+def _take_over_pipes(process: Any) -> Pipes:
+    """The pipes that `multiprocessing` keeps for a process, the sentinel first, to be closed by us from now
+    on.
+
+    It would close them by their numbers, when its object goes, whatever those mean by then.
+    """
+    popen = process._popen
+    finalizer = getattr(popen, "finalizer", None)
+    if finalizer is None or not finalizer.still_active():
+        return (None,)
+    numbers: Sequence[int] = finalizer._args
+    finalizer.cancel()
+    taken = {number: _kept.pop(number, None) or _taken(number) for number in numbers}
+    sentinel = taken.pop(popen.sentinel, None)
+    popen.sentinel = -1 if sentinel is None else sentinel.number
+    return (sentinel, *taken.values())
+
+
+def _taken(number: int) -> Descriptor | None:
+    try:
+        return Descriptor(number, _is_pipe)
+    except OSError:
+        return None
+
+
+def _is_pipe(made: Descriptor) -> bool:
+    return stat.S_ISFIFO(os.fstat(made.fd).st_mode)
+
+
+def _note_helpers() -> None:
+    """Remember what the descriptors of helper processes mean, when they are sure to be right."""
+    for owner, names in _owners():
+        number = getattr(owner, names[0], None)
+        if number is not None:
+            with suppress(OSError):
+                _helpers[names[0]] = identify(number)
+
+
+def _forget_lost_helpers() -> None:
+    """Have `multiprocessing` start its helper processes anew if their descriptors are not what they were.
+
+    It would write into them and close them, by their numbers, whatever those mean by now. A helper whose
+    descriptor was closed ends by itself.
+    """
+    for owner, names in _owners():
+        number = getattr(owner, names[0], None)
+        if number is None:
+            continue
+        known = _helpers.get(names[0])
+        if known is None:
+            with suppress(OSError):
+                if stat.S_ISFIFO(os.fstat(number).st_mode):
+                    continue  # made by the program, and a pipe as it should be
+        elif means(number, known):
+            continue
+        if (pid := getattr(owner, names[1], None)) is not None:
+            _abandoned.append(pid)
+        for name in names:
+            setattr(owner, name, None)
+    for pid in [*_abandoned]:
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                _abandoned.remove(pid)
+        except OSError:
+            _abandoned.remove(pid)
+
+
+def _owners() -> list[tuple[Any, tuple[str, ...]]]:
+    """The objects that keep descriptors of helper processes: the attribute of the descriptor, of the process,
+    and others.
+    """
+    from multiprocessing import forkserver, resource_tracker
+
+    return [
+        (resource_tracker._resource_tracker, ("_fd", "_pid")),
+        (forkserver._forkserver, ("_forkserver_alive_fd", "_forkserver_pid", "_forkserver_address")),
+    ]
