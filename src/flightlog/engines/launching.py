@@ -61,7 +61,7 @@ def _start_tracker() -> None:
     tracker: Any = resource_tracker._resource_tracker
     if tracker._fd is None:
         _with_our_pipes(type(tracker).ensure_running)(tracker)
-        number: int = tracker._fd
+        number: int = tracker.getfd()
         kept = _kept.pop(number, None) or Descriptor(number, _is_pipe)
         _helpers["_fd"] = kept.identity
         tracker._fd = kept.detach()
