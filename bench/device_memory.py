@@ -16,7 +16,7 @@ import time
 from typing import Any
 
 import flightlog
-from flightlog.record.device_tracker import DeviceMemoryTracker, Options
+from flightlog.record.device.tracker import DeviceMemoryTracker, Options
 
 INTERVAL_S = 0.1
 BLOCK_S = 1.0

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 
 from flightlog.samplers.gpu import GpuSampler
-from flightlog.samplers.gpu_driver import Depth, Device, GpuDriver, find_driver, may_have_gpu
-from flightlog.samplers.gpu_task import GpuWatch
+from flightlog.samplers.gpu.driver import Depth, Device, GpuDriver, find_driver, may_have_gpu
+from flightlog.samplers.gpu.task import GpuWatch
 
 SECONDS, INTERVAL_S = 20.0, 0.1
 

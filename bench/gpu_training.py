@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import flightlog
-from flightlog.record.oom_slots import bundles
+from flightlog.record.device.oom import bundles
 
 INTERVAL_S = 0.1
 SNAPSHOT_BYTES = 256 << 10

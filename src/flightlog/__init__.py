@@ -11,8 +11,7 @@ from flightlog.version import __version__
 
 try:
     from flightlog.events import define_event
-    from flightlog.record.active import current_run
-    from flightlog.record.carrier import attached, carrier
+    from flightlog.record.context import attached, carrier, current_run
     from flightlog.record.recording import record
     from flightlog.record.span import current_span, span
 except ImportError as problem:
@@ -42,7 +41,7 @@ if TYPE_CHECKING:
     from flightlog.analyze.predict.predict import predict
     from flightlog.engines.dask.watch import watch
     from flightlog.record.collector import Collector
-    from flightlog.record.device_memory import track_device_memory
+    from flightlog.record.device.tracking import track_device_memory
     from flightlog.session.cache import cacheable
     from flightlog.session.session import Session
     from flightlog.store.run import Run
@@ -57,7 +56,7 @@ _LAZY = {
     "diagnose_text": "flightlog.analyze.diagnosis.scoring",
     "open_run": "flightlog.analyze.completing",
     "predict": "flightlog.analyze.predict.predict",
-    "track_device_memory": "flightlog.record.device_memory",
+    "track_device_memory": "flightlog.record.device.tracking",
     "trends": "flightlog.analyze.history.trends",
     "watch": "flightlog.engines.dask.watch",
 }

@@ -25,8 +25,8 @@ except ImportError as error:
         "pip install 'flightlog[otel]'"
     ) from error
 
-from flightlog.record.bridge import Bridge
-from flightlog.record.bridge_context import context_at, current_place, join_contexts
+from flightlog.record.otel_bridge import Bridge
+from flightlog.record.otel_context import context_at, current_place, join_contexts
 
 __all__ = ["current_context", "propagate", "span_processor"]
 

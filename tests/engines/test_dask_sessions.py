@@ -16,7 +16,7 @@ from flightlog.engines import make_engine
 from flightlog.engines.dask.cluster import address_in, connect
 from flightlog.engines.dask.engine import DaskEngine
 from flightlog.events import SpanEvent, TaskCompleted, TaskFailed, TaskRetried, TaskStarted
-from flightlog.record.active import active_runs
+from flightlog.record.context import active_runs
 from flightlog.session.manifest import parse_manifest
 from flightlog.session.session import Session
 from flightlog.store.run import Run
@@ -106,7 +106,7 @@ def test_a_session_in_an_asynchronous_program_uses_the_cluster_of_its_client(tmp
 PROGRAM = """
 import sys
 from pathlib import Path
-from flightlog.record.active import active_runs
+from flightlog.record.context import active_runs
 from flightlog.session.manifest import parse_manifest
 from flightlog.session.session import Session
 

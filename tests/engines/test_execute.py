@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from flightlog.engines.execute import execute
 from flightlog.events import SpanEvent, TaskStarted
-from flightlog.record.active import active_runs
-from flightlog.record.carrier import carrier
+from flightlog.record.context import active_runs, carrier
 from flightlog.record.span import current, current_span, span
 from flightlog.store.run import Run
 from flightlog.testing import tasks

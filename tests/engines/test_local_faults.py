@@ -18,7 +18,7 @@ import pytest
 from flightlog.core.errors import UsageError
 from flightlog.engines.local import LocalEngine
 from flightlog.events import SpanEvent, WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
-from flightlog.record.carrier import carrier
+from flightlog.record.context import carrier
 from flightlog.record.span import span
 from flightlog.store.run import Run
 from flightlog.testing import tasks

@@ -22,8 +22,8 @@ from flightlog.engines.relay.chunk import Parcel, pack
 from flightlog.engines.relay.recording import Landing, depart, place_here, settle
 from flightlog.engines.relay.spool import take_orphans
 from flightlog.events import ArtifactRecorded, ResourceSample, TaskStarted
-from flightlog.record.carrier import RUN, carrier
-from flightlog.record.oom_slots import bundles
+from flightlog.record.context import RUN, carrier
+from flightlog.record.device.oom import bundles
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.run import Run
@@ -34,8 +34,8 @@ WORKER = r"""
 import json, os, pathlib, subprocess, sys
 import flightlog
 from flightlog.engines.relay.recording import depart, place_here, settle
-from flightlog.record.active import current_run
-from flightlog.record.carrier import attached
+from flightlog.record.context import current_run
+from flightlog.record.context import attached
 
 home, root = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])
 number = 0
@@ -212,7 +212,7 @@ def test_a_child_that_a_task_forks_is_recorded_too_however_it_ends(tmp_path, wor
 
 def test_a_bundle_of_an_out_of_memory_arrives(tmp_path, workers):
     worker = workers()
-    code = "from flightlog.record.oom import dump\nassert dump(current_run().recorder, 'asked for'); assert depart()"
+    code = "from flightlog.record.device.oom import dump\nassert dump(current_run().recorder, 'asked for'); assert depart()"
     with recorded(tmp_path / "runs") as (path, _):
         landing = Landing(path)
         assert worker.run(elsewhere(), code) == "done\n"

@@ -370,7 +370,7 @@ def test_what_is_open_for_a_moment_only_while_descriptors_are_closed_hurts_no_fi
         """
 import importlib
 from flightlog.core.descriptors import folder_names
-from flightlog.record.loading import loading
+from flightlog.record.background_imports import loading
 from flightlog.samplers.procfs import names_in
 from flightlog.store.documents import read_document, write_document
 from flightlog.store.write.finalize import sole_sealer

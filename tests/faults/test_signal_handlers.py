@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 import flightlog
 from flightlog.core import interruption
 from flightlog.core.interruption import HandlersWait, is_interruption
-from flightlog.record.active import active_runs
+from flightlog.record.context import active_runs
 from flightlog.record.span import current
 from flightlog.store.catalogue import list_runs
 from flightlog.store.run import Run

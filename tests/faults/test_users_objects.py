@@ -15,7 +15,7 @@ from django.utils.functional import SimpleLazyObject, lazy
 
 import flightlog
 from flightlog.events import Event, define_event
-from flightlog.record.active import active_runs
+from flightlog.record.context import active_runs
 from flightlog.record.span import current
 from flightlog.store.run import Run
 

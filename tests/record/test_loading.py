@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flightlog.record.loading import loading
+from flightlog.record.background_imports import loading
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 from building import finished, remove
 
 import flightlog
-from flightlog.record.active import active_runs
+from flightlog.record.context import active_runs
 from flightlog.store.run import Run
 
 
@@ -305,7 +305,7 @@ def test_a_start_that_fails_leaves_nothing_behind(recorded, monkeypatch, caplog)
     def no_thread(*_args, **_kwargs):
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(import_module("flightlog.record.owned"), "Ticker", no_thread)
+    monkeypatch.setattr(import_module("flightlog.record.lifecycle"), "Ticker", no_thread)
     with recorded() as run:
         run.metric("loss", 1.0)
     assert (dict(os.environ), signal.getsignal(signal.SIGTERM), active_runs()) == (*before, ())

@@ -26,8 +26,8 @@ from opentelemetry.trace import SpanKind, Status, StatusCode
 
 import flightlog
 import flightlog.otel
-from flightlog.record import bridge, bridge_context
-from flightlog.record.bridge import surrounding_trace
+from flightlog.record import otel_bridge, otel_context
+from flightlog.record.otel_bridge import surrounding_trace
 from flightlog.record.run import LiveRun
 from flightlog.store.run import Run
 
@@ -37,7 +37,7 @@ SECOND = 1_000_000_000
 @pytest.fixture(autouse=True)
 def _contexts_parted() -> Iterator[None]:
     yield
-    bridge_context.part_contexts()
+    otel_context.part_contexts()
 
 
 @pytest.fixture
@@ -372,7 +372,7 @@ def test_joining_twice_joins_once_and_parting_gives_back_what_was_there():
     joined = context_api._RUNTIME_CONTEXT
     assert flightlog.otel.propagate()
     assert context_api._RUNTIME_CONTEXT is joined
-    bridge_context.part_contexts()
+    otel_context.part_contexts()
     assert context_api._RUNTIME_CONTEXT is before
 
 
@@ -387,7 +387,7 @@ def test_a_context_that_is_kept_elsewhere_is_one_warning(caplog):
     class Api:
         pass
 
-    assert not bridge_context.join_contexts(Api())
+    assert not otel_context.join_contexts(Api())
     assert len(caplog.records) == 1
 
 
@@ -397,7 +397,7 @@ def test_whatever_a_span_holds_the_program_goes_on(recorded, tracer, monkeypatch
 
     with recorded() as run:
         span = tracer.start_span("theirs")
-        monkeypatch.setattr(bridge, "_attributes", broken)
+        monkeypatch.setattr(otel_bridge, "_attributes", broken)
         span.end()
         assert run.recorder.counts["events_failed"] == 1
     assert "an OpenTelemetry span could not be recorded: broken" in caplog.text

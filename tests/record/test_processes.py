@@ -100,7 +100,7 @@ def test_a_child_forked_while_samplers_load_can_import_what_they_do(tmp_path):
     program = """
         import builtins, os, signal, sys, threading
         builtins.slow_one_begun = threading.Event()
-        from flightlog.record.pulse import Sampling
+        from flightlog.record.background import Sampling
         def samplers():
             import slow_to_load
             return []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from flightlog.events import CostEstimate, CostRates, WorkerLaunched, WorkerLost, WorkerReady, WorkerRemoved
-from flightlog.record.costs import WorkerCosts
+from flightlog.record.worker_costs import WorkerCosts
 
 RATES = CostRates(
     currency="EUR",

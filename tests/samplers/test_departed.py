@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.samplers.departed import Departed
+from flightlog.samplers.process import Departed
 
 CPU = st.integers(0, 50)
 

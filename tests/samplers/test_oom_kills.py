@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from flightlog.samplers.cgroup import oom_kills
-from flightlog.samplers.oom_kills import OomKills
+from flightlog.samplers.cgroup import OomKills, oom_kills
 
 
 def machine(folder: Path, membership: str, **files: str) -> tuple[Path, Path]:

@@ -16,7 +16,7 @@ from flightlog.events import ResourceSample
 from flightlog.samplers import Sampler, installed_samplers
 from flightlog.samplers.cgroup import CgroupSampler
 from flightlog.samplers.gpu import GpuSampler
-from flightlog.samplers.gpu_driver import DriverFound, find_driver
+from flightlog.samplers.gpu.driver import DriverFound, find_driver
 from flightlog.samplers.host import HostSampler
 from flightlog.samplers.process import ProcessSampler
 

@@ -10,7 +10,7 @@ from sessions import THREADS, events_of, session_in
 
 from flightlog.devices import load_telemetry_sessions
 from flightlog.events import DeviceMemory
-from flightlog.record.oom_slots import bundles
+from flightlog.record.device.oom import bundles
 
 ASKED = {"FLIGHTLOG_DEVICE_MEMORY": "torch", "FLIGHTLOG_DEVICE_MEMORY_INTERVAL": "30"}
 

@@ -21,8 +21,7 @@ import flightlog
 from flightlog.engines.execute import execute
 from flightlog.engines.relay.recording import Landing, depart, place_here, settle
 from flightlog.events import ResourceSample, TaskStarted
-from flightlog.record.active import current_run
-from flightlog.record.carrier import carrier
+from flightlog.record.context import carrier, current_run
 from flightlog.session.session import Session
 from flightlog.store.run import Run
 from flightlog.testing.harness import make_work, recorded

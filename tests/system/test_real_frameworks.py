@@ -52,7 +52,7 @@ def test_an_out_of_memory_of_the_real_class_leaves_a_bundle(tmp_path):
     program = f"""
         import torch, flightlog
         from flightlog.devices import load_telemetry_events
-        from flightlog.record.oom_slots import bundles
+        from flightlog.record.device.oom import bundles
         with flightlog.record("oom", runs_dir={str(tmp_path)!r}, sample_interval_s=None) as run:
             with flightlog.track_device_memory("torch") as tracker:
                 tracker.sample()

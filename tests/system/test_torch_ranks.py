@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from flightlog.devices import load_telemetry_sessions, telemetry_event_to_dict, validate_telemetry_record
-from flightlog.record.oom_slots import bundles
+from flightlog.record.device.oom import bundles
 from flightlog.store.run import Run
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]

@@ -129,7 +129,7 @@ def run(
     if device_memory is not None:
         _track(device_memory)
     charged = rates_in(rates, target="local", provider=None)
-    from flightlog.record.command import run_command
+    from flightlog.record.command.run_command import run_command
 
     with _kept_warnings() as kept:
         result = run_command(
@@ -151,7 +151,7 @@ def run(
 
 def _track(framework: str) -> None:
     """Make the command's processes track; Flightlog's own environment is what they get."""
-    from flightlog.record.device_children import tracking_environment
+    from flightlog.record.device.child_processes import tracking_environment
     from flightlog.samplers.frameworks.finding import NAMES
 
     if framework not in NAMES:

@@ -20,11 +20,9 @@ from msgspec import Struct
 
 from flightlog.engines.contract import Outcome, Work
 from flightlog.events import TaskStarted
-from flightlog.record.active import run_of
-from flightlog.record.carrier import RUN, attach
 from flightlog.record.clock import Clock, monotonic_ns
-from flightlog.record.failure import describe, is_clean_exit
-from flightlog.record.oom_errors import is_out_of_memory
+from flightlog.record.context import RUN, attach, run_of
+from flightlog.record.failure import describe, is_clean_exit, is_out_of_memory
 from flightlog.record.span import Span, current
 from flightlog.record.task import AttemptSpan, is_cancellation
 from flightlog.record.values import bounded, type_name
@@ -133,7 +131,7 @@ def _execute(
             error.__traceback__ = error.__traceback__.tb_next  # the task's own frames, without this one
         _add_error(outcome, error, dumps)
         if sink is not None and is_out_of_memory(error):
-            from flightlog.record.oom import dump_error
+            from flightlog.record.device.oom import dump_error
 
             dump_error(cast("Recorder", sink), error, task=work.task, task_id=work.task_id)
         if is_cancellation(type(error)):

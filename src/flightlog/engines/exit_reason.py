@@ -14,7 +14,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from flightlog.core.descriptors import Descriptor
-from flightlog.samplers.oom_kills import OomKills
+from flightlog.samplers.cgroup import OomKills
 from flightlog.samplers.procfs import PROC
 
 __all__ = ["Death", "OomKills", "describe_death", "signal_name"]

@@ -16,11 +16,10 @@ from msgspec import Struct
 from flightlog.core.descriptors import Descriptor
 from flightlog.engines.relay.recording import depart, place_here, settle
 from flightlog.events import ResourceSample
-from flightlog.record.carrier import RUN
+from flightlog.record.background import Sampling, make_samplers
+from flightlog.record.context import RUN
 from flightlog.record.joining import join, leave_run
-from flightlog.record.pulse import Sampling
 from flightlog.record.run import LiveRun
-from flightlog.record.upkeep import make_samplers
 from flightlog.samplers import Sampler
 from flightlog.samplers.process import ProcessSampler
 from flightlog.store import layout

@@ -17,9 +17,8 @@ from flightlog.core.errors import FlightlogError
 from flightlog.events.resources import ResourceSample
 from flightlog.notebook.elements import fragment, line, pre, text
 from flightlog.notebook.live import display_here, follow
-from flightlog.record.noop import NoopRun
-from flightlog.record.recording import Recording, record
-from flightlog.record.upkeep import make_samplers
+from flightlog.record.background import make_samplers
+from flightlog.record.recording import NoopRun, Recording, record
 from flightlog.record.values import text_of
 from flightlog.samplers import Sampler
 from flightlog.show.phrases import count_text

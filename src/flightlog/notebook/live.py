@@ -35,7 +35,7 @@ from flightlog.notebook.elements import (
     text,
     title,
 )
-from flightlog.record.active import active_runs
+from flightlog.record.context import active_runs
 from flightlog.show.live import Follower
 from flightlog.show.phrases import count_text, doing_title
 

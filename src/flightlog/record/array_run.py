@@ -24,13 +24,12 @@ from flightlog.core.redaction import redact_command, redact_text
 from flightlog.core.settings import Settings
 from flightlog.core.threads import sleep
 from flightlog.events import JobStarted, TaskCancelled, TaskEnded, TaskFailed
-from flightlog.record.active import deactivate
+from flightlog.record.background import Sampling, Ticker, make_samplers, save_environment
+from flightlog.record.context import deactivate
 from flightlog.record.environment import read_identity
 from flightlog.record.followers import finish_followers, start_asked
 from flightlog.record.joining import COMMAND, join, leave_run
-from flightlog.record.pulse import Sampling, Ticker
 from flightlog.record.run import LiveRun
-from flightlog.record.upkeep import make_samplers, save_environment
 from flightlog.record.values import clean
 from flightlog.samplers import Sampler
 from flightlog.store import layout

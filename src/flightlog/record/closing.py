@@ -18,10 +18,10 @@ import msgspec
 
 from flightlog.core.descriptors import folder_names
 from flightlog.core.settings import Settings
+from flightlog.record.background import note_tasks, save_run
+from flightlog.record.background_imports import loading
 from flightlog.record.followers import start_beside
-from flightlog.record.loading import loading
 from flightlog.record.run import LiveRun
-from flightlog.record.upkeep import note_tasks, save_run
 from flightlog.store import layout
 
 SMALL_BYTES = 1 << 20

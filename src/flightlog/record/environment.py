@@ -18,7 +18,7 @@ from msgspec import Struct
 from flightlog.core.descriptors import folder_names, read_bytes
 from flightlog.core.redaction import redact_command, redact_mapping
 from flightlog.core.threads import hears_of_children, original, run_command
-from flightlog.record.loading import loading
+from flightlog.record.background_imports import loading
 from flightlog.record.values import bounded
 
 T = TypeVar("T")

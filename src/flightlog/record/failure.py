@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from flightlog.core.interruption import pass_interruption
 from flightlog.core.redaction import redact_text
-from flightlog.record.values import bounded, encodable, type_name
+from flightlog.record.values import bases_of, bounded, class_name, encodable, module_of, text_of, type_name
 
 MAX_MESSAGE = 2_000
 MAX_TRACEBACK = 16_000
@@ -163,3 +163,43 @@ def is_clean_exit(error: BaseException | None) -> bool:
         return error is None
     code = cast(Any, SystemExit.__dict__["code"]).__get__(error)
     return code is None or (issubclass(type(code), int) and int.__eq__(code, 0) is True)
+
+
+_OOM_CLASSES = frozenset({"OutOfMemoryError", "ResourceExhaustedError"})
+_OOM_CLASSES_BY_TEXT = frozenset({"RuntimeError", "XlaRuntimeError", "JaxRuntimeError", "AcceleratorError"})
+_OOM_PACKAGES = ("torch", "jax", "jaxlib", "tensorflow", "builtins")
+_OOM_TEXTS = (
+    "RESOURCE_EXHAUSTED",
+    "CUDA out of memory",
+    "HIP out of memory",
+    "MPS backend out of memory",
+    "CUDA error: out of memory",
+    "HIP error: out of memory",
+)
+_OOM_TEXT_CHARS = 4000
+
+
+def is_out_of_memory(error: BaseException | None) -> bool:
+    """Whether an exception is a framework's out of memory on a device. Never raises; a microsecond for the
+    others.
+
+    Python's own MemoryError is not: that is the host's memory, and no allocator of a device has more to say
+    on it.
+    """
+    if error is None:
+        return False
+    for kind in bases_of(type(error)):
+        name = class_name(kind)
+        if name not in _OOM_CLASSES and name not in _OOM_CLASSES_BY_TEXT:
+            continue
+        if module_of(kind).partition(".")[0] not in _OOM_PACKAGES:
+            continue
+        if name in _OOM_CLASSES:
+            return True
+        return _says_out_of_memory(error)
+    return False
+
+
+def _says_out_of_memory(error: BaseException) -> bool:
+    text = text_of(error)[:_OOM_TEXT_CHARS]
+    return any(said in text for said in _OOM_TEXTS)

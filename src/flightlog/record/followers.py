@@ -26,7 +26,7 @@ from flightlog.core import threads
 from flightlog.core.descriptors import make_pipe
 from flightlog.core.settings import Settings
 from flightlog.core.threads import sleep
-from flightlog.record.active import active_runs
+from flightlog.record.context import active_runs
 from flightlog.store import layout
 from flightlog.store.liveness import process_start
 

@@ -15,16 +15,13 @@ from flightlog.core import threads
 from flightlog.core.settings import Settings, asks_for_device_memory, parse_traceparent, read_settings
 from flightlog.core.threads import quick_handovers
 from flightlog.record import span as spans
-from flightlog.record.active import activate, active_runs, deactivate, has_ended
+from flightlog.record.background import BEAT_S, Ticker, save_heartbeat
 from flightlog.record.closing import close_writer, is_alone, leave_completing
+from flightlog.record.context import activate, active_runs, deactivate, has_ended, install
 from flightlog.record.failure import is_clean_exit
-from flightlog.record.probe import measure_cost
-from flightlog.record.propagation import install
-from flightlog.record.pulse import BEAT_S, Ticker
-from flightlog.record.recorder import Recorder
+from flightlog.record.recorder import Recorder, measure_cost
 from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, current
-from flightlog.record.upkeep import save_heartbeat
 from flightlog.store import layout
 from flightlog.store.documents import read_document
 from flightlog.store.liveness import this_host
@@ -86,7 +83,7 @@ def leave_run(path: str | os.PathLike[str]) -> None:
 def _track(run: LiveRun) -> None:
     """Track device memory where the environment asks for it; one that tracks already goes on."""
     if asks_for_device_memory():
-        from flightlog.record.device_memory import track_if_asked
+        from flightlog.record.device.tracking import track_if_asked
 
         track_if_asked(run)
 

@@ -1,4 +1,4 @@
-"""`flightlog.record`: a run as a context manager or a decorator."""
+"""`flightlog.record`: a run as a context manager or a decorator; a no-op where recording is off."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from flightlog.core.errors import UsageError
 from flightlog.core.interruption import HandlersWait, pass_interruption
-from flightlog.core.settings import read_settings
+from flightlog.core.settings import DEFAULT_RUNS_DIR, read_settings
 from flightlog.core.threads import quick_handovers
 from flightlog.record import span as spans
-from flightlog.record.active import active_runs
-from flightlog.record.noop import NoopRun
+from flightlog.record.context import active_runs
+from flightlog.record.span import NOOP, NoopSpan
 from flightlog.record.values import ask
 from flightlog.store.runs_folder import address_of
 
 if TYPE_CHECKING:
     from flightlog.record.joining import Joined
-    from flightlog.record.owned import Owned
+    from flightlog.record.lifecycle import Owned
     from flightlog.record.run import LiveRun
     from flightlog.samplers import Sampler
 
@@ -66,7 +66,7 @@ class Recording:
             self._owned.append(None)
             return cast("LiveRun", NoopRun())
         try:
-            from flightlog.record.owned import begin
+            from flightlog.record.lifecycle import begin
 
             runs_dir = Path(self._runs_dir) if self._runs_dir is not None else None
             if address_of(self._runs_dir) is not None:
@@ -169,3 +169,38 @@ def record(
     if callable(project):  # `@flightlog.record` without parentheses
         return cast(Recording, Recording(None, None, {}, options)(project))
     return Recording(project, runs_dir, {} if tags is None else tags, options)
+
+
+class NoopRun:
+    """Does nothing, keeps nothing, and has the interface of a run."""
+
+    __slots__ = ()
+
+    run_id = "not-recorded"
+    path = DEFAULT_RUNS_DIR / run_id
+    """Where there is nothing."""
+    info = None
+
+    def task(self, _name: str, /, **_args: Any) -> NoopSpan:
+        """The no-op span."""
+        return NOOP
+
+    def span(self, _name: str, /, **_tags: Any) -> NoopSpan:
+        """The no-op span."""
+        return NOOP
+
+    def emit(self, _event: object, *_more: object) -> None:
+        """Nothing."""
+
+    def event(self, _name: object, /, **_fields: Any) -> None:
+        """Nothing."""
+
+    def metric(self, _name: str, _value: float, step: int | None = None) -> None:
+        """Nothing."""
+
+    def record_artifact(self, _target: object, **_facts: Any) -> None:
+        """Nothing."""
+
+    def subscribe(self, _callback: object, *_events: object, **_options: object) -> Callable[[], None]:
+        """Nothing to deliver; gives an unsubscribe that does nothing."""
+        return lambda: None

@@ -1,27 +1,29 @@
-"""A run while it lives: what `flightlog.record` gives, in the process that made it or in one that joined."""
+"""A live run, in the process that made it or in one that joined: what `flightlog.record` gives."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from flightlog.core import threads
 from flightlog.core.displayed import Displayed
 from flightlog.core.interruption import pass_interruption
-from flightlog.events import Event, Failure, UserEvent, WorkerReady, WorkerRemoved
-from flightlog.record.artifacts import describe_artifact
+from flightlog.events import ArtifactRecorded, Event, Failure, UserEvent, WorkerReady, WorkerRemoved
 from flightlog.record.bus import CAPACITY, Callback
 from flightlog.record.clock import monotonic_ns
-from flightlog.record.failure import FailureText, describe
-from flightlog.record.harmless import are_harmless
-from flightlog.record.oom_errors import is_out_of_memory
+from flightlog.record.failure import FailureText, describe, is_out_of_memory
+from flightlog.record.fast_values import are_harmless
 from flightlog.record.recorder import Recorder
 from flightlog.record.span import RootSpan, RunSpan, Span, current
 from flightlog.record.task import TaskSpan, lane_name
-from flightlog.record.values import clean, text_of
+from flightlog.record.values import bounded, clean, encodable, text_of
 from flightlog.store.layout import RunInfo
+
+if TYPE_CHECKING:
+    import hashlib
 
 
 class LiveRun(Displayed):
@@ -105,7 +107,7 @@ class LiveRun(Displayed):
         """Record an exception with its traceback; gives its description."""
         text = describe(error)
         if is_out_of_memory(error):
-            from flightlog.record.oom import dump_error
+            from flightlog.record.device.oom import dump_error
 
             known = {key: facts[key] for key in ("task", "task_id") if key in facts}
             dump_error(self.recorder, error, **known)
@@ -199,3 +201,64 @@ class LiveRun(Displayed):
     def _here(self) -> str | None:
         here: Span | None = current.get()
         return here.span_id if here is not None and here._sink is not None else None
+
+
+_ADDRESS = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+def describe_artifact(target: str | os.PathLike[str], kind: str | None, name: str | None) -> ArtifactRecorded:
+    """What can be said of a file, a folder or an address.
+
+    A folder's checksum covers the names, sizes and contents of all files in it, in order of name. What cannot
+    be read has a null size and says why. Takes as long as reading it does.
+    """
+    text = os.fspath(target)
+    if _ADDRESS.match(text) and not text.startswith("file://"):
+        label = name or text.rstrip("/").rpartition("/")[2] or text
+        return ArtifactRecorded(
+            name=bounded(label), uri=bounded(text), kind=kind, size_bytes=None, sha256=None
+        )
+    path = Path(text.removeprefix("file://")).absolute()
+    facts: dict[str, Any] = {"size_bytes": None, "sha256": None}
+    try:
+        if path.is_dir():
+            facts = _describe_folder(path)
+        elif path.is_file() or not path.exists():
+            facts = {"size_bytes": path.stat().st_size, "sha256": _digest(path).hexdigest()}
+        else:
+            facts["error"] = (
+                f"neither a file nor a folder: {encodable(str(path))}"  # reading it might never end
+            )
+    except OSError as error:
+        facts["error"] = f"{error.strerror or error}: {encodable(str(path))}"
+    return ArtifactRecorded(name=encodable(name or path.name), uri=encodable(str(path)), kind=kind, **facts)
+
+
+def _describe_folder(folder: Path) -> dict[str, Any]:
+    import hashlib
+
+    whole = hashlib.sha256()
+    files = size = 0
+    for path in _files(folder):
+        files += 1
+        length = path.stat().st_size
+        size += length
+        entry = f"{path.relative_to(folder).as_posix()}\0{length}\0{_digest(path).hexdigest()}\n"
+        whole.update(entry.encode("utf-8", "surrogateescape"))
+    return {"size_bytes": size, "sha256": whole.hexdigest(), "files": files}
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    for base, folders, names in os.walk(folder):
+        folders.sort()
+        for name in sorted(names):
+            path = Path(base, name)
+            if path.is_file():
+                yield path
+
+
+def _digest(path: Path) -> hashlib._Hash:
+    import hashlib
+
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256")

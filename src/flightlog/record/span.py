@@ -406,7 +406,7 @@ def find_parent(stale: Span | None) -> Span | None:
 
 def traced(name: str, tags: dict[str, Any], function: F) -> F:
     """The function, each call of it a span; as it is where it cannot be wrapped."""
-    from flightlog.record.traced import wrap
+    from flightlog.record.span_decorator import wrap
     from flightlog.record.values import ask
 
     return ask(wrap, name, tags, function, otherwise=function)

@@ -10,7 +10,7 @@ from flightlog.core.threads import is_patched
 from flightlog.events import TaskCancelled, TaskCompleted, TaskFailed, TaskStarted, TaskSubmitted
 from flightlog.record.clock import monotonic_ns
 from flightlog.record.failure import is_clean_exit
-from flightlog.record.harmless import are_harmless
+from flightlog.record.fast_values import are_harmless
 from flightlog.record.span import Span, current
 from flightlog.record.values import bases_of, bounded, class_name, clean, text_of
 from flightlog.samplers.usage import UsageMeter

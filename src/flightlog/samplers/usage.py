@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from flightlog.core import threads
 from flightlog.core.descriptors import Descriptor
-from flightlog.samplers.gpu_task import TaskWatch, begin
+from flightlog.samplers.gpu.task import TaskWatch, begin
 from flightlog.samplers.procfs import PROC, keyed_value, parse_process_io
 
 _MAX_RSS_UNIT = 1 if sys.platform == "darwin" else 1024

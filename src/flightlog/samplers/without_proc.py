@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import psutil
 
-from flightlog.samplers.node import NodeReading
+from flightlog.samplers.host import NodeReading
 from flightlog.samplers.process_table import ProcessReading
 
 T = TypeVar("T")

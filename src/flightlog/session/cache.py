@@ -28,8 +28,8 @@ from msgspec import Struct
 from flightlog.core.errors import UsageError
 from flightlog.core.units import parse_age
 from flightlog.events import CacheLookup
-from flightlog.record.active import current_run
 from flightlog.record.clock import monotonic_ns
+from flightlog.record.context import current_run
 from flightlog.record.span import Span, current, current_span
 from flightlog.record.task import TaskSpan
 from flightlog.session.cache_entry import About

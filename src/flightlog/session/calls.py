@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from flightlog.engines.execute import awaited
-from flightlog.record.active import current_run
-from flightlog.record.artifacts import describe_artifact
+from flightlog.record.context import current_run
+from flightlog.record.run import describe_artifact
 from flightlog.session.cache_key import CacheOptions, is_cacheable
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from flightlog.core.errors import UsageError
 from flightlog.engines.execute import plain_dumps
-from flightlog.record.carrier import RUN, TRACEPARENT, format_traceparent
+from flightlog.record.context import RUN, TRACEPARENT, format_traceparent
 from flightlog.record.run import LiveRun
 from flightlog.record.span import current, find_parent
 from flightlog.session.arguments import digest, named_arguments, recorded, task_name

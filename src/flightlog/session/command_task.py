@@ -16,9 +16,8 @@ from msgspec import Struct
 from flightlog.core.descriptors import Descriptor, make_pipe
 from flightlog.core.errors import CommandError, UsageError
 from flightlog.core.redaction import redact_command
-from flightlog.record.carrier import carrier
-from flightlog.record.passing import Tail
-from flightlog.record.propagation import ENVIRONMENT
+from flightlog.record.command.output_tee import Tail
+from flightlog.record.context import ENVIRONMENT, carrier
 from flightlog.record.span import current_span
 from flightlog.samplers.usage import own_peak_rss_bytes
 

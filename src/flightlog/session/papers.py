@@ -11,9 +11,9 @@ from typing import Any
 from flightlog.core import threads
 from flightlog.core.settings import read_settings
 from flightlog.events import ResourceRequest
+from flightlog.record.background import save_run
 from flightlog.record.environment import Environment, read_environment
 from flightlog.record.run import LiveRun
-from flightlog.record.upkeep import save_run
 from flightlog.session.contents import Component, Contents
 from flightlog.session.history import History, read_history
 from flightlog.session.lock import make_lock

@@ -19,10 +19,9 @@ from flightlog.core.errors import UsageError
 from flightlog.engines.contract import Engine
 from flightlog.engines.execute import plain_dumps
 from flightlog.engines.program import refuse_while_main_is_imported
-from flightlog.record.costs import WorkerCosts
-from flightlog.record.noop import NoopRun
-from flightlog.record.recording import record
+from flightlog.record.recording import NoopRun, record
 from flightlog.record.run import LiveRun
+from flightlog.record.worker_costs import WorkerCosts
 from flightlog.session.charges import charges_of
 from flightlog.session.choices import Rules
 from flightlog.session.client import Client

@@ -23,8 +23,8 @@ from flightlog.core.errors import TaskError, UsageError
 from flightlog.engines.contract import Engine, Outcome
 from flightlog.engines.execute import plain_dumps
 from flightlog.events import Event, WorkerEvent
-from flightlog.record.costs import WorkerCosts
 from flightlog.record.recorder import Recorder
+from flightlog.record.worker_costs import WorkerCosts
 from flightlog.session import task_events
 from flightlog.session.dependencies import fill
 from flightlog.session.eta import Pace

@@ -34,7 +34,7 @@ from flightlog.events import (
     WorkerReady,
     WorkerRemoved,
 )
-from flightlog.record.carrier import carrier
+from flightlog.record.context import carrier
 from flightlog.store.run import Run
 from flightlog.testing import tasks
 from flightlog.testing.harness import Reported, RunningEngine, gate, make_work, recorded

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from flightlog.record.active import current_run
+from flightlog.record.context import current_run
 from flightlog.record.span import current_span, span
 
 

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from flightlog.compat.scalable.manifest import FLIGHTLOG_VARIABLES
 from flightlog.core.errors import UsageError
-from flightlog.record.artifacts import describe_artifact
 from flightlog.record.clock import monotonic_ns
+from flightlog.record.run import describe_artifact
 from flightlog.session.cache import Cache, CacheOptions, cache_options, cached_call
 from flightlog.session.cache import cacheable as keep_results
 from flightlog.session.cache_key import Key, NoKey, make_key, plain_call

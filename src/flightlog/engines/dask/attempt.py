@@ -37,8 +37,8 @@ from flightlog.engines.execute import Started, execute
 from flightlog.engines.process_tree import descendants, end_all
 from flightlog.engines.program import dumps
 from flightlog.events import JobStarted
-from flightlog.record.carrier import RUN
 from flightlog.record.clock import Clock
+from flightlog.record.context import RUN
 from flightlog.record.joining import leave_run
 from flightlog.record.slurm_job import job_here
 from flightlog.record.span import current

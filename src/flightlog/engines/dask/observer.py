@@ -33,8 +33,8 @@ from flightlog.engines.dask.watched_workers import PATIENCE_S, Workers
 from flightlog.engines.dask.worker_plugin import NannyWatch, WorkerWatch
 from flightlog.engines.exit_reason import Death
 from flightlog.events import Event, Failure, UserEvent
-from flightlog.record.carrier import RUN, TRACEPARENT
 from flightlog.record.clock import Clock
+from flightlog.record.context import RUN, TRACEPARENT
 from flightlog.record.span import current
 
 log = logging.getLogger("flightlog")

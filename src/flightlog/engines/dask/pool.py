@@ -25,8 +25,8 @@ from flightlog.engines.dask.scheduler_plugin import Once
 from flightlog.engines.execute import Started
 from flightlog.engines.exit_reason import Death
 from flightlog.events import Event, JobStarted, WorkerEvent, WorkerReady
-from flightlog.record.active import active_runs
 from flightlog.record.clock import monotonic_ns
+from flightlog.record.context import active_runs
 from flightlog.store.liveness import this_host
 
 log = logging.getLogger("flightlog")

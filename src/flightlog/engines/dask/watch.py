@@ -13,10 +13,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from flightlog.core.errors import UsageError
-from flightlog.record.active import current_run
-from flightlog.record.carrier import RUN, TRACEPARENT, carrier
-from flightlog.record.noop import NoopRun
-from flightlog.record.recording import Recording, record
+from flightlog.record.context import RUN, TRACEPARENT, carrier, current_run
+from flightlog.record.recording import NoopRun, Recording, record
 
 if TYPE_CHECKING:
     from flightlog.engines.dask.observer import Observer

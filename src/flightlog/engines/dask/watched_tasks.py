@@ -29,7 +29,7 @@ from flightlog.events import (
     TaskSubmitted,
     UserEvent,
 )
-from flightlog.record.harmless import are_harmless, learn
+from flightlog.record.fast_values import are_harmless, learn
 from flightlog.record.values import bounded, clean
 
 MAX_REMEMBERED = 100_000

@@ -24,10 +24,9 @@ from flightlog.engines.dask.messages import hand_over
 from flightlog.engines.dask.scheduler_plugin import topics
 from flightlog.engines.exit_reason import OomKills, describe_death
 from flightlog.events import UserEvent
-from flightlog.record.carrier import RUN
+from flightlog.record.context import CARRIES_CONTEXT, RUN
 from flightlog.record.failure import FailureText, describe
 from flightlog.record.joining import join
-from flightlog.record.propagation import CARRIES_CONTEXT
 from flightlog.record.run import LiveRun
 from flightlog.record.span import RootSpan, current
 from flightlog.record.values import bounded

@@ -14,7 +14,7 @@ from flightlog.core.errors import FlightlogError, UsageError
 from flightlog.engines.contract import Reports, Resources
 from flightlog.engines.dask.cluster import Connection, adapt, connect
 from flightlog.engines.dask.engine import DaskEngine
-from flightlog.record.active import active_runs
+from flightlog.record.context import active_runs
 
 log = logging.getLogger("flightlog")
 

@@ -10,7 +10,7 @@ from flightlog.samplers.frameworks.allocator import Allocator, is_imported
 from flightlog.samplers.frameworks.jax_memory import jax_allocator
 from flightlog.samplers.frameworks.tensorflow_memory import tensorflow_allocator
 from flightlog.samplers.frameworks.torch_memory import torch_allocator
-from flightlog.samplers.gpu_driver import may_have_gpu
+from flightlog.samplers.gpu.driver import may_have_gpu
 
 AUTO = "auto"
 FRAMEWORKS = ("torch", "jax", "tensorflow")

@@ -55,7 +55,7 @@ def _number(device: Any) -> int:
 
 def jax_allocator(jax: Any, kind: str | None, modules: Mapping[str, Any] | None = None) -> Any:
     """The allocator that a program with JAX uses; None while JAX has not started up."""
-    from flightlog.samplers.frameworks.host_memory import HostMemory
+    from flightlog.samplers.frameworks.allocator import HostMemory
 
     modules = sys.modules if modules is None else modules
     if kind == "cpu":

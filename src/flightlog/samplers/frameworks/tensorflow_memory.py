@@ -45,7 +45,7 @@ class TensorFlowMemory:
 
 def tensorflow_allocator(tensorflow: Any, kind: str | None, modules: Mapping[str, Any] | None = None) -> Any:
     """The allocator that a program with TensorFlow uses; None while TensorFlow has not started up."""
-    from flightlog.samplers.frameworks.host_memory import HostMemory
+    from flightlog.samplers.frameworks.allocator import HostMemory
 
     modules = sys.modules if modules is None else modules
     if kind == "cpu":

@@ -106,7 +106,7 @@ def torch_allocator(torch: Any, kind: str | None, *, may_have_gpu: bool) -> Any:
 
     Where a GPU could be used, it is CUDA's as soon as the program starts CUDA up, and none before.
     """
-    from flightlog.samplers.frameworks.host_memory import HostMemory
+    from flightlog.samplers.frameworks.allocator import HostMemory
 
     if not is_imported(torch) or not hasattr(torch, "cuda"):
         return None

@@ -20,8 +20,7 @@ from flightlog.events import (
     TaskStarted,
     TaskSubmitted,
 )
-from flightlog.record.noop import NoopRun
-from flightlog.record.recording import Recording, record
+from flightlog.record.recording import NoopRun, Recording, record
 from flightlog.record.run import LiveRun
 from flightlog.record.values import clean, text_of
 

@@ -1,0 +1,250 @@
+"""Work in the background of a run: the ticker that keeps files fresh, the sampling thread, and the documents
+that are kept up to date (`run.json`, `writer.json`, `environment.json`).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from flightlog.core import threads
+from flightlog.core.interruption import pass_interruption
+from flightlog.events import ResourceSample
+from flightlog.record.background_imports import loading
+from flightlog.record.clock import monotonic_ns
+from flightlog.record.environment import Environment, read_environment
+from flightlog.record.followers import follower_pids
+from flightlog.record.run import LiveRun
+from flightlog.record.task import lane_name
+from flightlog.record.values import class_name, error_text
+from flightlog.samplers import Sampler, installed_samplers
+from flightlog.samplers.process import ProcessSampler
+from flightlog.store import layout
+from flightlog.store.documents import write_document
+
+BEAT_S = 0.4
+"""Interval of the pulse: open spans and the heartbeat reach the disk within a second."""
+
+HANGS_S = 5.0
+"""A sample that takes longer than this hangs; a busy machine may well need a part of it."""
+
+
+class Ticker:
+    """Calls a function at once and then at an interval, on a daemon thread, until stopped; counts its CPU
+    time.
+
+    `finish` is called there once it has stopped. Not in a subinterpreter, which has to be without threads
+    when it ends.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        interval_s: float,
+        tick: Callable[[], None],
+        trouble: Callable[[str, str], None],
+        finish: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.cpu_s = 0.0
+        self._name, self._interval_s, self._tick, self._trouble = name, interval_s, tick, trouble
+        self._finish = finish
+        self._stop = threads.Event()
+        self._thread = threads.Thread(target=self._run, name=name)
+        if threads.in_main_interpreter():
+            self._thread.start()
+
+    def tell(self) -> None:
+        """Let no other tick begin; does not wait for the one in progress."""
+        self._stop.set()
+
+    def stop(self, timeout_s: float = 5.0) -> None:
+        """Let no other tick begin, and wait so long for the one in progress."""
+        self.tell()
+        self.join(timeout_s)
+
+    def is_alive(self) -> bool:
+        """Whether its thread runs."""
+        return self._thread.is_alive()
+
+    def join(self, timeout_s: float) -> None:
+        """Wait so long for the end of the thread."""
+        if not self._thread.is_current():
+            self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        due = time.monotonic()
+        while True:
+            try:
+                self._tick()
+            except BaseException as error:  # noqa: BLE001 - the pulse must go on, whatever one beat met
+                self._trouble(self._name, f"{self._name} met {error_text(error)} and goes on")
+            self.cpu_s = time.thread_time()
+            due = max(due + self._interval_s, time.monotonic())
+            if self._stop.wait(max(due - time.monotonic(), self._interval_s / 10)):
+                self._finish()
+                return
+
+
+class Sampling:
+    """Samples the machine at an interval, from a first sample at once to a final one at the end."""
+
+    def __init__(
+        self,
+        samplers: Callable[[], Sequence[Sampler]],
+        interval_s: float,
+        emit: Callable[[ResourceSample], None],
+        trouble: Callable[[str, str], None],
+    ) -> None:
+        self._make, self._samplers = samplers, list[Sampler]()
+        self._emit, self._trouble = emit, trouble
+        self._made = False
+        self._lock = threads.Lock()
+        self._began: float | None = None
+        self._over = False
+        self._ticker = Ticker("flightlog-sampler", interval_s, self._sample, trouble, self._close)
+
+    @property
+    def cpu_s(self) -> float:
+        """CPU time the sampling thread has used."""
+        return self._ticker.cpu_s
+
+    def stop(self, wait_s: float = 1.0) -> bool:
+        """Take the final sample and end, which the sampling thread does by itself; whether there is a final
+        sample.
+
+        One that is being taken is waited for so long. After that nothing is emitted any more.
+        """
+        in_time = self._lock.acquire(timeout=wait_s)
+        try:
+            if in_time:
+                self._sample_now(final=True)
+            else:
+                began = self._began
+                if began is not None and time.monotonic() - began > HANGS_S:
+                    self._trouble("sampling", "a sampler hangs: there is no final sample")
+        finally:
+            self._over = True
+            if in_time:
+                self._lock.release()
+        self._ticker.tell()
+        return in_time
+
+    def join(self, timeout_s: float) -> None:
+        """Wait so long until the sampling thread has ended."""
+        self._ticker.join(timeout_s)
+
+    def _sample(self) -> None:
+        with self._lock:
+            if not self._over:
+                self._sample_now(final=False)
+
+    def _sample_now(self, final: bool) -> None:
+        self._began = time.monotonic()
+        if self._made:
+            self._take(final)
+        else:
+            self._made = True
+            with loading():
+                self._samplers.extend(self._make())
+                self._take(final)  # what a sampler needs it may load with its first sample
+        self._began = None
+
+    def _close(self) -> None:
+        """Let the samplers' descriptors go."""
+        with self._lock:
+            for sampler in self._samplers:
+                close = getattr(sampler, "close", None)
+                if close is not None:
+                    close()
+
+    def _take(self, final: bool) -> None:
+        for sampler in list(self._samplers):
+            try:
+                take = getattr(sampler, "last_sample", sampler.sample) if final else sampler.sample
+                for sample in take():
+                    sample.final = final
+                    if not self._over:
+                        self._emit(sample)
+                for text in getattr(sampler, "notes", ()):
+                    self._trouble(text, text)
+            except BaseException as error:  # noqa: BLE001 - a sampler that fails is left out, the others go on
+                pass_interruption(error)
+                if self._over:
+                    return
+                self._samplers = [one for one in self._samplers if one is not sampler]
+                name = class_name(type(sampler))
+                self._trouble(
+                    f"sampler {name}", f"sampler {name} failed and is left out: {error_text(error)}"
+                )
+
+
+def save_heartbeat(run: LiveRun, cpu_s: float) -> None:
+    """Say in `run.json` and `writer.json` that this process lives, and what it has recorded so far."""
+    recorder, info = run.recorder, run.info
+    now = recorder.clock.now()
+    recorder.files.info.heartbeat = now
+    recorder.files.info.counts = {**recorder.counts, **recorder.bus.counts()}
+    recorder.files.info.background_cpu_s = cpu_s
+    recorder.files.save()
+    if not run.owned:
+        return
+    info.heartbeat = now
+    info.duration_s = (monotonic_ns() - run.started_ns) / 1e9
+    note_tasks(run)
+    save_run(run)
+
+
+def note_tasks(run: LiveRun) -> None:
+    """Put the tasks that this process has recorded so far into `run.info`."""
+    info, counts = run.info, run.recorder.counts
+    info.tasks_submitted = counts.get("task_submitted", 0)
+    info.tasks_completed = counts.get("task_completed", 0)
+    info.tasks_failed = counts.get("task_failed", 0)
+
+
+def save_run(run: LiveRun) -> None:
+    """Write `run.json`, in a folder that may have to be made again."""
+    _save(run, run.path / layout.RUN, run.info)
+
+
+def save_environment(run: LiveRun, environment: Environment | None = None) -> None:
+    """Write the environment down, once a run; read now unless it is given."""
+    environment = environment or read_environment()
+    run.info.git_dirty = environment.git_dirty
+    run.info.git_commit = environment.git_commit
+    _save(run, run.path / layout.ENVIRONMENT, environment)
+
+
+def make_samplers(run: LiveRun, chosen: Sequence[Sampler] | None) -> Sequence[Sampler]:
+    """The samplers of a run: those chosen, else one of each kind that is installed."""
+    if chosen is not None:
+        return chosen
+    found = installed_samplers()
+    made: list[Sampler] = []
+    for name, kind in found.found.items():
+        try:
+            if kind is ProcessSampler:
+                worker = lane_name(run.recorder.host, os.getpid(), main=True)
+                made.append(ProcessSampler(worker=worker, besides=partial(follower_pids, run.path)))
+            else:
+                made.append(kind())
+        except Exception as error:  # noqa: BLE001 - a sampler of somebody else's
+            run.recorder.trouble(f"sampler {name}", f"sampler {name} cannot be used: {error!r}")
+    for name, problem in found.failed.items():
+        run.recorder.trouble(f"sampler {name}", f"sampler {name} cannot be used: {problem}")
+    return made
+
+
+def _save(run: LiveRun, path: Path, document: object) -> None:
+    try:
+        try:
+            write_document(path, document)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_document(path, document)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        run.recorder.trouble(reason, f"cannot write {path}: {reason}")

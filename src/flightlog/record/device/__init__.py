@@ -1,0 +1,1 @@
+"""Device memory while a run is recorded: tracking, its events, and what is kept when a device runs out."""

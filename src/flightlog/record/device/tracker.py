@@ -1,0 +1,543 @@
+"""A tracker: samples the memory of a framework's devices into a run, on a thread of its own.
+
+Figures come from the framework's allocator, once there is one, and from the GPU's driver. A framework that
+takes long to answer is asked less often. In a distributed job the tracker measures how far apart the ranks'
+clocks are.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from msgspec import Struct
+
+from flightlog.core import threads
+from flightlog.events import DeviceMemory
+from flightlog.record.background import Ticker
+from flightlog.record.clock import Clock, monotonic_ns
+from flightlog.record.context import active_runs
+from flightlog.record.device import oom, oom_observer
+from flightlog.record.device.events import Alerts, DeviceUse, DeviceWatch, EventMaker, innermost, percent_used
+from flightlog.record.recorder import Recorder
+from flightlog.record.run import LiveRun
+from flightlog.record.span import Span, current
+from flightlog.record.values import bounded, text_of
+from flightlog.samplers.frameworks.allocator import HOST, Allocator, AllocatorReading
+from flightlog.samplers.frameworks.finding import AUTO, find_allocator
+from flightlog.samplers.gpu.driver import Device, GpuDriver, open_driver
+
+KEPT_EVENTS = 200
+"""The last events, which an out-of-memory bundle holds."""
+LOOK_FOR_RANK = 5
+LOCK_S = 1.0
+"""How long anybody waits for a sample that another thread takes; the next ones not at all, until it is
+over."""
+LOOK_FOR_END = 50
+"""A process that joined a run looks every so many samples whether the run has ended."""
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How to track. Percentages are of the device's memory; None switches an alert off."""
+
+    framework: str = AUTO
+    interval_s: float = 0.1
+    warning_percent: float | None = 85.0
+    critical_percent: float | None = 95.0
+    change_bytes: int = 64 << 20
+    snapshot_bytes: int = oom.SNAPSHOT_BYTES
+
+
+class DeviceMemoryTracker:
+    """What tracks in one process; from `flightlog.track_device_memory`. Any thread may call it, nothing
+    raises.
+    """
+
+    def __init__(self, run: LiveRun, options: Options, source: DeviceSource | None = None) -> None:
+        self.options = options
+        self.snapshot_bytes = options.snapshot_bytes
+        self._run, self._recorder = run, run.recorder
+        self._source = source or DeviceSource(options.framework)
+        self._maker = EventMaker(self._recorder, options.interval_s)
+        self._watches: dict[int, DeviceWatch] = {}
+        self._last: dict[int, tuple[AllocatorReading, DeviceUse]] = {}
+        self._kept: deque[DeviceMemory] = deque(maxlen=KEPT_EVENTS)
+        self._lock = threads.RLock()  # a signal handler may end the run in the middle of a sample
+        self._pid = os.getpid()
+        self._pace = Pace()
+        self._hangs = False
+        self._observed = False
+        self._samples = 0
+        self._ticks = 0
+        self._failed: set[str] = set()
+        self._stopped = False
+        self._at_exit: Any = None
+        self._ticker: Ticker | None = None
+        self.on_stop: Callable[[], None] = lambda: None
+
+    @property
+    def session_id(self) -> str:
+        """The session that the events are of."""
+        return self._maker.session_id
+
+    @property
+    def samples(self) -> int:
+        """How many readings were recorded so far."""
+        return self._samples
+
+    @property
+    def allocator(self) -> Allocator | None:
+        """The framework's allocator, once there is one."""
+        return self._source.allocator
+
+    def begin(self) -> None:
+        """Sample at the interval, on a thread of its own, which ends before the interpreter does."""
+        oom.register(self._recorder, self)
+        atexit.register(self._end)  # else it could be inside the framework while that is taken down
+        self._ticker = Ticker(
+            "flightlog-device-memory", self.options.interval_s, self._tick, self._recorder.trouble
+        )
+
+    def sample(self) -> None:
+        """Take a sample now: for a phase shorter than the interval."""
+        self._sample(_here(self._recorder))
+
+    def dump(self, reason: str = "on request") -> Path | None:
+        """Write a bundle as for an out of memory; gives its folder, or None where the run has no room for
+        more.
+        """
+        if self._stopped or os.getpid() != self._pid:
+            return None
+        return oom.dump(self._recorder, bounded(text_of(reason), 500), witness=self, seen_by="request")
+
+    def align(self) -> int | None:
+        """Measure how far this rank's clock is from rank 0's, in ns, and record it; None where that cannot be
+        had.
+
+        All ranks of `torch.distributed` must call it: it communicates. Analysis then puts ranks on one clock.
+        """
+        try:
+            offset = offset_to_first_rank(sys.modules.get("torch"), self._recorder.clock)
+        except Exception as error:  # noqa: BLE001 - whatever the program's process group answers
+            self._trouble(error, "the clocks of the ranks could not be compared")
+            return None
+        if offset is not None:
+            self._sample(_here(self._recorder), clock_offset_ns=offset)
+        return offset
+
+    def testify(self, facts: Mapping[str, Any], here: Span | None = None) -> Sequence[DeviceMemory]:
+        """Record an `error` event with a fresh reading; gives the last events."""
+        if self._locked():
+            try:
+                self._read_again()
+                device = facts.get("device_id", max(self._last, key=self._fullness, default=None))
+                if device in self._last:
+                    where = here or _here(self._recorder)
+                    self._emit([self._event("error", device, where, **_clock(), **facts)])
+            finally:
+                self._release()
+        return tuple(self._kept)
+
+    def stop(self) -> None:
+        """Take the last sample and end the session; once, and only in the process that began it."""
+        self._finish(last_sample=True)
+
+    def _end(self) -> None:
+        """The process ends: where nothing was recorded so far, it is too late to begin."""
+        self._finish(last_sample=self._samples > 0)
+
+    def _finish(self, *, last_sample: bool) -> None:
+        if self._stopped or os.getpid() != self._pid:
+            return
+        self._stopped = True
+        ticker, self._ticker = self._ticker, None
+        if ticker is not None:
+            ticker.stop(timeout_s=1.0)
+        atexit.unregister(self._end)
+        if self._at_exit is not None:
+            self._at_exit.cancel()
+        self.on_stop()
+        if self._locked():
+            try:
+                if last_sample:
+                    self._sample(_here(self._recorder), ending=True)
+                if self._last:
+                    cpu_s = ticker.cpu_s if ticker is not None else None
+                    summary: dict[str, Any] = {
+                        "samples": self._samples,
+                        "tracking_cpu_s": cpu_s,
+                        "failures": len(self._failed),
+                    }
+                    peaks = {str(d): w.peak_bytes for d, w in self._watches.items()}
+                    self._emit(
+                        [self._event("stop", min(self._last), None, **summary, peak_bytes_by_device=peaks)]
+                    )
+                self._source.close()
+            except Exception as error:  # noqa: BLE001 - the program ends as it would have
+                self._trouble(error, "the tracking of device memory could not end in good order")
+            finally:
+                self._release()
+        oom_observer.stop_observing(self._recorder)
+        oom.unregister(self._recorder, self)
+
+    def _tick(self) -> None:
+        self._ticks += 1
+        if not self._run.owned and self._ticks % LOOK_FOR_END == 0 and self._run_is_over():
+            self.stop()
+            return
+        if not self._pace.run(lambda: self._sample(innermost(list(self._recorder.open.values())))):
+            self._recorder.count("device_samples_missed")
+
+    def _locked(self) -> bool:
+        """Take the lock; not where another thread has had it for long: a driver that hangs must not hold us
+        up.
+        """
+        taken = self._lock.acquire(timeout=0 if self._hangs else LOCK_S)
+        self._hangs = not taken
+        return taken
+
+    def _release(self) -> None:
+        self._hangs = False  # whoever had it for long is done
+        self._lock.release()
+
+    def _run_is_over(self) -> bool:
+        from flightlog.record.joining import is_over
+
+        return self._run not in active_runs() or is_over(self._run.path)
+
+    def _sample(self, here: Span | None, *, ending: bool = False, **more: Any) -> None:
+        if os.getpid() != self._pid or (self._stopped and not ending):
+            return
+        if not self._locked():
+            self._recorder.count("device_samples_missed")
+            return
+        try:
+            found = self._source.read()
+            if found:
+                self._look_for_rank()
+            if found and not self._observed and self.allocator is not None:
+                self._observed = self._observe_oom(self.allocator)
+            for device, reading, use in found:
+                self._take(device, reading, use, here, more)
+            if self._source.failed is not None:
+                self._trouble(self._source.failed, "the memory of a device could not be read")
+        except Exception as error:  # noqa: BLE001 - the framework's own errors stay here
+            self._trouble(error, "the framework's memory could not be read")
+        finally:
+            self._release()
+
+    def _look_for_rank(self) -> None:
+        """A process may become a rank late: what comes from then on is a session of that rank."""
+        if not self._last:
+            self._maker.refresh()
+        elif self._maker.identity["world_size"] == 1 and self._samples % LOOK_FOR_RANK == 0:
+            later = EventMaker(self._recorder, self.options.interval_s)
+            if later.identity["world_size"] > 1:
+                self._emit([self._event("stop", min(self._last), None, reason="the process became a rank")])
+                self._maker = later
+                self._last.clear()
+                self._watches.clear()
+
+    def _take(
+        self, device: int, reading: AllocatorReading, use: DeviceUse, here: Span | None, more: dict[str, Any]
+    ) -> None:
+        now = monotonic_ns()
+        first = not self._last
+        self._last[device] = (reading, use)
+        events = []
+        if first:
+            allocator = self.allocator
+            known = allocator.capabilities.as_metadata() if allocator is not None else {}
+            events.append(self._event("start", device, here, now, memory_capabilities=known, **_clock()))
+        watch = self._watches.get(device)
+        if watch is None:
+            alerts = Alerts(self.options.warning_percent, self.options.critical_percent)
+            watch = self._watches[device] = DeviceWatch(alerts, self.options.change_bytes)
+        for kind, change in watch.observe(reading, use):
+            events.append(self._event(kind, device, here, now, change, **more))
+        self._samples += 1
+        self._emit(events)
+        if first and not self._stopped:
+            self._end_with_the_process()
+
+    def _event(
+        self, kind: str, device: int, here: Span | None, now: int | None = None, change: int = 0, **more: Any
+    ) -> DeviceMemory:
+        reading, use = self._last[device]
+        allocator = self._source.allocator
+        assert allocator is not None
+        more.pop("device_id", None)
+        return self._maker.make(
+            kind,
+            allocator.name,
+            device,
+            reading,
+            use,
+            allocator.capabilities,
+            change=change,
+            here=here,
+            now_ns=now,
+            **more,
+        )
+
+    def _emit(self, events: list[DeviceMemory]) -> None:
+        self._kept.extend(events)
+        self._recorder.emit_all(events)
+
+    def _read_again(self) -> None:
+        try:
+            for device, reading, use in self._source.read():
+                self._last[device] = (reading, use)
+        except Exception as error:  # noqa: BLE001 - a framework that has just run out of memory
+            self._trouble(error, "the framework's memory could not be read")
+
+    def _fullness(self, device: int) -> tuple[float, int]:
+        reading, use = self._last[device]
+        return percent_used(reading, use) or 0.0, reading.allocated_bytes or 0
+
+    def _observe_oom(self, allocator: Allocator) -> bool:
+        if allocator.name not in ("torch.cuda", "torch.rocm"):
+            return True
+        return oom_observer.observe(sys.modules.get("torch"), self._recorder) or self._ticks > LOOK_FOR_END
+
+    def _trouble(self, error: Exception, what: str) -> None:
+        """Say once for each kind of error, in the log and as an `error` event, and go on."""
+        kind = type(error).__name__
+        if kind in self._failed:
+            return
+        self._failed.add(kind)
+        self._recorder.trouble(f"device memory {kind}", f"{what}: {kind}: {bounded(text_of(error), 500)}")
+        if self._last:
+            facts: dict[str, Any] = {
+                "error_type": kind,
+                "message": bounded(text_of(error), 2000),
+                "reason": what,
+            }
+            self._emit([self._event("error", min(self._last), None, **_clock(), **facts)])
+
+    def _end_with_the_process(self) -> None:
+        """Stop before the process leaves the run: whoever registers last is called first."""
+        atexit.unregister(self._end)
+        atexit.register(self._end)
+        if "multiprocessing.util" in sys.modules:  # its children end without atexit
+            from multiprocessing.util import Finalize
+
+            self._at_exit = Finalize(None, self._end, exitpriority=-99)
+
+
+class Bystander:
+    """Tells of the devices at an out of memory that nobody tracked: one reading, and nothing from before."""
+
+    snapshot_bytes = oom.SNAPSHOT_BYTES
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+        self._source = DeviceSource()
+        self.allocator: Allocator | None = None
+
+    def testify(self, facts: Mapping[str, Any], here: Span | None = None) -> Sequence[DeviceMemory]:
+        """Record an `error` event for each device in use, the one it is about last; none where none can be
+        read.
+        """
+        maker = EventMaker(self._recorder, 0.0)
+        try:
+            found = self._source.read()
+        except Exception as error:  # noqa: BLE001 - a framework that has just run out of memory
+            self._recorder.trouble(
+                "device memory", f"the framework's memory could not be read: {text_of(error)}"
+            )
+            return ()
+        finally:
+            self._source.close()
+        self.allocator = allocator = self._source.allocator
+        if allocator is None:
+            return ()
+        about = facts.get("device_id")
+        found.sort(key=lambda one: (one[0] == about, percent_used(one[1], one[2]) or 0.0))
+        said = {key: value for key, value in facts.items() if key != "device_id"}
+        events = [
+            maker.make(
+                "error",
+                allocator.name,
+                device,
+                reading,
+                use,
+                allocator.capabilities,
+                here=here or _here(self._recorder),
+                **_clock(),
+                **said,
+            )
+            for device, reading, use in found
+        ]
+        self._recorder.emit_all(events)
+        return events
+
+
+def _here(recorder: Recorder) -> Span | None:
+    """The innermost open span of this thread, else of the process."""
+    here = current.get()
+    if here is not None and here._sink is recorder and here.name:
+        return here
+    return innermost(list(recorder.open.values()))
+
+
+def _clock() -> dict[str, int]:
+    return {"monotonic_ns": monotonic_ns()}
+
+
+LOOK_AGAIN = 10
+"""A program on the host may still turn to an accelerator: looked for again every so many times."""
+
+
+class DeviceSource:
+    """Readings of the devices that a program uses; one thread at a time. May raise what the framework raises.
+
+    `failed` is what the last reading met on a device, while others could be read.
+    """
+
+    def __init__(
+        self,
+        wanted: str = AUTO,
+        *,
+        find: Callable[[str], Allocator | None] = find_allocator,
+        driver: Callable[[], GpuDriver | None] = open_driver,
+    ) -> None:
+        self.allocator: Allocator | None = None
+        self._wanted, self._find, self._open = wanted, find, driver
+        self._driver: GpuDriver | None = None
+        self._driver_asked = False
+        self._devices: Mapping[int, Device] = {}
+        self._looked = 0
+        self.failed: Exception | None = None
+
+    def look(self) -> Allocator | None:
+        """The allocator of the program's framework, as soon as it has one."""
+        found = self.allocator
+        self._looked += 1
+        on_host = found is not None and found.name.endswith(".cpu") and not self._wanted.endswith(".cpu")
+        if found is None or (on_host and self._looked % LOOK_AGAIN == 0):
+            self.allocator = self._find(self._wanted) or found
+        return self.allocator
+
+    def read(self) -> list[tuple[int, AllocatorReading, DeviceUse]]:
+        """Every device in use that can be read: its number, its allocator's figures, and its memory by
+        everyone.
+        """
+        self.failed = None
+        allocator = self.look()
+        if allocator is None:
+            return []
+        found = []
+        for device in allocator.devices():
+            try:
+                reading = allocator.read(device)
+            except Exception as error:  # noqa: BLE001 - one device that is lost must not hide the others
+                self.failed = error
+                continue
+            found.append((device, reading, self._use(allocator, device, reading)))
+        if self.failed is not None and not found:
+            raise self.failed
+        return found
+
+    def close(self) -> None:
+        """Let the driver go."""
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            driver.close()
+
+    def _use(self, allocator: Allocator, device: int, reading: AllocatorReading) -> DeviceUse:
+        if device == HOST:
+            return _told(reading, "driver")
+        if not self._driver_asked:
+            self._driver_asked = True
+            self._driver = self._open()
+            if self._driver is not None:
+                self._devices = {known.ordinal: known for known in self._driver.devices()}
+        known = self._devices.get(device)
+        if self._driver is not None and known is not None:
+            memory = self._driver.memory(known)
+            if memory.used_bytes is not None:
+                return DeviceUse(
+                    memory.used_bytes,
+                    memory.free_bytes,
+                    memory.total_bytes,
+                    "driver",
+                    known.mig or known.uuid,
+                )
+        ask: Any = getattr(allocator, "device_memory", None)
+        if ask is not None:
+            try:
+                free, total = ask(device)
+                return DeviceUse(max(total - free, 0), free, total, "driver")
+            except Exception as error:  # noqa: BLE001 - the allocator's own figures are worth having without
+                self.failed = error
+        return _told(reading, "driver" if reading.device_used_bytes is not None else None)
+
+
+def _told(reading: AllocatorReading, source: str | None) -> DeviceUse:
+    return DeviceUse(
+        reading.device_used_bytes,
+        reading.device_free_bytes,
+        reading.device_total_bytes,
+        source if reading.device_used_bytes is not None else None,
+    )
+
+
+SLOWER_BY = 9
+"""After so much CPU time in a reading comes so many times as long without: a tenth of a core at most."""
+LONGEST_S = 5.0
+
+
+class Pace:
+    """Says whether the next reading is due; one thread. By CPU time: what only waits costs the program
+    nothing.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, cpu: Callable[[], float] = time.thread_time
+    ) -> None:
+        self._clock, self._cpu = clock, cpu
+        self._not_before = float("-inf")
+
+    def run(self, reading: Callable[[], None]) -> bool:
+        """Take the reading if it is due; whether it was."""
+        if self._clock() < self._not_before:
+            return False
+        began = self._cpu()
+        try:
+            reading()
+        finally:
+            self._not_before = self._clock() + min(SLOWER_BY * (self._cpu() - began), LONGEST_S)
+        return True
+
+
+ROUNDS = 9
+
+
+def offset_to_first_rank(torch: Any, clock: Clock) -> int | None:
+    """The clock of this rank minus rank 0's, in ns: the median over rounds in which all ranks leave a barrier
+    together.
+
+    As good as ranks leave a barrier together: tens of microseconds on one host, a network's round trip
+    otherwise. None without a process group. Every rank must call it; it may raise what the process group
+    raises.
+    """
+    distributed = getattr(torch, "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    offsets = []
+    for _ in range(ROUNDS):
+        distributed.barrier()
+        mine = monotonic_ns() + clock.anchor_ns
+        sent = torch.tensor([mine], dtype=torch.int64, device=device)
+        distributed.broadcast(sent, src=0)
+        offsets.append(mine - int(sent.item()))
+    return 0 if distributed.get_rank() == 0 else round(median(offsets))

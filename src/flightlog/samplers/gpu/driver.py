@@ -1,0 +1,402 @@
+"""GPU drivers, whoever made the GPU: devices, memory, readings, how to open a driver, which GPUs a process
+can see (by the variables that CUDA and ROCm obey), and how much memory a process tree uses.
+
+The driver counts for everyone on the device: contexts, other processes and other users' jobs too. What one
+process asked its framework for is the framework's to tell.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from enum import IntEnum
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+from msgspec import Struct
+
+from flightlog.samplers.procfs import PROC, read_once
+
+
+class Device(Struct, frozen=True, kw_only=True):
+    """A GPU, or an instance of a partitioned one, that this process can see."""
+
+    ordinal: int
+    """As a framework numbers it in this process: `cuda:<ordinal>`."""
+    index: int
+    """As the driver counts on this host; of an instance the index of its GPU."""
+    vendor: Literal["nvidia", "amd"]
+    uuid: str | None = None
+    name: str | None = None
+    pci_bus_id: str | None = None
+    mig: str | None = None
+    """UUID of the instance, where the device is one (MIG); `uuid` is that of its GPU then."""
+
+
+class DeviceMemoryReading(Struct, frozen=True, kw_only=True):
+    """Memory of a device, by everyone. None is unknown."""
+
+    used_bytes: int | None = None
+    """In use by processes; what the driver keeps for itself is `reserved_bytes`, where it tells the two
+    apart."""
+    free_bytes: int | None = None
+    total_bytes: int | None = None
+    reserved_bytes: int | None = None
+
+
+class DeviceReading(Struct, frozen=True, kw_only=True):
+    """A device at one moment. None is unknown: not supported, not permitted, or not asked for at this
+    depth.
+    """
+
+    index: int
+    uuid: str | None = None
+    name: str | None = None
+    pci_bus_id: str | None = None
+    mig: str | None = None
+    memory_used_bytes: int | None = None
+    memory_free_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    processes: Mapping[int, int | None] | None = None
+    """Memory by process id, as the driver knows processes: in a container its ids may not be ours."""
+    utilization_percent: float | None = None
+    """Share of the driver's own last period (1/6 to 1 s) in which a kernel ran."""
+    memory_bus_percent: float | None = None
+    power_w: float | None = None
+    energy_j: float | None = None
+    """A counter since the driver was loaded."""
+    temperature_c: float | None = None
+    clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    throttle_reasons: Sequence[str] | None = None
+    """What holds the clocks back; empty where nothing does."""
+    ecc_corrected: int | None = None
+    ecc_uncorrected: int | None = None
+    """Counters since the driver was loaded."""
+    pcie_sent_bytes: int | None = None
+    pcie_received_bytes: int | None = None
+    """Counters, as the device sees it: received is what the host sent."""
+    pcie_sent_bytes_per_s: float | None = None
+    pcie_received_bytes_per_s: float | None = None
+    """Rates over 20 ms, of devices without the counters, in deep readings alone."""
+
+
+class Depth(IntEnum):
+    """How much a reading asks for: some questions cost the driver more than others."""
+
+    OFTEN = 0
+    """Memory, utilization, power."""
+    SECOND = 1
+    """And energy, temperature, clocks, throttling, processes, PCIe counters: worth asking once a second."""
+    RARE = 2
+    """And ECC errors, and PCIe rates where there are no counters, which take 20 ms each."""
+
+
+class GpuDriver(Protocol):
+    """A driver that is open. No method raises; one thread at a time; a forked child may go on using it."""
+
+    @property
+    def notes(self) -> Sequence[str]:
+        """What is wrong, in the order it was found, each thing once."""
+        ...
+
+    def devices(self) -> Sequence[Device]:
+        """Those that this process can see, in the order frameworks number them in."""
+        ...
+
+    def memory(self, device: Device) -> DeviceMemoryReading:
+        """Memory now: one question to the driver."""
+        ...
+
+    def busy(self, device: Device) -> DeviceReading:
+        """Memory, utilization and processes now, and nothing else: what a task is measured by."""
+        ...
+
+    def read(self, device: Device, depth: Depth = Depth.RARE) -> DeviceReading:
+        """All there is to know now, to this depth."""
+        ...
+
+    def close(self) -> None:
+        """Let the driver go."""
+        ...
+
+
+class DriverFound(Struct, frozen=True):
+    """What the search for a driver came to."""
+
+    driver: GpuDriver | None
+    note: str | None = None
+    """Why there is none although a GPU seems to be there; None where none is expected."""
+
+
+def open_driver() -> GpuDriver | None:
+    """The driver of the GPUs this process can see; None where there are none, or they cannot be read."""
+    return find_driver().driver
+
+
+def find_driver(
+    *,
+    nvml: Any = None,
+    amdsmi: Any = None,
+    environ: Mapping[str, str] | None = None,
+    root: Path = Path("/"),
+) -> DriverFound:
+    """The driver of the GPUs this process can see, or why there is none. Never raises.
+
+    Takes up to a second where the driver has to wake up: call it off the user's thread. `nvml` and `amdsmi`
+    are modules to use in place of the installed `pynvml` and `amdsmi`, which are imported only where `root`
+    or the environment shows a sign of a GPU. Where both makers' GPUs can be seen, NVIDIA's are taken.
+    """
+    environ = os.environ if environ is None else environ
+    notes: list[str] = []
+    sign = _nvidia_sign(environ, root)
+    if sign is not None and not hides_everything(environ.get("CUDA_VISIBLE_DEVICES")):
+        found = _open_nvidia(nvml, sign, environ)
+        if found.driver is not None:
+            return found
+        if found.note is not None:
+            notes.append(found.note)
+    sign = _amd_sign(root)
+    if sign is not None and not any(
+        hides_everything(environ.get(name)) for name in ("ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+    ):
+        found = _open_amd(amdsmi, sign, environ)
+        if found.driver is not None:
+            return found
+        if found.note is not None:
+            notes.append(found.note)
+    return DriverFound(None, "; ".join(notes) or None)
+
+
+def import_driver(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> None:
+    """Import what the driver of a GPU takes that seems to be here, as far as that opens nothing; never
+    raises.
+    """
+    environ = os.environ if environ is None else environ
+    hidden = hides_everything(environ.get("CUDA_VISIBLE_DEVICES"))
+    with suppress(Exception):  # `find_driver` says what is wrong
+        if not hidden and _nvidia_sign(environ, root) is not None:
+            import_module("pynvml")
+            import_module("flightlog.samplers.gpu.nvml")
+        if _amd_sign(root) is not None:
+            import_module("flightlog.samplers.gpu.amdsmi")
+
+
+def may_have_gpu(environ: Mapping[str, str] | None = None, root: Path = Path("/")) -> bool:
+    """Whether a GPU could be used here: its device files are there and not hidden. Costs some
+    microseconds.
+    """
+    environ = os.environ if environ is None else environ
+    if _nvidia_file(root) is not None:
+        return not hides_everything(environ.get("CUDA_VISIBLE_DEVICES"))
+    return _amd_sign(root) is not None
+
+
+def _nvidia_file(root: Path) -> str | None:
+    return _first_there(root, ("proc/driver/nvidia/version", "dev/nvidiactl", "dev/dxg"))
+
+
+def _nvidia_sign(environ: Mapping[str, str], root: Path) -> str | None:
+    found = _nvidia_file(root)
+    if found is None and "CUDA_VISIBLE_DEVICES" in environ and sys.platform != "darwin":
+        return f"CUDA_VISIBLE_DEVICES is {environ['CUDA_VISIBLE_DEVICES']!r}"
+    return found
+
+
+def _amd_sign(root: Path) -> str | None:
+    return _first_there(root, ("dev/kfd",))
+
+
+def _first_there(root: Path, names: Sequence[str]) -> str | None:
+    return next((f"/{name} is there" for name in names if os.path.exists(f"{root}/{name}")), None)  # noqa: PTH110 - cheap
+
+
+def _open_nvidia(nvml: Any, sign: str, environ: Mapping[str, str]) -> DriverFound:
+    if nvml is None:
+        try:
+            nvml = import_module("pynvml")
+        except Exception as error:  # noqa: BLE001 - a broken installation may raise anything
+            return DriverFound(None, _missing("NVIDIA", sign, error, "pip install 'flightlog[gpu]'"))
+    from flightlog.samplers.gpu.nvml import NvmlDriver
+
+    try:
+        return DriverFound(NvmlDriver(nvml, environ))
+    except Exception as error:  # noqa: BLE001 - a driver in a bad state may give any error
+        return DriverFound(None, _unusable("NVIDIA", sign, "NVML", error))
+
+
+def _open_amd(amdsmi: Any, sign: str, environ: Mapping[str, str]) -> DriverFound:
+    if amdsmi is None:
+        try:
+            amdsmi = import_module("amdsmi")
+        except Exception as error:  # noqa: BLE001 - it looks for its library when imported, and raises what it likes
+            return DriverFound(
+                None, _missing("AMD", sign, error, "pip install amdsmi (of your ROCm's version)")
+            )
+    from flightlog.samplers.gpu.amdsmi import AmdDriver
+
+    try:
+        return DriverFound(AmdDriver(amdsmi, environ))
+    except Exception as error:  # noqa: BLE001 - a driver in a bad state may give any error
+        return DriverFound(None, _unusable("AMD", sign, "AMD SMI", error))
+
+
+def _missing(maker: str, sign: str, error: Exception, mend: str) -> str:
+    return f"a GPU of {maker} seems to be here ({sign}), but it is not sampled: {error}; {mend}"
+
+
+def _unusable(maker: str, sign: str, library: str, error: Exception) -> str:
+    text = str(error) or type(error).__name__
+    return f"a GPU of {maker} seems to be here ({sign}), but it is not sampled: {library} says: {text}"
+
+
+_NUMBER = re.compile(r"\s*\+?(\d+)")
+
+
+class Gpu:
+    """A GPU of the host by the names that the variables may use: its place in the list, UUID, and
+    instances.
+    """
+
+    __slots__ = ("instances", "uuid")
+
+    def __init__(self, uuid: str | None, instances: Sequence[str] = ()) -> None:
+        self.uuid, self.instances = uuid, tuple(instances)
+
+
+def hides_everything(variable: str | None) -> bool:
+    """Whether the variable's first word already ends the list: empty, `-1`, `none` and the like."""
+    if variable is None:
+        return False
+    word = variable.split(",", 1)[0].strip()
+    return not (word.startswith(("GPU-", "MIG-")) or _NUMBER.match(word))
+
+
+def visible(variable: str | None, gpus: Sequence[Gpu]) -> list[tuple[int, int | None]]:
+    """The GPUs that `CUDA_VISIBLE_DEVICES` (or `ROCR_VISIBLE_DEVICES`) leaves, in the order frameworks number
+    them.
+
+    Each is the place in `gpus`, and the place among its instances where it is one of a partitioned GPU (MIG):
+    a partitioned GPU that is named as a whole, or not at all, is seen as its first instance, as CUDA does.
+
+    Words are numbers (what follows the digits is not looked at), UUIDs or unambiguous beginnings of one,
+    `MIG-` and the UUID of an instance; `MIG-GPU-<uuid>/<instance>/<compute instance>`, of drivers before 470,
+    names nothing. The first word that names nothing, or more than one GPU, ends the list; a GPU named twice
+    empties it. Not set is all.
+    """
+    everything = [(place, 0 if gpu.instances else None) for place, gpu in enumerate(gpus)]
+    if variable is None:
+        return everything
+    chosen: list[tuple[int, int | None]] = []
+    for word in variable.split(","):
+        found = _named(word.strip(), gpus)
+        if found is None:
+            break
+        if found in chosen:
+            return []
+        chosen.append(found)
+    return chosen
+
+
+def visible_to_hip(environ: Mapping[str, str], gpus: Sequence[Gpu]) -> list[int]:
+    """The places of the GPUs that ROCm's variables leave, in the order frameworks number them.
+
+    `ROCR_VISIBLE_DEVICES` is obeyed first, by the lower layer; `HIP_VISIBLE_DEVICES`, or
+    `CUDA_VISIBLE_DEVICES` where that is not set, then counts within what it left.
+    """
+    left = [place for place, _ in visible(environ.get("ROCR_VISIBLE_DEVICES"), gpus)]
+    upper = environ.get("HIP_VISIBLE_DEVICES", environ.get("CUDA_VISIBLE_DEVICES"))
+    return [left[place] for place, _ in visible(upper, [gpus[place] for place in left])]
+
+
+def _named(word: str, gpus: Sequence[Gpu]) -> tuple[int, int | None] | None:
+    number = _NUMBER.match(word)
+    if number is not None:
+        place = int(number[1]) if len(number[1]) < 10 else len(gpus)
+        if place >= len(gpus):
+            return None
+        return place, 0 if gpus[place].instances else None
+    if word.startswith("MIG-"):
+        named = [
+            (place, part)
+            for place, gpu in enumerate(gpus)
+            for part, uuid in enumerate(gpu.instances)
+            if uuid.lower().startswith(word.lower())
+        ]
+        exact = [(place, part) for place, part in named if gpus[place].instances[part] == word]
+        named = exact or named
+        return named[0] if len(named) == 1 else None
+    if word.startswith("GPU-"):
+        places = [
+            place for place, gpu in enumerate(gpus) if gpu.uuid and gpu.uuid.lower().startswith(word.lower())
+        ]
+        if len(places) != 1:
+            return None
+        return places[0], 0 if gpus[places[0]].instances else None
+    return None
+
+
+_FIRST_NAMESPACE = "pid:[4026531836]"
+"""The kernel's number of the process namespace that a host starts with."""
+
+
+class TreeMemory(Struct, frozen=True):
+    """Device memory of a process tree."""
+
+    used_bytes: int | None
+    """None where the driver cannot tell: its process ids are not ours, or it keeps sizes to itself."""
+    there: bool = False
+    """Whether a process of the tree is on the device, as far as the driver can tell."""
+    others: bool = True
+    """Whether other processes are, or may be."""
+
+
+UNKNOWN_TREE = TreeMemory(None)
+
+
+def tree_memory(processes: Mapping[int, int | None] | None, root: int, proc: Path = PROC) -> TreeMemory:
+    """What the process `root` and its descendants use, by the driver's list of processes with their memory.
+
+    Drivers count processes as the host does. Inside a container the ids are other ones: a list without any
+    process of the tree then says nothing, and the memory is None. On the host such a list says that the tree
+    uses none: 0.
+    """
+    if processes is None:
+        return UNKNOWN_TREE
+    ours = [pid for pid in processes if descends(pid, root, proc)]
+    if not ours:
+        return TreeMemory(0 if _on_the_host(proc) else None, others=bool(processes))
+    sizes = [processes[pid] for pid in ours]
+    used = None if None in sizes else sum(size for size in sizes if size is not None)
+    return TreeMemory(used, there=True, others=len(ours) < len(processes))
+
+
+def descends(pid: int, root: int, proc: Path = PROC) -> bool:
+    """Whether a process is `root` or descends from it, as far as parents are still there."""
+    for _ in range(100):
+        if pid == root:
+            return True
+        if pid <= 1:
+            return False
+        pid = _parent(pid, proc)
+    return False
+
+
+def _parent(pid: int, proc: Path) -> int:
+    try:
+        text = read_once(f"{proc}/{pid}/stat")
+        return int(text.rpartition(b")")[2].split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _on_the_host(proc: Path) -> bool:
+    try:
+        return os.readlink(f"{proc}/self/ns/pid") == _FIRST_NAMESPACE  # noqa: PTH115 - it is no path
+    except OSError:
+        return False
