@@ -9,8 +9,8 @@ from collections.abc import Callable
 from time import perf_counter
 
 from bench.timing import interleaved
-from flightlog.session.cache import Cache, cacheable
-from flightlog.session.digest import digest_value
+from flightlog.session.cache.decorator import Cache, cacheable
+from flightlog.session.digest.values import digest_value
 
 ARRAY_BYTES = 100_000_000
 ROUNDS = 7

@@ -24,8 +24,7 @@ from flightlog.analyze.predict.evaluation import PredictionOutcome, Score, score
 from flightlog.analyze.predict.features import Example, flatten
 from flightlog.analyze.predict.model import Model, estimate, train
 from flightlog.analyze.predict.schedule import simulate
-from flightlog.session.forecast import UNSURE
-from flightlog.session.workload import calls_of_run
+from flightlog.session.forecast import UNSURE, calls_of_run
 from flightlog.store.run import Run
 
 RUNS, LATER, TASKS = 20, 4, 60

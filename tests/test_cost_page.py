@@ -8,8 +8,7 @@ import sys
 from test_documentation import ROOT, blocks, run_in
 
 from flightlog.analyze.cost.rates import find_price, read_prices
-from flightlog.session.contents import Rates
-from flightlog.session.shapes import fields_of
+from flightlog.session.schema import Rates, fields_of
 
 PAGE = ROOT / "docs" / "cost.md"
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from flightlog.engines.dask.watch import watch
     from flightlog.record.collector import Collector
     from flightlog.record.device.tracking import track_device_memory
-    from flightlog.session.cache import cacheable
+    from flightlog.session.cache.decorator import cacheable
     from flightlog.session.session import Session
     from flightlog.store.run import Run
 
@@ -50,7 +50,7 @@ _LAZY = {
     "Collector": "flightlog.record.collector",
     "Run": "flightlog.store.run",
     "Session": "flightlog.session.session",
-    "cacheable": "flightlog.session.cache",
+    "cacheable": "flightlog.session.cache.decorator",
     "compare": "flightlog.analyze.compare.compare",
     "diagnose": "flightlog.analyze.diagnosis.diagnose",
     "diagnose_text": "flightlog.analyze.diagnosis.scoring",

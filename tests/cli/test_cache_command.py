@@ -12,10 +12,10 @@ import pytest
 import flightlog
 from flightlog.cli.main import main
 from flightlog.core.units import format_bytes
-from flightlog.session.cache import cacheable
-from flightlog.session.cache_contents import stored
-from flightlog.session.cache_entry import About
-from flightlog.session.cache_store import Cache, Hit, Miss
+from flightlog.session.cache.contents import stored
+from flightlog.session.cache.decorator import cacheable
+from flightlog.session.cache.entry import About
+from flightlog.session.cache.store import Cache, Hit, Miss
 
 Captured = pytest.CaptureFixture[str]
 NOW = 1_779_249_120.0

@@ -17,8 +17,14 @@ import pytest
 import flightlog
 from flightlog.analyze.report.cache import CacheTally
 from flightlog.core.errors import UsageError
-from flightlog.session import cache_store
-from flightlog.session.cache import Cache, CacheOptions, cache_options, cacheable, cached_call
+from flightlog.session.cache import store
+from flightlog.session.cache.decorator import (
+    Cache,
+    CacheOptions,
+    cache_options,
+    cacheable,
+    cached_call,
+)
 from flightlog.store.run import Run
 
 CALLS: list[object] = []
@@ -30,7 +36,7 @@ def folder(tmp_path, monkeypatch):
     """A cache and a place of its own for each test."""
     CALLS.clear()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cache_store, "_said", set())
+    monkeypatch.setattr(store, "_said", set())
     return tmp_path / ".flightlog" / "cache"
 
 
@@ -450,7 +456,7 @@ def test_a_folder_that_others_can_write_to_is_a_bypass_and_a_warning_once(folder
 SCRIPT = """
 import sys
 import flightlog
-from flightlog.session.cache import cacheable
+from flightlog.session.cache.decorator import cacheable
 
 WEIGHTS = {"b": 2, "a": 1}
 

@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from flightlog.core.errors import UsageError
-from flightlog.session import cache_store
-from flightlog.session.cache_contents import leftovers, stats, stored
-from flightlog.session.cache_entry import FORMAT, About, read_header
-from flightlog.session.cache_store import Cache, Hit, Kept, Miss, Refused
+from flightlog.session.cache import store
+from flightlog.session.cache.contents import leftovers, stats, stored
+from flightlog.session.cache.entry import FORMAT, About, read_header
+from flightlog.session.cache.store import Cache, Hit, Kept, Miss, Refused
 
 KEY = "ab12" + "0" * 60
 OTHER = "ab12" + "1" * 60
@@ -28,7 +28,7 @@ ABOUT = About(function="model.fit", code="c" * 64, arguments={"x": "1" * 64})
 
 @pytest.fixture(autouse=True)
 def say_again(monkeypatch):
-    monkeypatch.setattr(cache_store, "_said", set())
+    monkeypatch.setattr(store, "_said", set())
 
 
 @pytest.fixture
@@ -215,7 +215,7 @@ def test_a_disk_that_refuses_is_counted_and_said_once(tmp_path, caplog):
     """The limit on the size of files stands in for a full disk: it comes in the middle of a write, too."""
     code = f"""
 import resource, logging, sys
-from flightlog.session.cache_store import Cache
+from flightlog.session.cache.store import Cache
 logging.basicConfig(stream=sys.stdout, format="%(message)s")
 resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
 cache = Cache({str(tmp_path / "cache")!r})
@@ -233,7 +233,7 @@ print(cache.not_kept, cache.put({KEY!r}, b"x", 1.0).problem)
 
 WRITER = """
 import sys
-from flightlog.session.cache_store import Cache
+from flightlog.session.cache.store import Cache
 cache = Cache(sys.argv[1])
 print("ready", flush=True)
 number = 0
@@ -264,8 +264,8 @@ def test_kill_9_in_the_middle_of_a_write_leaves_no_broken_entry(tmp_path):
 
 HAMMER = """
 import sys
-from flightlog.session.cache_store import Cache, Hit, Miss
-from flightlog.session.cache_entry import About
+from flightlog.session.cache.store import Cache, Hit, Miss
+from flightlog.session.cache.entry import About
 cache, me = Cache(sys.argv[1]), int(sys.argv[2])
 sys.stdin.readline()
 bad = hits = 0
@@ -337,16 +337,16 @@ def test_names_of_functions_are_safe_as_names_of_files(cache):
 def test_the_default_folder_can_be_chosen_for_a_process(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert Cache().folder == tmp_path / ".flightlog" / "cache"
-    cache_store.use_folder("elsewhere")
+    store.use_folder("elsewhere")
     try:
         assert Cache().folder == tmp_path / "elsewhere"
     finally:
-        cache_store.use_folder(None)
+        store.use_folder(None)
     assert Cache().folder == tmp_path / ".flightlog" / "cache"
 
 
 def test_a_folder_that_is_refused_fails_loudly_for_people(cache):
-    from flightlog.session.cache_contents import check
+    from flightlog.session.cache.contents import check
 
     with pytest.raises(UsageError, match="there is no cache in"):
         check(cache)

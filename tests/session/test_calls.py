@@ -8,9 +8,9 @@ from work_for_sessions import add
 
 import flightlog
 from flightlog.events import ArtifactRecorded
-from flightlog.session.calls import call_around
-from flightlog.session.choices import Rules
+from flightlog.session.call_wrapper import call_around
 from flightlog.session.manifest import parse_manifest
+from flightlog.session.task_options import Rules
 from flightlog.store.run import Run
 
 MANIFEST = """

@@ -29,7 +29,7 @@ from flightlog.events import (
     TaskRetried,
     TaskSubmitted,
 )
-from flightlog.session.cache_store import default_folder
+from flightlog.session.cache.store import default_folder
 from flightlog.session.client import TOGETHER, Client
 from flightlog.session.session import Session
 

@@ -25,7 +25,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flightlog.session.digest import Unstable, digest_value
+from flightlog.session.digest.values import Unstable, digest_value
 
 
 class Colour(enum.Enum):
@@ -331,7 +331,7 @@ def test_another_order_of_keys_is_another_value(make):
 PROGRAM = """
 import sys; sys.path[:0] = {path!r}
 import test_digest as t, numpy as np
-from flightlog.session.digest import digest_value
+from flightlog.session.digest.values import digest_value
 values = [v for v in t.DIFFERENT] + [{{"b", "a", "c", 1, None, (1, "x")}}, {{t.double, len, t.Point}}]
 print(*[digest_value(v).hex()[:16] for v in values])
 """

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from flightlog.session.code_digest import code_digest
+from flightlog.session.digest.code import code_digest
 
 
 @pytest.fixture
@@ -104,12 +104,12 @@ def test_comments_docstrings_layout_and_place_do_not_count(project):
             "def d(i):\n  def w(): return i()\n  return w\ndef a(): return 1\ndef b(): return 2\ng, h = d(b), d(a)\ndef f(x): return g() - h()",
         ),
         (
-            "from flightlog.session.cache import cacheable\n@cacheable\ndef g(): return 1\ndef f(x): return g()",
-            "from flightlog.session.cache import cacheable\n@cacheable\ndef g(): return 2\ndef f(x): return g()",
+            "from flightlog.session.cache.decorator import cacheable\n@cacheable\ndef g(): return 1\ndef f(x): return g()",
+            "from flightlog.session.cache.decorator import cacheable\n@cacheable\ndef g(): return 2\ndef f(x): return g()",
         ),
         (
-            "from flightlog.session.cache import cacheable\n@cacheable(version=1)\ndef g(): return 1\ndef f(x): return g()",
-            "from flightlog.session.cache import cacheable\n@cacheable(version=2)\ndef g(): return 1\ndef f(x): return g()",
+            "from flightlog.session.cache.decorator import cacheable\n@cacheable(version=1)\ndef g(): return 1\ndef f(x): return g()",
+            "from flightlog.session.cache.decorator import cacheable\n@cacheable(version=2)\ndef g(): return 1\ndef f(x): return g()",
         ),
     ],
 )
@@ -266,7 +266,7 @@ def test_a_library_counts_by_name_and_version(project, monkeypatch):
     main = "import msgspec\ndef f(x): return msgspec.json.encode(x)"
     first = project(main=main)
     monkeypatch.setattr(msgspec, "__version__", "99")
-    from flightlog.session import code_origin
+    from flightlog.session.digest import code_origin
 
     monkeypatch.setattr(code_origin, "_known", {})
     assert project(main=main) != first
@@ -280,7 +280,7 @@ def test_an_import_that_fails_inside_a_function_is_left_to_the_function(project)
 
 PROGRAM = """
 import sys
-from flightlog.session.code_digest import code_digest
+from flightlog.session.digest.code import code_digest
 NAMES = {"b", "a", "c"}
 def g(): return NAMES & {"x", "y", "z"}
 def h(): return g

@@ -14,10 +14,9 @@ from flightlog.analyze.predict.schedule import ScheduleSpread
 from flightlog.analyze.predict.training import OfName, QuantityModel
 from flightlog.core.errors import UsageError
 from flightlog.events import TaskCompleted, TaskSubmitted
-from flightlog.session.forecast import forecast
+from flightlog.session.forecast import Call, Workload, calls_of_file, calls_of_run, forecast
 from flightlog.session.manifest import load_manifest
 from flightlog.session.plan import Plan, make_plan
-from flightlog.session.workload import Call, Workload, calls_of_file, calls_of_run
 from flightlog.show.prediction import forecast_text
 from flightlog.store.run import Run
 

@@ -14,8 +14,18 @@ from building import at, make_run
 
 from flightlog.core.errors import RunNotFound
 from flightlog.record.environment import Environment, read_environment
-from flightlog.session.functions import LockedFunction, lock_function, relock_function, source_in
-from flightlog.session.lock import Difference, Lock, compare_locks, find_lock, make_lock, relock
+from flightlog.session.lock import (
+    Difference,
+    Lock,
+    LockedFunction,
+    compare_locks,
+    find_lock,
+    lock_function,
+    make_lock,
+    relock,
+    relock_function,
+    source_in,
+)
 from flightlog.session.manifest import Manifest, parse_manifest
 from flightlog.store import layout
 from flightlog.store.documents import write_document

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from flightlog.core.errors import FlightlogError, ManifestError, UsageError
-from flightlog.session.contents import Cache, Component, Contents, Project, Rates, Target, Task
-from flightlog.session.manifest import load_manifest, parse_manifest
-from flightlog.session.targets import pick_target, slurm_here
+from flightlog.session.manifest import load_manifest, parse_manifest, pick_target, slurm_here
+from flightlog.session.schema import Cache, Component, Contents, Project, Rates, Target, Task
 
 WHOLE = """\
 version: 1
@@ -174,8 +173,8 @@ def test_anchors_aliases_and_merge_keys_work() -> None:
 
 
 def test_a_plugins_provider_takes_any_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    from flightlog.session.checking import Checker
-    from flightlog.session.tree import read_tree
+    from flightlog.session.validation import Checker
+    from flightlog.session.yaml_tree import read_tree
 
     text = (
         "version: 1\nproject: {name: a}\n"

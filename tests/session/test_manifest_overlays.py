@@ -13,7 +13,7 @@ from flightlog.core.errors import UsageError
 from flightlog.session.expansion import Expanded, escape, expand, has_variables, variables
 from flightlog.session.manifest import parse_manifest, with_overlay
 from flightlog.session.overlay import Change, changes, laid_over, plain
-from flightlog.session.tree import Node
+from flightlog.session.yaml_tree import Node
 
 KEYS = st.sampled_from("abc")
 SCALARS = st.sampled_from(["1", "two", ""])

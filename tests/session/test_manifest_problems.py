@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from flightlog.core.errors import ManifestError
 from flightlog.session.manifest import parse_manifest
-from flightlog.session.scalars import parse_duration
-from flightlog.session.tree import MAX_VALUES
+from flightlog.session.validation import parse_duration
+from flightlog.session.yaml_tree import MAX_VALUES
 
 HEAD = "version: 1\nproject: {name: a}\n"
 

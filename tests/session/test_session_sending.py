@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from flightlog.core.errors import ManifestError
-from flightlog.session.contents import Otel
 from flightlog.session.manifest import Manifest, parse_manifest
-from flightlog.session.sending import otlp_arguments, otlp_environment, send_while_running
+from flightlog.session.otel_config import otlp_arguments, otlp_environment, send_while_running
+from flightlog.session.schema import Otel
 
 HEAD = "version: 1\nproject: {name: a}\n"
 RUN = Path("/runs/r")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import flightlog
-from flightlog.session.cache import cacheable
+from flightlog.session.cache.decorator import cacheable
 
 
 def add(a: Any, b: Any = 1) -> Any:

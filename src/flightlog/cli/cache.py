@@ -30,7 +30,7 @@ from flightlog.cli.options import AnyFormat, Format, RunsDir, runs_folder
 from flightlog.cli.output import note, put, wants_color, width
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.core.settings import cache_folder
-from flightlog.session.cache_store import DEFAULT_FOLDER, Cache
+from flightlog.session.cache.store import DEFAULT_FOLDER, Cache
 
 DOING = "reading the results that are kept"
 
@@ -56,8 +56,8 @@ def stats(cache_dir: CacheDir = None, runs_dir: RunsDir = None, format_: AnyForm
 
     Example: flightlog cache stats --format json
     """
-    from flightlog.session.cache_contents import recorded_hits
-    from flightlog.session.cache_contents import stats as count
+    from flightlog.session.cache.contents import recorded_hits
+    from flightlog.session.cache.contents import stats as count
     from flightlog.show.cache import stats_text
 
     counted = count(_opened(cache_dir), recorded_hits(runs_folder(runs_dir)))
@@ -84,7 +84,7 @@ def prune(
     import time
 
     from flightlog.core.units import format_bytes, parse_age, parse_size
-    from flightlog.session import cache_contents
+    from flightlog.session.cache import contents
     from flightlog.show.phrases import count_text
     from flightlog.show.terminal import clean
 
@@ -93,15 +93,13 @@ def prune(
     age_s = None if older_than is None else parse_age(older_than)
     limit = None if max_bytes is None else parse_size(max_bytes)
     opened, now = _opened(cache_dir), time.time()
-    entries = list(cache_contents.stored(opened))
-    chosen = cache_contents.plan_prune(
-        entries, older_than_s=age_s, max_bytes=limit, function=function, now=now
-    )
+    entries = list(contents.stored(opened))
+    chosen = contents.plan_prune(entries, older_than_s=age_s, max_bytes=limit, function=function, now=now)
     gone = []
     for entry in chosen:
         try:
             if not dry_run:
-                cache_contents.remove(opened, entry)
+                contents.remove(opened, entry)
         except OSError as error:
             note(f"{entry.path}: {error.strerror or error}")
             continue
@@ -110,8 +108,8 @@ def prune(
     paths = {entry.path for entry in gone}
     left = [entry for entry in entries if entry.path not in paths]
     if not dry_run:
-        cache_contents.forget_codes(opened, gone, left)
-        for path in cache_contents.leftovers(opened, now):
+        contents.forget_codes(opened, gone, left)
+        for path in contents.leftovers(opened, now):
             path.unlink(missing_ok=True)
     removed = "Would remove" if dry_run else "Removed"
     freed, rest = (format_bytes(sum(entry.bytes for entry in some)) for some in (gone, left))
@@ -134,7 +132,7 @@ def explain(
 
     Example: flightlog cache explain simulate
     """
-    from flightlog.session.cache_contents import explain as explain_what
+    from flightlog.session.cache.contents import explain as explain_what
     from flightlog.show.cache import explained_text
 
     found = explain_what(_opened(cache_dir), what)
@@ -145,7 +143,7 @@ def explain(
 
 
 def _opened(folder: Path | None) -> Cache:
-    from flightlog.session.cache_contents import check
+    from flightlog.session.cache.contents import check
 
     opened = Cache(folder or _of_manifest())
     check(opened)
@@ -156,9 +154,8 @@ def _of_manifest() -> str | None:
     """Where the project's manifest has its results kept; None where it does not say, or there is none that
     can be read.
     """
-    from flightlog.session.choices import local_cache
-    from flightlog.session.manifest import load_manifest
-    from flightlog.session.targets import pick_target
+    from flightlog.session.manifest import load_manifest, pick_target
+    from flightlog.session.task_options import local_cache
 
     if cache_folder() is not None:
         return None

@@ -21,10 +21,9 @@ def explain(manifest: ManifestFile = None, target: TargetName = None) -> None:
 
     Example: flightlog explain --target cluster
     """
-    from flightlog.session.explanation import explain as explained
-    from flightlog.session.manifest import load_manifest
+    from flightlog.session.manifest import load_manifest, pick_target
+    from flightlog.session.plan import explain as explained
     from flightlog.session.plan import make_plan
-    from flightlog.session.targets import pick_target
     from flightlog.show.plan import explanation_text
 
     with problems_noted():

@@ -112,10 +112,9 @@ def _planned(
     to_file: bool,
 ) -> str:
     from flightlog.session.history import read_history
+    from flightlog.session.manifest import pick_target
     from flightlog.session.overlay_file import pick_overlay
-    from flightlog.session.plan import make_plan, plan_bytes
-    from flightlog.session.suggestions import read_suggestions
-    from flightlog.session.targets import pick_target
+    from flightlog.session.plan import make_plan, plan_bytes, read_suggestions
     from flightlog.show.plan import plan_text
 
     chosen = pick_target(manifest, target)
@@ -142,8 +141,8 @@ def _checked(
     from flightlog.analyze.completing import open_run
     from flightlog.record.environment import read_environment
     from flightlog.session.lock import compare_locks, find_lock, relock
+    from flightlog.session.manifest import pick_target
     from flightlog.session.overlay_file import pick_overlay
-    from flightlog.session.targets import pick_target
     from flightlog.show.plan import differences_text
 
     chosen = pick_target(manifest, target)

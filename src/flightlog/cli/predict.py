@@ -49,8 +49,7 @@ from flightlog.cli.output import put, wants_color, width
 from flightlog.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from flightlog.session.forecast import Forecast
-    from flightlog.session.workload import Workload
+    from flightlog.session.forecast import Forecast, Workload
     from flightlog.store.run import Run
 
 DOING = "learning from earlier runs"
@@ -219,12 +218,10 @@ def _forecast(
     anew: bool,
 ) -> Forecast:
     from flightlog.analyze.predict.predict import open_model
-    from flightlog.session.forecast import forecast
+    from flightlog.session.forecast import calls_of_file, forecast
     from flightlog.session.history import read_history
-    from flightlog.session.manifest import load_manifest
+    from flightlog.session.manifest import load_manifest, pick_target
     from flightlog.session.plan import make_plan
-    from flightlog.session.targets import pick_target
-    from flightlog.session.workload import calls_of_file
 
     found = load_manifest(manifest)
     chosen = pick_target(found, target)
@@ -238,7 +235,7 @@ def _forecast(
 
 def _last_calls(folder: Path, project: str) -> Workload:
     """The calls of the newest run of a project that has any."""
-    from flightlog.session.workload import calls_of_run
+    from flightlog.session.forecast import calls_of_run
 
     for run in _ended_runs(folder, project):
         work = calls_of_run(run)

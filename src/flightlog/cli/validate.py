@@ -42,9 +42,8 @@ def validate(
 
     Example: flightlog validate --target cluster
     """
-    from flightlog.session.manifest import load_manifest
+    from flightlog.session.manifest import load_manifest, pick_target
     from flightlog.session.secrets import written_secrets
-    from flightlog.session.targets import pick_target
     from flightlog.show.phrases import count_text
     from flightlog.show.terminal import clean
 

@@ -16,7 +16,7 @@ import flightlog
 from flightlog.core.settings import read_settings
 from flightlog.demo.sir import Epidemic, MeanField, Setting, mean_field, simulate
 from flightlog.record.run import LiveRun
-from flightlog.session.cache import cacheable
+from flightlog.session.cache.decorator import cacheable
 from flightlog.session.session import Session
 
 SCENARIOS = 200

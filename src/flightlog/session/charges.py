@@ -11,7 +11,7 @@ from flightlog.analyze.cost.rates import BESIDE, BY_THE_HOUR, Price, find_price,
 from flightlog.core.errors import UsageError
 from flightlog.core.settings import expanded, read_settings
 from flightlog.events import CostRates
-from flightlog.session.contents import Component, Contents, Rates
+from flightlog.session.schema import Component, Contents, Rates
 
 MANIFEST = "the manifest"
 _CODE = re.compile(r"[A-Z]{3}")

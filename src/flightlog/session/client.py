@@ -16,13 +16,12 @@ from flightlog.record.context import RUN, TRACEPARENT, format_traceparent
 from flightlog.record.run import LiveRun
 from flightlog.record.span import current, find_parent
 from flightlog.session.arguments import digest, named_arguments, recorded, task_name
-from flightlog.session.calls import call_around
-from flightlog.session.choices import Choices, Rules, Wish
+from flightlog.session.call_wrapper import call_around
 from flightlog.session.command_task import command_arguments, command_name, command_words, run_words
-from flightlog.session.dependencies import pack
-from flightlog.session.futures import TaskFuture, wait_together
+from flightlog.session.futures import TaskFuture, pack, wait_together
 from flightlog.session.progress import shown
 from flightlog.session.task import Task
+from flightlog.session.task_options import Choices, Rules, Wish
 from flightlog.session.tracking import Tracker
 
 if TYPE_CHECKING:

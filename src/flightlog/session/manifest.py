@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from flightlog.core.errors import ManifestError, UsageError
-from flightlog.core.settings import expanded
-from flightlog.session.checking import Checker, Problem
-from flightlog.session.contents import OVERLAID, Contents
+from flightlog.core.settings import expanded, read_settings
 from flightlog.session.expansion import expand
 from flightlog.session.overlay import Change, changes, laid_over, shown, with_removals
-from flightlog.session.scalars import nearest
-from flightlog.session.tree import Node, read_tree
+from flightlog.session.schema import OVERLAID, Contents
+from flightlog.session.validation import Checker, Problem, nearest
+from flightlog.session.yaml_tree import Node, read_tree
 
 MANIFEST = "flightlog.yaml"
 ASSUMED = 0
@@ -248,3 +247,55 @@ def _find(here: Path) -> tuple[Path, str]:
     above = f" or above it, up to {looked[-1]}" if len(looked) > 1 else ""
     hint = f"name {other}, which is there" if other else "write one, or name it"
     raise UsageError(f"there is no {MANIFEST} in {here}{above}; {hint}")
+
+
+LOCAL = "local"
+
+
+def pick_target(
+    manifest: Manifest,
+    argument: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    slurm_present: bool | None = None,
+) -> str:
+    """The target to run on, a name in the manifest.
+
+    In this order: the argument; `FLIGHTLOG_TARGET`; where Slurm is present, the one target whose provider it
+    is; the target called `local`; the only target there is. A name that is not there, and no answer at all,
+    are a `UsageError` that lists the targets. `slurm_present` is looked up where it is None.
+    """
+    environ = os.environ if environ is None else environ
+    if argument is not None:
+        return _checked(manifest, argument, "")
+    wanted = read_settings(environ).target
+    if wanted is not None:
+        return _checked(manifest, wanted, ", which FLIGHTLOG_TARGET names,")
+    on_slurm = [name for name in manifest.targets if manifest.provider(name, environ) == "slurm"]
+    if len(on_slurm) == 1 and (slurm_here(environ) if slurm_present is None else slurm_present):
+        return on_slurm[0]
+    if LOCAL in manifest.targets:
+        return LOCAL
+    if len(manifest.targets) == 1:
+        return manifest.targets[0]
+    raise UsageError(
+        f"which target of {manifest.name}? Name one, or set FLIGHTLOG_TARGET; {known_targets(manifest)}"
+    )
+
+
+def slurm_here(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether this is a Slurm job, or a machine that can submit one."""
+    environ = os.environ if environ is None else environ
+    if environ.get("SLURM_JOB_ID"):
+        return True
+    from shutil import which  # brings every compression module along
+
+    return which("sbatch", path=environ.get("PATH", os.defpath)) is not None
+
+
+def _checked(manifest: Manifest, name: str, origin: str) -> str:
+    if name in manifest.targets:
+        return name
+    near = nearest(name, list(manifest.targets))
+    known = known_targets(manifest)
+    hint = f"did you mean {near!r}? T{known[1:]}" if near else known
+    raise UsageError(f"there is no target {name!r}{origin} in {manifest.name}; {hint}")

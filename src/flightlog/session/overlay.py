@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from msgspec import Struct
 
-from flightlog.session.tree import Node
+from flightlog.session.yaml_tree import Node
 
 
 class Change(Struct, frozen=True, kw_only=True):

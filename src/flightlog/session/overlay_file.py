@@ -11,11 +11,11 @@ from pathlib import Path
 
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.core.settings import expanded, read_settings
-from flightlog.session.checking import Checker, Problem
-from flightlog.session.contents import OVERLAID
 from flightlog.session.manifest import Manifest, with_overlay
 from flightlog.session.overlay import laid_over, with_removals
-from flightlog.session.tree import Node, read_tree
+from flightlog.session.schema import OVERLAID
+from flightlog.session.validation import Checker, Problem
+from flightlog.session.yaml_tree import Node, read_tree
 
 
 def pick_overlay(

@@ -7,22 +7,23 @@ written out are redacted. To run, take the values from `Manifest.resolved`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from flightlog.analyze.cost.rates import Sizes, hourly, names_time, number
+from flightlog.core.errors import FlightlogError
 from flightlog.core.redaction import REDACTED, is_secret, redact_text
 from flightlog.events import CostRates
 from flightlog.session.charges import charges, charges_of
-from flightlog.session.contents import Cache, Component, Rates
-from flightlog.session.expansion import has_variables
+from flightlog.session.expansion import has_variables, variables
 from flightlog.session.history import History
-from flightlog.session.manifest import Manifest
+from flightlog.session.manifest import LOCAL, Manifest
+from flightlog.session.overlay import Change, shown
+from flightlog.session.schema import Cache, Component, Rates
 from flightlog.session.secrets import secret_kind
-from flightlog.session.suggestions import Suggestion
-from flightlog.session.targets import LOCAL
 
 
 class PlannedComponent(Struct, frozen=True, kw_only=True):
@@ -227,3 +228,116 @@ def _cache(cache: bool | Cache | None) -> bool | PlannedCache | None:
     return PlannedCache(
         version=storable(cache.version), ttl_s=cache.ttl_s, ignore=cache.ignore, store=storable(cache.store)
     )
+
+
+RUNS = 20
+ATTEMPTS = 20_000
+"""How much of the past a plan looks at, the newest; `flightlog advise` looks at more."""
+
+
+class Suggestion(Struct, frozen=True, kw_only=True):
+    """What the tasks on a component needed; None where too little is known of it."""
+
+    cpus: float | None
+    memory_bytes: int | None
+    tasks: list[str]
+    """Those that decide: on CPUs, on memory."""
+    attempts: int
+    runs: int
+    confidence: float
+    """The share of later attempts that it is meant to be enough for."""
+    whole: bool
+    """Whether every task on the component is known well enough; otherwise another one may need more."""
+    elsewhere: bool = False
+    """Whether it comes from runs on other targets, for want of any on the plan's."""
+
+
+def read_suggestions(
+    runs_dir: Path, project: str, target: str | None = None, *, confidence: float = 0.95
+) -> dict[str, Suggestion]:
+    """By component, from runs on a target, or from all where there are none on it or none is named.
+
+    Nothing where there is no history, or none that can be read.
+    """
+    from flightlog.analyze.advice.advise import advise_on
+    from flightlog.analyze.advice.resources import component_needs
+    from flightlog.analyze.history.attempts import read_past
+
+    try:
+        past = read_past(runs_dir, project=project, target=target, runs=RUNS, attempts=ATTEMPTS)
+        elsewhere = target is not None and not past.attempts
+        if elsewhere:
+            past = read_past(runs_dir, project=project, runs=RUNS, attempts=ATTEMPTS)
+        advised = advise_on(past, confidence=confidence, shape=False)
+    except (FlightlogError, OSError):
+        return {}
+    found = {}
+    for component, needs in component_needs(advised.recommendations).items():
+        wanted = [each for each in (needs.cpus, needs.memory) if each is not None]
+        if wanted:
+            found[component] = Suggestion(
+                cpus=needs.cpus.amount if needs.cpus is not None else None,
+                memory_bytes=int(needs.memory.amount) if needs.memory is not None else None,
+                tasks=list(dict.fromkeys(each.task for each in wanted)),
+                attempts=needs.attempts,
+                runs=needs.runs,
+                confidence=confidence,
+                whole=all(each.whole for each in wanted),
+                elsewhere=elsewhere,
+            )
+    return found
+
+
+class Origin(Struct, frozen=True, kw_only=True):
+    """One value, as written: variables unexpanded, written-out secrets redacted."""
+
+    path: str
+    text: str
+    line: int
+    """0 where nobody wrote it."""
+    overlay: str | None
+    is_set: dict[str, bool]
+    """Of each of its variables, whether it is set to anything."""
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """What overlays changed, and where every value of a target comes from."""
+
+    name: str
+    changes: tuple[Change, ...]
+    origins: tuple[Origin, ...]
+
+
+def explain(manifest: Manifest, target: str, environ: Mapping[str, str]) -> Explanation:
+    """The origins of all that counts for one target, in the manifest's order; `overlays` itself is left
+    out.
+    """
+    chosen = manifest.for_target(target, environ)
+    origins = [
+        Origin(
+            path=".".join(path),
+            text=storable(shown(node), path[-1]),
+            line=node.line,
+            overlay=node.overlay,
+            is_set={name: bool(environ.get(name)) for name in variables(shown(node))},
+        )
+        for path, node in chosen.tree.leaves()
+        if path and path[0] != "overlays" and node.value is not None
+    ]
+    changes = tuple(
+        Change(
+            path=change.path,
+            overlay=change.overlay,
+            before=_safe(change.before, change.path),
+            before_line=change.before_line,
+            after=_safe(change.after, change.path),
+            after_line=change.after_line,
+        )
+        for change in chosen.changes
+    )
+    return Explanation(name=manifest.name, changes=changes, origins=tuple(origins))
+
+
+def _safe(text: str | None, path: str) -> str | None:
+    found: str | None = None if text is None else storable(text, path.rpartition(".")[2])
+    return found

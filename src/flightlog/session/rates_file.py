@@ -10,9 +10,9 @@ from pathlib import Path
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.events import CostRates
 from flightlog.session.charges import charges, charges_of
-from flightlog.session.checking import Checker
 from flightlog.session.manifest import known_targets, parse_manifest
-from flightlog.session.tree import read_tree
+from flightlog.session.validation import Checker
+from flightlog.session.yaml_tree import read_tree
 
 _WRITE = "write `per_worker_hour: 0.05`, or another key of `cost`"
 

@@ -23,14 +23,13 @@ from flightlog.record.recording import NoopRun, record
 from flightlog.record.run import LiveRun
 from flightlog.record.worker_costs import WorkerCosts
 from flightlog.session.charges import charges_of
-from flightlog.session.choices import Rules
 from flightlog.session.client import Client
 from flightlog.session.eta import Eta
-from flightlog.session.manifest import Manifest, load_manifest
+from flightlog.session.manifest import Manifest, load_manifest, pick_target
+from flightlog.session.otel_config import send_while_running
 from flightlog.session.overlay_file import pick_overlay
-from flightlog.session.papers import Papers
-from flightlog.session.sending import send_while_running
-from flightlog.session.targets import pick_target
+from flightlog.session.run_documents import Papers
+from flightlog.session.task_options import Rules
 from flightlog.session.tracking import Counts, Tracker
 
 log = logging.getLogger("flightlog")

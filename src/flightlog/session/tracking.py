@@ -7,6 +7,7 @@ written before its future says so.
 
 from __future__ import annotations
 
+import heapq
 import logging
 import os
 import threading
@@ -15,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from typing import Any
 
 from msgspec import Struct
@@ -25,12 +27,21 @@ from flightlog.engines.execute import plain_dumps
 from flightlog.events import Event, WorkerEvent
 from flightlog.record.recorder import Recorder
 from flightlog.record.worker_costs import WorkerCosts
-from flightlog.session import task_events
-from flightlog.session.dependencies import fill
 from flightlog.session.eta import Pace
-from flightlog.session.outcomes import error_type_of, failed_by_itself, message_of, told, value_of
-from flightlog.session.retrying import Delays, delay_before
-from flightlog.session.task import Task
+from flightlog.session.futures import fill
+from flightlog.session.task import (
+    Task,
+    ended_event,
+    error_type_of,
+    failed_by_itself,
+    failure_event,
+    message_of,
+    queued_event,
+    retried_event,
+    submitted_event,
+    told,
+    value_of,
+)
 
 log = logging.getLogger("flightlog")
 
@@ -106,7 +117,7 @@ class Tracker:
             self.counts.submitted += len(tasks)
             self.pace.submitted(task.name for task in tasks)
         if self._recorder is not None:
-            self._emit([task_events.submitted(task, self._trace_id) for task in tasks])
+            self._emit([submitted_event(task, self._trace_id) for task in tasks])
         for task in tasks:
             if not task.waits_for:
                 self._dispatch(task)
@@ -141,7 +152,7 @@ class Tracker:
         """The attempt waits for a worker."""
         task = self._tasks.get(task_id)
         if task is not None and self._recorder is not None:
-            self._recorder.emit(task_events.queued(task, attempt, self._trace_id))
+            self._recorder.emit(queued_event(task, attempt, self._trace_id))
 
     def started(self, task_id: str, attempt: int, worker: str) -> None:
         """A worker executes the attempt."""
@@ -225,7 +236,7 @@ class Tracker:
         with self._lock:
             left, self._left = self._left, []
         if self._recorder is not None:
-            self._emit(task_events.ended(task, outcome, self._trace_id) for task, outcome in left)
+            self._emit(ended_event(task, outcome, self._trace_id) for task, outcome in left)
         for task, _ in left:
             task.future.end_cancelled()
         with self._lock:
@@ -308,8 +319,8 @@ class Tracker:
         if self._recorder is not None:
             _, outcome, error = value_of(task, outcome)
             outcome = told(outcome, error)
-            self._recorder.emit(task_events.failure(task, attempt, span_id, outcome, error))
-            self._recorder.emit(task_events.retried(task, attempt, span_id, outcome, delay_s, self._trace_id))
+            self._recorder.emit(failure_event(task, attempt, span_id, outcome, error))
+            self._recorder.emit(retried_event(task, attempt, span_id, outcome, delay_s, self._trace_id))
         self._delays.after(delay_s, partial(self._try_again, task))
 
     def _try_again(self, task: Task) -> None:
@@ -331,9 +342,9 @@ class Tracker:
             value, outcome, error = value_of(task, outcome)
             outcome = told(outcome, error)
         if self._recorder is not None:
-            self._recorder.emit(task_events.ended(task, outcome, self._trace_id))
+            self._recorder.emit(ended_event(task, outcome, self._trace_id))
             if outcome.end != "completed":
-                self._recorder.emit(task_events.failure(task, task.attempt, task.span_id, outcome, error))
+                self._recorder.emit(failure_event(task, task.attempt, task.span_id, outcome, error))
         with self._lock:
             completed = outcome.end == "completed"
             self.pace.ended(task.task_id, task.name, outcome.duration_s if completed else None)
@@ -366,3 +377,60 @@ def _line(task: Task, outcome: Outcome) -> str:
     text = (message_of(task, outcome) or "").partition("\n")[0]
     attempts = f", attempt {task.attempt}" if task.attempt > 1 else ""
     return f"{call}{attempts}: {error_type_of(outcome)}: {text[:200]}"
+
+
+FIRST_S = 0.05
+LONGEST_S = 5.0
+
+
+def delay_before(attempt: int) -> float:
+    """Seconds to wait before this attempt, the second or a later one: each time twice as long, up to a
+    limit.
+    """
+    return min(FIRST_S * 2.0 ** min(attempt - 2, 16), LONGEST_S)
+
+
+class Delays:
+    """Calls functions later, each once, in order of their times; thread-safe. A thread is started when
+    needed.
+
+    The functions must not raise and must be short. What is still waiting at `close` is never called.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def after(self, seconds: float, action: Callable[[], None]) -> None:
+        """Call the function in so many seconds."""
+        with self._changed:
+            if self._closed:
+                return
+            heapq.heappush(self._waiting, (time.monotonic() + seconds, next(self._numbers), action))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="flightlog-retries", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Call nothing any more; a function that runs now is waited for."""
+        with self._changed:
+            self._closed = True
+            self._waiting.clear()
+            self._changed.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._closed and (not self._waiting or self._waiting[0][0] > time.monotonic()):
+                    self._changed.wait(self._waiting[0][0] - time.monotonic() if self._waiting else None)
+                if self._closed:
+                    return
+                action = heapq.heappop(self._waiting)[2]
+            action()

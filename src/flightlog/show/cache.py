@@ -10,7 +10,7 @@ from flightlog.show.phrases import count_text, moment_text
 from flightlog.show.terminal import Ink, clean
 
 if TYPE_CHECKING:
-    from flightlog.session.cache_contents import CacheStats, Explained
+    from flightlog.session.cache.contents import CacheStats, Explained
 
 SHOWN = 10
 DIGITS = 12

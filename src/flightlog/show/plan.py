@@ -14,11 +14,17 @@ from flightlog.show.phrases import args_text, count_text, free_text, known_durat
 from flightlog.show.terminal import Ink, clean, fit
 
 if TYPE_CHECKING:
-    from flightlog.session.explanation import Explanation, Origin
     from flightlog.session.lock import Difference
     from flightlog.session.overlay import Change
-    from flightlog.session.plan import Plan, PlannedCache, PlannedComponent, PlannedTask
-    from flightlog.session.suggestions import Suggestion
+    from flightlog.session.plan import (
+        Explanation,
+        Origin,
+        Plan,
+        PlannedCache,
+        PlannedComponent,
+        PlannedTask,
+        Suggestion,
+    )
 
 WIDTH = 100
 

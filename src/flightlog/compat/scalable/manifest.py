@@ -11,7 +11,7 @@ from pathlib import Path
 from flightlog.core.errors import ManifestError, UsageError
 from flightlog.core.settings import expanded
 from flightlog.session.manifest import Manifest, parse_manifest
-from flightlog.session.tree import Node
+from flightlog.session.yaml_tree import Node
 
 UNSUPPORTED_PROVIDERS = ("kubernetes", "aws", "gcp")
 """Scalable's providers without an engine here."""

@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 from flightlog.core.redaction import is_secret_key
 from flightlog.record.followers import start_follower
-from flightlog.session.contents import Otel
 from flightlog.session.expansion import has_variables
+from flightlog.session.schema import Otel
 
 FOLLOWER = "otlp"
 """What the follower is called that the standard variables ask for, too: one run has one."""

@@ -46,7 +46,7 @@ def _origin(module: str, file: str | None) -> str | None:
     if any(path.is_relative_to(folder) for folder in _STDLIB):
         return _PYTHON
     if path.suffix not in _SOURCE:
-        from flightlog.session.digest_objects import file_digest
+        from flightlog.session.digest.objects import file_digest
 
         with suppress(OSError):
             return f"{module} {file_digest(file).hex()}"

@@ -13,9 +13,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from flightlog.core.errors import UsageError
-from flightlog.session.cache_entry import Damaged, Header, is_entry, read_header
-from flightlog.session.cache_index import ARGUMENTS_CHANGED, FUNCTIONS, LastMiss
-from flightlog.session.cache_store import Cache
+from flightlog.session.cache.entry import Damaged, Header, is_entry, read_header
+from flightlog.session.cache.store import ARGUMENTS_CHANGED, FUNCTIONS, Cache, LastMiss
 from flightlog.store.documents import is_leftover
 
 LEFT_BEHIND_S = 3600.0
@@ -237,7 +236,7 @@ def _changed(miss: LastMiss | None, headers: list[Header]) -> tuple[str, ...]:
 
 def _missed(cache: Cache) -> set[str]:
     """Functions that are known by a miss at least."""
-    from flightlog.session.cache_index import LAST_MISS
+    from flightlog.session.cache.store import LAST_MISS
     from flightlog.store.documents import read_document
 
     found = (

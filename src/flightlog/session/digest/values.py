@@ -86,7 +86,7 @@ class Digester:
     def drain(self) -> None:
         """Take the functions and classes that were met on the way."""
         if self.waiting:
-            from flightlog.session.code_digest import expand
+            from flightlog.session.digest.code import expand
 
             while self.waiting:
                 expand(self, self.waiting.popleft())
@@ -154,7 +154,7 @@ class Digester:
             self.in_parts[id(value)] = len(self.in_parts)
             self.kept.append(value)
             if isinstance(error, Unstable):
-                from flightlog.session.digest_objects import take_parts
+                from flightlog.session.digest.objects import take_parts
 
                 with suppress(RecursionError):  # what is deeper does not count
                     take_parts(self, value)
@@ -187,14 +187,14 @@ class Digester:
     def _other(self, value: Any) -> None:
         cls = type(value)
         if isinstance(value, type | FunctionType | ModuleType):
-            from flightlog.session.code_digest import walk
+            from flightlog.session.digest.code import walk
 
             walk(self, value)
         elif isinstance(value, enum.Enum):
             self.of_class(cls)
             self.value(value._value_)
         elif isinstance(value, os.PathLike):
-            from flightlog.session.digest_objects import take_path
+            from flightlog.session.digest.objects import take_path
 
             take_path(self, value)
         elif isinstance(value, set | frozenset):
@@ -202,8 +202,8 @@ class Digester:
             self.unordered(b"S", value)
             self.value(getattr(value, "__dict__", None))
         elif not self._foreign(value):
-            from flightlog.session.code_digest import wrapped_by_library
-            from flightlog.session.digest_objects import take_apart
+            from flightlog.session.digest.code import wrapped_by_library
+            from flightlog.session.digest.objects import take_apart
 
             identity = self._enter(value)
             wrapped = wrapped_by_library(value)
@@ -219,9 +219,9 @@ class Digester:
         library = type(value).__module__.partition(".")[0]
         if library not in _WITH_ARRAYS:
             return False
-        from flightlog.session import digest_arrays
+        from flightlog.session.digest import arrays
 
-        return digest_arrays.take(self, library, value)
+        return arrays.take(self, library, value)
 
 
 _WITH_ARRAYS = frozenset({"numpy", "pandas", "polars", "pyarrow", "torch"})
@@ -373,7 +373,7 @@ def _dict(out: Digester, value: dict[Any, Any]) -> None:
 
 
 def _code(out: Digester, code: CodeType) -> None:
-    from flightlog.session.code_digest import static_digest
+    from flightlog.session.digest.code import static_digest
 
     out.put(b"c", static_digest(code))
 

@@ -7,9 +7,16 @@ from typing import Any
 from msgspec import Struct
 
 from flightlog.events.schema import DIALECT
-from flightlog.session.contents import MANIFEST_VERSION, OVERLAID, Contents, Target
-from flightlog.session.providers import PROVIDERS
-from flightlog.session.shapes import Field, Shape, fields_of
+from flightlog.session.schema import (
+    MANIFEST_VERSION,
+    OVERLAID,
+    PROVIDERS,
+    Contents,
+    Field,
+    Shape,
+    Target,
+    fields_of,
+)
 
 _VARIABLE = {"type": "string", "pattern": r"\$\{[A-Za-z_]"}
 """A text with a variable, which may stand wherever a value may."""

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import CodeType, FunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
 from typing import Any, NamedTuple
 
-from flightlog.session.code_origin import library_version, origin_of
-from flightlog.session.digest import PLAIN, Digester, Files, label, module_label
+from flightlog.session.digest.code_origin import library_version, origin_of
+from flightlog.session.digest.values import PLAIN, Digester, Files, label, module_label
 
 MAX_KNOWN = 10_000
 _HAS_DOCSTRING = 0x4000000  # a flag of code objects from Python 3.13 on

@@ -13,7 +13,7 @@ from msgspec import Struct
 from flightlog.engines.execute import awaited
 from flightlog.record.context import current_run
 from flightlog.record.run import describe_artifact
-from flightlog.session.cache_key import CacheOptions, is_cacheable
+from flightlog.session.cache.key import CacheOptions, is_cacheable
 
 if TYPE_CHECKING:
     from flightlog.record.run import LiveRun
@@ -62,11 +62,11 @@ def call_around(
     if options is None and around.own_cache is not None and is_cacheable(function):
         options = around.own_cache
     if around.folder is not None:
-        from flightlog.session.cache_store import use_folder
+        from flightlog.session.cache.store import use_folder
 
         use_folder(around.folder, here=os.getpid() == around.home)
     if options is not None:
-        from flightlog.session.cache import cached_await, cached_call
+        from flightlog.session.cache.decorator import cached_await, cached_call
 
         cache = None if around.store is None else _cache(around.store)
         look_up = cached_await if iscoroutinefunction(function) else cached_call
@@ -99,6 +99,6 @@ def _record_as_written(run: LiveRun, path: str, written: str) -> None:
 
 @lru_cache(maxsize=64)
 def _cache(folder: str) -> Any:
-    from flightlog.session.cache_store import Cache
+    from flightlog.session.cache.store import Cache
 
     return Cache(folder)

@@ -32,8 +32,8 @@ from flightlog.record.clock import monotonic_ns
 from flightlog.record.context import current_run
 from flightlog.record.span import Span, current, current_span
 from flightlog.record.task import TaskSpan
-from flightlog.session.cache_entry import About
-from flightlog.session.cache_key import (
+from flightlog.session.cache.entry import About
+from flightlog.session.cache.key import (
     CacheOptions,
     Call,
     Key,
@@ -43,8 +43,8 @@ from flightlog.session.cache_key import (
     plain_call,
     short_name,
 )
-from flightlog.session.cache_store import RECOMPUTE, Cache, Hit, Miss, Refused, default_folder
-from flightlog.session.digest import Files
+from flightlog.session.cache.store import RECOMPUTE, Cache, Hit, Miss, Refused, default_folder
+from flightlog.session.digest.values import Files
 
 __all__ = [
     "Cache",

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from flightlog.session.digest import Digester, Unstable, label
+from flightlog.session.digest.values import Digester, Unstable, label
 
 ITEMS_AT_ONCE = 1 << 17
 

@@ -16,7 +16,7 @@ from flightlog.core.errors import UsageError
 from flightlog.session.manifest import Manifest
 from flightlog.session.overlay import shown
 from flightlog.session.overlay_file import problems_of
-from flightlog.session.tree import read_tree
+from flightlog.session.yaml_tree import read_tree
 from flightlog.store.documents import replace_bytes
 
 SUFFIX = ".advised.yaml"

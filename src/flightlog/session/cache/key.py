@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from flightlog.core.errors import UsageError
-from flightlog.session.cache_entry import About
-from flightlog.session.code_digest import code_digest
-from flightlog.session.digest import Files, Unstable, digest_value, module_label
+from flightlog.session.cache.entry import About
+from flightlog.session.digest.code import code_digest
+from flightlog.session.digest.values import Files, Unstable, digest_value, module_label
 
 _encode = msgspec.json.Encoder().encode
 

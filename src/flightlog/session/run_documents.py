@@ -14,11 +14,11 @@ from flightlog.events import ResourceRequest
 from flightlog.record.background import save_run
 from flightlog.record.environment import Environment, read_environment
 from flightlog.record.run import LiveRun
-from flightlog.session.contents import Component, Contents
 from flightlog.session.history import History, read_history
 from flightlog.session.lock import make_lock
 from flightlog.session.manifest import Manifest
 from flightlog.session.plan import make_plan, plan_bytes
+from flightlog.session.schema import Component, Contents
 from flightlog.session.secrets import without_secrets
 from flightlog.store import layout
 from flightlog.store.documents import replace_bytes, write_document

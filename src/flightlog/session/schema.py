@@ -1,0 +1,358 @@
+"""What a manifest may say: every field declared once.
+
+Attributes bear their units (`memory_bytes`), the file's keys do not (`memory: 16GB`). None is "not said".
+"""
+
+from __future__ import annotations
+
+import types
+from functools import cache
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from flightlog.core.plugins import plugin_points
+from flightlog.engines import ENTRY_POINTS
+from flightlog.engines.contract import Resources
+from flightlog.events.base import doc
+
+MANIFEST_VERSION = 1
+
+
+class Project(Struct, frozen=True, kw_only=True):
+    """What the work is called and where its files go."""
+
+    name: Annotated[Name, doc("name of the project; runs bear it")]
+    default_storage: Annotated[Text | None, doc("folder or address for outputs")] = None
+    local_cache: Annotated[Text | None, doc("folder of the result cache")] = None
+
+
+class Rates(Struct, frozen=True, kw_only=True):
+    """What a target costs. GB are 1000s."""
+
+    currency: Annotated[Name | None, doc("ISO 4217 code; that of the price table, or USD, if not said")] = (
+        None
+    )
+    instance: Annotated[
+        Name | None,
+        doc("instance type of the price table, such as aws/m6i.xlarge, in place of rates by the hour"),
+    ] = None
+    workers_per_instance: Annotated[
+        Count | None, doc("workers that share an instance; 1, but on the local provider all, if not said")
+    ] = None
+    prices: Annotated[Text | None, doc("file of the price table, in place of the one that ships")] = None
+    per_worker_hour: Annotated[float | None, doc("for each worker")] = None
+    per_cpu_hour: Annotated[float | None, doc("for each CPU of a worker")] = None
+    per_gpu_hour: Annotated[float | None, doc("for each GPU of a worker")] = None
+    per_gb_hour: Annotated[float | None, doc("for each GB (1000s) of memory of a worker")] = None
+    per_gb_month: Annotated[float | None, doc("for keeping a GB of artifacts for a month")] = None
+    per_gb_egress: Annotated[float | None, doc("for each GB that leaves the provider's network")] = None
+    per_kwh: Annotated[float | None, doc("for a kilowatt-hour of what energy counters show")] = None
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """Where to run: a provider with its options."""
+
+    provider: Annotated[
+        Name, doc("engine that runs the tasks: local, dask, slurm, ray, dragon or a plugin's")
+    ]
+    overlay: Annotated[Name | None, doc("overlay that applies whenever this target is picked")] = None
+    cost: Annotated[Rates | None, doc("what it costs, in place of the manifest's own cost")] = None
+    options: Annotated[dict[str, Any], computed()] = {}
+    """The provider's own keys that were written, checked and converted: sizes in bytes, durations in
+    seconds."""
+
+
+class Component(Struct, frozen=True, kw_only=True):
+    """What a kind of worker is made of."""
+
+    cpus: Annotated[Positive | None, doc("CPUs of a worker")] = None
+    memory_bytes: Annotated[Size | None, doc("memory of a worker")] = field(name="memory", default=None)
+    gpus: Annotated[float | None, doc("GPUs of a worker")] = None
+    walltime_s: Annotated[Duration | None, doc("longest life of a worker")] = field(
+        name="walltime", default=None
+    )
+    image: Annotated[Text | None, doc("container image")] = None
+    runtime: Annotated[Text | None, doc("what runs the image: docker, apptainer, …")] = None
+    env: Annotated[dict[str, Text], doc("environment variables of a worker")] = {}
+    mounts: Annotated[dict[str, Text], doc("folders of the host, and where the container sees them")] = {}
+    tags: Annotated[tuple[Text, ...], doc("words to find it by")] = ()
+    preload_script: Annotated[Text | None, doc("Python file a worker executes when it starts")] = None
+
+    @property
+    def needs(self) -> Resources:
+        """What its workers need, for engines that launch workers to measure."""
+        return Resources(
+            cpus=self.cpus, memory_bytes=self.memory_bytes, gpus=self.gpus, walltime_s=self.walltime_s
+        )
+
+
+class Cache(Struct, frozen=True, kw_only=True):
+    """How a task's results are kept."""
+
+    version: Annotated[Text | None, doc("part of the key: a new one makes old results miss")] = None
+    ttl_s: Annotated[Duration | None, doc("how long a result is good for")] = field(name="ttl", default=None)
+    ignore: Annotated[tuple[Name, ...], doc("arguments that are no part of the key")] = ()
+    store: Annotated[Text | None, doc("folder of the results")] = None
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """How a function or command of this name is run."""
+
+    component: Annotated[Name | None, doc("component whose workers run it")] = None
+    cache: Annotated[bool | Cache | None, doc("whether, and how, results are kept")] = None
+    retries: Annotated[int | None, doc("further attempts after a failed one")] = None
+    timeout_s: Annotated[Duration | None, doc("longest an attempt may run")] = field(
+        name="timeout", default=None
+    )
+    outputs: Annotated[tuple[Text, ...], doc("files it makes")] = ()
+
+
+class Otel(Struct, frozen=True, kw_only=True):
+    """Where the run goes while it runs, by OpenTelemetry's protocol over HTTP; what is not said, `OTEL_*`
+    variables say.
+    """
+
+    endpoint: Annotated[
+        Text | None,
+        doc("address of the server, such as http://localhost:4318; /v1/traces and so on are added"),
+    ] = None
+    headers: Annotated[dict[str, Text], doc("headers of every request; secrets as variables: ${TOKEN}")] = {}
+    traces: Annotated[bool | None, doc("whether tasks and spans are sent; they are if not said")] = None
+    metrics: Annotated[bool | None, doc("whether counts and measurements are sent; they are if not said")] = (
+        None
+    )
+    logs: Annotated[bool | None, doc("whether failures and events are sent; they are if not said")] = None
+
+
+class Contents(Struct, frozen=True, kw_only=True):
+    """A Flightlog manifest: what runs where, and with what."""
+
+    version: Annotated[int, doc("version of the manifest's form: 1")]
+    project: Project
+    targets: Annotated[dict[str, Target], doc("places to run, by name")] = {}
+    components: Annotated[dict[str, Component], doc("kinds of workers, by name")] = {}
+    tasks: Annotated[dict[str, Task], doc("how tasks are run, by name")] = {}
+    cost: Annotated[Rates | None, doc("what targets cost that have no cost of their own")] = None
+    otel: Annotated[
+        bool | Otel | None,
+        doc(
+            "whether, and where, the run is sent to an OpenTelemetry server while it runs; true: as the OTEL_* variables say"
+        ),
+    ] = None
+
+
+OVERLAID = ("project", "targets", "components", "tasks", "cost", "otel")
+"""The keys an overlay may hold, each in part."""
+
+
+Kind = Literal[
+    "text", "name", "whole", "number", "switch", "size", "duration", "any", "list", "table", "struct"
+]
+
+
+def written(kind: Kind) -> Meta:
+    """How a field of another type is written: a number of bytes as `16GB`."""
+    return Meta(extra={"written": kind})
+
+
+Text = str
+"""Free text. Where it comes from a variable, a plan shows the variable."""
+Name = Annotated[str, written("name")]
+"""A text that others refer to, or that refers to them; always shown expanded."""
+Count = Annotated[int, Meta(ge=1)]
+"""A whole number of things, one at least."""
+Positive = Annotated[float, Meta(gt=0)]
+Size = Annotated[int, written("size")]
+"""Bytes, written with a unit: `512MiB`, `16G`, `10GB`."""
+Duration = Annotated[float, written("duration")]
+"""Seconds, written with a unit, `90m`, or as `HH:MM:SS`."""
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """One way a value may be written."""
+
+    kind: Kind
+    doc: str = ""
+    inner: Shape | None = None
+    """Of lists: the items. Of tables: the values."""
+    struct: type[Struct] | None = None
+    switch: bool = False
+    """Of structs: whether `true` or `false` may stand in its place."""
+    least: int = 0
+    """Of whole numbers: the smallest."""
+    positive: bool = False
+    """Of numbers: whether 0 is none."""
+    choices: tuple[str, ...] = ()
+    """Of texts: the only ones there are."""
+
+
+class Field(Struct, frozen=True, kw_only=True):
+    """One key of a mapping."""
+
+    key: str
+    name: str
+    """The attribute that holds it."""
+    shape: Shape
+    required: bool
+
+
+@cache
+def fields_of(struct: type[Struct]) -> tuple[Field, ...]:
+    """The keys of a declared mapping, in order of declaration; fields marked `computed` are no keys."""
+    return tuple(
+        Field(key=field.encode_name, name=field.name, shape=shape_of(field.type), required=field.required)
+        for field in msgspec.structs.fields(struct)
+        if not _computed(field.type)
+    )
+
+
+def computed() -> Meta:
+    """Marks a field that is filled in from others and cannot be written."""
+    return Meta(extra={"computed": True})
+
+
+def _computed(declared: Any) -> bool:
+    return any(
+        isinstance(meta, Meta) and (meta.extra or {}).get("computed")
+        for meta in getattr(declared, "__metadata__", ())
+    )
+
+
+def shape_of(declared: Any, doc: str = "") -> Shape:
+    """The shape of a declared type. None beside a type says that it may be missing, which any shape may."""
+    origin, args = get_origin(declared), get_args(declared)
+    if origin is Annotated:
+        metas = [meta for meta in declared.__metadata__ if isinstance(meta, Meta)]
+        doc = next((meta.description for meta in metas if meta.description), doc)
+        kind = next((meta.extra["written"] for meta in metas if meta.extra and "written" in meta.extra), None)
+        if kind:
+            return Shape(kind=kind, doc=doc)
+        inner = shape_of(args[0], doc)
+        least = next((meta.ge for meta in metas if meta.ge is not None), inner.least)
+        positive = inner.positive or any(meta.gt == 0 for meta in metas)
+        return msgspec.structs.replace(inner, least=least, positive=positive)
+    if origin in {Union, types.UnionType}:
+        options = [shape_of(arg, doc) for arg in args if arg is not type(None)]
+        switch = any(option.kind == "switch" for option in options)
+        main = next((option for option in options if option.kind != "switch"), options[0])
+        return msgspec.structs.replace(main, doc=doc or main.doc, switch=switch and len(options) > 1)
+    if origin is Literal:
+        return Shape(kind="name", doc=doc, choices=args)
+    if origin is dict:
+        return Shape(kind="table", doc=doc, inner=shape_of(args[1]))
+    if origin is tuple:
+        return Shape(kind="list", doc=doc, inner=shape_of(args[0]))
+    if isinstance(declared, type) and issubclass(declared, Struct):
+        return Shape(kind="struct", doc=doc or _first_line(declared), struct=declared)
+    kinds: dict[Any, Kind] = {bool: "switch", int: "whole", float: "number", str: "text", Any: "any"}
+    return Shape(kind=kinds[declared], doc=doc)
+
+
+def _first_line(struct: type[Struct]) -> str:
+    return (struct.__doc__ or "").strip().partition("\n")[0]
+
+
+class LocalOptions(Struct, frozen=True, kw_only=True):
+    """Processes or threads of the machine the session runs on."""
+
+    max_workers: Annotated[Count | None, doc("most workers at once; as many as usable CPUs if unset")] = None
+    processes: Annotated[bool | None, doc("whether a worker is a process, and not a thread")] = None
+    threads_per_worker: Annotated[Count | None, doc("tasks that a worker process runs at once")] = None
+    start_method: Annotated[Text | None, doc("how worker processes start: spawn, forkserver or fork")] = None
+
+
+class DaskOptions(Struct, frozen=True, kw_only=True):
+    """A Dask cluster: one that runs, or one started for the session."""
+
+    address: Annotated[Text | None, doc("address of a running scheduler")] = None
+    scheduler_file: Annotated[Text | None, doc("file that names a running scheduler")] = None
+    n_workers: Annotated[Count | None, doc("workers to start")] = None
+    max_workers: Annotated[Count | None, doc("most workers, where the cluster adapts")] = None
+    min_workers: Annotated[int | None, doc("fewest workers, where the cluster adapts")] = None
+    threads_per_worker: Annotated[Count | None, doc("tasks that a worker runs at once")] = None
+    processes: Annotated[bool | None, doc("whether workers are processes")] = None
+    memory_limit_bytes: Annotated[Size | None, doc("memory of a worker")] = field(
+        name="memory_limit", default=None
+    )
+    local_directory: Annotated[Text | None, doc("folder for spilled data")] = None
+    interface: Annotated[Text | None, doc("network interface")] = None
+    protocol: Annotated[Text | None, doc("tcp, tls, ucx, …")] = None
+    dashboard_address: Annotated[Text | None, doc("where the dashboard listens")] = None
+
+
+class SlurmOptions(Struct, frozen=True, kw_only=True):
+    """Jobs of a Slurm cluster."""
+
+    partition: Annotated[Text | None, doc("partition to submit to")] = None
+    queue: Annotated[Text | None, doc("another word for partition")] = None
+    account: Annotated[Text | None, doc("account to charge")] = None
+    qos: Annotated[Text | None, doc("quality of service")] = None
+    constraint: Annotated[Text | None, doc("features a node must have")] = None
+    reservation: Annotated[Text | None, doc("reservation to use")] = None
+    n_workers: Annotated[Count | None, doc("workers to start")] = None
+    max_workers: Annotated[Count | None, doc("most workers at once")] = None
+    min_workers: Annotated[int | None, doc("fewest workers")] = None
+    processes: Annotated[Count | None, doc("worker processes in a job; 1 if unset")] = None
+    threads_per_worker: Annotated[Count | None, doc("tasks that a worker runs at once")] = None
+    cpus: Annotated[Count | None, doc("CPUs of a job")] = None
+    memory_bytes: Annotated[Size | None, doc("memory of a job")] = field(name="memory", default=None)
+    gpus: Annotated[int | None, doc("GPUs of a job")] = None
+    walltime_s: Annotated[Duration | None, doc("time limit of a job")] = field(name="walltime", default=None)
+    interface: Annotated[Text | None, doc("network interface")] = None
+    local_directory: Annotated[Text | None, doc("folder for scratch data on the node")] = None
+    log_directory: Annotated[Text | None, doc("folder for the jobs' output")] = None
+    python: Annotated[Text | None, doc("interpreter on the nodes")] = None
+    job_extra_directives: Annotated[tuple[Text, ...], doc("further #SBATCH lines")] = ()
+    job_script_prologue: Annotated[tuple[Text, ...], doc("shell lines before the worker starts")] = ()
+
+
+class RayOptions(Struct, frozen=True, kw_only=True):
+    """A Ray cluster: one that runs, or one started for the session."""
+
+    address: Annotated[Text | None, doc("address of a running cluster, or auto")] = None
+    namespace: Annotated[Text | None, doc("namespace of the session")] = None
+    num_cpus: Annotated[Count | None, doc("CPUs of a cluster that is started")] = None
+    num_gpus: Annotated[int | None, doc("GPUs of a cluster that is started")] = None
+    object_store_memory_bytes: Annotated[
+        Size | None, doc("memory of the object store of a cluster that is started")
+    ] = field(name="object_store_memory", default=None)
+    include_dashboard: Annotated[bool | None, doc("whether a cluster that is started has its dashboard")] = (
+        None
+    )
+    max_workers: Annotated[Count | None, doc("most tasks at once")] = None
+    cpus_per_task: Annotated[Positive | None, doc("CPUs that a task asks for; 1 if unset")] = None
+    gpus_per_task: Annotated[float | None, doc("GPUs that a task asks for; none if unset")] = None
+    env_vars: Annotated[dict[str, Text], doc("variables of the workers' environment")] = {}
+    working_dir: Annotated[Text | None, doc("folder that workers get a copy of, and run in")] = None
+    log_to_driver: Annotated[bool | None, doc("whether what tasks print is shown here")] = None
+
+
+class DragonOptions(Struct, frozen=True, kw_only=True):
+    """The Dragon runtime that the program was started by; Linux alone."""
+
+    nodes: Annotated[Count | None, doc("nodes to use, of those Dragon runs on; all if unset")] = None
+    max_workers: Annotated[Count | None, doc("most workers at once")] = None
+    processes_per_node: Annotated[
+        Count | None, doc("worker processes on a node; as many as it has CPUs if unset")
+    ] = None
+    policy: Annotated[
+        Literal["block", "spread"] | None,
+        doc("one node after the other, or dealt out among them, as is done if unset"),
+    ] = None
+
+
+PROVIDERS: dict[str, type[Struct]] = {
+    "local": LocalOptions,
+    "dask": DaskOptions,
+    "slurm": SlurmOptions,
+    "ray": RayOptions,
+    "dragon": DragonOptions,
+}
+"""Providers whose options are known here. Their engines need not be installed for a manifest to be right."""
+
+
+def installed_providers() -> tuple[str, ...]:
+    """Further providers that installed distributions offer; tens of milliseconds."""
+    return tuple(name for name in plugin_points(ENTRY_POINTS) if name not in PROVIDERS)
